@@ -154,7 +154,8 @@ pub fn with_column(batch: RecordBatch, name: &str, column: ArrayRef) -> RecordBa
 fn as_of_joins_meet_the_rows_of_an_oracle() {
     let shop = TestDirectory::new();
     shop.write("spec.yaml", SPEC);
-    let (left, right) = (series::demand(21, 60), series::demand(22, 60));
+    let left = series::demand(21, 60);
+    let right = series::demand(22, 60);
     let layouts = [
         (FileOrder::Time, FileOrder::Time, 1, "1", "8192"),
         (FileOrder::Key, FileOrder::Shuffled, 7, "2", "1000"),

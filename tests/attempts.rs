@@ -278,7 +278,8 @@ fn only_the_same_run_is_taken_over() {
 /// However many begin at once: one of them brings it to its end, and all others say why they do not.
 #[test]
 fn of_several_that_begin_at_once_one_wins() {
-    let (job, calm) = (FencedJob::on_disk(), FencedJob::on_disk());
+    let job = FencedJob::on_disk();
+    let calm = FencedJob::on_disk();
     calm.run("calm", &[]).expect(0);
     let run = |_| {
         job.command("night-1", &[])

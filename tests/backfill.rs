@@ -2,7 +2,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::intervals::day;
 use crate::nightly::NightlyFixture;
@@ -28,10 +28,8 @@ impl BackfillFixture {
             &["--beside=1", "--param=out=one", "--state=state-one"],
         );
         nights.shop.forebay(&texts(&args)).expect(0);
-        let (rows, artifacts) = (
-            nights.shop.visible("one"),
-            content(&nights.shop.path("state-one/artifacts")),
-        );
+        let rows = nights.shop.visible("one");
+        let artifacts = content(&nights.shop.path("state-one/artifacts"));
         BackfillFixture {
             nights,
             rows,
@@ -86,7 +84,8 @@ impl BackfillFixture {
 }
 
 fn backfill_args(nights: &NightlyFixture, more: &[&str]) -> Vec<String> {
-    let (from, to) = (day(nights, DAYS.start), day(nights, DAYS.end - 1));
+    let from = day(nights, DAYS.start);
+    let to = day(nights, DAYS.end - 1);
     let fixed = [
         "backfill",
         "spec.yaml",
@@ -142,7 +141,8 @@ fn concurrent_intervals_match_sequential_ones() {
             .filter_map(|event| event["done"].as_u64())
             .collect();
         assert_eq!(done, (1..=5).collect::<Vec<_>>());
-        let (from, to) = (day(&filled.nights, 18), day(&filled.nights, 19));
+        let from = day(&filled.nights, 18);
+        let to = day(&filled.nights, 19);
         let explain = filled
             .nights
             .shop
@@ -205,4 +205,31 @@ fn a_killed_backfill_redoes_only_unfinished_intervals() {
         filled.backfill().expect(0);
         filled.assert_same_as_sequential(&format!("step {at} of {steps}"));
     }
+}
+
+#[test]
+fn an_end_that_is_in_no_interval_is_named() {
+    let nights = NightlyFixture::new(false);
+    (0..16).for_each(|day| nights.show(day));
+    let from = day(&nights, 12);
+    let end = day(&nights, 14);
+    let to = day(&nights, 15);
+    let args = [
+        "backfill",
+        "spec.yaml",
+        "--every=2d",
+        "--from",
+        &from,
+        "--to",
+        &to,
+    ];
+    let call = nights.shop.forebay(&args).expect(0);
+    let line = format!("{end} .. {to}: no whole interval");
+    assert!(call.stdout.contains(&line), "{}", call.stdout);
+    let call = nights
+        .shop
+        .forebay(&[args.as_slice(), &["--json"]].concat())
+        .expect(0);
+    let remainder = json!({ "from": end, "to": to });
+    assert_eq!(call.summary()["remainder"], remainder);
 }

@@ -97,16 +97,16 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
     };
     let spec = std::fs::read_to_string(ready_made("nightly_forecast.yaml")).unwrap();
     shop.write("spec.yaml", &spec);
-    let params = |history: &str, until: usize| {
+    // The last week of what is known validates.
+    let params = |history: &str| {
         let params = [
             format!("history={history}"),
             "out=out".to_owned(),
             "epochs=1".to_owned(),
+            "validation=7d".to_owned(),
         ];
-        let until = [format!("train_until={}", date(until))];
         params
             .into_iter()
-            .chain(until)
             .map(|param| format!("--param={param}"))
             .collect::<Vec<_>>()
     };
@@ -114,7 +114,6 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
         let params: Vec<&str> = params.iter().map(String::as_str).collect();
         shop.forebay(&[args, &params].concat())
     };
-    // The last week of what is known validates.
     let backtest = [
         "backtest",
         "spec.yaml",
@@ -123,9 +122,7 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
         "--by=category",
         "--json",
     ];
-    let done = call(&backtest, &params("history", DAYS - 7))
-        .expect(0)
-        .summary();
+    let done = call(&backtest, &params("history")).expect(0).summary();
     let found = &done["backtest"];
     assert!(!shop.path("out").exists(), "a backtest publishes nothing");
     let forecast = &found["forecasts"][0];
@@ -141,7 +138,7 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
     let came = by_key(&whole, "qty");
     for (fold, known) in [(0, DAYS - 10), (1, DAYS - 7)] {
         assert_eq!(found["folds"][fold]["known_before"], date(known));
-        // A history that ends there, and the spec with dates as far before its end.
+        // A history that ends there.
         let history = format!("until_{known}");
         std::fs::create_dir(shop.path(&history)).unwrap();
         for name in &days[..known] {
@@ -151,8 +148,13 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
             )
             .unwrap();
         }
-        let fresh = ["run", "spec.yaml", "--json", "--state=fresh"];
-        call(&fresh, &params(&history, known - 7)).expect(0);
+        let fresh = [
+            "run",
+            "spec.yaml",
+            "--json",
+            &format!("--state=fresh-{fold}"),
+        ];
+        call(&fresh, &params(&history)).expect(0);
         let made = by_key(&shop.rows("out/forecast"), "prediction");
         assert_score(
             &forecast["forecasters"][0]["folds"][fold],
@@ -163,7 +165,8 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
 
     // The naive forecasts, from their definition.
     let first = came.keys().map(|key| key.2).min().unwrap();
-    let (mut naive, mut last) = (Vec::new(), Vec::new());
+    let mut naive = Vec::new();
+    let mut last = Vec::new();
     for known in [DAYS - 10, DAYS - 7] {
         let end = first + known as i32;
         let is_active = |key: &SeriesDay| key.2 < end && key.2 >= end - 28;
@@ -192,7 +195,8 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
     for (number, made) in [(1, naive), (2, last)] {
         // Both folds forecast some days: each forecast counts.
         let halves = made.split_at(made.len() / 2);
-        let (mut rows, mut missing) = (0, 0);
+        let mut rows = 0;
+        let mut missing = 0;
         for (fold, half) in [halves.0, halves.1].into_iter().enumerate() {
             let expected = score(&half.iter().cloned().collect(), &came);
             assert_score(
@@ -227,7 +231,7 @@ fn a_fold_scores_what_would_have_been_forecast_on_its_day() {
             "--folds=1",
             "--report=backtest.html",
         ],
-        &params("history", DAYS - 7),
+        &params("history"),
     )
     .expect(0)
     .stdout;

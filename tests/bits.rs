@@ -21,7 +21,8 @@ fn same_bits(
                 continue;
             }
             number += 1;
-            let (out, state) = (format!("out{number}"), format!("state{number}"));
+            let out = format!("out{number}");
+            let state = format!("state{number}");
             let (param, out_param) = (
                 format!("--param={param}={path}"),
                 format!("--param=out={}", shop.at(&out)),

@@ -59,7 +59,8 @@ pub async fn serve<A>(
 {
     let mut connection = 0;
     while let Ok((socket, _)) = listener.accept().await {
-        let (answer, number) = (answer.clone(), connection);
+        let answer = answer.clone();
+        let number = connection;
         connection += 1;
         tokio::spawn(async move {
             let service = service_fn(move |request| answer(number, request));
@@ -97,7 +98,8 @@ impl S3Server {
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let failing = failures.clone();
         runtime.spawn(serve(listener, move |connection, request| {
-            let (failures, shared) = (failing.clone(), shared.clone());
+            let failures = failing.clone();
+            let shared = shared.clone();
             async move {
                 failures
                     .answer(connection, request, |request| shared.serve_request(request))
@@ -150,14 +152,12 @@ impl S3ServerState {
             "GET" | "HEAD" => None,
             _ => Some(self.writers.lock().await),
         };
-        let (bucket, is_listing) = (
-            request.uri().path().trim_matches('/').to_owned(),
-            request.method() == "GET"
-                && request
-                    .uri()
-                    .query()
-                    .is_some_and(|query| query.contains("list-type=2")),
-        );
+        let bucket = request.uri().path().trim_matches('/').to_owned();
+        let is_listing = request.method() == "GET"
+            && request
+                .uri()
+                .query()
+                .is_some_and(|query| query.contains("list-type=2"));
         let answer = Service::call(&self.service, request).await.unwrap();
         drop(writer);
         if is_listing {

@@ -119,6 +119,126 @@ fn secrets_of_urls_are_never_printed() {
     }
 }
 
+/// Names that become those of files and folders are refused before anything is read.
+#[test]
+fn names_that_no_file_can_have_are_refused() {
+    let shop = TestDirectory::new();
+    let long = "a".repeat(300);
+    shop.write("rows.csv", &format!("x,s,{long}\n1,a,1\n2,b,2\n"));
+    let spec = |pipeline: &str, step: &str, sink: &str, path: &str, by: &str| {
+        format!(
+            "version: 1\nname: {pipeline}\nsources: {{ a: {{ csv: {{ path: rows.csv }} }} }}\n\
+             steps: {{ {step}: {{ from: a, do: [ standardize: {{ columns: [x] }} ] }} }}\n\
+             sinks: {{ {sink}: {{ from: {step}, parquet: {{ path: \"{path}\", partition_by: [{by}] }} }} }}\n"
+        )
+    };
+    let trained = format!(
+        "version: 1\nname: p\nsources: {{ a: {{ csv: {{ path: rows.csv }} }} }}\n\
+         sinks: {{ m: {{ from: a, train: {{ model: linear, label: x, path: {long} }} }} }}\n"
+    );
+    let specs = [
+        spec(&long, "f", "t", "out", "s"),
+        spec("p", &long, "t", "out", "s"),
+        spec("p", "f", &long, "out", "s"),
+        spec("p", "f", "t", &long, "s"),
+        spec("p", "f", "t", &format!("{long}/out"), "s"),
+        spec("p", "f", "t", "out", &long),
+        trained,
+    ];
+    for text in specs {
+        shop.write("long.yaml", &text);
+        for command in ["check", "run"] {
+            let call = shop.forebay(&[command, "long.yaml"]).expect(78);
+            assert!(
+                call.stderr.contains("FB0104"),
+                "{command} {text}\n{}",
+                call.stderr
+            );
+        }
+        assert!(!shop.path("out").exists());
+    }
+    shop.write("short.yaml", &spec("p", "f", "t", &"b".repeat(240), "s"));
+    shop.forebay(&["run", "short.yaml"]).expect(0);
+}
+
+/// A union that is doubled with every step is planned in bounded memory, or refused.
+#[test]
+fn unions_that_double_are_refused() {
+    let shop = TestDirectory::new();
+    shop.write("rows.csv", "x\n1\n");
+    let mut text =
+        "version: 1\nname: p\nsources: { a: { csv: { path: rows.csv } } }\nsteps:\n".to_owned();
+    let mut last = "a".to_owned();
+    for number in 0..24 {
+        text += &format!("  s{number}: {{ union: [{last}, {last}] }}\n");
+        last = format!("s{number}");
+    }
+    text += &format!("sinks: {{ t: {{ from: {last}, parquet: {{ path: out }} }} }}\n");
+    shop.write("doubled.yaml", &text);
+    for command in ["check", "run", "explain"] {
+        // In KiB: without a bound it takes 2 GiB and more.
+        let mut limited = std::process::Command::new("bash");
+        limited
+            .args([
+                "-c",
+                "ulimit -v 6000000; exec \"$0\" \"$@\"",
+                crate::support::FOREBAY,
+            ])
+            .args([command, "doubled.yaml"])
+            .current_dir(shop.path(""));
+        let call = ProgramOutput::from(limited.watched());
+        assert!(
+            [0, 78].contains(&call.code),
+            "{command}: {} {}",
+            call.code,
+            call.stderr
+        );
+    }
+}
+
+/// Memory that the system refuses is a fault with its code, and leaves no half output.
+#[cfg(target_os = "linux")]
+#[test]
+fn memory_that_the_system_refuses_is_a_fault() {
+    let shop = TestDirectory::new();
+    shop.clicks("clicks", 200_000);
+    shop.write(
+        "spec.yaml",
+        "version: 1\nname: p\nsources: { a: { parquet: { path: clicks } } }\n\
+         steps: { f: { from: a, do: [ { dedupe: { keys: [f1] } }, { standardize: { columns: [f1] } } ] } }\n\
+         sinks: { t: { from: f, parquet: { path: out } } }\n",
+    );
+    let mut refused = 0;
+    // From what is too little to start to what is enough, beside the program's own code.
+    let code_mib = std::fs::metadata(crate::support::FOREBAY).unwrap().len() >> 20;
+    for mib in [0, 25, 50, 100, 150, 200, 400, 800, 1600].map(|more| code_mib + more) {
+        let script = format!("ulimit -v {}; exec \"$0\" \"$@\"", mib * 1024);
+        let mut limited = std::process::Command::new("bash");
+        limited
+            .args(["-c", &script, crate::support::FOREBAY])
+            .args(["run", "spec.yaml", "--memory=4GiB", "--threads=2"])
+            .current_dir(shop.path(""));
+        let call = ProgramOutput::from(limited.watched());
+        if call.code == 78 {
+            refused += 1;
+            assert!(call.stderr.contains("FB0301"), "{mib} MiB: {}", call.stderr);
+            assert!(!shop.path(".out.forebay/_manifest.json").exists());
+        } else {
+            // The dynamic linker ends a process that has no room for its own code.
+            assert!(
+                [0, 127].contains(&call.code),
+                "{mib} MiB: {} {}",
+                call.code,
+                call.stderr
+            );
+        }
+        if call.code == 0 {
+            break;
+        }
+    }
+    assert!(refused > 0);
+}
+
 #[test]
 fn check_reports_every_problem_at_once() {
     let shop = TestDirectory::new();
@@ -168,6 +288,51 @@ fn missing_data_says_where_and_leaves_nothing() {
     assert!(call.stderr.contains("FB0201"), "{}", call.stderr);
     assert_eq!(call.summary()["fault"]["code"], "FB0201");
     assert!(!shop.path("out").exists());
+}
+
+/// Of two values for one name, one would be dropped without a word.
+#[test]
+fn a_name_is_given_one_value() {
+    let shop = TestDirectory::new();
+    shop.demand("demand", 1000);
+    shop.demand("more", 1000);
+    shop.write(
+        "spec.yaml",
+        "version: 1\nname: once\nparams: { least: { type: integer, default: 0 } }\n\
+         sources: { demand: { parquet: { path: demand } } }\n\
+         steps: { f: { from: demand, do: [ { filter: \"price > ${least}\" } ] } }\n\
+         sinks: { t: { from: f, parquet: { path: out } } }\n",
+    );
+    let twice = ["run", "spec.yaml", "--param=least=1", "--param=least=2"];
+    let refused = shop.forebay(&twice).expect(64).stderr;
+    assert!(
+        refused.contains("`--param` names `least` twice: `1` and `2`"),
+        "{refused}"
+    );
+    let same = [
+        "run",
+        "spec.yaml",
+        "--json",
+        "--param=least=1",
+        "--param=least=1",
+    ];
+    let run = shop.forebay(&same).expect(0).summary();
+    let artifact = run["artifact_path"].as_str().unwrap();
+    let apply = |sources: &[&str]| {
+        let words = ["apply", artifact, "--output", "applied"];
+        shop.forebay(&[&words[..], sources].concat())
+    };
+    let refused = apply(&["--source", "demand=demand", "--source", "more"])
+        .expect(64)
+        .stderr;
+    for words in [
+        "`--source` names `demand` twice",
+        "one folder, file or pattern",
+    ] {
+        assert!(refused.contains(words), "{refused}");
+    }
+    assert!(!shop.path("applied").exists());
+    apply(&["--source", "demand"]).expect(0);
 }
 
 #[test]
@@ -229,7 +394,8 @@ fn new_finds_time_keys_split_and_windows_of_the_label() {
 fn explain_has_three_forms() {
     let shop = TestDirectory::new();
     let data = shop.demand("data", 1000);
-    let (spec, param) = (ready_made("demand.yaml"), format!("--param=history={data}"));
+    let spec = ready_made("demand.yaml");
+    let param = format!("--param=history={data}");
     let text = shop.forebay(&["explain", &spec, &param]).expect(0).stdout;
     assert!(
         text.contains("pass 1") && text.contains("vocabulary"),
@@ -312,6 +478,10 @@ fn explain_says_where_aggregates_run() {
 #[test]
 fn schema_doctor_and_completions_answer() {
     let shop = TestDirectory::new();
+    let help = shop.forebay(&["--help"]).expect(0).stdout;
+    assert!(help.contains("\nLook at results:\n  ui "), "{help}");
+    let page = shop.forebay(&["man"]).expect(0).stdout;
+    assert!(page.starts_with(".TH FOREBAY 1"), "{page}");
     let schema = shop.forebay(&["schema"]).expect(0).stdout;
     let schema: serde_json::Value = serde_json::from_str(&schema).unwrap();
     assert!(schema["$schema"].as_str().unwrap().contains("2020-12"));
@@ -351,5 +521,24 @@ fn references_are_up_to_date() {
             stored == text,
             "{name} is out of date: run the tests with FOREBAY_BLESS=1"
         );
+    }
+}
+
+/// Days that are written in another way than ISO 8601 are neither words nor numbers.
+#[test]
+fn proposals_leave_formatted_days_alone() {
+    let shop = TestDirectory::new();
+    let rows: String = (1..=28)
+        .map(|day| format!("{day:02}.01.2024,202401{day:02},{day},w{}\n", day % 3))
+        .collect();
+    shop.write("a.csv", &format!("tag,nummer,x,word\n{rows}"));
+    let proposal = shop.forebay(&["new", "a.csv"]).expect(0).stdout;
+    let notes = proposal.matches("whose format `formats` can declare");
+    assert_eq!(notes.count(), 2, "{proposal}");
+    for step in [
+        "standardize: { columns: [x] }",
+        "one_hot: { columns: [word] }",
+    ] {
+        assert!(proposal.contains(step), "{proposal}");
     }
 }

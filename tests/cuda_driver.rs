@@ -12,6 +12,10 @@ use std::time::Duration;
 
 use arrow::array::{ArrayRef, Float32Array, RecordBatch};
 use cudarc::driver::{CudaEvent, CudaFunction, CudaSlice, PinnedHostSlice, sys};
+use forebay::connectors::{
+    CHECKSUM_KERNEL, ComputeDevice, CudaDevice, DeliveredBatch, DeviceStage, HostDevice,
+    check_accelerator, checksum, run_stage,
+};
 use forebay::feed::{
     BatchFeatures, BlockDataset, BlockSource, DatasetBlock, FeatureField, Feed, FeedOptions,
     HostMemory, SampleOrder, SlotAllocator, SlotMemory,
@@ -422,7 +426,8 @@ fn a_device_that_fails_is_one_clear_fault_and_nothing_is_published() {
         exit: i32,
         says: &'static [&'static str],
     }
-    let (cuda, healthy) = (CUDA, TestDirectory::new());
+    let cuda = CUDA;
+    let healthy = TestDirectory::new();
     spec(&healthy, cuda);
     run(&healthy, &ALL, &[]).expect(0);
     // The trial comes first, and takes less than half of all calls.
@@ -603,7 +608,7 @@ fn doctor_tells_each_library_and_how_to_get_what_is_missing() {
     // What was run on hardware is told alike by the program and by those who read about it.
     assert!(
         doctor_line(&doctor, "tried")
-            .contains("on an NVIDIA H200 with CUDA 13.0 (benches/gpu/run)"),
+            .contains("trainings on NVIDIA H100 and H200, batches for PyTorch on H200, with CUDA 13.0 (benches/gpu/run)"),
         "{}",
         doctor.stdout
     );

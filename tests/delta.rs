@@ -5,13 +5,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::types::{Float64Type, Int32Type};
-use arrow::array::{ArrayRef, AsArray, Int32Array, RecordBatch, StringArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Int32Array, ListArray, MapArray, RecordBatch, StringArray,
+    StructArray,
+};
+use arrow::buffer::OffsetBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
 use parquet::arrow::ArrowWriter;
 use serde_json::{Value, json};
 
 use crate::bucket::S3Server;
+use crate::request_failures::RequestFailure;
 use crate::support::{ProgramOutput, TestDirectory};
 
 /// A column of a table: its name, its type in the log, and what the log notes beside it.
@@ -436,6 +441,117 @@ fn renamed_columns_are_found_by_name_or_by_id() {
     }
 }
 
+/// A struct of a table whose files name its fields in another way: `town` and `floor`, which the files lack.
+fn mapped_struct(first_id: i64) -> Value {
+    json!({ "type": "struct", "fields": [
+        mapped("town", first_id, json!("string")),
+        mapped("floor", first_id + 1, json!("integer")),
+    ] })
+}
+
+/// A column or a field that files call by its id.
+fn mapped(name: &str, id: i64, data_type: Value) -> Value {
+    let notes = json!({
+        "delta.columnMapping.id": id,
+        "delta.columnMapping.physicalName": format!("col-{id}"),
+    });
+    json!({ "name": name, "type": data_type, "nullable": true, "metadata": notes })
+}
+
+/// The part of such a struct that a file stores: the town, and a field that was dropped from the table.
+fn stored_struct(mode: &str, first_id: i64, towns: &[&str]) -> StructArray {
+    // By id, names in files mean nothing.
+    let name = match mode {
+        "id" => "town of old".to_owned(),
+        _ => format!("col-{first_id}"),
+    };
+    let with_id = |field: Field, id: i64| {
+        let note = HashMap::from([("PARQUET:field_id".to_owned(), id.to_string())]);
+        Arc::new(field.with_metadata(note))
+    };
+    let dropped: ArrayRef = Arc::new(Int32Array::from(vec![9; towns.len()]));
+    let towns: ArrayRef = Arc::new(StringArray::from_iter_values(towns));
+    StructArray::from(vec![
+        (
+            with_id(Field::new("floor", DataType::Int32, true), 99),
+            dropped,
+        ),
+        (
+            with_id(Field::new(name, DataType::Utf8, true), first_id),
+            towns,
+        ),
+    ])
+}
+
+#[test]
+fn fields_inside_of_mapped_columns_are_found_by_name_or_by_id() {
+    for mode in ["name", "id"] {
+        let shop = TestDirectory::new();
+        let list =
+            json!({ "type": "array", "elementType": mapped_struct(20), "containsNull": true });
+        let map = json!({
+            "type": "map", "keyType": "string",
+            "valueType": mapped_struct(30), "valueContainsNull": true,
+        });
+        let columns = [
+            mapped("place", 1, mapped_struct(10)),
+            mapped("places", 2, list),
+            mapped("by_name", 3, map),
+        ];
+        let mut table = HandmadeTable::create(&shop, "table", &columns, &[], &["columnMapping"]);
+        let configuration =
+            json!({ "delta.columnMapping.mode": mode, "delta.columnMapping.maxColumnId": "99" });
+        table.commit(&[metadata(&columns, &[], &configuration)]);
+        let field = |id: i64, data_type: &DataType| {
+            let note = HashMap::from([("PARQUET:field_id".to_owned(), id.to_string())]);
+            Field::new(format!("col-{id}"), data_type.clone(), true).with_metadata(note)
+        };
+        let home = stored_struct(mode, 10, &["Rom", "Bonn"]);
+        let homes = stored_struct(mode, 20, &["Paris", "Wien", "Oslo"]);
+        let item = Arc::new(Field::new("element", homes.data_type().clone(), true));
+        let offsets = OffsetBuffer::from_lengths([2, 1]);
+        let homes = ListArray::new(item, offsets, Arc::new(homes), None);
+        let named = stored_struct(mode, 30, &["Bern", "Prag"]);
+        let keys: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
+        let entries = vec![
+            Field::new("key", DataType::Utf8, false),
+            Field::new("value", named.data_type().clone(), true),
+        ];
+        let entries = StructArray::new(entries.into(), vec![keys, Arc::new(named)], None);
+        let entry = Arc::new(Field::new("key_value", entries.data_type().clone(), false));
+        let by_name = MapArray::new(
+            entry,
+            OffsetBuffer::from_lengths([1, 1]),
+            entries,
+            None,
+            false,
+        );
+        let stored: Vec<(Field, ArrayRef)> = vec![
+            (field(1, home.data_type()), Arc::new(home)),
+            (field(2, homes.data_type()), Arc::new(homes)),
+            (field(3, by_name.data_type()), Arc::new(by_name)),
+        ];
+        let add = table.add("a.parquet", stored, json!({}), json!({}));
+        table.commit(&[add]);
+        let (rows, _) = copy(&shop, "path: table", "");
+        let towns = |homes: &StructArray| {
+            assert_eq!(homes["floor"].null_count(), homes.len(), "{mode}");
+            let towns = cast(&homes["town"], &DataType::Utf8).unwrap();
+            let towns = towns.as_string::<i32>().iter().flatten();
+            towns.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(towns(rows["place"].as_struct()), ["Rom", "Bonn"], "{mode}");
+        let homes = rows["places"].as_list::<i32>().values();
+        assert_eq!(
+            towns(homes.as_struct()),
+            ["Paris", "Wien", "Oslo"],
+            "{mode}"
+        );
+        let named = rows["by_name"].as_map().values();
+        assert_eq!(towns(named.as_struct()), ["Bern", "Prag"], "{mode}");
+    }
+}
+
 #[test]
 fn features_that_readers_must_know_are_refused_by_name() {
     let shop = TestDirectory::new();
@@ -456,6 +572,111 @@ fn features_that_readers_must_know_are_refused_by_name() {
         let said = refused(&shop, &format!("path: {name}"));
         assert!(said.contains(feature), "{feature}: {said}");
     }
+}
+
+/// Paths in a log that lead out of the table, in every form, for a file that lies at `{outside}`.
+const WAYS_OUT: [&str; 14] = [
+    "../secret/a.parquet",
+    "%2e%2e/secret/a.parquet",
+    "%2E%2E%2Fsecret%2Fa.parquet",
+    "b/../../secret/a.parquet",
+    "./../secret/a.parquet",
+    "{outside}",
+    "%2F{outside}",
+    "file://{outside}",
+    "file:{outside}",
+    "FILE://{outside}",
+    "file://{table}/../secret/a.parquet",
+    "file://{table}/%2e%2e/secret/a.parquet",
+    "file://{table}/..%2Fsecret%2Fa.parquet",
+    "file://{table}%2F..%2Fsecret%2Fa.parquet",
+];
+
+/// A log can name no file outside of its table, unless the spec allows a directory; and never one of another storage.
+#[test]
+fn a_log_names_files_of_its_table_alone() {
+    let shop = TestDirectory::new();
+    let columns = [column("n", "integer", json!({}))];
+    let mut table = HandmadeTable::create(&shop, "table", &columns, &[], &[]);
+    std::fs::create_dir_all(shop.path("secret")).unwrap();
+    let outside = table.add(
+        "../secret/a.parquet",
+        vec![ints("n", [1])],
+        json!({}),
+        json!({}),
+    );
+    let inside = table.add("b.parquet", vec![ints("n", [2])], json!({}), json!({}));
+    table.commit(&[inside]);
+    let named = |path: &str| {
+        let mut add = outside.clone();
+        add["add"]["path"] = json!(path);
+        add
+    };
+    let full = |name: &str| shop.path(name).display().to_string();
+    let filled = |way: &str| {
+        way.replace("{outside}", &full("secret/a.parquet"))
+            .replace("{table}", &full("table"))
+    };
+    let log = shop.path("table/_delta_log/00000000000000000002.json");
+    let others = [
+        "http://localhost:1/a.parquet",
+        "https://localhost:1/a.parquet",
+        "s3://lake/a.parquet",
+        "gs://lake/a.parquet",
+        "az://lake/a.parquet",
+    ];
+    for way in WAYS_OUT.iter().map(|way| filled(way)) {
+        std::fs::write(&log, named(&way).to_string()).unwrap();
+        let said = refused(&shop, "path: table");
+        assert!(said.contains("FB0403"), "{way}: {said}");
+        assert!(said.contains("allow_outside"), "{way}: {said}");
+        // A directory beside that one does not help, nor one whose name only begins the same.
+        refused(&shop, "path: table, allow_outside: [elsewhere, secre]");
+        let (rows, _) = copy(&shop, "path: table, allow_outside: [secret]", "");
+        let mut numbers = values(&rows, "n");
+        numbers.sort_unstable();
+        assert_eq!(numbers, [1, 2], "{way}");
+    }
+    for way in others {
+        std::fs::write(&log, named(way).to_string()).unwrap();
+        let said = refused(&shop, "path: table, allow_outside: [/]");
+        assert!(said.contains("FB0403"), "{way}: {said}");
+        let scheme = way.split_once("//").unwrap().0;
+        let source = format!("path: table, allow_outside: [\"{scheme}//lake\"]");
+        let said = refused(&shop, &source);
+        assert!(said.contains("FB0104"), "{way}: {said}");
+    }
+    // What is encoded twice is a name; and a way round inside of the table stays in it.
+    std::fs::write(&log, named("%252e%252e/secret/a.parquet").to_string()).unwrap();
+    let said = refused(&shop, "path: table");
+    assert!(!said.contains("FB0403"), "{said}");
+    let mut round = named("x/../b.parquet");
+    round["add"]["size"] = json!(
+        std::fs::metadata(shop.path("table/b.parquet"))
+            .unwrap()
+            .len()
+    );
+    let remove = table.remove("b.parquet");
+    std::fs::write(&log, format!("{remove}\n{round}")).unwrap();
+    let (rows, _) = copy(&shop, "path: table", "");
+    assert_eq!(values(&rows, "n"), [2]);
+}
+
+/// Deleted rows are read from the table's own files alone, too.
+#[test]
+fn a_deletion_vector_lies_in_its_table() {
+    let shop = TestDirectory::new();
+    let columns = [column("n", "integer", json!({}))];
+    let mut table = HandmadeTable::create(&shop, "table", &columns, &[], &["deletionVectors"]);
+    let vector = json!({ "deletionVector": {
+        "storageType": "p", "pathOrInlineDv": format!("file://{}", shop.path("rows.bin").display()),
+        "offset": 1, "sizeInBytes": 34, "cardinality": 1,
+    } });
+    std::fs::write(shop.path("rows.bin"), [1; 64]).unwrap();
+    let add = table.add("a.parquet", vec![ints("n", [1, 2])], json!({}), vector);
+    table.commit(&[add]);
+    let said = refused(&shop, "path: table");
+    assert!(said.contains("FB0403"), "{said}");
 }
 
 /// A table of daily files that grows by a file a night, and loses one.
@@ -497,7 +718,8 @@ fn a_night_reads_what_commits_added() {
             ];
             shop.forebay(&args).expect(0).summary()
         };
-        let (summary, full) = (run("out"), run(fresh));
+        let summary = run("out");
+        let full = run(fresh);
         assert_eq!(
             summary["artifact"].as_str().map(file_name),
             full["artifact"].as_str().map(file_name)
@@ -515,12 +737,97 @@ fn a_night_reads_what_commits_added() {
         learn["rows_in"].as_u64().unwrap() - learn["rows_kept"].as_u64().unwrap()
     };
     assert_eq!(night("full-0"), 800);
-    let (more, gone) = (add(&table, 20), table.remove("3.parquet"));
+    let more = add(&table, 20);
+    let gone = table.remove("3.parquet");
     table.commit(&[more]);
     assert_eq!(night("full-1"), 40, "the day that was added");
     table.commit(&[gone]);
     // The days that shared a state with the one that was removed.
     assert!(night("full-2") <= 4 * 40);
+}
+
+/// Data that are not as the log says stay so: a scheduler must not try again.
+#[test]
+fn files_that_are_not_as_the_log_says_are_bad_data() {
+    let shop = TestDirectory::new();
+    let mut table = HandmadeTable::create(
+        &shop,
+        "table",
+        &[column("n", "integer", json!({}))],
+        &[],
+        &[],
+    );
+    let file = table.add("a.parquet", vec![ints("n", 0..10)], json!({}), json!({}));
+    table.commit(&[file]);
+    let spec = "version: 1\nname: gone\nsources:\n  table: { delta: { path: table } }\nsinks:\n  out: { from: table, \
+                csv: { path: out } }\n";
+    shop.write("spec.yaml", spec);
+    let stored = shop.path("table/a.parquet");
+    std::fs::rename(&stored, shop.path("elsewhere")).unwrap();
+    let missing = "version 1 of the Delta table names a file that is not there";
+    let longer = "version 1 of the Delta table says that the file has";
+    for (message, file) in [(missing, None), (longer, Some("not what was logged"))] {
+        if let Some(text) = file {
+            std::fs::write(&stored, text).unwrap();
+        }
+        for command in ["check", "run"] {
+            let call = shop.forebay(&[command, "spec.yaml", "--json"]);
+            // Findings of a check are for the author of the spec.
+            let is_bad_data = call.code == 65 || (command == "check" && call.code == 78);
+            assert!(is_bad_data, "{command}: {} {}", call.code, call.stderr);
+            assert!(call.stderr.contains(message), "{command}: {}", call.stderr);
+            assert!(call.stderr.contains("table/a.parquet"), "{}", call.stderr);
+        }
+    }
+}
+
+/// A bucket lists a file of the table and answers 404 when it is asked for: it was removed in between.
+#[test]
+fn files_that_a_bucket_has_no_more_are_bad_data() {
+    let shop = TestDirectory::new();
+    std::fs::create_dir_all(shop.path("buckets/lake")).unwrap();
+    let columns = [column("n", "integer", json!({}))];
+    let mut table = HandmadeTable::create(&shop, "buckets/lake/table", &columns, &[], &[]);
+    for part in 0..2 {
+        let name = format!("part-{part}.parquet");
+        let file = table.add(&name, vec![ints("n", 0..10)], json!({}), json!({}));
+        table.commit(&[file]);
+    }
+    let server = S3Server::start(&shop.path("buckets"));
+    shop.write("copy.yaml", &spec("path: \"s3://lake/table\"", "", "out"));
+    for (gone, says) in [
+        (
+            "part-1.parquet",
+            "version 2 of the Delta table names a file that is not there",
+        ),
+        (
+            "00000000000000000001.json",
+            "a file of the table's log is not there",
+        ),
+    ] {
+        server.inject_failures(move |asked| {
+            let is_gone = asked.target.contains(gone) && !asked.target.contains("list-type");
+            is_gone.then_some(RequestFailure::Says(404, "NoSuchKey"))
+        });
+        for command in ["check", "run"] {
+            let call = server.forebay(&shop, &[command, "copy.yaml", "--json"]);
+            let is_bad_data = call.code == 65 || (command == "check" && call.code == 78);
+            assert!(is_bad_data, "{command}: {} {}", call.code, call.stderr);
+            for part in ["FB0402", says, gone] {
+                assert!(call.stderr.contains(part), "{command}: {}", call.stderr);
+            }
+        }
+        // A store that says so is believed at once.
+        let asked = server.stop_failures();
+        assert!(
+            (1..=8).contains(&asked),
+            "{gone} was asked for {asked} times"
+        );
+    }
+    server
+        .forebay(&shop, &["run", "copy.yaml", "--json"])
+        .expect(0);
+    assert_eq!(values(&shop.visible("out"), "n").len(), 20);
 }
 
 fn file_name(path: &str) -> &str {

@@ -205,14 +205,15 @@ impl TableJob {
 
 /// All steps that concern the table, and the first of some other kinds, from that of this turn on.
 fn chosen_steps(steps: &[String], turn: usize) -> Vec<usize> {
-    let (mut seen, mut others) = (BTreeSet::new(), turn);
+    let mut seen = BTreeSet::new();
+    let mut others = turn;
     let mut is_chosen = |step: &String| {
         if step.contains("table") || step.contains("file") {
             return true;
         }
         let is_new = seen.insert(step.clone());
         others += usize::from(is_new);
-        is_new && others % OTHER_STEPS == 0
+        is_new && others.is_multiple_of(OTHER_STEPS)
     };
     steps
         .iter()
@@ -233,7 +234,8 @@ fn unneeded_files(table: &Path) -> BTreeSet<PathBuf> {
     named
         .iter()
         .for_each(|file| assert!(file.exists(), "{} is missing", file.display()));
-    let (mut found, mut open) = (BTreeSet::new(), vec![table.join("data")]);
+    let mut found = BTreeSet::new();
+    let mut open = vec![table.join("data")];
     while let Some(dir) = open.pop() {
         for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
             if entry.file_type().unwrap().is_dir() {

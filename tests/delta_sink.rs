@@ -255,10 +255,8 @@ fn intervals_replace_their_own_rows() {
         assert_ne!(spec, table);
         nights.shop.write("table.yaml", &table);
         let run = |days: std::ops::Range<usize>, code: i32| {
-            let (from, to) = (
-                intervals::day(&nights, days.start),
-                intervals::day(&nights, days.end),
-            );
+            let from = intervals::day(&nights, days.start);
+            let to = intervals::day(&nights, days.end);
             let args = [
                 "run",
                 "table.yaml",
@@ -416,7 +414,8 @@ fn a_version_that_another_program_takes_is_kept() {
         server.inject_failures(move |asked| {
             let is_commit =
                 asked.method == "PUT" && asked.target.contains(&format!("{:020}.json", 1));
-            let (written, text) = (written.clone(), text.clone());
+            let written = written.clone();
+            let text = text.clone();
             (is_commit && asked.nth == 0).then(|| {
                 crate::request_failures::RequestFailure::After(Box::new(move || {
                     std::fs::write(written, text).unwrap()

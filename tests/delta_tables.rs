@@ -52,7 +52,8 @@ fn foreign_table(path: &str, sink: &str) -> TestDirectory {
 }
 
 fn run_interval(shop: &TestDirectory, from: u32, to: u32) -> Value {
-    let (from, to) = (format!("2024-03-{from:02}"), format!("2024-03-{to:02}"));
+    let from = format!("2024-03-{from:02}");
+    let to = format!("2024-03-{to:02}");
     let summary = shop
         .forebay(&["run", "spec.yaml", "--json", "--interval", &from, &to])
         .expect(0)
@@ -119,8 +120,10 @@ fn rows_beside_an_interval_stay() {
         // No file reaches over an edge of the interval any more: the next run over it copies nothing.
         for file in live(&table).values() {
             let of = |bound: &str| statistics(file)[bound]["day"].as_str().unwrap().to_owned();
-            let (min, max) = (of("minValues"), of("maxValues"));
-            let (min, max) = (min.as_str(), max.as_str());
+            let min = of("minValues");
+            let max = of("maxValues");
+            let min = min.as_str();
+            let max = max.as_str();
             let is_inside = min >= "2024-03-04" && max < "2024-03-06";
             assert!(
                 max < "2024-03-04" || min >= "2024-03-06" || is_inside,
@@ -288,10 +291,8 @@ fn rows_that_are_removed_before_their_commit_are_missed() {
 #[test]
 fn checkpoints_stand_for_the_commits_before_them() {
     let shop = csv_shop(ROWS, ", mode: append", "");
-    let (log, spec) = (
-        shop.path("table/_delta_log"),
-        std::fs::read_to_string(shop.path("spec.yaml")).unwrap(),
-    );
+    let log = shop.path("table/_delta_log");
+    let spec = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
     let append = |run: usize| {
         let rows = format!("rows-{run}.csv");
         if !shop.path(&rows).exists() {
@@ -347,6 +348,53 @@ fn checkpoints_stand_for_the_commits_before_them() {
     assert_eq!(names(), before);
     append(25);
     assert_eq!(table_rows(&shop, "table").num_rows(), 26 * 4);
+}
+
+/// A bucket lists a checkpoint and answers 404 when it is asked for. The commits before it may be gone.
+#[test]
+fn checkpoints_that_a_bucket_has_no_more_are_bad_data() {
+    let shop = csv_shop(ROWS, ", mode: append", "");
+    for run in 0..12 {
+        shop.write("rows.csv", &format!("{ROWS}2024-03-02,d,{run},1.5\n"));
+        shop.forebay(&["run", "spec.yaml"]).expect(0);
+    }
+    std::fs::create_dir_all(shop.path("buckets/lake")).unwrap();
+    std::fs::rename(shop.path("table"), shop.path("buckets/lake/table")).unwrap();
+    let server = S3Server::start(&shop.path("buckets"));
+    shop.write(
+        "copy.yaml",
+        "version: 1\nname: copies\nsources: { table: { delta: { path: \"s3://lake/table\" } } }\n\
+         sinks: { out: { from: table, parquet: { path: out } } }\n",
+    );
+    let checkpoint = format!("{:020}.checkpoint.parquet", 10);
+    let gone = checkpoint.clone();
+    server.inject_failures(move |asked| {
+        let is_gone = asked.target.contains(&gone) && !asked.target.contains("list-type");
+        is_gone.then_some(RequestFailure::Says(404, "NoSuchKey"))
+    });
+    for command in ["check", "run"] {
+        let call = server.forebay(&shop, &[command, "copy.yaml", "--json"]);
+        let is_bad_data = call.code == 65 || (command == "check" && call.code == 78);
+        assert!(is_bad_data, "{command}: {} {}", call.code, call.stderr);
+        let says = "a file of the table's log is not there";
+        for part in ["FB0402", says, &checkpoint] {
+            assert!(call.stderr.contains(part), "{command}: {}", call.stderr);
+        }
+    }
+    // A store that says so is believed at once.
+    let asked = server.stop_failures();
+    assert!((1..=24).contains(&asked), "asked for {asked} times");
+
+    // The list names the checkpoint, too.
+    server.inject_failures(|asked| {
+        let is_hint = asked.target.contains("_last_checkpoint");
+        is_hint.then_some(RequestFailure::Says(404, "NoSuchKey"))
+    });
+    server
+        .forebay(&shop, &["run", "copy.yaml", "--json"])
+        .expect(0);
+    assert!(server.stop_failures() > 0);
+    assert_eq!(shop.visible("out").num_rows(), 12 * 4);
 }
 
 #[test]
@@ -436,7 +484,8 @@ fn a_store_that_fails_neither_loses_nor_doubles_rows() {
                     .values()
                     .map(|file| statistics(file)["numRecords"].as_u64().unwrap());
                 assert_eq!(live_rows.sum::<u64>(), expected, "{name}, {mode}");
-                let (commits, named) = (commits(&table).len(), transactions(&table));
+                let commits = commits(&table).len();
+                let named = transactions(&table);
                 assert_eq!(
                     (commits, named.iter().collect::<BTreeSet<_>>().len()),
                     (run + 1, run + 1),

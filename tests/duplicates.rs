@@ -140,3 +140,86 @@ fn windows_by_rows_warn_and_declared_duplicates_are_silent() {
     let silent = sales.run("by_time", allowed, pooled, &[]).expect(0);
     assert!(!silent.stdout.contains("same time"), "{}", silent.stdout);
 }
+
+/// Windows whose rows become others before they are written are told of, too.
+#[test]
+fn duplicates_before_a_gather_are_told() {
+    let sales = Sales::new();
+    let counts = format!(
+        "met {} rows with the same keys and the same time",
+        sales.duplicates()
+    );
+    let gathers = [
+        "{ aggregate: { by: [item], compute: { n: { count: price_lag_1 } } } }",
+        "{ dedupe: { keys: [store, item] } }",
+    ];
+    for gather in gathers {
+        let steps = format!("{BY_ROWS}, {gather}");
+        for args in [&[][..], &["--local-workers=1"]] {
+            let call = sales.run("by_time", "keys: [store, item]", &steps, args);
+            let told = call.expect(0).stdout;
+            assert!(told.contains(&counts), "{steps}, {args:?}: {told}");
+        }
+    }
+}
+
+/// Rows of the future are made of the last row of each series, without any window.
+#[test]
+fn rows_of_the_future_notice_a_missing_key() {
+    let shop = TestDirectory::new();
+    let mut rows = "store,item,day,qty\n".to_owned();
+    for day in 1..=9 {
+        for (store, item) in [("a", 1), ("a", 2), ("b", 1), ("b", 2), ("b", 3)] {
+            rows.push_str(&format!("{store},{item},2024-01-0{day},{item}\n"));
+        }
+    }
+    shop.write("sales.csv", &rows);
+    let run = |series: &str, keys: &str| {
+        shop.write(
+            "spec.yaml",
+            &format!(
+                "version: 1\nname: sales\n\
+                 sources: {{ sales: {{ csv: {{ path: sales.csv }}, time: day, {series} }} }}\n\
+                 steps: {{ next: {{ from: sales, do: [ \
+                 {{ future_rows: {{ horizon: 2d, every: 1d{keys} }} }} ] }} }}\n\
+                 sinks: {{ table: {{ from: next, split: future, parquet: {{ path: out }} }} }}\n"
+            ),
+        );
+        for place in ["out", ".out.forebay", ".forebay"] {
+            let _ = std::fs::remove_dir_all(shop.path(place));
+        }
+        shop.forebay(&["run", "spec.yaml", "--json"])
+    };
+    for series in ["keys: [store]", "keys: [store], duplicates: error"] {
+        let refused = run(series, "").expect(65);
+        let fault = refused.summary()["fault"].take();
+        assert_eq!(fault["code"], "FB0212", "{fault}");
+        let text = fault.to_string();
+        for part in [
+            "3 rows at the ends of series",
+            "2 rows of store a, day 2024-01-09; 3 rows of store b, day 2024-01-09",
+            "a key is missing",
+            "duplicates: allow",
+        ] {
+            assert!(text.contains(part), "no `{part}` in {text}");
+        }
+        assert!(!shop.path("out").exists());
+    }
+    // A declaration, and a step that puts series together, are warned of.
+    for (series, keys) in [
+        ("keys: [store], duplicates: warn", ""),
+        ("keys: [store, item]", ", keys: [store]"),
+    ] {
+        let warned = run(series, keys).expect(0);
+        assert!(
+            warned.stdout.contains("3 rows at the ends of series"),
+            "{series}: {}",
+            warned.stdout
+        );
+        assert_eq!(shop.visible("out").num_rows(), 2 * 2);
+    }
+    for series in ["keys: [store], duplicates: allow", "keys: [store, item]"] {
+        let silent = run(series, "").expect(0);
+        assert!(!silent.stdout.contains("same time"), "{}", silent.stdout);
+    }
+}

@@ -294,8 +294,21 @@ fn unknown_names() {
 }
 
 #[test]
+fn outputs_in_paths_of_a_shell() {
+    let steps = "- log1p: { columns: [price] }";
+    for (path, says) in [
+        ("~/out", "write `/"),
+        ("$HOME/out", "--param home=\"$HOME\""),
+    ] {
+        let spec = spec(steps).replace("path: out", &format!("path: \"{path}\""));
+        let says = ["would write to a folder called", says];
+        fails(good, &spec, 78, "FB0104", &says);
+    }
+}
+
+#[test]
 fn types_that_do_not_fit() {
-    let says = ["`city` is text, not a number", "spec.yaml:10:"];
+    let says = ["`city` is a string, not a number", "spec.yaml:10:"];
     fails(
         good,
         &spec("- standardize: { columns: [city] }"),
@@ -668,7 +681,8 @@ fn any_bit_of_parquet_may_flip() {
         "spec.yaml",
         &spec("- standardize: { columns: [price, id] }\n- vocabulary: { columns: [city] }"),
     );
-    let (mut refused, mut read) = (0, 0);
+    let mut refused = 0;
+    let mut read = 0;
     for step in 0..24 {
         let mut bytes = whole.clone();
         let at = 4 + (bytes.len() - 12) * step / 24;
@@ -770,10 +784,8 @@ fn files_that_vanish_or_change() {
     let values = (0..20)
         .map(|row| f64::from(row) / 8.0)
         .collect::<Float64Array>();
-    let (id, city) = (
-        shop.rows("out")["id"].clone(),
-        shop.rows("out")["city"].clone(),
-    );
+    let id = shop.rows("out")["id"].clone();
+    let city = shop.rows("out")["city"].clone();
     parquet(
         &shop,
         "data/a.parquet",
@@ -834,7 +846,8 @@ fn files_that_change_while_they_are_read() {
     };
     let path = shop.path("data/a.parquet");
     good_file(&shop, "other/a.parquet", 7);
-    let (from, to) = (shop.path("other/a.parquet"), path.clone());
+    let from = shop.path("other/a.parquet");
+    let to = path.clone();
     assert_eq!(
         run(Box::new(move || assert!(fs::copy(&from, &to).is_ok()))),
         "FB0208"
@@ -989,6 +1002,77 @@ fn directories_that_cannot_be_written() {
         "FB0403",
         &["file/out"],
     );
+}
+
+/// Files of text in a packing that is not read.
+#[test]
+fn packings_that_are_not_read_are_named() {
+    let packed: [(&[u8], &str); 4] = [
+        (b"BZh91AY&SY\x12\x34\x56\x78", "bzip2"),
+        (b"\xfd7zXZ\0\0\x04\xe6\xd6", "xz"),
+        (b"PK\x03\x04\x14\0\0\0\x08\0", "ZIP"),
+        (b"\x04\x22\x4d\x18\x64\x40\xa7", "LZ4"),
+    ];
+    for (bytes, name) in packed {
+        for kind in ["csv", "json"] {
+            let shop = TestDirectory::new();
+            fs::write(shop.path(&format!("a.{kind}")), bytes).unwrap();
+            let text = format!(
+                "version: 1\nname: packed\nsources: {{ a: {{ {kind}: {{ path: a.{kind} }} }} }}\n\
+                 sinks: {{ t: {{ from: a, parquet: {{ path: out }} }} }}\n"
+            );
+            shop.write("spec.yaml", &text);
+            let call = shop.forebay(&["check", "spec.yaml"]);
+            let says = format!("the file is packed with {name}");
+            assert!(
+                call.code != 0 && call.stderr.contains(&says),
+                "{}",
+                call.stderr
+            );
+        }
+    }
+}
+
+/// A sink whose directory cannot be written is refused before the first pass, whichever it is.
+#[test]
+fn directories_are_tried_before_anything_is_computed() {
+    let shop = TestDirectory::new();
+    good(&shop);
+    shop.write("file", "");
+    let sinks = [
+        "u: { from: features, csv: { path: file/u } }",
+        "u: { from: features, delta: { path: file/u } }",
+        "u: { from: features, train: { model: linear, label: price, dense: [id], path: file/u } }",
+    ];
+    let simple = spec("- standardize: { columns: [price] }");
+    for (number, sink) in sinks.iter().enumerate() {
+        shop.write("spec.yaml", &format!("{simple}  {sink}\n"));
+        let state = format!("--state=state{number}");
+        let call = shop
+            .forebay(&["run", "spec.yaml", "--json", &state])
+            .expect(78);
+        assert_eq!(
+            call.summary()["fault"]["code"],
+            "FB0403",
+            "{sink}: {}",
+            call.stdout
+        );
+        assert!(
+            !call.stdout.contains("pass_started"),
+            "{sink}: {}",
+            call.stdout
+        );
+        assert!(!shop.path("out").exists() && !shop.path(".out.forebay").exists());
+        // A check warns: the run may be meant for another machine.
+        let checked = shop.forebay(&["check", "spec.yaml", "--json"]).expect(0);
+        let summary = checked.summary();
+        let mut warnings = summary["diagnostics"].as_array().unwrap().iter();
+        let is_told = warnings.any(|warning| warning["code"] == "FB0403");
+        assert!(
+            is_told && checked.stderr.contains("file/u"),
+            "{sink}: {summary}"
+        );
+    }
 }
 
 #[test]

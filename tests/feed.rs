@@ -85,10 +85,8 @@ fn fed(session: &Session, pipeline: &Pipeline) -> FeedSource {
 
 /// What a batch holds of each row, as text that sorts.
 fn rows_of(batch: &FeedBatch) -> Vec<String> {
-    let (dense, categorical) = (
-        batch.numbers::<f32>(PartRole::Dense),
-        batch.numbers::<i64>(PartRole::Categorical),
-    );
+    let dense = batch.numbers::<f32>(PartRole::Dense);
+    let categorical = batch.numbers::<i64>(PartRole::Categorical);
     let labels = batch.numbers::<f32>(PartRole::Label);
     let of = |all: usize| all / batch.shape_rows();
     (0..batch.rows())
@@ -251,7 +249,8 @@ fn ranks_share_an_epoch_and_cursors_go_on_in_other_worlds() {
 #[test]
 fn windows_are_fed_from_outputs_alone() {
     let shop = TestDirectory::new();
-    let (spec, data) = (ready_made("demand.yaml"), shop.demand("data", 500));
+    let spec = ready_made("demand.yaml");
+    let data = shop.demand("data", 500);
     let params = [
         format!("--param=history={data}"),
         format!("--param=out={}", shop.at("out")),
@@ -445,15 +444,14 @@ fn a_window_smaller_than_a_row_group_mixes_row_groups() {
 /// Pearson's correlation of rows and the positions at which they are delivered.
 fn correlation(rows: &[usize]) -> f64 {
     let count = rows.len() as f64;
-    let (mean, half) = (
-        rows.iter().sum::<usize>() as f64 / count,
-        (count - 1.0) / 2.0,
-    );
+    let mean = rows.iter().sum::<usize>() as f64 / count;
+    let half = (count - 1.0) / 2.0;
     let sums = rows
         .iter()
         .enumerate()
         .fold((0.0, 0.0, 0.0), |(both, row, position), (at, &id)| {
-            let (id, at) = (id as f64 - mean, at as f64 - half);
+            let id = id as f64 - mean;
+            let at = at as f64 - half;
             (both + id * at, row + id * id, position + at * at)
         });
     sums.0 / (sums.1 * sums.2).sqrt()

@@ -69,10 +69,8 @@ fn a_training_reads_a_bucket_once_where_it_has_a_cache() {
              sinks: {{ net: {{ from: sold, train: {{ path: {out:?}, label: qty, dense: [price], missing: 0, \
              non_finite: skip, batch_rows: 512, window_rows: 2000, epochs: {epochs}, {more} }} }} }}\n"
         );
-        let (spec, state) = (
-            shop.write(&format!("{name}.yaml"), &text),
-            shop.at(&format!("state-{name}")),
-        );
+        let spec = shop.write(&format!("{name}.yaml"), &text);
+        let state = shop.at(&format!("state-{name}"));
         let gets = counting(&server);
         let told = server
             .forebay(&shop, &["run", &spec, "--json", "--state", &state])
@@ -111,7 +109,8 @@ fn a_feed_reads_a_bucket_once_where_it_has_a_cache() {
     let data = || data_of(&shop);
     data().iter().for_each(|path| age(path));
     let spec = |bytes_max: u64| {
-        let (cache, state) = (shop.at("cache"), shop.at("state"));
+        let cache = shop.at("cache");
+        let state = shop.at("state");
         let text = format!(
             "version: 1\nname: afar\nsources: {{ demand: {{ parquet: {{ path: \"s3://lake/demand\" }}, time: date }} }}\n\
              feed: {{ dense: [qty, price], missing: 0, batch_rows: 512, last: short, window_rows: 2000, \
@@ -124,7 +123,8 @@ fn a_feed_reads_a_bucket_once_where_it_has_a_cache() {
         ["feed", &spec, "--json", "--state", &state, "--epoch", epoch].map(str::to_owned)
     };
     let feed = |bytes_max: u64, epoch: &str| {
-        let (gets, args) = (counting(&server), args(bytes_max, epoch));
+        let gets = counting(&server);
+        let args = args(bytes_max, epoch);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let told = server.forebay(&shop, &args).expect(0).summary();
         (told, gets.load(Ordering::SeqCst))
@@ -266,10 +266,8 @@ fn a_small_window_mixes_row_groups_of_a_bucket() {
             "version: 1\nname: small\nsources: {{ all: {{ parquet: {{ path: {data:?} }} }} }}\n\
              feed: {{ dense: [id, pair], batch_rows: 4096, window_rows: 20000, last: short }}\n"
         );
-        let (spec, state) = (
-            shop.write(&format!("{name}.yaml"), &text),
-            shop.at(&format!("state-{name}")),
-        );
+        let spec = shop.write(&format!("{name}.yaml"), &text);
+        let state = shop.at(&format!("state-{name}"));
         let gets = Arc::new(AtomicU64::new(0));
         let counted = gets.clone();
         server.inject_failures(move |asked| {

@@ -79,6 +79,8 @@ pub(crate) fn with_workers(
         security,
         lease: Duration::from_secs(3),
         grace,
+        local: None,
+        launched: None,
     };
     session
         .with_cluster(Cluster::new(options, Arc::new(IgnoreEvents)).unwrap())
@@ -132,7 +134,8 @@ fn workers_give_the_same_batches() {
     let state = shop.at("state");
     let plain = spec(&shop, "order: shuffled");
     session(&state).fit(&plain).unwrap();
-    let (first, second) = (worker(&shop, &[]), worker(&shop, &[]));
+    let first = worker(&shop, &[]);
+    let second = worker(&shop, &[]);
     for feed in [
         "order: shuffled",
         "split: validation",
@@ -222,7 +225,8 @@ fn a_feed_without_workers_and_rows_that_cannot_be_fed_say_so() {
     let of = |session: &Session| {
         all_batches(&session.feed(&pipeline, None, &config).unwrap()).unwrap_err()
     };
-    let (here, there) = (of(&session(&state)), of(&away));
+    let here = of(&session(&state));
+    let there = of(&away);
     assert_eq!(
         (here.code(), there.code()),
         (codes::BAD_ROW, codes::BAD_ROW),
@@ -289,7 +293,8 @@ feed: {{ label: label, missing_id: 0, batch_rows: 256 }}
             .expect(0)
             .summary()
     };
-    let (here, away) = (feed(&[]), feed(&["--local-workers=2"]));
+    let here = feed(&[]);
+    let away = feed(&["--local-workers=2"]);
     assert_eq!(
         (&here["rows"], &here["streams"]),
         (&away["rows"], &serde_json::json!(0))

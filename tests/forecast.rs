@@ -73,13 +73,44 @@ fn names(rows: &RecordBatch) -> Vec<String> {
         .collect()
 }
 
+/// The interval of the comment in the spec: a run as of an earlier day, with nothing before it.
+#[test]
+fn the_ready_made_night_begins_with_an_interval() {
+    let night = Shop::new(40);
+    let spec = std::fs::read_to_string(ready_made("nightly_forecast.yaml")).unwrap();
+    night.shop.write("spec.yaml", &spec);
+    let summary = night
+        .shop
+        .forebay(&[
+            "run",
+            "spec.yaml",
+            "--json",
+            "--param=history=history",
+            "--param=out=out/as_of",
+            "--param=epochs=1",
+            "--param=validation=8d",
+            "--interval",
+            &night.date(0),
+            &night.date(36),
+        ])
+        .expect(0)
+        .summary();
+    // The rows of the days after it are not known.
+    let forecast = &summary["forecasts"][0];
+    let rows = night.rows("out/as_of/forecast");
+    assert_eq!(forecast["rows"], rows.num_rows());
+    let days: BTreeSet<String> = texts(&rows, "date").into_iter().collect();
+    assert_eq!(days.first(), Some(&night.date(36)));
+    assert_eq!(days.len(), 7);
+    assert!(summary["models"][0]["rows"].as_u64().unwrap() > 0);
+}
+
 #[test]
 fn the_ready_made_night_publishes_a_whole_forecast() {
     let night = Shop::new(36);
     let spec = std::fs::read_to_string(ready_made("nightly_forecast.yaml")).unwrap();
     night.shop.write("spec.yaml", &spec);
     let run = |more: &[&str]| {
-        let until = format!("--param=train_until={}", night.date(28));
         let params = [
             "run",
             "spec.yaml",
@@ -87,8 +118,9 @@ fn the_ready_made_night_publishes_a_whole_forecast() {
             "--param=history=history",
             "--param=out=out",
             "--param=epochs=1",
+            "--param=validation=8d",
         ];
-        night.shop.forebay(&[&params[..], &[&until], more].concat())
+        night.shop.forebay(&[&params[..], more].concat())
     };
     let summary = run(&[]).expect(0).summary();
     let told = &summary["forecasts"][0];
@@ -207,8 +239,11 @@ fn the_ready_made_night_publishes_a_whole_forecast() {
         .expect(0);
     assert!(night.rows("as_of") == rows);
     let later = run(&[]).expect(0).summary();
-    // What is learned from the days to train on stays, and of the history the new day alone is read.
-    assert_eq!(later["artifact"], summary["artifact"]);
+    // Statistics and the model stay for a week, and of the history the new day alone is read.
+    assert_eq!(later["refits"][0]["held"], true, "{later}");
+    let model = &later["models"][0];
+    assert_eq!(model["refit"]["held"], true, "{later}");
+    assert_eq!(model["id"], summary["models"][0]["id"]);
     let table = later["passes"]
         .as_array()
         .unwrap()
@@ -227,10 +262,11 @@ fn the_ready_made_night_publishes_a_whole_forecast() {
             .iter()
             .all(|known| *known == night.date(36))
     );
-    // The same on workers, and over all at once.
-    let before = night.rows("out/forecast");
+    // From nothing it is the same on workers.
+    run(&["--state=alone"]).expect(0);
+    let alone = night.rows("out/forecast");
     run(&["--local-workers=2", "--state=other"]).expect(0);
-    assert!(night.rows("out/forecast") == before);
+    assert!(night.rows("out/forecast") == alone);
 }
 
 /// A spec whose forecast is as wrong as its parts.
@@ -474,7 +510,11 @@ fn a_late_night_publishes_a_forecast_all_the_same() {
         call.expect(78);
     };
     wrong("deadline: { ladder: [naive] }", "min: 0", "season");
-    wrong("deadline: { ladder: [naive] }", "season: 1w", "one unit");
+    wrong(
+        "deadline: { ladder: [naive] }",
+        "season: '7'",
+        "counts the other",
+    );
     wrong(
         "deadline: { ladder: [naive, last_model] }",
         "season: 7d",
@@ -580,45 +620,106 @@ fn a_killed_night_shows_the_forecast_before_or_the_new_one() {
 
 /// The files that readers see of an output, with their bytes.
 fn visible_files(shop: &TestDirectory, out: &str) -> Vec<(String, Vec<u8>)> {
-    let mut files: Vec<(String, Vec<u8>)> = std::fs::read_dir(shop.path(out))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.is_file())
-        .map(|path| {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(shop.path(out)).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            (name, std::fs::read(path).unwrap())
-        })
-        .collect();
+            files.push((name, std::fs::read(path).unwrap()));
+        }
+    }
     files.sort();
     files
 }
 
+/// As numbers, the keys of both series would be one.
 #[test]
-fn equal_runs_publish_equal_files() {
+fn forecasts_in_formats_of_text_keep_keys_apart() {
     let shop = TestDirectory::new();
-    shop.demand("data", 1000);
-    let spec = |format: &str| {
-        format!(
-            "version: 1\nname: equal\nsources: {{ demand: {{ parquet: {{ path: data }}, time: date, keys: [store_id, item_id] }} }}\n\
-             steps:\n  features:\n    from: demand\n    do:\n      - filter: \"qty IS NOT NULL\"\n      - select: [store_id, item_id, date, qty, price]\n      - future_rows: {{ horizon: 7d, every: 1d, carry: [price] }}\n      \
-             - lag: {{ columns: [qty], by: [7d] }}\n      - impute: {{ columns: [qty_lag_7d, price], with: {{ constant: 0 }} }}\n  \
-             totals:\n    from: demand\n    do:\n      - aggregate: {{ by: [store_id], compute: {{ qty: {{ sum: qty }} }} }}\n\
-             label: {{ column: qty, horizon: 7d, known: [price] }}\nsinks:\n  \
-             table: {{ from: features, {format}: {{ path: out/table }} }}\n  totals: {{ from: totals, {format}: {{ path: out/totals }} }}\n  \
-             trees: {{ from: features, train: {{ path: out/trees, model: gbdt, label: qty, dense: [qty_lag_7d, price], rounds: 3 }} }}\n  \
-             forecast: {{ from: features, predict: {{ model: trees, where: future, path: out/forecast }} }}\n"
-        )
-    };
-    for format in ["parquet", "arrow", "csv"] {
-        shop.write("spec.yaml", &spec(format));
-        let run = |state: &str| {
-            let _ = std::fs::remove_dir_all(shop.path("out"));
-            shop.forebay(&["run", "spec.yaml", "--state", state])
-                .expect(0);
-            ["out/table", "out/totals", "out/forecast"].map(|out| visible_files(&shop, out))
-        };
-        let first = run(&format!("{format}-one"));
-        assert!(first.iter().all(|files| !files.is_empty()));
-        assert!(run(&format!("{format}-other")) == first, "{format}");
+    let rows: String = (0..60)
+        .flat_map(|day| {
+            let date = jiff::civil::date(2024, 1, 1)
+                .checked_add(jiff::Span::new().days(day))
+                .unwrap();
+            ["1.1", "1.10"].map(|item| format!("{date},{item},{}\n", day % 7))
+        })
+        .collect();
+    shop.write("rows.csv", &format!("date,item,qty\n{rows}"));
+    let mut first_lines = Vec::new();
+    for format in ["csv", "json"] {
+        shop.write(
+            "spec.yaml",
+            &format!(
+                "version: 1\nname: keys\nsources: {{ s: {{ csv: {{ path: rows.csv, columns: {{ date: date, item: string, qty: float64 }} }}, \
+                 time: date, keys: [item] }} }}\nsteps:\n  features:\n    from: s\n    do:\n      - future_rows: {{ horizon: 7d, every: 1d }}\n      \
+                 - lag: {{ columns: [qty], by: [7d] }}\n      - select: [date, item, qty, qty_lag_7d]\nlabel: {{ column: qty, horizon: 7d }}\nsinks:\n  \
+                 trees: {{ from: features, train: {{ path: out/trees, model: gbdt, label: qty, rounds: 3 }} }}\n  \
+                 forecast: {{ from: features, predict: {{ model: trees, where: future, path: out/{format}, format: {format} }} }}\n"
+            ),
+        );
+        shop.forebay(&["run", "spec.yaml"]).expect(0);
+        let files = visible_files(&shop, &format!("out/{format}"));
+        let text = String::from_utf8(files[0].1.clone()).unwrap();
+        let lines = text.lines().filter(|line| !line.starts_with("item,"));
+        assert_eq!(lines.clone().count(), 14, "{text}");
+        first_lines.extend(lines.take(1).map(str::to_owned));
     }
+    assert!(first_lines[0].starts_with("1.1,2024-03-01,1,"));
+    assert!(
+        first_lines[1].starts_with(r#"{"item":"1.1","date":"2024-03-01","step":1,"prediction":"#)
+    );
+}
+
+/// Two shops on weekdays, until Friday, 23 February 2024.
+const WEEKDAYS: &str = r#"
+version: 1
+name: weekdays
+sources:
+  sales: { csv: { path: sales.csv }, time: day, keys: [shop] }
+steps:
+  features:
+    from: sales
+    do:
+      - future_rows: { horizon: 7d, every: 1d }
+      - filter: "CONDITION"
+      - lag: { columns: [qty], by: [7d] }
+label: { column: qty, horizon: 7d }
+sinks:
+  trees: { from: features, train: { model: gbdt, rounds: 3, min_leaf_rows: 1, dense: [qty_lag_7d] } }
+  forecast: { from: features, predict: { model: trees, path: out/forecast } }
+"#;
+
+/// Of the days of the horizon, a forecast has those that the calendar has.
+#[test]
+fn a_filter_behind_the_rows_of_the_future_takes_weekends_out() {
+    let dir = TestDirectory::new();
+    let mut sales = "shop,day,qty\n".to_owned();
+    let first: jiff::civil::Date = "2024-01-01".parse().unwrap();
+    for day in (0..54).filter(|day| day % 7 < 5) {
+        let date = first.saturating_add(jiff::Span::new().days(day));
+        for shop in ["a", "b"] {
+            sales += &format!("{shop},{date},{}\n", day % 7);
+        }
+    }
+    dir.write("sales.csv", &sales);
+    let weekdays = "date_part('dow', day) BETWEEN 1 AND 5";
+    dir.write("spec.yaml", &WEEKDAYS.replace("CONDITION", weekdays));
+    let summary = dir
+        .forebay(&["run", "spec.yaml", "--json"])
+        .expect(0)
+        .summary();
+    let forecast = &summary["forecasts"][0];
+    for (name, count) in [("rows", 10), ("series", 2), ("steps", 5)] {
+        assert_eq!(forecast[name], count, "{forecast}");
+    }
+    let mut days = texts(&dir.rows("out/forecast"), "day");
+    days.dedup();
+    let expected = [26, 27, 28, 29].map(|day| format!("2024-02-{day}"));
+    assert_eq!(days, [&expected[..], &["2024-03-01".to_owned()]].concat());
+    // A day that one series lacks is a hole.
+    let hole = format!("{weekdays} AND NOT (shop = 'b' AND day = DATE '2024-02-28')");
+    dir.write("spec.yaml", &WEEKDAYS.replace("CONDITION", &hole));
+    let call = dir.forebay(&["run", "spec.yaml"]).expect(65);
+    let words = "2 series with 7 steps are 14";
+    assert!(call.stderr.contains(words), "{}", call.stderr);
 }

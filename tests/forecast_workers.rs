@@ -71,10 +71,8 @@ impl TrainedJob {
     }
 
     fn predict(&self, name: &str, more: &[&str]) -> Command {
-        let (output, state) = (
-            format!("--output={name}/forecast"),
-            format!("--state={name}/state"),
-        );
+        let output = format!("--output={name}/forecast");
+        let state = format!("--state={name}/state");
         let args = [
             "predict",
             "here/trees",
@@ -88,10 +86,8 @@ impl TrainedJob {
     }
 
     fn apply(&self, name: &str, more: &[&str]) -> Command {
-        let (output, state) = (
-            format!("--output={name}/table"),
-            format!("--state={name}/state"),
-        );
+        let output = format!("--output={name}/table");
+        let state = format!("--state={name}/state");
         let artifact = self.summary["artifact_path"].as_str().unwrap();
         self.command(
             &[
@@ -116,10 +112,8 @@ impl TrainedJob {
 }
 
 fn run(shop: &TestDirectory, name: &str, more: &[&str]) -> ProgramOutput {
-    let (out, state) = (
-        format!("--param=out={name}"),
-        format!("--state={name}/state"),
-    );
+    let out = format!("--param=out={name}");
+    let state = format!("--state={name}/state");
     let args = [
         "run",
         "spec.yaml",
@@ -200,7 +194,8 @@ fn predictions_and_applied_artifacts_have_the_same_bits() {
         .summary();
     for count in [1, 3] {
         let workers = format!("--local-workers={count}");
-        let (predicted, applied) = (format!("predicted{count}"), format!("applied{count}"));
+        let predicted = format!("predicted{count}");
+        let applied = format!("applied{count}");
         let done = call(job.predict(&predicted, &[&workers])).expect(0);
         assert!(
             job.shop.rows(&format!("{predicted}/forecast")) == job.rows,
@@ -317,10 +312,8 @@ fn a_killed_coordinator_goes_on_predicting_and_applying() {
                         job.shop.rows(&format!("{name}/forecast")) == job.rows,
                         "step {moment} of {steps}"
                     );
-                    let (found, expected) = (
-                        moved(&summary["outputs"][0]),
-                        moved(&job.summary["forecasts"][0]),
-                    );
+                    let found = moved(&summary["outputs"][0]);
+                    let expected = moved(&job.summary["forecasts"][0]);
                     assert_eq!(found, expected, "step {moment} of {steps}: {summary}");
                 }
                 _ => {

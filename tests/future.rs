@@ -134,10 +134,8 @@ fn features_of_the_future_are_those_of_its_days_once_they_have_come() {
     ] {
         fixture.show(0..night);
         fixture.run(&[more]).expect(0);
-        let (table, ahead) = (
-            fixture.shop.visible("out/table"),
-            fixture.shop.visible("out/ahead"),
-        );
+        let table = fixture.shop.visible("out/table");
+        let ahead = fixture.shop.visible("out/ahead");
         let series = by_key(&table, &["store_id", "item_id"], "qty").len();
         assert_eq!(ahead.num_rows(), 7 * series);
         assert_eq!(
@@ -411,4 +409,40 @@ sinks:
     let come = by_key(&shop.visible("table"), &["series_id", "timestamp"], "value");
     assert_eq!(ahead.len(), 24 * 414);
     assert!(ahead.iter().all(|(key, row)| come.get(key) == Some(row)));
+}
+
+/// A row that is dated too late moves the rows of the future of all series.
+#[test]
+fn a_last_time_that_most_series_do_not_reach_is_named() {
+    let shop = TestDirectory::new();
+    let warnings_with = |last: &str, after: &str| {
+        let mut rows = String::from("day,item,qty\n");
+        for item in ["a", "b", "c"] {
+            for day in 1..=9 {
+                rows += &format!("2024-03-0{day},{item},{day}\n");
+            }
+        }
+        shop.write("sales.csv", &format!("{rows}{last}"));
+        let spec = format!(
+            "version: 1\nname: late\nsources:\n  sales: {{ csv: {{ path: sales.csv }}, time: day, keys: [item] }}\n\
+             steps:\n  f:\n    from: sales\n    do:\n\
+             \x20     - future_rows: {{ horizon: 2d, every: 1d, after: {after} }}\n\
+             sinks:\n  out: {{ from: f, split: future, parquet: {{ path: out }} }}\n"
+        );
+        shop.write("spec.yaml", &spec);
+        let summary = shop
+            .forebay(&["run", "spec.yaml", "--json"])
+            .expect(0)
+            .summary();
+        summary["warnings"].to_string()
+    };
+    let late = "2024-03-20,a,5\n";
+    let warnings = warnings_with(late, "data");
+    let words = "2 of 3 series end before 2024-03-20";
+    assert!(warnings.contains(words), "{warnings}");
+    assert!(warnings.contains("ends at 2024-03-09"), "{warnings}");
+    for (last, after) in [("", "data"), (late, "series")] {
+        let warnings = warnings_with(last, after);
+        assert!(!warnings.contains("series end before"), "{warnings}");
+    }
 }

@@ -74,9 +74,11 @@ impl GoogleServer {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let host = listener.local_addr().unwrap().to_string();
         let failures: Arc<FailureInjector> = Arc::default();
-        let (serving, failing) = (state.clone(), failures.clone());
+        let serving = state.clone();
+        let failing = failures.clone();
         runtime.spawn(serve(listener, move |connection, request| {
-            let (failures, state) = (failing.clone(), serving.clone());
+            let failures = failing.clone();
+            let state = serving.clone();
             async move {
                 failures
                     .answer(connection, request, |request| state.serve(request))

@@ -31,7 +31,8 @@ impl NetworkHosts {
     }
 
     fn cable(&self, host: &str, net: u8) -> bool {
-        let (hub, host_name) = (self.name("hub"), self.name(host));
+        let hub = self.name("hub");
+        let host_name = self.name(host);
         ip(&format!(
             "-n {hub} link add to-{host} type veth peer name eth0 netns {host_name}"
         )) && ip(&format!(
@@ -93,10 +94,8 @@ fn a_host_whose_cable_is_pulled_costs_only_what_it_was_doing() {
     shop.days("history");
     let spec = ready_made("demand.yaml");
     let run = |name: &str| {
-        let (out, state) = (
-            format!("--param=out={name}/out"),
-            format!("--state={name}/state"),
-        );
+        let out = format!("--param=out={name}/out");
+        let state = format!("--state={name}/state");
         let args = [
             "run",
             &spec,
@@ -130,7 +129,8 @@ fn a_host_whose_cable_is_pulled_costs_only_what_it_was_doing() {
             command
         })
     };
-    let (a, b) = (worker("a", 1), worker("b", 2));
+    let a = worker("a", 1);
+    let b = worker("b", 2);
     let mut command = run("away");
     command
         .arg(format!("--workers={},{}", a.address, b.address))
@@ -142,7 +142,8 @@ fn a_host_whose_cable_is_pulled_costs_only_what_it_was_doing() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let (mut pulled, mut lost) = (false, None);
+    let mut pulled = false;
+    let mut lost = None;
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let event: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
         let is_b = event["worker"] == b.address.as_str();

@@ -22,7 +22,8 @@ pub fn expected(
         .shop
         .write("whole.yaml", &spec.replace("path: history", "path: seen"));
     let out = format!("whole-{until}");
-    let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
+    let param = format!("--param=out={out}");
+    let state = format!("--state=state-{out}");
     nights
         .shop
         .forebay(&["run", "whole.yaml", "--json", &param, &state])
@@ -38,7 +39,8 @@ pub fn day(nights: &NightlyFixture, day: usize) -> String {
 }
 
 fn run(nights: &NightlyFixture, days: std::ops::Range<usize>, code: i32) -> Value {
-    let (from, to) = (day(nights, days.start), day(nights, days.end));
+    let from = day(nights, days.start);
+    let to = day(nights, days.end);
     let args = [
         "run",
         "spec.yaml",
@@ -144,7 +146,8 @@ fn an_artifact_is_applied_interval_by_interval() {
             .forebay(&[&["apply", artifact, "--source=history", "--json"], more].concat())
     };
     for days in [31..38, 24..31] {
-        let (from, to) = (day(&nights, days.start), day(&nights, days.end));
+        let from = day(&nights, days.start);
+        let to = day(&nights, days.end);
         let summary = apply(&["--output=parts", "--interval", &from, &to])
             .expect(0)
             .summary();
@@ -154,7 +157,8 @@ fn an_artifact_is_applied_interval_by_interval() {
             "{summary}"
         );
     }
-    let (before, rows) = (nights.rows(0..24) as usize, nights.rows(24..38) as usize);
+    let before = nights.rows(0..24) as usize;
+    let rows = nights.rows(24..38) as usize;
     assert!(nights.shop.visible("parts") == nights.shop.visible("whole").slice(before, rows));
     assert_eq!(
         apply(&["--output=parts"]).expect(78).summary()["fault"]["code"],
@@ -204,7 +208,8 @@ fn an_interval_is_explained() {
     let nights = NightlyFixture::new(false);
     (0..40).for_each(|day| nights.show(day));
     let explain = |days: std::ops::Range<usize>| -> Value {
-        let (from, to) = (day(&nights, days.start), day(&nights, days.end));
+        let from = day(&nights, days.start);
+        let to = day(&nights, days.end);
         let args = ["explain", "spec.yaml", "--json", "--interval", &from, &to];
         serde_json::from_str(&nights.shop.forebay(&args).expect(0).stdout).unwrap()
     };
@@ -225,7 +230,8 @@ fn a_backfill_goes_on_where_it_ended() {
     let nights = NightlyFixture::new(true);
     (0..40).for_each(|day| nights.show(day));
     let backfill = |to: usize, every: &str, code: i32| {
-        let (from, to) = (day(&nights, 20), day(&nights, to));
+        let from = day(&nights, 20);
+        let to = day(&nights, to);
         nights
             .shop
             .forebay(&[
@@ -296,4 +302,42 @@ fn intervals_are_fed_together() {
         ])
         .expect(0);
     assert_eq!(fed.summary()["rows"].as_u64().unwrap(), nights.rows(17..31));
+}
+
+/// Months are counted from the first day: none is short because February is.
+#[test]
+fn a_backfill_by_months_keeps_the_day_of_the_month() {
+    let shop = crate::support::TestDirectory::new();
+    let first: jiff::civil::Date = "2024-01-01".parse().unwrap();
+    let days = (0..130).map(|day| first.saturating_add(jiff::Span::new().days(day)));
+    let rows: String = days.map(|day| format!("{day},1\n")).collect();
+    shop.write("days.csv", &format!("day,qty\n{rows}"));
+    shop.write(
+        "spec.yaml",
+        "version: 1\nname: months\nsources:\n  s: { csv: { path: days.csv }, time: day }\n\
+         sinks:\n  table: { from: s, parquet: { path: out } }\n",
+    );
+    for (from, to, every, begins) in [
+        (
+            "2024-01-31",
+            "2024-04-30",
+            "1mo",
+            &["2024-01-31", "2024-02-29", "2024-03-31"][..],
+        ),
+        ("2024-01-01", "2024-05-01", "1q", &["2024-01-01"]),
+        ("2024-01-30", "2024-02-29", "1mo", &["2024-01-30"]),
+    ] {
+        let args = ["--from", from, "--to", to, "--every", every, "--json"];
+        let call = shop.forebay(&[&["backfill", "spec.yaml"][..], &args].concat());
+        let summary = call.expect(0).summary();
+        let done = summary["intervals"].as_array().unwrap();
+        let starts: Vec<&str> = done
+            .iter()
+            .map(|interval| interval["from"].as_str().unwrap())
+            .collect();
+        assert_eq!(starts, begins, "{from} by {every}");
+        for place in ["out", ".out.forebay", ".forebay"] {
+            let _ = std::fs::remove_dir_all(shop.path(place));
+        }
+    }
 }

@@ -71,7 +71,8 @@ impl JoinedNights {
     }
 
     fn offer(&self, day: usize) {
-        let (from, to) = (self.0.shop.path("all"), self.0.shop.path("offers"));
+        let from = self.0.shop.path("all");
+        let to = self.0.shop.path("offers");
         std::fs::copy(from.join(&self.0.days[day]), to.join(&self.0.days[day])).unwrap();
         set_modified(&to.join(&self.0.days[day]), LONG_AGO);
     }
@@ -91,7 +92,8 @@ impl JoinedNights {
     fn run(&self, more: &[&str]) -> u64 {
         let shop = &self.0.shop;
         let run = |spec: &str, out: &str, more: &[&str]| {
-            let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
+            let param = format!("--param=out={out}");
+            let state = format!("--state=state-{out}");
             let mut call = shop.command(&[&["run", spec, "--json", &param, &state], more].concat());
             ProgramOutput::from(call.env("FOREBAY_RANGE_BYTES", "3000").watched()).expect(0)
         };
@@ -106,9 +108,12 @@ impl JoinedNights {
         let is_sorted =
             call.stdout.contains("sorted first") || call.stderr.contains("sorted first");
         assert_eq!(is_sorted, self.1, "{}{}", call.stdout, call.stderr);
-        let read = |pass: &serde_json::Value| match pass["reused"].as_bool().unwrap() {
-            true => 0,
-            false => pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap(),
+        let read = |pass: &serde_json::Value| {
+            if pass["reused"].as_bool().unwrap() {
+                0
+            } else {
+                pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap()
+            }
         };
         call.summary()["passes"]
             .as_array()

@@ -352,10 +352,8 @@ fn cardinalities_are_checked_and_name_the_key() {
     let shop = TestDirectory::new();
     let write = |here: &[u64], there: &[u64]| {
         let id: ArrayRef = Arc::new(Int64Array::from_iter_values(0..here.len() as i64));
-        let (here, there) = (
-            Side::new(case, here.to_vec(), 0, vec![("id", id)]),
-            Side::there(case, there.to_vec()),
-        );
+        let here = Side::new(case, here.to_vec(), 0, vec![("id", id)]);
+        let there = Side::there(case, there.to_vec());
         series::write(&shop, "here", &here.batch, 1, 50);
         series::write(&shop, "there", &there.batch, 1, 50);
     };

@@ -220,14 +220,16 @@ impl CrashJob {
 
     /// Kills the run at each of its steps that `moments` choose, and lets it go on.
     fn killed_and_resumed(&self, turn: usize) {
-        let (shop, before) = (&self.nights.shop, self.seen());
+        let shop = &self.nights.shop;
+        let before = self.seen();
         let calm: ProgramOutput = self
             .job()
             .env("FOREBAY_KILL_LOG", shop.path("steps"))
             .watched()
             .into();
         let calm = calm.expect(0).summary();
-        let (expected, kept) = (self.result(), self.committed());
+        let expected = self.result();
+        let kept = self.committed();
         let kept: Vec<&String> = kept
             .keys()
             .filter(|name| name.contains("/carries/"))

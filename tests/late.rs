@@ -89,7 +89,8 @@ fn an_interval_rewrites_late_days() {
 fn a_backfill_rewrites_late_days() {
     let nights = nights();
     let backfill = |to: usize| -> Vec<bool> {
-        let (from, to) = (day(&nights, 20), day(&nights, to));
+        let from = day(&nights, 20);
+        let to = day(&nights, to);
         let call = nights
             .shop
             .forebay(&[

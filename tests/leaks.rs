@@ -11,7 +11,8 @@ fn shop() -> TestDirectory {
         let date = |day: u32| format!("2024-{:02}-{:02}", 1 + day / 28, 1 + day % 28);
         for item in ["a", "b", "c"] {
             let y = (number * 7) % 11 + item.len() as u32;
-            let (day, shipped) = (date(number), date((number * 31) % 80));
+            let day = date(number);
+            let shipped = date((number * 31) % 80);
             history += &format!("{item},{day},{shipped},{y},1.5\n");
             prices += &format!("{item},{day},2.5\n");
         }
@@ -43,6 +44,11 @@ const WEEKS: &str = "  w:\n    from: h\n    do:\n      - aggregate: { by: [item]
 /// What makes `z` of a column `m`, which the label's horizon keeps from.
 const LAGGED: &str = "- lag: { columns: [m], by: [7d] }\n- rename: { m_lag_7d: z }\n- drop: [m]";
 
+/// The encoding of the item by its labels as `z`.
+fn encoded(settings: &str) -> String {
+    format!("- derive: {{ z: item }}\n- target_encoding: {{ columns: [z], label: y, {settings} }}")
+}
+
 fn query(text: &str) -> String {
     format!("  q:\n    sql: \"{text}\"\n")
 }
@@ -58,6 +64,12 @@ fn refused_features() -> Vec<RefusedFeature> {
     let last = "  w:\n    from: h\n    do:\n      - dedupe: { keys: [item], keep: last }\n      - derive: { m: y }\n";
     let mean = "  w:\n    from: h\n    do:\n      - aggregate: { by: [item], compute: { m: { mean: y } } }\n";
     vec![
+        (
+            "what a program makes of a row",
+            String::new(),
+            "- derive: { z: \"CAST(y AS DOUBLE)\" }\n- command: { run: [cat], columns: [z], returns: { z: float64 }, nullable: [z] }".to_owned(),
+            "ends with its row",
+        ),
         (
             "the total of a week, as of its begin",
             WEEKS.to_owned(),
@@ -178,6 +190,24 @@ fn refused_features() -> Vec<RefusedFeature> {
             by_day,
             "ends after its row",
         ),
+        (
+            "labels of other folds",
+            String::new(),
+            encoded("fold_by: [item, day]"),
+            "cross_fit: time",
+        ),
+        (
+            "labels of yesterday",
+            String::new(),
+            encoded("cross_fit: time"),
+            "ends 1d before its row",
+        ),
+        (
+            "labels that end too late",
+            String::new(),
+            encoded("cross_fit: time, gap: 6d"),
+            "ends 6d before its row",
+        ),
     ]
 }
 
@@ -249,6 +279,11 @@ fn sound_features() -> Vec<SoundFeature> {
                 query("SELECT a.item, a.day, max(b.y) AS m FROM h AS a JOIN h AS b ON a.item = b.item AND b.day <= a.day GROUP BY a.item, a.day")
             ),
             by_day,
+        ),
+        (
+            "labels that end before the prediction",
+            String::new(),
+            encoded("cross_fit: time, gap: 7d"),
         ),
     ]
 }

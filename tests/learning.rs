@@ -16,7 +16,8 @@ fn items(shop: &TestDirectory) {
         let date = format!("2024-{:02}-{:02}", 1 + day / 28, 1 + day % 28);
         for (number, item) in ["a", "b"].iter().enumerate() {
             let x = ((day * 7 + number * 3) % 11) as f64 - 5.0;
-            let (y, kind) = (2.0 * x + 1.0, ["r", "s", "t"][(day + number) % 3]);
+            let y = 2.0 * x + 1.0;
+            let kind = ["r", "s", "t"][(day + number) % 3];
             text += &format!("{date},{item},{x:.1},{y:.1},{kind},\n");
         }
     }
@@ -67,7 +68,7 @@ fn says(warnings: &[String], words: &[&str]) -> bool {
 }
 
 /// Each kind of step that learns, with a column that it learns.
-const LEARNING_STEPS: [(&str, &str); 11] = [
+const LEARNING_STEPS: [(&str, &str); 19] = [
     ("standardize: { columns: [x] }", "x"),
     ("standardize: { columns: [x], by: [item] }", "x"),
     ("min_max: { columns: [x] }", "x"),
@@ -77,8 +78,19 @@ const LEARNING_STEPS: [(&str, &str); 11] = [
     ("impute: { columns: [x], with: mean }", "x"),
     ("impute: { columns: [x], with: median }", "x"),
     ("vocabulary: { columns: [kind] }", "kind"),
+    ("vocabulary: { columns: [kind], stable: true }", "kind"),
     ("ordinal: { columns: [kind], unknown: missing }", "kind"),
     ("one_hot: { columns: [kind] }", "kind"),
+    ("max_abs: { columns: [x] }", "x"),
+    ("winsorize: { columns: [x] }", "x"),
+    ("normal_quantiles: { columns: [x] }", "x"),
+    ("power: { columns: [x] }", "x"),
+    ("group_rare: { columns: [kind], min_count: 2 }", "kind"),
+    ("frequency_encoding: { columns: [kind] }", "kind"),
+    (
+        "target_encoding: { columns: [kind], label: x, fold_by: [day] }",
+        "x",
+    ),
 ];
 
 #[test]
@@ -184,6 +196,24 @@ fn the_label_is_no_feature() {
             "feed: { from: f, label: y, dense: [x, y] }\n".to_owned() + TABLE,
             "dense",
         ),
+        // The label of the pipeline is no feature of a training for another one either, nor does a label choose a model.
+        (
+            train("label: x, dense: [y]") + "label: { column: y }\n",
+            "dense",
+        ),
+        (train("label: x") + "label: { column: y }\n", "dense"),
+        (
+            train("label: y, dense: [x], by: [y]").replace("linear", "gbdt"),
+            "by",
+        ),
+        // The label of one training is no feature of another by default.
+        (
+            format!(
+                "{HALVES}sinks:\n  n: {{ from: f, train: {{ path: o, model: linear, label: y }} }}\n  m: {{ from: f, train: {{ path: p, model: \
+                 linear, label: x, dense: [y] }} }}\n"
+            ),
+            "dense",
+        ),
         // A feed that names no label takes no column that a training predicts.
         (
             train("label: y, dense: [x]") + "feed: { from: f }\n",
@@ -209,8 +239,17 @@ fn the_label_is_no_feature() {
     let sections = train("label: y, dense: [x]") + "label: { column: y }\nfeed: { from: f }\n";
     spec(&shop, "    fit_on: train\n", &["drop: [empty]"], &sections);
     check(&shop).expect(0);
-    let fed = shop.forebay(&["feed", "spec.yaml"]).expect(0);
+    let fed = shop.forebay(&["feed", "spec.yaml", "--rows=16"]).expect(0);
     assert!(fed.stdout.contains("label"), "{}", fed.stdout);
+    // An epoch without a batch is no success.
+    let unfilled = shop.forebay(&["feed", "spec.yaml"]).expect(65).stderr;
+    for words in ["FB0204", "no batch is delivered", "`batch_rows`"] {
+        assert!(unfilled.contains(words), "{unfilled}");
+    }
+    let empty = sections.replace("{ from: f }", "{ from: f, last: short }");
+    spec(&shop, "", &["drop: [empty]", "filter: \"x > 99\""], &empty);
+    let empty = shop.forebay(&["feed", "spec.yaml"]).expect(65).stderr;
+    assert!(empty.contains("there are no rows to deliver"), "{empty}");
 }
 
 #[test]
@@ -239,6 +278,75 @@ fn a_copy_of_the_label_is_named() {
 }
 
 #[test]
+fn features_with_one_value_are_named() {
+    let shop = TestDirectory::new();
+    items(&shop);
+    let train = "model: gbdt, label: y, dense: [x, one], rounds: 3, min_leaf_rows: 2";
+    let sections =
+        format!("{HALVES}sinks: {{ n: {{ from: f, train: {{ path: o, {train} }} }} }}\n");
+    spec(&shop, "", &["derive: { one: \"x * 0.0\" }"], &sections);
+    let warnings = warnings(&run(&shop).expect(0).summary());
+    let of_constants = ["`n` have one value in all rows", "`one`"];
+    assert!(says(&warnings, &of_constants), "{warnings:?}");
+    assert!(!says(&warnings, &["have one value", "`x`"]), "{warnings:?}");
+}
+
+#[test]
+fn a_copy_of_the_label_is_named_before_a_run_and_by_feeds() {
+    let shop = TestDirectory::new();
+    items(&shop);
+    let feed = "feed: { from: f, label: y, dense: [x, z], batch_rows: 16, last: short }\n";
+    let train =
+        "sinks: { n: { from: f, train: { path: o, model: gbdt, label: y, dense: [x, z] } } }\n";
+    for sections in [feed.to_owned() + TABLE, train.to_owned()] {
+        spec(&shop, "", &["derive: { z: \"2 * x + 1\" }"], &sections);
+        let told = check(&shop).expect(0).stderr;
+        assert!(told.contains("`z`"), "{told}");
+        assert!(told.contains("equals the label `y`"), "{told}");
+        assert!(!told.contains("`x`"), "{told}");
+    }
+    spec(
+        &shop,
+        "",
+        &["derive: { z: \"2 * x + 1\" }"],
+        &(feed.to_owned() + TABLE),
+    );
+    let fed = shop.forebay(&["feed", "spec.yaml"]).expect(0).stderr;
+    assert!(
+        fed.contains("`z` of the feed equals the label `y`"),
+        "{fed}"
+    );
+    assert_eq!(fed.matches("equals the label").count(), 1, "{fed}");
+    spec(
+        &shop,
+        "",
+        &["derive: { z: \"2 * x\" }"],
+        &(feed.to_owned() + TABLE),
+    );
+    let told = check(&shop).expect(0).stderr;
+    assert!(!told.contains("equals the label"), "{told}");
+}
+
+#[test]
+fn an_empty_part_of_a_split_by_hash_is_told() {
+    let shop = TestDirectory::new();
+    items(&shop);
+    let split =
+        "split: { by_hash: { keys: [item], parts: { train: 0.5, validation: 0.3, test: 0.2 } } }\n";
+    spec(
+        &shop,
+        "    fit_on: train\n    allow_empty: true\n",
+        &["standardize: { columns: [x] }"],
+        &(split.to_owned() + TABLE),
+    );
+    let told = warnings(&run(&shop).expect(0).summary());
+    assert!(
+        says(&told, &["of the split has none of the 120 rows"]),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn parts_that_overlap_or_leave_rows_out_are_told() {
     let shop = TestDirectory::new();
     items(&shop);
@@ -248,7 +356,15 @@ fn parts_that_overlap_or_leave_rows_out_are_told() {
         &'static [&'static str],
         &'static [&'static str],
     );
-    let cases: [Case; 6] = [
+    let cases: [Case; 7] = [
+        (
+            "split: { train: \"day >= DATE '2024-02-01'\", validation: \"day < DATE '2024-02-01'\" }\n",
+            &[
+                "`train` of the split is later than `validation`",
+                "begins at 2024-02-01",
+            ],
+            &["later than `validation`", "ends at 2024-01-31"],
+        ),
         (
             "split: { train: \"day < DATE '2024-02-01'\", validation: \"day >= DATE '2024-01-20'\" }\n",
             &[
@@ -307,6 +423,43 @@ fn parts_that_overlap_or_leave_rows_out_are_told() {
     }
 }
 
+/// A row whose columns of the split are null is in no part, unless a condition takes it.
+#[test]
+fn rows_without_a_value_of_the_split_are_told() {
+    let shop = TestDirectory::new();
+    shop.write(
+        "rows.csv",
+        "n,day\n1,2024-01-01\n2,\n3,2024-02-01\n4,\n5,2024-02-02\n",
+    );
+    let cases = [
+        (HALVES, Some("2 of 5 rows of `f` are in no part")),
+        (
+            "split: { train: \"day < DATE '2024-02-01' OR day IS NULL\", validation: \"day >= DATE '2024-02-01'\" }\n",
+            None,
+        ),
+    ];
+    for (split, words) in cases {
+        shop.write(
+            "spec.yaml",
+            &format!(
+                "version: 1\nname: t\n\
+                 sources: {{ r: {{ csv: {{ path: rows.csv, columns: {{ n: float64, day: date }} }} }} }}\n\
+                 steps: {{ f: {{ from: r, fit_on: train, do: [ {{ min_max: {{ columns: [n] }} }} ] }} }}\n\
+                 {split}{TABLE}"
+            ),
+        );
+        let call = shop.forebay(&["run", "spec.yaml", "--json", "--allow-empty"]);
+        let warnings = warnings(&call.expect(0).summary());
+        match words {
+            Some(words) => assert!(
+                says(&warnings, &[words, "unless a condition says `IS NULL`"]),
+                "{split}: {warnings:?}"
+            ),
+            None => assert!(!says(&warnings, &["in no part"]), "{split}: {warnings:?}"),
+        }
+    }
+}
+
 #[test]
 fn learning_from_all_parts_and_scaling_ids_are_told() {
     let shop = TestDirectory::new();
@@ -360,6 +513,9 @@ fn joins_that_find_nothing_are_told() {
         "join: { with: other, on: [item], right_on: [key], columns: [z] }",
         "join: { with: other, on: [item], right_on: [key], how: inner, columns: [z] }",
         "join: { with: other, on: [item], right_on: [key], how: semi }",
+        "join: { with: other, on: [item], right_on: [key], how: anti }",
+        "join: { with: other, on: [item], right_on: [key], how: anti, strategy: shuffle }",
+        "join: { with: other, on: [item], right_on: [key], strategy: shuffle, columns: [z] }",
         "join: { with: other, on: [item], right_on: [key], cardinality: many_to_many, columns: [z] }",
         "as_of_join: { with: other, on: [item], right_on: [key], columns: [z] }",
     ];
@@ -398,16 +554,6 @@ fn joins_that_find_nothing_are_told() {
             }
         }
     }
-    // An anti join keeps what has no match.
-    let join = "join: { with: other, on: [item], right_on: [key], how: anti }";
-    spec(&shop, "", &[join], TABLE);
-    let text = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
-    let source = "  other: { csv: { path: other.csv } }\nsteps:";
-    shop.write("spec.yaml", &text.replacen("steps:", source, 1));
-    assert_eq!(
-        warnings(&run(&shop).expect(0).summary()),
-        Vec::<String>::new()
-    );
 }
 
 /// Rows of a line, `y = 2 x + 1`, with x between -2 and 2; `odds` is 1 where y is above 1.
@@ -458,6 +604,105 @@ fn defaults_train_small_data() {
         .forebay(&["run", "spec.yaml", "--state", "again"])
         .expect(0);
     assert!(text.stdout.contains("steps in"), "{}", text.stdout);
+}
+
+/// Numbers of several scales and with offsets, an id, and labels that are exactly linear in them: in units of each scale,
+/// without and with an offset.
+fn scaled_labels(shop: &TestDirectory, rows: usize, scales: &[f64]) -> Vec<String> {
+    let mut labels = Vec::new();
+    let mut header = String::from("n,a,b,c,k");
+    for number in 0..2 * scales.len() {
+        labels.push(format!("y{number}"));
+        header += &format!(",y{number}");
+    }
+    let mut text = header + "\n";
+    for row in 0..rows {
+        let a = (row * 7919 % 1000) as f64 / 500.0 - 1.0;
+        let b = (row * 104_729 % 997) as f64 / 498.5 - 1.0;
+        let c = (row * 31 % 101) as f64 / 50.5 - 1.0;
+        let k = row % 7;
+        let label = a - 0.5 * b + 0.25 * c + 0.2 * k as f64 - 0.6;
+        text += &format!("{row},{},{},{c},{k}", 1e4 + 1e3 * a, 1e-3 * b);
+        for scale in scales {
+            text += &format!(",{},{}", scale * label, scale * (label + 5.0));
+        }
+        text += "\n";
+    }
+    shop.write("scaled.csv", &text);
+    labels
+}
+
+#[test]
+fn models_learn_labels_of_any_scale_by_default() {
+    let shop = TestDirectory::new();
+    let labels = scaled_labels(&shop, 5000, &[1e-3, 1.0, 300.0, 1e6]);
+    let mut columns = String::from("n: int64, a: float64, b: float64, c: float64, k: int64");
+    let mut sinks = String::new();
+    let kinds = [("linear", 0.02), ("mlp", 0.2)];
+    for label in &labels {
+        columns += &format!(", {label}: float64");
+        for (kind, _) in kinds {
+            sinks += &format!(
+                "  {kind}_{label}: {{ from: f, train: {{ path: {kind}/{label}, model: {kind}, \
+                 label: {label}, dense: [a, b, c], categorical: [k] }} }}\n"
+            );
+        }
+    }
+    shop.write(
+        "spec.yaml",
+        &format!(
+            "version: 1\nname: t\n\
+             sources: {{ s: {{ csv: {{ path: scaled.csv, columns: {{ {columns} }} }} }} }}\n\
+             steps: {{ f: {{ from: s }} }}\n\
+             split: {{ by_hash: {{ keys: [n], parts: {{ train: 0.8, validation: 0.2 }} }} }}\n\
+             sinks:\n{sinks}"
+        ),
+    );
+    let summary = run(&shop).expect(0).summary();
+    let models = summary["models"].as_array().unwrap();
+    assert_eq!(models.len(), kinds.len() * labels.len());
+    for model in models {
+        let sink = model["sink"].as_str().unwrap();
+        let kind = kinds.iter().find(|(kind, _)| sink.starts_with(kind));
+        let last = model["epochs"].as_array().unwrap().last().unwrap();
+        let wmape = last["validation"]["wmape"].as_f64().unwrap();
+        assert!(wmape < kind.unwrap().1, "{sink}: {last}");
+    }
+}
+
+/// Rows that are too few for a split make trees of one number.
+#[test]
+fn trees_without_a_split_are_told() {
+    let shop = TestDirectory::new();
+    for (rows, train, is_constant) in [
+        (20, "model: gbdt, label: y, dense: [x]", true),
+        (
+            20,
+            "model: gbdt, label: y, dense: [x], min_leaf_rows: 2",
+            false,
+        ),
+        (
+            20,
+            "model: gbdt, label: y, dense: [x], quantiles: [0.1, 0.9]",
+            true,
+        ),
+        (
+            500,
+            "model: gbdt, label: y, dense: [x], quantiles: [0.1, 0.9]",
+            false,
+        ),
+        (500, "model: gbdt, label: y, dense: [x]", false),
+        (20, "model: linear, label: y, dense: [x]", false),
+    ] {
+        line(&shop, rows);
+        line_spec(&shop, train);
+        let told = warnings(&run(&shop).expect(0).summary());
+        let is_told = says(
+            &told,
+            &["`m` predicts the same for all rows", "`min_leaf_rows`"],
+        );
+        assert_eq!(is_told, is_constant, "{rows} rows, {train}: {told:?}");
+    }
 }
 
 #[test]
@@ -551,7 +796,8 @@ fn the_area_under_the_curve_is_that_of_the_predictions() {
         .filter(|(key, _)| wanted.contains(key))
         .map(|(_, (score, label))| (*score, label))
         .collect();
-    let (mut right, mut pairs) = (0.0, 0.0);
+    let mut right = 0.0;
+    let mut pairs = 0.0;
     for (one, _) in rows.iter().filter(|(_, label)| *label == 1) {
         for (zero, _) in rows.iter().filter(|(_, label)| *label == 0) {
             pairs += 1.0;

@@ -308,10 +308,8 @@ fn the_dashboard_and_the_alerts_name_metrics_that_exist() {
         .flat_map(|panel| panel["targets"].as_array().unwrap());
     let mut expressions = 0;
     for target in targets {
-        let (expression, legend) = (
-            target["expr"].as_str().unwrap(),
-            target["legendFormat"].as_str().unwrap(),
-        );
+        let expression = target["expr"].as_str().unwrap();
+        let legend = target["legendFormat"].as_str().unwrap();
         let chosen = expression.matches("{pipeline=~\"$pipeline\"}").count();
         assert!(
             chosen > 0 && chosen == expression.matches("forebay_").count(),

@@ -31,7 +31,8 @@ fn parse_cases(text: &str) -> Vec<MistakeCase> {
             .unwrap_or((block.trim_end(), ""));
         let mut lines = head.lines();
         let name = lines.next().unwrap().to_owned();
-        let (mut edits, mut args): (Vec<(String, String)>, _) = (Vec::new(), String::new());
+        let mut edits: Vec<(String, String)> = Vec::new();
+        let mut args = String::new();
         for line in lines {
             match line.split_at_checked(2) {
                 Some(("- ", old)) => match edits.last_mut().filter(|(_, new)| new.is_empty()) {

@@ -81,7 +81,8 @@ impl NightlyFixture {
     }
 
     pub fn show(&self, day: usize) {
-        let (from, to) = (self.shop.path("all"), self.shop.path("history"));
+        let from = self.shop.path("all");
+        let to = self.shop.path("history");
         std::fs::copy(from.join(&self.days[day]), to.join(&self.days[day])).unwrap();
     }
 
@@ -122,20 +123,7 @@ impl NightlyFixture {
             "a full run gives other rows"
         );
         assert!(self.shop.visible("out") == rows);
-        let read = |pass: &Value| match pass["reused"].as_bool().unwrap() {
-            true => 0,
-            false => pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap(),
-        };
-        (
-            summary["passes"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(read)
-                .max()
-                .unwrap(),
-            call,
-        )
+        (rows_read(&summary), call)
     }
 
     /// Writes a day anew, with a row less: another day's rows under its name would be another time.
@@ -205,6 +193,19 @@ impl NightlyFixture {
     }
 }
 
+/// The rows that were read by the pass of a run that read most.
+fn rows_read(summary: &Value) -> u64 {
+    let passes = summary["passes"].as_array().unwrap().iter();
+    let rows = passes.map(|pass| {
+        if pass["reused"].as_bool().unwrap() {
+            0
+        } else {
+            pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap()
+        }
+    });
+    rows.max().unwrap()
+}
+
 /// Damages a file so that its footer can be read, and nothing else.
 pub fn damage(file: &Path) {
     let mut bytes = std::fs::read(file).unwrap();
@@ -235,6 +236,89 @@ fn a_new_day_costs_a_day() {
         (31..34).for_each(|day| nights.show(day));
         assert_eq!(nights.run_night(2), nights.rows(31..34), "three more days");
     }
+}
+
+/// Statistics of which counts move each day, while the tokens and the ranges that rows take stay.
+const STATISTICS_OF_SETS: &str = r#"
+version: 1
+name: sets
+params:
+  out: { type: path, default: out }
+sources:
+  demand: { parquet: { path: history }, time: date, keys: [store_id, item_id] }
+steps:
+  features:
+    from: demand
+    do:
+      - lag: { columns: [qty], by: [1d] }
+      - derive:
+          kind: "CASE WHEN qty % 2 = 0 THEN 'even' ELSE 'odd' END"
+          odd: "qty % 2"
+          even: "1 - qty % 2"
+      - ordinal: { columns: [kind], suffix: _id }
+      - one_hot: { columns: [kind], suffix: _vector }
+      - min_max: { columns: [odd], by: [kind], suffix: _by_kind }
+      - min_max: { columns: [odd] }
+      - max_abs: { columns: [even] }
+sinks:
+  table: { from: features, parquet: { path: "${out}" } }
+"#;
+
+#[test]
+fn statistics_cost_a_day_where_rows_take_no_counts() {
+    let nights = NightlyFixture::with_spec(STATISTICS_OF_SETS);
+    (0..30).for_each(|day| nights.show(day));
+    assert_eq!(nights.run_night(2), nights.rows(0..30));
+    nights.show(30);
+    assert_eq!(nights.run_night(1), nights.rows([30]), "one more day");
+}
+
+#[test]
+fn explanations_name_the_steps_that_write_all_rows_again() {
+    let windows = SPEC.replace("UNBOUNDED", "");
+    let cases = [
+        (
+            windows.as_str(),
+            "features.standardize",
+            "when what it learned changed: `refit` holds it",
+        ),
+        (
+            STATISTICS_OF_SETS,
+            "features.ordinal",
+            "when its tokens, their order or its range changed",
+        ),
+    ];
+    for (spec, step, when) in cases {
+        let nights = NightlyFixture::with_spec(spec);
+        (0..3).for_each(|day| nights.show(day));
+        let call = nights.shop.forebay(&["explain", "spec.yaml"]).expect(0);
+        assert!(
+            call.stdout
+                .lines()
+                .any(|line| line.contains(&format!("{step} ")) && line.ends_with(when)),
+            "{}",
+            call.stdout
+        );
+    }
+}
+
+#[test]
+fn a_stable_vocabulary_without_a_new_token_costs_a_day() {
+    let spec = STATISTICS_OF_SETS.replace(
+        "ordinal: { columns: [kind], suffix: _id }",
+        "vocabulary: { columns: [kind], stable: true, suffix: _id }",
+    );
+    let nights = NightlyFixture::with_spec(&spec);
+    (0..30).for_each(|day| nights.show(day));
+    let args = ["run", "spec.yaml", "--json", "--param=out=out"];
+    let first = nights.shop.forebay(&args).expect(0).summary();
+    assert_eq!(rows_read(&first), nights.rows(0..30));
+    let rows = nights.shop.rows("out");
+    nights.show(30);
+    let second = nights.shop.forebay(&args).expect(0).summary();
+    assert_ne!(first["artifact"], second["artifact"], "counts moved");
+    assert_eq!(rows_read(&second), nights.rows([30]), "one more day");
+    assert!(nights.shop.rows("out").slice(0, rows.num_rows()) == rows);
 }
 
 /// Aggregates of all functions, one behind a filter and one behind windows, joined back.
@@ -285,7 +369,8 @@ fn aggregates_cost_the_new_days() {
     let nights = NightlyFixture::with_spec(AGGREGATES);
     // The rows of the history that each of the aggregates reads: outputs read the groups.
     let run = |out: &str, threads: usize, run_bytes: &str| {
-        let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
+        let param = format!("--param=out={out}");
+        let state = format!("--state=state-{out}");
         let args = [
             "run",
             "spec.yaml",
@@ -380,7 +465,8 @@ sinks:
 fn groups_that_are_nearly_as_many_as_rows_are_not_kept() {
     let nights = NightlyFixture::with_spec(MANY_GROUPS);
     let run = |out: &str, threads: usize, run_bytes: &str| {
-        let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
+        let param = format!("--param=out={out}");
+        let state = format!("--state=state-{out}");
         let args = [
             "run",
             "spec.yaml",
@@ -474,7 +560,8 @@ sinks:
 fn statistics_and_aggregates_share_a_read() {
     let nights = NightlyFixture::with_spec(SHARED_READ);
     let run = |out: &str, more: &[&str]| {
-        let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
+        let param = format!("--param=out={out}");
+        let state = format!("--state=state-{out}");
         let args = [&["run", "spec.yaml", "--json", &param, &state], more].concat();
         let call = nights
             .shop
@@ -557,7 +644,8 @@ fn workers_learn_groups_like_one_process() {
     let nights = NightlyFixture::with_spec(AGGREGATES);
     (0..33).for_each(|day| nights.show(day));
     let run = |out: &str, more: &[&str]| {
-        let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
+        let param = format!("--param=out={out}");
+        let state = format!("--state=state-{out}");
         let args = [&["run", "spec.yaml", "--json", &param, &state], more].concat();
         let call = nights
             .shop
@@ -745,7 +833,8 @@ fn the_visible_directory_has_the_files_of_its_shards() {
                 .replace("path: \"${out}\"", &sink),
         );
         let run = |out: &str| {
-            let (param, state) = (format!("--param=out={out}"), format!("--state=state-{out}"));
+            let param = format!("--param=out={out}");
+            let state = format!("--state=state-{out}");
             nights
                 .shop
                 .forebay(&["run", "spec.yaml", "--threads=2", &param, &state])
@@ -756,7 +845,8 @@ fn the_visible_directory_has_the_files_of_its_shards() {
         let mut number = 0;
         let mut night = |change: &dyn Fn()| {
             change();
-            let (out, full) = (run("out"), run(&format!("full-{number}")));
+            let out = run("out");
+            let full = run(&format!("full-{number}"));
             number += 1;
             assert_links(&nights.shop, "out");
             assert!(by_folder(&out) == by_folder(&full));
@@ -828,7 +918,8 @@ fn a_fused_night_reads_its_rows_once() {
         let read = lines
             .filter(|line| line["event"] == "pass_reads")
             .map(|line| line["bytes"].as_u64().unwrap());
-        let (read, day) = (read.sum::<u64>(), nights.bytes(last));
+        let read = read.sum::<u64>();
+        let day = nights.bytes(last);
         assert!(
             if turn == 0 { read <= day } else { read > day },
             "{more}: {read} bytes of {day}"
@@ -947,7 +1038,8 @@ fn files_after_a_change_are_those_of_a_full_run() {
                     "--state=state-whole",
                 ])
                 .expect(0);
-            let (after, whole) = (shards("out"), shards("whole"));
+            let after = shards("out");
+            let whole = shards("whole");
             let new: Vec<&String> = after
                 .keys()
                 .filter(|id| !before.contains_key(*id))

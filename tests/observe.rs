@@ -316,10 +316,8 @@ fn passes_tasks_and_requests_are_spans() {
 #[test]
 fn what_workers_do_lies_in_the_tasks_of_the_coordinator() {
     let shop = shop();
-    let (collector, other) = (
-        WebRecorder::start(|_| (200, String::new())),
-        WebRecorder::start(|_| (200, String::new())),
-    );
+    let collector = WebRecorder::start(|_| (200, String::new()));
+    let other = WebRecorder::start(|_| (200, String::new()));
     let traces = format!("--traces={}", collector.url);
     let mut worker = WorkerProcess::start(&shop, &[&traces], &[]);
     let run = |more: &[&str]| {
@@ -344,7 +342,8 @@ fn what_workers_do_lies_in_the_tasks_of_the_coordinator() {
             .filter(|span| span.name.starts_with(name))
             .collect::<Vec<_>>()
     };
-    let (tasks, work) = (named("task "), named("work "));
+    let tasks = named("task ");
+    let work = named("work ");
     assert!(
         !work.is_empty() && work.len() == tasks.len(),
         "{} tasks, {} of the worker",

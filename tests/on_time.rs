@@ -419,7 +419,16 @@ fn missing_run_costs_are_no_fault() {
         .iter()
         .map(|cost| cost["pass"].as_str().unwrap())
         .collect();
-    assert_eq!(passes, ["learn 1", "write table", "write more", "artifact"]);
+    assert_eq!(
+        passes,
+        [
+            "learn 1",
+            "write table",
+            "write more",
+            "artifact",
+            "publish"
+        ]
+    );
     std::fs::write(&costs, "nonsense").unwrap();
     morning.assert_full_run();
 }
@@ -431,7 +440,8 @@ fn the_webhook_is_called() {
     let server = std::thread::spawn(move || {
         let (stream, _) = listener.accept().unwrap();
         let mut reader = BufReader::new(stream);
-        let (mut lines, mut length) = (Vec::new(), 0);
+        let mut lines = Vec::new();
+        let mut length = 0;
         loop {
             let mut line = String::new();
             reader.read_line(&mut line).unwrap();

@@ -25,7 +25,10 @@ sinks: { out: { from: features, parquet: { path: out } } }
 fn page(shop: &TestDirectory, name: &str) -> String {
     let text = std::fs::read_to_string(shop.path(name)).unwrap();
     let own = text.replace("http://www.w3.org/", "");
-    for outside in ["http://", "https://", "<script", "<link", "@import", "src="] {
+    // A script is in the page itself.
+    for outside in [
+        "http://", "https://", "<script ", "<link", "@import", "src=",
+    ] {
         assert!(!own.contains(outside), "{name} holds {outside}");
     }
     for (open, close) in [
@@ -72,6 +75,11 @@ fn the_page_of_a_run_tells_what_it_did() {
         "(parquet)",
         "role=\"img\"",
         "resident memory",
+        // Tiles at its head.
+        "At a glance",
+        "<p class=\"muted\">Rows</p>",
+        "<p class=\"value bad\">1 failed</p>",
+        "of 2 rules",
         &forebay::present::units::grouped(rows as u64),
     ] {
         assert!(text.contains(part), "no `{part}` in the page");
@@ -331,6 +339,48 @@ fn the_page_of_a_run_that_was_killed_shows_no_success() {
         text.contains("<body class=\"running\">") && text.contains("spec.yaml: not ended"),
         "{text}"
     );
+}
+
+#[test]
+fn columns_stand_in_one_table_with_all_that_is_known_of_them() {
+    let shop = TestDirectory::new();
+    shop.demand("data", 2_000);
+    shop.write("spec.yaml", SPEC);
+    shop.forebay(&["run", "spec.yaml", "--report=page.html"])
+        .expect(0);
+    let text = page(&shop, "page.html");
+    assert!(!text.contains("<section id=\"columns\""));
+    // The graph lights up along its edges, by the numbers of their ends.
+    assert_eq!(text.matches("<script>").count(), 1);
+    let nodes = text.matches("class=\"node\" data-node=").count();
+    let edges = text.matches("class=\"edge\" data-from=").count();
+    // Columns of outputs light up boxes of these names.
+    assert!(text.contains("data-name=\"sink out\"") && text.contains("data-sink=\"sink out\""));
+    assert!(
+        nodes > 2 && edges + 1 >= nodes,
+        "{nodes} nodes, {edges} edges"
+    );
+    shop.write(
+        "spec.yaml",
+        &SPEC.replace("do:\n", "do:\n      - profile: {}\n"),
+    );
+    shop.forebay(&["run", "spec.yaml", "--report=page.html"])
+        .expect(0);
+    let text = page(&shop, "page.html");
+    let (_, section) = text.split_once("<section id=\"columns\"").unwrap();
+    let section = section.split("</section>").next().unwrap();
+    let columns = shop.visible("out").num_columns();
+    assert_eq!(section.matches("<tr>").count(), 1 + columns);
+    for part in [
+        "data-label=\"column\" data-sink=\"sink out\" \
+         data-origins=\"[[&quot;demand&quot;,&quot;price&quot;]]\">price</td>",
+        "<svg class=\"spark\"",
+        "data-label=\"nulls\" data-sort=\"0.0",
+        " %</td>",
+    ] {
+        assert!(section.contains(part), "no `{part}` in {section}");
+    }
+    assert_eq!(text.matches("<script>").count(), 1);
 }
 
 #[test]
@@ -615,7 +665,8 @@ fn the_page_of_a_run_draws_graph_and_charts_at_a_size_that_can_be_read() {
         let rest = text.split(&format!("{name}=\"")).nth(1).unwrap();
         rest.split('"').next().unwrap().parse().unwrap()
     };
-    let (width, height) = (number(graph, "width"), number(graph, "height"));
+    let width = number(graph, "width");
+    let height = number(graph, "height");
     let boxes: Vec<&str> = graph.split("<rect ").skip(1).collect();
     assert_eq!(boxes.len(), 4);
     for rect in boxes {
@@ -799,8 +850,9 @@ fn the_page_of_a_forecast_draws_series_beside_the_end_of_their_history() {
             "{train}: not the largest alone: {shown:?}"
         );
         for series in &drawn {
+            // At least 28 days, in whole lengths of the forecast.
             let is_own = |(store, item, day): &&(String, String, i32)| {
-                format!("store_id {store}, item_id {item}") == series.keys && *day > last - 28
+                format!("store_id {store}, item_id {item}") == series.keys && *day > last - 30
             };
             assert_eq!(
                 (series.known, series.predicted),

@@ -127,6 +127,48 @@ fn a_missing_bucket_is_named_before_anything_is_read() {
 }
 
 #[test]
+fn a_bucket_that_may_not_be_written_is_named_before_the_first_pass() {
+    let (shop, server) = shop();
+    server.inject_failures(move |asked| {
+        let is_write = ["PUT", "POST"].contains(&&*asked.method);
+        (is_write && asked.target.contains("/out"))
+            .then_some(RequestFailure::Says(403, "AccessDenied"))
+    });
+    let call = wait_for_output(bucket_job(&server, &shop, &[]));
+    assert!(!call.stderr.contains("in pass"), "{}", call.stderr);
+    expect(
+        call,
+        78,
+        "FB0403",
+        &["storage refused access", "s3://lake/out"],
+    );
+    server.stop_failures();
+    wait_for_output(bucket_job(&server, &shop, &[])).expect(0);
+    // Uploads that were tried have left nothing.
+    for (name, _) in crate::support::content(&shop.path("buckets")) {
+        assert!(!name.contains("trial"), "{name}");
+    }
+}
+
+/// A bucket that may not be listed is the user's to mend: a repetition does not help.
+#[test]
+fn a_refused_listing_is_no_reason_to_try_again() {
+    let (shop, server) = shop();
+    server.inject_failures(|asked| {
+        let is_listing = asked.method == "GET" && asked.target.contains("list-type");
+        is_listing.then_some(RequestFailure::Refused(403))
+    });
+    let call = wait_for_output(bucket_job(&server, &shop, &[]));
+    expect(
+        call,
+        78,
+        "FB0403",
+        &["storage refused access", "s3://lake/"],
+    );
+    server.stop_failures();
+}
+
+#[test]
 fn missing_credentials_name_their_variables() {
     let (shop, server) = shop();
     let without = |names: &[&str]| {
@@ -139,7 +181,8 @@ fn missing_credentials_name_their_variables() {
             .env("AWS_EC2_METADATA_DISABLED", "true");
         command
     };
-    let (key, secret) = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
+    let key = "AWS_ACCESS_KEY_ID";
+    let secret = "AWS_SECRET_ACCESS_KEY";
     expect(
         wait_for_output(without(&[key, secret])),
         78,

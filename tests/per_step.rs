@@ -219,10 +219,8 @@ fn columns_that_no_step_may_know_are_refused() {
         &["`qty_lag_1d` is known for 1 of 3 steps"],
     );
     let alone = spec(3, &[1, 3], 1, steps);
-    let (begin, end) = (
-        alone.find("  forecast:").unwrap(),
-        alone.find("      - future_rows").unwrap(),
-    );
+    let begin = alone.find("  forecast:").unwrap();
+    let end = alone.find("      - future_rows").unwrap();
     let line_end = end + alone[end..].find('\n').unwrap() + 1;
     let text = format!("{}{}", &alone[..end], &alone[line_end..begin]);
     check(&text, &["`features` has none", "future_rows"]);
@@ -237,9 +235,12 @@ fn columns_that_no_step_may_know_are_refused() {
 
 /// Each series walks at random: yesterday tells most of today.
 fn walks(shop: &TestDirectory, days: i32) {
-    let (mut dates, mut items, mut quantities) = (Vec::new(), Vec::new(), Vec::new());
+    let mut dates = Vec::new();
+    let mut items = Vec::new();
+    let mut quantities = Vec::new();
     for item in 0..25u64 {
-        let (mut seed, mut value) = (item + 1, 200.0);
+        let mut seed = item + 1;
+        let mut value = 200.0;
         for day in 0..days {
             seed = seed
                 .wrapping_mul(6_364_136_223_846_793_005)
@@ -309,7 +310,8 @@ sinks:
             .map(|step| step["rmse"].as_f64().unwrap())
             .collect()
     };
-    let (direct, steps) = (rmse("of_direct"), rmse("of_steps"));
+    let direct = rmse("of_direct");
+    let steps = rmse("of_steps");
     assert_eq!((direct.len(), steps.len()), (4, 4));
     // The error of a random walk grows with the square root of the steps: one step ahead it is half of that four ahead.
     assert!(steps[0] < 0.7 * direct[0], "{steps:?} {direct:?}");

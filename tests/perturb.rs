@@ -6,7 +6,8 @@ use crate::support::TestDirectory;
 fn history(shop: &TestDirectory) {
     let mut text = String::from("store,day,qty,price,weather\n");
     for row in 0..120 {
-        let (store, day) = (["a", "b", "c"][row % 3], row / 3);
+        let store = ["a", "b", "c"][row % 3];
+        let day = row / 3;
         let date = format!("2016-{:02}-{:02}", 1 + day / 31, 1 + day % 31);
         let qty = if row % 11 == 5 {
             String::new()
@@ -257,15 +258,20 @@ fn times_without_a_past_or_a_future_prove_nothing() {
 /// moves within the week after a cut. One that ends with its row does not.
 #[test]
 fn declared_ages_are_proved_within_the_horizon() {
-    let check = |frame: &str, code: i32| {
+    let check = |frame: &str, horizon: &str, code: i32| {
         let shop = TestDirectory::new();
         history(&shop);
+        // A horizon in rows, and a lag by rows.
+        let (lag, feature) = match horizon {
+            "7d" => ("by: [7d]", "near_lag_7d"),
+            rows => (&*format!("by: [{rows}], gaps: count_rows"), "near_lag_7"),
+        };
         let text = format!(
             "version: 1\nname: test\nsources:\n  demand:\n    csv: {{ path: history.csv }}\n    time: day\n    keys: \
              [store]\nsteps:\n  q:\n    sql: \"SELECT *, avg(price) OVER (PARTITION BY store ORDER BY day ROWS BETWEEN 3 \
              PRECEDING AND {frame}) AS near FROM demand\"\n    data_age: {{ near: 0d }}\n  features:\n    from: q\n    \
-             do:\n      - lag: {{ columns: [near], by: [7d], time: day, keys: [store] }}\nlabel: {{ column: qty, horizon: \
-             7d }}\nsinks:\n  net: {{ from: features, train: {{ path: out, model: gbdt, dense: [near_lag_7d], \
+             do:\n      - lag: {{ columns: [near], {lag}, time: day, keys: [store] }}\nlabel: {{ column: qty, horizon: \
+             \"{horizon}\" }}\nsinks:\n  net: {{ from: features, train: {{ path: out, model: gbdt, dense: [{feature}], \
              categorical: [], rounds: 3 }} }}\n"
         );
         shop.write("spec.yaml", &text);
@@ -275,22 +281,83 @@ fn declared_ages_are_proved_within_the_horizon() {
         let call = call.expect(code);
         format!("{}{}", call.stdout, call.stderr)
     };
-    let leaks = check("3 FOLLOWING", 65);
-    assert!(
-        leaks.contains("`near_lag_7d` in sink `net` moves when later rows are scrambled"),
-        "{leaks}"
-    );
-    assert!(
-        leaks.contains("of 21 rows within the horizon after 2016-01-20 moved"),
-        "{leaks}"
-    );
-    let sound = check("CURRENT ROW", 0);
-    assert!(
-        sound.contains(
-            "60 rows at or before 2016-01-20, 21 rows within the horizon after it, the same bits"
-        ),
-        "{sound}"
-    );
+    for (horizon, feature) in [("7d", "near_lag_7d"), ("7", "near_lag_7")] {
+        let leaks = check("3 FOLLOWING", horizon, 65);
+        let moves = format!("`{feature}` in sink `net` moves when later rows are scrambled");
+        assert!(leaks.contains(&moves), "{leaks}");
+        assert!(
+            leaks.contains("of 21 rows within the horizon after 2016-01-20 moved"),
+            "{leaks}"
+        );
+        let sound = check("CURRENT ROW", horizon, 0);
+        assert!(
+            sound.contains(
+                "60 rows at or before 2016-01-20, 21 rows within the horizon after it, the same bits"
+            ),
+            "{sound}"
+        );
+    }
+}
+
+/// A column that no model takes may know the future: what is made of it is what counts.
+#[test]
+fn columns_that_no_model_takes_are_not_compared() {
+    let check = |dense: &str, sinks: &str, code: i32| {
+        let shop = TestDirectory::new();
+        history(&shop);
+        let text = format!(
+            "version: 1\nname: test\nsources:\n  demand:\n    csv: {{ path: history.csv }}\n    time: day\n    keys: \
+             [store]\nsteps:\n  q:\n    sql: \"SELECT d.*, e.price AS next FROM demand d LEFT JOIN demand e ON d.store = \
+             e.store AND e.day = d.day + 1\"\n  features:\n    from: q\n    \
+             do:\n      - lag: {{ columns: [next], by: [8d], time: day, keys: [store] }}\nsinks:\n  net: {{ from: \
+             features, train: {{ path: out, model: gbdt, label: qty, dense: [{dense}], categorical: [], rounds: 3 }} }}\n{sinks}"
+        );
+        shop.write("spec.yaml", &text);
+        let args = ["check", "spec.yaml", "--perturb-future", "--at=2016-01-20"];
+        let call = shop.forebay(&[&args[..], &["--memory=256MiB"]].concat());
+        let call = call.expect(code);
+        format!("{}{}", call.stdout, call.stderr)
+    };
+    let sound = check("next_lag_8d", "", 0);
+    assert!(sound.contains("the same bits in 1 column"), "{sound}");
+    let moves = |sink: &str| format!("`next` in sink `{sink}` moves when later rows are scrambled");
+    let leaks = check("next, next_lag_8d", "", 65);
+    assert!(leaks.contains(&moves("net")), "{leaks}");
+    // A table of features is compared in all columns.
+    let table = "  table: { from: features, parquet: { path: table } }\n";
+    let leaks = check("next_lag_8d", table, 65);
+    assert!(leaks.contains(&moves("table")), "{leaks}");
+}
+
+/// Rows within the horizon that are in one of the runs alone are not compared, which is said.
+#[test]
+fn rows_that_are_not_compared_are_counted() {
+    let check = |horizon: &str, lag: &str, filter: &str| {
+        let shop = TestDirectory::new();
+        history(&shop);
+        let text = format!(
+            "version: 1\nname: test\nsources:\n  demand:\n    csv: {{ path: history.csv }}\n    time: day\n    keys: \
+             [store]\nsteps:\n  features:\n    from: demand\n    \
+             do:\n      - lag: {{ columns: [price], {lag} }}\n{filter}label: {{ column: qty, horizon: \
+             \"{horizon}\" }}\nsinks:\n  net: {{ from: features, train: {{ path: out, model: gbdt, dense: [\"price_lag_*\"], \
+             categorical: [], rounds: 3 }} }}\n"
+        );
+        shop.write("spec.yaml", &text);
+        let args = ["check", "spec.yaml", "--perturb-future", "--at=2016-01-20"];
+        let call = shop.forebay(&[&args[..], &["--memory=256MiB"]].concat());
+        let call = call.expect(0);
+        format!("{}{}", call.stdout, call.stderr)
+    };
+    for (horizon, lag) in [("7d", "by: [7d]"), ("7", "by: [7], gaps: count_rows")] {
+        let all = check(horizon, lag, "");
+        assert!(all.contains("21 rows within the horizon after it"), "{all}");
+        assert!(!all.contains("not compared"), "{all}");
+        let filtered = check(horizon, lag, "      - filter: \"qty IS NOT NULL\"\n");
+        assert!(
+            filtered.contains("rows within the horizon not compared: they are in one of the runs"),
+            "{filtered}"
+        );
+    }
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn a_plan_that_ends_with_the_history_is_a_fault() {
     let said = run("", TREES, "", 65);
     for word in [
         "FB0206",
-        "`price` is known in advance, and null in 14 of 14 rows of the future in sink `p`",
+        "`price` is known in advance, and has no value in 14 of 14 rows of the future in sink `p`",
         "the last time for which it is known is 2024-03-20",
         "`missing: accept`",
     ] {
@@ -78,7 +78,9 @@ fn a_plan_that_ends_with_the_history_is_a_fault() {
         "",
         0,
     );
-    run("", TREES, ", missing: accept", 0);
+    let said = run("", TREES, ", missing: accept", 0);
+    let warning = "warning: `price` is known in advance, and has no value in 14 of 14 rows of the future in sink `p`";
+    assert!(said.contains(warning), "{said}");
     // A window that fills it looks at the history, too.
     run("      - fill_forward: { columns: [price] }\n", TREES, "", 0);
 }
@@ -89,7 +91,7 @@ fn a_plan_that_ends_inside_of_the_horizon_is_counted() {
     shop.write("spec.yaml", &spec("", TREES, ""));
     let said = shop.forebay(&["run", "spec.yaml"]).expect(65).stderr;
     assert!(
-        said.contains("null in 6 of 14 rows of the future"),
+        said.contains("no value in 6 of 14 rows of the future"),
         "{said}"
     );
     assert!(
@@ -99,6 +101,101 @@ fn a_plan_that_ends_inside_of_the_horizon_is_counted() {
     let longer = self::shop(90);
     longer.write("spec.yaml", &spec("", TREES, ""));
     longer.forebay(&["run", "spec.yaml"]).expect(0);
+}
+
+/// NaN is no value either: models take it as missing.
+#[test]
+fn a_plan_without_numbers_is_a_fault() {
+    let shop = shop(90);
+    let unknown = "      - derive: { price: \"CASE WHEN day > DATE '2024-03-22' THEN (price - price) / (price - price) ELSE price END\" }\n";
+    shop.write("spec.yaml", &spec(unknown, TREES, ""));
+    let said = shop.forebay(&["run", "spec.yaml"]).expect(65).stderr;
+    for words in [
+        "no value in 10 of 14 rows of the future",
+        "the last time for which it is known is 2024-03-22",
+    ] {
+        assert!(said.contains(words), "{said}");
+    }
+}
+
+/// A model's forecasts need the plan as those of its run do.
+#[test]
+fn a_plan_that_ends_is_a_fault_for_later_forecasts() {
+    let shop = shop(80);
+    let plan = std::fs::read_to_string(shop.path("plan.csv")).unwrap();
+    shop.write("short.csv", &plan);
+    shop.write(
+        "plan.csv",
+        &std::fs::read_to_string(self::shop(90).path("plan.csv")).unwrap(),
+    );
+    let predict = |plan: &str, output: &str, code: i32| -> String {
+        let plan = format!("plan={plan}");
+        let words = [
+            "predict",
+            "out/n",
+            "--source",
+            "h=history.csv",
+            "--source",
+            &plan,
+            "--output",
+            output,
+        ];
+        shop.forebay(&words).expect(code).stderr
+    };
+    // The table of a lookup is that of the fit; rows that are shuffled are those of the prediction.
+    let spec = spec("", TREES, "");
+    let spec = spec.replace("on: [item, day] }", "on: [item, day], strategy: shuffle }");
+    shop.write("spec.yaml", &spec);
+    shop.forebay(&["run", "spec.yaml"]).expect(0);
+    let said = predict("short.csv", "never", 65);
+    let words = "`price` is known in advance, and has no value in 14 of 14 rows";
+    assert!(said.contains(words), "{said}");
+    assert!(!shop.path("never").exists());
+    predict("plan.csv", "whole", 0);
+}
+
+/// A model that accepts the end of a plan is asked for no more of it.
+#[test]
+fn a_plan_that_may_end_is_none_for_later_forecasts() {
+    let shop = shop(80);
+    let spec = spec("", TREES, ", missing: accept");
+    let spec = spec.replace("on: [item, day] }", "on: [item, day], strategy: shuffle }");
+    shop.write("spec.yaml", &spec);
+    shop.forebay(&["run", "spec.yaml"]).expect(0);
+    let words = [
+        "predict",
+        "out/n",
+        "--source=h=history.csv",
+        "--source=plan=plan.csv",
+        "--output=accepted",
+    ];
+    shop.forebay(&words).expect(0);
+}
+
+/// A model is judged by the spec of the last run, although it is that of a run before.
+#[test]
+fn later_forecasts_follow_a_changed_policy() {
+    let shop = shop(90);
+    let short = std::fs::read_to_string(self::shop(80).path("plan.csv")).unwrap();
+    shop.write("short.csv", &short);
+    for (round, (policy, code)) in [(", missing: accept", 0), ("", 65), (", missing: accept", 0)]
+        .into_iter()
+        .enumerate()
+    {
+        let spec = spec("", TREES, policy);
+        let spec = spec.replace("on: [item, day] }", "on: [item, day], strategy: shuffle }");
+        shop.write("spec.yaml", &spec);
+        shop.forebay(&["run", "spec.yaml"]).expect(0);
+        let words = [
+            "predict",
+            "out/n",
+            "--source=h=history.csv",
+            "--source=plan=short.csv",
+            &format!("--output=forecast-{round}"),
+        ];
+        let said = shop.forebay(&words).expect(code).stderr;
+        assert_eq!(said.contains("FB0206"), code == 65, "{policy}: {said}");
+    }
 }
 
 #[test]
@@ -213,13 +310,57 @@ fn a_carried_column_without_a_value_is_warned_of() {
         .replace("every: 1d }", "every: 1d, carry: [price] }");
     shop.write("spec.yaml", &text);
     let said = shop.forebay(&["run", "spec.yaml"]).expect(0).stderr;
-    let words = "`price` is null in the last row of some series, and so in 7 of 14 rows of the future in sink `p`";
+    let words = "`price` is null or NaN in the last row of some series, and so in 7 of 14 rows of the future in sink `p`";
     assert!(said.contains(words), "{said}");
     // A column that nothing brings is another matter.
     shop.write("spec.yaml", &text.replace(", carry: [price]", ""));
     let said = shop.forebay(&["run", "spec.yaml"]).expect(65).stderr;
     assert!(
-        said.contains("null in 14 of 14 rows of the future"),
+        said.contains("no value in 14 of 14 rows of the future"),
         "{said}"
     );
+}
+
+/// Inputs of a union with rows of the future of their own, or without any, are found before anything is computed.
+#[test]
+fn a_forecast_behind_a_union_needs_one_future() {
+    let shop = shop(90);
+    let ahead = "{ future_rows: { horizon: 7d, every: 1d } }";
+    let target = "{ target: { column: y, do: [log1p] } }";
+    let part = |item: &str, behind: &str| -> String {
+        format!("  {item}: {{ from: h, do: [ {{ filter: \"item = '{item}'\" }}{behind} ] }}\n")
+    };
+    let cases = [
+        (
+            part("a", &format!(", {ahead}")) + &part("b", ""),
+            "no rows of the future",
+        ),
+        (
+            part("a", "") + &part("b", &format!(", {ahead}")),
+            "no rows of the future",
+        ),
+        (
+            part("a", &format!(", {ahead}")) + &part("b", &format!(", {ahead}")),
+            "needs one `future_rows`",
+        ),
+        (
+            part("a", &format!(", {ahead}, {target}")) + &part("b", &format!(", {target}")),
+            "future",
+        ),
+    ];
+    for (parts, words) in cases {
+        let text = format!(
+            "version: 1\nname: united\nsources: {{ h: {{ csv: {{ path: history.csv }}, time: day, keys: [item] }} }}\nsteps:\n{parts}  \
+             u: {{ union: [a, b], do: [ {{ lag: {{ columns: [y], by: [7d] }} }} ] }}\nlabel: {{ column: y, horizon: 7d }}\nsinks:\n  \
+             n: {{ from: u, train: {{ path: out/n, model: gbdt, dense: [y_lag_7d], categorical: [], rounds: 3 }} }}\n  \
+             p: {{ from: u, predict: {{ model: n, path: out/p }} }}\n"
+        );
+        shop.write("spec.yaml", &text);
+        for command in ["check", "run"] {
+            let refused = shop.forebay(&[command, "spec.yaml"]).expect(78).stderr;
+            assert!(refused.contains(words), "{parts}:\n{refused}");
+            assert!(!refused.contains("FB0901"), "{refused}");
+        }
+        assert!(!shop.path("out/n").exists());
+    }
 }

@@ -117,6 +117,29 @@ fn a_preview_takes_conditions_samples_and_sources() {
 }
 
 #[test]
+fn a_table_begins_where_windows_have_values() {
+    let shop = workshop();
+    let preview = |args: &[&str]| {
+        shop.forebay(&[&["preview", "spec.yaml", "--rows=2"], args].concat())
+            .expect(0)
+            .stdout
+    };
+    let table = preview(&[]);
+    assert!(!table.contains("null"), "{table}");
+    assert!(table.contains("\n2 rows\nfrom row "), "{table}");
+    let first = preview(&["--first"]);
+    assert!(
+        first.contains("null") && first.ends_with("\n2 rows\n"),
+        "{first}"
+    );
+    let expanded = preview(&["--expand"]);
+    assert!(expanded.starts_with("row 1\n  date"), "{expanded}");
+    assert!(expanded.contains("\n  qty_lag_7d"), "{expanded}");
+    let refused = shop.forebay(&["preview", "spec.yaml", "--expand", "--json"]);
+    refused.expect(64);
+}
+
+#[test]
 fn a_dry_run_prints_the_plan_and_runs_nothing() {
     let shop = workshop();
     let plan = shop.forebay(&["run", "spec.yaml", "--dry-run"]).expect(0);
@@ -311,6 +334,26 @@ fn passes_tell_the_rows_that_they_read() {
     }
 }
 
+/// A sample of the rows meets all rows of the tables that it is joined with.
+#[test]
+fn a_preview_reads_tables_of_joins_whole() {
+    let shop = TestDirectory::new();
+    shop.write("a.csv", "k\n3\n2\n1\n");
+    shop.write("b.csv", "k,name\n1,one\n2,two\n3,three\n");
+    shop.write(
+        "spec.yaml",
+        "version: 1\nname: p\nsources: { a: { csv: { path: a.csv } }, b: { csv: { path: b.csv } } }\n\
+         steps:\n  names: { from: b, do: [ { filter: \"k > 0\" } ] }\n  \
+         f: { from: a, do: [ { join: { with: b, on: [k], suffix: _b } }, { join: { with: names, on: [k] } } ] }\n\
+         sinks: { t: { from: f, parquet: { path: out } } }\n",
+    );
+    let call = shop.forebay(&["preview", "spec.yaml", "--json", "--sample-rows=1"]);
+    let rows = call.expect(0).stdout;
+    for column in ["name_b", "name"] {
+        assert_eq!(values(&rows, column), ["\"three\""], "{rows}");
+    }
+}
+
 #[test]
 fn previews_are_written_as_arrow_and_with_the_newest_artifact() {
     let shop = workshop();
@@ -428,10 +471,14 @@ fn what_commands_print_fits_80_columns() {
         .forebay(&["run", "spec.yaml", "--json", "--state=earlier"])
         .expect(0)
         .summary();
-    let (artifact, earlier) = (
-        artifact.as_str().unwrap(),
-        earlier["artifact_path"].as_str().unwrap().to_owned(),
-    );
+    // The first days have no lag, and a feed takes no null.
+    let spec = std::fs::read_to_string(shop.path("spec.yaml")).unwrap();
+    let fed = spec
+        .lines()
+        .filter(|line| !line.contains("lag:") && !line.contains("rolling:"));
+    shop.write("fed.yaml", &fed.collect::<Vec<_>>().join("\n"));
+    let artifact = artifact.as_str().unwrap();
+    let earlier = earlier["artifact_path"].as_str().unwrap().to_owned();
     let commands: Vec<Vec<&str>> = vec![
         vec!["check", "spec.yaml"],
         vec!["explain", "spec.yaml"],
@@ -446,7 +493,8 @@ fn what_commands_print_fits_80_columns() {
         vec!["profile", "spec.yaml"],
         vec!["cache", "ls"],
         vec!["cache", "verify"],
-        vec!["feed", "spec.yaml"],
+        vec!["fit", "fed.yaml"],
+        vec!["feed", "fed.yaml", "--last=short"],
         vec!["doctor"],
         vec!["export", "out/features", "copy"],
         vec!["run", "spec.yaml", "--limit=5"],

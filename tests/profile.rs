@@ -260,8 +260,8 @@ fn a_profile_holds_what_the_columns_hold() {
     let text = shop.forebay(&["profile", "data"]).expect(0).stdout;
     for part in [
         "data: 1,010 rows, 6 columns",
-        "x  Float64",
-        "word  text",
+        "x  float64",
+        "word  string",
         "day  date",
         "infinite",
         "1970-01-01 to 1970-04-11",
@@ -640,7 +640,8 @@ impl ShopDays {
             .collect();
         let n = pairs.len() as f64;
         let mean = |of: &dyn Fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / n;
-        let (x, y) = (mean(&|pair| pair.0), mean(&|pair| pair.1));
+        let x = mean(&|pair| pair.0);
+        let y = mean(&|pair| pair.1);
         let spread =
             |of: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|(a, b)| of(a - x, b - y)).sum::<f64>();
         spread(&|a, b| a * b) / (spread(&|a, _| a * a) * spread(&|_, b| b * b)).sqrt()
@@ -679,7 +680,8 @@ fn series_and_pairs_are_profiled_on_workers_too() {
     let shop = TestDirectory::new();
     let data = ShopDays::new();
     std::fs::create_dir(shop.path("data")).unwrap();
-    let (half, all) = (data.rows.len() / 2, data.rows.len());
+    let half = data.rows.len() / 2;
+    let all = data.rows.len();
     data.write(&shop, "data/a.parquet", 0..half);
     data.write(&shop, "data/b.parquet", half..all);
     let profile = |more: &[&str]| {

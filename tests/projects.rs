@@ -27,12 +27,13 @@ fn ready_made() -> Vec<PathBuf> {
 
 /// The comments of a spec, in order.
 fn comments(text: &str) -> Vec<&str> {
-    let lines = text
-        .lines()
-        .filter_map(|line| match line.trim_start().starts_with('#') {
-            true => Some(line.trim()),
-            false => line.find(" # ").map(|at| line[at..].trim()),
-        });
+    let lines = text.lines().filter_map(|line| {
+        if line.trim_start().starts_with('#') {
+            Some(line.trim())
+        } else {
+            line.find(" # ").map(|at| line[at..].trim())
+        }
+    });
     lines.collect()
 }
 

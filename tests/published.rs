@@ -326,7 +326,8 @@ fn rows_without_a_time_are_outside_of_every_interval() {
             content(&shop.path(&format!("{cut}-state/artifacts"))),
         ));
     }
-    let (whole, days) = (seen.remove(0), seen.remove(0));
+    let whole = seen.remove(0);
+    let days = seen.remove(0);
     assert!(
         whole.0.num_rows() > 30 && whole.0 == days.0,
         "rows depend on how files are cut"
@@ -406,6 +407,16 @@ fn a_whole_output_does_not_become_empty_unasked() {
         "{}",
         call.stdout
     );
+    let run = ["run", "spec.yaml", "--json", "--interval"];
+    let march = [&run[..], &["1970-03-01", "1970-03-02"]].concat();
+    let summary = shop.forebay(&march).expect(0).summary();
+    let warnings = summary["warnings"].to_string();
+    let words = "`table` has no row in the interval from 1970-03-01 to 1970-03-02";
+    assert!(warnings.contains(words), "{warnings}");
+    let allowed = [&run[..], &["1970-04-01", "1970-04-02", "--allow-empty"]].concat();
+    let summary = shop.forebay(&allowed).expect(0).summary();
+    let warnings = summary["warnings"].to_string();
+    assert!(!warnings.contains("has no row"), "{warnings}");
 }
 
 #[test]
@@ -496,7 +507,8 @@ impl StoppedRun {
                 .unwrap()
                 .success()
         );
-        let (mut stdout, mut stderr) = (String::new(), String::new());
+        let mut stdout = String::new();
+        let mut stderr = String::new();
         std::io::Read::read_to_string(self.0.stdout.as_mut().unwrap(), &mut stdout).unwrap();
         std::io::Read::read_to_string(self.0.stderr.as_mut().unwrap(), &mut stderr).unwrap();
         ProgramOutput {

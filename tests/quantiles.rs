@@ -327,10 +327,8 @@ fn the_naive_rung_has_the_quantiles_of_the_last_seasons() {
             let Some(last) = seasons.len().checked_sub(1) else {
                 return 0.0;
             };
-            let (whole, part) = (
-                (quantile * last as f64).floor(),
-                (quantile * last as f64).fract(),
-            );
+            let whole = (quantile * last as f64).floor();
+            let part = (quantile * last as f64).fract();
             seasons[whole as usize]
                 + part * (seasons[(whole as usize + 1).min(last)] - seasons[whole as usize])
         });

@@ -199,10 +199,8 @@ fn random_windows_agree_with_plain_lists() {
                  parquet: {{ path: out }} }}\n"
             ),
         );
-        let (threads, batch_rows) = (
-            random.pick(&["1", "2", "7"]),
-            random.pick(&["3", "100", "8192"]),
-        );
+        let threads = random.pick(&["1", "2", "7"]);
+        let batch_rows = random.pick(&["3", "100", "8192"]);
         let args = [
             "run",
             "spec.yaml",

@@ -80,7 +80,8 @@ fn spec(before: &str, behind: &str) -> String {
 fn walks() -> BTreeMap<(String, i32), f64> {
     let mut values = BTreeMap::new();
     for item in 0..ITEMS {
-        let (mut seed, mut value) = (item + 1, 200.0);
+        let mut seed = item + 1;
+        let mut value = 200.0;
         for day in 0..DAYS {
             seed = seed
                 .wrapping_mul(6_364_136_223_846_793_005)
@@ -140,10 +141,8 @@ fn shop(label: &DataType) -> TestDirectory {
 }
 
 fn run(shop: &TestDirectory, name: &str, more: &[&str]) -> ProgramOutput {
-    let (out, state) = (
-        format!("--param=out={name}"),
-        format!("--state={name}/state"),
-    );
+    let out = format!("--param=out={name}");
+    let state = format!("--state={name}/state");
     let args = ["run", "spec.yaml", "--json", &out, &state];
     shop.command(&[&args[..], more].concat())
         .env("FOREBAY_RANGE_BYTES", "2000")
@@ -368,7 +367,7 @@ fn rows_that_cannot_feed_back_are_refused() {
     let shop = shop(&DataType::Int64);
     let said = run(&shop, "out", &[]).expect(78).stderr;
     assert!(
-        said.contains("which is Int64") && said.contains("CAST(qty AS DOUBLE)"),
+        said.contains("it is int64") && said.contains("CAST(qty AS DOUBLE)"),
         "{said}"
     );
     shop.write("spec.yaml", &spec(FRACTION, ""));
@@ -429,7 +428,8 @@ fn a_backtest_shows_it_beside_one_model_for_all_steps() {
             .map(|step: &Value| step["rmse"].as_f64().unwrap())
             .collect()
     };
-    let (direct, recursive) = (rmse("of_direct"), rmse("forecast"));
+    let direct = rmse("of_direct");
+    let recursive = rmse("forecast");
     assert_eq!((direct.len(), recursive.len()), (5, 5));
     // The error of a random walk grows with the square root of the steps: one step ahead it is less than half of that
     // five ahead, which both are about equally good at.

@@ -77,10 +77,8 @@ impl Nights {
 
     /// What an artifact makes of all rows that are there.
     fn applied(&self, summary: &Value) -> arrow::array::RecordBatch {
-        let (artifact, out) = (
-            summary["artifact_path"].as_str().unwrap(),
-            self.shop().path("applied"),
-        );
+        let artifact = summary["artifact_path"].as_str().unwrap();
+        let out = self.shop().path("applied");
         let _ = std::fs::remove_dir_all(&out);
         let _ = std::fs::remove_dir_all(self.shop().root("applied"));
         let args = [
@@ -131,9 +129,12 @@ fn rows_read(summary: &Value, work: &str) -> u64 {
         .unwrap()
         .iter()
         .filter(|pass| pass["work"] == work);
-    let read = |pass: &Value| match pass["reused"].as_bool().unwrap() {
-        true => 0,
-        false => pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap(),
+    let read = |pass: &Value| {
+        if pass["reused"].as_bool().unwrap() {
+            0
+        } else {
+            pass["rows_in"].as_u64().unwrap() - pass["rows_kept"].as_u64().unwrap()
+        }
     };
     passes.map(read).sum()
 }
@@ -159,10 +160,8 @@ fn what_was_learned_is_in_force_until_its_time_has_passed() {
         );
         assert_eq!(rows_read(&summary, "learn") == 0, !anew);
         // Eight days of the windows, the new one, and the shard that they end in.
-        let (read, all) = (
-            rows_read(&summary, "write"),
-            nights.shop().visible("out").num_rows() as u64,
-        );
+        let read = rows_read(&summary, "write");
+        let all = nights.shop().visible("out").num_rows() as u64;
         assert_eq!(read < all, !anew, "night {night}: {read} of {all}");
         assert!(
             nights.shop().visible("out") == nights.applied(&learned),
@@ -245,7 +244,8 @@ fn a_night_at_rest_reads_the_new_day_and_its_halo_alone() {
     };
     let server = S3Server::start(&shop.shop.path("buckets"));
     let run = |state: &str, out: &str| -> Value {
-        let (state, out) = (format!("--state={state}"), format!("--param=out={out}"));
+        let state = format!("--state={state}");
+        let out = format!("--param=out={out}");
         let args = [
             "run",
             "spec.yaml",
@@ -274,7 +274,8 @@ fn a_night_at_rest_reads_the_new_day_and_its_halo_alone() {
             .sum()
     };
     let read = rest["storage"]["bytes_read"].as_u64().unwrap();
-    let (near, all) = (bytes(28, 37), bytes(0, 37));
+    let near = bytes(28, 37);
+    let all = bytes(0, 37);
     // The new day, eight days before it, and the footers of files, each of which is as long as its few rows.
     assert!(
         read < near + near / 2,
@@ -380,7 +381,8 @@ fn intervals_and_backfills_come_to_the_same() {
             for place in ["out", ".out.forebay", ".forebay"] {
                 let _ = std::fs::remove_dir_all(nights.shop().path(place));
             }
-            let (from, to) = (day(&nights.0, days.start), day(&nights.0, days.end));
+            let from = day(&nights.0, days.start);
+            let to = day(&nights.0, days.end);
             let fixed = [
                 "backfill",
                 "spec.yaml",
@@ -528,7 +530,8 @@ fn a_killed_night_comes_to_what_it_would_have_come_to() {
 #[test]
 fn workers_hold_the_same() {
     for refit in ["2d", "drift above 0.00001"] {
-        let (alone, together) = (Nights::new(refit, FIRST), Nights::new(refit, FIRST));
+        let alone = Nights::new(refit, FIRST);
+        let together = Nights::new(refit, FIRST);
         for night in FIRST..FIRST + 4 {
             [&alone, &together]
                 .iter()
@@ -557,7 +560,8 @@ fn a_degraded_run_of_an_old_interval_takes_the_artifact_before_it() {
         .map(|day| nights.interval(day, 0))
         .collect();
     let late = |number: usize| {
-        let (from, to) = (day(&nights.0, number), day(&nights.0, number + 1));
+        let from = day(&nights.0, number);
+        let to = day(&nights.0, number + 1);
         let args = [
             "--interval",
             &from,

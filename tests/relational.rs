@@ -66,10 +66,8 @@ fn gathers_give_the_same_bits_from_any_threads() {
     .into_iter()
     .enumerate()
     {
-        let (data, out) = (
-            format!("--param=data={}", layouts[layout]),
-            format!("--param=out=out{number}"),
-        );
+        let data = format!("--param=data={}", layouts[layout]);
+        let out = format!("--param=out=out{number}");
         let state = format!("state{number}");
         let args = [
             "run",

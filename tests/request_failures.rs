@@ -93,7 +93,8 @@ impl FailureInjector {
     }
 
     fn next_failure(&self, connection: u64, request: &Request<Incoming>) -> Option<RequestFailure> {
-        let (method, target) = (request.method().to_string(), request.uri().to_string());
+        let method = request.method().to_string();
+        let target = request.uri().to_string();
         let nth = {
             let mut asked = self.asked.lock().unwrap();
             let nth = asked.entry((method.clone(), target.clone())).or_default();

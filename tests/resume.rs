@@ -17,10 +17,8 @@ struct ClicksJob<'a> {
 
 impl ClicksJob<'_> {
     fn start(&self, out: &str, state: &str) -> Child {
-        let (data, out) = (
-            format!("--param=log={}", self.data),
-            format!("--param=out={out}"),
-        );
+        let data = format!("--param=log={}", self.data);
+        let out = format!("--param=out={out}");
         let args = [
             "run",
             &self.spec,
@@ -71,7 +69,8 @@ fn a_killed_run_continues_and_nothing_half_written_shows() {
         .unwrap_or(KILLS);
     let mut fired = 0;
     for seed in 0..kills {
-        let (out, state) = (format!("out{seed}"), format!("state{seed}"));
+        let out = format!("out{seed}");
+        let state = format!("state{seed}");
         let mut child = job.start(&out, &state);
         let moment = whole.mul_f64((random(seed) % 1000) as f64 / 1000.0);
         let deadline = Instant::now() + moment;
@@ -99,10 +98,8 @@ fn a_killed_run_continues_and_nothing_half_written_shows() {
             shop.rows(&out) == expected,
             "seed {seed}: other rows after resuming"
         );
-        let (calm, now) = (
-            shop.path("calm-state/artifacts"),
-            shop.path(&state).join("artifacts"),
-        );
+        let calm = shop.path("calm-state/artifacts");
+        let now = shop.path(&state).join("artifacts");
         let names = |dir: &std::path::Path| {
             content(dir)
                 .into_iter()
@@ -191,7 +188,8 @@ fn a_run_that_is_asked_to_stop_stops_and_goes_on_later() {
     assert!(done.status.success());
     // During the pass that learns, and during the one that writes.
     for (number, label) in ["learn", "write"].into_iter().enumerate() {
-        let (out, state) = (format!("out{number}"), format!("state{number}"));
+        let out = format!("out{number}");
+        let state = format!("state{number}");
         let mut child = job.start(&out, &state);
         let mut lines = BufReader::new(child.stdout.take().unwrap())
             .lines()

@@ -1,12 +1,24 @@
 //! Rows are counted: what each step removes, adds or changes is in the summary, and the sum holds.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, Float64Array, Int64Array, ListBuilder, RecordBatch, StringArray,
+    StringBuilder, TimestampMicrosecondArray,
+};
+use arrow::datatypes::{DataType, Float32Type, Float64Type, Int64Type};
+use arrow::util::display::array_value_to_string;
+use parquet::arrow::ArrowWriter;
 use serde_json::{Value, json};
 
-use crate::support::{ProgramOutput, TestDirectory};
+use crate::memory::TRANSFORMS;
+use crate::support::{ProgramOutput, TestDirectory, has_pyarrow};
 
 const ROWS: &str =
     "k,x,s,day\n1,1,7,2024-01-01\n1,2,b,2024-01-02\n2,3,x,2024-01-03\n3,,9,2024-01-04\n";
 const OTHERS: &str = "k,y\n1,10\n1,11\n2,12\n4,13\n";
+const EVENTS: &str = "k,day,e\n1,2024-01-02,5\n2,2024-01-02,\n3,2024-01-06,7\n";
 const NAMES: &str = "k,name\n1,one\n2,two\n";
 
 fn shop() -> TestDirectory {
@@ -14,6 +26,7 @@ fn shop() -> TestDirectory {
     shop.write("a.csv", ROWS);
     shop.write("b.csv", OTHERS);
     shop.write("c.csv", NAMES);
+    shop.write("d.csv", EVENTS);
     shop
 }
 
@@ -21,7 +34,8 @@ fn shop() -> TestDirectory {
 fn spec(shop: &TestDirectory, step: &str, sink: &str) {
     let text = format!(
         "version: 1\nname: test\nsources:\n  a: {{ csv: {{ path: a.csv }}, time: day, keys: [k] }}\n  \
-         b: {{ csv: {{ path: b.csv }} }}\n  c: {{ csv: {{ path: c.csv }} }}\nsteps:\n  f: {step}\n\
+         b: {{ csv: {{ path: b.csv }} }}\n  c: {{ csv: {{ path: c.csv }} }}\n  \
+         d: {{ csv: {{ path: d.csv }}, time: day, keys: [k] }}\nsteps:\n  f: {step}\n\
          split: {{ train: \"day < DATE '2024-01-03'\", validation: \"day >= DATE '2024-01-03'\" }}\n\
          sinks: {{ t: {{ from: f, {sink}parquet: {{ path: out }} }} }}\n"
     );
@@ -87,6 +101,11 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
             &["f.dedupe duplicate 1", "f.aggregate grouped 2"],
         ),
         (
+            from_a("{ filter: \"x > 100\" }, { aggregate: { compute: { n: { count: x } } } }"),
+            [4, 1, 1, 4],
+            &["f.filter filtered 4", "f.aggregate empty_total 1"],
+        ),
+        (
             from_a(
                 "{ derive: { l: \"CASE WHEN k = 1 THEN make_array(k, k, k) ELSE NULL END\" } }, { explode: { column: l } }",
             ),
@@ -116,7 +135,56 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
         (
             from_a("{ join: { with: b, on: [k], cardinality: many_to_many } }"),
             [4, 2, 6, 0],
-            &["f.join multiplied 2"],
+            &["f.join multiplied 2", "f.join no_match 1"],
+        ),
+        (
+            from_a("{ join: { with: c, on: [k] } }"),
+            [4, 0, 4, 0],
+            &["f.join no_match 1"],
+        ),
+        (
+            from_a("{ join: { with: c, on: [k], strategy: shuffle } }"),
+            [4, 0, 4, 0],
+            &["f.join no_match 1"],
+        ),
+        (
+            from_a("{ join: { with: c, on: [k] } }, { filter: \"name IS NOT NULL\" }"),
+            [4, 0, 3, 1],
+            &["f.join no_match 1", "f.filter filtered 1"],
+        ),
+        (
+            from_a("{ as_of_join: { with: d, on: [k], tolerance: 1d } }"),
+            [4, 0, 4, 0],
+            &["f.as_of_join no_match 2"],
+        ),
+        (
+            from_a("{ as_of_join: { with: d, on: [k], direction: nearest, tolerance: 1d } }"),
+            [4, 0, 4, 0],
+            &["f.as_of_join no_match 1"],
+        ),
+        (
+            from_a("{ fill_forward: { columns: [x], keys: [] } }"),
+            [4, 0, 4, 0],
+            &["f.fill_forward imputed x 1"],
+        ),
+        (
+            from_a("{ fill_forward: { columns: [x], keys: [], suffix: _filled } }"),
+            [4, 0, 4, 0],
+            &["f.fill_forward imputed x_filled 1"],
+        ),
+        (
+            from_a(
+                "{ derive: { y: \"CASE WHEN s <> 'b' THEN x END\" } }, { interpolate: { columns: [y], keys: [] } }",
+            ),
+            [4, 0, 4, 0],
+            &["f.interpolate imputed y 1"],
+        ),
+        (
+            from_a(
+                "{ ordinal: { columns: [s], categories: [b, x], unknown: missing, suffix: _id } }",
+            ),
+            [4, 0, 4, 0],
+            &["f.ordinal nulled s_id 2"],
         ),
         (
             from_a("{ expect: [ { not_null: [x], policy: quarantine, at_most: 50% } ] }"),
@@ -129,6 +197,11 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
             &["f.cast nulled s 2"],
         ),
         (
+            from_a("{ derive: { i: \"try_cast(s as int) * 2\" } }"),
+            [4, 0, 4, 0],
+            &["f.derive nulled i 2"],
+        ),
+        (
             from_a("{ impute: { columns: [x], with: { constant: 0 } } }"),
             [4, 0, 4, 0],
             &["f.impute imputed x 1"],
@@ -137,6 +210,38 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
             from_a("{ clip: { columns: [x], min: 2, max: 2 } }"),
             [4, 0, 4, 0],
             &["f.clip clipped x 2"],
+        ),
+        (
+            from_a("{ derive: { h: \"x / 2.0\" } }, { cast: { columns: { h: int64 } } }"),
+            [4, 0, 4, 0],
+            &["f.cast fraction_cut h 2"],
+        ),
+        (
+            from_a("{ derive: { h: \"k - 2.5\" } }, { log1p: { columns: [h] } }"),
+            [4, 0, 4, 0],
+            &["f.log1p made_not_finite h 2"],
+        ),
+        (
+            from_a(
+                "{ derive: { z: \"x - 1\" } }, { pct_change: { columns: [z], by: [1], gaps: count_rows } }",
+            ),
+            [4, 0, 4, 0],
+            &["f.pct_change made_not_finite z_pct_change_1 1"],
+        ),
+        (
+            from_a("{ derive: { q: \"1.0 / (k - 2)\" } }"),
+            [4, 0, 4, 0],
+            &["f.derive made_not_finite q 1"],
+        ),
+        (
+            from_a(
+                "{ derive: { lat: \"k * 45.5\" } }, { distance: { from: [lat, k], to: [k, k], name: km, bearing: b } }",
+            ),
+            [4, 0, 4, 0],
+            &[
+                "f.distance made_not_finite km 2",
+                "f.distance made_not_finite b 2",
+            ],
         ),
         (
             "{ sql: \"SELECT k, count(*) AS n FROM a GROUP BY k\" }".to_owned(),
@@ -169,12 +274,221 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
         );
         assert_eq!(sum(&again), *rows, "{step}, once more");
         let workers = run(&shop, &["--state=other", "--local-workers=1"]).summary();
-        if step.contains("sql") {
-            // Workers read for themselves, and a text format does not tell its rows.
-            let rows = rows[2];
-            assert_eq!(changes(&workers), [format!("f.sql uncounted {rows}")]);
-        } else {
-            assert_eq!(sum(&workers), *rows, "{step}, on a worker");
+        assert_eq!(sum(&workers), *rows, "{step}, on a worker");
+        assert_eq!(changes(&workers), *expected, "{step}, on a worker");
+    }
+}
+
+/// Steps of transforms that need other settings than in [`TRANSFORMS`] to change rows or values, or to take nulls.
+const HOSTILE_STEPS: &[(&str, &str)] = &[
+    (
+        "command",
+        "{ command: { run: [cat], columns: [x], returns: { x: float64 }, nullable: [x] } }",
+    ),
+    ("dedupe", "{ dedupe: { keys: [series] } }"),
+    (
+        "expect",
+        "{ expect: [{ not_null: [word], policy: quarantine, at_most: 50% }] }",
+    ),
+    (
+        "ordinal",
+        "{ ordinal: { columns: [word], categories: [w1, w2], unknown: missing } }",
+    ),
+    // Of a difference, the first rows have no target.
+    (
+        "target",
+        "{ target: { column: x, do: [{ scale: robust }] } }",
+    ),
+    (
+        "python",
+        "{ python: { function: f, columns: [x], returns: { x: float64 }, nullable: [x], code: \"def f(batch): return \
+         batch['x']\" } }",
+    ),
+];
+
+/// Transforms that give other values to all rows: the new values are what they are for. Values that become null or are no
+/// longer finite are counted all the same.
+const REWRITING: &[&str] = &[
+    "apply_buckets",
+    "bag_of_tokens",
+    "bucketize",
+    "frequency_encoding",
+    "group_rare",
+    "hash_bucket",
+    "k_bins",
+    "log1p",
+    "max_abs",
+    "min_max",
+    "multi_hot",
+    "ngrams",
+    "normal_quantiles",
+    "normalize",
+    "normalize_text",
+    "one_hot",
+    "ordinal",
+    "power",
+    "quantiles",
+    "robust_scale",
+    "spline",
+    "standardize",
+    "target",
+    "target_encoding",
+    "tf_idf",
+    "vocabulary",
+];
+
+/// Rows with nulls, negative numbers, numbers that are no latitude, and equal words.
+fn hostile_rows(shop: &TestDirectory) -> RecordBatch {
+    const ROWS: i64 = 40;
+    let x = |row: i64| match row % 8 {
+        0 => None,
+        1 => Some(-2.5),
+        2 => Some(0.0),
+        3 => Some(95.0),
+        4 => Some(1000.0),
+        _ => Some(row as f64 / 10.0),
+    };
+    let word = |row: i64| (row % 7 != 0).then(|| format!("w{}", row % 5));
+    let mut list = ListBuilder::new(StringBuilder::new());
+    for row in 0..ROWS {
+        list.append_value([Some(format!("a{}", row % 3)), Some("b".to_owned())]);
+    }
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("id", Arc::new(Int64Array::from_iter_values(0..ROWS))),
+        (
+            "time",
+            Arc::new(TimestampMicrosecondArray::from_iter_values(
+                (0..ROWS).map(|row| row * 3_600_000_000),
+            )),
+        ),
+        (
+            "series",
+            Arc::new(StringArray::from_iter_values(
+                (0..ROWS).map(|row| format!("s{}", row % 4)),
+            )),
+        ),
+        (
+            "word",
+            Arc::new((0..ROWS).map(word).collect::<StringArray>()),
+        ),
+        ("n", Arc::new(Int64Array::from_iter_values(0..ROWS))),
+        ("x", Arc::new((0..ROWS).map(x).collect::<Float64Array>())),
+        ("list", Arc::new(list.finish())),
+    ];
+    let batch = RecordBatch::try_from_iter_with_nullable(
+        columns
+            .into_iter()
+            .map(|(name, column)| (name, column, true)),
+    )
+    .unwrap();
+    let file = std::fs::File::create(shop.path("rows.parquet")).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    batch
+}
+
+/// True for a number that is NaN or infinite.
+fn is_not_finite(column: &ArrayRef, row: usize) -> bool {
+    match column.data_type() {
+        DataType::Float32 => !column.as_primitive::<Float32Type>().value(row).is_finite(),
+        DataType::Float64 => !column.as_primitive::<Float64Type>().value(row).is_finite(),
+        _ => false,
+    }
+}
+
+/// Changes of the values of a column that rows with the same ids show.
+fn seen_changes(
+    column_before: &ArrayRef,
+    column_after: &ArrayRef,
+    pairs: &[(usize, usize)],
+) -> BTreeMap<&'static str, u64> {
+    let mut changes = BTreeMap::new();
+    let same_type = column_before.data_type() == column_after.data_type();
+    for (row_before, row) in pairs {
+        let was_valid = column_before.is_valid(*row_before);
+        let is_valid = column_after.is_valid(*row);
+        let change = match (was_valid, is_valid) {
+            (true, false) => Some("nulled"),
+            (false, true) => Some("imputed"),
+            (true, true) if is_not_finite(column_after, *row) => Some("made_not_finite"),
+            (true, true) if same_type => {
+                let value_before = array_value_to_string(column_before, *row_before).unwrap();
+                let value = array_value_to_string(column_after, *row).unwrap();
+                (value_before != value).then_some("moved")
+            }
+            _ => None,
+        };
+        if let Some(change) = change {
+            *changes.entry(change).or_default() += 1;
+        }
+    }
+    changes
+}
+
+/// The changes of a column in the ledger. Those to another value count as one.
+fn ledger_changes(summary: &Value, column: &str) -> BTreeMap<&'static str, u64> {
+    let mut changes = BTreeMap::new();
+    let entries = summary["outputs"][0]["changes"].as_array();
+    for entry in entries.into_iter().flatten() {
+        if entry["column"] != column {
+            continue;
+        }
+        let change = match entry["change"].as_str().unwrap() {
+            "nulled" => "nulled",
+            "imputed" => "imputed",
+            "made_not_finite" => "made_not_finite",
+            _ => "moved",
+        };
+        *changes.entry(change).or_default() += entry["count"].as_u64().unwrap();
+    }
+    changes
+}
+
+/// Every transform of the reference, new ones among them: where a row keeps its id, values of its columns that became
+/// null, are no longer finite, were filled in or are others are in the ledger, by column.
+#[test]
+fn no_transform_changes_values_without_an_entry() {
+    let shop = TestDirectory::new();
+    let rows = hostile_rows(&shop);
+    for (name, step) in TRANSFORMS {
+        if *name == "python" && !has_pyarrow() {
+            continue;
+        }
+        let hostile = HOSTILE_STEPS.iter().find(|(other, _)| other == name);
+        let step = hostile.map_or(*step, |(_, step)| *step);
+        let spec = format!(
+            "version: 1\nname: job\nsources:\n  rows: {{ parquet: {{ path: rows.parquet }}, time: time, keys: [series] }}\n\
+             steps:\n  small: {{ from: rows, do: [{{ filter: \"n < 20\" }}, {{ select: [n, word] }}, {{ rename: {{ word: joined }} }}] }}\n\
+             \x20 f: {{ from: rows, do: [{step}] }}\nsinks: {{ t: {{ from: f, parquet: {{ path: out }} }} }}\n"
+        );
+        shop.write("spec.yaml", &spec);
+        let summary = run(&shop, &[&format!("--state=state_{name}")]).summary();
+        let [rows_in, added, rows_out, removed] = sum(&summary);
+        assert_eq!(rows_in + added, rows_out + removed, "{name}: {summary}");
+        let written = shop.rows("out");
+        shop.remove_output("out");
+        assert_eq!(written.num_rows() as u64, rows_out, "{name}");
+        let Some(ids) = written.column_by_name("id").filter(|_| added == 0) else {
+            continue;
+        };
+        // The id of a row of the source is its number.
+        let ids = ids.as_primitive::<Int64Type>().values().iter();
+        let pairs: Vec<(usize, usize)> = ids
+            .enumerate()
+            .map(|(row, id)| (*id as usize, row))
+            .collect();
+        for (field, column_before) in rows.schema().fields().iter().zip(rows.columns()) {
+            let Some(column_after) = written.column_by_name(field.name()) else {
+                continue;
+            };
+            let mut seen = seen_changes(column_before, column_after, &pairs);
+            if REWRITING.contains(name) {
+                seen.remove("moved");
+                seen.remove("imputed");
+            }
+            let counted = ledger_changes(&summary, field.name());
+            assert_eq!(seen, counted, "`{}` of {name}: {summary}", field.name());
         }
     }
 }
@@ -193,6 +507,106 @@ fn parts_and_intervals_are_counted() {
     let [rows_in, _, rows_out, removed] = sum(&night);
     assert_eq!(rows_out, 2, "{night}");
     assert_eq!(rows_in, rows_out + removed, "{night}");
+}
+
+#[test]
+fn intervals_of_a_backfill_have_their_sums() {
+    let shop = shop();
+    let steps =
+        "{ from: a, do: [ { filter: \"k < 3\" }, { clip: { columns: [x], min: 2, max: 2 } } ] }";
+    spec(&shop, steps, "");
+    let period = [
+        "backfill",
+        "spec.yaml",
+        "--from=2024-01-02",
+        "--to=2024-01-04",
+    ];
+    let text = shop.forebay(&period).expect(0).stdout;
+    let lines = "2024-01-02 .. 2024-01-03: 1 row\n  t:\n  4 rows in - ";
+    assert!(text.contains(lines), "{text}");
+    assert!(text.contains("outside of the interval = 1 out\n"), "{text}");
+    assert!(text.contains("moved to a bound (f.clip)\n"), "{text}");
+    let again = [&period[..], &["--state=other", "--json"]].concat();
+    let shop = self::shop();
+    spec(&shop, steps, "");
+    let summary = shop.forebay(&again).expect(0).summary();
+    let intervals = summary["intervals"].as_array().unwrap();
+    assert_eq!(intervals.len(), 2, "{summary}");
+    for interval in intervals {
+        let [rows_in, added, rows_out, removed] = sum(interval);
+        assert_eq!(rows_in + added, rows_out + removed, "{interval}");
+        assert_eq!(rows_out, interval["rows"].as_u64().unwrap());
+        assert!(!changes(interval).is_empty(), "{interval}");
+    }
+}
+
+/// Three columns, two sources and several spans of rows: values are counted by column, with the first of them.
+#[test]
+fn values_that_a_source_reads_as_null_are_counted_with_the_first_of_them() {
+    let shop = TestDirectory::new();
+    let mut text = "k,x,day\n".to_owned();
+    for row in 0..5000 {
+        let x = if row % 1000 == 999 { "n\"/a" } else { "1" };
+        text += &format!(
+            "{row},\"{}\",2024-01-0{}\n",
+            x.replace('"', "\"\""),
+            row % 9 + 1
+        );
+    }
+    shop.write("a.csv", &(text + "9,8,x\n"));
+    shop.write(
+        "b.jsonl",
+        "{\"k\":1,\"y\":1}\n{\"k\":2,\"y\":\"?\"}\n{\"k\":3,\"y\":[2]}\n",
+    );
+    shop.write(
+        "spec.yaml",
+        "version: 1\nname: test\nsources:\n  a: { csv: { path: a.csv, infer_rows: 10, on_error: missing } }\n  \
+         b: { json: { path: b.jsonl, infer_rows: 1, on_error: { y: missing } } }\nsinks:\n  \
+         t: { from: a, parquet: { path: out } }\n  u: { from: b, parquet: { path: other } }\n",
+    );
+    let summary = run(&shop, &[]).summary();
+    let entries = |output: usize| {
+        summary["outputs"][output]["changes"]
+            .as_array()
+            .unwrap()
+            .clone()
+    };
+    let shown = |entry: &Value| {
+        let examples = entry["examples"].as_array().unwrap().iter();
+        let examples: Vec<String> = examples
+            .map(|example| {
+                let file = example["file"].as_str().unwrap();
+                let file = file.rsplit('/').next().unwrap();
+                format!(
+                    "{} {} {file}",
+                    example["value"].as_str().unwrap(),
+                    example["row"]
+                )
+            })
+            .collect();
+        let column = entry["column"].as_str().unwrap();
+        let step = entry["step"].as_str().unwrap();
+        format!(
+            "{step} {column} {}: {}",
+            entry["count"],
+            examples.join(", ")
+        )
+    };
+    let all: Vec<String> = entries(0).iter().map(shown).collect();
+    assert_eq!(
+        all,
+        [
+            "a x 5: n\"/a 999 a.csv, n\"/a 1999 a.csv, n\"/a 2999 a.csv",
+            "a day 1: x 5000 a.csv",
+        ]
+    );
+    let others: Vec<String> = entries(1).iter().map(shown).collect();
+    assert_eq!(others, ["b y 2: ? 1 b.jsonl, [2] 2 b.jsonl"]);
+    let text = shop.forebay(&["run", "spec.yaml"]).expect(0).stdout;
+    assert!(
+        text.contains("`x`: 5 made null (a), such as `n\\\"/a` in row 999 of "),
+        "{text}"
+    );
 }
 
 #[test]
@@ -225,4 +639,208 @@ fn the_sum_is_shown_to_people_and_to_prometheus() {
     for text in ["Rows of t", "duplicates dropped", "values made null"] {
         assert!(page.contains(text), "{text}");
     }
+}
+
+/// Rows to learn from and to validate on, some without a price and one with an infinite weight.
+fn training_shop() -> TestDirectory {
+    let shop = TestDirectory::new();
+    let mut text = "day,y,price,w\n".to_owned();
+    for row in 0..300 {
+        let price = if row % 10 == 0 {
+            String::new()
+        } else {
+            (row % 7).to_string()
+        };
+        let weight = if row == 5 { "inf" } else { "1" };
+        text += &format!("2024-01-{:02},{},{price},{weight}\n", row / 10 + 1, row % 5);
+    }
+    shop.write("rows.csv", &text);
+    shop
+}
+
+/// The changes of a training, its rows to learn from, and the changes of its validation.
+fn training_changes(
+    shop: &TestDirectory,
+    training: &str,
+    options: &[&str],
+) -> (Value, ProgramOutput) {
+    shop.write(
+        "spec.yaml",
+        &format!(
+            "version: 1\nname: t\nsources: {{ r: {{ csv: {{ path: rows.csv, columns: {{ day: date, y: int64, price: float64, w: float64 }} }} }} }}\n\
+             split: {{ train: \"day < DATE '2024-01-21'\", validation: \"day >= DATE '2024-01-21'\" }}\n\
+             sinks: {{ net: {{ from: r, train: {{ path: net, label: y, dense: [{training} }} }} }}\n"
+        ),
+    );
+    let output = run(shop, options);
+    (output.summary()["models"][0].clone(), output)
+}
+
+#[test]
+fn trainings_count_the_values_and_rows_that_they_change() {
+    let network = "price], missing: 0, epochs: 3, model: linear";
+    let imputed = |step: &str, count: u64| json!([{ "step": step, "column": "price", "change": "imputed", "count": count }]);
+    let shop = training_shop();
+    let (model, _) = training_changes(&shop, network, &[]);
+    assert_eq!(
+        (&model["rows"], &model["changes"]),
+        (&json!(200), &imputed("net", 20))
+    );
+    assert_eq!(model["validation_changes"], imputed("net.validation", 10));
+    // The counts are those of the model, by whatever run.
+    let (again, output) = training_changes(&shop, network, &[]);
+    assert_eq!(
+        (&again["reused"], &again["changes"]),
+        (&json!(true), &model["changes"])
+    );
+    let passes = output.summary()["passes"].clone();
+    let trained = passes
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|pass| pass["work"] == "train")
+        .unwrap();
+    assert_eq!(trained["changes"], model["changes"]);
+    let (workers, _) = training_changes(&shop, network, &["--state=other", "--local-workers=1"]);
+    assert_eq!(workers["changes"], model["changes"]);
+    let arguments = [
+        "run",
+        "spec.yaml",
+        "--metrics-file=metrics.prom",
+        "--report=page.html",
+    ];
+    let text = shop.forebay(&arguments).expect(0).stdout;
+    for line in [
+        "  `price`: 20 filled in (net)\n",
+        "  `price`: 10 filled in (net.validation)\n",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+    let metrics = std::fs::read_to_string(shop.path("metrics.prom")).unwrap();
+    for sample in [
+        "reason=\"imputed\",sink=\"net\",step=\"net\"} 20\n",
+        "reason=\"imputed\",sink=\"net.validation\",step=\"net.validation\"} 10\n",
+        "reason=\"out\",sink=\"net\",step=\"\"} 200\n",
+    ] {
+        assert!(metrics.contains(sample), "{sample}: {metrics}");
+    }
+    let page = std::fs::read_to_string(shop.path("page.html")).unwrap();
+    for text in [
+        "Rows of net",
+        "Rows of net (validation)",
+        "values filled in",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn trainings_count_the_rows_that_they_leave_out() {
+    let change =
+        |change: &str, count: u64| json!({ "step": "net", "change": change, "count": count });
+    for (training, expected) in [
+        (
+            "price], weight: w, non_finite: skip, model: gbdt, rounds: 2",
+            json!([change("not_finite", 1)]),
+        ),
+        (
+            "price], weight: w, non_finite: zero, model: gbdt, rounds: 2",
+            json!([change("zeroed", 1)]),
+        ),
+        (
+            "price], model: gbdt, rounds: 2, sample_rows: 50",
+            json!([change("unsampled", 150)]),
+        ),
+        (
+            "price], missing: 0, weight: w, non_finite: skip, epochs: 2, model: linear",
+            json!([change("not_finite", 1), { "step": "net", "column": "price", "change": "imputed", "count": 20 }]),
+        ),
+    ] {
+        let (model, _) = training_changes(&training_shop(), training, &[]);
+        assert_eq!(model["changes"], expected, "{training}");
+        assert_eq!(model["rows"], 200, "{training}");
+    }
+}
+
+#[test]
+fn feeds_and_forecasts_count_the_values_that_they_fill() {
+    let shop = training_shop();
+    shop.write(
+        "feed.yaml",
+        "version: 1\nname: f\nsources: { r: { csv: { path: rows.csv, columns: { day: date, y: int64, price: float64, w: float64 } } } }\n\
+         sinks: { t: { from: r, parquet: { path: out } } }\nfeed: { dense: [price], label: y, missing: 0, batch_rows: 128 }\n",
+    );
+    let fed = shop
+        .forebay(&["feed", "feed.yaml", "--json", "--metrics-file=feed.prom"])
+        .expect(0)
+        .summary();
+    assert_eq!(
+        (&fed["filled"], &fed["dropped_rows"]),
+        (&json!({ "price": 30 }), &json!(44))
+    );
+    let text = shop.forebay(&["feed", "feed.yaml"]).expect(0).stdout;
+    assert!(
+        text.contains("filled      30 missing values of `price`\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("left out    44 rows that do not fill a step"),
+        "{text}"
+    );
+    let metrics = std::fs::read_to_string(shop.path("feed.prom")).unwrap();
+    assert!(
+        metrics.contains("feed_filled_values_total{pipeline=\"f\"} 30\n"),
+        "{metrics}"
+    );
+    shop.demand("data", 2000);
+    shop.write(
+        "forecast.yaml",
+        "version: 1\nname: p\nsources: { d: { parquet: { path: data }, time: date, keys: [store_id, item_id] } }\n\
+         steps: { f: { from: d, do: [ { filter: \"qty IS NOT NULL\" }, { select: [store_id, item_id, date, qty] }, \
+         { future_rows: { horizon: 7d, every: 1d } }, { lag: { columns: [qty], by: [400d, 7d] } } ] } }\n\
+         label: { column: qty, horizon: 7d }\nsinks:\n  \
+         net: { from: f, train: { path: net, model: linear, label: qty, missing: 0, epochs: 1, dense: [qty_lag_400d, qty_lag_7d] } }\n  \
+         p: { from: f, predict: { model: net, where: future, path: forecast } }\n",
+    );
+    let forecast = shop
+        .forebay(&["run", "forecast.yaml", "--json"])
+        .expect(0)
+        .summary()["forecasts"][0]
+        .clone();
+    let filled = forecast["changes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|entry| entry["column"] == "qty_lag_400d");
+    let filled = filled.unwrap();
+    assert_eq!(
+        (&filled["change"], &filled["count"]),
+        (&json!("imputed"), &forecast["rows"])
+    );
+    let text = shop.forebay(&["run", "forecast.yaml"]).expect(0).stdout;
+    assert!(text.contains("`qty_lag_400d`: "), "{text}");
+}
+
+/// A query that does not read a file whose rows are not known says so.
+#[test]
+fn rows_that_a_query_did_not_read_are_told() {
+    let shop = TestDirectory::new();
+    shop.write("a.csv", "k,x\n1,1\n2,2\n");
+    shop.write("b.csv", "k\n1\n2\n3\n");
+    shop.write(
+        "spec.yaml",
+        "version: 1\nname: q\nsources: { a: { csv: { path: a.csv } }, b: { csv: { path: b.csv } } }\n\
+         steps: { f: { sql: \"SELECT k FROM b WHERE (SELECT count(*) FROM a WHERE false) = 0\" } }\n\
+         sinks: { t: { from: f, parquet: { path: out } } }\n",
+    );
+    let summary = run(&shop, &["--report=page.html"]).summary();
+    assert_eq!(sum(&summary), [0, 3, 3, 0]);
+    assert_eq!(changes(&summary), ["f.sql uncounted 3"]);
+    let text = shop.forebay(&["run", "spec.yaml"]).expect(0).stdout;
+    assert!(
+        text.contains("the rows in are not known: a step ended before it had read files"),
+        "{text}"
+    );
+    let page = std::fs::read_to_string(shop.path("page.html")).unwrap();
+    assert!(page.contains("the rows in are not known"));
 }

@@ -87,7 +87,7 @@ fn spec(shop: &TestDirectory, series: &str, more: &str) -> Pipeline {
         r#"
 version: 1
 name: sequences
-sources: {{ rows: {{ parquet: {{ path: "{data}" }}, time: day, keys: [shop, item] }} }}
+sources: {{ rows: {{ parquet: {{ path: "{data}" }}, time: day, keys: [shop, item], duplicates: allow }} }}
 steps: {{ kept: {{ from: rows, do: [{{ filter: "id < 100000" }}] }} }}
 split: {{ train: "day < '1970-01-25'", validation: "day >= '1970-01-25'" }}
 sinks: {{ table: {{ from: kept, parquet: {{ path: "{out}", group_rows_max: 70 }} }} }}
@@ -117,10 +117,8 @@ fn fed(session: &Session, pipeline: &Pipeline) -> Result<FeedSource, forebay::mo
 
 /// What each row of a batch comes with: the ids of its steps, itself last.
 fn sequences(batch: &FeedBatch) -> Vec<Vec<i64>> {
-    let (dense, mask) = (
-        batch.numbers::<f32>(PartRole::Dense),
-        batch.part(PartRole::Mask),
-    );
+    let dense = batch.numbers::<f32>(PartRole::Dense);
+    let mask = batch.part(PartRole::Mask);
     let labels = batch.numbers::<f32>(PartRole::Label);
     let of_row = |row: usize| {
         let steps = row * STEPS..(row + 1) * STEPS;
@@ -188,7 +186,8 @@ fn expected(rows: &[SequenceRow], from_day: i32) -> Vec<Vec<i64>> {
 #[test]
 fn rows_come_with_the_steps_before_them() {
     let rows = history();
-    let (all, late) = (expected(&rows, 0), expected(&rows, 24));
+    let all = expected(&rows, 0);
+    let late = expected(&rows, 24);
     assert!(late.len() > 200 && late.iter().all(|steps| !steps.is_empty()));
     assert!(
         all.iter().any(|steps| steps.len() == STEPS) && all.iter().any(|steps| steps.len() == 1)
@@ -401,4 +400,67 @@ fn what_is_no_sequence_says_why() {
     .err()
     .unwrap();
     assert_eq!(small.code(), codes::MEMORY, "{small}");
+}
+
+/// Rows of two items of one shop, of which the keys name the shop alone.
+#[test]
+fn rows_of_one_time_are_refused_or_told() {
+    let shop = TestDirectory::new();
+    shop.write(
+        "rows.csv",
+        "shop,item,day,x\na,1,2024-01-01,1\na,2,2024-01-01,2\na,1,2024-01-02,3\na,2,2024-01-02,4\n",
+    );
+    for (declared, series, code, expected) in [
+        (
+            "",
+            "{ steps: 2, within: 7d }",
+            65,
+            "the same keys and the same time as a row before them: shop a, day 2024-01-01; shop a, day 2024-01-02",
+        ),
+        (
+            ", duplicates: warn",
+            "{ steps: 2, within: 7d }",
+            0,
+            "warning: sequences of the feed hold rows with the same keys and the same time",
+        ),
+        (", duplicates: allow", "{ steps: 2, within: 7d }", 0, ""),
+        (
+            "",
+            "{ steps: 2 }",
+            0,
+            "warning: sequences of the feed hold rows with the same keys and the same time",
+        ),
+        ("", "{ steps: 2, within: 7d, keys: [shop, item] }", 0, ""),
+    ] {
+        shop.write(
+            "spec.yaml",
+            &format!(
+                "version: 1\nname: s\nsources: {{ r: {{ csv: {{ path: rows.csv }}, time: day, keys: [shop]{declared} }} }}\n\
+                 sinks: {{ t: {{ from: r, parquet: {{ path: out }} }} }}\n\
+                 feed: {{ dense: [x], batch_rows: 2, series: {series} }}\n"
+            ),
+        );
+        let fed = shop.forebay(&["feed", "spec.yaml", "--json"]);
+        assert_eq!(fed.code, code, "{declared} {series}: {}", fed.stderr);
+        assert!(
+            fed.stderr.contains(expected),
+            "{declared} {series}: {}",
+            fed.stderr
+        );
+        if expected.is_empty() {
+            assert!(
+                !fed.stderr.contains("same keys"),
+                "{declared} {series}: {}",
+                fed.stderr
+            );
+        }
+        if code == 0 {
+            let duplicate_rows = if expected.is_empty() { 0 } else { 2 };
+            assert_eq!(
+                fed.summary()["duplicate_rows"],
+                duplicate_rows,
+                "{declared} {series}"
+            );
+        }
+    }
 }

@@ -64,14 +64,10 @@ pub fn demand(seed: u64, days: i32) -> Vec<DemandRow> {
     let mut rows = Vec::new();
     for store in ["a", "b", "c"] {
         for item in [None, Some(1), Some(2), Some(7), Some(9)] {
-            let (percent, ties) = (
-                random.pick(&[100, 100, 70, 10]),
-                random.pick(&[0, 0, 5, 30]),
-            );
-            let (from, to) = (
-                random.below(days as u64 / 2) as i32,
-                days - random.below(days as u64 / 3) as i32,
-            );
+            let percent = random.pick(&[100, 100, 70, 10]);
+            let ties = random.pick(&[0, 0, 5, 30]);
+            let from = random.below(days as u64 / 2) as i32;
+            let to = days - random.below(days as u64 / 3) as i32;
             let level = random.pick(&[1.0, 40.0, 1e7]);
             let mut zeros = 0;
             for day in from..to {

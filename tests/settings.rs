@@ -59,7 +59,8 @@ fn check_precedence(name: &str, origins: &[Origin]) {
     let shop = TestDirectory::new();
     std::fs::create_dir_all(shop.path(".config/forebay")).unwrap();
     std::fs::create_dir_all(shop.path("project/deep/down")).unwrap();
-    let (mut flag, mut variables): (&[&str], Vec<(&str, &str)>) = (&[], Vec::new());
+    let mut flag: &[&str] = &[];
+    let mut variables: Vec<(&str, &str)> = Vec::new();
     for origin in origins {
         if !origin.user.is_empty() {
             shop.write(".config/forebay/config.toml", origin.user);
@@ -274,7 +275,7 @@ fn wrong_settings_are_faults_with_file_and_line() {
         (
             "memory = 4",
             &[
-                "`memory` is a whole number, not a text",
+                "`memory` is a whole number, not a string",
                 "forebay.toml:1:10",
                 "write \"4GiB\"",
             ],
@@ -291,7 +292,7 @@ fn wrong_settings_are_faults_with_file_and_line() {
         (
             "threads = \"4\"",
             &[
-                "`threads` is a text, not a whole number",
+                "`threads` is a string, not a whole number",
                 "forebay.toml:1:11",
                 "write 4",
             ],
@@ -304,14 +305,14 @@ fn wrong_settings_are_faults_with_file_and_line() {
             "threads = -1",
             &["`threads` is -1, not a number of this size"],
         ),
-        ("state = true", &["`state` is true or false, not a text"]),
+        ("state = true", &["`state` is true or false, not a string"]),
         (
             "workers = \"a:1\"",
-            &["`workers` is a text, not a list", "write [\"host:7400\"]"],
+            &["`workers` is a string, not a list", "write [\"host:7400\"]"],
         ),
         (
             "workers = [1]",
-            &["`workers` is a whole number, not a text"],
+            &["`workers` is a whole number, not a string"],
         ),
         (
             "workers = []\nlocal_workers = 2",

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int64Array};
-use arrow::datatypes::Int64Type;
+use arrow::array::{ArrayRef, AsArray, Float64Array, Int16Array, Int64Array, RecordBatch};
+use arrow::datatypes::{Float64Type, Int16Type, Int64Type};
 
 use crate::exact_values::write;
 use crate::semantics::texts;
@@ -180,4 +180,174 @@ fn a_parameter_is_a_value_and_no_more() {
     );
     shop.forebay(&["run", "spec.yaml", "--param=text=a'b"])
         .expect(0);
+}
+
+/// The row with a number.
+fn row_of(rows: &RecordBatch, n: i64) -> usize {
+    let numbers = rows["n"].as_primitive::<Int64Type>().values();
+    numbers.iter().position(|number| *number == n).unwrap()
+}
+
+/// A window holds the rows of its frame and nothing of those before it.
+#[test]
+fn numbers_that_leave_a_window_leave_its_sums() {
+    let shop = TestDirectory::new();
+    let passing = [1e200, f64::INFINITY, f64::NAN, 1e12];
+    let values = passing.map(|value| [value, 1.0, 2.0, 4.0]).concat();
+    let n = Arc::new(Int64Array::from_iter_values(0..values.len() as i64)) as ArrayRef;
+    let x = Arc::new(Float64Array::from(values)) as ArrayRef;
+    write(&shop, "data.parquet", [("n", n), ("x", x)]);
+    let query = "SELECT n, sum(x) OVER w AS total, avg(x) OVER w AS mean, var_pop(x) OVER w AS var, \
+                 stddev(x) OVER w AS std FROM data \
+                 WINDOW w AS (ORDER BY n ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)";
+    shop.write("spec.yaml", &spec(&format!("sql: \"{query}\""), ""));
+    shop.forebay(&["run", "spec.yaml"]).expect(0);
+    let rows = shop.rows("out");
+    let column = |name: &str| rows[name].as_primitive::<Float64Type>().clone();
+    for n in [3, 7, 11, 15] {
+        let row = row_of(&rows, n);
+        assert_eq!(column("total").value(row), 7.0, "row {n}");
+        assert_eq!(column("mean").value(row), 7.0 / 3.0, "row {n}");
+        assert_eq!(column("var").value(row), 14.0 / 9.0, "row {n}");
+        let std = column("std").value(row);
+        assert!(
+            (std - (7.0_f64 / 3.0).sqrt()).abs() < 1e-15,
+            "row {n}: {std}"
+        );
+    }
+    // The variance of 1e200 and 1 is beyond doubles; its root is not.
+    let row = row_of(&rows, 1);
+    assert_eq!(column("var").value(row), f64::INFINITY);
+    assert!((column("std").value(row) / 1e200 - 0.5_f64.sqrt()).abs() < 1e-15);
+}
+
+/// Lines are those of scaled values, also if squares leave the doubles; pairs with a NaN are ignored.
+#[test]
+fn lines_through_huge_values_are_those_of_scaled_ones() {
+    let shop = TestDirectory::new();
+    let scales = [1.0, 1e200, 1e-200];
+    let mut groups = Vec::new();
+    let mut xs = Vec::new();
+    let mut ys = Vec::new();
+    for (group, scale) in scales.iter().enumerate() {
+        for (x, y) in [(1.0, 3.0), (2.0, 5.0), (4.0, 9.0), (f64::NAN, 1.0)] {
+            groups.push(group as i64);
+            xs.push(x * scale);
+            ys.push(y * scale);
+        }
+    }
+    let columns: [(&str, ArrayRef); 3] = [
+        ("n", Arc::new(Int64Array::from(groups))),
+        ("x", Arc::new(Float64Array::from(xs))),
+        ("y", Arc::new(Float64Array::from(ys))),
+    ];
+    write(&shop, "data.parquet", columns);
+    let query = "SELECT n, corr(y, x) AS corr, regr_slope(y, x) AS slope, \
+                 regr_intercept(y, x) AS base, regr_r2(y, x) AS r2, \
+                 regr_avgx(y, x) AS mean, covar_pop(y, x) AS covar, \
+                 regr_sxy(y, x) AS sxy FROM data GROUP BY n";
+    shop.write("spec.yaml", &spec(&format!("sql: \"{query}\""), ""));
+    shop.forebay(&["run", "spec.yaml"]).expect(0);
+    let rows = shop.rows("out");
+    for (group, scale) in scales.into_iter().enumerate() {
+        let row = row_of(&rows, group as i64);
+        let square = scale * scale;
+        for (name, expected) in [
+            ("corr", 1.0),
+            ("slope", 2.0),
+            ("base", scale),
+            ("r2", 1.0),
+            ("mean", 7.0 / 3.0 * scale),
+            ("covar", 28.0 / 9.0 * square),
+            ("sxy", 28.0 / 3.0 * square),
+        ] {
+            let value = rows[name].as_primitive::<Float64Type>().value(row);
+            let is_near = (value / expected - 1.0).abs() < 1e-13;
+            // The covariance of the largest and of the smallest values is no double itself.
+            assert!(is_near || value == expected, "{name} of {scale}: {value}");
+        }
+    }
+    let query = "SELECT n, max(slope) AS slope FROM (SELECT n, regr_slope(y, x) OVER \
+                 (PARTITION BY n ORDER BY x ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS slope \
+                 FROM data) AS slopes GROUP BY n";
+    shop.write("spec.yaml", &spec(&format!("sql: \"{query}\""), ""));
+    shop.forebay(&["run", "spec.yaml", "--state=windows"])
+        .expect(0);
+    let rows = shop.rows("out");
+    for slope in rows["slope"].as_primitive::<Float64Type>().values() {
+        assert!((slope / 2.0 - 1.0).abs() < 1e-13, "{slope}");
+    }
+}
+
+/// No value is cut to the type of the first query of a union, or of the first branch of a `CASE`.
+#[test]
+fn values_of_several_types_stay_whole() {
+    let shop = TestDirectory::new();
+    let n = Arc::new(Int64Array::from(vec![1, 2])) as ArrayRef;
+    let x = Arc::new(Float64Array::from(vec![1.5, 2.5])) as ArrayRef;
+    write(&shop, "data.parquet", [("n", n), ("x", x)]);
+    for (query, expected) in [
+        (
+            "SELECT CASE WHEN n = 1 THEN n ELSE x END AS v FROM data",
+            [1.0, 2.5].as_slice(),
+        ),
+        (
+            "SELECT n AS v FROM data UNION ALL SELECT x FROM data",
+            [1.0, 1.5, 2.0, 2.5].as_slice(),
+        ),
+        (
+            "SELECT sum(CASE WHEN n = 1 THEN n ELSE x END) AS v FROM data",
+            [3.5].as_slice(),
+        ),
+    ] {
+        shop.write("spec.yaml", &spec(&format!("sql: \"{query}\""), ""));
+        shop.forebay(&["run", "spec.yaml"]).expect(0);
+        let rows = shop.rows("out");
+        let values = rows["v"].as_primitive::<Float64Type>().values().to_vec();
+        assert_eq!(values, expected, "{query}");
+    }
+}
+
+/// Integers of queries do not wrap around.
+#[test]
+fn integers_that_do_not_fit_are_faults() {
+    let shop = TestDirectory::new();
+    let small = Arc::new(Int16Array::from(vec![Some(200), None])) as ArrayRef;
+    let n = Arc::new(Int64Array::from(vec![1 << 62, 5])) as ArrayRef;
+    write(&shop, "data.parquet", [("small", small), ("n", n)]);
+    for query in [
+        "SELECT small * small AS v FROM data",
+        "SELECT n + n AS v FROM data",
+        "SELECT -n - n - 1 AS v FROM data",
+        "SELECT n FROM data WHERE n * 4 > 0",
+        "SELECT -(n - 9223372036854775807 - 6) AS v FROM data",
+        "SELECT n << 2 AS v FROM data",
+        "SELECT n >> 64 AS v FROM data",
+        "SELECT max(n * 3) AS v FROM data GROUP BY small",
+        "SELECT sum(n) + 0 AS v FROM (SELECT n FROM data UNION ALL SELECT n FROM data)",
+        "SELECT small, sum(n * 1) AS v FROM data, (VALUES (1), (2)) AS t(k) GROUP BY small",
+        "SELECT sum(n) OVER (ORDER BY k) AS v FROM data, (VALUES (1), (2)) AS t(k)",
+    ] {
+        shop.write("spec.yaml", &spec(&format!("sql: \"{query}\""), ""));
+        let call = shop.forebay(&["run", "spec.yaml"]);
+        assert_eq!(call.code, 65, "{query}: {}", call.stderr);
+        for word in ["FB0210", "verflow", "wider type"] {
+            assert!(call.stderr.contains(word), "{query}: {}", call.stderr);
+        }
+    }
+    let query = "SELECT sum(n) AS total FROM data";
+    shop.write("spec.yaml", &spec(&format!("sql: \"{query}\""), ""));
+    shop.forebay(&["run", "spec.yaml"]).expect(0);
+    let rows = shop.rows("out");
+    let total = rows["total"].as_primitive::<Int64Type>().values();
+    assert_eq!(total, &[(1 << 62) + 5]);
+    let query = "SELECT small + small AS twice, n - 5 AS less, n * CAST(4 AS DOUBLE) AS wide \
+                 FROM data ORDER BY n + 1 LIMIT 2";
+    shop.write("spec.yaml", &spec(&format!("sql: \"{query}\""), ""));
+    shop.forebay(&["run", "spec.yaml"]).expect(0);
+    let rows = shop.rows("out");
+    let twice = rows["twice"].as_primitive::<Int16Type>();
+    assert_eq!(twice.iter().collect::<Vec<_>>(), [None, Some(400)]);
+    let less = rows["less"].as_primitive::<Int64Type>().values();
+    assert_eq!(less, &[0, (1 << 62) - 5]);
 }

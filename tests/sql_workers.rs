@@ -138,10 +138,8 @@ fn quoted(sql: &str) -> String {
 }
 
 fn run(shop: &TestDirectory, name: &str, args: &[&str]) -> ProgramOutput {
-    let (out, state) = (
-        format!("--param=out={name}"),
-        format!("--state=state-{name}"),
-    );
+    let out = format!("--param=out={name}");
+    let state = format!("--state=state-{name}");
     let options = [
         "run",
         "spec.yaml",
@@ -476,10 +474,8 @@ fn a_query_that_does_not_fit_into_workers_runs_on_the_coordinator() {
          sinks: { joined: { from: joined, parquet: { path: \"${out}/joined\" } } }\n",
     );
     let run = |name: &str, more: &[&str]| -> ProgramOutput {
-        let (out, state) = (
-            format!("--param=out={name}"),
-            format!("--state=state-{name}"),
-        );
+        let out = format!("--param=out={name}");
+        let state = format!("--state=state-{name}");
         let options = [
             "run",
             "spec.yaml",
@@ -527,4 +523,31 @@ fn workers_exchange_rows_over_proved_connections() {
     .expect(0);
     assert_eq!(events(&call, "warning").count(), 0, "{}", call.stdout);
     assert!(rows(&shop, "tls", &LOSSES) == expected);
+}
+
+/// A query that aborts the processes that run it is refused, and does not wait for other workers.
+#[test]
+fn queries_that_abort_own_workers_are_refused() {
+    let queries = &QUERIES[..1];
+    let shop = shop(queries);
+    let options = [
+        "run",
+        "spec.yaml",
+        "--json",
+        "--memory=256MiB",
+        "--threads=2",
+        "--local-workers=2",
+        "--grace-seconds=3600",
+        "--param=out=aborted",
+        "--state=state-aborted",
+    ];
+    let mut command = shop.command(&options);
+    command
+        .env("FOREBAY_RANGE_BYTES", "4000")
+        .env("FOREBAY_KILL_ON", "read spans of a query")
+        .env("FOREBAY_KILL_WITH", "abort");
+    let call = ProgramOutput::from(command.watched()).expect(65);
+    let fault = call.summary()["fault"].clone();
+    assert_eq!(fault["code"], "FB0503", "{fault}");
+    assert!(call.stdout.contains("signal: 6"), "{}", call.stdout);
 }

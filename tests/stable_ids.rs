@@ -249,7 +249,8 @@ fn intervals_go_on_from_those_before_them() {
         for place in ["out", ".out.forebay", ".forebay", "state"] {
             let _ = std::fs::remove_dir_all(visits.shop.path(place));
         }
-        let (from, to) = (date(0), date(DAYS.len()));
+        let from = date(0);
+        let to = date(DAYS.len());
         let fixed = [
             "backfill",
             "spec.yaml",
@@ -430,7 +431,8 @@ fn a_killed_night_comes_to_what_it_would_have_come_to() {
 
 #[test]
 fn workers_give_the_same_ids() {
-    let (alone, together) = (Visits::new(2), Visits::new(2));
+    let alone = Visits::new(2);
+    let together = Visits::new(2);
     for night in 2..4 {
         [&alone, &together]
             .iter()

@@ -68,7 +68,7 @@ fn steps_are_tested_on_given_rows_without_any_data() {
     step: features
     given:
       sales: [{ day: 2024-01-01, item: a, store: 1, qty: much, price: 1.5 }]
-    fault: FB0108
+    fault: FB0110
   small_types:
     step: total
     given:

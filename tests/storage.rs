@@ -186,10 +186,8 @@ fn patience_ends_with_a_fault_that_names_the_object() {
         let summary = call.expect(75).summary();
         assert!(server.stop_failures() >= 4, "{method} {part}");
         assert_eq!(summary["fault"]["code"], "FB0401", "{summary}");
-        let (message, file) = (
-            summary["fault"]["message"].to_string(),
-            summary["fault"]["file"].to_string(),
-        );
+        let message = summary["fault"]["message"].to_string();
+        let file = summary["fault"]["file"].to_string();
         assert!(
             message.contains("in 4 attempts"),
             "{method} {part}: {summary}"
@@ -210,17 +208,22 @@ fn an_object_that_is_replaced_while_it_is_read_is_named() {
         .map(|day| day.unwrap().path())
         .collect();
     days.sort();
-    let (victim, other) = (days[2].clone(), std::fs::read(&days[3]).unwrap());
+    let victim = days[2].clone();
+    let other = std::fs::read(&days[3]).unwrap();
     let whole = std::fs::read(&victim).unwrap();
     let name = victim.file_name().unwrap().to_str().unwrap().to_owned();
     // Between the listing and the first request that reads. A small file has no later one.
     {
-        let (nth, victim, other, key) = (0, victim.clone(), other.clone(), name.clone());
+        let nth = 0;
+        let victim = victim.clone();
+        let other = other.clone();
+        let key = name.clone();
         let mut seen = 0;
         server.inject_failures(move |asked| {
             let hit = asked.method == "GET" && asked.target.contains(&key);
             seen += i32::from(hit);
-            let (victim, other) = (victim.clone(), other.clone());
+            let victim = victim.clone();
+            let other = other.clone();
             (hit && seen == nth + 1).then(|| {
                 RequestFailure::After(Box::new(move || std::fs::write(victim, other).unwrap()))
             })
@@ -264,12 +267,14 @@ fn a_large_object_that_is_replaced_while_it_is_read_is_named() {
     );
     let run = || server.forebay(&shop, &["run", &spec, "--json", "--state=s3://lake/state"]);
     for nth in [0, 1] {
-        let (victim, other) = (file.clone(), write(1));
+        let victim = file.clone();
+        let other = write(1);
         let mut seen = 0;
         server.inject_failures(move |asked| {
             let hit = asked.method == "GET" && asked.target.contains("large.parquet");
             seen += i32::from(hit);
-            let (victim, other) = (victim.clone(), other.clone());
+            let victim = victim.clone();
+            let other = other.clone();
             (hit && seen == nth + 1).then(|| {
                 RequestFailure::After(Box::new(move || std::fs::write(victim, other).unwrap()))
             })
@@ -344,7 +349,8 @@ fn a_run_that_dies_at_a_write_goes_on() {
             let _ = std::fs::remove_dir_all(shop.path("buckets/lake").join(dir));
         }
         let victim = Arc::new(AtomicU32::new(0));
-        let (pid, mut seen) = (victim.clone(), 0);
+        let pid = victim.clone();
+        let mut seen = 0;
         server.inject_failures(move |asked| {
             let is_it = asked.method == "PUT" && asked.target.contains(key);
             seen += u64::from(is_it);

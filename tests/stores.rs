@@ -236,17 +236,18 @@ fn a_job_on_google_cloud_storage_survives_failures() {
         .map(|day| day.unwrap().path())
         .collect();
     days.sort();
-    let (victim, whole, other) = (
-        days[2].clone(),
-        std::fs::read(&days[2]).unwrap(),
-        std::fs::read(&days[3]).unwrap(),
-    );
+    let victim = days[2].clone();
+    let whole = std::fs::read(&days[2]).unwrap();
+    let other = std::fs::read(&days[3]).unwrap();
     let name = victim.file_name().unwrap().to_str().unwrap().to_owned();
-    let (mut is_first, key, place) = (true, encoded(&name), victim.clone());
+    let mut is_first = true;
+    let key = encoded(&name);
+    let place = victim.clone();
     server.failures.inject_failures(move |asked| {
         let hit =
             asked.method == "GET" && asked.target.contains(&key) && std::mem::take(&mut is_first);
-        let (place, other) = (place.clone(), other.clone());
+        let place = place.clone();
+        let other = other.clone();
         hit.then(|| RequestFailure::After(Box::new(move || std::fs::write(place, other).unwrap())))
     });
     let call = run(|args| server.command(&shop, args), "gs://lake").expect(75);
@@ -782,7 +783,9 @@ impl Azurite {
     /// Creates a container or a blob.
     fn create(&self, path: &str, query: &str, body: &[u8]) {
         let mut socket = TcpStream::connect(&self.host).unwrap();
-        let (account, signature, length) = (Azurite::ACCOUNT, Azurite::SIGNATURE, body.len());
+        let account = Azurite::ACCOUNT;
+        let signature = Azurite::SIGNATURE;
+        let length = body.len();
         let head = format!(
             "PUT /{account}/{path}?{query}{signature} HTTP/1.1\r\nHost: {}\r\nx-ms-version: 2021-08-06\r\n\
              x-ms-blob-type: BlockBlob\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n",
@@ -797,7 +800,8 @@ impl Azurite {
 
     /// The program, with the emulator as its account.
     fn command(&self, shop: &TestDirectory, args: &[&str]) -> Command {
-        let (account, key) = (Azurite::ACCOUNT, Azurite::KEY);
+        let account = Azurite::ACCOUNT;
+        let key = Azurite::KEY;
         let endpoint = format!("http://{}/{account}", self.host);
         let mut command = shop.command(args);
         command

@@ -275,7 +275,8 @@ fn run_with_panic(command: &mut Command) -> ProgramOutput {
 fn an_interval_that_panics_stops_those_after_it() {
     let nights = NightlyFixture::new(true);
     (0..19).for_each(|day| nights.show(day));
-    let (from, to) = (day(&nights, 12), day(&nights, 18));
+    let from = day(&nights, 12);
+    let to = day(&nights, 18);
     let args = [
         "backfill",
         "spec.yaml",
@@ -324,10 +325,8 @@ fn a_panic_in_a_workers_task_ends_the_run() {
         let envs = [("FOREBAY_KILL_ON", at), ("FOREBAY_KILL_WITH", "panic")];
         let mut worker = WorkerProcess::start(&shop, &[], &envs);
         let at = format!("--workers={}", worker.address);
-        let (out, state) = (
-            format!("--param=out={name}/out"),
-            format!("--state={name}/state"),
-        );
+        let out = format!("--param=out={name}/out");
+        let state = format!("--state={name}/state");
         let args = [
             "run",
             &spec,

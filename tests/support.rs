@@ -46,6 +46,19 @@ pub fn real_data(what: &str) -> Option<PathBuf> {
     found
 }
 
+/// True if the `python3` of the path has pyarrow, which functions of Python need.
+pub fn has_pyarrow() -> bool {
+    let status = Command::new("python3")
+        .args(["-c", "import pyarrow"])
+        .stderr(std::process::Stdio::null())
+        .status();
+    let has_pyarrow = status.is_ok_and(|status| status.success());
+    if !has_pyarrow {
+        let _ = writeln!(std::io::stderr(), "skipped: `python3` has no pyarrow");
+    }
+    has_pyarrow
+}
+
 /// A directory for one test.
 pub struct TestDirectory {
     dir: tempfile::TempDir,
@@ -243,7 +256,8 @@ pub fn read(dir: &Path) -> RecordBatch {
 
 /// All rows of some Parquet files.
 pub fn read_files(files: &[PathBuf]) -> RecordBatch {
-    let (mut batches, mut schema) = (Vec::new(), None);
+    let mut batches = Vec::new();
+    let mut schema = None;
     for file in files {
         let builder =
             ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(file).unwrap()).unwrap();

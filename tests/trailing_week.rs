@@ -111,7 +111,8 @@ impl Night {
     /// Writes the rows, and runs the night.
     fn run(&self, shop: &TestDirectory, more: &[&str]) -> ProgramOutput {
         self.write(shop);
-        let (from, to) = (date(self.day), date(self.day + 1));
+        let from = date(self.day);
+        let to = date(self.day + 1);
         let night = format!("--param=night={from}");
         shop.forebay(
             &[
@@ -159,7 +160,8 @@ fn jensen_shannon(p: &BTreeMap<&str, f64>, q: &BTreeMap<&str, f64>) -> f64 {
         let all: f64 = counts.values().sum();
         CATEGORIES.map(|category| counts.get(category).unwrap_or(&0.0) / all)
     };
-    let (p, q) = (shares(p), shares(q));
+    let p = shares(p);
+    let q = shares(q);
     let part = |share: f64, middle: f64| {
         if share > 0.0 {
             share * (share / middle).log2()
@@ -317,7 +319,8 @@ fn summaries_and_pages_tell_of_drift_against_weeks_runs_and_parts() {
         ..nights[2]
     };
     night.write(&shop);
-    let (from, to) = (date(night.day), date(night.day + 1));
+    let from = date(night.day);
+    let to = date(night.day + 1);
     let param = format!("--param=night={from}");
     let told = shop
         .forebay(&["run", "spec.yaml", &param, "--interval", &from, &to])
@@ -483,7 +486,8 @@ fn of_a_history_the_new_day_alone_is_compared() {
             "{what}: {drift}"
         );
         // A day without a file: nothing is compared, and it is no day of later weeks.
-        let (from, to) = (date(next.day + 1), date(next.day + 2));
+        let from = date(next.day + 1);
+        let to = date(next.day + 2);
         let summary = shop
             .forebay(&["run", "spec.yaml", "--json", "--interval", &from, &to])
             .expect(0)

@@ -326,7 +326,8 @@ fn predictions_are_those_that_the_model_was_validated_with() {
             .as_primitive::<Float32Type>()
             .clone()
     };
-    let (labels, predictions) = (floats("y"), floats("prediction"));
+    let labels = floats("y");
+    let predictions = floats("prediction");
     let squares = labels
         .values()
         .iter()
@@ -402,6 +403,31 @@ fn the_builder_gives_the_same_training() {
     let mut same = from_yaml;
     same.trainings[0].config["path"] = shop.at("out/net").into();
     assert!(session(&shop, "state").run(&same).unwrap().nothing_new);
+}
+
+/// Patterns among features stand for the columns that match, but for the label.
+#[test]
+fn features_are_chosen_by_patterns() {
+    let shop = TestDirectory::new();
+    let train = |dense: &str| format!("dense: [{dense}], categorical: [], {LINEAR}");
+    spec(&shop, "", &train("f1, f2"));
+    let named = run(&shop, &[]).expect(0).summary();
+    for dense in ["\"f*\"", "\"type:float\"", "f1, \"f*\""] {
+        spec(&shop, "", &train(dense));
+        shop.forebay(&["check", "spec.yaml"]).expect(0);
+        let chosen = run(&shop, &["--state=other"]).expect(0).summary();
+        assert_eq!(last_epoch(&chosen), last_epoch(&named), "{dense}");
+        std::fs::remove_dir_all(shop.path("other")).unwrap();
+    }
+    spec(&shop, "", &train("\"g*\""));
+    for command in ["check", "run"] {
+        let call = shop.forebay(&[command, "spec.yaml"]).expect(78);
+        assert!(
+            call.stderr.contains("no column matches `g*`"),
+            "{}",
+            call.stderr
+        );
+    }
 }
 
 #[test]
@@ -574,7 +600,8 @@ sinks:
 #[test]
 fn the_ready_made_forecast_runs_and_predicts() {
     let shop = TestDirectory::new();
-    let (spec, data) = (ready_made("forecast.yaml"), shop.demand("data", 2000));
+    let spec = ready_made("forecast.yaml");
+    let data = shop.demand("data", 2000);
     let params = [
         format!("--param=history={data}"),
         format!("--param=out={}", shop.at("out")),
@@ -638,6 +665,13 @@ fn what_cannot_be_trained_on_says_why() {
     fails("", "epochs: 0", "FB0104", 78, &["epochs"]);
     fails("", "model: forest", "FB0104", 78, &["mlp"]);
     fails("", "validation: test", "FB0105", 78, &["no part `test`"]);
+    fails("", "dense: [f1, f9]", "FB0107", 78, &["no column `f9`"]);
+    let late = shop.forebay(&["run", "spec.yaml", "--json"]);
+    assert!(
+        events(&late, "pass_started").next().is_none(),
+        "{}",
+        late.stdout
+    );
     fails(
         "",
         "patience_epochs: 1, learning_rate: -1",

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use forebay::connectors::{BuiltInConnectors, TrialComparison, check_accelerator, describe_cuda};
 use forebay::model::codes;
 use forebay::plan::SqlCompiler;
 use forebay::prelude::*;
@@ -270,7 +271,8 @@ fn models_of_a_device_are_close_to_those_of_the_processor_and_the_same_every_tim
         let last = |learned: &forebay::run::TrainingReport| {
             learned.epochs.last().unwrap().validation[metric]
         };
-        let (found, wanted) = (last(&model.learned), last(&cpu.learned));
+        let found = last(&model.learned);
+        let wanted = last(&cpu.learned);
         assert!(
             (found - wanted).abs() <= 0.05 * wanted.max(0.2),
             "{spec}, {precision:?}: {found}, not {wanted}"

@@ -272,6 +272,42 @@ fn trees_have_the_same_bits_however_they_are_trained_and_are_trained_once() {
     }
 }
 
+/// A label that is a column, a little of another, and nothing of a third.
+#[test]
+fn the_importance_of_columns_is_told() {
+    let shop = TestDirectory::new();
+    let steps = r#"      - derive: { z: "CAST(COALESCE(a, 3) * 10 + COALESCE(b, 5) / 4 AS REAL)" }
+      - drop: [y]
+      - rename: { z: y }"#;
+    let importance = |train: &str| {
+        spec(&shop, steps, train);
+        let summary = run(&shop, &["--report=page.html"]).expect(0).summary();
+        model(&summary)["importance"].as_array().unwrap().clone()
+    };
+    let columns = importance("rounds: 20, leaves: 8");
+    let gains: Vec<f64> = columns
+        .iter()
+        .map(|column| column["gain"].as_f64().unwrap())
+        .collect();
+    assert_eq!(columns[0]["column"], "a");
+    assert!(gains[0] > 0.8, "{gains:?}");
+    assert!(gains.is_sorted_by(|one, next| one >= next), "{gains:?}");
+    assert!((gains.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{gains:?}");
+    let shuffled = columns[0]["shuffled"].as_f64().unwrap();
+    assert!(
+        shuffled > 5.0,
+        "without `a` the loss is many times as large, not {shuffled}"
+    );
+    let page = std::fs::read_to_string(shop.path("page.html")).unwrap();
+    assert!(page.contains("Importance of columns"));
+    let text = shop.forebay(&["run", "spec.yaml"]).expect(0).stdout;
+    assert!(text.contains("gain by column: a "), "{text}");
+    // The rows of groups are not at hand together.
+    let of_groups = importance(BY_GROUP);
+    assert_eq!(of_groups[0]["column"], "a");
+    assert!(of_groups.iter().all(|column| column["shuffled"].is_null()));
+}
+
 /// The values of `g`, and how the predictions of each differ.
 fn by_group(rows: &RecordBatch, other: &RecordBatch) -> BTreeMap<String, bool> {
     let groups = cast(rows.column_by_name("g").unwrap(), &DataType::Utf8).unwrap();
@@ -281,7 +317,8 @@ fn by_group(rows: &RecordBatch, other: &RecordBatch) -> BTreeMap<String, bool> {
             .as_primitive::<Float32Type>()
             .clone()
     };
-    let (some, others) = (column(rows), column(other));
+    let some = column(rows);
+    let others = column(other);
     let mut differ = BTreeMap::new();
     for row in 0..rows.num_rows() {
         *differ

@@ -71,10 +71,8 @@ impl GroupsJob {
     }
 
     fn command(&self, name: &str, more: &[&str]) -> Command {
-        let (out, state) = (
-            format!("--param=out={name}"),
-            format!("--state={name}/state"),
-        );
+        let out = format!("--param=out={name}");
+        let state = format!("--state={name}/state");
         self.shop.command(
             &[
                 &[

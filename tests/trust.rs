@@ -73,6 +73,116 @@ fn a_worker_without_a_given_token_serves_its_user_alone() {
     );
 }
 
+/// The beginning of a connection of HTTP/2, and a request for the version of a worker whose body does not end.
+fn endless_request() -> Vec<u8> {
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    // Fields without an index: method, scheme, path and content type.
+    let mut fields = vec![0x83, 0x86];
+    for (name, value) in [
+        (":path", "/worker.WorkerService/GetWorkerInfo"),
+        (":authority", "a"),
+        ("content-type", "application/grpc"),
+        ("te", "trailers"),
+    ] {
+        fields.push(0);
+        for text in [name, value] {
+            fields.push(text.len() as u8);
+            fields.extend(text.as_bytes());
+        }
+    }
+    bytes.extend([0, 0, fields.len() as u8, 1, 4, 0, 0, 0, 1]);
+    bytes.extend(fields);
+    // Frames of 16,384 bytes of data.
+    for _ in 0..64 {
+        bytes.extend([0, 0x40, 0, 0, 0, 0, 0, 0, 1]);
+        bytes.extend([0; 0x4000]);
+    }
+    bytes
+}
+
+/// Memory of a process, without the pages of its program.
+fn resident_kib(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("RssAnon:"))
+        .unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Peers that prove nothing take neither memory nor places from a worker.
+#[test]
+fn peers_without_a_proof_take_little() {
+    const PEERS: usize = 80;
+    /// Connections without a proof that a worker keeps.
+    const KEPT: usize = 64;
+    let shop = shop();
+    let worker = WorkerProcess::start(&shop, &[], &[]);
+    let before = resident_kib(worker.child.id());
+    let request = endless_request();
+    let mut peers: Vec<TcpStream> = Vec::new();
+    for _ in 0..PEERS {
+        let mut peer = TcpStream::connect(&worker.address).unwrap();
+        // The system's buffers take a part of it, and then nothing moves.
+        peer.set_write_timeout(Some(std::time::Duration::from_millis(50)))
+            .unwrap();
+        peer.set_read_timeout(Some(std::time::Duration::from_secs(60)))
+            .unwrap();
+        let _ = peer.write_all(&request);
+        peers.push(peer);
+    }
+    // The first ones have made room for the last ones.
+    for peer in &mut peers[..PEERS - KEPT] {
+        let mut answer = Vec::new();
+        let _ = peer.read_to_end(&mut answer);
+        assert!(answer.len() < 4096);
+    }
+    let grown = resident_kib(worker.child.id()).saturating_sub(before);
+    assert!(grown < 32 << 10, "the worker took {grown} KiB");
+    // Its own coordinators find a place all the same, and all others are gone after ten seconds.
+    output(run(&shop, &worker.address)).expect(0);
+    let began = std::time::Instant::now();
+    for peer in &mut peers[PEERS - KEPT..] {
+        let mut answer = Vec::new();
+        let _ = peer.read_to_end(&mut answer);
+    }
+    assert!(began.elapsed() < std::time::Duration::from_secs(40));
+}
+
+/// A worker without a free descriptor goes on once there is one.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_worker_without_descriptors_waits_for_one() {
+    let shop = shop();
+    let program = shop.command(&[]);
+    let mut command = Command::new("bash");
+    let script = "ulimit -n 48; exec \"$0\" \"$@\"";
+    command
+        .args(["-c", script])
+        .arg(program.get_program())
+        .args([
+            "worker",
+            "--listen=127.0.0.1:0",
+            "--threads=1",
+            "--memory=128MiB",
+        ])
+        .current_dir(shop.path(""))
+        .envs(
+            program
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let worker = WorkerProcess::of(command);
+    let peers: Vec<TcpStream> = (0..60)
+        .map(|_| TcpStream::connect(&worker.address).unwrap())
+        .collect();
+    drop(peers);
+    output(run(&shop, &worker.address)).expect(0);
+}
+
 #[test]
 fn a_process_that_passes_messages_on_is_not_believed() {
     let shop = shop();
@@ -214,4 +324,33 @@ fn top_tells_other_machines_nothing_without_a_token() {
         answer.starts_with("HTTP/1.1 200") && answer.contains("\"queued\":0"),
         "{answer}"
     );
+}
+
+/// Encoders recurse for each level of a type: a deep one is refused before the run, and does not end the program.
+#[test]
+fn columns_of_deep_types_are_refused_before_the_run() {
+    let shop = TestDirectory::new();
+    let spec = "version: 1\nname: z\nsources: { a: { json: { path: a.json } } }\n\
+                steps: { f: { from: a, do: [ { filter: \"x > 0\" } ] } }\n\
+                sinks: { t: { from: f, parquet: { path: out } } }\n";
+    shop.write("spec.yaml", spec);
+    for (open, close) in [("[", "]"), ("{\"k\": ", "}")] {
+        let line = |levels: usize| {
+            format!(
+                "{{\"x\": 1, \"n\": {}1{}}}\n",
+                open.repeat(levels),
+                close.repeat(levels)
+            )
+        };
+        shop.write("a.json", &line(32));
+        shop.forebay(&["run", "spec.yaml", "--state=state"])
+            .expect(0);
+        shop.write("a.json", &line(50));
+        for command in ["check", "run"] {
+            let call = shop.forebay(&[command, "spec.yaml"]).expect(78);
+            for word in ["FB0303", "`n` nests 50 levels"] {
+                assert!(call.stderr.contains(word), "{command}: {}", call.stderr);
+            }
+        }
+    }
 }

@@ -103,7 +103,8 @@ fn a_window_that_waits_for_a_statistic_does_not_hold_up_what_does_not_read_it() 
     prices(&shop);
     // In no order of time: rows are sorted for each window.
     let value = Arc::new(Int64Array::from(vec![7, 1, 2])) as ArrayRef;
-    let (k, c) = (texts(&["a", "a", "b"]), texts(&["x", "x", "y"]));
+    let k = texts(&["a", "a", "b"]);
+    let c = texts(&["x", "x", "y"]);
     write(
         &shop,
         "here.parquet",
@@ -148,7 +149,8 @@ fn vectors(rows: &RecordBatch, name: &str) -> Vec<Vec<f32>> {
 fn learned_vectors_go_through_all_steps() {
     let shop = TestDirectory::new();
     prices(&shop);
-    let (a, b) = (vec![1.0, 0.0], vec![0.0, 1.0]);
+    let a = vec![1.0, 0.0];
+    let b = vec![0.0, 1.0];
     for coded in [
         "one_hot: { columns: [k], suffix: _v }",
         "multi_hot: { columns: [k], delimiter: '|', suffix: _v }",
@@ -242,10 +244,8 @@ fn a_column_without_a_type_is_a_column_of_nulls() {
 #[test]
 fn as_of_joins_compare_units_zones_and_widths() {
     let shop = TestDirectory::new();
-    let (fine, coarse) = (
-        [1_000_000_000_i64, 5_000_000_001, 9_999_999_999],
-        [1_000_i64, 5_000, 10_000],
-    );
+    let fine = [1_000_000_000_i64, 5_000_000_001, 9_999_999_999];
+    let coarse = [1_000_i64, 5_000, 10_000];
     let nanoseconds = || TimestampNanosecondArray::from(fine.to_vec());
     let milliseconds = || TimestampMillisecondArray::from(coarse.to_vec());
     let times: [(ArrayRef, ArrayRef); 4] = [

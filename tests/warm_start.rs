@@ -34,6 +34,9 @@ sinks:
 const TRAIN: &str = "model: mlp, hidden: [32], label: qty, dense: [price, qty_lag_1d, qty_lag_7d], categorical: [item], \
                      embeddings: { item: 4 }, missing: 0, epochs: 6, batch_rows: 64, learning_rate: 0.02";
 
+const TREES: &str = "model: gbdt, label: qty, dense: [price, qty_lag_1d, qty_lag_7d], \
+                     categorical: [item], rounds: 60, leaves: 8";
+
 /// Days before the first night.
 const HISTORY: usize = 90;
 
@@ -159,21 +162,32 @@ fn reason(summary: &Value) -> String {
         .to_owned()
 }
 
-/// As good as training from nothing, at about a tenth of the rows. `FOREBAY_LONG_TESTS` makes it a month, over which
-/// wMAPE may be 1.02 times as much; that of few nights says less.
 #[test]
 fn nights_are_learned_from_the_new_day_and_a_sample() {
+    assert_nights(TRAIN);
+}
+
+#[test]
+fn trees_are_added_to_those_of_the_night_before() {
+    assert_nights(TREES);
+}
+
+/// As good as training from nothing, at about a tenth of the rows. `FOREBAY_LONG_TESTS` makes it a month, over which
+/// wMAPE may be 1.02 times as much; that of few nights says less.
+fn assert_nights(train: &str) {
     let (nights, error_max) = if std::env::var_os("FOREBAY_LONG_TESTS").is_some() {
         (30, 1.02)
     } else {
         (6, 1.2)
     };
     let shop = Shop::new();
+    shop.set_spec("true", train);
     shop.show(0..HISTORY);
     let first = shop.interval(0, HISTORY, 0);
     assert_eq!(reason(&first), "no earlier run has trained it");
     assert_eq!(rows(&first, "warm"), rows(&first, "anew"));
-    let (mut errors, mut all_rows) = ([0.0, 0.0], [0.0, 0.0]);
+    let mut errors = [0.0, 0.0];
+    let mut all_rows = [0.0, 0.0];
     let mut before = first;
     for night in HISTORY..HISTORY + nights {
         shop.show(night..night + 1);
@@ -214,6 +228,34 @@ fn nights_are_learned_from_the_new_day_and_a_sample() {
         all_rows[0] <= 0.15 * all_rows[1],
         "rows summed over nights: {all_rows:?}"
     );
+}
+
+/// Night by night, the day that leaves the validation part is learned: it is new in one night, and never again.
+#[test]
+fn rows_that_a_moving_split_gives_are_new_once() {
+    const VALIDATION: usize = 14;
+    let shop = Shop::new();
+    let by_hash = "by_hash: { keys: [day, slot], parts: { train: 0.9, validation: 0.1 } }";
+    let by_time = "by_time: { column: day, parts: [train, validation], ends: [last 14d] }";
+    let train = TRAIN.replace("epochs: 6", "epochs: 1");
+    let spec = SPEC
+        .replace(by_hash, by_time)
+        .replace("refit: 5d", "refit: never")
+        .replace("STABLE", "true")
+        .replace("TRAIN", &train);
+    shop.dir.write("spec.yaml", &spec);
+    shop.show(0..40);
+    shop.run(&[], 0);
+    for night in 40..46 {
+        shop.show(night..night + 1);
+        let summary = shop.run(&[], 0);
+        let start = &model(&summary, "warm")["start"];
+        let rows_of_day = ITEMS + (night - VALIDATION) / 8;
+        assert_eq!(start["new_rows"], rows_of_day, "night {night}: {start}");
+        let days = night + 1 - VALIDATION;
+        let all: usize = (0..days).map(|day| ITEMS + day / 8).sum();
+        assert_eq!(start["all_rows"], all, "night {night}: {start}");
+    }
 }
 
 #[test]
@@ -304,7 +346,8 @@ fn rows_that_a_split_gives_to_the_training_are_new() {
         .unwrap()
         .replace("epochs: 6", "epochs: 1");
     let until = |day: usize| {
-        let (begin, end) = (spec.find("split:").unwrap(), spec.find("sinks:").unwrap());
+        let begin = spec.find("split:").unwrap();
+        let end = spec.find("sinks:").unwrap();
         let split = format!(
             "split: {{ train: \"day < DATE '{0}'\", validation: \"day >= DATE '{0}'\" }}\n",
             date(day)
@@ -394,11 +437,56 @@ fn a_killed_training_goes_on_from_the_night_before() {
     }
 }
 
+/// Trees are grown again once there are four times as many as `rounds`, and where outputs are others.
 #[test]
-fn boosted_trees_have_no_warm_start() {
+fn trees_that_cannot_be_added_are_grown_again() {
+    let shop = Shop::new();
+    let declare = |added: u32, train: &str| {
+        let added = format!("replay: 0.1, added_rounds: {added},");
+        let spec = SPEC
+            .replace("replay: 0.1,", &added)
+            .replace("STABLE", "true")
+            .replace("TRAIN", train);
+        shop.dir.write("spec.yaml", &spec);
+    };
+    declare(240, TREES);
+    shop.show(0..20);
+    shop.run(&[], 0);
+    // More than four times 60 with those that are there.
+    shop.show(20..21);
+    let full = shop.run(&[], 0);
+    let why = reason(&full);
+    assert!(why.ends_with("trees, and may have 240"), "{why}");
+    // Other settings of growth fit the same trees.
+    declare(2, TREES);
+    shop.show(21..22);
+    let second = shop.run(&["--threads=1"], 0);
+    let start = &model(&second, "warm")["start"];
+    assert_eq!(start["from"], model(&full, "warm")["id"], "{second}");
+    let added = |summary: &Value| model(summary, "warm")["parameters"].as_u64().unwrap();
+    assert!(added(&second) >= added(&full));
+    declare(
+        2,
+        &TREES.replace("leaves: 8", "leaves: 8, loss: absolute_error"),
+    );
+    shop.show(22..23);
+    let other = reason(&shop.run(&[], 0));
+    assert_eq!(other, "`loss` changed since the run before");
+}
+
+#[test]
+fn trees_of_groups_and_steps_are_not_added_to() {
     let shop = Shop::new();
     shop.show(0..3);
-    shop.set_spec("true", "model: gbdt, label: qty, dense: [price]");
-    let said = shop.dir.forebay(&["check", "spec.yaml"]).expect(78).stderr;
-    assert!(said.contains("`train` has no field `start`"), "{said}");
+    for (more, message) in [
+        ("by: [item]", "one model over all rows"),
+        ("strategy: per_step", "one model of all steps"),
+    ] {
+        shop.set_spec(
+            "true",
+            &format!("model: gbdt, label: qty, dense: [price], {more}"),
+        );
+        let call = shop.dir.forebay(&["check", "spec.yaml"]).expect(78);
+        assert!(call.stderr.contains(message), "{}", call.stderr);
+    }
 }

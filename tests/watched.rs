@@ -42,7 +42,8 @@ fn output_within(command: &mut Command, idle_max: Duration) -> Result<Output, St
     let (said, hears) = channel();
     let stdout = reader(child.stdout.take().unwrap(), said.clone());
     let stderr = reader(child.stderr.take().unwrap(), said);
-    let (mut active, mut ticks) = (Instant::now(), 0);
+    let mut active = Instant::now();
+    let mut ticks = 0;
     let status = loop {
         let is_over = match hears.recv_timeout(LOOK_EVERY) {
             Ok(()) => {
@@ -91,7 +92,8 @@ fn reader(
     said: Sender<()>,
 ) -> std::thread::JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
-        let (mut all, mut piece) = (Vec::new(), vec![0; 1 << 16]);
+        let mut all = Vec::new();
+        let mut piece = vec![0; 1 << 16];
         while let Ok(bytes) = from.read(&mut piece) {
             if bytes == 0 {
                 break;
@@ -132,7 +134,8 @@ fn threads(child: &Child) -> Vec<ThreadStatus> {
         };
         parents.entry(parent).or_default().push(process);
     }
-    let (mut open, mut found) = (vec![child.id()], Vec::new());
+    let mut open = vec![child.id()];
+    let mut found = Vec::new();
     while let Some(process) = open.pop() {
         open.extend(parents.get(&process).into_iter().flatten());
         for task in std::fs::read_dir(format!("/proc/{process}/task"))

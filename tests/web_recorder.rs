@@ -43,10 +43,12 @@ impl WebRecorder {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let requests: Arc<Mutex<Vec<RecordedRequest>>> = Arc::default();
-        let (kept, answer): (_, Arc<AnswerFn>) = (requests.clone(), Arc::new(answer));
+        let kept = requests.clone();
+        let answer: Arc<AnswerFn> = Arc::new(answer);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let (kept, answer) = (kept.clone(), answer.clone());
+                let kept = kept.clone();
+                let answer = answer.clone();
                 std::thread::spawn(move || serve(stream.unwrap(), &kept, answer.as_ref()));
             }
         });
@@ -74,7 +76,8 @@ fn serve(stream: TcpStream, kept: &Mutex<Vec<RecordedRequest>>, answer: &AnswerF
             lines.push(line.trim().to_owned());
         }
         let mut words = lines[0].split(' ').map(str::to_owned);
-        let (method, path) = (words.next().unwrap(), words.next().unwrap());
+        let method = words.next().unwrap();
+        let path = words.next().unwrap();
         let header = |line: &String| {
             let (name, value) = line.split_once(':').unwrap();
             (name.to_ascii_lowercase(), value.trim().to_owned())

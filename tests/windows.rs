@@ -105,10 +105,8 @@ fn run(
     number: usize,
     options: &[&str],
 ) -> ([arrow::array::RecordBatch; 2], String) {
-    let (data, out) = (
-        format!("--param=data={data}"),
-        format!("--param=out=out{number}"),
-    );
+    let data = format!("--param=data={data}");
+    let out = format!("--param=out=out{number}");
     let state = format!("--state=state{number}");
     let args = ["run", "spec.yaml", &data, &out, &state, "--json"];
     let call = shop.forebay(&[&args[..], options].concat()).expect(0);

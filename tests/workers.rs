@@ -9,6 +9,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -237,11 +238,10 @@ fn same_bits(shop: &TestDirectory, spec: &str, param: &str, path: &str) {
         &[0, 1, 3]
     };
     for count in counts {
-        let (out, state) = (format!("out{count}"), format!("--state=state{count}"));
-        let (input, output) = (
-            format!("--param={param}={path}"),
-            format!("--param=out={out}"),
-        );
+        let out = format!("out{count}");
+        let state = format!("--state=state{count}");
+        let input = format!("--param={param}={path}");
+        let output = format!("--param=out={out}");
         let workers = format!("--local-workers={count}");
         let args = [
             "run",
@@ -315,10 +315,8 @@ fn large_vocabularies_are_merged_by_workers() {
             .count()
     };
     let command = |spec: &str, params: &[String], name: &str, divided: &str, more: &[&str]| {
-        let (out, state) = (
-            format!("--param=out={name}/out"),
-            format!("--state={name}/state"),
-        );
+        let out = format!("--param=out={name}/out");
+        let state = format!("--state={name}/state");
         let spec = ready_made(spec);
         let mut command = shop.command(&[
             "run",
@@ -436,10 +434,8 @@ fn shuffled(
     params: &[&str],
     workers: &[&str],
 ) -> (Vec<RecordBatch>, ProgramOutput) {
-    let (out, state) = (
-        format!("--param=out={name}"),
-        format!("--state=state-{name}"),
-    );
+    let out = format!("--param=out={name}");
+    let state = format!("--state=state-{name}");
     let args = [
         "run",
         "spec.yaml",
@@ -473,7 +469,8 @@ fn unordered_rows_are_shuffled() {
         7,
         37,
     );
-    let (params, sinks) = (format!("--param=data={data}"), ["table", "both"]);
+    let params = format!("--param=data={data}");
+    let sinks = ["table", "both"];
     let (expected, _) = shuffled(&shop, "here", &sinks, &[&params], &[]);
     for count in ["1", "3"] {
         let workers = format!("--local-workers={count}");
@@ -744,6 +741,19 @@ impl FollowedRun {
         false
     }
 
+    /// The next event of a kind.
+    fn next_event(&mut self, event: &str) -> Value {
+        for line in self.lines.by_ref() {
+            let line = line.unwrap();
+            let value: Value = serde_json::from_str(&line).unwrap();
+            self.seen += &format!("{line}\n");
+            if value["event"] == event {
+                return value;
+            }
+        }
+        panic!("no {event}:\n{}", self.seen);
+    }
+
     fn end(mut self) -> ProgramOutput {
         for line in self.lines.by_ref() {
             self.seen += &format!("{}\n", line.unwrap());
@@ -904,6 +914,101 @@ fn rows_that_end_workers_are_named() {
     );
 }
 
+/// A spec that reads all days of a job for one statistic.
+const ALL_DAYS: &str = "version: 1\nname: one\n\
+    sources: { days: { parquet: { path: history }, time: date } }\n\
+    steps: { scaled: { from: days, do: [ standardize: { columns: [price] } ] } }\n\
+    sinks: { table: { from: scaled, parquet: { path: out } } }\n";
+
+/// Worker processes of a run's own that abort are named with the signal, and replaced. The rows that end two of them are
+/// refused at once: no other process will come.
+#[test]
+fn own_workers_that_abort_are_named_at_once() {
+    let job = DemandJob::new();
+    let days = std::fs::read_dir(job.shop.path("history")).unwrap();
+    let mut days: Vec<String> = days
+        .map(|day| day.unwrap().file_name().into_string().unwrap())
+        .collect();
+    days.sort();
+    let spec = job.shop.write("all.yaml", ALL_DAYS);
+    for count in [1, 2] {
+        let workers = format!("--local-workers={count}");
+        let state = format!("--state=state{count}");
+        let mut command = job.shop.command(&[
+            "run",
+            &spec,
+            "--json",
+            &workers,
+            &state,
+            "--memory=256MiB",
+            "--threads=2",
+            "--grace-seconds=3600",
+        ]);
+        command
+            .env("FOREBAY_KILL_ON", &days[20])
+            .env("FOREBAY_KILL_WITH", "abort");
+        let call = ProgramOutput::from(command.watched()).expect(65);
+        let fault = call.summary()["fault"].clone();
+        assert_eq!(fault["code"], "FB0503", "{fault}");
+        assert!(
+            fault["file"].as_str().unwrap().contains("history"),
+            "{fault}"
+        );
+        assert!(call.stdout.contains("signal: 6"), "{}", call.stdout);
+        // A copy of the task that runs beside it on an idle worker ends that one, too.
+        let lost = events(&call, "worker_lost").count();
+        assert!((2..=1 + count).contains(&lost), "{}", call.stdout);
+    }
+}
+
+/// A local worker that ends once is replaced, and the run comes to the same rows.
+#[test]
+fn own_workers_that_end_once_are_replaced() {
+    let job = DemandJob::new();
+    let expected = job.expected();
+    let mut run = FollowedRun::new(job.command("replaced", &["--local-workers=1"]));
+    let joined = run.next_event("worker_joined");
+    let port = joined["worker"]
+        .as_str()
+        .unwrap()
+        .rsplit(':')
+        .next()
+        .unwrap()
+        .to_owned();
+    kill_listener(port.parse().unwrap());
+    let call = run.end().expect(0);
+    assert!(job.result("replaced", &call) == expected);
+}
+
+/// Kills the process of this user that listens at a port of this machine.
+fn kill_listener(port: u16) {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let address = format!(":{port:04X} 00000000:0000 0A");
+    let line = table.lines().find(|line| line.contains(&address)).unwrap();
+    let inode = line.split_whitespace().nth(9).unwrap();
+    let socket = format!("socket:[{inode}]");
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(files) = std::fs::read_dir(process.path().join("fd")) else {
+            continue;
+        };
+        let has_socket = |file: std::fs::DirEntry| {
+            std::fs::read_link(file.path()).is_ok_and(|to| to.as_os_str() == socket.as_str())
+        };
+        if files.flatten().any(has_socket) {
+            let pid = process.file_name().into_string().unwrap();
+            assert!(
+                Command::new("kill")
+                    .args(["-KILL", &pid])
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+            return;
+        }
+    }
+    panic!("no process listens at {port}");
+}
+
 /// The coordinator is killed; the same command goes on.
 #[test]
 fn a_coordinator_that_is_killed_goes_on() {
@@ -964,17 +1069,17 @@ impl CuttingProxy {
     pub fn start(to: &str, after: u64) -> CuttingProxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (cut, said) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicU64::new(0)),
-        );
-        let (to, was_cut) = (to.to_owned(), cut.clone());
+        let cut = Arc::new(AtomicBool::new(false));
+        let said = Arc::new(AtomicU64::new(0));
+        let to = to.to_owned();
+        let was_cut = cut.clone();
         std::thread::spawn(move || {
             for here in listener.incoming() {
                 let (Ok(here), Ok(there)) = (here, TcpStream::connect(&to)) else {
                     continue;
                 };
-                let (cut, said) = (was_cut.clone(), said.clone());
+                let cut = was_cut.clone();
+                let said = said.clone();
                 let back = (there.try_clone().unwrap(), here.try_clone().unwrap());
                 std::thread::spawn(move || forward_bytes(here, there, |_| false));
                 std::thread::spawn(move || {
@@ -1010,7 +1115,8 @@ fn a_connection_that_is_cut_costs_what_was_in_flight() {
     let secrets = certificates(&job.shop, "ours");
     let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
     let start = || WorkerProcess::start(&job.shop, &secrets, &[]);
-    let (worker, calm) = (start(), start());
+    let worker = start();
+    let calm = start();
     let random = (0..long_form_kills().unwrap_or(0)).map(|seed| (seed * 7919 + 100) % 12_000);
     for (number, after) in [4_000, 8_500].into_iter().chain(random).enumerate() {
         let proxy = CuttingProxy::start(&worker.address, after);
@@ -1107,6 +1213,80 @@ fn only_those_of_the_cluster_work_together() {
     assert!(open.stderr.contains("FB0504"), "{}", open.stderr);
 }
 
+#[test]
+fn certificates_of_the_program_are_those_of_a_cluster() {
+    let job = DemandJob::new();
+    let expected = job.expected();
+    job.shop.forebay(&["certificates", "ours"]).expect(0);
+    for name in ["token", "ca.pem", "cert.pem", "key.pem"] {
+        let file = std::fs::metadata(job.shop.path(&format!("ours/{name}"))).unwrap();
+        assert_eq!(file.permissions().mode() & 0o777, 0o600, "{name}");
+    }
+    let options = [
+        "--token-file=ours/token",
+        "--tls-ca=ours/ca.pem",
+        "--tls-cert=ours/cert.pem",
+        "--tls-key=ours/key.pem",
+    ];
+    let worker = WorkerProcess::start(&job.shop, &options, &[]);
+    let workers = workers_option(&[&worker]);
+    let named = [&options[..], &["--tls-name=forebay-run", &workers]].concat();
+    let call = job.run("certified", &named).expect(0);
+    assert!(job.result("certified", &call) == expected);
+    // Certificates that processes use are not replaced.
+    let again = job.shop.forebay(&["certificates", "ours"]).expect(78);
+    for word in ["ours/token", "not replaced"] {
+        assert!(again.stderr.contains(word), "{}", again.stderr);
+    }
+}
+
+/// `/proc/self/cwd` is another directory for each process, as a path can be another one on each machine.
+#[test]
+fn a_path_that_a_worker_does_not_see_is_named_before_the_first_pass() {
+    let job = DemandJob::new();
+    let elsewhere = job.shop.path("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let mut command = job.shop.command(&[
+        "worker",
+        "--listen=127.0.0.1:0",
+        "--threads=1",
+        "--memory=128MiB",
+    ]);
+    command
+        .current_dir(&elsewhere)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let worker = WorkerProcess::of(command);
+    let workers = workers_option(&[&worker]);
+    let spec = ready_made("demand.yaml");
+    // State, output and source; the last word is the one that the worker does not see.
+    let cases = [
+        ["/proc/self/cwd/state0", "out0", "history", "state0"],
+        ["state1", "/proc/self/cwd/out1", "history", "out1"],
+        ["state2", "out2", "/proc/self/cwd/history", "history"],
+    ];
+    for [state, out, history, hidden] in cases {
+        let state = format!("--state={state}");
+        let out = format!("--param=out={out}");
+        let history = format!("--param=history={history}");
+        let args = [
+            "run",
+            &spec,
+            "--memory=256MiB",
+            &state,
+            &out,
+            &history,
+            &workers,
+        ];
+        let call = job.shop.forebay(&args).expect(75);
+        for word in ["FB0505", &worker.address, "/proc/self/cwd", hidden] {
+            assert!(call.stderr.contains(word), "{word}: {}", call.stderr);
+        }
+        let left = std::fs::read_dir(&elsewhere).unwrap().count();
+        assert_eq!(left, 0, "the worker has written a file of its own");
+    }
+}
+
 /// Everything in a bucket, two workers, one of them killed.
 #[test]
 fn a_job_in_a_bucket_by_two_workers() {
@@ -1121,7 +1301,8 @@ fn a_job_in_a_bucket_by_two_workers() {
             .stderr(Stdio::null());
         WorkerProcess::of(command)
     };
-    let (calm, mut doomed) = (worker(&[]), worker(&[("FOREBAY_KILL_ON", "have read")]));
+    let calm = worker(&[]);
+    let mut doomed = worker(&[("FOREBAY_KILL_ON", "have read")]);
     let args = [
         "run",
         &spec,

@@ -90,7 +90,8 @@ fn rows_of(summary: &Value, sink: &str) -> u64 {
 fn features_of_clicks() {
     let (shop, summary) = run("click_through");
     let shown = read(&shop.path("clicks"));
-    let (f1, f2) = (floats(&shown, "f1"), floats(&shown, "f2"));
+    let f1 = floats(&shown, "f1");
+    let f2 = floats(&shown, "f2");
     let kept = f1
         .iter()
         .zip(&f2)
@@ -141,7 +142,8 @@ fn features_of_clicks() {
 #[test]
 fn a_report_by_week() {
     let (shop, _) = run("weekly_report");
-    let (sold, report) = (read(&shop.path("demand")), shop.visible("out/report/table"));
+    let sold = read(&shop.path("demand"));
+    let report = shop.visible("out/report/table");
     let total = |rows: &RecordBatch| integers(rows, "qty").into_iter().flatten().sum::<i64>();
     assert_eq!(total(&sold), total(&report));
     let revenue = |qty: Vec<Option<f64>>, price: Vec<Option<f64>>| -> f64 {
@@ -158,11 +160,9 @@ fn a_report_by_week() {
     );
     // Shares of a store add up to 1, and weeks begin on Mondays.
     let mut shares: BTreeMap<(String, i32), f64> = BTreeMap::new();
-    let (stores, weeks, share) = (
-        words(&report, "store_id"),
-        days(&report),
-        floats(&report, "share"),
-    );
+    let stores = words(&report, "store_id");
+    let weeks = days(&report);
+    let share = floats(&report, "share");
     for ((store, week), share) in stores.into_iter().zip(weeks).zip(share) {
         assert_eq!((week + 3) % 7, 0, "{week} is no Monday");
         *shares.entry((store, week)).or_default() += share.unwrap_or(0.0);
@@ -217,10 +217,8 @@ fn a_history_without_doubled_or_wrong_rows() {
 fn a_forecast_by_trees_for_each_category() {
     let (shop, summary) = run("category_forecast");
     let forecast = &summary["forecasts"][0];
-    let (series, rows) = (
-        forecast["series"].as_u64().unwrap(),
-        forecast["rows"].as_u64().unwrap(),
-    );
+    let series = forecast["series"].as_u64().unwrap();
+    let rows = forecast["rows"].as_u64().unwrap();
     assert!(series > 80 && rows == 7 * series, "{forecast}");
     let groups = summary["models"][0]["groups"]["groups"].as_u64();
     assert_eq!(groups, Some(3), "{}", summary["models"]);
@@ -250,7 +248,8 @@ fn a_forecast_by_trees_for_each_category() {
 #[test]
 fn prices_as_they_were_known_that_morning() {
     let (shop, _) = run("price_history");
-    let (all, sold) = (read(&shop.path("demand")), shop.visible("out/prices/table"));
+    let all = read(&shop.path("demand"));
+    let sold = shop.visible("out/prices/table");
     let key = |rows: &RecordBatch| {
         words(rows, "store_id")
             .into_iter()
@@ -272,7 +271,9 @@ fn prices_as_they_were_known_that_morning() {
             known.push((day, price));
         }
     }
-    let (keys, days, prices) = (key(&sold), days(&sold), floats(&sold, "price"));
+    let keys = key(&sold);
+    let days = days(&sold);
+    let prices = floats(&sold, "price");
     let missing = sold["price_missing"].as_boolean().clone();
     assert!(sold.num_rows() > 1_000 && missing.true_count() > 0);
     for row in 0..sold.num_rows() {

@@ -13,7 +13,7 @@ rung of the ladder it took, the exit code is 1 too.
 With `--kinds`, ten kinds of run (windows, CSV, SQL, a join, trainings, forecasts, ...) foretell their ends: within 30 %
 from a third of the way on. With `--nights`, nights have 1.3 times their time, and none may do less than its spec
 says. Both work with a program that is not optimised, and small data: `--forebay target/debug/forebay --runs 0
---kind-series 50`."""
+--kind-series 50`. `--kinds-and-nights` is both, with 200 nights, and nothing else."""
 
 import argparse
 import json
@@ -48,12 +48,19 @@ def arguments():
     parser.add_argument("--kind-days", type=int, default=365, help="the days of their history [365]")
     parser.add_argument("--rounds", type=int, default=200, help="rounds of their trees [200]")
     parser.add_argument("--nights", type=int, default=0, help="nights with time to spare, such as 200 [0]")
+    parser.add_argument(
+        "--kinds-and-nights", action="store_true", help="as `--runs 0 --kinds --nights 200`, or with fewer nights by `--nights`"
+    )
     parser.add_argument("--seeds", help="only these of them, such as 3 or 5-9 [all]")
     parser.add_argument("--memory", default="2GiB", help="what Forebay may use [2GiB]")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="[all]")
     parser.add_argument("--forebay", help="the program; else it is built")
     parser.add_argument("--work", type=Path, help="a directory that keeps the data for next time [a temporary one, removed]")
     options = parser.parse_args()
+    if options.kinds_and_nights:
+        options.runs = 0
+        options.kinds = True
+        options.nights = options.nights or 200
     first, _, last = (options.seeds or f"0-{options.slow_downs - 1}").partition("-")
     options.seeds = range(int(first), int(last or first) + 1)
     return options

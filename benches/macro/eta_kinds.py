@@ -154,21 +154,28 @@ def history(options, forebay, scratch):
 def measure_kinds(options, forebay):
     """What went wrong with forecasts of ten kinds of run."""
     scratch = Path(tempfile.mkdtemp(prefix="forebay-eta-", dir=options.work)).resolve()
-    lines = [("kind", "run", "wall s", "forecasts", "wrong at most %", "median %")]
+    lines = [("kind", "run", "wall s", "off its runs %", "forecasts", "wrong at most %", "median %")]
     problems = []
     try:
         data = history(options, forebay, scratch)
         texts = as_csv(data, data.with_name(f"{data.name}-csv"))
         for name, text in kinds(options.rounds).items():
             runs = Runs(options, forebay, name, text, texts if name == "csv" else data, scratch)
+            before = []
             for number in range(1, options.kind_runs + 1):
                 took, foretold, _ = runs.run()
+                # A run that takes longer than those before it cannot be foretold by them.
+                off = 100 * (took / statistics.median(before) - 1) if before else 0.0
+                before.append(took)
                 wrong = [abs(whole - took) / took for at, whole in foretold if at >= FROM * took]
                 worst, middle = max(wrong, default=0.0), statistics.median(wrong) if wrong else 0.0
                 shares = (f"{100 * worst:.1f}", f"{100 * middle:.1f}") if wrong else ("-", "-")
-                lines.append((name, str(number), f"{took:.2f}", str(len(wrong)), *shares))
+                lines.append((name, str(number), f"{took:.2f}", f"{off:+.1f}", str(len(wrong)), *shares))
                 if number > 1 and took >= SECONDS_LEAST and (not wrong or worst > WRONG_MAX):
-                    problems.append(f"{name}, run {number}: wrong by {100 * worst:.1f} %, {len(wrong)} forecasts")
+                    problems.append(
+                        f"{name}, run {number}: wrong by {100 * worst:.1f} %, {len(wrong)} forecasts; "
+                        f"it took {off:+.1f} % of the time of the runs before it"
+                    )
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     print("forecasts from a third of the way on, beside the time that the run took")

@@ -7,10 +7,11 @@ venv="$benches/.venv"
 script="$here/$1.py"
 shift
 case " $* " in *" -h "* | *" --help "*) exec python3 "$script" "$@" ;; esac
-if ! cmp -s "$benches/requirements.txt" "$venv/.installed"; then
+if ! cmp -s "$benches/requirements.lock" "$venv/.installed"; then
     python3 -m venv "$venv"
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r "$benches/requirements.txt"
-    cp "$benches/requirements.txt" "$venv/.installed"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+        -r "$benches/requirements.lock"
+    cp "$benches/requirements.lock" "$venv/.installed"
 fi
 export PYTHONDONTWRITEBYTECODE=1
 exec "$venv/bin/python" "$script" "$@"

@@ -1,6 +1,6 @@
-//! What each encoding of numbers costs, column by column, in bytes and in time. The choice in
-//! `src/parquet/sink.rs` rests on this table:
-//! `cargo run --release -p forebay-connectors --example encodings -- data/clicks [rows]`.
+//! Measures the cost of each encoding of numbers, column by column, in bytes and in time. The
+//! choice in `src/parquet/sink.rs` rests on this table: `cargo run --release -p forebay-connectors
+//! --example encodings -- data/clicks [rows]`.
 #![allow(clippy::print_stdout)]
 
 use std::sync::Arc;
@@ -101,7 +101,9 @@ fn measure(
     batch: &RecordBatch,
     encoding: Option<Encoding>,
 ) -> std::result::Result<(usize, f64, f64), ParquetError> {
-    let (mut size, mut write, mut read) = (0, f64::MAX, f64::MAX);
+    let mut size = 0;
+    let mut write = f64::MAX;
+    let mut read = f64::MAX;
     for _ in 0..3 {
         let builder = WriterProperties::builder().set_compression(Compression::SNAPPY);
         let properties = match encoding {

@@ -48,7 +48,8 @@ fn main() -> Result<()> {
     };
     for _ in 0..3 {
         let start = Instant::now();
-        let (mut rows, mut bytes) = (0, 0);
+        let mut rows = 0;
+        let mut bytes = 0;
         for span in &dataset.spans {
             for chunk in source.open(&io, span, &request)? {
                 let batch = chunk?.batch;
@@ -57,7 +58,8 @@ fn main() -> Result<()> {
             }
         }
         let seconds = start.elapsed().as_secs_f64();
-        let (row_rate, value_rate) = (rows as f64 / seconds / 1e6, bytes as f64 / seconds / 1e6);
+        let row_rate = rows as f64 / seconds / 1e6;
+        let value_rate = bytes as f64 / seconds / 1e6;
         println!(
             "{rows} rows in {seconds:.2} s: {row_rate:.2} M rows/s, {value_rate:.0} M values/s on one core"
         );

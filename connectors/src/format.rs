@@ -1,16 +1,66 @@
-//! The formats by name.
+//! Traits of configurations that specs can name.
 
 use std::sync::Arc;
 
-use forebay_model::{ConfigError, ConfigResult, Fault, Result, codes};
-use forebay_run::PredictConfig;
+use forebay_model::{ConfigError, ConfigResult, Result};
+use forebay_run::{ModelPredictor, PredictConfig, ReadModelFile, Trainer};
 use forebay_storage::{Sink, Source};
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// A format that a spec can name, as a source or as a sink.
+/// Configuration of a source, a sink or a trainer: the map that a spec has below its name. Serde
+/// gives the canonical form, schemars the JSON Schema.
+pub trait ConnectorConfig: Serialize + DeserializeOwned + JsonSchema {
+    /// Key in a spec.
+    const NAME: &'static str;
+
+    /// Checks the values that serde cannot check.
+    fn check(&self) -> ConfigResult<()> {
+        Ok(())
+    }
+}
+
+/// Configuration of a source.
+pub trait SourceFormat: ConnectorConfig {
+    /// Endings of the names of its files, without a dot: `csv`. An ending of compressed files, such
+    /// as `.gz`, may follow.
+    const ENDINGS: &'static [&'static str] = &[];
+
+    /// The configured source.
+    fn source(self) -> Arc<dyn Source>;
+}
+
+/// Configuration of a sink. The directory or URL that it writes to is its field `path`: commands
+/// that write elsewhere, such as `forebay apply`, change it.
+pub trait SinkFormat: ConnectorConfig {
+    /// The configured sink.
+    fn sink(self) -> Arc<dyn Sink>;
+}
+
+/// Configuration of a training, which is its trainer.
+///
+/// Checks that have no trainer at hand, such as that of leaks, know these fields by name: `label`,
+/// `weight`, `dense`, `categorical` and `by` name columns, and `strategy` is `per_step` or
+/// `recursive`. Without `dense`, all columns of numbers count as features.
+pub trait TrainerFormat: ConnectorConfig + Trainer + Sized + 'static {
+    /// The model whose files `files` reads by name; `None` if this trainer has not written them.
+    fn predictor(files: ReadModelFile<'_>) -> Result<Option<Arc<dyn ModelPredictor>>> {
+        let _ = files;
+        Ok(None)
+    }
+}
+
+impl ConnectorConfig for PredictConfig {
+    const NAME: &'static str = "predict";
+
+    fn check(&self) -> ConfigResult<()> {
+        PredictConfig::check(self)
+    }
+}
+
+/// Kind of source, sink or training that a spec can name.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectorFormat {
     /// The key in a spec.
@@ -21,28 +71,23 @@ pub struct ConnectorFormat {
     pub canonical: fn(Value) -> ConfigResult<Value>,
 }
 
-/// A configuration.
-pub(crate) trait ConnectorConfig: Serialize + DeserializeOwned + JsonSchema {
-    /// What serde cannot check.
-    fn check(&self) -> ConfigResult<()>;
-}
-
-impl ConnectorConfig for PredictConfig {
-    fn check(&self) -> ConfigResult<()> {
-        PredictConfig::check(self)
+impl ConnectorFormat {
+    /// Kind of a configuration.
+    pub const fn of<T: ConnectorConfig>() -> ConnectorFormat {
+        ConnectorFormat {
+            name: T::NAME,
+            schema: |generator| generator.subschema_for::<T>(),
+            canonical: |config| {
+                let config: T = deserialize_config(config)?;
+                serde_json::to_value(config).map_err(|error| ConfigError::whole(error.to_string()))
+            },
+        }
     }
-}
 
-/// A configuration of a source.
-pub(crate) trait SourceConfig: ConnectorConfig {
-    /// The source that does it.
-    fn source(self) -> Arc<dyn Source>;
-}
-
-/// A configuration of a sink.
-pub(crate) trait SinkConfig: ConnectorConfig {
-    /// The sink that does it.
-    fn sink(self) -> Arc<dyn Sink>;
+    /// Checks a configuration and fills in its defaults. Faults name the kind and the field.
+    pub fn fill_defaults(&self, config: Value) -> Result<Value> {
+        (self.canonical)(config).map_err(|error| error.into_fault(self.name))
+    }
 }
 
 fn deserialize_config<T: ConnectorConfig>(config: Value) -> ConfigResult<T> {
@@ -51,51 +96,12 @@ fn deserialize_config<T: ConnectorConfig>(config: Value) -> ConfigResult<T> {
     Ok(config)
 }
 
-/// The entry of one format.
-pub(crate) const fn format<T: ConnectorConfig>(name: &'static str) -> ConnectorFormat {
-    ConnectorFormat {
-        name,
-        schema: |generator| generator.subschema_for::<T>(),
-        canonical: |config| {
-            let config: T = deserialize_config(config)?;
-            serde_json::to_value(config).map_err(|error| ConfigError::whole(error.to_string()))
-        },
-    }
+/// Reads a configuration, or reports its errors.
+pub(crate) fn parse_config<T: ConnectorConfig>(config: &Value) -> Result<T> {
+    deserialize_config(config.clone()).map_err(|error| error.into_fault(T::NAME))
 }
 
-/// The configuration of one of `formats` with all defaults filled in.
-pub(crate) fn canonical(
-    what: &str,
-    formats: &[ConnectorFormat],
-    name: &str,
-    config: Value,
-) -> Result<Value> {
-    let known = formats
-        .iter()
-        .find(|format| format.name == name)
-        .ok_or_else(|| unknown_format_fault(what, name, formats))?;
-    (known.canonical)(config).map_err(|error| error.into_fault(name))
-}
-
-/// Reads a configuration or says what is wrong with it.
-pub(crate) fn parse_config<T: ConnectorConfig>(name: &str, config: &Value) -> Result<T> {
-    deserialize_config(config.clone()).map_err(|error| error.into_fault(name))
-}
-
-/// The fault for a format that is not among `formats`.
-pub(crate) fn unknown_format_fault(what: &str, name: &str, formats: &[ConnectorFormat]) -> Fault {
-    let fault = Fault::new(
-        codes::UNKNOWN_NAME,
-        format!("there is no {what} format `{name}`"),
-    );
-    fault.suggest(
-        name,
-        formats.iter().map(|format| format.name),
-        &format!("the {what} formats are"),
-    )
-}
-
-/// Checks that exactly one of `path` and `paths` is there, and that none is empty.
+/// Checks that exactly one of `path` and `paths` is given, and that none is empty.
 pub(crate) fn check_paths(path: Option<&str>, paths: &[String]) -> ConfigResult<()> {
     match (path, paths) {
         (None, []) => Err(ConfigError::whole("`path` is missing")),
@@ -114,4 +120,28 @@ pub(crate) fn check_paths(path: Option<&str>, paths: &[String]) -> ConfigResult<
 /// The paths of a configuration.
 pub(crate) fn all_paths<'a>(path: &'a Option<String>, paths: &'a [String]) -> Vec<&'a str> {
     path.iter().chain(paths).map(String::as_str).collect()
+}
+
+/// Checks what all sinks of text have.
+pub(crate) fn check_text_sink(
+    path: &str,
+    file_bytes_target: u64,
+    group_rows_max: usize,
+) -> ConfigResult<()> {
+    if path.is_empty() {
+        return Err(ConfigError::at("path", "the path is empty"));
+    }
+    if file_bytes_target == 0 {
+        return Err(ConfigError::at(
+            "file_bytes_target",
+            "`file_bytes_target` must be at least 1",
+        ));
+    }
+    if group_rows_max == 0 {
+        return Err(ConfigError::at(
+            "group_rows_max",
+            "`group_rows_max` must be at least 1",
+        ));
+    }
+    Ok(())
 }

@@ -26,7 +26,7 @@ impl FromPanic for ParquetError {
 }
 
 thread_local! {
-    /// True if this thread decodes: then a panic is told as a fault and nowhere else.
+    /// True while this thread decodes: a panic is then reported as a fault only.
     static IS_DECODING: Cell<bool> = const { Cell::new(false) };
 }
 

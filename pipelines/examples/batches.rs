@@ -46,15 +46,11 @@ fn main() -> Result<()> {
     let mut rows = 0;
     for batch in Feed::start(config)? {
         let batch = batch?;
-        let (dense, labels) = (
-            batch.numbers::<f32>(PartRole::Dense),
-            batch.numbers::<f32>(PartRole::Label),
-        );
+        let dense = batch.numbers::<f32>(PartRole::Dense);
+        let labels = batch.numbers::<f32>(PartRole::Label);
         let ids = batch.numbers::<i32>(PartRole::Categorical);
-        let (wide, many) = (
-            dense.len() / batch.shape_rows(),
-            ids.len() / batch.shape_rows(),
-        );
+        let wide = dense.len() / batch.shape_rows();
+        let many = ids.len() / batch.shape_rows();
         for row in 0..batch.rows() {
             let ids = ids[row * many..(row + 1) * many]
                 .iter()

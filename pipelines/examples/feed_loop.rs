@@ -56,15 +56,16 @@ pub fn run(dir: &Path) -> Result<Vec<f64>> {
         .feed(&pipeline, None, &FeedConfig::from_pipeline(&pipeline)?)?
         .config(7)?;
     config.epochs = epochs;
-    let (mut weights, mut bias) = ([0.0f32; 2], 0.0f32);
-    let (mut losses, mut seen) = (vec![0.0; epochs as usize], vec![0usize; epochs as usize]);
+    let mut weights = [0.0f32; 2];
+    let mut bias = 0.0f32;
+    let mut losses = vec![0.0; epochs as usize];
+    let mut seen = vec![0usize; epochs as usize];
     for batch in Feed::start(config)? {
         let batch = batch?;
-        let (dense, labels) = (
-            batch.numbers::<f32>(PartRole::Dense),
-            batch.numbers::<f32>(PartRole::Label),
-        );
-        let (mut slopes, mut slope) = ([0.0f32; 2], 0.0f32);
+        let dense = batch.numbers::<f32>(PartRole::Dense);
+        let labels = batch.numbers::<f32>(PartRole::Label);
+        let mut slopes = [0.0f32; 2];
+        let mut slope = 0.0f32;
         for row in 0..batch.rows() {
             let x = &dense[row * weights.len()..(row + 1) * weights.len()];
             let error = bias

@@ -31,10 +31,10 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone, Copy, Default)]
 pub struct GeometricMean;
 
-/// What one unit of [`LogarithmSum::sum`] stands for.
+/// Value of one unit of [`LogarithmSum::sum`].
 const UNIT: f64 = 1.0 / (1u64 << 52) as f64;
 
-/// What [`GeometricMean`] knows so far.
+/// State of [`GeometricMean`].
 #[derive(Debug, Default)]
 pub struct LogarithmSum {
     count: u64,
@@ -90,13 +90,16 @@ impl Analyzer for GeometricMean {
 
     fn decode(&self, input: &mut dyn Read, _: &Arc<dyn ScratchSpace>) -> Result<LogarithmSum> {
         let mut input = StateDecoder(input);
-        let count = input.varint()?;
-        let mut sum = [0; 16];
-        input.raw(&mut sum)?;
-        Ok(LogarithmSum {
-            count,
-            sum: i128::from_le_bytes(sum),
-        })
+        let count = input.count()?;
+        let mut sum_bytes = [0; 16];
+        input.raw(&mut sum_bytes)?;
+        let sum = i128::from_le_bytes(sum_bytes);
+        // No logarithm of a double reaches 2^10. A larger sum is damage, and adding to it could overflow.
+        if sum.unsigned_abs() > u128::from(count) << (52 + 10) {
+            let message = "a state holds a sum that its values cannot have";
+            return Err(Fault::new(codes::CORRUPT, message));
+        }
+        Ok(LogarithmSum { count, sum })
     }
 
     fn finish(&self, state: LogarithmSum) -> Result<Finding> {
@@ -191,7 +194,7 @@ sinks:
     )
 }
 
-/// The same pipeline from the builder.
+/// Builds an equal pipeline with the builder.
 pub fn from_builder(dir: &Path) -> Result<Pipeline> {
     let at = |name: &str| dir.join(name).display().to_string();
     let pipeline = PipelineBuilder::new("typical");

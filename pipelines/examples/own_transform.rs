@@ -9,28 +9,30 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Float64Array, RecordBatch};
-use arrow::compute::{cast, try_binary};
-use arrow::datatypes::{DataType, Field, Float64Type};
-use forebay::model::codes;
-use forebay::plan::{BindScope, MapOp, PlanOp};
+use forebay::extend::arrow::array::{ArrayRef, AsArray, Float64Array, RecordBatch};
+use forebay::extend::arrow::compute::{cast, try_binary};
+use forebay::extend::arrow::datatypes::{DataType, Field, Float64Type};
+use forebay::extend::arrow::error::ArrowError;
+use forebay::extend::schemars::JsonSchema;
+use forebay::extend::serde::{Deserialize, Serialize};
+use forebay::extend::{BindScope, MapOp, PlanOp, codes};
 use forebay::prelude::*;
 use forebay_generate::{DemandOptions, HistoryExtent, demand};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-/// One column divided by another.
+/// Divides one column by another.
 ///
 /// Out: `float64`. Null where either is null; a denominator of 0 is a fault.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, Setters)]
-#[serde(deny_unknown_fields)]
+// Derived code names its crates, which need not be dependencies then.
+#[serde(crate = "forebay::extend::serde", deny_unknown_fields)]
+#[schemars(crate = "forebay::extend::schemars")]
 #[setters(fn ratio(numerator, denominator))]
 pub struct Ratio {
     /// The column that is divided.
     pub numerator: String,
     /// The column that it is divided by.
     pub denominator: String,
-    /// What the new column is called; `ratio` when left out.
+    /// Name of the new column; `ratio` when left out.
     #[serde(default = "ratio_name")]
     pub name: String,
 }
@@ -63,10 +65,14 @@ fn divided(numerator: &ArrayRef, denominator: &ArrayRef) -> Result<ArrayRef> {
             .as_primitive::<Float64Type>()
             .clone())
     };
-    let (numerator, denominator) = (doubles(numerator)?, doubles(denominator)?);
-    let divide = |a: f64, b: f64| match b == 0.0 {
-        true => Err(arrow::error::ArrowError::DivideByZero),
-        false => Ok(a / b),
+    let numerator = doubles(numerator)?;
+    let denominator = doubles(denominator)?;
+    let divide = |a: f64, b: f64| {
+        if b == 0.0 {
+            Err(ArrowError::DivideByZero)
+        } else {
+            Ok(a / b)
+        }
     };
     let divided: Float64Array = try_binary(&numerator, &denominator, divide).map_err(|error| {
         Fault::new(codes::BAD_ROW, "a denominator is 0")

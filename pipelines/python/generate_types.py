@@ -162,9 +162,10 @@ def function(name: str, text: str, body: str, fields: dict[str, Any], needed: li
     return f'{head}    """{doc}\n{listed}"""\n    {body.partition(" ")[2]}\n'
 
 
-def module(doc: str, parts: list[str], imports: str) -> str:
-    """The text of a module."""
+def module(doc: str, parts: list[str], imports: str, imported: tuple[str, ...] = ()) -> str:
+    """The text of a module; `imported` are names for users that it imports."""
     names = re.findall(r"^(?:def )?([A-Za-z]\w*)(?: = |\()", "\n".join(parts), re.MULTILINE)
+    names += imported
     listed = "".join(f'    "{name}",\n' for name in sorted(set(names)))
     return (
         f'"""{doc}\n\n{GENERATED}\n"""\n\n# ruff: noqa\n\nfrom __future__ import annotations\n\n{imports}\n'
@@ -231,7 +232,8 @@ def transforms_module() -> str:
             body = f'spec.AnyTransform return alone("{name}", value)'
         parts.append(function(name, described(one), body, fields, needed, first))
     doc = "What steps do: a function for each transform, with the names of the YAML language."
-    return module(doc, parts, IMPORTS + "from ._made import alone, made\n")
+    imports = IMPORTS + "from ._functions import map_batches\nfrom ._made import alone, made\n"
+    return module(doc, parts, imports, ("map_batches",))
 
 
 def connector_module(kind: str, doc: str) -> str:

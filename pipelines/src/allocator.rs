@@ -12,8 +12,9 @@ use forebay_model::{Fault, Result, codes};
 use mimalloc::MiMalloc;
 use signal_hook::consts::SIGABRT;
 
-/// The allocator, mimalloc's. Buffers of rows and pages come and go with every chunk; the C library's
-/// allocator gives many of them back to the system at once, and pays a page fault for every 4 KiB anew.
+/// The allocator, mimalloc's. Buffers of rows and pages come and go with every chunk; the C
+/// library's allocator returns many of them to the system at once, and pays a page fault for every
+/// 4 KiB again.
 pub struct Allocator;
 
 /// Bytes of the last request that the system refused; 0 before the first.
@@ -32,7 +33,7 @@ impl Allocator {
     }
 }
 
-// SAFETY: each method hands its arguments to mimalloc and returns its answer.
+// SAFETY: each method passes its arguments to mimalloc and returns its result.
 #[allow(unsafe_code, reason = "an allocator is unsafe to implement")]
 unsafe impl GlobalAlloc for Allocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -59,8 +60,8 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// Makes an abort for want of memory a sentence and an exit code. Outputs are published in one step, so that a process
-/// that ends here leaves none half written.
+/// Turns an abort for lack of memory into a message and an exit code. Outputs are published in one
+/// step, so that a process that ends here leaves none half written.
 pub(crate) fn name_refused_memory() -> Result<()> {
     // SAFETY: the action reads a number, writes to a descriptor and ends the process. It allocates nothing and takes no
     // lock.
@@ -82,7 +83,8 @@ fn end_if_memory_was_refused() {
     // A sentence that does not fit is cut.
     let _ = writeln!(
         unwritten,
-        "\nerror[{}]: the system gave no memory for {bytes} bytes\nhint: lower --memory or --threads, or raise the limit of the system (`ulimit -v`)",
+        "\nerror[{}]: the system gave no memory for {bytes} bytes\nhint: lower --memory or \
+         --threads, or raise the limit of the system (`ulimit -v`)",
         codes::MEMORY.name
     );
     let written = SENTENCE_BYTES_MAX - unwritten.len();
@@ -94,11 +96,11 @@ fn end_if_memory_was_refused() {
     signal_hook::low_level::exit(i32::from(codes::MEMORY.exit_code()));
 }
 
-/// For how many milliseconds freed memory is kept for use again: the next step of a run needs it. mimalloc gives whole
-/// regions back after ten times as long.
+/// Milliseconds for which freed memory is kept for reuse: the next step of a run needs it. mimalloc
+/// returns whole regions after ten times as long.
 const PURGE_DELAY_MILLISECONDS: std::ffi::c_long = 10_000;
 
-/// Which of mimalloc's options that is: `mi_option_purge_delay`.
+/// Number of mimalloc's option `mi_option_purge_delay`.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 
 /// Sets the allocator up. Without it, it keeps freed memory for ten milliseconds, less than a chunk takes.
@@ -111,7 +113,7 @@ pub fn prepare() {
     forebay_storage::set_release_hook(release_cached_memory);
 }
 
-/// Gives back what is kept, and keeps nothing from now on: the process is near its limit.
+/// Returns cached memory to the system, and caches none from now on: the process is near its limit.
 fn release_cached_memory() {
     // SAFETY: it may be called at any time, from any thread.
     #[allow(unsafe_code)]

@@ -1,19 +1,20 @@
-//! Backfills: the intervals of a stretch of time, which of them are there already, and the runs for the others.
+//! Backfills: the consecutive intervals of a period, those of them that exist already, and the runs
+//! for the others.
 
-use forebay_model::{Fault, Interval, Pipeline, Result, codes};
-use forebay_run::{RunReport, Session};
+use forebay_model::{DAY_NANOSECONDS, Fault, Interval, Pipeline, Result, TimeLength, codes};
+use forebay_run::{OutputReport, RunReport, Session};
 use jiff::civil::{DateTime, Time};
-use jiff::{Span, ToSpan, Unit};
-use serde::Serialize;
+use jiff::{Span, ToSpan};
+use serde::{Serialize, Serializer};
 
 /// Intervals of one backfill at most: more are a mistake in a date.
 const INTERVALS_MAX: usize = 100_000;
 
 /// Consecutive intervals to run a pipeline for; those that are there are skipped.
 ///
-/// The first interval goes alone, the others side by side with a share each of threads and memory: they learn and
-/// publish in order of time. Where windows remember everything before a row, an interval is written after the one
-/// before it.
+/// The first interval runs alone, the others in parallel with a share each of threads and memory:
+/// they learn and publish in order of time. If the reach of windows is unlimited, an interval is
+/// written after the one before it.
 ///
 /// ```no_run
 /// use forebay::prelude::*;
@@ -32,14 +33,14 @@ pub struct Backfill {
     pub from: DateTime,
     /// The end of the last interval: none goes beyond it.
     pub to: DateTime,
-    /// How long an interval is.
+    /// Length of an interval.
     pub every: Span,
-    /// How many intervals are at work at a time at most; one where there is a deadline, or where there are workers. `None`
+    /// Maximum number of intervals that run at a time; one with a deadline or with workers. `None`
     /// is one for each thread.
     pub beside: Option<usize>,
 }
 
-/// What became of an interval.
+/// Outcome of an interval.
 ///
 /// ```
 /// use forebay::IntervalOutcome;
@@ -54,19 +55,45 @@ pub struct Backfill {
 /// ```
 #[derive(Debug, Serialize)]
 pub struct IntervalOutcome {
-    /// Which one.
+    /// The interval.
     #[serde(flatten)]
     pub interval: Interval,
-    /// Whether it was there already.
+    /// True if it was written before.
     pub skipped: bool,
     /// Rows written, of all sinks.
     pub rows: u64,
-    /// What its run came to, where there was one.
-    #[serde(skip)]
+    /// Report of its run, where there was one. Its outputs and warnings are in JSON.
+    #[serde(flatten, serialize_with = "outputs_and_warnings")]
     pub report: Option<RunReport>,
 }
 
-/// The intervals of a backfill, each with what is done about it.
+/// The parts of a report that the JSON of an interval has.
+#[derive(Serialize)]
+struct IntervalReport<'a> {
+    #[serde(skip_serializing_if = "<[OutputReport]>::is_empty")]
+    outputs: &'a [OutputReport],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    warnings: &'a [String],
+}
+
+fn outputs_and_warnings<S: Serializer>(
+    report: &Option<RunReport>,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    let parts = match report {
+        Some(report) => IntervalReport {
+            outputs: &report.outputs,
+            warnings: &report.warnings,
+        },
+        None => IntervalReport {
+            outputs: &[],
+            warnings: &[],
+        },
+    };
+    parts.serialize(serializer)
+}
+
+/// Intervals of a backfill, each with the action for it.
 ///
 /// ```no_run
 /// use forebay::prelude::*;
@@ -88,34 +115,31 @@ pub struct BackfillPlan {
     beside: usize,
 }
 
-/// What is done about an interval.
+/// Action on an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IntervalAction {
-    /// It is there.
+    /// The interval is written.
     Skip,
-    /// It is there, but as the last one: a run that died may have shown it and not committed its artifact.
+    /// The interval is written, but is the last one: a killed run may have shown it and not
+    /// committed its artifact.
     Finish,
-    /// It is not there, or looked at again.
+    /// The interval is not written, or is checked again.
     Run,
 }
 
 impl Backfill {
     /// The days between two dates or times, such as `2016-05-22`.
     pub fn between(from: &str, to: &str) -> Result<Backfill> {
-        let time = |text: &str| {
-            let wrong =
-                |error| usage(format!("`{text}` is neither a date nor a time")).cause(error);
-            text.parse::<DateTime>().map_err(wrong)
-        };
         Ok(Backfill {
-            from: time(from)?,
-            to: time(to)?,
+            from: parse_time(from)?,
+            to: parse_time(to)?,
             every: 1.days(),
             beside: None,
         })
     }
 
-    /// The same with intervals of another length: hours, days, weeks or months, such as `12h`, `1d`, `1w` or `1mo`.
+    /// Sets the length of intervals: hours, days, weeks or months, such as `12h`, `1d`, `1w` or
+    /// `1mo`.
     pub fn every(self, length: &str) -> Result<Backfill> {
         Ok(Backfill {
             every: parse_interval_length(length).map_err(usage)?,
@@ -123,7 +147,7 @@ impl Backfill {
         })
     }
 
-    /// The same with at most so many intervals at work at a time.
+    /// Sets the maximum number of intervals that run at a time.
     pub fn beside(self, intervals: usize) -> Backfill {
         Backfill {
             beside: Some(intervals),
@@ -131,8 +155,8 @@ impl Backfill {
         }
     }
 
-    /// What is to be done. An interval that is there is left alone, unless it lies within the lookback before the first
-    /// that is not (or before the end, where all are).
+    /// Plans the backfill. A written interval is skipped, unless it lies within the lookback before
+    /// the first one that is not written (or before the end, if all are).
     pub fn plan(&self, session: &Session, pipeline: &Pipeline) -> Result<BackfillPlan> {
         if self.beside == Some(0) {
             return Err(usage(
@@ -140,40 +164,44 @@ impl Backfill {
             ));
         }
         let intervals = self.intervals()?;
-        let shown = intervals
-            .iter()
-            .map(|interval| session.has_interval(pipeline, interval))
-            .collect::<Result<Vec<_>>>()?;
-        let new = shown
-            .iter()
-            .position(|shown| !shown)
-            .unwrap_or(intervals.len());
-        let before = intervals
-            .get(new)
-            .map(|new| &new.from)
-            .or(intervals.last().map(|last| &last.to));
-        let again = before
-            .map(|before| session.intervals_in_lookback(pipeline, before))
-            .transpose()?
-            .unwrap_or_default();
-        let action = |(number, (interval, shown)): (usize, (Interval, bool))| {
-            let action = match shown && !again.contains(&interval) {
-                false => IntervalAction::Run,
-                true if number + 1 == new => IntervalAction::Finish,
-                true => IntervalAction::Skip,
-            };
-            (interval, action)
+        let mut is_published = Vec::with_capacity(intervals.len());
+        for interval in &intervals {
+            is_published.push(session.has_interval(pipeline, interval)?);
+        }
+        let first_new = is_published.iter().position(|published| !published);
+        let boundary = match first_new {
+            Some(new) => Some(&intervals[new].from),
+            None => intervals.last().map(|last| &last.to),
         };
-        let intervals = intervals
-            .into_iter()
-            .zip(shown)
-            .enumerate()
-            .map(action)
-            .collect();
+        let again = match boundary {
+            Some(boundary) => session.intervals_in_lookback(pipeline, boundary)?,
+            None => Vec::new(),
+        };
+        let new = first_new.unwrap_or(intervals.len());
+        let mut planned = Vec::with_capacity(intervals.len());
+        for (number, interval) in intervals.into_iter().enumerate() {
+            let is_done = is_published[number] && !again.contains(&interval);
+            let action = if !is_done {
+                IntervalAction::Run
+            } else if number + 1 == new {
+                IntervalAction::Finish
+            } else {
+                IntervalAction::Skip
+            };
+            planned.push((interval, action));
+        }
         Ok(BackfillPlan {
-            intervals,
+            intervals: planned,
             beside: self.beside.unwrap_or(usize::MAX),
         })
+    }
+
+    /// The rest of the period behind the last interval, which is shorter than one: no run reads its rows. `None` where
+    /// the period ends with an interval, or has none.
+    pub fn remainder(&self) -> Option<Interval> {
+        let from = self.intervals().ok()?.pop()?.to;
+        let to = text(self.to);
+        (from != to).then_some(Interval { from, to })
     }
 
     fn intervals(&self) -> Result<Vec<Interval>> {
@@ -201,19 +229,20 @@ impl Backfill {
             });
             from = to;
         }
-        match intervals.is_empty() {
-            true => Err(usage(format!(
+        if intervals.is_empty() {
+            Err(usage(format!(
                 "no interval lies between {} and {}",
                 text(self.from),
                 text(self.to)
-            ))),
-            false => Ok(intervals),
+            )))
+        } else {
+            Ok(intervals)
         }
     }
 }
 
 impl BackfillPlan {
-    /// How many intervals are run.
+    /// Number of intervals to run.
     pub fn runs(&self) -> usize {
         self.intervals
             .iter()
@@ -221,8 +250,8 @@ impl BackfillPlan {
             .count()
     }
 
-    /// Runs the intervals; `each` gets what became of every one, in order of time. All together have the deadline of the
-    /// session, else that of the pipeline.
+    /// Runs the intervals; `each` receives the outcome of every one, in order of time. All together
+    /// have the deadline of the session, else that of the pipeline.
     pub fn run(
         self,
         session: &Session,
@@ -234,22 +263,22 @@ impl BackfillPlan {
             .intervals
             .iter()
             .filter(|(_, action)| *action != IntervalAction::Skip);
-        let wanted: Vec<Interval> = runs.map(|(interval, _)| interval.clone()).collect();
+        let intervals: Vec<Interval> = runs.map(|(interval, _)| interval.clone()).collect();
         let skipped = |interval| IntervalOutcome {
             interval,
             skipped: true,
             rows: 0,
             report: None,
         };
-        let mut all = self.intervals.into_iter().peekable();
-        let filled = session.backfill(pipeline, &wanted, self.beside, &mut |_, report| {
+        let mut plan = self.intervals.into_iter().peekable();
+        let filled = session.backfill(pipeline, &intervals, self.beside, &mut |_, report| {
             // Those between that are there already come first.
             while let Some((interval, _)) =
-                all.next_if(|(_, action)| *action == IntervalAction::Skip)
+                plan.next_if(|(_, action)| *action == IntervalAction::Skip)
             {
                 each(skipped(interval))?;
             }
-            let Some((interval, action)) = all.next() else {
+            let Some((interval, action)) = plan.next() else {
                 return Ok(());
             };
             let is_there = action == IntervalAction::Finish && report.nothing_new;
@@ -265,7 +294,8 @@ impl BackfillPlan {
                 report: Some(report),
             })
         });
-        while let Some((interval, _)) = all.next_if(|(_, action)| *action == IntervalAction::Skip) {
+        while let Some((interval, _)) = plan.next_if(|(_, action)| *action == IntervalAction::Skip)
+        {
             each(skipped(interval))?;
         }
         filled
@@ -276,7 +306,7 @@ fn usage(message: impl Into<String>) -> Fault {
     Fault::new(codes::USAGE, message)
 }
 
-/// A date where it says it all.
+/// Text of a time: only the date if it is midnight.
 fn text(time: DateTime) -> String {
     if time == time.date().to_datetime(Time::midnight()) {
         time.date().to_string()
@@ -285,27 +315,33 @@ fn text(time: DateTime) -> String {
     }
 }
 
-/// Reads `12h`, `1d`, `1w` or `1mo`.
+/// Nanoseconds of an hour.
+const HOUR_NANOSECONDS: i128 = DAY_NANOSECONDS / 24;
+
+/// Reads `12h`, `1d`, `1w`, `1mo`, `1q` or `1y`.
 pub(crate) fn parse_interval_length(text: &str) -> Result<Span, String> {
     let wrong = || format!("`{text}` is no length of an interval; write 1d, 12h, 1w or 1mo");
-    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
-    let number: i64 = text[..text.len() - unit.len()]
-        .parse()
-        .map_err(|_| wrong())?;
-    let unit = match unit {
-        "h" => Unit::Hour,
-        "d" => Unit::Day,
-        "w" => Unit::Week,
-        "mo" => Unit::Month,
-        _ => return Err(wrong()),
-    };
-    let span = match unit {
-        Unit::Hour => 0.hours().try_hours(number),
-        Unit::Day => 0.days().try_days(number),
-        Unit::Week => 0.weeks().try_weeks(number),
-        _ => 0.months().try_months(number),
+    let length: TimeLength = text.parse().map_err(|_| wrong())?;
+    let (months, nanoseconds) = length.months_and_nanoseconds();
+    let span = match length {
+        TimeLength::Calendar { .. } => {
+            let days = i64::try_from(nanoseconds / DAY_NANOSECONDS).map_err(|_| wrong())?;
+            Span::new()
+                .try_months(months)
+                .and_then(|span| span.try_days(days))
+        }
+        TimeLength::Exact { .. } if nanoseconds % HOUR_NANOSECONDS == 0 => {
+            let hours = i64::try_from(nanoseconds / HOUR_NANOSECONDS).map_err(|_| wrong())?;
+            Span::new().try_hours(hours)
+        }
+        TimeLength::Exact { .. } => return Err(wrong()),
     };
     span.ok()
         .filter(|span| span.is_positive())
         .ok_or_else(wrong)
+}
+
+fn parse_time(text: &str) -> Result<DateTime> {
+    text.parse::<DateTime>()
+        .map_err(|error| usage(format!("`{text}` is neither a date nor a time")).cause(error))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Steps that read each other.
+/// Steps that read each other in a cycle.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct StepCycle<'a> {
     /// The steps in the order in which each reads the next; the last is the first again.
@@ -12,7 +12,7 @@ pub(crate) struct StepCycle<'a> {
 }
 
 impl StepCycle<'_> {
-    /// One sentence.
+    /// Message in one sentence.
     pub fn message(&self) -> String {
         match self.steps.as_slice() {
             [only, _] => format!("`{only}` reads itself"),
@@ -21,53 +21,50 @@ impl StepCycle<'_> {
     }
 }
 
-/// Each circle of steps once. `uses` are pairs of a step and one that it reads.
+/// Each cycle of steps once. `uses` are pairs of a step and one that it reads.
 pub(crate) fn step_cycles<'a>(
     steps: &[&'a str],
     uses: &[(&'a str, &'a str)],
 ) -> Vec<StepCycle<'a>> {
-    // Whether a step is done with.
-    let mut state: BTreeMap<&str, bool> = BTreeMap::new();
-    let mut found = Vec::new();
-    // Depth first without recursion: each step with its uses that are still to be followed.
-    let follow =
-        |name: &str| -> Vec<usize> { (0..uses.len()).filter(|at| uses[*at].0 == name).collect() };
+    // False for a step on the current path, true for one whose uses were all followed.
+    let mut is_done: BTreeMap<&str, bool> = BTreeMap::new();
+    let mut cycles = Vec::new();
     for step in steps {
-        if state.contains_key(step) {
+        if is_done.contains_key(step) {
             continue;
         }
-        let mut open = vec![(*step, follow(step))];
-        state.insert(step, false);
-        while let Some((name, ahead)) = open.last_mut() {
+        // Depth first without recursion: each step with its uses that are still to be followed.
+        let mut path = vec![(*step, uses_of(step, uses))];
+        is_done.insert(step, false);
+        while let Some((name, ahead)) = path.last_mut() {
             let Some(at) = ahead.pop() else {
-                state.insert(name, true);
-                open.pop();
+                is_done.insert(name, true);
+                path.pop();
                 continue;
             };
-            let next = uses[at].1;
-            match state.get(next) {
+            let (_, next) = uses[at];
+            match is_done.get(next) {
                 Some(true) => {}
                 Some(false) => {
-                    let from = open
-                        .iter()
-                        .position(|(known, _)| *known == next)
-                        .unwrap_or_default();
-                    let steps = open[from..]
-                        .iter()
-                        .map(|(name, _)| *name)
-                        .chain([next])
-                        .collect();
-                    found.push(StepCycle {
-                        steps,
+                    let first = path.iter().position(|(step, _)| *step == next);
+                    let cycle = path[first.unwrap_or_default()..].iter();
+                    let cycle = cycle.map(|(name, _)| *name).chain([next]);
+                    cycles.push(StepCycle {
+                        steps: cycle.collect(),
                         closed_by: at,
                     });
                 }
                 None => {
-                    state.insert(next, false);
-                    open.push((next, follow(next)));
+                    is_done.insert(next, false);
+                    path.push((next, uses_of(next, uses)));
                 }
             }
         }
     }
-    found
+    cycles
+}
+
+/// Positions of the uses of a step.
+fn uses_of(step: &str, uses: &[(&str, &str)]) -> Vec<usize> {
+    (0..uses.len()).filter(|at| uses[*at].0 == step).collect()
 }

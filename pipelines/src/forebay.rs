@@ -1,16 +1,16 @@
-//! What runs pipelines.
+//! Front door of the library: runs pipelines.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use forebay_connectors::BuiltInConnectors;
+use forebay_connectors::{FormatRegistry, SinkFormat, SourceFormat, TrainerFormat};
 use forebay_model::{Fault, Pipeline, Result};
 use forebay_plan::{ConfiguredTransform, ExplainProgram, SqlCompiler, TransformRegistry};
 use forebay_run::{
-    Artifact, PredictTransform, Preview, PreviewOptions, RowStream, RunReport, ServingModel,
-    Session, SessionOptions, StepRows, Task,
+    Artifact, InverseColumns, Preview, PreviewOptions, RowStream, RunReport, ServingModel, Session,
+    SessionOptions, StepRows, Task,
 };
 use forebay_storage::{EventListener, IgnoreEvents};
 
@@ -18,7 +18,7 @@ use crate::backfill::{Backfill, IntervalOutcome};
 use crate::observe::MlflowTracker;
 use crate::spec;
 
-/// The transforms and formats that pipelines can use, and how they are run.
+/// Entry point: the transforms and formats that pipelines can use, and the options of runs.
 ///
 /// ```no_run
 /// use forebay::prelude::*;
@@ -36,8 +36,8 @@ use crate::spec;
 pub struct Forebay {
     /// Transforms by name.
     pub registry: TransformRegistry,
-    /// Formats by name.
-    pub connectors: BuiltInConnectors,
+    /// Sources, sinks and trainers by name.
+    pub connectors: FormatRegistry,
     options: SessionOptions,
     listener: Arc<dyn EventListener>,
 }
@@ -46,7 +46,7 @@ impl Default for Forebay {
     fn default() -> Self {
         Forebay {
             registry: forebay_transforms::registry(),
-            connectors: BuiltInConnectors,
+            connectors: FormatRegistry::built_in(),
             options: SessionOptions::default(),
             listener: Arc::new(IgnoreEvents),
         }
@@ -54,12 +54,12 @@ impl Default for Forebay {
 }
 
 impl Forebay {
-    /// Everything that comes with Forebay, with default options.
+    /// Creates an instance with all built-in transforms and formats, and default options.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same with other options.
+    /// Sets the options.
     ///
     /// ```
     /// use forebay::prelude::*;
@@ -71,25 +71,52 @@ impl Forebay {
         Forebay { options, ..self }
     }
 
-    /// The same, whose runs report to `listener`.
+    /// Sets the listener that runs report to.
     pub fn with_listener(self, listener: Arc<dyn EventListener>) -> Self {
         Forebay { listener, ..self }
     }
 
-    /// The same with one more transform, which pipelines and specs can then use.
+    /// Registers a transform, which pipelines and specs can then use.
     pub fn with_transform<T: ConfiguredTransform>(mut self) -> Self {
         self.registry.register::<T>();
         self
     }
 
-    /// What specs can name.
+    /// Registers a source, which pipelines and specs can then read. It replaces one of the same
+    /// name. Worker processes need a program that registers it, too.
+    ///
+    /// `pipelines/examples/own_source.rs` shows one from outside the workspace.
+    pub fn with_source<T: SourceFormat>(mut self) -> Self {
+        self.connectors.register_source::<T>();
+        self
+    }
+
+    /// Registers a sink, which pipelines and specs can then write. It replaces a sink or trainer of
+    /// the same name.
+    ///
+    /// `pipelines/examples/own_sink.rs` shows one from outside the workspace.
+    pub fn with_sink<T: SinkFormat>(mut self) -> Self {
+        self.connectors.register_sink::<T>();
+        self
+    }
+
+    /// Registers a trainer, which pipelines and specs can then name as a sink. It replaces a sink
+    /// or trainer of the same name.
+    ///
+    /// `pipelines/examples/own_trainer.rs` shows one from outside the workspace.
+    pub fn with_trainer<T: TrainerFormat>(mut self) -> Self {
+        self.connectors.register_trainer::<T>();
+        self
+    }
+
+    /// Names that specs can use.
     pub fn spec_catalog(&self) -> spec::SpecCatalog<'_> {
         spec::SpecCatalog::new(
             &self.registry,
-            forebay_connectors::source_formats(),
-            forebay_connectors::sink_formats(),
-            forebay_connectors::trainers(),
-            forebay_connectors::predictors(),
+            self.connectors.sources(),
+            self.connectors.sinks(),
+            self.connectors.trainers(),
+            self.connectors.predictors(),
         )
     }
 
@@ -112,15 +139,16 @@ impl Forebay {
         )
     }
 
-    /// A session, for several calls that share a deadline, workers or an interrupt. Its runs tell MLflow of trainings
-    /// whose sinks ask for it (`mlflow:`), and of all trainings where `MLFLOW_TRACKING_URI` names a server.
+    /// A session, for several calls that share a deadline, workers or a cancellation. Its runs
+    /// report trainings to MLflow if their sinks request it (`mlflow:`), and all trainings where
+    /// `MLFLOW_TRACKING_URI` names a server.
     pub fn session(&self) -> Result<Session> {
-        let mut registry = self.registry.clone();
-        registry.register::<PredictTransform>();
-        let (options, listener) = (self.options.clone(), self.listener.clone());
+        let registry = self.registry.clone();
+        let options = self.options.clone();
+        let listener = self.listener.clone();
         let session = Session::new(
             registry,
-            Arc::new(self.connectors),
+            Arc::new(self.connectors.clone()),
             exact_sql(),
             options,
             listener,
@@ -133,7 +161,8 @@ impl Forebay {
         self.session()?.run(pipeline)
     }
 
-    /// Like [`Forebay::run`], on a thread of its own; await it in any `async` runtime. Dropping it asks the run to stop.
+    /// Like [`Forebay::run`], on a thread of its own; await it in any `async` runtime. Dropping it
+    /// cancels the run.
     ///
     /// ```no_run
     /// use forebay::prelude::*;
@@ -146,13 +175,14 @@ impl Forebay {
         self.spawn(move |session| session.run(&pipeline))
     }
 
-    /// Runs a pipeline for consecutive intervals; gives what became of each, in order of time.
+    /// Runs a pipeline for consecutive intervals; returns the outcome of each, in order of time.
     pub fn backfill(
         &self,
         pipeline: &Pipeline,
         backfill: &Backfill,
     ) -> Result<Vec<IntervalOutcome>> {
-        let (session, mut outcomes) = (self.session()?, Vec::new());
+        let session = self.session()?;
+        let mut outcomes = Vec::new();
         backfill
             .plan(&session, pipeline)?
             .run(&session, pipeline, &mut |outcome| {
@@ -167,12 +197,13 @@ impl Forebay {
         self.session()?.fit(pipeline)
     }
 
-    /// Everything that a run would refuse before it reads rows, at once; gives warnings.
+    /// Checks everything that a run would refuse before it reads rows, and reports all faults at
+    /// once; returns warnings.
     pub fn check(&self, pipeline: &Pipeline) -> Result<Vec<Fault>> {
         self.session()?.check(pipeline)
     }
 
-    /// What a run would do.
+    /// Plan of a run.
     pub fn explain(&self, pipeline: &Pipeline) -> Result<ExplainProgram> {
         self.session()?.explain(pipeline, None)
     }
@@ -235,13 +266,23 @@ impl Forebay {
         Artifact::load(session.io(), &session.io().resolve(directory)?)
     }
 
-    /// An artifact ready to serve rows of `node` (by default: of what the first sink writes).
+    /// Loads an artifact to serve rows of `node` (by default the rows that the first sink writes).
     pub fn model(&self, artifact: &Artifact, node: Option<&str>) -> Result<ServingModel> {
         ServingModel::new(artifact, &self.registry, &exact_sql(), node)
+    }
+
+    /// The way back from columns of `node` (by default the rows that the first sink writes) to those of the source.
+    pub fn inverse(
+        &self,
+        artifact: &Artifact,
+        node: Option<&str>,
+        columns: &[String],
+    ) -> Result<InverseColumns> {
+        InverseColumns::new(artifact, &self.registry, &exact_sql(), node, columns)
     }
 }
 
 /// SQL whose sums do not depend on how rows are divided.
-fn exact_sql() -> SqlCompiler {
+pub(crate) fn exact_sql() -> SqlCompiler {
     SqlCompiler::default().with_exact(forebay_transforms::relational::exact_aggregates())
 }

@@ -1,4 +1,5 @@
-//! A first `expect` step for some rows: what they hold today, with room for what may come.
+//! Proposes an `expect` step from some rows: their present properties, with a margin for later
+//! rows.
 
 use std::fmt::Write;
 
@@ -16,41 +17,30 @@ const LINE_CHARS_MAX: usize = 110;
 /// The rules as an item of `do:`. All of them hold for the profiled rows. Columns of `keys` get no range
 /// and no set: new series come.
 pub(crate) fn expectations(profile: &DatasetProfile, keys: &[String]) -> String {
+    let present = profile.columns.iter();
+    let present = present.filter(|column| column.rows > 0 && column.nulls == 0);
     let mut rules = Vec::new();
-    let present = profile
-        .columns
-        .iter()
-        .filter(|column| column.rows > 0 && column.nulls == 0);
     rules.extend(not_null_rules(
         present.map(|column| yaml_name(&column.name)),
     ));
-    let others = || {
-        profile
-            .columns
-            .iter()
-            .filter(|column| !keys.contains(&column.name))
-    };
-    for column in others() {
-        let bounds = column
-            .numeric
-            .as_ref()
-            .filter(|_| !column.r#type.starts_with("Bool"))
-            .and_then(bounds);
-        if let Some([least, greatest]) = bounds {
-            rules.push(format!(
-                "range: {{ {}: [{least}, {greatest}] }}",
-                yaml_name(&column.name)
-            ));
+    let mut ranges = Vec::new();
+    let mut sets = Vec::new();
+    for column in &profile.columns {
+        if keys.contains(&column.name) {
+            continue;
         }
-    }
-    for column in others() {
+        let name = yaml_name(&column.name);
+        let numeric = column.numeric.as_ref();
+        let numeric = numeric.filter(|_| !column.r#type.starts_with("Bool"));
+        if let Some([least, greatest]) = numeric.and_then(bounds) {
+            ranges.push(format!("range: {{ {name}: [{least}, {greatest}] }}"));
+        }
         if let Some(values) = value_set(column) {
-            rules.push(format!(
-                "in_set: {{ {}: [{values}] }}",
-                yaml_name(&column.name)
-            ));
+            sets.push(format!("in_set: {{ {name}: [{values}] }}"));
         }
     }
+    rules.extend(ranges);
+    rules.extend(sets);
     if profile.rows > 1 {
         rules.push(format!("rows: {{ min: {} }}", profile.rows / 2));
     }
@@ -58,9 +48,9 @@ pub(crate) fn expectations(profile: &DatasetProfile, keys: &[String]) -> String 
         "# Of {} rows of `{}`, which keep these rules. Review them.\n- expect:\n",
         profile.rows, profile.of
     );
-    rules.iter().for_each(|rule| {
+    for rule in rules {
         let _ = writeln!(text, "    - {{ {rule} }}");
-    });
+    }
     text
 }
 

@@ -2,8 +2,9 @@
 //! that a model trains on: in as few passes as possible, in bounded memory, with the same bits
 //! however the data is cut.
 //!
-//! This crate is the door: pipelines from YAML ([`spec`]) or from Rust ([`PipelineBuilder`]), what runs them
-//! ([`Forebay`]), and artifacts applied to rows ([`ServingModel`]).
+//! This crate is the public interface: pipelines from YAML ([`spec`]) or from Rust
+//! ([`PipelineBuilder`]), their runs ([`Forebay`]), and artifacts applied to rows
+//! ([`ServingModel`]).
 
 pub mod allocator;
 mod backfill;
@@ -19,10 +20,14 @@ mod predict;
 pub mod present;
 mod propose;
 mod replace_file;
+mod serve;
+#[cfg(test)]
+mod serving_law;
 pub mod settings;
 pub mod spec;
 mod split_problems;
 pub mod step_test;
+mod ui;
 mod visible;
 
 pub use backfill::{Backfill, BackfillPlan, IntervalOutcome};
@@ -129,6 +134,22 @@ pub use forebay_run::FeedConfig;
 /// }
 /// ```
 pub use forebay_run::ForecastReport;
+/// ```no_run
+/// use arrow::array::RecordBatch;
+/// use forebay::InverseColumns;
+/// use forebay::prelude::*;
+///
+/// fn prices(inverse: &InverseColumns, features: &RecordBatch) -> Result<RecordBatch> {
+///     inverse.apply(features)
+/// }
+///
+/// let forebay = Forebay::new();
+/// let artifact = forebay.artifact(".forebay/artifacts/1c291ca3d5f0")?;
+/// let inverse = forebay.inverse(&artifact, Some("features"), &["price".to_owned()])?;
+/// # let _ = (prices as fn(&InverseColumns, &RecordBatch) -> Result<RecordBatch>, inverse);
+/// # Ok::<(), Fault>(())
+/// ```
+pub use forebay_run::InverseColumns;
 /// ```no_run
 /// use forebay::ModelReport;
 ///
@@ -239,6 +260,7 @@ pub use forebay_run::StepRows;
 /// }
 /// ```
 pub use forebay_run::Task;
+pub use forebay_run::{AppendReport, ColumnFit, StateSummary};
 pub use forebay_setters::Setters;
 /// ```
 /// use forebay::Event;
@@ -297,22 +319,147 @@ pub mod run {
     pub use forebay_storage::{
         AttemptOrigin, CacheStats, CancellationToken, ChunkIterator, EncodedBatch, EncodedPiece,
         EpochReport, Event, EventListener, FileLayout, FileWriter, IgnoreEvents, MemoryBudget,
-        MetadataCache, RangeFetch, ScanRequest, Sink, Source, StorageClient, StorageLocation,
-        VersionedObject, literal_path, machine_bytes, plain_path, resident_bytes, set_release_hook,
-        time_disk_wait,
+        MetadataCache, RangeFetch, RowRuns, ScanRequest, Sink, Source, StorageClient,
+        StorageLocation, VersionedObject, literal_path, machine_bytes, plain_path, resident_bytes,
+        set_release_hook, time_disk_wait,
     };
 }
 
-/// What most programs need.
+/// Crates and types that transforms, analyzers and connectors of another crate are written with: one
+/// dependency on Forebay brings them in the versions that it uses.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use forebay::extend::arrow::array::{ArrayRef, BooleanArray};
+/// use forebay::extend::arrow::datatypes::{DataType, Field};
+/// use forebay::extend::schemars::JsonSchema;
+/// use forebay::extend::serde::{Deserialize, Serialize};
+/// use forebay::extend::{BindScope, MapOp, PlanOp};
+/// use forebay::prelude::*;
+///
+/// /// Tells which values of a column are null. Out: `boolean`.
+/// #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, Setters)]
+/// // Derived code names its crate.
+/// #[serde(crate = "forebay::extend::serde", deny_unknown_fields)]
+/// #[schemars(crate = "forebay::extend::schemars")]
+/// #[setters(fn nulls(column))]
+/// pub struct Nulls {
+///     /// The column.
+///     pub column: String,
+/// }
+///
+/// impl ConfiguredTransform for Nulls {
+///     const NAME: &'static str = "nulls";
+/// }
+///
+/// impl Transform for Nulls {
+///     fn bind(&self, _: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+///         let output = Field::new(format!("{}_null", self.column), DataType::Boolean, false);
+///         Ok(vec![PlanOp::Map(MapOp::new([&self.column], [output], |inputs, _| {
+///             let nulls = (0..inputs[0].len()).map(|row| Some(inputs[0].is_null(row)));
+///             Ok(vec![Arc::new(nulls.collect::<BooleanArray>()) as ArrayRef])
+///         }))])
+///     }
+/// }
+///
+/// let forebay = Forebay::new().with_transform::<Nulls>();
+/// # let _ = (forebay, nulls("price"));
+/// ```
+pub mod extend {
+    pub use arrow;
+    pub use forebay_connectors::{
+        BuiltInConnectors, ComputeDevice, DeliveredBatch, DeviceStage, HostDevice, run_stage,
+    };
+    pub use forebay_model::{
+        Analyzer, AnalyzerInput, Finding, ScratchSpace, StateDecoder, StateEncoder, StringColumn,
+        codes,
+    };
+    pub use forebay_plan::{AnalyzerRequest, BindScope, LoweredMap, MapOp, PlanOp};
+    pub use forebay_storage::{Sink, Source};
+    pub use schemars;
+    pub use serde;
+    pub use serde_json;
+}
+
+/// Imports for most programs. Each name is listed: a new name of Forebay comes here on purpose.
 pub mod prelude {
     pub use crate::TrainedModel;
     pub use crate::{
         Artifact, Backfill, FeedConfig, Forebay, IgnoreEvents, PipelineBuilder, PreviewOptions,
         RunReport, ScoringRequest, ServingModel, Session, SessionOptions, Setters,
     };
-    pub use forebay_connectors::*;
-    pub use forebay_model::{DataSplit, DuplicateRows, Fault, Pipeline, Result};
+    pub use forebay_connectors::{
+        AddedColumnPolicy, AddedTableColumns, ArrowCompression, ArrowSink, ArrowSource,
+        BoostingConfig, BoostingLoss, ColumnFallback, ColumnType, ColumnTypes, ConnectorConfig,
+        CsvDialect, CsvSink, CsvSource, DeltaMode, DeltaSink, DeltaSource, ForecastIntervals,
+        ForecastStrategy, GroupFallbackKind, Int96Unit, IntervalMethod, IntervalScale, JsonSink,
+        JsonSource, LearningRateDecay, LossFunction, MissingColumnPolicy, MlflowTracking,
+        ModelKind, ModelPart, OnNonFinite, OnReadError, ParquetCompression, ParquetSink,
+        ParquetSource, PartitionPolicy, Precision, ReadErrorPolicy, SameNamePolicy, SchemaPolicy,
+        SeriesModelConfig, SeriesModelKind, SinkFormat, SourceFormat, StrayQuotes, TextCompression,
+        TextEncoding, TimeUnitPolicy, TrainConfig, TrainerFormat, TrainingDevice,
+    };
+    pub use forebay_model::{
+        DataSplit, DayRule, DayRules, DuplicateRows, Fault, LateFacts, Pipeline, Result,
+    };
     pub use forebay_plan::{ColumnSelector, ConfiguredTransform, Transform};
     pub use forebay_run::{ForecastFormat, PredictConfig};
-    pub use forebay_transforms::*;
+    pub use forebay_transforms::{
+        AccentPolicy, Aggregate, AggregateByTime, AggregateExpression, AggregateList,
+        AggregateQuantile, AggregateTopK, AggregateWeightedMean, ApplyBuckets, AsOfDirection,
+        AsOfJoin, AutoWord, BagOfTokens, BinStrategy, BoxCoxExponent, BoxCoxFit, BucketHash,
+        Bucketize, CalendarFact, CalendarFeatures, CalendarPart, CastColumns, CategoryFrequency,
+        Clip, ClosedWindow, CommandFunction, ConditionalFilter, ConstantValue, CrossFit, DateParts,
+        DayOfWeek, Dedupe, DedupeKeep, DeriveColumns, DifferenceLengths, DistanceUnit, DropColumns,
+        EventTable, EwmStatistic, EwmWindow, ExpandingWindow, ExpectRows, ExpectedChange,
+        ExpectedDrift, ExpectedRange, ExpectedRows, ExpectedValue, Explode, FailurePolicy,
+        FeatureCross, FeatureNaming, FillForward, FilterRows, FilterScope, FloatType, FourierTerms,
+        FrameKind, FrequencyEncoding, FutureRows, FutureStart, GapCompletion, GapFill, GapPolicy,
+        Geohash, GroupRare, HalfLife, HashBucket, HolidayDate, IdType, Impute, ImputeStrategy,
+        IndexShrinkage, Interpolate, Join, JoinCardinality, JoinKind, JoinStrategy, KBins,
+        KnotStrategy, LagTolerance, LengthSpec, LetterCase, ListOverflow, ListStatistic,
+        ListStatistics, Log1p, MaxAbs, MinMax, MinPeriods, MissingIndicator, MultiHot, NgramUnit,
+        Ngrams, NormalQuantiles, Normalize, NormalizeText, OnCastError, OneHot, OneHotLayout,
+        OrdinalEncoder, OtherRun, PctChange, PlaceColumns, PlaceDistance, PolynomialProducts,
+        PooledWindow, PowerMethod, PowerTransform, PrincipalComponents, ProfileColumns,
+        PunctuationPolicy, PythonFunction, QuantileRanks, RenameColumns, RobustScale,
+        RollingWindow, RowExpectation, RowSample, SeasonalIndex, SeasonalLength, SeasonalPeriod,
+        SeasonalRolling, SelectColumns, SeriesDiff, SeriesLag, SeriesPeriod, SeriesScale,
+        SeriesStatistic, Share, SplineBasis, Standardize, TargetEncoding, TargetOperation,
+        TargetSmoothing, TargetStatistic, TargetTransform, TfIdf, TimeAggregate, TokenCounts,
+        TokenNorm, TokenOrder, TypeName, UnicodeForm, UnknownPolicy, VectorNorm, Violations,
+        VocabularyEncoder, Winsorize, ZeroRange, ZeroVariance, agg, aggregate, apply_buckets,
+        as_of_join, bag_of_tokens, bucketize, calendar, cast, clip, command, cross, date_parts,
+        dedupe, derive, diff, distance, drift, drop_columns, ewm, expanding, expect, explode,
+        fill_forward, filter, frequency_encoding, future_rows, geohash, group_rare, hash_bucket,
+        impute, interpolate, join, k_bins, lag, list_statistics, log1p, max_abs, min_max,
+        missing_indicator, multi_hot, ngrams, normal_quantiles, normalize, normalize_text, one_hot,
+        ordinal, pca, pct_change, polynomial, pooled, power, profile, python, quantiles, rename,
+        robust_scale, rolling, sample, seasonal_index, seasonal_rolling, select, shrinkage, spline,
+        standardize, target, target_encoding, tf_idf, violations, vocabulary, winsorize,
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_prelude_names_each_transform() {
+        let (_, prelude) = include_str!("lib.rs")
+            .split_once("pub mod prelude {")
+            .unwrap();
+        let words: Vec<&str> = prelude
+            .split(|letter: char| !letter.is_alphanumeric() && letter != '_')
+            .collect();
+        for kind in forebay_transforms::registry().kinds() {
+            let function = match kind.name {
+                "drop" => "drop_columns",
+                name => name,
+            };
+            assert!(
+                words.contains(&function),
+                "{function} is not in the prelude"
+            );
+        }
+    }
 }

@@ -1,24 +1,27 @@
-//! Models that were trained, and what they predict for whole datasets.
+//! Trained models, and their predictions for whole datasets.
 //!
-//! Predicting is one more step after those of the artifact, so that it is done as any step is: in
-//! bounded memory, on all threads, with outputs that are whole or not there.
+//! Prediction is one more step after those of the artifact, so that it runs like any step: in
+//! bounded memory, on all threads, with outputs that are complete or absent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
-use forebay_connectors::{MODEL_FILE, ModelCard, Predictor};
+use forebay_connectors::{MODEL_FILE, ModelCard, ModelPart, Predictor, lightgbm_model, onnx_model};
 use forebay_model::{
     Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes,
 };
 use forebay_plan::{ConfiguredTransform, FUTURE_PART, unknown_column};
 use forebay_run::{
     Artifact, ForecastColumns, ForecastFormat, LoadedModel, Manifest, ModelPredictor,
-    PredictTransform, Predictions, RunReport, ServedRows, Session, output_root, quantile_column,
+    PredictTransform, Predictions, RunReport, ServedRows, Session, output_root,
+    portable_artifact_steps, quantile_column,
 };
 use forebay_storage::StorageClient;
 use forebay_transforms::SelectColumns;
 use serde_json::{Value, json};
+
+use crate::forebay::exact_sql;
 
 /// The step that predicts.
 const NODE: &str = "predictions";
@@ -38,13 +41,13 @@ const NODE: &str = "predictions";
 /// ```
 pub struct TrainedModel {
     predictor: Arc<Predictor>,
-    /// Keeps the model where steps find it.
-    _loaded: Arc<LoadedModel>,
-    /// What the features are made with.
+    /// Model as steps find it.
+    loaded: Arc<LoadedModel>,
+    /// Artifact that the features are made with.
     pub artifact: Artifact,
 }
 
-/// What is to be predicted.
+/// Request for predictions.
 ///
 /// ```
 /// use forebay::prelude::*;
@@ -58,19 +61,19 @@ pub struct TrainedModel {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct ScoringRequest {
-    /// Where the sources of the pipeline are now, by name.
+    /// Present paths of the sources of the pipeline, by name.
     pub sources: BTreeMap<String, String>,
     /// The directory of the predictions.
     pub output: String,
     /// The format of its files.
     pub format: ForecastFormat,
-    /// Columns that are written beside them: of the model's step, all when empty; of rows of the future, source columns
-    /// beside keys and time.
+    /// Columns that are written in addition to them: of the model's step, all when empty; of rows
+    /// of the future, source columns in addition to keys and time.
     pub columns: Vec<String>,
     /// Predicts for the rows of this part of the split only; `future` are the rows that `future_rows` adds, which are
     /// predicted when left out, where the model's step has them.
     pub split: Option<String>,
-    /// What the column of predictions is called: `prediction` when left out.
+    /// Name of the column of predictions: `prediction` when left out.
     pub name: Option<String>,
     /// Least and greatest prediction: what lies beyond is moved to them.
     pub bounds: (Option<f64>, Option<f64>),
@@ -107,15 +110,64 @@ impl TrainedModel {
         }
         let predictor = Arc::new(predictor);
         Ok(TrainedModel {
-            _loaded: LoadedModel::new(predictor.clone(), Some(&data)),
+            loaded: LoadedModel::new(predictor.clone(), Some(&data)),
             predictor,
             artifact,
         })
     }
 
-    /// What the model takes and predicts.
+    /// Description of the model's inputs and predictions.
     pub fn card(&self) -> &ModelCard {
         &self.predictor.card
+    }
+
+    /// The columns of its step that it reads, in order.
+    pub fn columns(&self) -> Vec<String> {
+        let model: &dyn ModelPredictor = self.predictor.as_ref();
+        model.columns()
+    }
+
+    /// The predicted quantiles beside the point forecast, in ascending order.
+    pub fn quantiles(&self) -> &[f64] {
+        let model: &dyn ModelPredictor = self.predictor.as_ref();
+        model.quantiles()
+    }
+
+    /// The model as a file of ONNX, with the row-wise steps before it: it takes columns of the source, and results of
+    /// windows and joins. A step that other runtimes do not compute is a fault that names it.
+    ///
+    /// ```no_run
+    /// use forebay::prelude::*;
+    ///
+    /// let session = Forebay::new().session()?;
+    /// let model = TrainedModel::load(session.io(), "out/net")?;
+    /// std::fs::write("net.onnx", model.to_onnx(&ModelPart::default())?)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn to_onnx(&self, part: &ModelPart) -> Result<Vec<u8>> {
+        let card = self.card();
+        let dense = card.shape.dense.iter().map(|field| &field.column);
+        let ids = card.shape.embeddings.iter();
+        let ids = ids.map(|embedding| &embedding.column);
+        let columns: Vec<String> = dense.chain(ids).cloned().collect();
+        let steps = portable_artifact_steps(
+            &self.artifact,
+            &forebay_transforms::registry(),
+            &exact_sql(),
+            &card.origin.from,
+            &columns,
+        )?;
+        onnx_model(&self.predictor, part, Some(&steps))
+    }
+
+    /// The model alone as a file of ONNX: it takes the columns that its step delivers.
+    pub fn to_onnx_without_steps(&self, part: &ModelPart) -> Result<Vec<u8>> {
+        onnx_model(&self.predictor, part, None)
+    }
+
+    /// The point forecast of boosted trees as a text model of LightGBM.
+    pub fn to_lightgbm(&self, part: &ModelPart) -> Result<String> {
+        lightgbm_model(&self.predictor, part)
     }
 
     /// Predictions for rows that have the columns of the model's step: null for rows that do not count.
@@ -138,10 +190,17 @@ impl TrainedModel {
     /// it, with the same contract.
     pub fn score(&self, session: &Session, scoring: &ScoringRequest) -> Result<RunReport> {
         let pipeline = self.pipeline(session, scoring)?;
+        session.add_model(&self.loaded);
+        let known_columns = self
+            .artifact
+            .origin
+            .known
+            .get(&self.predictor.card.origin.from);
         let session = session.clone().serving(ServedRows {
             from: scoring.rows_from.clone(),
             whole_history: scoring.whole_history,
             labels: vec![self.predictor.card.label.clone()],
+            known: known_columns.into_iter().flatten().cloned().collect(),
         });
         match &scoring.interval {
             Some(interval) => session.apply_interval(&pipeline, &self.artifact, interval),
@@ -176,17 +235,19 @@ impl TrainedModel {
             .or_else(|| has_future.then(|| FUTURE_PART.to_owned()));
         let forecast = (split.as_deref() == Some(FUTURE_PART)).then(|| ForecastColumns {
             columns: scoring.columns.clone(),
-            artifact: self.artifact.id.to_string(),
+            artifact: Some(self.artifact.id.to_string()),
             horizon: card.origin.horizon.clone(),
         });
         let selects = forecast.is_none() && !scoring.columns.is_empty();
-        let (model, (min, max)) = (card.origin.training.clone(), scoring.bounds);
+        let model = card.origin.training.clone();
+        let (min, max) = scoring.bounds;
         let mut steps = vec![
             PredictTransform {
                 model,
                 column: column.clone(),
                 min,
                 max,
+                doubles: false,
                 forecast,
             }
             .step()?,

@@ -1,4 +1,4 @@
-//! A first spec for some data: what an expert would begin with, from the schema and the first rows.
+//! Proposes a first spec for some data, from the schema and the first rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,19 +6,20 @@ use arrow::array::{Array, AsArray, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type, TimeUnit};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use forebay_connectors::CsvDialect;
+use forebay_analyze::MonthSteps;
+use forebay_connectors::CsvFindings;
 use forebay_model::{
-    BoundValue, ColumnExtent, Dataset, Result, TextRules, logical_type, tick_nanoseconds,
+    BoundValue, ColumnClock, ColumnExtent, Dataset, Result, TextRules, TimeFormat, logical_type,
+    tick_nanoseconds, type_label,
 };
 use forebay_plan::sql_name;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::present::rows::type_name;
 use crate::present::units;
 use crate::spec;
 
-/// Columns that together tell series apart, at most.
+/// Maximum number of columns that together identify a series.
 const KEYS_MAX: usize = 3;
 
 /// Columns that are tried as keys.
@@ -36,12 +37,32 @@ const CODE_WORDS: [&str; 12] = [
     "class", "category",
 ];
 
+/// Formats of dates and times that people write, beside ISO 8601.
+const TIME_FORMATS: [&str; 14] = [
+    "%Y%m%d",
+    "%d.%m.%Y",
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%d-%m-%Y",
+    "%Y/%m/%d",
+    "%d %b %Y",
+    "%d-%b-%Y",
+    "%d.%m.%Y %H:%M",
+    "%d.%m.%Y %H:%M:%S",
+    "%d/%m/%Y %H:%M",
+    "%d/%m/%Y %H:%M:%S",
+    "%m/%d/%Y %H:%M",
+    "%m/%d/%Y %H:%M:%S",
+];
+
 /// Seconds since 1970, from 2001 to 2100.
 const UNIX_SECONDS: std::ops::Range<i64> = 1_000_000_000..4_102_444_800;
 
 const DAY: i128 = 86_400_000_000_000;
 
-/// What the first rows tell of a column.
+const MONTHS_PER_YEAR: i128 = 12;
+
+/// Facts about a column from the first rows.
 struct ColumnFacts {
     name: String,
     data_type: DataType,
@@ -50,18 +71,18 @@ struct ColumnFacts {
     values: Vec<Option<String>>,
 }
 
-/// What a spec is proposed from.
+/// Data that a spec is proposed for.
 pub(crate) struct DataSample<'a> {
     pub name: &'a str,
     pub format: &'static str,
     pub path: &'a str,
-    pub dialect: &'a CsvDialect,
+    pub dialect: &'a CsvFindings,
     pub label: Option<&'a str>,
     pub dataset: &'a Dataset,
     pub batches: &'a [RecordBatch],
-    /// Whether these are all rows.
+    /// True if these are all rows.
     pub whole: bool,
-    /// From how many files they are.
+    /// Number of files that the rows are from.
     pub files: usize,
 }
 
@@ -70,30 +91,36 @@ pub(crate) struct DataSample<'a> {
 struct SeriesGuess {
     time: Option<String>,
     keys: Vec<String>,
-    /// Whether keys and time together tell rows apart.
+    /// True if keys and time together identify rows.
     unique: bool,
-    /// Between two times of the data, in nanoseconds.
-    step: Option<i128>,
+    step: Option<TimeStep>,
+}
+
+/// Distance between consecutive times of the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TimeStep {
+    Months(i128),
+    Nanoseconds(i128),
 }
 
 impl DataSample<'_> {
     /// The column that would be the event time.
     pub fn time_column(batches: &[RecordBatch]) -> Option<String> {
         let schema = batches.first()?.schema();
-        let is_filled = |index: usize| {
-            batches
-                .iter()
-                .all(|batch| batch.column(index).null_count() == 0)
-        };
-        let fields = schema.fields().iter().enumerate();
-        let mut times = fields.filter(|(index, field)| {
+        for (index, field) in schema.fields().iter().enumerate() {
             let is_time = matches!(
                 field.data_type(),
                 DataType::Date32 | DataType::Timestamp(..)
             );
-            is_time && is_filled(*index)
-        });
-        times.next().map(|(_, field)| field.name().clone())
+            let nulls: usize = batches
+                .iter()
+                .map(|batch| batch.column(index).null_count())
+                .sum();
+            if is_time && nulls == 0 {
+                return Some(field.name().clone());
+            }
+        }
+        None
     }
 
     /// The text of the spec.
@@ -102,9 +129,10 @@ impl DataSample<'_> {
         let rows = facts.first().map_or(0, |column| column.values.len());
         let series = self.series(&facts, rows)?;
         let mut text = String::from(
-            "# Made by `forebay new`: change what you like, then `forebay check` and `forebay run`.\n#\n",
+            "# Made by `forebay new`: change what you like, then `forebay check` and `forebay \
+             run`.\n#\n",
         );
-        let shown = match (self.whole, self.files) {
+        let sample = match (self.whole, self.files) {
             (true, _) => units::rows(rows as u64),
             (false, 1) => format!("the first {}", units::rows(rows as u64)),
             (false, files) => format!("{} of {files} files", units::rows(rows as u64)),
@@ -116,14 +144,16 @@ impl DataSample<'_> {
                 .find(|column| self.may_be_label(column, &series, rows)),
         ) {
             text += &format!(
-                "# `--label COLUMN` names what is predicted, such as `--label {}`: it gets lags and means of the\n# time before where there are series, and is not changed itself.\n#\n",
+                "# `--label COLUMN` names what is predicted, such as `--label {}`: it gets lags \
+                 and means of the\n# time before where there are series, and is not changed \
+                 itself.\n#\n",
                 number.name
             );
         }
         for finding in &self.dialect.findings {
             text += &format!("# In its files, {finding}.\n");
         }
-        text += &format!("# Columns, by {shown}:\n");
+        text += &format!("# Columns, by {sample}:\n");
         let width = facts
             .iter()
             .map(|column| column.name.chars().count())
@@ -137,13 +167,14 @@ impl DataSample<'_> {
             text += &format!(
                 "#   {:width$}  {:9}  {share}% null, {} distinct{}\n",
                 column.name,
-                type_name(&column.data_type),
+                type_label(&column.data_type),
                 units::grouped(column.distinct as u64),
                 self.role(column, &series, rows)
                     .map_or_else(String::new, |role| format!(", {role}")),
             );
         }
-        let (name, format) = (self.name, self.format);
+        let name = self.name;
+        let format = self.format;
         let mut options = format!("path: {}", quoted(self.path));
         for (option, value) in &self.dialect.options {
             options += &format!(", {option}: {value}");
@@ -168,16 +199,17 @@ impl DataSample<'_> {
         let steps = self.steps(&facts, &series, rows);
         if !steps.is_empty() {
             text += "    do:\n";
-            steps
-                .iter()
-                .for_each(|step| text += &format!("      - {step}\n"));
+            for step in steps.iter() {
+                text += &format!("      - {step}\n");
+            }
         }
         if let Some(label) = self.label {
             text += &format!("\nlabel: {{ column: {} }}\n", quoted(label));
         }
         if let Some((time, end)) = split {
             text += &format!(
-                "\nsplit:\n  by_time: {{ column: {}, parts: [train, validation], ends: [\"{end}\"] }}\n",
+                "\nsplit:\n  by_time: {{ column: {}, parts: [train, validation], ends: \
+                 [\"{end}\"] }}\n",
                 quoted(time)
             );
         }
@@ -216,18 +248,11 @@ impl DataSample<'_> {
         let Some(time) = DataSample::time_column(self.batches) else {
             return Ok(SeriesGuess::default());
         };
-        let by_name: BTreeMap<&str, &ColumnFacts> = facts
+        let mut candidates: Vec<&ColumnFacts> = facts
             .iter()
-            .map(|column| (column.name.as_str(), column))
+            .filter(|column| self.may_be_key(column))
             .collect();
-        let is_key = |column: &&ColumnFacts| {
-            let is_kind = column.data_type == DataType::Utf8 || column.data_type.is_integer();
-            is_kind
-                && column.nulls == 0
-                && column.distinct > 1
-                && Some(column.name.as_str()) != self.label
-        };
-        let mut candidates: Vec<&ColumnFacts> = facts.iter().filter(is_key).collect();
+        // Names and texts are likelier keys than other whole numbers.
         candidates.sort_by_key(|column| {
             (
                 !is_id_name(&column.name),
@@ -235,28 +260,13 @@ impl DataSample<'_> {
             )
         });
         candidates.truncate(KEY_CANDIDATES_MAX);
-        let is_unique = |keys: &[&ColumnFacts]| {
-            let mut seen = BTreeSet::new();
-            (0..rows).all(|row| {
-                let key = keys
-                    .iter()
-                    .copied()
-                    .chain(by_name.get(time.as_str()).copied());
-                seen.insert(
-                    key.map(|column| column.values[row].as_deref())
-                        .collect::<Vec<_>>(),
-                )
-            })
-        };
-        let found = subsets(&candidates, KEYS_MAX)
+        let time_facts = find_column(facts, &time);
+        let key = subsets(&candidates, KEYS_MAX)
             .into_iter()
-            .find(|keys| is_unique(keys));
-        let unique = found.is_some();
-        let keys = found
-            .unwrap_or_default()
-            .iter()
-            .map(|column| column.name.clone())
-            .collect();
+            .find(|keys| is_unique(keys, time_facts, rows));
+        let unique = key.is_some();
+        let keys = key.unwrap_or_default();
+        let keys = keys.iter().map(|column| column.name.clone()).collect();
         let step = self.time_step(&time)?;
         Ok(SeriesGuess {
             time: Some(time),
@@ -266,8 +276,15 @@ impl DataSample<'_> {
         })
     }
 
-    /// The commonest distance of neighbouring times.
-    fn time_step(&self, time: &str) -> Result<Option<i128>> {
+    fn may_be_key(&self, column: &ColumnFacts) -> bool {
+        let is_kind = column.data_type == DataType::Utf8 || column.data_type.is_integer();
+        let is_label = self.label == Some(column.name.as_str());
+        is_kind && column.nulls == 0 && column.distinct > 1 && !is_label
+    }
+
+    /// The number of months between times that lie whole months apart, else the commonest distance of neighbouring
+    /// times.
+    fn time_step(&self, time: &str) -> Result<Option<TimeStep>> {
         let mut ticks: BTreeSet<i64> = BTreeSet::new();
         let mut nanoseconds = 1;
         for column in self
@@ -282,6 +299,16 @@ impl DataSample<'_> {
             };
             ticks.extend(column.as_primitive::<Int64Type>().iter().flatten());
         }
+        let data_type = self.dataset.schema.field_with_name(time)?.data_type();
+        if let Some(clock) = ColumnClock::of(&logical_type(data_type))? {
+            let mut steps = MonthSteps::default();
+            for tick in &ticks {
+                steps.push(clock.place_in_month(*tick));
+            }
+            if let Some(months) = steps.months().filter(|months| *months > 0) {
+                return Ok(Some(TimeStep::Months(months.into())));
+            }
+        }
         let ordered: Vec<i64> = ticks.into_iter().collect();
         let mut counts: BTreeMap<i64, usize> = BTreeMap::new();
         for pair in ordered.windows(2) {
@@ -293,7 +320,8 @@ impl DataSample<'_> {
         let step = commonest.map(|(step, _)| i128::from(step) * nanoseconds);
         // The first rows may all be of one day.
         let is_date = nanoseconds == DAY;
-        Ok(step.or(is_date.then_some(DAY)))
+        let step = step.or(is_date.then_some(DAY));
+        Ok(step.map(TimeStep::Nanoseconds))
     }
 
     /// The day on which the training part ends.
@@ -308,20 +336,21 @@ impl DataSample<'_> {
             .map(|span| span.extent(watched))
             .collect();
         let extent = ColumnExtent::union(extents.iter().map(Option::as_ref))?;
-        let (BoundValue::Int(first), BoundValue::Int(last)) = (extent.min, extent.max) else {
+        let BoundValue::Int(first) = extent.min else {
             return None;
         };
-        let (first, last) = (
-            i128::from(first) * nanoseconds,
-            i128::from(last) * nanoseconds,
-        );
+        let BoundValue::Int(last) = extent.max else {
+            return None;
+        };
+        let first = i128::from(first) * nanoseconds;
+        let last = i128::from(last) * nanoseconds;
         let end = first + ((last - first) as f64 * TRAIN_SHARE) as i128;
         let end = end - end.rem_euclid(DAY);
         let at = Timestamp::from_nanosecond(end).ok()?;
         (end > first).then(|| at.to_zoned(TimeZone::UTC).date().to_string())
     }
 
-    /// What a column is, where no step changes it.
+    /// Role of a column that no step changes.
     fn role(
         &self,
         column: &ColumnFacts,
@@ -343,6 +372,9 @@ impl DataSample<'_> {
             _ if column.is_text_time() => {
                 Some("left alone: its texts are dates or times, which `columns` can declare")
             }
+            _ if column.is_formatted_time() => {
+                Some("left alone: it looks like dates or times, whose format `formats` can declare")
+            }
             _ if column.is_id(rows) => Some("left alone: an id"),
             _ if column.is_unix_time() => {
                 Some("left alone: it looks like a time in seconds since 1970")
@@ -351,7 +383,7 @@ impl DataSample<'_> {
         }
     }
 
-    /// Whether a column could be what is predicted.
+    /// True if a column could be the label.
     fn may_be_label(&self, column: &ColumnFacts, series: &SeriesGuess, rows: usize) -> bool {
         let name = column.name.to_lowercase();
         let is_calendar = ["year", "month", "day", "hour", "minute", "second", "time"]
@@ -392,7 +424,7 @@ impl DataSample<'_> {
             let condition = format!("{name} IS NOT NULL").replace('\'', "''");
             steps.push(format!("filter: {{ sql: '{condition}', when: learning }}"));
         }
-        let length = |count: i128| series.step.and_then(|step| length_text(step * count));
+        let length = |count: i128| series.step.and_then(|step| length_text(step, count));
         let season = series.step.map_or(1, season_of);
         if let (Some(label), true) = (label.filter(|label| is_number(label)), series.unique)
             && let (Some(one), Some(season), Some(four)) =
@@ -434,7 +466,8 @@ impl DataSample<'_> {
 }
 
 impl ColumnFacts {
-    /// Whether its whole numbers name things, such as districts: their order and distance have no meaning.
+    /// True if its whole numbers are names, such as districts: their order and distance have no
+    /// meaning.
     fn is_code(&self) -> bool {
         let name = self.name.to_lowercase();
         self.data_type.is_integer()
@@ -443,7 +476,7 @@ impl ColumnFacts {
                 .any(|word| name == *word || name.ends_with(&format!("_{word}")))
     }
 
-    /// Whether it holds seconds since 1970 under a name that says so.
+    /// True if it holds seconds since 1970 and its name suggests a time.
     fn is_unix_time(&self) -> bool {
         let name = self.name.to_lowercase();
         let is_time_name = ["timestamp", "time", "ts", "epoch"]
@@ -468,7 +501,22 @@ impl ColumnFacts {
         self.data_type == DataType::Utf8 && self.distinct > 0 && types.iter().any(are_read)
     }
 
-    /// Whether it names rows or things, by its name or because hardly a value comes twice.
+    /// True if all of its texts or whole numbers are dates or times in one of the formats that people write.
+    fn is_formatted_time(&self) -> bool {
+        let is_kind = self.data_type == DataType::Utf8 || self.data_type.is_integer();
+        let Some(first) = self.values.iter().flatten().next().filter(|_| is_kind) else {
+            return false;
+        };
+        // Most columns are none by their first value.
+        let first = StringArray::from(vec![first.as_str()]);
+        let texts = StringArray::from_iter(self.values.iter().map(Option::as_deref));
+        let formats = TIME_FORMATS.iter().map(|text| TimeFormat::parse(text));
+        formats.flatten().any(|format| {
+            format.read(&first).lost.is_empty() && format.read(&texts).lost.is_empty()
+        })
+    }
+
+    /// True if it identifies rows or objects, by its name or because hardly a value is repeated.
     fn is_id(&self, rows: usize) -> bool {
         let is_kind = self.data_type == DataType::Utf8 || self.data_type.is_integer();
         is_kind && (is_id_name(&self.name) || (rows >= 50 && self.distinct * 20 > rows * 19))
@@ -480,42 +528,60 @@ fn is_id_name(name: &str) -> bool {
     name == "id" || name.ends_with("_id") || name.ends_with("_key") || name == "uuid"
 }
 
+/// True if no two rows have the same keys and time.
+fn is_unique(keys: &[&ColumnFacts], time: Option<&ColumnFacts>, rows: usize) -> bool {
+    let columns: Vec<&ColumnFacts> = keys.iter().copied().chain(time).collect();
+    let mut seen = BTreeSet::new();
+    for row in 0..rows {
+        let values = columns.iter().map(|column| column.values[row].as_deref());
+        if !seen.insert(values.collect::<Vec<_>>()) {
+            return false;
+        }
+    }
+    true
+}
+
 /// Subsets of up to `max` items, the smallest first.
 fn subsets<'c>(items: &[&'c ColumnFacts], max: usize) -> Vec<Vec<&'c ColumnFacts>> {
-    let mut all: Vec<Vec<&ColumnFacts>> = vec![Vec::new()];
+    let mut sets: Vec<Vec<&ColumnFacts>> = vec![Vec::new()];
     for item in items {
-        let longer: Vec<Vec<&ColumnFacts>> = all
+        let longer: Vec<Vec<&ColumnFacts>> = sets
             .iter()
             .filter(|set| set.len() < max)
             .map(|set| set.iter().copied().chain([*item]).collect())
             .collect();
-        all.extend(longer);
+        sets.extend(longer);
     }
-    all.sort_by_key(Vec::len);
-    all
+    sets.sort_by_key(Vec::len);
+    sets
 }
 
 /// Steps of a season: a day of hours, else a week.
-fn season_of(step: i128) -> i128 {
-    if step < DAY && DAY % step == 0 {
-        DAY / step
-    } else {
-        7
+fn season_of(step: TimeStep) -> i128 {
+    match step {
+        TimeStep::Months(months) => (MONTHS_PER_YEAR / months).max(2),
+        TimeStep::Nanoseconds(step) if step < DAY && DAY % step == 0 => DAY / step,
+        TimeStep::Nanoseconds(_) => 7,
     }
 }
 
-/// A length of time as specs write it.
-fn length_text(nanoseconds: i128) -> Option<String> {
-    let units = [
+/// A number of steps as a length of time that specs have.
+fn length_text(step: TimeStep, count: i128) -> Option<String> {
+    let month_units = [(MONTHS_PER_YEAR, "y"), (3, "q"), (1, "mo")];
+    let exact_units = [
         (DAY, "d"),
         (3_600_000_000_000, "h"),
         (60_000_000_000, "m"),
         (1_000_000_000, "s"),
     ];
+    let (length, units) = match step {
+        TimeStep::Months(months) => (months * count, month_units.as_slice()),
+        TimeStep::Nanoseconds(nanoseconds) => (nanoseconds * count, exact_units.as_slice()),
+    };
     let (unit, word) = units
-        .into_iter()
-        .find(|(unit, _)| nanoseconds >= *unit && nanoseconds % unit == 0)?;
-    Some(format!("{}{word}", nanoseconds / unit))
+        .iter()
+        .find(|(unit, _)| length >= *unit && length % unit == 0)?;
+    Some(format!("{}{word}", length / unit))
 }
 
 fn listed(names: &[String]) -> String {
@@ -541,4 +607,8 @@ fn quoted(text: &str) -> String {
     } else {
         serde_json::Value::from(text).to_string()
     }
+}
+
+fn find_column<'c>(facts: &'c [ColumnFacts], name: &str) -> Option<&'c ColumnFacts> {
+    facts.iter().find(|column| column.name == name)
 }

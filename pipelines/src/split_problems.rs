@@ -1,11 +1,11 @@
-//! What is wrong with a split, wherever it was written.
+//! Problems of a split, from a spec or a builder.
 
-use forebay_model::{DataSplit, FaultCode, codes};
+use forebay_model::{DataSplit, FaultCode, TimeLength, codes, last_length};
 use jiff::civil::DateTime;
 
 /// A problem of a split.
 pub(crate) struct SplitProblem {
-    /// Its code.
+    /// Code of the fault.
     pub code: FaultCode,
     /// The place inside the split, such as `ends[1]`.
     pub path: String,
@@ -30,9 +30,9 @@ pub(crate) fn split_problems(split: &DataSplit) -> Vec<SplitProblem> {
 }
 
 fn time_problems(parts: &[String], ends: &[String], embargo: Option<&str>) -> Vec<SplitProblem> {
-    let mut found = Vec::new();
+    let mut problems = Vec::new();
     let mut report = |code, path: String, message, hint| {
-        found.push(SplitProblem {
+        problems.push(SplitProblem {
             code,
             path,
             message,
@@ -40,10 +40,11 @@ fn time_problems(parts: &[String], ends: &[String], embargo: Option<&str>) -> Ve
         })
     };
     if ends.len() + 1 != parts.len() {
-        let (count, wanted) = (parts.len(), parts.len().saturating_sub(1));
-        let plural = if wanted == 1 { "" } else { "s" };
+        let count = parts.len();
+        let end_count = parts.len().saturating_sub(1);
+        let plural = if end_count == 1 { "" } else { "s" };
         let message = format!(
-            "{count} parts need {wanted} end{plural} between them, not {}",
+            "{count} parts need {end_count} end{plural} between them, not {}",
             ends.len()
         );
         report(
@@ -66,15 +67,33 @@ fn time_problems(parts: &[String], ends: &[String], embargo: Option<&str>) -> Ve
         );
     }
     let mut last: Option<DateTime> = None;
+    let mut shortest: Option<TimeLength> = None;
     for (index, text) in ends.iter().enumerate() {
         let place = format!("ends[{index}]");
+        if let Some(length) = last_length(text) {
+            match length {
+                Err(message) => report(codes::BAD_VALUE, place, message, DURATION_HINT),
+                Ok(length) if length.count() == 0 => {
+                    let message = format!("the part after `{text}` would have no rows");
+                    report(codes::BAD_VALUE, place, message, "write a length above 0");
+                }
+                Ok(length) => {
+                    if shortest.is_some_and(|shortest| is_no_shorter(length, shortest)) {
+                        let message = format!("`{text}` does not come after the end before it");
+                        report(codes::BAD_VALUE, place, message, "");
+                    }
+                    shortest = Some(length);
+                }
+            }
+            continue;
+        }
         let Ok(end) = text.parse::<DateTime>() else {
             let message = format!("`{text}` is not a date or timestamp");
             report(
                 codes::BAD_VALUE,
                 place,
                 message,
-                "such as 2016-04-25 or 2016-04-25T06:00:00",
+                "such as 2016-04-25, 2016-04-25T06:00:00 or last 28d",
             );
             continue;
         };
@@ -96,7 +115,14 @@ fn time_problems(parts: &[String], ends: &[String], embargo: Option<&str>) -> Ve
             DURATION_HINT,
         );
     }
-    found
+    problems
+}
+
+/// True if a length is at least as long as another one, wherever both are counted from.
+fn is_no_shorter(length: TimeLength, other: TimeLength) -> bool {
+    let (months, nanoseconds) = length.months_and_nanoseconds();
+    let (other_months, other_nanoseconds) = other.months_and_nanoseconds();
+    months >= other_months && nanoseconds >= other_nanoseconds
 }
 
 fn share_problem(total: f64) -> Option<SplitProblem> {
@@ -113,12 +139,10 @@ fn share_problem(total: f64) -> Option<SplitProblem> {
     ((total - 1.0).abs() > 1e-6).then_some(problem)
 }
 
-/// How lengths of time are written.
-pub(crate) const DURATION_HINT: &str = "write a whole number and a unit: 30m, 12h, 7d or 2w";
+/// Hint with the notation of lengths of time.
+pub(crate) const DURATION_HINT: &str = forebay_model::LENGTH_HINT;
 
-/// `30m`, `12h`, `7d`, `2w`.
+/// `30m`, `12h`, `7d`, `2w`, `1mo`.
 pub(crate) fn is_duration_text(text: &str) -> bool {
-    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
-    digits.parse::<u32>().is_ok()
-        && ["w", "d", "h", "m", "min", "s"].contains(&&text[digits.len()..])
+    text.parse::<TimeLength>().is_ok()
 }

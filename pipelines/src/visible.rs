@@ -8,7 +8,8 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use forebay_connectors::{BuiltInConnectors, has_delta_log};
 use forebay_model::{
-    Dataset, Fault, RelativePath, Result, Span, codes, encode_path_part, plain_batch,
+    Dataset, Fault, RelativePath, Result, Span, codes, encode_folder_value, encode_path_part,
+    plain_batch,
 };
 use forebay_run::{ConnectorRegistry, DATA_SUFFIX, Manifest, OutputFile, output_root};
 use forebay_storage::{ScanRequest, Source, StorageClient, StorageLocation, literal_path};
@@ -34,7 +35,7 @@ pub struct VisibleFile {
     pub name: RelativePath,
     /// Bytes.
     pub bytes: u64,
-    /// Rows, where the format tells.
+    /// Number of rows, where the format records it.
     pub rows: Option<u64>,
 }
 
@@ -56,20 +57,20 @@ pub struct VisibleDataset {
     deleted_rows: bool,
 }
 
-/// A file as the manifest or the log tells of it.
+/// A file in the manifest or the log.
 struct NamedFile {
     place: StorageLocation,
     /// The folders of its partition values, and its extension.
     folder: String,
     extension: String,
-    /// Its own name, where it is no numbered file.
+    /// Name of the file, where it is no numbered file.
     own_name: Option<String>,
     bytes: u64,
     rows: Option<u64>,
 }
 
 impl VisibleDataset {
-    /// Opens what readers see at the path of an output, or of a Delta table.
+    /// Opens the published files at the path of an output, or of a Delta table.
     pub fn open(io: &StorageClient, path: &str) -> Result<VisibleDataset> {
         if has_delta_log(io, path)? {
             open_table(io, path)
@@ -78,28 +79,26 @@ impl VisibleDataset {
         }
     }
 
-    /// Its files, in row order.
+    /// The files, in row order.
     pub fn files(&self) -> &[VisibleFile] {
         &self.files
     }
 
-    /// Whether some rows of the files are deleted: then the files alone do not tell the rows.
+    /// True if some rows of the files are deleted: then the files alone do not determine the rows.
     pub fn has_deleted_rows(&self) -> bool {
         self.deleted_rows
     }
 
-    /// Its columns.
+    /// Schema of the columns.
     pub fn schema(&self) -> &SchemaRef {
         &self.dataset.schema
     }
 
     /// Reads its rows, in order. One file is read at a time.
     pub fn batches(&self) -> impl Iterator<Item = Result<RecordBatch>> + Send + use<> {
-        let (io, source, schema) = (
-            self.io.clone(),
-            self.source.clone(),
-            self.dataset.schema.clone(),
-        );
+        let io = self.io.clone();
+        let source = self.source.clone();
+        let schema = self.dataset.schema.clone();
         let request = ScanRequest::of_all_columns(&schema);
         let spans = self.dataset.spans.clone().into_iter();
         spans.flat_map(
@@ -125,15 +124,19 @@ fn open_table(io: &StorageClient, path: &str) -> Result<VisibleDataset> {
     let mut named: Vec<NamedFile> = Vec::new();
     let mut at: HashMap<&str, usize> = HashMap::new();
     for piece in dataset.spans.iter().flat_map(|span| &span.pieces) {
-        if let Some(known) = at.get(piece.path.as_str()) {
-            let known = &mut named[*known];
-            known.rows = known.rows.zip(piece.rows).map(|(a, b)| a + b);
-            known.bytes += piece.bytes;
+        if let Some(index) = at.get(piece.path.as_str()) {
+            let file = &mut named[*index];
+            file.rows = file.rows.zip(piece.rows).map(|(a, b)| a + b);
+            file.bytes += piece.bytes;
             continue;
         }
         at.insert(&piece.path, named.len());
         let folder = piece.partition.iter().map(|(column, value)| {
-            format!("{}={}", encode_path_part(column), encode_path_part(value))
+            format!(
+                "{}={}",
+                encode_path_part(column),
+                encode_folder_value(value)
+            )
         });
         named.push(NamedFile {
             place: io.resolve(&piece.path)?,
@@ -159,15 +162,16 @@ fn open_output(io: &StorageClient, path: &str) -> Result<VisibleDataset> {
     let root = output_root(io, path)?;
     let Some(manifest) = Manifest::read(io, &root)? else {
         let fault = Fault::new(codes::NOT_FOUND, "there is no output here").file(path);
-        return Err(
-            fault.hint("give the path of a sink, as `forebay run` prints it, or the directory of a Delta table")
-        );
+        return Err(fault.hint(
+            "give the path of a sink, as `forebay run` prints it, or the directory of \
+             a Delta table",
+        ));
     };
     let named: Vec<NamedFile> = manifest
         .files()
         .map(|file| named_file(&root, file))
         .collect();
-    let places: Vec<String> = named.iter().map(|file| file.place.shown.clone()).collect();
+    let shown_paths: Vec<String> = named.iter().map(|file| file.place.shown.clone()).collect();
     let files = numbered(named)?;
     let extension = files
         .first()
@@ -184,9 +188,9 @@ fn open_output(io: &StorageClient, path: &str) -> Result<VisibleDataset> {
         .file(path);
         return Err(fault.hint("give the path of a sink that writes a table, not a model"));
     };
-    let paths: Vec<String> = places.iter().map(|place| literal_path(place)).collect();
+    let paths: Vec<String> = shown_paths.iter().map(|path| literal_path(path)).collect();
     let source = BuiltInConnectors.source(format, &json!({ "paths": paths }))?;
-    let dataset = in_order(source.discover(io, &[])?, &manifest, &places)?;
+    let dataset = in_order(source.discover(io, &[])?, &manifest, &shown_paths)?;
     Ok(VisibleDataset {
         io: io.clone(),
         source,
@@ -217,59 +221,54 @@ fn named_file(root: &StorageLocation, file: &OutputFile) -> NamedFile {
 /// The files with names: numbers in row order, in each partition.
 fn numbered(named: Vec<NamedFile>) -> Result<Vec<VisibleFile>> {
     let mut counters: BTreeMap<String, usize> = BTreeMap::new();
-    let file = |NamedFile {
-                    place,
-                    folder,
-                    extension,
-                    own_name,
-                    bytes,
-                    rows,
-                }: NamedFile| {
-        let counter = counters.entry(folder.clone()).or_default();
-        let name = own_name.unwrap_or_else(|| format!("part-{counter:05}.{extension}"));
-        *counter += 1;
-        let name = if folder.is_empty() {
-            name
-        } else {
-            format!("{folder}/{name}")
+    let mut files = Vec::with_capacity(named.len());
+    for file in named {
+        let counter = counters.entry(file.folder.clone()).or_default();
+        let mut name = match file.own_name {
+            Some(name) => name,
+            None => format!("part-{counter:05}.{}", file.extension),
         };
-        let path = place
-            .local
-            .as_ref()
-            .map_or_else(|| place.shown.clone(), |local| local.display().to_string());
-        Ok(VisibleFile {
+        *counter += 1;
+        if !file.folder.is_empty() {
+            name = format!("{}/{name}", file.folder);
+        }
+        let path = match &file.place.local {
+            Some(local) => local.display().to_string(),
+            None => file.place.shown,
+        };
+        files.push(VisibleFile {
             path,
             name: RelativePath::new(name)?,
-            bytes,
-            rows,
-        })
-    };
-    named.into_iter().map(file).collect()
+            bytes: file.bytes,
+            rows: file.rows,
+        });
+    }
+    Ok(files)
 }
 
 /// The pieces in the order of the manifest.
-fn in_order(mut dataset: Dataset, manifest: &Manifest, places: &[String]) -> Result<Dataset> {
+fn in_order(mut dataset: Dataset, manifest: &Manifest, paths: &[String]) -> Result<Dataset> {
     // All files lie equally deep below the output.
     let depth = manifest
         .files()
         .next()
         .map_or(0, |file| file.path.matches('/').count());
-    let mut found: HashMap<String, Vec<_>> = HashMap::new();
+    let mut pieces_by_file: HashMap<String, Vec<_>> = HashMap::new();
     for piece in dataset.spans.into_iter().flat_map(|span| span.pieces) {
         let start = piece
             .path
             .rmatch_indices('/')
             .nth(depth)
             .map_or(0, |(slash, _)| slash + 1);
-        found
+        pieces_by_file
             .entry(piece.path[start..].to_owned())
             .or_default()
             .push(piece);
     }
     let mut spans = Vec::new();
-    for (file, place) in manifest.files().zip(places) {
-        let Some(pieces) = found.remove(&*file.path) else {
-            let fault = Fault::new(codes::NOT_FOUND, "a file of the output is missing").file(place);
+    for (file, path) in manifest.files().zip(paths) {
+        let Some(pieces) = pieces_by_file.remove(&*file.path) else {
+            let fault = Fault::new(codes::NOT_FOUND, "a file of the output is missing").file(path);
             return Err(fault.hint(
                 "open the output again: a run may have replaced it; else run its spec again",
             ));

@@ -135,7 +135,8 @@ impl RandomChain {
     pub fn spec(&self, data: &str, out: &str) -> String {
         let mut text = String::from("version: 1\nname: chain\nsources:\n");
         for source in &self.sources {
-            let (name, keys) = (&source.name, serde_json::json!(source.series.keys));
+            let name = &source.name;
+            let keys = serde_json::json!(source.series.keys);
             write!(text, "  {name}: {{ parquet: {{ path: \"{data}/{name}\" }}").unwrap();
             if let Some(time) = &source.series.time {
                 write!(text, ", time: {time}, keys: {keys}, duplicates: allow").unwrap();
@@ -276,8 +277,10 @@ impl RandomChain {
         };
         if let Some(at) = program.killed_at {
             let call = wait_or_kill(command().env("FOREBAY_KILL_AT", at.to_string()))?;
-            // Workers are killed at that moment, too; without workers a run ends.
-            if ![0, KILLED, TRY_AGAIN].contains(&call.code) {
+            // Workers are killed at that moment, too; without workers a run ends. Where each worker ends at the same
+            // task, the task is to blame.
+            let is_ended_by_task = program.local_workers > 0 && call.stderr.contains("FB0503");
+            if ![0, KILLED, TRY_AGAIN].contains(&call.code) && !is_ended_by_task {
                 return Err(ChainFailure::new("killed", call.stderr));
             }
         }

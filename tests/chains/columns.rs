@@ -192,10 +192,8 @@ pub fn cast_columns(config: StepConfigReader<'_>, table: &CellTable) -> ChainRes
         .ok_or("no map")?
     {
         let at = table.find(name)?;
-        let (from, to) = (
-            table.columns[at].kind.clone(),
-            kind_of(wanted.as_str().ok_or("no type")?)?,
-        );
+        let from = table.columns[at].kind.clone();
+        let to = kind_of(wanted.as_str().ok_or("no type")?)?;
         let each = table
             .values(at)
             .map(|value| match cast_value(value, &from, &to)? {
@@ -294,7 +292,8 @@ impl CivilDate {
     /// Walks from year to year and month to month: slow, and plainly right.
     pub fn of(days: i128) -> CivilDate {
         let leap = |year: i128| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-        let (mut year, mut left) = (1970, days);
+        let mut year = 1970;
+        let mut left = days;
         while left < 0 {
             year -= 1;
             left += 365 + i128::from(leap(year));
@@ -414,10 +413,8 @@ pub fn date_parts(config: StepConfigReader<'_>, table: &CellTable) -> ChainResul
 
 /// A part of a time in nanoseconds.
 pub fn part_of(time: i128, part: &str) -> CellValue {
-    let (date, seconds) = (
-        CivilDate::of(time.div_euclid(DAY)),
-        time.rem_euclid(DAY) / 1_000_000_000,
-    );
+    let date = CivilDate::of(time.div_euclid(DAY));
+    let seconds = time.rem_euclid(DAY) / 1_000_000_000;
     CellValue::Int(match part {
         "year" => date.year,
         "quarter" => (date.month - 1) / 3 + 1,

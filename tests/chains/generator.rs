@@ -252,7 +252,8 @@ fn source(
             ];
             let mut styles = vec![0, 0, random.pick(&[0, 1]), random.pick(&[0, 1])];
             for number in 0..2 + random.below(4) {
-                let (kind, style) = (kind(random), random.below(7));
+                let kind = kind(random);
+                let style = random.below(7);
                 // Zeros of either sign are told apart nowhere, so that they are not compared.
                 let name = if style == 4 && kind.is_float() {
                     format!("z{number}")
@@ -272,7 +273,8 @@ fn source(
         }
     };
     let span = random.pick(&[4, 12, 40]);
-    let (ticks, sparse_keys) = (TIMES[time].3, random.chance(50));
+    let ticks = TIMES[time].3;
+    let sparse_keys = random.chance(50);
     let mut all: Vec<CellRow> = (0..rows)
         .map(|_| {
             let cells =
@@ -353,7 +355,8 @@ pub fn chain(seed: u64) -> RandomChain {
         split,
         layouts: layouts(random, seed),
     };
-    let (mut unique, mut other) = (None, None);
+    let mut unique = None;
+    let mut other = None;
     let mut input = ChainInput::From("m".into());
     if random.chance(15) {
         let more = source(random, "n", Some(&chain.sources[0]), time);
@@ -498,8 +501,11 @@ fn extend(
         }
         let family = random.pick(families);
         let lengths = TIMES[time].2.to_vec();
-        let (unique, other) = (unique.clone(), other.clone());
-        let (every, number, gathers) = (TIMES[time].1, try_, chain.split.is_none());
+        let unique = unique.clone();
+        let other = other.clone();
+        let every = TIMES[time].1;
+        let number = try_;
+        let gathers = chain.split.is_none();
         let table_ = table.clone();
         let mut draw = StepGenerator {
             random,
@@ -847,7 +853,8 @@ impl StepGenerator<'_> {
                 self.add_option(&mut config, 40, "seed", &[json!(1), json!(77)]);
             }
             "cross" => {
-                let (a, b) = (self.one(category)?, self.one(category)?);
+                let a = self.one(category)?;
+                let b = self.one(category)?;
                 config.insert("columns".into(), json!([a, b]));
                 config.insert("name".into(), json!(format!("x{}", self.number)));
                 self.add_option(
@@ -939,10 +946,8 @@ impl StepGenerator<'_> {
             CellKind::Date => &["timestamp", "string"],
             _ => &["date"],
         };
-        let (to, on_error) = (
-            self.random.pick(to),
-            self.random.pick(&["error", "missing"]),
-        );
+        let to = self.random.pick(to);
+        let on_error = self.random.pick(&["error", "missing"]);
         Some(json!({ "columns": { column: to }, "on_error": on_error }))
     }
 
@@ -1051,7 +1056,8 @@ impl StepGenerator<'_> {
             ValueExactness::Near(_) => &all[..7],
             ValueExactness::Tame => &all[..],
         };
-        let (a, b) = (self.random.pick(known), self.random.pick(known));
+        let a = self.random.pick(known);
+        let b = self.random.pick(known);
         let word = |name: &str| {
             if name == "quantile" {
                 json!({ "quantile": 0.9 })
@@ -1310,7 +1316,8 @@ impl StepGenerator<'_> {
         if depth == 0 {
             return Some(atom(self));
         }
-        let (a, b) = (self.int(depth - 1)?, self.int(depth - 1)?);
+        let a = self.int(depth - 1)?;
+        let b = self.int(depth - 1)?;
         Some(match self.random.below(9) {
             0 => format!("({a} + {b})"),
             1 => format!("({a} - {b})"),
@@ -1338,7 +1345,8 @@ impl StepGenerator<'_> {
                 _ => format!("{}.5", self.random.below(5)),
             });
         }
-        let (a, b) = (self.float(depth - 1)?, self.float(depth - 1)?);
+        let a = self.float(depth - 1)?;
+        let b = self.float(depth - 1)?;
         Some(match self.random.below(7) {
             0 => format!("({a} + {b})"),
             1 => format!("({a} - {b})"),
@@ -1361,7 +1369,8 @@ impl StepGenerator<'_> {
                 _ => format!("'{}'", self.random.pick(&["a", "x", ""])),
             });
         }
-        let (a, b) = (self.text(depth - 1)?, self.text(depth - 1)?);
+        let a = self.text(depth - 1)?;
+        let b = self.text(depth - 1)?;
         Some(match self.random.below(6) {
             0 => format!("UPPER({a})"),
             1 => format!("LOWER({a})"),

@@ -145,7 +145,8 @@ pub fn step(
     if !fitted {
         all.rows.iter_mut().for_each(|row| row.fitted = true);
     }
-    let (table, config_) = (&all, StepConfigReader(config));
+    let table = &all;
+    let config_ = StepConfigReader(config);
     let mut out = match name.as_str() {
         "select" => columns::select(config, table),
         "drop" => columns::drop(config, table),

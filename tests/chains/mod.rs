@@ -96,6 +96,8 @@ fn table_text(table: &CellTable) -> String {
 
 /// Everything that it takes to see a failure again.
 fn report(seed: u64, chain: RandomChain, failed: ChainFailure) -> String {
+    // The smaller chain may fail for another reason.
+    let first_message = failed.message.clone();
     let (chain, ChainFailure { message, .. }) = shrink::shrink_chain(chain, failed, find_failure);
     let sources = chain
         .sources
@@ -104,7 +106,7 @@ fn report(seed: u64, chain: RandomChain, failed: ChainFailure) -> String {
     let expected = interpreter::interpret_chain(&chain, chain.layouts[0].files)
         .map(|world| table_text(&world.tables[chain.last()]));
     format!(
-        "seed {seed}: {message}\n{}\n{}\n{:?}\nexpected {}",
+        "seed {seed}: {first_message}\nsmaller: {message}\n{}\n{}\n{:?}\nexpected {}",
         chain.spec("data", "out"),
         sources.collect::<String>(),
         chain.layouts,
@@ -168,7 +170,8 @@ fn steps_for_peers() {
                     part.nodes[node].steps.truncate(steps);
                     interpreter::interpret_chain(&part, 1).unwrap()
                 };
-                let (before, after) = (upto(step), upto(step + 1));
+                let before = upto(step);
+                let after = upto(step + 1);
                 let name = &chain.nodes[node].name;
                 let others = before.tables.iter().filter(|(other, _)| *other != name);
                 let others: serde_json::Map<_, _> = others

@@ -86,7 +86,8 @@ pub fn log1p(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<Cel
 }
 
 pub fn clip(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
-    let (min, max) = (config.number("min"), config.number("max"));
+    let min = config.number("min");
+    let max = config.number("max");
     if min
         .zip(max)
         .is_some_and(|(min, max)| min.ceil() > max.floor())
@@ -255,10 +256,8 @@ pub fn standardize(config: StepConfigReader<'_>, table: &CellTable) -> ChainResu
 }
 
 pub fn min_max(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
-    let (lo, hi) = (
-        config.number("lo").unwrap_or(0.0),
-        config.number("hi").unwrap_or(1.0),
-    );
+    let lo = config.number("lo").unwrap_or(0.0);
+    let hi = config.number("hi").unwrap_or(1.0);
     scale_columns_by_moments(config, table, |moments, x| {
         let known = moments.filter(|moments| moments.n > 0.0);
         match known {
@@ -275,7 +274,8 @@ pub fn min_max(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<C
 
 /// The value at a rank between 0 and n - 1, on the line between its neighbours.
 pub fn at_rank(sorted: &[f64], rank: f64) -> f64 {
-    let (low, high) = (sorted[rank.floor() as usize], sorted[rank.ceil() as usize]);
+    let low = sorted[rank.floor() as usize];
+    let high = sorted[rank.ceil() as usize];
     match low == high {
         true => low,
         // Between a number and an infinity lies that infinity.
@@ -290,17 +290,17 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
 }
 
 pub fn robust_scale(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<CellTable> {
-    let (lower, upper) = (
-        config.number("lower").unwrap_or(0.25),
-        config.number("upper").unwrap_or(0.75),
-    );
+    let lower = config.number("lower").unwrap_or(0.25);
+    let upper = config.number("upper").unwrap_or(0.75);
     each_column(config, table, scaled, near_largest, |seen| {
         let seen = sorted(seen);
         if seen.is_empty() {
             return Ok(Box::new(CellValue::Float));
         }
         let quantile = |q: f64| at_rank(&seen, q * (seen.len() - 1) as f64);
-        let (low, median, high) = (quantile(lower), quantile(0.5), quantile(upper));
+        let low = quantile(lower);
+        let median = quantile(0.5);
+        let high = quantile(upper);
         let range = if low == high { 1.0 } else { high - low };
         Ok(Box::new(move |x| CellValue::Float((x - median) / range)))
     })
@@ -377,7 +377,8 @@ pub fn quantiles(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult
                     1.0
                 } else {
                     let at = bounds.iter().filter(|boundary| **boundary <= x).count() - 1;
-                    let (low, high) = (bounds[at], bounds[at + 1]);
+                    let low = bounds[at];
+                    let high = bounds[at + 1];
                     // Beside an infinite boundary there is no line.
                     let line = low.is_finite() && high.is_finite();
                     let share = if line { (x - low) / (high - low) } else { 0.0 };
@@ -405,9 +406,12 @@ pub fn k_bins(config: StepConfigReader<'_>, table: &CellTable) -> ChainResult<Ce
                 return Err("bins of an infinite width".into());
             }
             let mut edges: Vec<f64> = (0..=bins)
-                .map(|k| match by_size {
-                    true => at_rank(&seen, k as f64 / bins as f64 * (seen.len() - 1) as f64),
-                    false => min + k as f64 * ((max - min) / bins as f64),
+                .map(|k| {
+                    if by_size {
+                        at_rank(&seen, k as f64 / bins as f64 * (seen.len() - 1) as f64)
+                    } else {
+                        min + k as f64 * ((max - min) / bins as f64)
+                    }
                 })
                 .collect();
             edges.dedup();

@@ -222,10 +222,8 @@ fn joined_columns(
             .filter(|name| !passing.contains(name))
             .collect(),
     };
-    let (prefix, suffix) = (
-        config.text("prefix").unwrap_or(""),
-        config.text("suffix").unwrap_or(""),
-    );
+    let prefix = config.text("prefix").unwrap_or("");
+    let suffix = config.text("suffix").unwrap_or("");
     names
         .into_iter()
         .map(|name| Ok((other.find(name)?, format!("{prefix}{name}{suffix}"))))
@@ -268,8 +266,10 @@ fn key_column_pairs(
     ints: bool,
 ) -> ChainResult<Vec<(usize, usize)>> {
     let each = here.iter().zip(there).map(|(here, there)| {
-        let (here, there) = (table.find(here)?, other.find(there)?);
-        let (a, b) = (&table.columns[here].kind, &other.columns[there].kind);
+        let here = table.find(here)?;
+        let there = other.find(there)?;
+        let a = &table.columns[here].kind;
+        let b = &other.columns[there].kind;
         if a == b || ints && a.is_int() && b.is_int() {
             Ok((here, there))
         } else {
@@ -309,7 +309,8 @@ pub fn join(
             }
         }
     }
-    let (mut rows, mut met) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
+    let mut met = Vec::new();
     for row in &table.rows {
         let key: Vec<&CellValue> = pairs.iter().map(|(at, _)| &row.cells[*at]).collect();
         let found = index.get(&key).map_or(&[][..], Vec::as_slice);
@@ -382,7 +383,8 @@ pub fn as_of_join(
         .transpose()?;
     let exact = config.get("exact") != Some(&Json::Bool(false));
     let direction = config.text("direction").unwrap_or("backward");
-    let (back, forward) = (direction != "forward", direction != "backward");
+    let back = direction != "forward";
+    let forward = direction != "backward";
     let meets = |row: &CellRow| -> Option<usize> {
         let now = row.cells[times.0].int()?;
         if keys.iter().any(|(at, _)| row.cells[*at].is_null()) {
@@ -396,7 +398,8 @@ pub fn as_of_join(
             let Some(time) = candidate.cells[times.1].int().filter(|_| same) else {
                 continue;
             };
-            let (distance, later) = ((now - time).abs(), time > now);
+            let distance = (now - time).abs();
+            let later = time > now;
             let seen =
                 known.is_none_or(|at| candidate.cells[at].int().is_some_and(|known| known <= now));
             let allowed = (exact || time != now) && tolerance.is_none_or(|most| distance <= most);

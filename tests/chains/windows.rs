@@ -690,10 +690,8 @@ pub fn rolling(
     series: &SeriesDeclaration,
 ) -> ChainResult<CellTable> {
     let closed = config.text("closed").unwrap_or("right");
-    let (with_start, with_end) = (
-        ["left", "both"].contains(&closed),
-        ["right", "both"].contains(&closed),
-    );
+    let with_start = ["left", "both"].contains(&closed);
+    let with_end = ["right", "both"].contains(&closed);
     for_each_window_column(config, table, series, is_countable, |out, at, lines| {
         let column = &table.columns[at];
         for over in config.list("over") {
@@ -888,7 +886,8 @@ pub fn ewm(
         CellKind::is_number,
         |out, at, lines| {
             let column = &table.columns[at];
-            let (mut by_time, mut beside) = (None, WindowLength::Rows(1));
+            let mut by_time = None;
+            let mut beside = WindowLength::Rows(1);
             let (alpha, decay) = if let Some(alpha) = config.number("alpha") {
                 (alpha, format!("alpha{alpha}"))
             } else if let Some(span) = config.number("span") {
@@ -904,17 +903,19 @@ pub fn ewm(
                 (0.5, format!("half_life{text}"))
             };
             let gap = gap(config, beside, &lines.time)?;
-            let (adjust, ignore) = (
-                config.get("adjust") != Some(&Json::Bool(false)),
-                config.flag("ignore_na"),
-            );
+            let adjust = config.get("adjust") != Some(&Json::Bool(false));
+            let ignore = config.flag("ignore_na");
             let least = config.whole("min_periods").unwrap_or(1).max(1);
             for wanted in config.list("compute") {
                 let wanted = wanted.as_str().ok_or("no statistic")?;
                 let kind = float_kind(config);
                 let values = lines.outputs(table.rows.len(), |entries| {
-                    let (mut mean, mut variance, mut seen) = (f64::NAN, 0.0, 0);
-                    let (mut old, mut sum, mut squares) = (1.0, 1.0, 1.0);
+                    let mut mean = f64::NAN;
+                    let mut variance = 0.0;
+                    let mut seen = 0;
+                    let mut old = 1.0;
+                    let mut sum = 1.0;
+                    let mut squares = 1.0;
                     let mut last: Option<i128> = None;
                     for entry in entries_up_to_gap(entries, gap) {
                         let x = entry.values[0].double(&column.kind);
@@ -1047,8 +1048,10 @@ pub fn interpolate(
                     let (Some(before), Some(after)) = (before, after) else {
                         continue;
                     };
-                    let (first, last) = (&line[before], after);
-                    let (a, b) = (double(first).unwrap(), double(last).unwrap());
+                    let first = &line[before];
+                    let last = after;
+                    let a = double(first).unwrap();
+                    let b = double(last).unwrap();
                     let x = if before == place {
                         a
                     } else if place - before > limit {
@@ -1124,7 +1127,8 @@ pub fn seasonal_index(
             slot(0, &lines.time, period)?;
             let values = lines.outputs(table.rows.len(), |entries| {
                 let of_row = slot(last_entry(entries).time, &lines.time, period)?;
-                let (mut all, mut ours) = (Vec::new(), Vec::new());
+                let mut all = Vec::new();
+                let mut ours = Vec::new();
                 for entry in entries_up_to_gap(entries, gap) {
                     // A missing period has no slot.
                     let (Some(x), Some(_)) = (entry.values[0].double(&column.kind), entry.row)
@@ -1137,7 +1141,8 @@ pub fn seasonal_index(
                     }
                 }
                 let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-                let (n, strength) = (ours.len() as f64, strength.unwrap_or(0.0));
+                let n = ours.len() as f64;
+                let strength = strength.unwrap_or(0.0);
                 Ok(if ours.len() < least || mean(&all) == 0.0 {
                     if strength > 0.0 {
                         CellValue::Float(1.0)
@@ -1197,10 +1202,8 @@ pub fn pooled(
             .collect::<Vec<_>>()
     };
     let closed = config.text("closed").unwrap_or("right");
-    let (with_start, with_end) = (
-        ["left", "both"].contains(&closed),
-        ["right", "both"].contains(&closed),
-    );
+    let with_start = ["left", "both"].contains(&closed);
+    let with_end = ["right", "both"].contains(&closed);
     let gap = config
         .text("gap")
         .map_or(Ok(0), |gap| ticks(gap, &time_kind))?;

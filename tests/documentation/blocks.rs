@@ -15,7 +15,15 @@ pub struct PageBlock {
 }
 
 /// The words that a comment above a block may begin with.
-const MARKS: [&str; 4] = ["not run", "checked", "over", "exit code 65"];
+const MARKS: [&str; 7] = [
+    "not run",
+    "checked",
+    "over",
+    "exit code 65",
+    "file",
+    "output",
+    "example",
+];
 
 impl PageBlock {
     /// What a comment `<!-- WORD: TEXT -->` above the block says.

@@ -6,6 +6,10 @@
 //! - a fragment of YAML is laid over the page's spec first (`fragments.rs`), or over the spec that a comment names:
 //!   `<!-- over: FILE -->`;
 //! - commands are run by a shell that finds the program under test, and a `cargo` that does nothing: all is built;
+//! - a block with `<!-- file: NAME -->` is written to that file of the page's directory;
+//! - a block with `<!-- output: of the commands above -->` is what the last commands printed. A line `...` in it stands for
+//!   any lines;
+//! - a block with `<!-- example: ... -->` is run by a test of its own;
 //! - Rust is compiled with the tests (`rust_examples.rs`), and run;
 //! - the examples of faults end with these faults, but for those of `FAULTS_THAT_ARE_NOT_SHOWN`.
 //!
@@ -17,6 +21,7 @@ mod blocks;
 mod fragments;
 mod rust_examples;
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::Command;
@@ -34,15 +39,58 @@ use crate::support::{FOREBAY, ProgramOutput, TestDirectory, repository};
 use crate::watched::WatchedCommand;
 
 /// The pages, and the data of their directories.
-const PAGES: [(&str, PageData); 7] = [
+const PAGES: [(&str, PageData); 24] = [
     ("README.md", PageData::None),
+    ("pipelines/docs/index.md", PageData::Demand),
+    ("pipelines/docs/install.md", PageData::None),
+    ("pipelines/docs/tutorial.md", PageData::None),
+    ("pipelines/docs/gallery/click-through.md", PageData::None),
+    ("pipelines/docs/gallery/demand.md", PageData::None),
+    ("pipelines/docs/gallery/churn.md", PageData::None),
+    ("pipelines/docs/gallery/sensors.md", PageData::None),
+    ("pipelines/docs/gallery/quality.md", PageData::None),
+    ("pipelines/docs/gallery/sequences.md", PageData::None),
+    ("pipelines/docs/gallery/delta.md", PageData::None),
+    ("pipelines/docs/gallery/workers.md", PageData::None),
+    ("pipelines/docs/gallery/backtest.md", PageData::None),
+    ("pipelines/docs/gallery/trees.md", PageData::None),
+    ("pipelines/docs/gallery/airflow.md", PageData::None),
+    ("pipelines/docs/gallery/own-transform.md", PageData::None),
     ("pipelines/GUIDE.md", PageData::Demand),
     ("pipelines/REFERENCE.md", PageData::Sales),
+    ("pipelines/SERVING.md", PageData::None),
     ("pipelines/python/README.md", PageData::Demand),
     ("pipelines/airflow/README.md", PageData::Demand),
     ("pipelines/workers/README.md", PageData::Demand),
+    ("pipelines/workers/CLUSTERS.md", PageData::None),
     ("pipelines/monitoring/README.md", PageData::Demand),
 ];
+
+/// Other pages with examples, and the tests or the reasons for which none of them is run here.
+const OTHER_PAGES: [(&str, &str); 4] = [
+    (
+        "benches/corpora/README.md",
+        "needs checkouts of public corpora",
+    ),
+    (
+        "pipelines/src/cli/init/readme.md",
+        "a template: `init_makes_a_project_whose_test_passes_and_can_fail` runs its commands",
+    ),
+    (
+        "pipelines/src/present/faults.md",
+        "a part of `pipelines/REFERENCE.md`, where its examples are run",
+    ),
+    (
+        "tests/corpus/small/README.md",
+        "writes files of the repository with programs of others",
+    ),
+];
+
+/// Folder of the parts of `pipelines/REFERENCE.md`, where their examples are run.
+const REFERENCE_PARTS: &str = "connectors/examples/";
+
+/// The languages of blocks that are examples.
+const EXAMPLE_LANGUAGES: [&str; 6] = ["yaml", "sh", "bash", "shell", "rust", "python"];
 
 /// What a page's directory holds before its first block.
 #[derive(Clone, Copy, PartialEq)]
@@ -94,7 +142,7 @@ sinks:
 ";
 
 /// The examples of faults that show a way out, or need more than a spec: they are accepted by `check`.
-const FAULTS_THAT_ARE_NOT_SHOWN: [(&str, &str); 9] = [
+const FAULTS_THAT_ARE_NOT_SHOWN: [(&str, &str); 10] = [
     ("FB0202", "shows how files may differ"),
     ("FB0204", "shows how no rows become right"),
     ("FB0205", "shows how such values are skipped"),
@@ -103,6 +151,7 @@ const FAULTS_THAT_ARE_NOT_SHOWN: [(&str, &str); 9] = [
     ("FB0213", "the generated data have no gap"),
     ("FB0214", "takes two runs"),
     ("FB0218", "takes a row that is served"),
+    ("FB0219", "shows what a step declares"),
     ("FB0306", "would wait for two hours"),
 ];
 
@@ -123,6 +172,8 @@ const FAULT_COMMANDS: [(&str, Result<i32, &str>); 6] = [
 struct PageDirectory {
     shop: TestDirectory,
     data: PageData,
+    /// The standard output of the last commands.
+    printed: RefCell<String>,
 }
 
 /// What became of the blocks of a page.
@@ -157,7 +208,11 @@ impl PageDirectory {
         link(FOREBAY.as_ref(), "target/release/forebay");
         link("/bin/true".as_ref(), "bin/cargo");
         link(&repository().join("pipelines"), "pipelines");
-        let page = PageDirectory { shop, data };
+        let page = PageDirectory {
+            shop,
+            data,
+            printed: RefCell::default(),
+        };
         match data {
             PageData::None => {}
             PageData::Demand => page.write_demand(),
@@ -189,6 +244,10 @@ impl PageDirectory {
         let texts = |text: &dyn Fn(i32) -> Option<&'static str>| {
             Arc::new(rows.clone().map(text).collect::<StringArray>()) as ArrayRef
         };
+        let degrees = |angle: &dyn Fn(i32) -> f64| {
+            let angles = rows.clone().map(|row| Some(angle(row)));
+            Arc::new(angles.collect::<Float64Array>()) as ArrayRef
+        };
         let day = |row: i32| Some(19_723 + row / 6);
         let item = |row: i32| ["a", "b", "c"][row as usize % 3];
         let store = |row: i32| ["s1", "s2"][row as usize / 3 % 2];
@@ -200,7 +259,7 @@ impl PageDirectory {
             let count = row as usize % 3;
             tags.append_value(["new", "red"].into_iter().take(count).map(Some));
         }
-        let columns: [(&str, ArrayRef); 9] = [
+        let columns: [(&str, ArrayRef); 13] = [
             (
                 "date",
                 Arc::new(rows.clone().map(day).collect::<Date32Array>()),
@@ -226,6 +285,10 @@ impl PageDirectory {
             ),
             ("event", texts(&|row| (row % 180 < 6).then_some("fair"))),
             ("tags", Arc::new(tags.finish())),
+            ("latitude", degrees(&|row| 48.0 + (row % 3) as f64)),
+            ("longitude", degrees(&|row| 11.0 + (row % 2) as f64)),
+            ("depot_latitude", degrees(&|_| 50.1)),
+            ("depot_longitude", degrees(&|_| 8.7)),
         ];
         write(&self.shop, "data/sales/a.parquet", columns);
         let strings = |texts: [&str; 3]| Arc::new(StringArray::from(texts.to_vec())) as ArrayRef;
@@ -245,7 +308,8 @@ impl PageDirectory {
         let mut lines = String::new();
         for row in rows.clone() {
             let date = format!("2024-01-{:02}", row / 6 % 28 + 1);
-            let (store, item) = (store(row), item(row));
+            let store = store(row);
+            let item = item(row);
             let _ = writeln!(
                 lines,
                 "{{\"date\":\"{date}\",\"store\":\"{store}\",\"item\":\"{item}\",\"category\":\"x\",\"qty\":{},\"price\":1.5}}",
@@ -280,6 +344,16 @@ impl PageDirectory {
         if let Some(reason) = block.mark("not run") {
             return Ok(BlockEnd::NotRun(reason.to_owned()));
         }
+        if block.mark("example").is_some() {
+            return Ok(BlockEnd::NoExample);
+        }
+        if let Some(name) = block.mark("file") {
+            self.shop.write(name, &block.text);
+            return Ok(BlockEnd::NoExample);
+        }
+        if block.mark("output").is_some() {
+            return self.output(block);
+        }
         let is_fault = block.heading.starts_with("FB0");
         match block.language.as_str() {
             "yaml" if is_fault => self.fault(number, block),
@@ -299,8 +373,18 @@ impl PageDirectory {
         } else {
             0
         };
-        expect(self.shell(&block.text), code)?;
+        let ended = expect(self.shell(&block.text), code)?;
+        self.printed.replace(ended.stdout);
         Ok(BlockEnd::Run)
+    }
+
+    /// Compares a block with what the commands before it printed.
+    fn output(&self, block: &PageBlock) -> Result<BlockEnd, String> {
+        let printed = self.printed.borrow();
+        if is_shown(&block.text, &printed) {
+            return Ok(BlockEnd::Run);
+        }
+        Err(format!("the commands printed\n{printed}"))
     }
 
     /// Writes the spec of a block; gives its name.
@@ -377,6 +461,37 @@ impl PageDirectory {
             Err(needs) => Ok(BlockEnd::NotRun(format!("takes {needs}"))),
         }
     }
+}
+
+/// True if a block shows these lines. Its line `...` stands for any number of lines.
+fn is_shown(block: &str, printed: &str) -> bool {
+    let mut printed = printed.lines().map(str::trim_end);
+    let mut lines = block.lines().map(str::trim_end).peekable();
+    while let Some(line) = lines.next() {
+        if line != "..." {
+            if printed.next() != Some(line) {
+                return false;
+            }
+            continue;
+        }
+        let Some(after) = lines.next() else {
+            return true;
+        };
+        if !printed.any(|candidate| candidate == after) {
+            return false;
+        }
+    }
+    printed.next().is_none()
+}
+
+#[test]
+fn outputs_are_compared_line_by_line() {
+    assert!(is_shown("a\nb\n", "a  \nb\n"));
+    assert!(is_shown("a\n...\nd\n", "a\nb\nc\nd\n"));
+    assert!(is_shown("a\n...\n", "a\nb\n"));
+    assert!(!is_shown("a\n", "a\nb\n"));
+    assert!(!is_shown("a\nb\n", "a\n"));
+    assert!(!is_shown("a\n...\ne\n", "a\nb\n"));
 }
 
 /// The output of a call that ended with a code, or what it said.
@@ -463,6 +578,56 @@ fn every_example_of_the_pages_runs() {
     let _ = write!(std::io::stderr(), "{report}");
     assert!(total.failures.is_empty(), "{}", total.failures.join("\n\n"));
     assert!(total.run > 90, "{report}");
+}
+
+/// The pages below a folder, relative to the repository.
+fn markdown_pages(folder: &std::path::Path, pages: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let path = entry.path();
+        let name = entry.file_name();
+        let name = name.to_str().unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            // Build outputs, and folders of tools.
+            if name != "target" && name != "node_modules" && !name.starts_with('.') {
+                markdown_pages(&path, pages);
+            }
+        } else if name.ends_with(".md") {
+            let page = path.strip_prefix(repository()).unwrap();
+            pages.push(page.to_str().unwrap().to_owned());
+        }
+    }
+}
+
+/// Each page with examples is among those that are run, or says why it is not: a new page needs a decision.
+#[test]
+fn every_page_with_examples_is_known() {
+    let mut pages = Vec::new();
+    markdown_pages(&repository(), &mut pages);
+    let mut with_examples = Vec::new();
+    pages.retain(|page| !page.starts_with(REFERENCE_PARTS));
+    for page in pages {
+        let text = std::fs::read_to_string(repository().join(&page)).unwrap();
+        let fences = text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("```"));
+        let mut fences =
+            fences.map(|language| language.split([' ', ',']).next().unwrap_or_default());
+        if fences.any(|language| EXAMPLE_LANGUAGES.contains(&language)) {
+            with_examples.push(page);
+        }
+    }
+    let mut known: Vec<&str> = PAGES.iter().map(|(page, _)| *page).collect();
+    known.extend(OTHER_PAGES.iter().map(|(page, _)| *page));
+    with_examples.sort();
+    known.sort();
+    assert_eq!(with_examples, known);
+    for (page, reason) in OTHER_PAGES {
+        let _ = writeln!(
+            std::io::stderr(),
+            "documentation: {page} is not run: {reason}"
+        );
+    }
 }
 
 /// The commands that the comments of a spec have between backquotes.

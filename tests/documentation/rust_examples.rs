@@ -84,7 +84,7 @@ fn readme() -> forebay::prelude::Result<()> {
     pipeline.split([("train", "date <  DATE '2016-04-25'"), ("validation", "date >= DATE '2016-04-25'")]);
     pipeline.sink("table", &features, ParquetSink::at("out/features"));
     pipeline.train("net", &features, TrainConfig::new(ModelKind::Mlp).label("qty").missing(0.0).epochs(2).path("out/net"));
-    let report = Forebay::new().run(&pipeline.build()?)?;
+    println!("{}", Forebay::new().run(&pipeline.build()?)?);
     Ok(())
 }
 
@@ -115,5 +115,63 @@ fn guide() -> forebay::prelude::Result<()> {
         println!("{}", batch?.num_rows());
     }
     let report = forebay.run(&pipeline)?;                        // artifact and outputs
+    Ok(())
+}
+
+#[test]
+#[ignore = "runs in the directory of its page"]
+#[rustfmt::skip]
+fn own_transform() -> forebay::prelude::Result<()> {
+    use std::sync::Arc;
+
+    use forebay::extend::arrow::array::{ArrayRef, AsArray, Float64Array};
+    use forebay::extend::arrow::compute::cast;
+    use forebay::extend::arrow::datatypes::{DataType, Field, Float64Type};
+    use forebay::extend::schemars::JsonSchema;
+    use forebay::extend::serde::{Deserialize, Serialize};
+    use forebay::extend::{BindScope, MapOp, PlanOp};
+    use forebay::prelude::*;
+
+    /// The next price that ends with `.99`, as `float64`. Null stays null.
+    #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema, Setters)]
+    #[serde(crate = "forebay::extend::serde", deny_unknown_fields)]
+    #[schemars(crate = "forebay::extend::schemars")]
+    #[setters(fn charm_price(column))]
+    pub struct CharmPrice {
+        /// The column of prices.
+        pub column: String,
+    }
+
+    impl ConfiguredTransform for CharmPrice {
+        const NAME: &'static str = "charm_price";
+    }
+
+    impl Transform for CharmPrice {
+        fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+            let columns = scope.numeric_columns(&[&self.column].into_iter().collect())?;
+            let reads: Vec<&String> = columns.iter().map(|field| field.name()).collect();
+            let output = Field::new(format!("{}_charm", self.column), DataType::Float64, true);
+            Ok(vec![PlanOp::Map(MapOp::new(reads, [output], |inputs, _| {
+                Ok(vec![charm(&inputs[0])?])
+            }))])
+        }
+    }
+
+    fn charm(prices: &ArrayRef) -> Result<ArrayRef> {
+        let prices = cast(prices, &DataType::Float64)?;
+        let prices = prices.as_primitive::<Float64Type>();
+        let charm: Float64Array = prices.unary(|price| price.floor() + 0.99);
+        Ok(Arc::new(charm))
+    }
+
+    let pipeline = PipelineBuilder::new("charm");
+    let sales = pipeline.source("sales", ParquetSource::at("sales"));
+    let features = pipeline
+        .step("features", &sales)
+        .apply(charm_price("price"))
+        .apply(select(["price", "price_charm"]));
+    pipeline.sink("table", &features, CsvSink::at("out/charm"));
+    let forebay = Forebay::new().with_transform::<CharmPrice>();
+    println!("{}", forebay.run(&pipeline.build()?)?);
     Ok(())
 }

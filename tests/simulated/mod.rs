@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use forebay::connectors::{Accelerator, ColumnMajorProduct, ComputeDevice, MatrixProduct};
 use forebay::feed::{SlotAllocator, SlotMemory};
 use forebay::prelude::*;
 
@@ -306,7 +307,8 @@ impl Accelerator for SimulatedGpu {
 
     fn upload(&self, bytes: &[u8], to: &mut SimulatedGpuMemory) -> Result<()> {
         assert!(bytes.len() <= to.bytes);
-        let (bytes, to) = (bytes.to_vec(), address(&to.words));
+        let bytes = bytes.to_vec();
+        let to = address(&to.words);
         #[allow(unsafe_code)]
         // SAFETY: as large, and memory that goes too early is seen by `SimulatedGpuMemory`.
         let work = move || unsafe {
@@ -369,7 +371,8 @@ impl Accelerator for SimulatedGpu {
                 flag.fetch_or(queues.steps == *step, Ordering::SeqCst);
             }
         }
-        let (kernel, arguments) = (program.kernel(kernel), arguments.to_vec());
+        let kernel = program.kernel(kernel);
+        let arguments = arguments.to_vec();
         // SAFETY: the caller's, and memory that goes too early is seen by `SimulatedGpuMemory`.
         self.put_work(
             false,
@@ -397,7 +400,8 @@ impl Accelerator for SimulatedGpu {
         assert!(m > 0 && n > 0 && k > 0 && ldc >= m);
         assert!(lda >= if a_transposed { k } else { m } && ldb >= if b_transposed { n } else { k });
         let multiply = program.product();
-        let (way_a, way_b) = (u64::from(a_transposed), u64::from(b_transposed));
+        let way_a = u64::from(a_transposed);
+        let way_b = u64::from(b_transposed);
         // SAFETY: as above.
         let work = move || unsafe { multiply(way_a, way_b, m, n, k, a, lda, b, ldb, c, ldc) };
         self.put_work(false, SimulatedWork::Do(Box::new(work)));

@@ -7,14 +7,19 @@
 
 pub mod categorical;
 pub mod columns;
+mod examples;
+pub mod functions;
 pub mod numeric;
 pub mod relational;
 pub mod rows;
 mod shared;
+pub mod text;
 pub mod time;
 
 pub use categorical::*;
 pub use columns::*;
+pub use examples::TRANSFORM_EXAMPLES;
+pub use functions::*;
 pub use numeric::*;
 pub use relational::{
     Aggregate, AggregateByTime, AggregateExpression, AggregateList, AggregateQuantile,
@@ -23,6 +28,7 @@ pub use relational::{
     join,
 };
 pub use rows::*;
+pub use text::*;
 pub use time::*;
 
 use forebay_plan::TransformRegistry;
@@ -32,10 +38,13 @@ pub fn registry() -> TransformRegistry {
     let mut registry = TransformRegistry::new();
     registry
         .register::<categorical::FeatureCross>()
+        .register::<categorical::FrequencyEncoding>()
+        .register::<categorical::GroupRare>()
         .register::<categorical::HashBucket>()
         .register::<categorical::MultiHot>()
         .register::<categorical::OneHot>()
         .register::<categorical::OrdinalEncoder>()
+        .register::<categorical::TargetEncoding>()
         .register::<categorical::VocabularyEncoder>()
         .register::<columns::CastColumns>()
         .register::<columns::DeriveColumns>()
@@ -43,16 +52,30 @@ pub fn registry() -> TransformRegistry {
         .register::<columns::ProfileColumns>()
         .register::<columns::RenameColumns>()
         .register::<columns::SelectColumns>()
+        .register::<functions::CommandFunction>()
+        .register::<functions::PythonFunction>()
         .register::<numeric::Impute>()
         .register::<numeric::MinMax>()
         .register::<numeric::ApplyBuckets>()
         .register::<numeric::Bucketize>()
         .register::<numeric::Clip>()
+        .register::<numeric::Geohash>()
         .register::<numeric::KBins>()
+        .register::<numeric::ListStatistics>()
         .register::<numeric::Log1p>()
+        .register::<numeric::MaxAbs>()
+        .register::<numeric::MissingIndicator>()
+        .register::<numeric::NormalQuantiles>()
+        .register::<numeric::Normalize>()
+        .register::<numeric::PlaceDistance>()
+        .register::<numeric::PolynomialProducts>()
+        .register::<numeric::PowerTransform>()
+        .register::<numeric::PrincipalComponents>()
         .register::<numeric::QuantileRanks>()
         .register::<numeric::RobustScale>()
+        .register::<numeric::SplineBasis>()
         .register::<numeric::Standardize>()
+        .register::<numeric::Winsorize>()
         .register::<relational::Aggregate>()
         .register::<relational::AsOfJoin>()
         .register::<relational::Dedupe>()
@@ -61,7 +84,13 @@ pub fn registry() -> TransformRegistry {
         .register::<rows::Explode>()
         .register::<rows::FilterRows>()
         .register::<rows::FutureRows>()
+        .register::<rows::RowSample>()
         .register::<rows::Violations>()
+        .register::<text::BagOfTokens>()
+        .register::<text::Ngrams>()
+        .register::<text::NormalizeText>()
+        .register::<text::TfIdf>()
+        .register::<time::CalendarFeatures>()
         .register::<time::DateParts>()
         .register::<time::SeriesDiff>()
         .register::<time::EwmWindow>()
@@ -73,6 +102,7 @@ pub fn registry() -> TransformRegistry {
         .register::<time::PooledWindow>()
         .register::<time::RollingWindow>()
         .register::<time::SeasonalIndex>()
-        .register::<time::SeasonalRolling>();
+        .register::<time::SeasonalRolling>()
+        .register::<time::TargetTransform>();
     registry
 }

@@ -46,7 +46,8 @@ struct Case {
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments = Arguments::parse();
     let cost = measure::merge_cost()?;
-    let (terabytes, sample_bytes) = (arguments.terabytes, cost.state_bytes);
+    let terabytes = arguments.terabytes;
+    let sample_bytes = cost.state_bytes;
     let mut cases = Vec::new();
     for job in [
         job::first_run(terabytes, sample_bytes),
@@ -70,7 +71,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     let mut out = std::io::stdout().lock();
-    let (bytes, rate) = (cost.state_bytes, cost.bytes_per_second / 1e6);
+    let bytes = cost.state_bytes;
+    let rate = cost.bytes_per_second / 1e6;
     writeln!(
         out,
         "A sample of quantiles has {bytes} bytes; a thread merges {rate:.0} MB a second.\n"

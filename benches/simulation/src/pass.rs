@@ -130,7 +130,8 @@ impl Simulation<'_> {
             what: "parts",
             first: false,
         };
-        let (mut given, mut goal) = (0, 0.0);
+        let mut given = 0;
+        let mut goal = 0.0;
         for range in 0..ranges {
             goal += weight(range) / all * units as f64;
             let end = if range + 1 == ranges {

@@ -47,7 +47,9 @@ pub(crate) fn run(cluster: &Cluster, job: &Job, seed: u64) -> JobOutcome {
     out.listing_seconds = (job.files as f64 / LISTED).ceil() * first_byte
         + (job.new_files as f64 / FOOTERS_AT_ONCE).ceil() * first_byte;
     out.seconds = out.listing_seconds;
-    let (mut slot_seconds, mut repeated, mut all_slots) = (0.0, 0.0, 0.0);
+    let mut slot_seconds = 0.0;
+    let mut repeated = 0.0;
+    let mut all_slots = 0.0;
     for pass in &job.passes {
         let outcome = simulate(cluster, pass, seed);
         let PassOutcome {
@@ -90,7 +92,8 @@ fn merge(cluster: &Cluster, pass: &Pass, out: &mut JobOutcome) {
     if whole == 0.0 {
         return;
     }
-    let (slots, storage) = (cluster.slots() as f64, &cluster.storage);
+    let slots = cluster.slots() as f64;
+    let storage = &cluster.storage;
     // One task a share and analyzer.
     let tasks = SHARES as f64 * DIVIDED;
     let mut worker_seconds = 0.0;

@@ -1,5 +1,6 @@
-//! What a spec says about Arrow files.
+//! Configuration of Arrow files in a spec.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{FieldRef, Fields, SchemaRef};
@@ -10,17 +11,19 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::files::drift::{FileSchemas, SchemaInterner, logical_fields};
+use crate::files::formatted::with_formats;
 use crate::files::list::{FileMarks, ListedFile};
 use crate::files::rows::{self, BatchIterator, InputFile, RowFormat, RowSource};
 use crate::files::survey::inspect_parallel;
-use crate::files::{PartitionPolicy, SchemaPolicy};
-use crate::format::{ConnectorConfig, SinkConfig, SourceConfig, all_paths, check_paths};
+use crate::files::texts::check_formats;
+use crate::files::{OnReadError, PartitionPolicy, SchemaPolicy};
+use crate::format::{ConnectorConfig, SinkFormat, SourceFormat, all_paths, check_paths};
 use crate::parquet::{file_bytes_target, group_rows_max};
 
 use super::reader;
 use super::sink::ArrowEncoder;
 
-/// Arrow files to read: the file format or the stream format, told apart by their first bytes.
+/// Arrow files to read: the file format or the stream format, distinguished by their first bytes.
 ///
 /// ```yaml
 /// sources:
@@ -37,10 +40,18 @@ pub struct ArrowSource {
     /// Several of them, instead of `path`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
-    /// How much the files may differ.
+    /// Permitted differences between the files.
     pub schema: SchemaPolicy,
-    /// Whether folders named `column=value` give columns.
+    /// Use of folders named `column=value` as columns.
     pub partitions: PartitionPolicy,
+    /// Columns of texts or whole numbers that are dates or times, with the way in which they are written: `%Y%m%d`. The
+    /// directives are those of `strftime`. With a time of day they are timestamps, with an offset (`%z`) in UTC. Where
+    /// directives stand side by side, each has all of its digits.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub formats: BTreeMap<String, String>,
+    /// Treatment of a value that is not written as its column's format says: for all columns, or for some.
+    #[serde(skip_serializing_if = "OnReadError::is_default")]
+    pub on_error: OnReadError,
 }
 
 impl ArrowSource {
@@ -54,14 +65,21 @@ impl ArrowSource {
 }
 
 impl ConnectorConfig for ArrowSource {
+    const NAME: &'static str = "arrow";
+
     fn check(&self) -> ConfigResult<()> {
-        check_paths(self.path.as_deref(), &self.paths)
+        check_paths(self.path.as_deref(), &self.paths)?;
+        check_formats(&self.formats, &self.on_error)
     }
 }
 
-impl SourceConfig for ArrowSource {
+impl SourceFormat for ArrowSource {
+    const ENDINGS: &'static [&'static str] = &["arrow", "arrows", "ipc", "feather"];
+
     fn source(self) -> Arc<dyn Source> {
-        Arc::new(RowSource::new(self))
+        let formats = self.formats.clone();
+        let on_error = self.on_error.clone();
+        with_formats(Arc::new(RowSource::new(self)), &formats, on_error)
     }
 }
 
@@ -82,13 +100,13 @@ impl RowFormat for ArrowSource {
     }
 
     fn fields(&self, io: &StorageClient, files: &[ListedFile]) -> Result<Fields> {
-        let known = SchemaInterner::default();
-        let found = inspect_parallel(files, |file| {
+        let interner = SchemaInterner::default();
+        let file_fields = inspect_parallel(files, |file| {
             let schema = reader::schema(&rows::open(io, file)?)?;
-            Ok(known.one(logical_fields(schema.fields())))
+            Ok(interner.one(logical_fields(schema.fields())))
         })?;
         let mut schemas = FileSchemas::default();
-        for (file, fields) in files.iter().zip(found) {
+        for (file, fields) in files.iter().zip(file_fields) {
             schemas.add(&file.path, fields);
         }
         schemas.refuse_duplicate_columns(|_| true)?;
@@ -99,18 +117,18 @@ impl RowFormat for ArrowSource {
         &self,
         file: &InputFile,
         _schema: &SchemaRef,
-        wanted: &[FieldRef],
+        selected: &[FieldRef],
         batch_rows: usize,
     ) -> Result<(Vec<String>, BatchIterator)> {
-        reader::rows(file, wanted, batch_rows)
+        reader::rows(file, selected, batch_rows)
     }
 }
 
-/// How buffers are compressed.
+/// Compression of buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ArrowCompression {
-    /// Not at all: readers can map the file.
+    /// No compression: readers can map the file.
     #[default]
     None,
     /// Fast.
@@ -143,7 +161,7 @@ pub struct ArrowSink {
     /// Rows that are encoded together at most.
     #[serde(default = "group_rows_max")]
     pub group_rows_max: usize,
-    /// How buffers are compressed.
+    /// Compression of buffers.
     #[serde(default)]
     pub compression: ArrowCompression,
 }
@@ -163,6 +181,8 @@ impl ArrowSink {
 }
 
 impl ConnectorConfig for ArrowSink {
+    const NAME: &'static str = "arrow";
+
     fn check(&self) -> ConfigResult<()> {
         match (
             self.path.is_empty(),
@@ -183,7 +203,7 @@ impl ConnectorConfig for ArrowSink {
     }
 }
 
-impl SinkConfig for ArrowSink {
+impl SinkFormat for ArrowSink {
     fn sink(self) -> Arc<dyn Sink> {
         Arc::new(ArrowEncoder::new(self))
     }

@@ -1,46 +1,64 @@
 //! Arrow files and streams as batches.
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::MessageHeader;
 use arrow::ipc::reader::{RecordBatchDecoder, read_dictionary};
-use forebay_model::{Fault, Result, codes, logical_type};
+use forebay_model::{Fault, NameIndex, Result, codes, logical_type};
+use forebay_storage::{MemoryShortage, ReadLease, ReadMemory, ReadReservation};
 
 use crate::files::conform::conform;
-use crate::files::rows::{BatchIterator, InputFile};
+use crate::files::nested_types::{find_type, is_union};
+use crate::files::rows::{BatchIterator, FileBatch, InputFile};
 use crate::files::stream::stream_fault;
 use crate::guard::catch_decode_panic;
 
-use super::frames::IpcMessageReader;
+use super::batch_stream::{BatchStream, MessageBody, StreamError};
+use super::frames::{IpcMessage, IpcMessageReader};
 
 /// A file's schema.
 pub(super) fn schema(file: &InputFile) -> Result<SchemaRef> {
-    open_messages(file).map(|(schema, _)| schema)
+    let (schema, _) = open_messages(file)?;
+    for field in schema.fields() {
+        if find_type(field.data_type(), is_union).is_some() {
+            let message = format!(
+                "`{}` is a union: each of its values has one of several types, which is not read",
+                field.name()
+            );
+            let fault = Fault::new(codes::UNSUPPORTED, message);
+            return Err(fault.file(file.path.as_ref()).column(field.name()).hint(
+                "write it as a struct with a field for each type, or leave it out of the file",
+            ));
+        }
+    }
+    Ok(schema)
 }
 
 /// The names of a file's columns, and its rows.
 pub(super) fn rows(
     file: &InputFile,
-    wanted: &[FieldRef],
+    selected: &[FieldRef],
     batch_rows: usize,
 ) -> Result<(Vec<String>, BatchIterator)> {
     let (schema, frames) = open_messages(file)?;
-    let names: Vec<String> = schema
-        .fields()
-        .iter()
-        .map(|field| field.name().clone())
-        .collect();
-    let position = |field: &FieldRef| names.iter().position(|name| name == field.name());
-    let fields: Vec<FieldRef> = wanted
-        .iter()
-        .filter(|field| position(field).is_some())
-        .cloned()
-        .collect();
-    let mut columns: Vec<usize> = fields.iter().filter_map(position).collect();
+    let mut names = Vec::with_capacity(schema.fields().len());
+    for field in schema.fields() {
+        names.push(field.name().clone());
+    }
+    let index = NameIndex::new(names.iter().map(String::as_str));
+    let mut fields: Vec<FieldRef> = Vec::new();
+    let mut columns: Vec<usize> = Vec::new();
+    for field in selected {
+        if let Some(column) = index.get(field.name()) {
+            fields.push(field.clone());
+            columns.push(column);
+        }
+    }
     columns.sort_unstable();
     if columns.is_empty() && !names.is_empty() {
         // One column vouches for the number of rows.
@@ -52,12 +70,14 @@ pub(super) fn rows(
         dictionaries: HashMap::new(),
         columns,
         path: file.path.clone(),
+        memory: file.memory.clone(),
         fields,
         batch_rows,
         batch_index: 0,
         next_row: 0,
-        rest: None,
+        open: None,
     };
+    let batches = batches.map(|batch| batch.map(FileBatch::from));
     Ok((names, Box::new(batches)))
 }
 
@@ -78,6 +98,17 @@ fn decode_fault(path: &str, error: ArrowError, message: impl Into<String>) -> Fa
     }
 }
 
+/// An error of bytes in memory: where packed buffers are damaged, the libraries that unpack them report input and output.
+fn unpacking_error(error: ArrowError) -> ArrowError {
+    match error {
+        ArrowError::IoError(message, error) if error.kind() == ErrorKind::OutOfMemory => {
+            ArrowError::MemoryError(message)
+        }
+        ArrowError::IoError(message, _) => ArrowError::IpcError(message),
+        other => other,
+    }
+}
+
 struct IpcBatchDecoder {
     frames: IpcMessageReader,
     schema: SchemaRef,
@@ -85,90 +116,198 @@ struct IpcBatchDecoder {
     /// Columns to decode, in the file's order.
     columns: Vec<usize>,
     path: Arc<str>,
+    memory: Arc<ReadMemory>,
     fields: Vec<FieldRef>,
     batch_rows: usize,
     batch_index: usize,
-    /// The row of the file that the next batch begins with.
+    /// The row of the file that comes next.
     next_row: u64,
-    /// A batch that was longer than wanted.
-    rest: Option<RecordBatch>,
+    /// The batch that is being given out.
+    open: Option<OpenBatch>,
+}
+
+/// A batch of a file, of which some rows are given out at a time.
+enum OpenBatch {
+    Decoded {
+        rest: RecordBatch,
+        /// Rows that are given out at a time.
+        rows_max: usize,
+        _leases: [Option<ReadLease>; 2],
+    },
+    Streamed(BatchStream),
 }
 
 impl IpcBatchDecoder {
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            if let Some(batch) = self.rest.take().filter(|batch| batch.num_rows() > 0) {
-                let rows = batch.num_rows().min(self.batch_rows);
-                if rows < batch.num_rows() {
-                    self.rest = Some(batch.slice(rows, batch.num_rows() - rows));
-                }
-                return Ok(Some(batch.slice(0, rows)));
+            if let Some(batch) = self.next_rows()? {
+                let converted = self.to_dataset_types(&batch)?;
+                self.next_row += batch.num_rows() as u64;
+                return Ok(Some(converted));
             }
-            let decoded = catch_decode_panic(|| self.decode_batch());
-            let decoded = decoded.map_err(|error| {
-                decode_fault(
-                    &self.path,
-                    error,
-                    format!("batch {} cannot be decoded", self.batch_index),
-                )
-            })?;
-            let Some(batch) = decoded else {
-                return Ok(None);
+            let opened = catch_decode_panic(|| Ok(self.open_batch()));
+            let opened = opened.and_then(|opened| match opened {
+                Ok(opened) => Ok(Ok(opened)),
+                Err(StreamError::Decode(error)) => Err(error),
+                Err(StreamError::Shortage(shortage)) => Ok(Err(shortage)),
+            });
+            self.open = match opened {
+                Ok(Ok(None)) => return Ok(None),
+                Ok(Ok(open)) => open,
+                Ok(Err(shortage)) => return Err(self.shortage_fault(shortage)),
+                Err(error) => return Err(self.batch_fault(error)),
             };
             self.batch_index += 1;
-            self.rest = Some(self.to_dataset_types(&batch)?);
-            self.next_row += batch.num_rows() as u64;
         }
     }
 
-    fn decode_batch(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
-        while let Some(frame) = self.frames.next()? {
-            let message = frame.message()?;
-            match message.header_type() {
+    /// The next rows of the open batch.
+    fn next_rows(&mut self) -> Result<Option<RecordBatch>> {
+        let rows = match &mut self.open {
+            None => return Ok(None),
+            Some(OpenBatch::Decoded {
+                rest: batch_rows,
+                rows_max,
+                ..
+            }) => {
+                let rows = batch_rows.num_rows().min(*rows_max);
+                let batch = batch_rows.slice(0, rows);
+                *batch_rows = batch_rows.slice(rows, batch_rows.num_rows() - rows);
+                Ok(Some(batch).filter(|_| rows > 0))
+            }
+            Some(OpenBatch::Streamed(stream)) => {
+                let batch_rows = self.batch_rows;
+                let memory = &self.memory;
+                catch_decode_panic(|| Ok(stream.next(batch_rows, memory)))
+                    .unwrap_or_else(|error| Err(StreamError::Decode(error)))
+            }
+        };
+        // The batch was counted when it was opened.
+        let fault = |error, reader: &Self| match error {
+            StreamError::Decode(error) => decode_fault(
+                &reader.path,
+                error,
+                format!("batch {} cannot be decoded", reader.batch_index - 1),
+            ),
+            StreamError::Shortage(shortage) => reader.shortage_fault(shortage),
+        };
+        let rows = rows.map_err(|error| fault(error, self))?;
+        if rows.is_none() {
+            self.open = None;
+        }
+        Ok(rows)
+    }
+
+    fn batch_fault(&self, error: ArrowError) -> Fault {
+        let message = format!("batch {} cannot be decoded", self.batch_index);
+        decode_fault(&self.path, error, message)
+    }
+
+    fn shortage_fault(&self, shortage: MemoryShortage) -> Fault {
+        let batch = format!("decoding batch {}", self.batch_index);
+        shortage
+            .fault(&batch)
+            .file(self.path.as_ref())
+            .hint(format!(
+                "write the file in smaller batches, or give {}",
+                shortage.sufficient_option()
+            ))
+    }
+
+    fn open_batch(&mut self) -> Result<Option<OpenBatch>, StreamError> {
+        while let Some(mut frame) = self.frames.next(&self.memory)? {
+            match frame.message()?.header_type() {
                 MessageHeader::DictionaryBatch => {
+                    let reservation = self.reserve_whole(&frame)?;
+                    let body = frame.load(&self.memory)?;
+                    let message = frame.message()?;
                     if let Some(batch) = message.header_as_dictionary_batch() {
-                        let known = &mut self.dictionaries;
+                        let dictionaries = &mut self.dictionaries;
                         read_dictionary(
-                            &frame.body,
+                            &body,
                             batch,
                             &self.schema,
-                            known,
+                            dictionaries,
                             &message.version(),
-                        )?;
+                        )
+                        .map_err(unpacking_error)?;
                     }
+                    drop(reservation);
                 }
-                MessageHeader::RecordBatch => {
-                    let Some(batch) = message.header_as_record_batch() else {
-                        continue;
-                    };
-                    let (schema, version) = (self.schema.clone(), message.version());
-                    let decoder = RecordBatchDecoder::try_new(
-                        &frame.body,
-                        batch,
-                        schema,
-                        &self.dictionaries,
-                        &version,
-                    )?;
-                    return decoder
-                        .with_projection(Some(&self.columns))
-                        .read_record_batch()
-                        .map(Some);
-                }
+                MessageHeader::RecordBatch => return self.open_record_batch(frame).map(Some),
                 _ => {}
             }
         }
         Ok(None)
     }
 
+    fn open_record_batch(&mut self, mut frame: IpcMessage) -> Result<OpenBatch, StreamError> {
+        let lease = match &frame.body {
+            MessageBody::Memory(_) => self.memory.lease(frame.decompressed_bytes),
+            MessageBody::File { .. } => None,
+        };
+        if lease.is_none() {
+            let message = frame.message()?;
+            let batch = message
+                .header_as_record_batch()
+                .ok_or_else(|| ArrowError::IpcError("a message has no batch".to_owned()))?;
+            let stream = BatchStream::open(batch, &self.schema, &frame.body, &self.columns)?;
+            if let Some(stream) = stream {
+                return Ok(OpenBatch::Streamed(stream));
+            }
+        }
+        let reservation = match &lease {
+            Some(_) => None,
+            None => Some(self.reserve_whole(&frame)?),
+        };
+        let body = frame.load(&self.memory)?;
+        let message = frame.message()?;
+        let batch = message
+            .header_as_record_batch()
+            .ok_or_else(|| ArrowError::IpcError("a message has no batch".to_owned()))?;
+        let schema = self.schema.clone();
+        let version = message.version();
+        let decoder =
+            RecordBatchDecoder::try_new(&body, batch, schema, &self.dictionaries, &version)
+                .map_err(unpacking_error)?;
+        let decoded = decoder
+            .with_projection(Some(&self.columns))
+            .read_record_batch()
+            .map_err(unpacking_error)?;
+        drop(reservation);
+        let decoded_bytes = frame.decompressed_bytes.max(body.len() as u64);
+        let row_bytes = decoded_bytes / (decoded.num_rows() as u64).max(1);
+        let fitting = self.memory.chunk_bytes() / row_bytes.max(1);
+        Ok(OpenBatch::Decoded {
+            rest: decoded,
+            rows_max: (self.batch_rows as u64).min(fitting).max(1) as usize,
+            _leases: [lease, frame.lease.take()],
+        })
+    }
+
+    /// Reserves memory for a body that is decoded as a whole.
+    fn reserve_whole(&self, frame: &IpcMessage) -> Result<ReadReservation, StreamError> {
+        let bytes = match &frame.body {
+            MessageBody::Memory(_) => frame.decompressed_bytes,
+            MessageBody::File { .. } => frame.body.length(),
+        };
+        self.memory
+            .reserve(bytes, true)
+            .map_err(StreamError::Shortage)
+    }
+
     /// The columns in the dataset's types.
     fn to_dataset_types(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let index = NameIndex::of_fields(batch.schema_ref().fields());
         let columns = self.fields.iter().map(|field| {
-            let stored = batch.column_by_name(field.name()).ok_or_else(|| {
+            let position = index.get(field.name()).ok_or_else(|| {
                 Fault::internal(format!("the reader left out the column `{}`", field.name()))
             })?;
-            match logical_type(stored.data_type()) == *field.data_type() {
-                true => Ok(stored.clone()),
-                false => conform(stored, field, &self.path, self.next_row),
+            let stored = batch.column(position);
+            if is_read_as(stored, field.data_type()) {
+                Ok(stored.clone())
+            } else {
+                conform(stored, field, &self.path, self.next_row)
             }
         });
         let columns = columns.collect::<Result<Vec<ArrayRef>>>()?;
@@ -183,6 +322,16 @@ impl IpcBatchDecoder {
             &options,
         )?)
     }
+}
+
+/// True for columns that steps read as they are stored. Of dictionaries these are texts without null among their values:
+/// others gain nothing.
+fn is_read_as(stored: &ArrayRef, data_type: &DataType) -> bool {
+    if logical_type(stored.data_type()) != *data_type {
+        return false;
+    }
+    let keyed = stored.as_any_dictionary_opt();
+    keyed.is_none_or(|keyed| *data_type == DataType::Utf8 && keyed.values().null_count() == 0)
 }
 
 impl Iterator for IpcBatchDecoder {

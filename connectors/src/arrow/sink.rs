@@ -1,17 +1,22 @@
 //! Writing Arrow files.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::array::RecordBatch;
+use arrow::array::{
+    Array, ArrayData, ArrayRef, MutableArrayData, RecordBatch, RecordBatchOptions, make_array,
+};
 use arrow::compute::cast;
 use arrow::datatypes::{Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::CompressionType;
 use arrow::ipc::writer::{FileWriter as IpcWriter, IpcWriteOptions};
-use forebay_model::{Fault, Result, logical_type};
+use forebay_model::{Fault, PARQUET_TYPES, Result, codes, lasting_notes, logical_type};
 use forebay_storage::{EncodedBatch, EncodedPiece, FileLayout, FileWriter, Sink};
+
+use crate::files::nested_types::{find_type, is_union, plain_layout};
+use crate::files::packed::ByteCountingWriter;
 
 use super::config::{ArrowCompression, ArrowSink};
 
@@ -30,15 +35,61 @@ impl ArrowEncoder {
 /// Plain types only: a file's dictionaries would depend on how rows were grouped on the way.
 fn plain_schema(schema: &SchemaRef) -> SchemaRef {
     let plain = |field: &FieldRef| {
+        let mut notes = lasting_notes(field);
+        notes.remove(PARQUET_TYPES);
         Field::new(
             field.name(),
-            logical_type(field.data_type()),
+            logical_type(&plain_layout(field.data_type())),
             field.is_nullable(),
         )
+        .with_metadata(notes)
     };
     Arc::new(Schema::new(
         schema.fields().iter().map(plain).collect::<Fields>(),
     ))
+}
+
+/// A column with zeros and empty texts in place of what lies below its nulls: that depends on how rows came, and may be
+/// what a step took out.
+fn without_hidden_values(column: &ArrayRef) -> Result<ArrayRef> {
+    Ok(make_array(without_hidden_data(&column.to_data())?))
+}
+
+fn without_hidden_data(data: &ArrayData) -> Result<ArrayData> {
+    let is_nested = !data.child_data().is_empty();
+    let Some(nulls) = data
+        .nulls()
+        .filter(|nulls| nulls.null_count() > 0 || is_nested)
+    else {
+        if !is_nested {
+            return Ok(data.clone());
+        }
+        return copied(&with_plain_children(data)?, &[(0, data.len())]);
+    };
+    let valid: Vec<(usize, usize)> = nulls.valid_slices().collect();
+    copied(&with_plain_children(data)?, &valid)
+}
+
+fn with_plain_children(data: &ArrayData) -> Result<ArrayData> {
+    if data.child_data().is_empty() {
+        return Ok(data.clone());
+    }
+    let children = data.child_data().iter().map(without_hidden_data);
+    let children = children.collect::<Result<Vec<_>>>()?;
+    Ok(data.clone().into_builder().child_data(children).build()?)
+}
+
+/// The rows of some ranges as they are, and nulls between them.
+fn copied(data: &ArrayData, ranges: &[(usize, usize)]) -> Result<ArrayData> {
+    let mut copy = MutableArrayData::new(vec![data], true, data.len());
+    let mut row = 0;
+    for (start, end) in ranges {
+        copy.try_extend_nulls(start - row)?;
+        copy.try_extend(0, *start, *end)?;
+        row = *end;
+    }
+    copy.try_extend_nulls(data.len() - row)?;
+    Ok(copy.freeze())
 }
 
 fn write_fault(error: ArrowError) -> Fault {
@@ -63,7 +114,20 @@ impl Sink for ArrowEncoder {
             sort_by: self.config.sort_by.clone(),
             file_bytes_target: self.config.file_bytes_target,
             group_rows_max: self.config.group_rows_max,
+            is_plain: true,
         }
+    }
+
+    fn check_schema(&self, schema: &SchemaRef) -> Result<()> {
+        for field in schema.fields() {
+            if find_type(field.data_type(), is_union).is_some() {
+                let message = format!("`{}` is a union, which is not read back", field.name());
+                return Err(Fault::new(codes::UNSUPPORTED, message)
+                    .column(field.name())
+                    .hint("write it as a struct with a field for each type, or leave it out"));
+            }
+        }
+        Ok(())
     }
 
     fn encode_piece(
@@ -72,6 +136,7 @@ impl Sink for ArrowEncoder {
         batches: &[RecordBatch],
         _: usize,
     ) -> Result<EncodedPiece> {
+        self.check_schema(schema)?;
         let schema = plain_schema(schema);
         let plain = |batch: &RecordBatch| {
             let columns = schema.fields().iter().zip(batch.columns());
@@ -84,6 +149,13 @@ impl Sink for ArrowEncoder {
         let plain = batches.iter().map(plain).collect::<Result<Vec<_>>>()?;
         // One batch per part: how rows arrived must not show in the file.
         let whole = arrow::compute::concat_batches(&schema, &plain)?;
+        let columns = whole.columns().iter().map(without_hidden_values);
+        let options = RecordBatchOptions::new().with_row_count(Some(whole.num_rows()));
+        let whole = RecordBatch::try_new_with_options(
+            schema,
+            columns.collect::<Result<Vec<_>>>()?,
+            &options,
+        )?;
         Ok(EncodedPiece {
             bytes: whole.get_array_memory_size() as u64,
             payload: Box::new(whole),
@@ -141,23 +213,5 @@ impl FileWriter for ArrowFileWriter {
             .finish()
             .and_then(|()| self.writer.flush())
             .map_err(write_fault)
-    }
-}
-
-/// Counts what goes through.
-struct ByteCountingWriter {
-    out: Box<dyn Write + Send>,
-    bytes: Arc<AtomicU64>,
-}
-
-impl Write for ByteCountingWriter {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        let written = self.out.write(buffer)?;
-        self.bytes.fetch_add(written as u64, Ordering::Relaxed);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
     }
 }

@@ -1,23 +1,27 @@
 //! The names of a CSV file's columns.
 
-use csv::{ByteRecord, Reader, ReaderBuilder};
-use forebay_model::{Fault, Result, codes};
+use std::collections::{HashMap, HashSet};
+
+use forebay_model::{Fault, NameIndex, Result, codes, first_repeated};
 use forebay_threads::lock;
 
 use crate::files::records::FilePart;
 use crate::files::rows::InputFile;
-use crate::files::stream::{self, BUFFER_BYTES, RecordLimitReader, RecordStart};
+use crate::files::stream;
 
+use super::faults::{self, RecordPlace};
+use super::records::{CsvRecord, DELIMITER_LINE, RecordReader};
+use super::sniff::DELIMITERS;
 use super::{CsvSource, SameNamePolicy};
 
 /// The records of a file and the names of its columns.
 pub(super) struct CsvRecords {
     pub(super) names: Vec<String>,
-    pub(super) records: Reader<RecordLimitReader>,
-    /// To be told before each record is read.
-    pub(super) start: RecordStart,
+    pub(super) records: RecordReader,
+    /// The byte of the file with which the stream of records begins.
+    pub(super) stream_start: u64,
     /// The first record, where it is a row.
-    pub(super) first: Option<ByteRecord>,
+    pub(super) first: Option<CsvRecord>,
 }
 
 /// Opens a part of a file that does not begin with its first record.
@@ -29,63 +33,115 @@ fn open_part(config: &CsvSource, file: &InputFile, part: &FilePart) -> Result<Cs
             .insert(open_records(config, &file.whole())?.names)
             .clone(),
     };
-    let start = RecordStart::default();
-    let records = reader(config, file, &start)?;
     Ok(CsvRecords {
         names,
-        records,
-        start,
+        records: reader(config, file)?,
+        // The stream of a part has an end of line before it.
+        stream_start: part.bytes.start.saturating_sub(1),
         first: None,
     })
 }
 
-fn reader(
-    config: &CsvSource,
-    file: &InputFile,
-    start: &RecordStart,
-) -> Result<Reader<RecordLimitReader>> {
-    let mut builder = ReaderBuilder::new();
-    builder
-        .delimiter(config.delimiter_byte())
-        .quote(config.quote_byte())
-        .escape(config.escape_byte())
-        .double_quote(config.escape_byte().is_none())
-        .comment(config.comment_byte())
-        .has_headers(false)
-        .buffer_capacity(BUFFER_BYTES);
+fn reader(config: &CsvSource, file: &InputFile) -> Result<RecordReader> {
     let stream = config.encoding.decode(file.stream()?);
-    Ok(builder.from_reader(RecordLimitReader::new(stream, start)))
+    RecordReader::new(stream, config.field_syntax(), file.is_from_start())
+        .map_err(|error| stream::stream_fault(&file.path, error))
 }
 
-/// Opens a file and reads its first record.
+/// Opens a file and reads its first record. In a file of one column, empty lines are rows.
 pub(super) fn open_records(config: &CsvSource, file: &InputFile) -> Result<CsvRecords> {
     if let Some(part) = file.part.as_ref().filter(|part| part.bytes.start > 0) {
         return open_part(config, file, part);
     }
-    let start = RecordStart::default();
-    let mut records = reader(config, file, &start)?;
-    let mut first = ByteRecord::new();
-    let found = records
-        .read_byte_record(&mut first)
-        .map_err(|error| record_fault(&file.path, 0, error))?;
-    let names = match (found, config.header, &config.columns) {
-        (false, ..) => Vec::new(),
-        (true, true, _) => header_names(config, &file.path, &first)?,
-        (true, false, Some(columns)) => columns.0.iter().map(|(name, _)| name.clone()).collect(),
-        (true, false, None) => (1..=first.len()).map(|i| format!("column_{i}")).collect(),
+    let mut opened = open_first_record(config, file, reader(config, file)?)?;
+    let columns = match &config.columns {
+        Some(columns) if !config.header => columns.0.len(),
+        _ => opened.names.len(),
     };
-    Ok(CsvRecords {
-        names,
+    if columns != 1 || !config.dialect.keeps_empty_lines() {
+        return Ok(opened);
+    }
+    if config.header {
+        opened.records.keep_empty_lines();
+        return Ok(opened);
+    }
+    // There may be such rows before the record.
+    let mut records = reader(config, file)?;
+    records.keep_empty_lines();
+    open_first_record(config, file, records)
+}
+
+/// Reads the first record of a file: the header, or the first row.
+fn open_first_record(
+    config: &CsvSource,
+    file: &InputFile,
+    records: RecordReader,
+) -> Result<CsvRecords> {
+    let mut opened = CsvRecords {
+        names: Vec::new(),
         records,
-        start,
-        first: (found && !config.header).then_some(first),
-    })
+        stream_start: 0,
+        first: None,
+    };
+    let whole = file.whole();
+    let place = RecordPlace {
+        config,
+        file: &whole,
+        row: (!config.header).then_some(0),
+    };
+    let mut first = CsvRecord::default();
+    let is_there = opened.records.read(&mut first);
+    let is_there = is_there.map_err(|error| faults::record_fault(place, &opened, error))?;
+    if !is_there {
+        return Ok(opened);
+    }
+    opened.names = match &config.columns {
+        _ if config.header => {
+            let names = header_names(config, &file.path, &first)?;
+            check_delimiter(place, &names)?;
+            names
+        }
+        Some(columns) => columns.0.iter().map(|(name, _)| name.clone()).collect(),
+        None => (1..=first.len()).map(|i| format!("column_{i}")).collect(),
+    };
+    opened.first = (!config.header).then_some(first);
+    Ok(opened)
+}
+
+/// Characters of a header that a message shows.
+const HEADER_SHOWN_MAX: usize = 80;
+
+/// Refuses a header that another delimiter divides, where the source does not name its own.
+fn check_delimiter(place: RecordPlace<'_>, names: &[String]) -> Result<()> {
+    let config = place.config;
+    let [name] = names else {
+        return Ok(());
+    };
+    let delimiter = config.delimiter_text();
+    let is_divided = name
+        .chars()
+        .any(|letter| DELIMITERS.contains(&letter) && !delimiter.contains(letter));
+    if config.delimiter.is_some() || !is_divided {
+        return Ok(());
+    }
+    let excerpt: String = name.chars().take(HEADER_SHOWN_MAX).collect();
+    let message = format!("the header is one name, `{}`", excerpt.escape_debug());
+    let fault = place.locate(Fault::new(codes::BAD_ROW, message));
+    let fault = fault.hint(format!(
+        "set `delimiter`, and `delimiter: {delimiter:?}` if the file has one column"
+    ));
+    Err(place.dialect_hint(fault))
 }
 
 /// The names in a header. Several columns without a name are called by their places.
-fn header_names(config: &CsvSource, path: &str, header: &ByteRecord) -> Result<Vec<String>> {
+fn header_names(config: &CsvSource, path: &str, header: &CsvRecord) -> Result<Vec<String>> {
     let mut names = Vec::with_capacity(header.len());
-    for name in header {
+    if names_delimiter(header) {
+        let message = "the first line names the delimiter, as Excel reads it, and no columns";
+        let fault = Fault::new(codes::BAD_ROW, message).file(path);
+        return Err(fault.hint("set `dialect: excel`"));
+    }
+    for name in header.iter() {
         let name = std::str::from_utf8(name).map_err(|error| {
             Fault::new(codes::BAD_ROW, "the header is not valid UTF-8")
                 .file(path)
@@ -106,79 +162,55 @@ fn header_names(config: &CsvSource, path: &str, header: &ByteRecord) -> Result<V
         return Ok(number_names(&names));
     }
     // Columns that are not read may have any name.
-    let is_read = |name: &String| {
-        let declared = config.columns.as_ref();
-        declared.is_none_or(|columns| columns.0.iter().any(|(column, _)| column == name))
-    };
-    for (at, name) in names.iter().enumerate() {
-        if names[..at].contains(name) && is_read(name) {
-            let message = format!("two columns are called `{name}`");
-            return Err(Fault::new(codes::DUPLICATE, message)
-                .file(path)
-                .column(name)
-                .hint(
-                    "set `same_names: number` to read the second one as `name_2`, or `header: false` and `columns` \
-                     if the first record is a row",
-                ));
-        }
+    let declared = config.columns.as_ref();
+    let declared = declared.map(|columns| NameIndex::new(columns.names()));
+    let is_read = |name: &&str| declared.as_ref().is_none_or(|index| index.contains(name));
+    let read_names = names.iter().map(String::as_str).filter(is_read);
+    if let Some(name) = first_repeated(read_names) {
+        let message = format!("two columns are called `{name}`");
+        return Err(Fault::new(codes::DUPLICATE, message)
+            .file(path)
+            .column(name)
+            .hint(
+                "set `same_names: number` to read the second one as `name_2`, or `header: false` and `columns` if \
+                 the first record is a row",
+            ));
     }
     Ok(names)
+}
+
+/// True if a record is a line such as `sep=;`.
+fn names_delimiter(record: &CsvRecord) -> bool {
+    let (first, _) = record.field(0);
+    let delimiter = first.strip_prefix(DELIMITER_LINE);
+    match delimiter {
+        Some([]) => record.len() == 2 && record.field(1).0.is_empty(),
+        Some([_]) => record.len() == 1,
+        _ => false,
+    }
 }
 
 /// Names of which those that come again have a number: `name`, `name_2`.
 fn number_names(names: &[String]) -> Vec<String> {
     let mut numbered: Vec<String> = Vec::with_capacity(names.len());
-    for (at, name) in names.iter().enumerate() {
-        if !names[..at].contains(name) {
-            numbered.push(name.clone());
-            continue;
-        }
-        let mut number = 2;
-        let mut candidate = format!("{name}_{number}");
-        while names.contains(&candidate) || numbered.contains(&candidate) {
-            number += 1;
+    let mut taken: HashSet<String> = names.iter().cloned().collect();
+    // The number of the last column of each name.
+    let mut numbers: HashMap<&str, usize> = HashMap::new();
+    for name in names {
+        let number = numbers.entry(name.as_str()).or_default();
+        *number += 1;
+        let mut candidate = name.clone();
+        if *number > 1 {
             candidate = format!("{name}_{number}");
+            while taken.contains(&candidate) {
+                *number += 1;
+                candidate = format!("{name}_{number}");
+            }
+            taken.insert(candidate.clone());
         }
         numbered.push(candidate);
     }
     numbered
-}
-
-/// A fault for a record that cannot be read.
-pub(super) fn record_fault(path: &str, row: u64, error: csv::Error) -> Fault {
-    match error.into_kind() {
-        csv::ErrorKind::Io(error) => {
-            let fault = stream::stream_fault(path, error);
-            if fault.code() == codes::BAD_ROW {
-                fault.rows([row])
-            } else {
-                fault
-            }
-        }
-        csv::ErrorKind::UnequalLengths {
-            expected_len, len, ..
-        } => field_count_fault(path, row, expected_len, len),
-        other => Fault::new(codes::BAD_ROW, format!("the row cannot be read: {other:?}"))
-            .file(path)
-            .rows([row]),
-    }
-}
-
-/// A fault for a record with more or fewer fields than there are columns.
-pub(super) fn field_count_fault(
-    path: &str,
-    row: u64,
-    expected: impl std::fmt::Display,
-    found: impl std::fmt::Display,
-) -> Fault {
-    let fault = Fault::new(
-        codes::BAD_ROW,
-        format!("the row has {found} fields, and there are {expected} columns"),
-    );
-    fault
-        .file(path)
-        .rows([row])
-        .hint("correct the row, or set `delimiter`")
 }
 
 #[cfg(test)]
@@ -186,7 +218,12 @@ mod tests {
     use super::*;
 
     fn names(config: &CsvSource, header: &[&str]) -> Result<Vec<String>> {
-        header_names(config, "a.csv", &ByteRecord::from(header.to_vec()))
+        let text = header.join(",");
+        let stream = Box::new(std::io::Cursor::new(text.into_bytes()));
+        let mut records = RecordReader::new(stream, config.field_syntax(), true).unwrap();
+        let mut record = CsvRecord::default();
+        assert!(records.read(&mut record).unwrap());
+        header_names(config, "a.csv", &record)
     }
 
     #[test]

@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Field, Fields, TimeUnit};
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, NameIndex, Result, codes};
 use forebay_storage::StorageClient;
 
 use crate::files::drift::FileSchemas;
 use crate::files::list::ListedFile;
 use crate::files::survey::inspect_parallel;
+use crate::files::texts::check_format_columns;
 use crate::files::{ColumnTypes, MissingColumnPolicy, SchemaPolicy, rows};
 
 use super::{CsvSource, header, reader};
 
-/// Files to look at for the types of columns, at most.
+/// Maximum number of files that are read for the types of columns.
 const FILES_MAX: usize = 16;
 
 /// The columns of all files: as declared, or those of the first file with inferred types.
@@ -23,6 +24,25 @@ pub(super) fn fields(
     io: &StorageClient,
     files: &[ListedFile],
 ) -> Result<Fields> {
+    let fields = with_time_formats(config, &known_fields(config, io, files)?)?;
+    config.on_error.check_columns(&fields)?;
+    Ok(fields)
+}
+
+/// The columns as their formats give them: a column that is declared as the texts that it is becomes a date or a time.
+fn with_time_formats(config: &CsvSource, fields: &Fields) -> Result<Fields> {
+    let formats = config
+        .time_formats()
+        .map_err(|error| error.into_fault("csv"))?;
+    check_format_columns(formats.keys(), fields)?;
+    let with_format = |field: &Arc<Field>| match formats.get(field.name()) {
+        Some(format) => Arc::new(field.as_ref().clone().with_data_type(format.data_type())),
+        None => field.clone(),
+    };
+    Ok(fields.iter().map(with_format).collect())
+}
+
+fn known_fields(config: &CsvSource, io: &StorageClient, files: &[ListedFile]) -> Result<Fields> {
     let headers = match (&config.columns, config.header) {
         (Some(columns), false) => return Ok(declared_fields(columns)),
         _ => inspect_parallel(files, |file| {
@@ -38,10 +58,11 @@ pub(super) fn fields(
     };
     if let Some(columns) = &config.columns {
         let faults = known().flat_map(|(file, names)| {
-            let missing = columns.0.iter().filter(|(name, _)| {
-                config.missing == MissingColumnPolicy::Fault && !names.contains(name)
+            let index = NameIndex::new(names.iter().map(String::as_str));
+            let missing = columns.names().filter(move |name| {
+                config.missing == MissingColumnPolicy::Fault && !index.contains(name)
             });
-            missing.map(|(name, _)| missing_column_fault(&file.path, name, names))
+            missing.map(|name| missing_column_fault(&file.path, name, names))
         });
         return match Fault::combine(faults.collect()) {
             Some(fault) => Err(fault),
@@ -91,7 +112,7 @@ fn missing_column_fault(path: &str, name: &str, names: &[String]) -> Fault {
     fault.suggest(name, names.iter().map(String::as_str), "its columns are")
 }
 
-/// Looks at the first rows: the first type that all of their values have.
+/// Infers types from the first rows: the first type that fits all values of a column.
 fn infer_types(
     config: &CsvSource,
     io: &StorageClient,
@@ -106,23 +127,28 @@ fn infer_types(
         Some(format) => vec![format.data_type()],
         None => candidate_types(),
     };
+    // A field in quotes may stand for null in columns that turn out to be no texts.
+    let sampled = config.clone().quoted_nulls(true);
     let mut possible: Vec<Vec<DataType>> = fields.iter().map(candidates).collect();
     let mut seen = vec![false; fields.len()];
     let mut rows_left = config.infer_rows;
+    let first_path = files.first().map_or("", |file| file.path.as_str());
     for file in files {
         if rows_left == 0 {
             break;
         }
         let file = rows::open(io, file)?;
         let wanted: Vec<_> = fields.iter().cloned().collect();
-        for batch in reader::rows(config, &file, &wanted, rows_left.min(8192))?.1 {
-            let batch = batch?;
+        for batch in reader::rows(&sampled, &file, &wanted, rows_left.min(8192))?.1 {
+            let batch = batch?.rows;
             let batch = batch.slice(0, batch.num_rows().min(rows_left));
             rows_left -= batch.num_rows();
+            let index = NameIndex::of_fields(batch.schema_ref().fields());
             for (i, field) in fields.iter().enumerate() {
-                let Some(column) = batch.column_by_name(field.name()) else {
+                let Some(position) = index.get(field.name()) else {
                     continue;
                 };
+                let column = batch.column(position);
                 seen[i] |= column.null_count() < column.len();
                 if formats.contains_key(field.name()) {
                     continue;
@@ -135,6 +161,10 @@ fn infer_types(
             }
         }
     }
+    let has_rows = rows_left < config.infer_rows;
+    if !has_rows && config.infer_rows > 0 && !io.allows_empty() {
+        return Err(no_rows_fault(first_path, fields));
+    }
     let choose = |(i, field): (usize, &Arc<Field>)| {
         let found = possible[i]
             .first()
@@ -144,6 +174,18 @@ fn infer_types(
         Field::new(field.name(), found, true)
     };
     Ok(fields.iter().enumerate().map(choose).collect())
+}
+
+/// Fault for files with a header alone: nothing says of which types their columns are.
+fn no_rows_fault(path: &str, fields: &Fields) -> Fault {
+    let message = "the files have a header and no rows, from which the types of columns are taken";
+    let name = fields.first().map_or("day", |field| field.name().as_str());
+    Fault::new(codes::NO_INPUT, message)
+        .file(path)
+        .hint(format!(
+            "declare the types of all columns, such as `columns: {{ {name}: string }}`, to read no \
+             rows, or run with `--allow-empty`, which takes them for strings"
+        ))
 }
 
 /// Types that texts are tried as, the narrowest first.

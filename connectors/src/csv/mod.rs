@@ -1,11 +1,13 @@
 //! CSV: text with one row per record.
 
 mod config;
+mod faults;
 mod header;
 mod infer;
 mod reader;
+mod records;
 mod sink;
 mod sniff;
 
-pub use config::{CsvSink, CsvSource, SameNamePolicy};
-pub use sniff::{CsvDialect, sniff_csv};
+pub use config::{CsvDialect, CsvSink, CsvSource, SameNamePolicy, StrayQuotes};
+pub use sniff::{CsvFindings, sniff_csv};

@@ -1,10 +1,9 @@
-//! The dialect of CSV files, by what their beginning looks like.
+//! Detection of the dialect of CSV files from their beginning.
 
 use std::io::Read;
 
 use arrow::array::{Array, StringArray};
 use arrow::datatypes::DataType;
-use csv::ReaderBuilder;
 use forebay_model::{NumberMarks, Result, TextRules};
 use forebay_storage::StorageClient;
 use serde_json::{Map, Value};
@@ -14,27 +13,38 @@ use crate::files::list::list_files;
 use crate::files::rows::{self, RowFormat};
 use crate::files::stream::stream_fault;
 
-use super::CsvSource;
+use super::faults::text_place;
+use super::records::{
+    CsvRecord, FieldKind, FieldSyntax, Malformed, QuoteProblem, RecordError, RecordReader,
+    delimiter_line,
+};
+use super::{CsvDialect, CsvSource, StrayQuotes};
 
-/// Bytes of the first file that are looked at.
+/// Bytes of the first file that are examined.
 const HEAD_BYTES: u64 = 256 << 10;
 
-/// Records that are looked at.
+/// Number of records that are examined.
 const RECORDS_MAX: usize = 200;
 
-/// Characters that are tried between fields, the usual one first.
-const DELIMITERS: [char; 4] = [',', ';', '\t', '|'];
+/// Maximum number of records before the header.
+const TITLES_MAX: usize = 20;
 
-/// Options of a source that differ from the usual ones, and sentences that say so.
+/// The field that stands for null in files of MySQL and PostgreSQL.
+const MYSQL_NULL: &str = "\\N";
+
+/// Characters that are tried between fields, the usual one first.
+pub(super) const DELIMITERS: [char; 4] = [',', ';', '\t', '|'];
+
+/// Detected options of a source that differ from the defaults, with a clause on each.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct CsvDialect {
+pub struct CsvFindings {
     /// The options, as a spec has them.
     pub options: Map<String, Value>,
     /// A clause on each of them.
     pub findings: Vec<String>,
 }
 
-impl CsvDialect {
+impl CsvFindings {
     fn add(&mut self, option: &str, value: impl Into<Value>, finding: impl Into<String>) {
         self.options.insert(option.to_owned(), value.into());
         self.findings.push(finding.into());
@@ -42,11 +52,11 @@ impl CsvDialect {
 }
 
 /// The dialect of the files of a path, by the first of them.
-pub fn sniff_csv(io: &StorageClient, path: &str) -> Result<CsvDialect> {
+pub fn sniff_csv(io: &StorageClient, path: &str) -> Result<CsvFindings> {
     let source = CsvSource::at(path);
     let listing = list_files(io, &RowFormat::paths(&source), &source.marks())?;
     let Some(first) = listing.files.first() else {
-        return Ok(CsvDialect::default());
+        return Ok(CsvFindings::default());
     };
     let file = rows::open(io, first)?;
     let mut head = Vec::new();
@@ -57,8 +67,184 @@ pub fn sniff_csv(io: &StorageClient, path: &str) -> Result<CsvDialect> {
     Ok(dialect_of(&head))
 }
 
-fn dialect_of(head: &[u8]) -> CsvDialect {
-    let mut dialect = CsvDialect::default();
+/// A hint at the options of another dialect that the beginning of a file looks like.
+pub(super) fn other_dialect(config: &CsvSource, head: &[u8]) -> Option<String> {
+    let CsvFindings { options, .. } = dialect_of(head);
+    let configured = serde_json::to_value(config).ok()?;
+    let mut others = Vec::new();
+    for option in DIALECT_OPTIONS {
+        let Some(value) = options.get(option) else {
+            continue;
+        };
+        if Some(value) == configured.get(option) {
+            continue;
+        }
+        let word = value
+            .as_str()
+            .filter(|text| text.chars().all(char::is_alphanumeric));
+        let shown = word.map_or_else(|| value.to_string(), str::to_owned);
+        others.push(format!("`{option}: {shown}`"));
+    }
+    let others = others.join(" and ");
+    (!others.is_empty()).then(|| format!("the file looks as if it needs {others}"))
+}
+
+/// Options by which fields are divided.
+const DIALECT_OPTIONS: [&str; 6] = [
+    "dialect",
+    "delimiter",
+    "escape",
+    "stray_quotes",
+    "skip_lines",
+    "nulls",
+];
+
+/// A way of quoting, with the options that state it.
+struct QuoteStyle {
+    source: CsvSource,
+    findings: CsvFindings,
+}
+
+/// Ways of quoting, the usual one first and the loosest last.
+fn quote_styles() -> Vec<QuoteStyle> {
+    let mut spark = CsvFindings::default();
+    spark.add(
+        "dialect",
+        "spark",
+        "backslashes stand before quotes, as Spark writes them",
+    );
+    let mut pandas = CsvFindings::default();
+    pandas.add(
+        "dialect",
+        "pandas",
+        "characters stand behind an escape, as pandas writes them",
+    );
+    pandas.add("escape", "\\", "the escape is a backslash");
+    let mut stray = CsvFindings::default();
+    stray.add(
+        "stray_quotes",
+        "text",
+        "quotes stand in fields that do not begin with one",
+    );
+    let style = |source: CsvSource, findings| QuoteStyle { source, findings };
+    let usual = CsvSource::default();
+    vec![
+        style(usual.clone(), CsvFindings::default()),
+        style(usual.clone().dialect(CsvDialect::Spark), spark),
+        style(
+            usual.clone().dialect(CsvDialect::Pandas).escape("\\"),
+            pandas,
+        ),
+        style(usual.stray_quotes(StrayQuotes::Text), stray),
+    ]
+}
+
+/// The first records as a dialect reads them.
+struct SniffedRecords {
+    delimiter: char,
+    /// From the header on.
+    records: Vec<Vec<String>>,
+    /// Lines before the header.
+    lines_before: u64,
+    findings: CsvFindings,
+}
+
+impl SniffedRecords {
+    /// The number of fields, where all records have as many.
+    fn even_fields(&self) -> usize {
+        even_fields(&self.records).unwrap_or(1)
+    }
+
+    /// True where a delimiter is likelier than another one. A header may lack the decimal commas of the rows, and is no
+    /// title then: of two that divide the rows, that which divides the header as well.
+    fn is_likelier_than(&self, other: &SniffedRecords) -> bool {
+        let fields = self.even_fields();
+        let other_fields = other.even_fields();
+        let has_titles = self.lines_before > 0;
+        let other_has_titles = other.lines_before > 0;
+        if fields > 1 && other_fields > 1 && has_titles != other_has_titles {
+            return other_has_titles;
+        }
+        fields > other_fields
+    }
+}
+
+/// The number of fields of each record; `None` where these differ.
+fn even_fields(records: &[Vec<String>]) -> Option<usize> {
+    let fields = records.first().map_or(0, Vec::len);
+    records
+        .iter()
+        .all(|record| record.len() == fields)
+        .then_some(fields)
+}
+
+/// Number of records before the header: titles have values in half of the columns at most.
+fn title_records(records: &[Vec<String>]) -> usize {
+    if even_fields(records).is_some() {
+        return 0;
+    }
+    let is_header = |number: &usize| {
+        let (titles, rows) = records.split_at(*number);
+        let Some(fields) = even_fields(rows).filter(|_| rows.len() > 1) else {
+            return false;
+        };
+        let values = |title: &Vec<String>| title.iter().filter(|text| !text.is_empty()).count();
+        titles.iter().all(|title| values(title) * 2 <= fields) && has_header(rows)
+    };
+    (1..=TITLES_MAX.min(records.len()))
+        .find(is_header)
+        .unwrap_or(0)
+}
+
+/// Number of lines before a record.
+fn lines_before(text: &[u8], syntax: FieldSyntax, number: usize) -> Option<u64> {
+    let stream = Box::new(std::io::Cursor::new(text.to_vec()));
+    let mut reader = RecordReader::new(stream, syntax, true).ok()?;
+    let mut record = CsvRecord::default();
+    for _ in 0..=number {
+        reader.read(&mut record).ok()?;
+    }
+    let place = text_place(text, reader.record_start()).ok()?;
+    Some(place.line - 1)
+}
+
+/// The first records, by the delimiter that divides them into the most fields and the usual way of quoting that fits.
+fn sniff_records(text: &[u8], is_cut: bool) -> Option<SniffedRecords> {
+    let mut best: Option<SniffedRecords> = None;
+    for delimiter in DELIMITERS {
+        let sniffed = quote_styles().into_iter().find_map(|style| {
+            let source = style.source.delimiter(delimiter.to_string());
+            let mut records = records(text, source.field_syntax(), is_cut)?;
+            let titles = title_records(&records);
+            let mut lines = 0;
+            if titles > 0 {
+                lines = lines_before(text, source.field_syntax(), titles)?;
+                records.drain(..titles);
+            }
+            Some(SniffedRecords {
+                delimiter,
+                records,
+                lines_before: lines,
+                findings: style.findings,
+            })
+        });
+        let Some(sniffed) = sniffed else {
+            continue;
+        };
+        let is_likelier = match &best {
+            // The usual delimiter stands for files of one column, too.
+            None => delimiter == DELIMITERS[0] || sniffed.even_fields() > 1,
+            Some(best) => sniffed.is_likelier_than(best),
+        };
+        if is_likelier {
+            best = Some(sniffed);
+        }
+    }
+    best
+}
+
+fn dialect_of(head: &[u8]) -> CsvFindings {
+    let mut dialect = CsvFindings::default();
     let encoding = encoding_of(head);
     match encoding {
         TextEncoding::Utf16 => dialect.add("encoding", "utf-16", "texts are UTF-16"),
@@ -79,16 +265,30 @@ fn dialect_of(head: &[u8]) -> CsvDialect {
         return dialect;
     }
     let is_cut = head.len() as u64 >= HEAD_BYTES;
-    let mut best: (usize, char, Vec<Vec<String>>) = (1, ',', Vec::new());
-    for delimiter in DELIMITERS {
-        let records = records(&text, delimiter, is_cut);
-        let fields = records.first().map_or(0, Vec::len);
-        let is_even = records.iter().all(|record| record.len() == fields);
-        if delimiter == best.1 || (is_even && fields > best.0) {
-            best = (if is_even { fields } else { 1 }, delimiter, records);
-        }
+    if let Some((delimiter, _)) = delimiter_line(&text) {
+        add_excel(&text, char::from(delimiter), is_cut, &mut dialect);
+        return dialect;
     }
-    let (_, delimiter, records) = best;
+    if let Some(records) = mysql_records(&text, is_cut) {
+        dialect.add(
+            "dialect",
+            "mysql",
+            "fields stand between tabs, and `\\N` for null, as MySQL writes them",
+        );
+        add_header(&records, &mut dialect);
+        return dialect;
+    }
+    let Some(sniffed) = sniff_records(&text, is_cut) else {
+        return dialect;
+    };
+    let SniffedRecords {
+        delimiter,
+        mut records,
+        lines_before,
+        findings,
+    } = sniffed;
+    dialect.options.extend(findings.options);
+    dialect.findings.extend(findings.findings);
     if delimiter != ',' {
         let shown = if delimiter == '\t' {
             "tabs stand".to_owned()
@@ -100,12 +300,106 @@ fn dialect_of(head: &[u8]) -> CsvDialect {
             delimiter.to_string(),
             format!("{shown} between fields"),
         );
+    }
+    if lines_before > 0 {
+        let finding = format!("the header is in line {}", lines_before + 1);
+        dialect.add("skip_lines", lines_before, finding);
+    }
+    if records.iter().flatten().any(|field| field == MYSQL_NULL) {
+        let nulls = vec![Value::from(""), Value::from(MYSQL_NULL)];
+        dialect.add("nulls", nulls, "`\\N` stands for null");
+        for field in records.iter_mut().flatten() {
+            if field == MYSQL_NULL {
+                field.clear();
+            }
+        }
+    }
+    if has_all_in_quotes(&text, delimiter, lines_before) {
+        dialect.add(
+            "quoted_nulls",
+            true,
+            "all fields are in quotes, also those without a value",
+        );
+    }
+    if delimiter != ',' {
         add_marks(&records, &mut dialect);
     }
-    if !has_header(&records) {
+    add_header(&records, &mut dialect);
+    dialect
+}
+
+/// True if all fields of several columns are in quotes, empty ones among them: their writer does not tell empty texts from
+/// null.
+fn has_all_in_quotes(text: &[u8], delimiter: char, lines_before: u64) -> bool {
+    let source = CsvSource::default()
+        .delimiter(delimiter.to_string())
+        .skip_lines(u32::try_from(lines_before).unwrap_or(u32::MAX));
+    let stream = Box::new(std::io::Cursor::new(text.to_vec()));
+    let Ok(mut reader) = RecordReader::new(stream, source.field_syntax(), true) else {
+        return false;
+    };
+    let mut record = CsvRecord::default();
+    let mut has_empty = false;
+    for number in 0..RECORDS_MAX {
+        if !matches!(reader.read(&mut record), Ok(true)) {
+            break;
+        }
+        // Programs that put values in quotes may leave the header without.
+        if number == 0 {
+            continue;
+        }
+        for at in 0..record.len() {
+            let (field, kind) = record.field(at);
+            if kind != FieldKind::Quoted || record.len() == 1 {
+                return false;
+            }
+            has_empty |= field.is_empty();
+        }
+    }
+    has_empty
+}
+
+/// The first records of a file as MySQL writes it; `None` where they are of no such file: fields stand between tabs, and
+/// some of them are null.
+fn mysql_records(text: &[u8], is_cut: bool) -> Option<Vec<Vec<String>>> {
+    let source = CsvSource::default().dialect(CsvDialect::Mysql);
+    let stream = Box::new(std::io::Cursor::new(text.to_vec()));
+    let mut reader = RecordReader::new(stream, source.field_syntax(), true).ok()?;
+    let mut record = CsvRecord::default();
+    let mut has_null = false;
+    for _ in 0..RECORDS_MAX {
+        if !matches!(reader.read(&mut record), Ok(true)) {
+            break;
+        }
+        has_null |= record.has_null();
+    }
+    let records = records(text, source.field_syntax(), is_cut).filter(|_| has_null)?;
+    let fields = records.first()?.len();
+    let is_even = records.iter().all(|record| record.len() == fields);
+    is_even.then_some(records)
+}
+
+/// Adds the dialect of a file whose first line names the delimiter.
+fn add_excel(text: &[u8], delimiter: char, is_cut: bool, dialect: &mut CsvFindings) {
+    dialect.add(
+        "dialect",
+        "excel",
+        format!("the first line names `{delimiter}` as the delimiter, as Excel reads it"),
+    );
+    let source = CsvSource::default().dialect(CsvDialect::Excel);
+    let Some(records) = records(text, source.field_syntax(), is_cut) else {
+        return;
+    };
+    if delimiter != ',' {
+        add_marks(&records, dialect);
+    }
+    add_header(&records, dialect);
+}
+
+fn add_header(records: &[Vec<String>], dialect: &mut CsvFindings) {
+    if !has_header(records) {
         dialect.add("header", false, "the first record is a row, and no header");
     }
-    dialect
 }
 
 fn encoding_of(head: &[u8]) -> TextEncoding {
@@ -120,16 +414,23 @@ fn encoding_of(head: &[u8]) -> TextEncoding {
     }
 }
 
-/// The first records, without one that may be cut off.
-fn records(text: &[u8], delimiter: char, is_cut: bool) -> Vec<Vec<String>> {
-    let reader = ReaderBuilder::new()
-        .has_headers(false)
-        .flexible(true)
-        .delimiter(u8::try_from(delimiter).unwrap_or(b','))
-        .from_reader(text);
+/// The first records, without one that may be cut off; `None` where quotes are wrong.
+fn records(text: &[u8], syntax: FieldSyntax, is_cut: bool) -> Option<Vec<Vec<String>>> {
+    let stream = Box::new(std::io::Cursor::new(text.to_vec()));
+    let mut reader = RecordReader::new(stream, syntax, true).ok()?;
+    let mut record = CsvRecord::default();
     let mut records = Vec::new();
-    for record in reader.into_byte_records().take(RECORDS_MAX) {
-        let Ok(record) = record else { break };
+    while records.len() < RECORDS_MAX {
+        match reader.read(&mut record) {
+            Ok(true) => {}
+            Ok(false) => break,
+            // The rest is cut off.
+            Err(RecordError::Malformed(Malformed {
+                problem: QuoteProblem::Unclosed | QuoteProblem::EscapeAtEnd,
+                ..
+            })) if is_cut => return Some(records),
+            Err(_) => return None,
+        }
         let fields = record
             .iter()
             .map(|field| String::from_utf8_lossy(field).into_owned());
@@ -138,7 +439,7 @@ fn records(text: &[u8], delimiter: char, is_cut: bool) -> Vec<Vec<String>> {
     if is_cut && records.len() < RECORDS_MAX {
         records.pop();
     }
-    records
+    Some(records)
 }
 
 /// The values of a column below the first record.
@@ -148,7 +449,7 @@ fn column_texts(records: &[Vec<String>], at: usize) -> StringArray {
 }
 
 /// Adds decimal commas, where some column is of numbers with them alone.
-fn add_marks(records: &[Vec<String>], dialect: &mut CsvDialect) {
+fn add_marks(records: &[Vec<String>], dialect: &mut CsvFindings) {
     let marks = |decimal, thousands| TextRules {
         is_inferred: true,
         marks: NumberMarks { decimal, thousands },
@@ -169,13 +470,13 @@ fn add_marks(records: &[Vec<String>], dialect: &mut CsvDialect) {
             && texts.iter().flatten().any(|text| text.contains('.'))
     });
     let plain = with_comma(marks(b',', None));
-    if (!plain && !with_comma(marks(b',', Some(b'.')))) || (plain && with_point) {
+    if (!plain && !with_comma(marks(b',', Some('.')))) || (plain && with_point) {
         return;
     }
     dialect.add("decimal", ",", "numbers have decimal commas");
     let in_groups = texts.iter().any(|texts| {
         !is_number(marks(b',', None), texts)
-            && is_number(marks(b',', Some(b'.')), texts)
+            && is_number(marks(b',', Some('.')), texts)
             && texts.iter().flatten().any(|text| text.contains('.'))
     });
     if in_groups {
@@ -234,6 +535,12 @@ mod tests {
                 json!({"delimiter": ";", "decimal": ",", "thousands": "."}),
             ),
             (b"a;b\n1.5;x\n2.25;y\n", json!({"delimiter": ";"})),
+            // Texts with commas, which the header has not.
+            (
+                b"item;price\nA;1,50 EUR\nB;2,25 EUR\n",
+                json!({"delimiter": ";"}),
+            ),
+            (b"item\trate\nA\t1,5%\nB\t2,2%\n", json!({"delimiter": "\t"})),
             (b"a\tb\n1\tx,y\n", json!({"delimiter": "\t"})),
             (b"1,2.5,x\n3,4.5,y\n", json!({"header": false})),
             (b"name,2020,2021\nx,1,2\n", json!({})),
@@ -244,7 +551,41 @@ mod tests {
                 json!({"encoding": "utf-16", "delimiter": ";"}),
             ),
             (b"a,b\n\"x;y;z\",\"1;2\"\n", json!({})),
+            (b"a,b\n\"x\",\"\"\n", json!({"quoted_nulls": true})),
+            (b"a;b\n\"\";1\n", json!({"delimiter": ";"})),
+            (b"a\n\"\"\n", json!({})),
+            (
+                b"Sales of shops\n\nday,shop,qty\n2024-01-01,a,1\n2024-01-02,b,2\n",
+                json!({"skip_lines": 2}),
+            ),
+            (
+                b"\"Source\",\"Bank\",\r\n\r\n\"name\",\"code\",\"2020\",\"2021\",\r\n\"x\",\"X\",\"1\",\"2\",\r\n",
+                json!({"skip_lines": 2}),
+            ),
+            (b"title\na;b\n1,5;x\n", json!({"delimiter": ";", "decimal": ",", "skip_lines": 1})),
+            (b"a,b\n1,2,3\n4,5,6\n", json!({})),
+            (b"a,b\nx,y,\nz,w,\n", json!({})),
+            (b"a\n1,2\n3,4\n", json!({})),
             (b"a\nx\n", json!({})),
+            (
+                b"a,b\n\"x \\\"y\\\", z\",\"\"\n",
+                json!({"dialect": "spark"}),
+            ),
+            (
+                b"a;b\nx \\\"y\\\";1\nx\\;y;2\n",
+                json!({"dialect": "pandas", "escape": "\\", "delimiter": ";"}),
+            ),
+            (b"a,b\n5\" pipe,1\n", json!({"stray_quotes": "text"})),
+            (b"a\tb\n\\N\tx\n", json!({"dialect": "mysql"})),
+            (
+                b"1\tx\n2\ty\n\\N\tz\n",
+                json!({"dialect": "mysql", "header": false}),
+            ),
+            (b"a,b\n\\N,x\n", json!({"nulls": ["", "\\N"]})),
+            (
+                b"sep=;\r\na;b\r\n1,5;x\r\n",
+                json!({"dialect": "excel", "decimal": ","}),
+            ),
             (b"", json!({})),
         ] {
             let dialect = dialect_of(text);

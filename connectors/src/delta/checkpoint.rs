@@ -15,7 +15,7 @@ use delta_kernel::{
     EngineData, FileDataReadResultIterator, FileMeta, FileSize, KernelError, KernelResult,
     KernelResultIteratorStatic, ParquetFooter, ParquetHandler, PredicateRef,
 };
-use forebay_model::Result;
+use forebay_model::{Result, codes};
 use forebay_storage::{ScratchDir, StorageClient};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
@@ -25,29 +25,30 @@ use url::Url;
 
 use super::engine::{ACTIONS_AT_ONCE, read_only};
 use super::place::{TablePlace, full_path};
+use crate::files::blob::open_if_there;
 use crate::parquet::{FileBatches, FooterCache};
 
 /// Rows of a row group of a checkpoint: each is an action, with the statistics of a file.
 const GROUP_ACTIONS: usize = 20_000;
 
-/// Reads and writes the Parquet files that the kernel asks for.
+/// Reads and writes the Parquet files that the kernel requests.
 pub(super) struct CheckpointFiles {
     io: StorageClient,
     place: TablePlace,
     footers: Arc<FooterCache>,
-    /// Where checkpoints grow; `None` where none are written.
+    /// Directory for checkpoints in progress; `None` where none are written.
     scratch: Option<ScratchDir>,
 }
 
 impl CheckpointFiles {
     pub(super) fn new(
         io: StorageClient,
-        place: TablePlace,
+        table_place: TablePlace,
         scratch: Option<ScratchDir>,
     ) -> CheckpointFiles {
         CheckpointFiles {
             io,
-            place,
+            place: table_place,
             footers: Arc::default(),
             scratch,
         }
@@ -58,6 +59,24 @@ impl CheckpointFiles {
     }
 }
 
+/// Opens a file of the log. One that is listed and not there is missing in the log: a run that is tried again does not
+/// find it either.
+fn open_listed(
+    io: &StorageClient,
+    footers: &FooterCache,
+    path: &str,
+    file: &FileMeta,
+) -> KernelResult<FileBatches> {
+    FileBatches::open(io, footers, path, file.size).map_err(|fault| {
+        let is_gone = fault.code() == codes::CHANGED && matches!(open_if_there(io, path), Ok(None));
+        if is_gone {
+            KernelError::file_not_found(path)
+        } else {
+            KernelError::generic_err(fault)
+        }
+    })
+}
+
 /// The actions of one file.
 fn read_actions(
     io: &StorageClient,
@@ -66,15 +85,16 @@ fn read_actions(
     file: &FileMeta,
     schema: &SchemaRef,
 ) -> KernelResult<KernelResultIteratorStatic<Box<dyn EngineData>>> {
-    let batches =
-        FileBatches::open(io, footers, path, file.size).map_err(KernelError::generic_err)?;
+    let batches = open_listed(io, footers, path, file)?;
     let metadata = ArrowReaderMetadata::try_new(batches.metadata(), reader_options())?;
     let (order, mask) = parquet_read_plan(schema, &metadata)?;
-    let mut rows = match ordering_needs_row_indexes(&order) {
-        true => Some(RowIndexBuilder::new(metadata.metadata().row_groups()).build()?),
-        false => None,
+    let mut rows = if ordering_needs_row_indexes(&order) {
+        Some(RowIndexBuilder::new(metadata.metadata().row_groups()).build()?)
+    } else {
+        None
     };
-    let (schema, location) = (schema.clone(), file.location.to_string());
+    let schema = schema.clone();
+    let location = file.location.to_string();
     let read = batches
         .rows(metadata, mask, ACTIONS_AT_ONCE)
         .map(move |batch| {
@@ -95,7 +115,8 @@ fn write_actions(
         .set_compression(Compression::SNAPPY)
         .set_max_row_group_row_count(Some(GROUP_ACTIONS))
         .build();
-    let (mut file, mut open) = (Some(file), None::<ArrowWriter<File>>);
+    let mut file = Some(file);
+    let mut open = None::<ArrowWriter<File>>;
     for actions in data {
         let actions: RecordBatch = ArrowEngineData::try_from_engine_data(actions?)?.into();
         if let Some(file) = file.take() {
@@ -125,10 +146,11 @@ impl ParquetHandler for CheckpointFiles {
             .iter()
             .map(|file| Ok((self.path(file)?, file.clone())))
             .collect::<Result<Vec<_>>>();
-        let (io, footers) = (self.io.clone(), self.footers.clone());
+        let io = self.io.clone();
+        let footers = self.footers.clone();
         let read = move |(path, file): (String, FileMeta)| {
-            let one = read_actions(&io, &footers, &path, &file, &schema);
-            one.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
+            let actions = read_actions(&io, &footers, &path, &file, &schema);
+            actions.unwrap_or_else(|error| Box::new(std::iter::once(Err(error))))
         };
         Ok(Box::new(
             paths
@@ -149,20 +171,19 @@ impl ParquetHandler for CheckpointFiles {
         let file = scratch.file().map_err(KernelError::generic_err)?;
         write_actions(file.reopen()?, data)?;
         let bytes = file.as_file().metadata()?.len();
-        let place = self
+        let location = self
             .place
             .locate(&self.io, &url)
             .map_err(KernelError::generic_err)?;
         self.io
-            .upload_durable(&place, file.path())
+            .upload_durable(&location, file.path())
             .map_err(KernelError::generic_err)?;
         Ok(bytes)
     }
 
     fn read_parquet_footer(&self, file: &FileMeta) -> KernelResult<ParquetFooter> {
         let path = self.path(file).map_err(KernelError::generic_err)?;
-        let batches = FileBatches::open(&self.io, &self.footers, &path, file.size);
-        let metadata = batches.map_err(KernelError::generic_err)?.metadata();
+        let metadata = open_listed(&self.io, &self.footers, &path, file)?.metadata();
         let metadata = ArrowReaderMetadata::try_new(metadata, reader_options())?;
         Ok(ParquetFooter {
             schema: Arc::new(StructType::try_from_arrow(metadata.schema().as_ref())?),

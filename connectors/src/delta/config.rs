@@ -1,5 +1,6 @@
-//! What a spec says about Delta tables.
+//! Configuration of Delta tables in a spec.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forebay_model::{ConfigError, ConfigResult};
@@ -8,8 +9,12 @@ use forebay_storage::Source;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::format::{ConnectorConfig, SourceConfig};
+use crate::files::OnReadError;
+use crate::files::formatted::with_formats;
+use crate::files::texts::check_formats;
+use crate::format::{ConnectorConfig, SourceFormat};
 
+use super::place::scheme_of;
 use super::snapshot::parse_time;
 use super::source::DeltaReader;
 
@@ -42,6 +47,19 @@ pub struct DeltaSource {
     /// The columns to read, in this order; all when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<Vec<String>>,
+    /// Directories outside of the table of which its log may name files, as the log of a shallow clone does. They are
+    /// of the same kind of storage. Without this, a log that names other files than the table's is refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow_outside: Vec<String>,
+    /// Columns of texts or whole numbers that are dates or times, with the way in which they are written: `%Y%m%d`. The
+    /// directives are those of `strftime`. With a time of day they are timestamps, with an offset (`%z`) in UTC. Where
+    /// directives stand side by side, each has all of its digits. A format that goes from the year down lets filters and
+    /// intervals skip row groups by their statistics; others do not.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub formats: BTreeMap<String, String>,
+    /// Treatment of a value that is not written as its column's format says: for all columns, or for some.
+    #[serde(default, skip_serializing_if = "OnReadError::is_default")]
+    pub on_error: OnReadError,
 }
 
 impl DeltaSource {
@@ -55,8 +73,25 @@ impl DeltaSource {
 }
 
 impl ConnectorConfig for DeltaSource {
+    const NAME: &'static str = "delta";
+
     fn check(&self) -> ConfigResult<()> {
-        let wrong = |at: &str, what: String| Err(ConfigError::at(at, what));
+        check_formats(&self.formats, &self.on_error)?;
+        let wrong = |at: &str, message: String| Err(ConfigError::at(at, message));
+        let scheme = scheme_of(&self.path);
+        for (number, directory) in self.allow_outside.iter().enumerate() {
+            let at = format!("allow_outside[{number}]");
+            if directory.is_empty() {
+                return wrong(&at, "the path is empty".to_owned());
+            }
+            if scheme_of(directory) != scheme {
+                let message = format!(
+                    "`{directory}` is of another storage than the table `{}`",
+                    self.path
+                );
+                return wrong(&at, message);
+            }
+        }
         match (&self.version, &self.timestamp) {
             _ if self.path.is_empty() => wrong("path", "the path is empty".to_owned()),
             (Some(_), Some(_)) => wrong(
@@ -65,14 +100,16 @@ impl ConnectorConfig for DeltaSource {
             ),
             (_, Some(time)) => parse_time(time)
                 .map(drop)
-                .or_else(|what| wrong("timestamp", what)),
+                .or_else(|message| wrong("timestamp", message)),
             _ => Ok(()),
         }
     }
 }
 
-impl SourceConfig for DeltaSource {
+impl SourceFormat for DeltaSource {
     fn source(self) -> Arc<dyn Source> {
-        Arc::new(DeltaReader::new(self))
+        let formats = self.formats.clone();
+        let on_error = self.on_error.clone();
+        with_formats(Arc::new(DeltaReader::new(self)), &formats, on_error)
     }
 }

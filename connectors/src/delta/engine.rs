@@ -1,5 +1,5 @@
-//! What the kernel asks of its surroundings, answered by Forebay's storage: retries, credentials and stores are the
-//! same as for all other reads.
+//! Environment of the Delta kernel, implemented by Forebay's storage: retries, credentials and
+//! stores are those of all other reads.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use delta_kernel::{
     FileSlice, FilteredEngineData, JsonHandler, KernelError, KernelResult, KernelResultIterator,
     KernelResultIteratorStatic, ParquetHandler, PredicateRef, StorageHandler,
 };
-use forebay_model::Result;
-use forebay_storage::{ScratchDir, StorageClient};
+use forebay_model::{Fault, Result};
+use forebay_storage::{MemoryShortage, ReadReservation, ScratchDir, StorageClient};
 use forebay_threads::parallel_map;
 use url::Url;
 
@@ -28,8 +28,15 @@ use super::place::TablePlace;
 /// Files of the log that are read at the same time.
 const FILES_AT_ONCE: usize = 16;
 
-/// Actions that are decoded together at most.
+/// Maximum number of actions that are decoded together.
 pub(super) const ACTIONS_AT_ONCE: usize = 4096;
+
+/// Files of the log of at least these bytes together are read once there is memory for them.
+const LARGE_LOG_BYTES: u64 = 1 << 20;
+
+/// Times of their bytes that commits take while they are decoded: their text, their actions, and the list of files of
+/// the table, with their statistics.
+const DECODED_COPIES: u64 = 8;
 
 /// The engine of one table. It reads the log; given a place for temporary files, it also writes checkpoints.
 pub(super) struct TableEngine {
@@ -39,34 +46,56 @@ pub(super) struct TableEngine {
 }
 
 impl TableEngine {
-    pub(super) fn new(io: &StorageClient, place: &TablePlace) -> TableEngine {
-        TableEngine::with_scratch(io, place, None)
+    pub(super) fn new(io: &StorageClient, table_place: &TablePlace) -> TableEngine {
+        TableEngine::with_scratch(io, table_place, None)
     }
 
     /// An engine that writes checkpoints.
     pub(super) fn for_checkpoints(
         io: &StorageClient,
-        place: &TablePlace,
+        table_place: &TablePlace,
         scratch: &ScratchDir,
     ) -> TableEngine {
-        TableEngine::with_scratch(io, place, Some(scratch.clone()))
+        TableEngine::with_scratch(io, table_place, Some(scratch.clone()))
+    }
+
+    /// Memory for the descriptions of some decoded files until they have joined the list of the table's files. It must
+    /// be given back before more of the log is read, which may wait for memory. `log_bytes` are those of the whole log.
+    pub(super) fn reserve_list(
+        &self,
+        decoded_bytes: u64,
+        log_bytes: u64,
+    ) -> Result<ReadReservation> {
+        let reserved = self.storage.io.read_memory().reserve(decoded_bytes, true);
+        reserved.map_err(|shortage| {
+            // The memory that is named has to do for all files, not for the next ones alone.
+            let expected_bytes = log_bytes.saturating_mul(DECODED_COPIES);
+            log_memory_fault(MemoryShortage {
+                needed_bytes: shortage.needed_bytes.max(expected_bytes),
+                ..shortage
+            })
+        })
     }
 
     fn with_scratch(
         io: &StorageClient,
-        place: &TablePlace,
+        table_place: &TablePlace,
         scratch: Option<ScratchDir>,
     ) -> TableEngine {
         let storage = LogStorage {
             io: io.clone(),
-            place: place.clone(),
+            place: table_place.clone(),
         };
         TableEngine {
             json: Arc::new(LogJson {
                 storage: storage.clone(),
                 writes: scratch.is_some(),
             }),
-            checkpoints: Arc::new(CheckpointFiles::new(io.clone(), place.clone(), scratch)),
+            checkpoints: Arc::new(CheckpointFiles::new(
+                io.clone(),
+                table_place.clone(),
+                scratch,
+            )),
             storage: Arc::new(storage),
         }
     }
@@ -90,7 +119,7 @@ impl Engine for TableEngine {
     }
 }
 
-/// The answer to what would write where the log is only read.
+/// Error for writes where the log is only read.
 pub(super) fn read_only() -> KernelError {
     KernelError::unsupported("the log is opened for reading")
 }
@@ -104,11 +133,11 @@ struct LogStorage {
 
 impl LogStorage {
     fn get(&self, url: &Url) -> KernelResult<Bytes> {
-        let found = self
+        let content = self
             .place
             .locate(&self.io, url)
-            .and_then(|place| self.io.get(&place));
-        found
+            .and_then(|location| self.io.get(&location));
+        content
             .map_err(KernelError::generic_err)?
             .ok_or_else(|| KernelError::file_not_found(url))
     }
@@ -117,13 +146,13 @@ impl LogStorage {
         let Some(range) = range else {
             return self.get(url);
         };
-        let read = |place| self.io.get_ranges(&place, std::slice::from_ref(range));
-        let found = self
+        let read = |location| self.io.get_ranges(&location, std::slice::from_ref(range));
+        let content = self
             .place
             .locate(&self.io, url)
             .and_then(read)
             .map_err(KernelError::generic_err)?;
-        found
+        content
             .into_iter()
             .next()
             .ok_or_else(|| KernelError::file_not_found(url))
@@ -157,11 +186,11 @@ impl StorageHandler for LogStorage {
     }
 
     fn head(&self, path: &Url) -> KernelResult<FileMeta> {
-        let found = self
+        let status = self
             .place
             .locate(&self.io, path)
-            .and_then(|place| self.io.head(&place));
-        let meta = found
+            .and_then(|location| self.io.head(&location));
+        let meta = status
             .map_err(KernelError::generic_err)?
             .ok_or_else(|| KernelError::file_not_found(path))?;
         Ok(FileMeta::new(
@@ -179,7 +208,7 @@ impl StorageHandler for LogStorage {
 /// The commits of a log.
 struct LogJson {
     storage: LogStorage,
-    /// Whether the file that names the latest checkpoint may be written.
+    /// True if the file that names the latest checkpoint may be written.
     writes: bool,
 }
 
@@ -203,23 +232,10 @@ impl JsonHandler for LogJson {
             .chunks(FILES_AT_ONCE)
             .map(<[FileMeta]>::to_vec)
             .collect();
-        let read = move |group: Vec<FileMeta>| -> Vec<KernelResult<Box<dyn EngineData>>> {
-            // A file that is not there is told apart from one that cannot be read.
-            let get =
-                |at: usize| -> Result<KernelResult<Bytes>> { Ok(storage.get(&group[at].location)) };
-            let texts = match parallel_map(group.len(), group.len(), &get) {
-                Ok(texts) => texts,
-                Err(fault) => return vec![Err(KernelError::generic_err(fault))],
-            };
-            let decoded = texts
-                .into_iter()
-                .zip(&group)
-                .map(|(text, file)| decode_actions(text?, file, &schema));
-            decoded
-                .flat_map(|batches| batches.unwrap_or_else(|error| vec![Err(error)]))
-                .collect()
-        };
-        Ok(Box::new(groups.into_iter().flat_map(read)))
+        let batches = groups
+            .into_iter()
+            .flat_map(move |group| read_actions_of(&storage, &group, &schema));
+        Ok(Box::new(batches))
     }
 
     fn write_json_file(
@@ -232,14 +248,74 @@ impl JsonHandler for LogJson {
         if !self.writes || !overwrite {
             return Err(read_only());
         }
-        let (bytes, LogStorage { io, place }) = (to_json_bytes(data)?, &self.storage);
-        let written = place
+        let bytes = to_json_bytes(data)?;
+        let LogStorage {
+            io,
+            place: table_place,
+        } = &self.storage;
+        let written = table_place
             .locate(io, url)
-            .and_then(|place| io.put_durable(&place, &bytes));
+            .and_then(|location| io.put_durable(&location, &bytes));
         written
             .map(|()| bytes.len() as FileSize)
             .map_err(KernelError::generic_err)
     }
+}
+
+/// Reads commits of a log side by side, and decodes their actions in order. An error takes the place of the actions of
+/// its commit.
+fn read_actions_of(
+    storage: &LogStorage,
+    commits: &[FileMeta],
+    schema: &SchemaRef,
+) -> Vec<KernelResult<Box<dyn EngineData>>> {
+    let _reservation = match reserve_for(&storage.io, commits) {
+        Ok(reservation) => reservation,
+        Err(fault) => return vec![Err(KernelError::generic_err(fault))],
+    };
+    // The inner result distinguishes a missing file from an unreadable one.
+    let read =
+        |at: usize| -> Result<KernelResult<Bytes>> { Ok(storage.get(&commits[at].location)) };
+    let texts = match parallel_map(commits.len(), commits.len(), &read) {
+        Ok(texts) => texts,
+        Err(fault) => return vec![Err(KernelError::generic_err(fault))],
+    };
+    let mut batches = Vec::new();
+    for (text, file) in texts.into_iter().zip(commits) {
+        match text.and_then(|text| decode_actions(text, file, schema)) {
+            Ok(decoded) => batches.extend(decoded),
+            Err(error) => batches.push(Err(error)),
+        }
+    }
+    batches
+}
+
+/// Memory for commits of a log that are decoded together; `None` where they are small.
+fn reserve_for(io: &StorageClient, commits: &[FileMeta]) -> Result<Option<ReadReservation>> {
+    let sizes = commits.iter().map(|commit| commit.size);
+    let bytes = sizes.fold(0, u64::saturating_add);
+    if bytes < LARGE_LOG_BYTES {
+        return Ok(None);
+    }
+    let reserved = io
+        .read_memory()
+        .reserve(bytes.saturating_mul(DECODED_COPIES), true);
+    let largest = commits.iter().max_by_key(|commit| commit.size);
+    reserved.map(Some).map_err(|shortage| {
+        let fault = log_memory_fault(shortage);
+        match largest {
+            Some(commit) => fault.file(commit.location.as_str()),
+            None => fault,
+        }
+    })
+}
+
+fn log_memory_fault(shortage: MemoryShortage) -> Fault {
+    let hint = format!(
+        "write a checkpoint of the table, compact its files, or give {}",
+        shortage.sufficient_option()
+    );
+    shortage.fault("reading the table's log").hint(hint)
 }
 
 /// The actions of a commit.
@@ -248,10 +324,8 @@ fn decode_actions(
     file: &FileMeta,
     schema: &SchemaRef,
 ) -> KernelResult<Vec<KernelResult<Box<dyn EngineData>>>> {
-    let (stored, order) = (
-        Arc::new(json_arrow_schema(schema)?),
-        build_json_reorder_indices(schema)?,
-    );
+    let stored = Arc::new(json_arrow_schema(schema)?);
+    let order = build_json_reorder_indices(schema)?;
     let builder = ReaderBuilder::new(stored)
         .with_batch_size(ACTIONS_AT_ONCE)
         .with_coerce_primitive(true);

@@ -1,35 +1,37 @@
 //! The files of a version of a table, as spans know them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use arrow::array::BooleanBufferBuilder;
-use arrow::datatypes::Schema;
+use arrow::array::{ArrayRef, BooleanBufferBuilder};
+use arrow::datatypes::{FieldRef, Schema};
 use delta_kernel::Engine;
 use delta_kernel::actions::deletion_vector::DeletionVectorDescriptor;
-use forebay_model::{ColumnExtent, ContentId, Fault, FileRange, IdBuilder, Result, codes};
+use forebay_model::{
+    ColumnExtent, ContentId, Fault, FileRange, IdBuilder, NameIndex, Result, codes,
+};
 use forebay_storage::StorageClient;
 
 use crate::files::hive;
 use crate::files::list::ListedFile;
 use crate::files::stamp::FileStamp;
-use crate::parquet::{KeptRows, TableFiles};
+use crate::parquet::{KeptRows, StoredNames, TableFiles};
 
 use super::columns::TableColumns;
 use super::engine::TableEngine;
-use super::place::{TablePlace, kernel_fault};
+use super::place::{TablePlace, decode, kernel_fault};
 use super::snapshot::{LoggedFile, TableSnapshot};
 use super::statistics::FileStatistics;
 
-/// Rows of a file at most, where the log does not tell how many there are.
+/// Maximum number of rows of a file whose number is not in the log.
 const ROWS_MAX: u64 = 1 << 32;
 
-/// What is remembered of a file while its table is read.
+/// Facts about a file that are kept while its table is read.
 #[derive(Debug)]
 struct FileEntry {
     bytes: u64,
-    /// Stored rows, deleted ones among them, where the log tells.
+    /// Stored rows, including deleted ones, where the log records them.
     rows: Option<u64>,
     deleted: Option<DeletionVectorDescriptor>,
 }
@@ -38,10 +40,11 @@ struct FileEntry {
 pub(super) struct OpenTable {
     place: TablePlace,
     columns: TableColumns,
+    version: u64,
     files: HashMap<String, FileEntry>,
     /// Nulls of each column in all files, as the log counts them: deleted rows are among them.
     null_counts: Vec<Option<u64>>,
-    /// Those of the file that was asked for last: its spans follow each other.
+    /// Kept rows of the file that was requested last: its spans follow each other.
     latest_kept: Mutex<Option<(String, Arc<KeptRows>)>>,
 }
 
@@ -51,7 +54,7 @@ impl fmt::Debug for OpenTable {
     }
 }
 
-/// A file, and what the log tells of its rows.
+/// A file with the log's facts about its rows.
 #[derive(Debug)]
 pub(super) struct TableFile {
     pub(super) listed: ListedFile,
@@ -62,11 +65,12 @@ pub(super) struct TableFile {
 }
 
 impl OpenTable {
-    pub(super) fn new(place: TablePlace, columns: TableColumns) -> OpenTable {
+    pub(super) fn new(place: TablePlace, columns: TableColumns, version: u64) -> OpenTable {
         OpenTable {
             place,
             null_counts: vec![Some(0); columns.fields.len()],
             columns,
+            version,
             files: HashMap::new(),
             latest_kept: Mutex::default(),
         }
@@ -76,32 +80,44 @@ impl OpenTable {
         &self.columns
     }
 
-    /// The nulls of a column in all files that were read from the log; `None` where a file does not count them.
-    pub(super) fn null_count(&self, column: &str) -> Option<u64> {
-        let fields = &self.columns.fields;
-        let place = fields.iter().position(|field| field.name() == column)?;
-        self.null_counts.get(place).copied().flatten()
+    /// The nulls of columns in all files that were read from the log; `None` where a file does not count them.
+    pub(super) fn null_counts_of(&self, columns: &[FieldRef]) -> Vec<Option<u64>> {
+        let names = self
+            .columns
+            .fields
+            .iter()
+            .map(|field| field.name().as_str());
+        let index = NameIndex::new(names);
+        let null_count = |column: &FieldRef| *self.null_counts.get(index.get(column.name())?)?;
+        columns.iter().map(null_count).collect()
     }
 
     /// Reads the files of a version from its log, in the order in which they were written: new files come last, and
-    /// the spans of the others stay what they were.
+    /// the spans of the others do not change. `paths` limits them to some, by their paths below the table.
     pub(super) fn read_files(
         &mut self,
         io: &StorageClient,
         table: &TableSnapshot,
         watch: &[String],
+        paths: Option<&BTreeSet<String>>,
     ) -> Result<Vec<TableFile>> {
-        let mut found = Vec::new();
+        let mut files = Vec::new();
         table.for_each_file(|file| {
-            found.push(self.table_file(io, file, watch)?);
+            if let Some(paths) = paths
+                && !paths.contains(&decode(&file.path)?)
+            {
+                return Ok(());
+            }
+            files.push(self.table_file(io, file, watch)?);
             Ok(())
         })?;
-        found.sort_by(|a, b| {
+        files.sort_by(|a, b| {
             (a.modified, &a.listed.relative).cmp(&(b.modified, &b.listed.relative))
         });
-        Ok(found)
+        Ok(files)
     }
 
+    /// Describes a file of the log, and records it among the files of the table.
     fn table_file(
         &mut self,
         io: &StorageClient,
@@ -109,51 +125,32 @@ impl OpenTable {
         watch: &[String],
     ) -> Result<TableFile> {
         let statistics = FileStatistics::parse(file.statistics.as_deref());
-        let place = self.place.file(io, &file.path)?;
-        let partition = self.columns.partitions.iter().map(|column| {
-            let value = file
-                .partition
-                .get(self.columns.logged_name(column))
-                .cloned()
-                .flatten();
-            (
-                column.clone(),
-                value
-                    .filter(|value| !value.is_empty())
-                    .unwrap_or_else(|| hive::NULL.to_owned()),
-            )
-        });
-        let partition: Vec<(String, String)> = partition.collect();
-        let removed = file
-            .deleted
-            .as_ref()
-            .map_or(0, |deleted| deleted.cardinality.unsigned_abs());
+        let file_place = self.place.file(io, &file.path)?;
+        let partition = self.folder_values(&file);
+        let deleted_rows = match &file.deleted {
+            Some(deleted) => deleted.cardinality.unsigned_abs(),
+            None => 0,
+        };
         let piece = FileRange {
-            path: place.path.clone(),
-            relative: place.relative.clone(),
+            path: file_place.path.clone(),
+            relative: file_place.relative.clone(),
             row_groups: None,
             row_range: None,
             byte_range: None,
             first_row: 0,
             rows: statistics
                 .num_records
-                .map(|rows| rows.saturating_sub(removed)),
+                .map(|rows| rows.saturating_sub(deleted_rows)),
             bytes: file.bytes,
-            fingerprint: fingerprint(&place.relative, &file, &partition),
+            fingerprint: fingerprint(&file_place.relative, &file, &partition),
             partition,
             extents: Vec::new(),
         };
-        let extent = |column: &String| {
-            statistics.extent(
-                self.columns.logged_name(column),
-                self.columns.data_type(column)?,
-            )
-        };
-        let extents = watch.iter().map(extent).collect();
-        for (field, total) in self.columns.fields.iter().zip(&mut self.null_counts) {
-            let nulls = statistics.nulls(self.columns.logged_name(field.name()));
-            *total = (*total).zip(nulls).map(|(total, nulls)| total + nulls);
+        let mut extents = Vec::with_capacity(watch.len());
+        for column in watch {
+            extents.push(self.logged_extent(&statistics, column));
         }
+        self.count_nulls(&statistics);
         // The log names a file once and for all.
         let stamp = FileStamp {
             size: file.bytes,
@@ -162,8 +159,8 @@ impl OpenTable {
             node: None,
         };
         let listed = ListedFile {
-            path: place.path.clone(),
-            relative: place.relative,
+            path: file_place.path.clone(),
+            relative: file_place.relative,
             stamp,
             etag: None,
         };
@@ -172,7 +169,7 @@ impl OpenTable {
             rows: statistics.num_records,
             deleted: file.deleted,
         };
-        self.files.insert(place.path, entry);
+        self.files.insert(file_place.path, entry);
         Ok(TableFile {
             listed,
             modified: file.modified,
@@ -181,7 +178,35 @@ impl OpenTable {
         })
     }
 
-    /// Whether rows of a file were deleted.
+    /// The partition columns of a file with their values, as folders name them.
+    fn folder_values(&self, file: &LoggedFile) -> Vec<(String, String)> {
+        let mut values = Vec::new();
+        for column in &self.columns.partitions {
+            let logged = file.partition.get(self.columns.logged_name(column));
+            // The log has an empty text for null, too.
+            let value = logged
+                .and_then(|value| value.as_deref())
+                .filter(|value| !value.is_empty())
+                .unwrap_or(hive::NULL);
+            values.push((column.clone(), value.to_owned()));
+        }
+        values
+    }
+
+    fn logged_extent(&self, statistics: &FileStatistics, column: &str) -> Option<ColumnExtent> {
+        let data_type = self.columns.data_type(column)?;
+        statistics.extent(self.columns.logged_name(column), data_type)
+    }
+
+    /// Adds the nulls of a file. A file that does not count them leaves the sum unknown.
+    fn count_nulls(&mut self, statistics: &FileStatistics) {
+        for (field, total) in self.columns.fields.iter().zip(&mut self.null_counts) {
+            let nulls = statistics.nulls(self.columns.logged_name(field.name()));
+            *total = (*total).zip(nulls).map(|(total, nulls)| total + nulls);
+        }
+    }
+
+    /// True if rows of a file were deleted.
     pub(super) fn has_deleted_rows(&self, path: &str) -> bool {
         self.files
             .get(path)
@@ -189,7 +214,8 @@ impl OpenTable {
     }
 }
 
-/// The id of the rows that a file gives. The version of the table has no part in it: another one may have the same file.
+/// Id of the rows of a file. It does not depend on the version of the table, since other versions
+/// may have the same file.
 fn fingerprint(relative: &str, file: &LoggedFile, partition: &[(String, String)]) -> ContentId {
     let mut id = IdBuilder::new("delta file");
     id.text(relative)
@@ -212,8 +238,31 @@ impl TableFiles for OpenTable {
         self.files.get(path).map(|file| file.bytes)
     }
 
-    fn stored_column(&self, file: &Schema, column: &str) -> Option<String> {
-        self.columns.stored_name(file, column)
+    fn unlike_log_fault(&self, path: &str, stored_bytes: Option<u64>) -> Fault {
+        let version = self.version;
+        let Some(stored_bytes) = stored_bytes else {
+            let message =
+                format!("version {version} of the Delta table names a file that is not there");
+            return Fault::new(codes::NOT_FOUND, message).file(path).hint(
+                "restore the file, or repair the table (`FSCK REPAIR TABLE`); \
+                 a VACUUM removes files of old versions: read a later one",
+            );
+        };
+        let logged_bytes = self.size(path).unwrap_or_default();
+        let message = format!(
+            "version {version} of the Delta table says that the file has {logged_bytes} bytes, \
+             and it has {stored_bytes}"
+        );
+        let fault = Fault::new(codes::CORRUPT, message).file(path);
+        fault.hint("restore the file: files of Delta tables are never written twice")
+    }
+
+    fn stored_names<'f>(&'f self, file: &'f Schema) -> StoredNames<'f> {
+        Box::new(self.columns.stored_names(file))
+    }
+
+    fn with_table_names(&self, column: &str, values: &ArrayRef) -> Result<ArrayRef> {
+        self.columns.with_table_names(column, values)
     }
 
     fn kept_rows(&self, io: &StorageClient, path: &str) -> Result<Option<Arc<KeptRows>>> {
@@ -228,8 +277,8 @@ impl TableFiles for OpenTable {
             .lock()
             .ok()
             .and_then(|latest| latest.clone());
-        if let Some((_, kept)) = latest.filter(|(of, _)| of == path) {
-            return Ok(Some(kept));
+        if let Some((_, kept_rows)) = latest.filter(|(of, _)| of == path) {
+            return Ok(Some(kept_rows));
         }
         let storage = TableEngine::new(io, &self.place).storage_handler();
         let rows = deleted
@@ -244,15 +293,16 @@ impl TableFiles for OpenTable {
             );
             return Err(Fault::new(codes::CORRUPT, message).file(path));
         }
-        let mut kept = BooleanBufferBuilder::new(length as usize);
-        kept.append_n(length as usize, true);
-        rows.iter()
-            .for_each(|row| kept.set_bit(row as usize, false));
-        let kept = Arc::new(KeptRows::new(kept.finish()));
-        if let Ok(mut latest) = self.latest_kept.lock() {
-            *latest = Some((path.to_owned(), kept.clone()));
+        let mut bits = BooleanBufferBuilder::new(length as usize);
+        bits.append_n(length as usize, true);
+        for row in rows.iter() {
+            bits.set_bit(row as usize, false);
         }
-        Ok(Some(kept))
+        let kept_rows = Arc::new(KeptRows::new(bits.finish()));
+        if let Ok(mut latest) = self.latest_kept.lock() {
+            *latest = Some((path.to_owned(), kept_rows.clone()));
+        }
+        Ok(Some(kept_rows))
     }
 }
 
@@ -261,11 +311,14 @@ pub(super) fn column_bytes<'f>(
     fields: impl Iterator<Item = &'f str>,
     in_files: &BTreeMap<String, u64>,
     seen: u64,
-    all: u64,
+    bytes_total: u64,
 ) -> Vec<u64> {
-    let scaled =
-        |bytes: u64| (u128::from(bytes) * u128::from(all) / u128::from(seen.max(1))) as u64;
-    fields
-        .map(|field| in_files.get(field).map_or(0, |bytes| scaled(*bytes)))
-        .collect()
+    let seen = u128::from(seen.max(1));
+    let mut column_bytes = Vec::new();
+    for field in fields {
+        let bytes = in_files.get(field).copied().unwrap_or_default();
+        let estimate = u128::from(bytes) * u128::from(bytes_total) / seen;
+        column_bytes.push(estimate as u64);
+    }
+    column_bytes
 }

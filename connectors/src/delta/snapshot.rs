@@ -1,9 +1,9 @@
-//! One version of a table.
+//! A version of a table.
 
 use std::collections::BTreeMap;
 
 use arrow::array::types::Int64Type;
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StructArray};
 use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
 use arrow::datatypes::Int32Type;
 use delta_kernel::actions::deletion_vector::DeletionVectorDescriptor;
@@ -27,16 +27,38 @@ pub(super) fn parse_time(text: &str) -> std::result::Result<i64, String> {
     Ok(nanos.div_euclid(NANOSECONDS_PER_MILLISECOND))
 }
 
-/// Which version is meant.
+/// Choice of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum VersionChoice {
     Latest,
     Exactly(u64),
-    /// The latest one at or before so many milliseconds since 1970.
+    /// The latest version at or before a time in milliseconds since 1970.
     AsOf(i64),
 }
 
-/// One version of a table.
+impl VersionChoice {
+    /// The fault of a version that cannot be read. A log that is in order may lack the version.
+    fn explain(self, fault: Fault, table_name: &str) -> Fault {
+        if fault.code() != codes::CORRUPT {
+            return fault;
+        }
+        let (message, hint) = match self {
+            VersionChoice::Latest => return fault,
+            VersionChoice::Exactly(version) => (
+                format!("the table has no version {version}"),
+                "name a later one that the log still has, or leave `version` out",
+            ),
+            VersionChoice::AsOf(_) => (
+                "the table has no version that is so old".to_owned(),
+                "name a later time, or leave `timestamp` out",
+            ),
+        };
+        let missing = Fault::new(codes::NO_INPUT, message).cause(fault);
+        missing.file(table_name).hint(hint)
+    }
+}
+
+/// A version of a table.
 pub(super) struct TableSnapshot {
     pub(super) engine: TableEngine,
     pub(super) snapshot: SnapshotRef,
@@ -46,20 +68,20 @@ pub(super) struct TableSnapshot {
 /// A file of a version of a table, as its log describes it.
 #[derive(Debug)]
 pub(super) struct LoggedFile {
-    /// As the log writes it.
+    /// Path of the file in the log.
     pub(super) path: String,
     pub(super) bytes: u64,
     /// Milliseconds since 1970.
     pub(super) modified: i64,
-    /// By the names of columns in the log; `None` is null.
+    /// Partition values by the names of columns in the log; `None` is null.
     pub(super) partition: BTreeMap<String, Option<String>>,
-    /// What it says of its values, as JSON.
+    /// Statistics of the file's values, as JSON.
     pub(super) statistics: Option<String>,
     /// The rows that were deleted of it.
     pub(super) deleted: Option<DeletionVectorDescriptor>,
 }
 
-/// What a reader must know of a table's protocol, and does.
+/// True for features of a table's protocol that this reader supports.
 fn is_supported(feature: &TableFeature) -> bool {
     use TableFeature::*;
     matches!(
@@ -75,72 +97,53 @@ fn is_supported(feature: &TableFeature) -> bool {
 }
 
 impl TableSnapshot {
-    /// Finds a version of a table. `None`: there is no table.
+    /// Finds a version of a table; `None` if there is no table.
     pub(super) fn find(
         io: &StorageClient,
-        place: &TablePlace,
+        table_place: &TablePlace,
         choice: VersionChoice,
     ) -> Result<Option<Self>> {
-        let shown = place.root.shown.clone();
-        if place.root.is_web() {
+        let table_name = table_place.root.shown.clone();
+        if table_place.root.is_web() {
             let fault = Fault::new(
                 codes::UNSUPPORTED,
                 "a Delta table needs listings, and a web server gives no listings",
             );
             return Err(fault
-                .file(&shown)
+                .file(&table_name)
                 .hint("use s3://, gs:// or az://, or copy the table"));
         }
-        if !place.has_log(io)? {
+        if !table_place.has_log(io)? {
             return Ok(None);
         }
-        let engine = TableEngine::new(io, place);
-        let snapshot = open(&engine, place, choice).map_err(|error| {
-            match (choice, kernel_fault(error, &shown)) {
-                (VersionChoice::Latest, fault) => fault,
-                (_, fault) if fault.code() != codes::CORRUPT => fault,
-                (VersionChoice::Exactly(version), fault) => {
-                    let fault = Fault::new(
-                        codes::NO_INPUT,
-                        format!("the table has no version {version}"),
-                    )
-                    .cause(fault);
-                    fault
-                        .file(&shown)
-                        .hint("name a later one that the log still has, or leave `version` out")
+        let engine = TableEngine::new(io, table_place);
+        let snapshot = match open(&engine, table_place, choice) {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                let fault = kernel_fault(error, &table_name);
+                // The directory of a log is there before the first commit.
+                if choice == VersionChoice::Latest && fault.code() == codes::NO_INPUT {
+                    return Ok(None);
                 }
-                (VersionChoice::AsOf(_), fault) => {
-                    let fault =
-                        Fault::new(codes::NO_INPUT, "the table has no version that is so old")
-                            .cause(fault);
-                    fault
-                        .file(&shown)
-                        .hint("name a later time, or leave `timestamp` out")
-                }
+                return Err(choice.explain(fault, &table_name));
             }
-        });
-        match snapshot {
-            // The directory of a log is there before the first commit.
-            Err(fault) if choice == VersionChoice::Latest && fault.code() == codes::NO_INPUT => {
-                Ok(None)
-            }
-            snapshot => Ok(Some(TableSnapshot {
-                engine,
-                snapshot: snapshot?,
-                shown,
-            })),
-        }
+        };
+        Ok(Some(TableSnapshot {
+            engine,
+            snapshot,
+            shown: table_name,
+        }))
     }
 
     /// Finds a version of a table that can be read.
     pub(super) fn open(
         io: &StorageClient,
-        place: &TablePlace,
+        table_place: &TablePlace,
         choice: VersionChoice,
     ) -> Result<Self> {
-        let found = TableSnapshot::find(io, place, choice)?;
-        let found = found.ok_or_else(|| no_table_fault(&place.root.shown))?;
-        let protocol = found.snapshot.table_configuration().protocol();
+        let latest = TableSnapshot::find(io, table_place, choice)?;
+        let table_snapshot = latest.ok_or_else(|| no_table_fault(&table_place.root.shown))?;
+        let protocol = table_snapshot.snapshot.table_configuration().protocol();
         let unknown = protocol
             .reader_features()
             .into_iter()
@@ -151,10 +154,13 @@ impl TableSnapshot {
                 let message = format!(
                     "the Delta table needs the reader feature `{feature}`, which Forebay lacks"
                 );
-                let fault = Fault::new(codes::UNSUPPORTED, message).file(&found.shown);
-                Err(fault.hint("turn the feature off in the program that wrote the table, or export it to Parquet"))
+                let fault = Fault::new(codes::UNSUPPORTED, message).file(&table_snapshot.shown);
+                Err(fault.hint(
+                    "turn the feature off in the program that wrote the table, or \
+                     export it to Parquet",
+                ))
             }
-            None => Ok(found),
+            None => Ok(table_snapshot),
         }
     }
 
@@ -162,36 +168,56 @@ impl TableSnapshot {
         self.snapshot.version()
     }
 
-    /// A fault for what the kernel answered.
+    /// Fault for an error of the kernel.
     pub(super) fn fault(&self, error: KernelError) -> Fault {
         kernel_fault(error, &self.shown)
+    }
+
+    /// Stored bytes of the commits and checkpoints of the version.
+    fn log_bytes(&self) -> u64 {
+        let listed = &self.snapshot.log_segment().listed;
+        let commits = listed.ascending_commit_files.iter();
+        let files = commits
+            .chain(&listed.ascending_compaction_files)
+            .chain(&listed.checkpoint_parts);
+        files.fold(0, |bytes: u64, file| {
+            bytes.saturating_add(file.location.size)
+        })
     }
 
     /// Calls back with each file of the version.
     pub(super) fn for_each_file(
         &self,
-        mut found: impl FnMut(LoggedFile) -> Result<()>,
+        mut on_file: impl FnMut(LoggedFile) -> Result<()>,
     ) -> Result<()> {
         let scan = self
             .snapshot
             .clone()
             .scan_builder()
             .without_row_transforms()
-            .build();
-        let scan = scan.map_err(|error| self.fault(error))?;
-        for part in scan
+            .build()
+            .map_err(|error| self.fault(error))?;
+        let log_bytes = self.log_bytes();
+        let parts = scan
             .scan_metadata(&self.engine)
-            .map_err(|error| self.fault(error))?
-        {
+            .map_err(|error| self.fault(error))?;
+        for part in parts {
             let part = part.map_err(|error| self.fault(error))?;
             let (data, selected) = part.scan_files.into_parts();
             let data =
                 ArrowEngineData::try_from_engine_data(data).map_err(|error| self.fault(error))?;
             let rows: RecordBatch = data.into();
+            let decoded_bytes = rows.get_array_memory_size() as u64;
+            let reserved = self.engine.reserve_list(decoded_bytes, log_bytes);
+            let _reservation = reserved.map_err(|fault| fault.file(&self.shown))?;
             for row in 0..rows.num_rows() {
-                if selected.get(row).copied().unwrap_or(true) {
-                    let file = logged_file(&rows, row).map_err(|error| self.fault(error))?;
-                    file.map_or(Ok(()), &mut found)?;
+                // The kernel cuts the selection where all further rows are selected.
+                if !selected.get(row).copied().unwrap_or(true) {
+                    continue;
+                }
+                let file = logged_file(&rows, row).map_err(|error| self.fault(error))?;
+                if let Some(file) = file {
+                    on_file(file)?;
                 }
             }
         }
@@ -201,106 +227,139 @@ impl TableSnapshot {
 
 fn open(
     engine: &TableEngine,
-    place: &TablePlace,
+    table_place: &TablePlace,
     choice: VersionChoice,
 ) -> KernelResult<SnapshotRef> {
     let version = match choice {
         VersionChoice::Latest => None,
         VersionChoice::Exactly(version) => Some(version),
         VersionChoice::AsOf(time) => {
-            let latest = Snapshot::builder_for(place.url.as_str()).build(engine)?;
+            let latest = Snapshot::builder_for(table_place.url.as_str()).build(engine)?;
             Some(
                 latest_version_as_of(&latest, engine, time, HistoryCommitType::Recreatable)?
                     .version,
             )
         }
     };
-    let builder = Snapshot::builder_for(place.url.as_str());
+    let builder = Snapshot::builder_for(table_place.url.as_str());
     match version {
         Some(version) => builder.at_version(version).build(engine),
         None => builder.build(engine),
     }
 }
 
-/// The file of a row of the kernel's answer.
+/// The file in a row of the kernel's scan; `None` for a row of another action.
 fn logged_file(rows: &RecordBatch, row: usize) -> KernelResult<Option<LoggedFile>> {
-    let missing = |name: &str| KernelError::missing_column(name);
-    let column = |name: &str| rows.column_by_name(name).ok_or_else(|| missing(name));
-    let text = |array: &dyn Array| -> KernelResult<Option<String>> {
-        let texts = array
-            .as_string_opt::<i32>()
-            .ok_or_else(|| KernelError::unexpected_column_type("text"))?;
-        Ok(texts.is_valid(row).then(|| texts.value(row).to_owned()))
-    };
-    let long = |name: &str| -> KernelResult<i64> {
-        let longs = column(name)?
-            .as_primitive_opt::<Int64Type>()
-            .ok_or_else(|| missing(name))?;
-        if longs.is_valid(row) {
-            Ok(longs.value(row))
-        } else {
-            Err(KernelError::missing_data(name))
-        }
-    };
-    let Some(path) = text(column("path")?)? else {
+    let action = ScanRow { rows, row };
+    let Some(path) = action.text("path")? else {
         return Ok(None);
     };
-    let constants = column("fileConstantValues")?
-        .as_struct_opt()
-        .ok_or_else(|| missing("fileConstantValues"))?;
-    let values = constants
-        .column_by_name("partitionValues")
-        .and_then(|values| values.as_map_opt());
-    let values = values.ok_or_else(|| missing("partitionValues"))?;
-    let mut partition = BTreeMap::new();
-    if values.is_valid(row) {
-        let entries = values.value(row);
-        let both = entries
-            .column(0)
-            .as_string_opt::<i32>()
-            .zip(entries.column(1).as_string_opt::<i32>());
-        let (keys, values) = both.ok_or_else(|| missing("partitionValues"))?;
-        for (key, value) in keys.iter().zip(values) {
-            partition.insert(key.unwrap_or_default().to_owned(), value.map(str::to_owned));
-        }
-    }
-    let vector = column("deletionVector")?
-        .as_struct_opt()
-        .ok_or_else(|| missing("deletionVector"))?;
-    let part = |name: &str| vector.column_by_name(name).ok_or_else(|| missing(name));
-    let deleted = match text(part("storageType")?)? {
-        Some(kind) if vector.is_valid(row) => {
-            let int = |name: &str| -> KernelResult<Option<i32>> {
-                let ints = part(name)?
-                    .as_primitive_opt::<Int32Type>()
-                    .ok_or_else(|| missing(name))?;
-                Ok(ints.is_valid(row).then(|| ints.value(row)))
-            };
-            let rows = part("cardinality")?
-                .as_primitive_opt::<Int64Type>()
-                .ok_or_else(|| missing("cardinality"))?;
-            let place = text(part("pathOrInlineDv")?)?
-                .ok_or_else(|| KernelError::missing_data("pathOrInlineDv"))?;
-            let bytes =
-                int("sizeInBytes")?.ok_or_else(|| KernelError::missing_data("sizeInBytes"))?;
-            Some(DeletionVectorDescriptor::try_new(
-                kind.parse()?,
-                place,
-                int("offset")?,
-                bytes,
-                rows.value(row),
-            )?)
-        }
-        _ => None,
-    };
-    let bytes = u64::try_from(long("size")?).map_err(|_| KernelError::missing_data("size"))?;
-    let (modified, statistics) = (long("modificationTime")?, text(column("stats")?)?);
+    let bytes = action.long("size")?;
+    let bytes = u64::try_from(bytes).map_err(|_| KernelError::missing_data("size"))?;
     Ok(Some(LoggedFile {
         path,
         bytes,
-        modified,
-        partition,
-        statistics,
-        deleted,
+        modified: action.long("modificationTime")?,
+        partition: action.partition()?,
+        statistics: action.text("stats")?,
+        deleted: action.deleted()?,
     }))
+}
+
+/// A row of the kernel's scan, which describes one action of the log.
+struct ScanRow<'r> {
+    rows: &'r RecordBatch,
+    row: usize,
+}
+
+impl<'r> ScanRow<'r> {
+    fn column(&self, name: &str) -> KernelResult<&'r ArrayRef> {
+        let column = self.rows.column_by_name(name);
+        column.ok_or_else(|| KernelError::missing_column(name))
+    }
+
+    fn record(&self, name: &str) -> KernelResult<&'r StructArray> {
+        let record = self.column(name)?.as_struct_opt();
+        record.ok_or_else(|| KernelError::missing_column(name))
+    }
+
+    fn text(&self, name: &str) -> KernelResult<Option<String>> {
+        text_at(self.column(name)?, self.row)
+    }
+
+    fn long(&self, name: &str) -> KernelResult<i64> {
+        let numbers = self.column(name)?.as_primitive_opt::<Int64Type>();
+        let numbers = numbers.ok_or_else(|| KernelError::missing_column(name))?;
+        if numbers.is_null(self.row) {
+            return Err(KernelError::missing_data(name));
+        }
+        Ok(numbers.value(self.row))
+    }
+
+    fn partition(&self) -> KernelResult<BTreeMap<String, Option<String>>> {
+        let missing = || KernelError::missing_column("partitionValues");
+        let constants = self.record("fileConstantValues")?;
+        let maps = constants
+            .column_by_name("partitionValues")
+            .and_then(|values| values.as_map_opt())
+            .ok_or_else(missing)?;
+        let mut partition = BTreeMap::new();
+        if maps.is_null(self.row) {
+            return Ok(partition);
+        }
+        let entries = maps.value(self.row);
+        let keys = entries.column(0).as_string_opt::<i32>();
+        let keys = keys.ok_or_else(missing)?;
+        let values = entries.column(1).as_string_opt::<i32>();
+        let values = values.ok_or_else(missing)?;
+        for (key, value) in keys.iter().zip(values) {
+            let key = key.unwrap_or_default();
+            partition.insert(key.to_owned(), value.map(str::to_owned));
+        }
+        Ok(partition)
+    }
+
+    fn deleted(&self) -> KernelResult<Option<DeletionVectorDescriptor>> {
+        let vectors = self.record("deletionVector")?;
+        let kind = text_at(part(vectors, "storageType")?, self.row)?;
+        // A null record may have parts that are not null.
+        let Some(kind) = kind.filter(|_| vectors.is_valid(self.row)) else {
+            return Ok(None);
+        };
+        let cardinality = part(vectors, "cardinality")?.as_primitive_opt::<Int64Type>();
+        let cardinality = cardinality.ok_or_else(|| KernelError::missing_column("cardinality"))?;
+        let path = text_at(part(vectors, "pathOrInlineDv")?, self.row)?;
+        let bytes = int_at(vectors, "sizeInBytes", self.row)?;
+        let vector = DeletionVectorDescriptor::try_new(
+            kind.parse()?,
+            path.ok_or_else(|| KernelError::missing_data("pathOrInlineDv"))?,
+            int_at(vectors, "offset", self.row)?,
+            bytes.ok_or_else(|| KernelError::missing_data("sizeInBytes"))?,
+            cardinality.value(self.row),
+        )?;
+        Ok(Some(vector))
+    }
+}
+
+fn part<'r>(record: &'r StructArray, name: &str) -> KernelResult<&'r ArrayRef> {
+    let part = record.column_by_name(name);
+    part.ok_or_else(|| KernelError::missing_column(name))
+}
+
+fn text_at(array: &ArrayRef, row: usize) -> KernelResult<Option<String>> {
+    let texts = array.as_string_opt::<i32>();
+    let texts = texts.ok_or_else(|| KernelError::unexpected_column_type("text"))?;
+    if texts.is_null(row) {
+        return Ok(None);
+    }
+    Ok(Some(texts.value(row).to_owned()))
+}
+
+fn int_at(record: &StructArray, name: &str, row: usize) -> KernelResult<Option<i32>> {
+    let numbers = part(record, name)?.as_primitive_opt::<Int32Type>();
+    let numbers = numbers.ok_or_else(|| KernelError::missing_column(name))?;
+    if numbers.is_null(row) {
+        return Ok(None);
+    }
+    Ok(Some(numbers.value(row)))
 }

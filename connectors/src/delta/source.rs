@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use arrow::datatypes::{FieldRef, Schema};
-use forebay_model::{Dataset, Fault, LeftOutFiles, Result, SPAN_BYTES_TARGET, Span, codes};
+use forebay_model::{
+    Dataset, Fault, LeftOutFiles, NameIndex, Result, SPAN_BYTES_TARGET, Span, codes,
+};
 use forebay_storage::{ChunkIterator, MetadataCache, RowRuns, ScanRequest, Source, StorageClient};
 
 use crate::files::columns::select_columns;
 use crate::files::cut::{RowGroupSummary, cut_spans};
 use crate::files::extent::{folder_extents, share_points};
 use crate::files::list::ListedFile;
+use crate::files::texts::parse_formats;
 use crate::parquet::{
     FooterCache, FooterNotes, ParquetScan, RowGroupPruner, TableFiles, split_pieces,
 };
@@ -59,12 +62,12 @@ impl DeltaReader {
     }
 }
 
-/// Whether a file's footer must be read to know of its rows, or to cut it.
+/// True if a file's footer must be read for its rows, or to divide it.
 fn needs_footer(file: &TableFile) -> bool {
     file.piece.rows.is_none() || file.piece.bytes > SPAN_BYTES_TARGET
 }
 
-/// Extents of row groups in the types of the table; those of the log where a row group does not tell.
+/// Extents of row groups in the types of the table; those of the log where a row group has none.
 fn complete_extents(
     groups: &mut [RowGroupSummary],
     facts: &Schema,
@@ -73,9 +76,8 @@ fn complete_extents(
     logged: &TableFile,
 ) {
     for (watched, name) in watch.iter().enumerate() {
-        let stored = table
-            .stored_column(facts, name)
-            .and_then(|stored| facts.field_with_name(&stored).ok());
+        let stored =
+            table.stored_names(facts)(name).and_then(|stored| facts.field_with_name(&stored).ok());
         let fits = stored
             .zip(table.columns().data_type(name))
             .is_some_and(|(a, b)| share_points(a.data_type(), b));
@@ -98,40 +100,40 @@ impl Source for DeltaReader {
         notes: &MetadataCache,
     ) -> Result<Dataset> {
         let now = SystemTime::now();
-        let place = TablePlace::new(io, &self.config.path)?;
+        let place = TablePlace::new(io, &self.config.path)?
+            .allow_outside(io, &self.config.allow_outside)?;
         let snapshot = TableSnapshot::open(io, &place, self.choice()?)?;
-        let columns = TableColumns::new(&snapshot, self.config.columns.as_deref())?;
+        let columns = TableColumns::new(&snapshot)?;
         let fields = select_columns(
             columns.fields.clone(),
             self.config.columns.as_deref(),
             "the table has",
         )?;
-        let mut table = OpenTable::new(place, columns);
-        let mut files = table.read_files(io, &snapshot, watch)?;
-        if let Some(wanted) = &self.files {
-            files.retain(|file| wanted.contains(&file.listed.relative));
-        }
+        let mut table = OpenTable::new(place, columns, snapshot.version());
+        let mut files = table.read_files(io, &snapshot, watch, self.files.as_ref())?;
         let table = Arc::new(table);
         self.footers.set_table(table.clone());
         let opened: Vec<usize> = (0..files.len())
             .filter(|at| needs_footer(&files[*at]))
             .collect();
-        // One file at least tells how large columns are.
+        // At least one file is read for the sizes of columns.
         let sample = (0..files.len())
             .max_by_key(|at| files[*at].piece.bytes)
             .filter(|_| opened.is_empty());
         let opened: Vec<usize> = opened.into_iter().chain(sample).collect();
         let listed: Vec<&ListedFile> = opened.iter().map(|at| &files[*at].listed).collect();
         let facts = FooterNotes::load(notes, now)?.summaries(&self.footers, io, &listed, watch)?;
-        let (mut in_files, mut seen) = (BTreeMap::<String, u64>::new(), 0);
+        let mut in_files = BTreeMap::<String, u64>::new();
+        let mut seen = 0;
         let mut groups: BTreeMap<usize, Vec<RowGroupSummary>> = BTreeMap::new();
         for (at, facts) in opened.into_iter().zip(facts) {
             let stored = Schema::new(facts.fields.clone());
+            let stored_names = table.stored_names(&stored);
+            let index = NameIndex::of_fields(&facts.fields);
             for field in &table.columns().fields {
-                let stored = table.stored_column(&stored, field.name());
-                let bytes = stored
-                    .and_then(|stored| facts.fields.find(&stored))
-                    .map_or(0, |(at, _)| facts.bytes[at]);
+                let bytes = stored_names(field.name())
+                    .and_then(|stored| index.get(&stored))
+                    .map_or(0, |at| facts.bytes[at]);
                 *in_files.entry(field.name().clone()).or_default() += bytes;
             }
             seen += files[at].piece.bytes;
@@ -155,10 +157,7 @@ impl Source for DeltaReader {
             seen,
             all,
         );
-        let null_counts = fields
-            .iter()
-            .map(|field| table.null_count(field.name()))
-            .collect();
+        let null_counts = table.null_counts_of(&fields);
         let partitions: Vec<FieldRef> = table
             .columns()
             .fields
@@ -167,7 +166,8 @@ impl Source for DeltaReader {
             .cloned()
             .collect();
         let pieces = files.into_iter().enumerate().map(|(at, file)| {
-            let (mut piece, rows) = (file.piece, file.extents);
+            let mut piece = file.piece;
+            let rows = file.extents;
             piece.extents = folder_extents(&piece, watch, &partitions);
             // A file that is not cut has one group: all of it.
             let whole = RowGroupSummary {
@@ -178,7 +178,8 @@ impl Source for DeltaReader {
             (piece, groups.remove(&at).unwrap_or_else(|| vec![whole]))
         });
         let spans = with_rows_left(io, &table, cut_spans(pieces)?)?;
-        let (schema, version) = (Arc::new(Schema::new(fields)), Some(snapshot.version()));
+        let schema = Arc::new(Schema::new(fields));
+        let version = Some(snapshot.version());
         Ok(Dataset {
             schema,
             spans,
@@ -187,7 +188,12 @@ impl Source for DeltaReader {
             watched: watch.to_vec(),
             version,
             left_out: LeftOutFiles::default(),
+            files: Vec::new(),
         })
+    }
+
+    fn paths(&self) -> Vec<String> {
+        vec![self.config.path.clone()]
     }
 
     fn open(
@@ -196,7 +202,9 @@ impl Source for DeltaReader {
         span: &Span,
         request: &ScanRequest,
     ) -> Result<ChunkIterator> {
-        let pruner = RowGroupPruner::new(&request.pruning, &request.schema);
+        let formats = parse_formats(&self.config.formats);
+        let formats = formats.map_err(|error| error.into_fault("delta"))?;
+        let pruner = RowGroupPruner::new(&request.pruning, &request.schema, formats);
         Ok(Box::new(ParquetScan::start(
             io.clone(),
             self.footers.clone(),

@@ -1,4 +1,4 @@
-//! What the log says of the values of a file.
+//! Statistics of a file's values in the log.
 
 use arrow::compute::kernels::cast_utils::{Parser, string_to_timestamp_nanos};
 use arrow::datatypes::{DataType, Date32Type, TimeUnit};
@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 /// Nanoseconds of a microsecond, in which tables count.
 const TICK_NANOSECONDS: i64 = 1000;
 
-/// Many logs cut bounds in time to milliseconds: a maximum with as many digits or less may lie so many microseconds
+/// Ticks by which a bound may exceed the recorded one: many logs truncate bounds in time to
+/// milliseconds, so a maximum with at most `CUT_DIGITS` digits may lie up to this many microseconds
 /// later.
 const CUT_TICKS: i64 = 999;
 const CUT_DIGITS: usize = 3;
@@ -25,7 +26,7 @@ pub(super) struct FileStatistics {
 }
 
 impl FileStatistics {
-    /// Reads statistics; what cannot be read tells nothing.
+    /// Parses statistics; unreadable ones give no facts.
     pub(super) fn parse(text: Option<&str>) -> FileStatistics {
         text.and_then(|text| serde_json::from_str(text).ok())
             .unwrap_or_default()
@@ -36,7 +37,7 @@ impl FileStatistics {
         self.null_count.get(logged).and_then(Value::as_u64)
     }
 
-    /// Whether a column is null in all rows.
+    /// True if a column is null in all rows.
     pub(super) fn is_all_null(&self, logged: &str) -> bool {
         let nulls = self.null_count.get(logged).and_then(Value::as_u64);
         self.num_records.is_some_and(|rows| nulls == Some(rows))
@@ -61,8 +62,8 @@ fn bound(value: &Value, data_type: &DataType, cut: i64) -> Option<BoundValue> {
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
             let text = value.as_str()?;
             let nanos = string_to_timestamp_nanos(text).ok()?;
-            let digits = text.split_once('.').map_or(0, |(_, rest)| {
-                rest.bytes().take_while(u8::is_ascii_digit).count()
+            let digits = text.split_once('.').map_or(0, |(_, fraction)| {
+                fraction.bytes().take_while(u8::is_ascii_digit).count()
             });
             let cut = if digits > CUT_DIGITS { 0 } else { cut };
             Some(BoundValue::Int(
@@ -89,9 +90,8 @@ mod tests {
         let found = FileStatistics::parse(Some(text));
         assert_eq!(found.num_records, Some(3));
         let extent = |min, max, nulls| Some(ColumnExtent { min, max, nulls });
-        let (int, text) = (BoundValue::Int, |text: &str| {
-            BoundValue::Text(text.to_owned())
-        });
+        let int = BoundValue::Int;
+        let text = |text: &str| BoundValue::Text(text.to_owned());
         let time = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
         let tick = 1_704_067_200_001_000;
         for (column, data_type, expected) in [

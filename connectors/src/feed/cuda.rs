@@ -1,4 +1,4 @@
-//! CUDA, where a driver is found when the program runs. Nothing of it is linked.
+//! CUDA, if a driver is found at run time. No library of CUDA is linked.
 //!
 //! All of it runs in tests against a driver with CUDA's semantics (`tests/fake_cuda`): copies and kernels late and on
 //! threads of their own; `benches/gpu/run` and `pipelines/python/tests/test_gpu.py` run it on a GPU. `pinned.rs` states
@@ -39,11 +39,13 @@ pub struct CudaDevice {
     compute: Arc<CudaStream>,
 }
 
-/// What to do about a device that fails while it is used.
-const DEVICE_HINT: &str = "look at the GPU with `nvidia-smi`; the same command goes on from the last checkpoint, or leave `device` out";
+/// Hint for a device that fails while it is used.
+const DEVICE_HINT: &str = "look at the GPU with `nvidia-smi`; the same command goes on from the \
+                           last checkpoint, or leave `device` out";
 
-/// What the driver answered. Its words come from the driver, so it must be there.
-fn driver_fault(what: &str) -> impl Fn(DriverError) -> Fault + '_ {
+/// Converts an error of the driver to a fault. The text comes from the driver, so it must be
+/// loaded.
+fn driver_fault(action: &str) -> impl Fn(DriverError) -> Fault + '_ {
     move |error| {
         let code = match error.0 {
             sys::cudaError_enum::CUDA_ERROR_OUT_OF_MEMORY => codes::MEMORY,
@@ -51,17 +53,18 @@ fn driver_fault(what: &str) -> impl Fn(DriverError) -> Fault + '_ {
         };
         let hint = match code {
             codes::MEMORY => {
-                "lower `batch_rows` or the model's widths, or free memory of the GPU (`nvidia-smi` shows it)"
+                "lower `batch_rows` or the model's widths, or free memory of the GPU \
+                 (`nvidia-smi` shows it)"
             }
             _ => DEVICE_HINT,
         };
-        Fault::new(code, format!("the GPU's driver failed to {what}"))
+        Fault::new(code, format!("the GPU's driver failed to {action}"))
             .cause(error)
             .hint(hint)
     }
 }
 
-/// What a driver and its devices say of themselves.
+/// Description of the driver and its devices.
 pub(super) fn describe_devices() -> String {
     match libraries::driver_status() {
         LibraryStatus::Found => {}
@@ -102,7 +105,8 @@ impl CudaDevice {
     fn new(number: usize) -> Result<CudaDevice> {
         let context = CudaContext::new(number).map_err(driver_fault("open the device"))?;
         let stream = || context.new_stream().map_err(driver_fault("make a stream"));
-        let (copies, compute) = (stream()?, stream()?);
+        let copies = stream()?;
+        let compute = stream()?;
         #[allow(unsafe_code, reason = "from here on, events are ours")]
         // SAFETY: `pinned.rs` states the protocol of our own events, for the host and between the two streams.
         unsafe {
@@ -115,7 +119,7 @@ impl CudaDevice {
         })
     }
 
-    /// What the device is called.
+    /// Name of the device.
     pub fn name(&self) -> Result<String> {
         self.context
             .name()
@@ -137,12 +141,12 @@ impl CudaDevice {
         &self.copies
     }
 
-    /// Where a feed gets its slots, so that the device copies them by itself.
+    /// Allocator of a feed's slots, from which the device copies asynchronously.
     pub fn pinned(&self) -> PinnedMemory {
         PinnedMemory(self.context.clone())
     }
 
-    /// Where a feed gets its slots, so that a consumer copies them to the device by itself.
+    /// Allocator of a feed's slots, for consumers that copy them to the device themselves.
     pub fn lent_pinned(&self) -> LentPinnedMemory {
         LentPinnedMemory(self.context.clone())
     }
@@ -245,7 +249,7 @@ impl ComputeDevice for CudaDevice {
     fn copy(&self, from: &dyn SlotMemory, to: &mut CudaSlice<u8>) -> Result<()> {
         let copied = match pinned::as_pinned(from) {
             Some(pinned) => pinned.copy_to(&self.copies, to),
-            // No event tells when a copy from memory of another allocator is done.
+            // No event marks the end of a copy from memory of another allocator.
             None => self
                 .copies
                 .memcpy_htod(from.bytes(), to)
@@ -282,7 +286,7 @@ impl ComputeDevice for CudaDevice {
     }
 }
 
-/// A checksum over 32-bit words and their places, to tell that all bytes have arrived.
+/// A checksum over 32-bit words and their positions, to verify that all bytes have arrived.
 pub const CHECKSUM_KERNEL: &str = r#"
 extern "C" __global__ void checksum(
     const unsigned int* words, unsigned long long count, unsigned long long* sum
@@ -297,7 +301,7 @@ extern "C" __global__ void checksum(
 }
 "#;
 
-/// The same on the host.
+/// The checksum of `CHECKSUM_KERNEL`, computed on the host.
 pub fn checksum(bytes: &[u8]) -> u64 {
     let words = bytes
         .chunks_exact(4)

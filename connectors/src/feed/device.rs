@@ -1,11 +1,11 @@
-//! What a device must do for batches to reach it.
+//! Requirements for a device that receives batches.
 
 use forebay_feed::SlotMemory;
 use forebay_model::Result;
 
-/// A device with two queues of work: one for copies, one for computation. What is put into a queue is done
-/// in its order and later than the call; events tell one queue how far the other is. An event that was
-/// recorded again means the later moment.
+/// A device with two queues of work: one for copies, one for computation. Work in a queue is done
+/// in order and asynchronously; events synchronise one queue with the other. An event that was
+/// recorded again stands for the later moment.
 pub trait ComputeDevice {
     /// A slot on the device.
     type Memory;
@@ -15,10 +15,10 @@ pub trait ComputeDevice {
     /// Memory for a batch.
     fn memory(&self, bytes: usize) -> Result<Self::Memory>;
 
-    /// An event that was not recorded yet: who waits for it does not wait.
+    /// A new event, which counts as done until it is recorded.
     fn event(&self) -> Result<Self::Event>;
 
-    /// What is copied from now on waits for the event.
+    /// Makes later copies wait for the event.
     fn copies_wait(&self, event: &Self::Event) -> Result<()>;
 
     /// Copies a slot of the feed. The slot's [`SlotMemory::bytes_mut`] waits until that is done, so that
@@ -28,7 +28,7 @@ pub trait ComputeDevice {
     /// The event is the moment at which all copies so far are done.
     fn record_copied(&self, event: &mut Self::Event) -> Result<()>;
 
-    /// What is computed from now on waits for the event.
+    /// Makes later computations wait for the event.
     fn compute_waits(&self, event: &Self::Event) -> Result<()>;
 
     /// The event is the moment at which everything so far is computed.

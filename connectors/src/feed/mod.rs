@@ -17,11 +17,12 @@ pub use device::ComputeDevice;
 pub use host::HostDevice;
 pub use ring::{DeliveredBatch, DeviceRing, DeviceStage, run_stage};
 
-/// What of the CUDA code was run where. Change it with the table of the guide.
-pub const CUDA_TEST_STATUS: &str = "copies, checksums, trainings and batches for PyTorch on an NVIDIA H200 with CUDA 13.0 \
-                              (benches/gpu/run); kernels compiled for sm_75 to sm_100";
+/// Hardware on which the CUDA code was tested. Change it with the table of the guide.
+pub const CUDA_TEST_STATUS: &str = "copies, checksums and trainings on NVIDIA H100 and H200, \
+                                    batches for PyTorch on H200, with CUDA 13.0 \
+                                    (benches/gpu/run); kernels compiled for sm_75 to sm_100";
 
-/// What was found of CUDA on this machine, for people. Nothing of it is needed.
+/// Description of CUDA on this machine, for people. No function depends on it.
 pub fn describe_cuda() -> String {
     #[cfg(feature = "cuda")]
     return cuda::describe_devices();
@@ -29,27 +30,28 @@ pub fn describe_cuda() -> String {
     "not part of this program".to_owned()
 }
 
-/// What was found of CUDA on this machine.
+/// State of CUDA on this machine.
 #[derive(Debug, Clone)]
 pub struct CudaReport {
     /// The driver, NVRTC and cuBLAS; none where CUDA is not part of this program.
     pub libraries: Vec<CudaLibrary>,
-    /// The devices, or why there is none.
+    /// Devices, or the reason why there are none.
     pub devices: String,
 }
 
 /// A library of CUDA.
 #[derive(Debug, Clone)]
 pub struct CudaLibrary {
-    /// What it is called.
+    /// Name of the library.
     pub name: &'static str,
-    /// Version and file, or what is wrong.
+    /// Version and file, or the problem.
     pub found: String,
-    /// What mends it, where something is wrong.
+    /// Remedy, if something is wrong.
     pub remedy: Option<String>,
 }
 
-/// Each library of CUDA with its file and version, and the command that mends what is missing.
+/// State of each library of CUDA with its file and version, and the command that installs a missing
+/// one.
 pub fn cuda_report() -> CudaReport {
     #[cfg(feature = "cuda")]
     return cuda::report();

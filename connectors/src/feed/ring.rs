@@ -8,7 +8,7 @@ use super::device::ComputeDevice;
 /// Slots on the device: one is computed with while the next is copied, and a third lets the copies be ahead.
 const SLOTS: usize = 3;
 
-/// A training stage of one's own: computes with batches where the device has them.
+/// Training stage of a library's user: computes with batches in the device's memory.
 ///
 /// ```
 /// use forebay_connectors::{DeliveredBatch, DeviceStage, HostDevice};
@@ -25,9 +25,9 @@ const SLOTS: usize = 3;
 /// }
 /// ```
 pub trait DeviceStage<D: ComputeDevice> {
-    /// Computes with a batch. Whatever reads `memory` goes into the device's queue for computation during
-    /// this call: what comes later may find the next batch there. On CUDA that queue is
-    /// [`CudaDevice::compute`](super::CudaDevice::compute), and it has been told to wait for the copy already.
+    /// Computes with a batch. Every read of `memory` must be queued for computation on the device
+    /// during this call: later reads may find the next batch there. On CUDA that queue is
+    /// [`CudaDevice::compute`](super::CudaDevice::compute), and it already waits for the copy.
     fn step(&mut self, batch: DeliveredBatch<'_, D>) -> Result<()>;
 }
 
@@ -35,9 +35,9 @@ pub trait DeviceStage<D: ComputeDevice> {
 pub struct DeliveredBatch<'a, D: ComputeDevice> {
     /// The device.
     pub device: &'a D,
-    /// Its bytes, as the layout says.
+    /// Bytes of the batch, in the layout.
     pub memory: &'a D::Memory,
-    /// Where its parts lie.
+    /// Layout of the parts.
     pub layout: &'a BatchLayout,
     /// The epoch, from 0.
     pub epoch: u64,
@@ -84,7 +84,8 @@ impl<'d, D: ComputeDevice> DeviceRing<'d, D> {
     /// Sends a batch through the next slot, and lets the stage compute with it. Comes back before either is
     /// done; the batch's own slot goes back to the feed, which waits for the copy before it writes there.
     pub fn deliver(&mut self, batch: FeedBatch, stage: &mut impl DeviceStage<D>) -> Result<()> {
-        let (device, layout) = (self.device, &self.layout);
+        let device = self.device;
+        let layout = &self.layout;
         let next = self.next;
         self.next = (next + 1) % self.slots.len();
         let Some(slot) = self.slots.get_mut(next) else {
@@ -99,12 +100,10 @@ impl<'d, D: ComputeDevice> DeviceRing<'d, D> {
         device.record_copied(&mut slot.copied)?;
         // ... and kernels must not read memory before the copy is done.
         device.compute_waits(&slot.copied)?;
-        let (epoch, step, rows, shape_rows) = (
-            batch.epoch(),
-            batch.step(),
-            batch.rows(),
-            batch.shape_rows(),
-        );
+        let epoch = batch.epoch();
+        let step = batch.step();
+        let rows = batch.rows();
+        let shape_rows = batch.shape_rows();
         drop(batch);
         stage.step(DeliveredBatch {
             device,
@@ -126,7 +125,8 @@ impl<D: ComputeDevice> Drop for DeviceRing<'_, D> {
     }
 }
 
-/// Lets a stage compute with all batches of a feed, and waits for the last. Tells how the feed kept up.
+/// Runs a stage with all batches of a feed, and waits for the last. Returns the statistics of the
+/// feed.
 pub fn run_stage<D: ComputeDevice>(
     feed: &mut Feed,
     device: &D,

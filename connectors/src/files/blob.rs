@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Cursor, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -13,36 +13,39 @@ use forebay_storage::{RangeFetch, StorageClient, StorageLocation, time_disk_wait
 
 use super::stamp::FileStamp;
 
-/// Bytes that a sequential reader asks a remote store for, at first: enough for a header.
+/// Bytes of the first request of a sequential reader to a remote store: enough for a header.
 pub(crate) const READ_BYTES_FIRST: u64 = 256 << 10;
 
-/// And later on: long enough that the latency of a request does not count, short enough to have
+/// Maximum bytes of later requests: enough to hide the latency of a request, and few enough to hold
 /// several in memory.
 const READ_BYTES_MAX: u64 = 8 << 20;
 
-/// Blocks of a sequential reader that are on their way at a time.
+/// Maximum number of blocks that a sequential reader requests ahead.
 const BLOCKS_AHEAD_MAX: usize = 16;
 
 /// An open file.
 #[derive(Clone)]
 pub(crate) enum FileHandle {
-    /// On a local disk.
+    /// File on a local disk.
     Local(Arc<File>),
-    /// In a remote store: the object of this etag, where the store tells one.
+    /// Bytes that came in a request.
+    Memory(Bytes),
+    /// A file in a remote store: the object of this etag, if the store has etags.
     Remote(StorageClient, StorageLocation, Option<String>),
 }
 
-fn gone_fault(path: &str) -> Fault {
+/// A fault for a file that was listed and is not there any more.
+pub(crate) fn gone_fault(path: &str) -> Fault {
     let fault = Fault::new(codes::CHANGED, "the file has gone since it was found").file(path);
     fault.hint("run again when no other program changes the data")
 }
 
-/// Whether a path is a URL of an object.
+/// True if a path is a URL of an object.
 pub(crate) fn is_remote(path: &str) -> bool {
     path.contains("://")
 }
 
-/// The object of an etag. Reads of it fail where another one is there.
+/// Opens an object of an etag. Reads fail if its etag has changed.
 pub(crate) fn open_version(io: &StorageClient, path: &str, etag: &str) -> Result<FileHandle> {
     Ok(FileHandle::Remote(
         io.clone(),
@@ -51,8 +54,8 @@ pub(crate) fn open_version(io: &StorageClient, path: &str, etag: &str) -> Result
     ))
 }
 
-/// Opens an object that had so many bytes by reading its end, which tells its stamp. `None` where it is not that long
-/// any more.
+/// Opens an object of a known size by reading its end, which also gives its stamp. `None` if its
+/// size has changed.
 pub(crate) fn open_tail(
     io: &StorageClient,
     path: &str,
@@ -75,21 +78,37 @@ pub(crate) fn open_tail(
 
 /// Opens a file as listed; its stamp is the one at this moment.
 pub(crate) fn open_file(io: &StorageClient, path: &str) -> Result<(FileHandle, FileStamp)> {
+    open_if_there(io, path)?.ok_or_else(|| gone_fault(path))
+}
+
+/// Opens a file; its stamp is the one at this moment. `None` if there is none.
+pub(crate) fn open_if_there(
+    io: &StorageClient,
+    path: &str,
+) -> Result<Option<(FileHandle, FileStamp)>> {
     if is_remote(path) {
         let place = io.resolve(path)?;
-        let meta = io.head(&place)?.ok_or_else(|| gone_fault(path))?;
+        let Some(meta) = io.head(&place)? else {
+            return Ok(None);
+        };
         let stamp = FileStamp::remote(&meta);
-        return Ok((FileHandle::Remote(io.clone(), place, meta.e_tag), stamp));
+        return Ok(Some((
+            FileHandle::Remote(io.clone(), place, meta.e_tag),
+            stamp,
+        )));
     }
     let opened = File::open(path).and_then(|file| file.metadata().map(|meta| (file, meta)));
     match opened {
-        Ok((file, meta)) => Ok((FileHandle::Local(Arc::new(file)), FileStamp::local(&meta))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(gone_fault(path)),
+        Ok((file, meta)) => Ok(Some((
+            FileHandle::Local(Arc::new(file)),
+            FileStamp::local(&meta),
+        ))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(io_fault(path, error)),
     }
 }
 
-/// A fault for what the file system answered, or the one that made a read fail.
+/// Fault for an error of the file system, or the fault that made a read fail.
 pub(crate) fn io_fault(path: &str, error: io::Error) -> Fault {
     let error = match error.downcast::<Fault>() {
         Ok(fault) => return fault.file(path),
@@ -116,14 +135,14 @@ impl FileHandle {
     /// The etag by which an object is read.
     pub(crate) fn etag(&self) -> Option<&str> {
         match self {
-            FileHandle::Local(_) => None,
+            FileHandle::Local(_) | FileHandle::Memory(_) => None,
             FileHandle::Remote(_, _, etag) => {
                 etag.as_deref().filter(|etag| !etag.starts_with("W/"))
             }
         }
     }
 
-    /// Some bytes.
+    /// Reads a range of bytes.
     pub(crate) fn read(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
         if range.is_empty() {
             return Ok(Bytes::new());
@@ -133,6 +152,14 @@ impl FileHandle {
                 read_exact(file, range.start, (range.end - range.start) as usize)
                     .map_err(|error| io_fault(path, error))
             }
+            FileHandle::Memory(bytes) => {
+                let start = usize::try_from(range.start).unwrap_or(usize::MAX);
+                let end = usize::try_from(range.end).unwrap_or(usize::MAX);
+                if start > end || end > bytes.len() {
+                    return Err(io_fault(path, io::ErrorKind::UnexpectedEof.into()));
+                }
+                Ok(bytes.slice(start..end))
+            }
             FileHandle::Remote(io, place, etag) => Ok(io
                 .fetch(place, etag.as_deref(), vec![range])
                 .finish()?
@@ -141,15 +168,16 @@ impl FileHandle {
         }
     }
 
-    /// Whether the file is still what it was when it was opened. To be asked after reading: what
-    /// was written over in the meantime may be half old and half new.
+    /// Fails if the file has changed since it was opened. Call it after reading: a file that was
+    /// overwritten in the meantime may be half old and half new.
     pub(crate) fn check_unchanged(&self, path: &str, stamp: &FileStamp) -> Result<()> {
         let now = match self {
             FileHandle::Local(file) => file
                 .metadata()
                 .map(|meta| FileStamp::local(&meta))
                 .map_err(|error| io_fault(path, error))?,
-            // Every read has asked for it.
+            FileHandle::Memory(_) => return Ok(()),
+            // Every read was conditional on the etag.
             FileHandle::Remote(_, _, Some(_)) => return Ok(()),
             FileHandle::Remote(io, place, None) => match io.head(place)? {
                 Some(meta) => FileStamp::remote(&meta),
@@ -178,7 +206,7 @@ impl FileHandle {
                 file: file.clone(),
                 at: 0,
             }),
-            FileHandle::Remote(..) => self.range_reader(0..size),
+            FileHandle::Memory(_) | FileHandle::Remote(..) => self.range_reader(0..size),
         }
     }
 
@@ -192,6 +220,11 @@ impl FileHandle {
                 };
                 Box::new(reader.take(range.end.saturating_sub(range.start)))
             }
+            FileHandle::Memory(bytes) => {
+                let mut reader = Cursor::new(bytes.clone());
+                reader.set_position(range.start);
+                Box::new(reader.take(range.end.saturating_sub(range.start)))
+            }
             FileHandle::Remote(io, place, etag) => Box::new(RemotePrefetchReader::new(
                 io.clone(),
                 place.clone(),
@@ -202,7 +235,7 @@ impl FileHandle {
     }
 }
 
-/// Some bytes of a local file; leaves its cursor alone, so that threads can share it.
+/// Reads a range of bytes of a local file without its cursor, so that threads can share the file.
 pub(crate) fn read_exact(file: &File, start: u64, length: usize) -> io::Result<Bytes> {
     let mut buffer = vec![0; length];
     time_disk_wait(|| file.read_exact_at(&mut buffer, start))?;
@@ -234,9 +267,9 @@ struct RemotePrefetchReader {
     asked: u64,
     length: u64,
     block: Bytes,
-    /// Blocks that are on their way.
+    /// Requested blocks.
     next: VecDeque<RangeFetch>,
-    /// Blocks that are asked for ahead.
+    /// Number of blocks that are requested ahead.
     ahead: usize,
 }
 
@@ -247,7 +280,9 @@ impl RemotePrefetchReader {
         etag: Option<String>,
         range: Range<u64>,
     ) -> Self {
-        let (length, block, next) = (READ_BYTES_FIRST, Bytes::new(), VecDeque::new());
+        let length = READ_BYTES_FIRST;
+        let block = Bytes::new();
+        let next = VecDeque::new();
         let Range { start: asked, end } = range;
         let mut reader = RemotePrefetchReader {
             io,

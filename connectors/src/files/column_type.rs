@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use arrow::datatypes::{DataType, TimeUnit};
+use forebay_model::first_repeated;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The type of a column in a file that does not say it itself.
+/// Type of a column in a file of a format without types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ColumnType {
@@ -78,11 +79,12 @@ pub struct ColumnTypes(pub Vec<(String, ColumnType)>);
 impl ColumnTypes {
     /// The first name that occurs twice.
     pub(crate) fn first_duplicate(&self) -> Option<&str> {
-        let names = || self.0.iter().map(|(name, _)| name);
-        names()
-            .enumerate()
-            .find(|(i, name)| names().take(*i).any(|before| before == *name))
-            .map(|(_, name)| name.as_str())
+        first_repeated(self.names())
+    }
+
+    /// The names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | types | common type | taken |
 //! |---|---|---|
-//! | layouts of texts, of bytes; dictionaries of them | texts, bytes | silently |
+//! | layouts of texts, of bytes, of lists; dictionaries and runs | texts, bytes, lists, their values | silently |
 //! | a column without any value, and another | the other | silently |
 //! | times in two units, durations in two units | the finer unit | silently |
 //! | times whose zones are names of UTC | UTC | silently |
@@ -10,12 +10,15 @@
 //! | fields of structs in another order | the first order | silently |
 //! | integers | the narrowest that holds both; of `uint64` and signed ones `int64` | with `widening` |
 //! | floats; integers and floats | the narrower float that holds both, else `float64` | with `widening` |
-//! | decimals; integers and decimals | whole digits and fraction of both, 38 digits at most | with `widening` |
+//! | decimals; integers and decimals | whole digits and fraction of both, 38 digits at most (76 with a decimal of 256 bits) | with `widening` |
+//! | dates in days and in milliseconds | dates in days | silently |
 //! | a date, and a time without a zone | the time: midnight | with `widening` |
 //! | fields that one struct lacks | they are null there | with `widening` |
 //! | vectors and lists; vectors of two widths | lists | with `widening` |
 //! | bytes of a fixed width, and others | bytes | with `widening` |
-//! | times with and without a zone, or with two zones | none: their days differ | never |
+//! | bytes that no annotation makes texts, and texts | texts | with `widening` |
+//! | keys and values of maps, under any names | those of both, under the first names | as for others |
+//! | times with and without a zone, or with two zones | none: their days differ | never; `local_times: utc` gives those without one a zone |
 //! | decimals and floats | none: floats round | never |
 //! | all others | none: they are different things | never |
 //!
@@ -24,10 +27,16 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit};
-use forebay_model::{is_utc_name, logical_type};
+use forebay_model::{NameIndex, is_utc_name, logical_type};
+
+/// The reason why times with and without a zone have no common type.
+pub(crate) const ONE_HAS_A_ZONE: &str = "one of them has a time zone";
 
 /// The most digits of decimals.
 const DECIMAL_DIGITS_MAX: u8 = 38;
+
+/// The most digits of decimals of 256 bits.
+const LARGE_DECIMAL_DIGITS_MAX: u8 = 76;
 
 /// A type that holds the values of two, and what must be said for it to be taken.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,20 +89,21 @@ pub(crate) fn common_type(a: &DataType, b: &DataType) -> Result<CommonType, &'st
             };
             CommonType::silent(of)
         }
+        (Date32, Date64) | (Date64, Date32) => CommonType::silent(Date32),
+        (Date64, Timestamp(unit, None)) | (Timestamp(unit, None), Date64) => {
+            CommonType::wider(Timestamp(finer_unit(*unit, TimeUnit::Millisecond), None))
+        }
         (Date32, Timestamp(_, None)) => CommonType::wider(logical.1.clone()),
         (Timestamp(_, None), Date32) => CommonType::wider(logical.0.clone()),
-        (Date32, Timestamp(_, Some(_))) | (Timestamp(_, Some(_)), Date32) => {
+        (Date32 | Date64, Timestamp(_, Some(_))) | (Timestamp(_, Some(_)), Date32 | Date64) => {
             Err("a day is not the same time in all zones")
         }
         (FixedSizeBinary(_) | Binary, FixedSizeBinary(_) | Binary) => CommonType::wider(Binary),
         (Struct(fields), Struct(others)) => common_struct(fields, others),
-        (Map(entries, sorted), Map(others, _)) => {
-            let entries = common_field(entries, others)?;
-            Ok(CommonType {
-                data_type: Map(entries.0, *sorted),
-                is_wider: entries.1,
-            })
+        (Map(entries, is_sorted), Map(others, is_other_sorted)) => {
+            common_map(entries, others, *is_sorted && *is_other_sorted)
         }
+        (Utf8, Binary) | (Binary, Utf8) => CommonType::wider(Utf8),
         (a, b) if list_item(a).is_some() && list_item(b).is_some() => common_list(a, b),
         (a, b) if is_number(a) && is_number(b) => common_number(a, b),
         _ => Err("they are different things"),
@@ -104,7 +114,7 @@ fn finer_unit(a: TimeUnit, b: TimeUnit) -> TimeUnit {
     a.max(b)
 }
 
-/// One name of UTC for all, or the zone that both have.
+/// Common time zone: one name of UTC for all its names, or the zone that both have.
 fn common_zone(
     a: &Option<Arc<str>>,
     b: &Option<Arc<str>>,
@@ -114,7 +124,7 @@ fn common_zone(
         (Some(a), Some(b)) if a == b => Ok(Some(a.clone())),
         (Some(a), Some(b)) if is_utc_name(a) && is_utc_name(b) => Ok(Some("UTC".into())),
         (Some(_), Some(_)) => Err("their time zones differ, and with them their days"),
-        _ => Err("one of them has a time zone"),
+        _ => Err(ONE_HAS_A_ZONE),
     }
 }
 
@@ -155,12 +165,41 @@ fn common_field(a: &FieldRef, b: &FieldRef) -> Result<(FieldRef, bool), &'static
     Ok((Arc::new(field), common.is_wider))
 }
 
+/// The common type of two maps. Names of their keys and values differ from writer to writer, and are those of the first.
+fn common_map(
+    entries: &FieldRef,
+    others: &FieldRef,
+    is_sorted: bool,
+) -> Result<CommonType, &'static str> {
+    let DataType::Struct(fields) = entries.data_type() else {
+        return Err("they are different things");
+    };
+    let DataType::Struct(other_fields) = others.data_type() else {
+        return Err("they are different things");
+    };
+    let mut is_wider = false;
+    let mut common: Vec<FieldRef> = Vec::with_capacity(fields.len());
+    for (field, other) in fields.iter().zip(other_fields) {
+        let (field, wider) = common_field(field, other)?;
+        is_wider |= wider;
+        common.push(field);
+    }
+    let data_type = DataType::Struct(common.into());
+    let common_entries = Field::new(entries.name(), data_type, entries.is_nullable());
+    Ok(CommonType {
+        data_type: DataType::Map(common_entries.into(), is_sorted),
+        is_wider,
+    })
+}
+
 fn common_struct(fields: &Fields, others: &Fields) -> Result<CommonType, &'static str> {
     let mut is_wider = false;
     let mut common: Vec<FieldRef> = Vec::with_capacity(fields.len());
+    let other_names = NameIndex::of_fields(others);
     for field in fields {
-        match others.find(field.name()) {
-            Some((_, other)) => {
+        match other_names.get(field.name()) {
+            Some(position) => {
+                let other = &others[position];
                 let (field, wider) = common_field(field, other)?;
                 is_wider |= wider;
                 common.push(field);
@@ -171,8 +210,9 @@ fn common_struct(fields: &Fields, others: &Fields) -> Result<CommonType, &'stati
             }
         }
     }
+    let field_names = NameIndex::of_fields(fields);
     for other in others {
-        if fields.find(other.name()).is_none() {
+        if !field_names.contains(other.name()) {
             is_wider = true;
             common.push(Arc::new(other.as_ref().clone().with_nullable(true)));
         }
@@ -184,7 +224,22 @@ fn common_struct(fields: &Fields, others: &Fields) -> Result<CommonType, &'stati
 }
 
 fn is_number(of: &DataType) -> bool {
-    of.is_integer() || of.is_floating() || matches!(of, DataType::Decimal128(..))
+    of.is_integer() || of.is_floating() || is_decimal(of)
+}
+
+fn is_decimal(of: &DataType) -> bool {
+    decimal_shape(of).is_some()
+}
+
+/// The digits of a decimal, and those behind its point.
+fn decimal_shape(of: &DataType) -> Option<(u8, i8)> {
+    match of {
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale) => Some((*precision, *scale)),
+        _ => None,
+    }
 }
 
 /// Bits of an integer, and whether it has a sign.
@@ -235,9 +290,9 @@ fn float(bits: u32) -> DataType {
 
 /// Digits before and behind the point.
 fn decimal_digits(of: &DataType) -> Option<(u8, i8)> {
-    if let DataType::Decimal128(precision, scale) = of {
-        let whole = i16::from(*precision) - i16::from(*scale);
-        return Some((u8::try_from(whole).ok()?, *scale));
+    if let Some((precision, scale)) = decimal_shape(of) {
+        let whole = i16::from(precision) - i16::from(scale);
+        return Some((u8::try_from(whole).ok()?, scale));
     }
     let whole = match integer_bits(of)? {
         (8, _) => 3,
@@ -250,10 +305,13 @@ fn decimal_digits(of: &DataType) -> Option<(u8, i8)> {
 }
 
 fn common_number(a: &DataType, b: &DataType) -> Result<CommonType, &'static str> {
-    let is_decimal = |of: &DataType| matches!(of, DataType::Decimal128(..));
     if is_decimal(a) || is_decimal(b) {
         if a.is_floating() || b.is_floating() {
             return Err("floats round the digits of decimals");
+        }
+        let shape = decimal_shape(a).filter(|shape| decimal_shape(b) == Some(*shape));
+        if let Some((precision, scale)) = shape.filter(|shape| shape.0 <= DECIMAL_DIGITS_MAX) {
+            return CommonType::silent(DataType::Decimal128(precision, scale));
         }
         let (Some((whole, scale)), Some((other_whole, other_scale))) =
             (decimal_digits(a), decimal_digits(b))
@@ -262,11 +320,17 @@ fn common_number(a: &DataType, b: &DataType) -> Result<CommonType, &'static str>
         };
         let scale = scale.max(other_scale);
         let digits = i16::from(whole.max(other_whole)) + i16::from(scale);
+        let is_large = [a, b]
+            .iter()
+            .any(|of| matches!(of, DataType::Decimal256(..)));
         return match u8::try_from(digits) {
             Ok(digits) if digits <= DECIMAL_DIGITS_MAX => {
                 CommonType::wider(DataType::Decimal128(digits, scale))
             }
-            _ => Err("no decimal of 38 digits holds both"),
+            Ok(digits) if is_large && digits <= LARGE_DECIMAL_DIGITS_MAX => {
+                CommonType::wider(DataType::Decimal256(digits, scale))
+            }
+            _ => Err("no decimal has the digits of both"),
         };
     }
     match (integer_bits(a), integer_bits(b)) {
@@ -368,6 +432,20 @@ mod tests {
         wider(&Decimal128(10, 2), &Int64, &Decimal128(21, 2));
         wider(&Date32, &time(Microsecond, None), &time(Microsecond, None));
         wider(&FixedSizeBinary(4), &Binary, &Binary);
+        wider(&FixedSizeBinary(4), &FixedSizeBinary(5), &Binary);
+        wider(&LargeBinary, &Utf8View, &Utf8);
+        none(&FixedSizeBinary(4), &Utf8);
+        silent(&BinaryView, &LargeBinary, &Binary);
+        wider(&Float16, &Float32, &Float32);
+        wider(&Float16, &Int8, &Float16);
+        wider(&Float16, &Int16, &Float32);
+        wider(&UInt64, &UInt8, &UInt64);
+        wider(&UInt64, &Float32, &Float64);
+        silent(&Decimal256(30, 2), &Decimal128(30, 2), &Decimal128(30, 2));
+        none(&Boolean, &Utf8);
+        none(&Date32, &Int32);
+        none(&Duration(Second), &Int64);
+        none(&Date32, &Utf8);
         wider(
             &FixedSizeList(Field::new("item", Float32, true).into(), 3),
             &list(&Float32, true),
@@ -384,6 +462,90 @@ mod tests {
             &time(Second, Some("Europe/Berlin")),
         );
         none(&Date32, &time(Second, Some("UTC")));
+        none(&Date64, &time(Second, Some("UTC")));
+        silent(&Date32, &Date64, &Date32);
+        wider(&Date64, &time(Second, None), &time(Millisecond, None));
+        wider(&Decimal128(5, 2), &Decimal256(50, 3), &Decimal256(50, 3));
+        silent(&Decimal32(5, 2), &Decimal128(5, 2), &Decimal128(5, 2));
+        silent(&Decimal64(5, 2), &Decimal32(5, 2), &Decimal128(5, 2));
+        wider(&Decimal32(5, 2), &Decimal64(12, 4), &Decimal128(12, 4));
+        wider(&Decimal32(5, 2), &Int8, &Decimal128(5, 2));
+        none(&Decimal64(5, 2), &Float32);
+        none(&Decimal128(38, 0), &Decimal128(5, 2));
+    }
+
+    fn fields(of: &[(&str, DataType, bool)]) -> Fields {
+        let field = |(name, of, nullable): &(&str, DataType, bool)| {
+            Field::new(*name, of.clone(), *nullable)
+        };
+        of.iter().map(field).collect()
+    }
+
+    fn map(key: &str, value: &str, of: &DataType, nullable: bool) -> DataType {
+        let entries = fields(&[(key, Utf8, false), (value, of.clone(), nullable)]);
+        Map(Field::new("entries", Struct(entries), false).into(), false)
+    }
+
+    #[test]
+    fn nested_types_are_common_at_every_depth() {
+        let named_list =
+            |name: &str, of: &DataType| List(Field::new(name, of.clone(), true).into());
+        let vector = |of: &DataType, width| {
+            FixedSizeList(Field::new("item", of.clone(), true).into(), width)
+        };
+        let texts = list(&Utf8, true);
+        silent(&list(&Null, true), &texts, &texts);
+        silent(&Null, &texts, &texts);
+        silent(
+            &map("key", "value", &Null, true),
+            &map("key", "value", &Int64, true),
+            &map("key", "value", &Int64, true),
+        );
+        // Names of items differ from writer to writer: the first one stays.
+        for (first, second) in [("item", "element"), ("array", "item")] {
+            let common = common_type(&named_list(first, &Utf8), &named_list(second, &LargeUtf8));
+            assert_eq!(common, CommonType::silent(named_list(first, &Utf8)));
+        }
+        // So do those of keys and values.
+        let common = common_type(
+            &map("key", "value", &Int32, false),
+            &map("keys", "values", &Int64, true),
+        );
+        assert_eq!(common, CommonType::wider(map("key", "value", &Int64, true)));
+        let large = LargeList(Field::new("item", Utf8, true).into());
+        silent(&large, &texts, &large);
+        wider(
+            &vector(&Float32, 3),
+            &vector(&Float32, 4),
+            &list(&Float32, true),
+        );
+        wider(
+            &vector(&Float32, 3),
+            &vector(&Float64, 3),
+            &vector(&Float64, 3),
+        );
+        let inner = Struct(fields(&[("a", texts.clone(), true)]));
+        let other = Struct(fields(&[
+            ("a", list(&LargeUtf8, false), true),
+            ("b", Int8, true),
+        ]));
+        let union = Struct(fields(&[("a", texts.clone(), true), ("b", Int8, true)]));
+        wider(
+            &list(&inner, true),
+            &list(&other, true),
+            &list(&union, true),
+        );
+        none(&list(&inner, true), &list(&texts, true));
+        none(&map("key", "value", &Utf8, true), &list(&Utf8, true));
+        silent(
+            &list(&time(TimeUnit::Nanosecond, Some("UTC")), true),
+            &list(&time(TimeUnit::Microsecond, Some("+00:00")), true),
+            &list(&time(TimeUnit::Nanosecond, Some("UTC")), true),
+        );
+        none(
+            &list(&time(TimeUnit::Nanosecond, Some("UTC")), true),
+            &list(&time(TimeUnit::Nanosecond, None), true),
+        );
     }
 
     #[test]

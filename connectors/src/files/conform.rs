@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, ListArray, MapArray, StructArray, new_null_array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, FixedSizeListArray, GenericListArray, MapArray, OffsetSizeTrait,
+    StructArray, new_null_array,
+};
 use arrow::compute::kernels::cmp::distinct;
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit};
 use arrow::util::display::array_value_to_string;
-use forebay_model::{Fault, Result, codes, type_words};
+use forebay_model::{Fault, NameIndex, Result, codes, type_words};
 
 /// A column in the dataset's type. A value that would be changed is a fault; `first_row` is the column's place in the
 /// file.
@@ -26,17 +29,40 @@ pub(crate) fn conform(
                 type_words(field.data_type())
             );
             let fault = Fault::new(codes::SCHEMA_DRIFT, message);
-            Err(place(fault).rows([first_row + row as u64]).hint(
-                "write the files with one type, or read those of each type as a source of their own",
-            ))
+            Err(place(fault)
+                .rows([first_row + row as u64])
+                .hint(misfit_hint(field.data_type())))
         }
         Err(Misfit::Type(error)) => Err(place(Fault::from(error))),
+    }
+}
+
+/// A way out for a value that does not have the common type.
+fn misfit_hint(to: &DataType) -> &'static str {
+    match to {
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => {
+            "set `schema: { times: microseconds }`: microseconds hold the times of all years"
+        }
+        _ => "write the files with one type, or read those of each type as a source of their own",
     }
 }
 
 enum Misfit {
     Value { row: usize, value: String },
     Type(arrow::error::ArrowError),
+}
+
+impl Misfit {
+    /// The misfit of a value inside of a row, of which `row_of` gives the row.
+    fn in_row(self, row_of: impl Fn(usize) -> usize) -> Misfit {
+        match self {
+            Misfit::Value { row: at, value } => Misfit::Value {
+                row: row_of(at),
+                value,
+            },
+            other => other,
+        }
+    }
 }
 
 impl From<arrow::error::ArrowError> for Misfit {
@@ -51,8 +77,9 @@ fn conform_type(column: &ArrayRef, to: &DataType) -> Result<ArrayRef, Misfit> {
     }
     match (column.data_type(), to) {
         (DataType::Null, _) => Ok(new_null_array(to, column.len())),
-        (DataType::Dictionary(_, values), _) if values.is_nested() => {
-            conform_type(&cast(column, values)?, to)
+        (DataType::Dictionary(_, values), _) => conform_type(&cast(column, values)?, to),
+        (DataType::RunEndEncoded(_, values), _) => {
+            conform_type(&cast(column, values.data_type())?, to)
         }
         (DataType::Struct(_), DataType::Struct(fields)) => conform_struct(column, fields),
         (DataType::Map(..), DataType::Map(entries, sorted)) => {
@@ -61,7 +88,10 @@ fn conform_type(column: &ArrayRef, to: &DataType) -> Result<ArrayRef, Misfit> {
                 return Ok(cast(column, to)?);
             };
             let stored: ArrayRef = Arc::new(map.entries().clone());
-            let stored = conform_by_position(&stored, fields)?;
+            let stored = conform_by_position(&stored, fields).map_err(|misfit| {
+                let ends = &map.offsets()[1..];
+                misfit.in_row(|at| ends.partition_point(|end| (*end as usize) <= at))
+            })?;
             Ok(Arc::new(MapArray::try_new(
                 entries.clone(),
                 map.offsets().clone(),
@@ -70,45 +100,57 @@ fn conform_type(column: &ArrayRef, to: &DataType) -> Result<ArrayRef, Misfit> {
                 *sorted,
             )?))
         }
-        (DataType::List(_), DataType::List(item)) => conform_list(column.as_list(), item),
-        (DataType::LargeList(_) | DataType::FixedSizeList(..), DataType::List(item)) => {
-            let plain = DataType::List(stored_item(column.data_type(), item));
-            let plain = cast(column, &plain)?;
-            conform_list(plain.as_list(), item)
+        (stored, DataType::List(item)) if list_item(stored).is_some() => {
+            conform_list::<i32>(column, item)
         }
-        (DataType::List(_) | DataType::FixedSizeList(..), DataType::LargeList(item)) => {
-            let plain = DataType::List(stored_item(column.data_type(), item));
-            let plain = conform_list(cast(column, &plain)?.as_list(), item)?;
-            Ok(cast(&plain, to)?)
+        (stored, DataType::LargeList(item)) if list_item(stored).is_some() => {
+            conform_list::<i64>(column, item)
+        }
+        (DataType::FixedSizeList(_, stored), DataType::FixedSizeList(item, width))
+            if stored == width =>
+        {
+            conform_vectors(column.as_fixed_size_list(), item)
         }
         _ => conform_values(column, to),
     }
 }
 
-/// The item of a list as it is stored, under the name that it gets.
-fn stored_item(of: &DataType, item: &FieldRef) -> FieldRef {
+fn list_item(of: &DataType) -> Option<&FieldRef> {
     match of {
-        DataType::List(stored)
-        | DataType::LargeList(stored)
-        | DataType::FixedSizeList(stored, _) => Arc::new(Field::new(
-            item.name(),
-            stored.data_type().clone(),
-            stored.is_nullable(),
-        )),
-        _ => item.clone(),
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _) => Some(item),
+        _ => None,
     }
 }
 
-fn conform_list(lists: &ListArray, item: &FieldRef) -> Result<ArrayRef, Misfit> {
-    let values = conform_type(lists.values(), item.data_type()).map_err(|misfit| match misfit {
-        Misfit::Value { row: at, value } => {
-            let ends = &lists.offsets()[1..];
-            let row = ends.partition_point(|end| (*end as usize) <= at);
-            Misfit::Value { row, value }
-        }
-        other => other,
+/// The item of a list as it is stored, under the name that it gets.
+fn stored_item(of: &DataType, item: &FieldRef) -> FieldRef {
+    let Some(stored) = list_item(of) else {
+        return item.clone();
+    };
+    Arc::new(Field::new(
+        item.name(),
+        stored.data_type().clone(),
+        stored.is_nullable(),
+    ))
+}
+
+fn conform_list<O: OffsetSizeTrait>(
+    column: &ArrayRef,
+    item: &FieldRef,
+) -> Result<ArrayRef, Misfit> {
+    let stored = stored_item(column.data_type(), item);
+    let stored_type = GenericListArray::<O>::DATA_TYPE_CONSTRUCTOR(stored);
+    let lists = cast(column, &stored_type)?;
+    let lists = lists.as_list::<O>();
+    let values = conform_type(lists.values(), item.data_type()).map_err(|misfit| {
+        let ends = &lists.offsets()[1..];
+        misfit.in_row(|at| ends.partition_point(|end| end.as_usize() <= at))
     })?;
-    Ok(Arc::new(ListArray::try_new(
+    Ok(Arc::new(GenericListArray::<O>::try_new(
         item.clone(),
         lists.offsets().clone(),
         values,
@@ -116,12 +158,26 @@ fn conform_list(lists: &ListArray, item: &FieldRef) -> Result<ArrayRef, Misfit> 
     )?))
 }
 
+fn conform_vectors(vectors: &FixedSizeListArray, item: &FieldRef) -> Result<ArrayRef, Misfit> {
+    let width = vectors.value_length();
+    let values = conform_type(vectors.values(), item.data_type())
+        .map_err(|misfit| misfit.in_row(|at| at / (width.max(1) as usize)))?;
+    Ok(Arc::new(FixedSizeListArray::try_new_with_length(
+        item.clone(),
+        width,
+        values,
+        vectors.nulls().cloned(),
+        vectors.len(),
+    )?))
+}
+
 fn conform_struct(column: &ArrayRef, fields: &Fields) -> Result<ArrayRef, Misfit> {
     let stored = column.as_struct();
+    let index = NameIndex::of_fields(stored.fields());
     let columns = fields
         .iter()
-        .map(|field| match stored.column_by_name(field.name()) {
-            Some(column) => conform_type(column, field.data_type()),
+        .map(|field| match index.get(field.name()) {
+            Some(position) => conform_type(stored.column(position), field.data_type()),
             None => Ok(new_null_array(field.data_type(), stored.len())),
         })
         .collect::<Result<Vec<_>, Misfit>>()?;
@@ -150,6 +206,14 @@ fn conform_by_position(column: &ArrayRef, fields: &Fields) -> Result<StructArray
 }
 
 fn conform_values(column: &ArrayRef, to: &DataType) -> Result<ArrayRef, Misfit> {
+    if let (DataType::Timestamp(unit, None), DataType::Timestamp(_, Some(_))) =
+        (column.data_type(), to)
+    {
+        // Such a time is an instant in UTC. A cast would go by a calendar, which ends before ticks do.
+        let ticks = cast(column, &DataType::Int64)?;
+        let instants = cast(&ticks, &DataType::Timestamp(*unit, Some("UTC".into())))?;
+        return conform_type(&instants, to);
+    }
     let lenient = CastOptions {
         safe: true,
         ..CastOptions::default()
@@ -172,8 +236,18 @@ fn conform_values(column: &ArrayRef, to: &DataType) -> Result<ArrayRef, Misfit> 
         let lost = (0..column.len()).find(|row| column.is_valid(*row) && conformed.is_null(*row));
         return Err(misfit(column, lost.unwrap_or(0))?);
     }
-    if column.data_type().is_integer() && to.is_floating() {
-        // Floats round large integers, and are others when they come back.
+    let is_rounded = column.data_type().is_integer() && to.is_floating();
+    let is_cut = matches!(
+        (column.data_type(), to),
+        (DataType::Date64, DataType::Date32)
+            | (
+                DataType::Timestamp(TimeUnit::Nanosecond, _),
+                DataType::Timestamp(TimeUnit::Microsecond, _)
+            )
+    );
+    if is_rounded || is_cut {
+        // Floats round large integers, dates have no time of day, microseconds fewer digits: such values are others when
+        // they come back.
         let back = cast_with_options(&conformed, column.data_type(), &lenient)?;
         let changed = distinct(&back, column)?;
         if let Some(row) = (0..changed.len()).find(|row| changed.value(*row)) {
@@ -191,12 +265,14 @@ fn misfit(column: &ArrayRef, row: usize) -> Result<Misfit, Misfit> {
 #[cfg(test)]
 mod tests {
     use arrow::array::{
-        Date32Array, FixedSizeListArray, Int32Array, Int64Array, StringArray,
-        TimestampMicrosecondArray, TimestampMillisecondArray,
+        Date32Array, Int32Array, Int64Array, LargeListArray, ListArray, StringArray,
+        TimestampMicrosecondArray, TimestampMillisecondArray, TimestampNanosecondArray,
     };
+    use arrow::buffer::OffsetBuffer;
     use arrow::datatypes::{Int32Type, Int64Type};
 
     use super::*;
+    use crate::files::nested_types::plain_layout;
 
     fn conformed(column: ArrayRef, to: DataType) -> Result<ArrayRef> {
         conform(&column, &Field::new("c", to, true), "f", 10)
@@ -236,6 +312,10 @@ mod tests {
             assert_eq!(fault.site().rows, [11]);
             assert_eq!(fault.site().file.as_deref(), Some("f"));
         }
+        let us = DataType::Timestamp(TimeUnit::Microsecond, None);
+        let nanoseconds: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![-1_000, 1_001]));
+        let fault = conformed(nanoseconds, us).unwrap_err();
+        assert_eq!(fault.site().rows, [11]);
         let times: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![Some(1), None]));
         let times = conformed(times, ns).unwrap();
         assert_eq!(
@@ -306,5 +386,54 @@ mod tests {
         ]);
         let fault = conformed(Arc::new(far), DataType::List(item(DataType::Float64, true)));
         assert_eq!(fault.unwrap_err().site().rows, [12]);
+        let far = LargeListArray::from_iter_primitive::<Int64Type, _, _>([
+            Some(vec![Some(1)]),
+            None,
+            Some(vec![Some(2), Some(i64::MAX)]),
+        ]);
+        let to = DataType::LargeList(item(DataType::Float64, true));
+        let fault = conformed(Arc::new(far), to);
+        assert_eq!(fault.unwrap_err().site().rows, [12]);
+        let far = FixedSizeListArray::from_iter_primitive::<Int64Type, _, _>(
+            [
+                Some(vec![Some(1), Some(2)]),
+                None,
+                Some(vec![Some(3), Some(i64::MAX)]),
+            ],
+            2,
+        );
+        let to = DataType::FixedSizeList(item(DataType::Float64, true), 2);
+        let fault = conformed(Arc::new(far), to);
+        assert_eq!(fault.unwrap_err().site().rows, [12]);
+    }
+
+    #[test]
+    fn layouts_are_conformed_at_every_depth() {
+        let item = |of: &DataType| Arc::new(Field::new_list_field(of.clone(), true));
+        let texts: ArrayRef = Arc::new(StringArray::from(vec![
+            Some("a"),
+            None,
+            Some("a"),
+            Some("b"),
+        ]));
+        let keyed = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8));
+        let run_ends = Field::new("run_ends", DataType::Int32, false);
+        let run_values = Field::new("values", DataType::Utf8, true);
+        let runs = DataType::RunEndEncoded(run_ends.into(), run_values.into());
+        let offsets = OffsetBuffer::from_lengths([1, 0, 3]);
+        let lists = ListArray::new(item(&DataType::Utf8), offsets.clone(), texts.clone(), None);
+        let lists: ArrayRef = Arc::new(lists);
+        for layout in [keyed, runs] {
+            let values = cast(&texts, &layout).unwrap();
+            let plain = conformed(values.clone(), plain_layout(&layout)).unwrap();
+            assert_eq!(plain.to_data(), texts.to_data(), "{layout}");
+            let nested = ListArray::new(item(&layout), offsets.clone(), values, None);
+            let to = plain_layout(nested.data_type());
+            let plain = conformed(Arc::new(nested), to).unwrap();
+            assert_eq!(plain.to_data(), lists.to_data(), "{layout}");
+        }
+        let views = cast(&lists, &DataType::ListView(item(&DataType::Utf8))).unwrap();
+        let to = plain_layout(views.data_type());
+        assert_eq!(conformed(views, to).unwrap().to_data(), lists.to_data());
     }
 }

@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// One small file in this many ends its span whatever the span's size. Boundaries then depend on
 /// names nearby and not on everything before: a file that appears in the middle of the order
-/// changes the spans around it, and the rest stay what they were and keep their states.
+/// changes the spans around it, and the rest do not change and keep their states.
 const BOUNDARY_EVERY: u64 = 32;
 
 /// A row group.
@@ -17,13 +17,13 @@ pub(crate) struct RowGroupSummary {
     pub(crate) rows: u64,
     /// Stored bytes.
     pub(crate) bytes: u64,
-    /// Extents of the watched columns that its file gives.
+    /// Extents of the watched columns, from its file.
     pub(crate) extents: Vec<Option<ColumnExtent>>,
 }
 
-/// Cuts files, in order, into spans: large ones at their row groups, small ones together. A range of bytes is a span.
-/// `groups` of a format without row groups is empty. Extents that a file has before are those of
-/// its folders, and hold for all of its row groups.
+/// Cuts files, in order, into spans: large ones at their row groups, small ones together. A range
+/// of bytes is a span. `groups` of a format without row groups is empty. Extents that a file
+/// already has are those of its folders, and apply to all of its row groups.
 pub(crate) fn cut_spans(
     files: impl IntoIterator<Item = (FileRange, Vec<RowGroupSummary>)>,
 ) -> Result<Vec<Span>> {
@@ -93,7 +93,8 @@ pub(crate) fn cut_spans(
 /// Runs of row groups, each as near to the target as it gets from below.
 fn row_group_runs(groups: &[RowGroupSummary]) -> Vec<(usize, usize)> {
     let mut runs = Vec::new();
-    let (mut from, mut bytes) = (0, 0);
+    let mut from = 0;
+    let mut bytes = 0;
     for (i, group) in groups.iter().enumerate() {
         if i > from && bytes + group.bytes > SPAN_BYTES_TARGET {
             runs.push((from, i));
@@ -238,7 +239,8 @@ mod tests {
                 .map(Span::fingerprint)
                 .collect::<Vec<_>>()
         };
-        let (before, after) = (cut_all(2222), cut_all(usize::MAX));
+        let before = cut_all(2222);
+        let after = cut_all(usize::MAX);
         let new = after.iter().filter(|id| !before.contains(id)).count();
         assert!(new <= 2, "{new} of {} spans are new", after.len());
     }

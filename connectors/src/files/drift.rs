@@ -1,26 +1,58 @@
-//! One schema from the schemas of many files.
+//! Unifies the schemas of many files.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
-use arrow::datatypes::{DataType, Field, FieldRef, Fields};
-use forebay_model::{Fault, Result, codes, logical_type, type_label, type_words};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit};
+use forebay_model::{
+    Fault, NameIndex, Result, codes, first_repeated, lasting_notes, logical_type, type_label,
+    type_words,
+};
 
-use super::common_type::common_type;
-use super::policy::{AddedColumnPolicy, MissingColumnPolicy, SchemaPolicy};
+use super::common_type::{ONE_HAS_A_ZONE, common_type};
+use super::nested_types::{plain_layout, replace_types, with_wide_decimals};
+use super::policy::{
+    AddedColumnPolicy, LocalTimePolicy, MissingColumnPolicy, SchemaPolicy, TimeUnitPolicy,
+};
 
 /// Lines of a fault's table at most.
 const LINES_MAX: usize = 1000;
 
-/// A schema in logical types and without metadata: what files are compared by.
+/// Schema in logical types and without metadata, by which files are compared.
 pub(crate) fn logical_fields(fields: &Fields) -> Fields {
     let plain = |field: &FieldRef| {
-        Arc::new(Field::new(
+        let plain = Field::new(
             field.name(),
-            logical_type(field.data_type()),
+            logical_type(&plain_layout(field.data_type())),
             field.is_nullable(),
-        ))
+        );
+        Arc::new(plain.with_metadata(lasting_notes(field)))
     };
-    fields.iter().map(plain).collect()
+    with_wide_decimals(&fields.iter().map(plain).collect())
+}
+
+/// Fields whose times in nanoseconds, at any depth, are in microseconds.
+fn in_microseconds(fields: &Fields) -> Fields {
+    let changed = fields
+        .iter()
+        .map(|field| replace_types(field, microseconds_of));
+    changed.collect()
+}
+
+fn microseconds_of(data_type: &DataType) -> Option<DataType> {
+    match data_type {
+        DataType::Timestamp(TimeUnit::Nanosecond, zone) => {
+            Some(DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))
+        }
+        _ => None,
+    }
+}
+
+fn instant_of(data_type: &DataType) -> Option<DataType> {
+    match data_type {
+        DataType::Timestamp(unit, None) => Some(DataType::Timestamp(*unit, Some("UTC".into()))),
+        _ => None,
+    }
 }
 
 /// Keeps one copy of equal schemas: a hundred thousand files mostly have the same.
@@ -59,16 +91,12 @@ impl FileSchemas {
         self.files.push((path.to_owned(), at));
     }
 
-    /// Refuses files in which several of the columns that `is_read` have one name: which of them is meant cannot be told.
+    /// Refuses files in which several columns of those that `is_read` selects have one name: the
+    /// choice would be ambiguous.
     pub(crate) fn refuse_duplicate_columns(&self, is_read: impl Fn(&str) -> bool) -> Result<()> {
         let twin = |fields: &Fields| {
-            let twins = fields.iter().enumerate().filter(|(at, field)| {
-                is_read(field.name())
-                    && fields[..*at]
-                        .iter()
-                        .any(|before| before.name() == field.name())
-            });
-            twins.map(|(_, field)| field.name().clone()).next()
+            let names = fields.iter().map(|field| field.name().as_str());
+            first_repeated(names.filter(|name| is_read(name))).map(str::to_owned)
         };
         for (at, fields) in self.distinct.iter().enumerate() {
             let Some(name) = twin(fields) else { continue };
@@ -90,6 +118,13 @@ impl FileSchemas {
     /// The schema that all files are read as. One fault names every file that differs beyond
     /// the policy.
     pub(crate) fn merge(&self, policy: &SchemaPolicy) -> Result<Fields> {
+        if policy.local_times == LocalTimePolicy::Utc {
+            let policy = SchemaPolicy {
+                local_times: LocalTimePolicy::Keep,
+                ..policy.clone()
+            };
+            return self.with_instants().merge(&policy);
+        }
         let Some(first) = self.distinct.first() else {
             return Ok(Fields::empty());
         };
@@ -97,33 +132,64 @@ impl FileSchemas {
         if found.iter().any(|lines| !lines.is_empty()) {
             return Err(self.drift_fault(policy));
         }
+        let merged = self.merge_types(first, policy);
+        Ok(match policy.times {
+            TimeUnitPolicy::Finest => merged,
+            TimeUnitPolicy::Microseconds => in_microseconds(&merged),
+        })
+    }
+
+    /// Its schemas, with times without a zone as instants in UTC.
+    fn with_instants(&self) -> FileSchemas {
+        let mut distinct = Vec::with_capacity(self.distinct.len());
+        for fields in &self.distinct {
+            let fields = fields.iter();
+            distinct.push(
+                fields
+                    .map(|field| replace_types(field, instant_of))
+                    .collect(),
+            );
+        }
+        FileSchemas {
+            distinct,
+            files: self.files.clone(),
+        }
+    }
+
+    /// The columns of all files, whose differences are permitted, in their common types.
+    fn merge_types(&self, first: &Fields, policy: &SchemaPolicy) -> Fields {
         let mut merged: Vec<Field> = first.iter().map(|field| field.as_ref().clone()).collect();
+        let mut merged_names: HashSet<String> =
+            merged.iter().map(|field| field.name().clone()).collect();
         for fields in &self.distinct[1..] {
+            let index = NameIndex::of_fields(fields);
             for field in &mut merged {
-                match fields.find(field.name()) {
-                    Some((_, other)) => {
+                match index.get(field.name()).map(|position| &fields[position]) {
+                    Some(other) => {
                         let wide = common_type(field.data_type(), other.data_type())
                             .map_or_else(|_| field.data_type().clone(), |common| common.data_type);
                         let nullable = field.is_nullable() || other.is_nullable();
-                        *field = Field::new(field.name(), wide, nullable);
+                        let mut notes = field.metadata().clone();
+                        // What only some files note does not hold of the column.
+                        notes.retain(|key, value| other.metadata().get(key) == Some(value));
+                        *field = Field::new(field.name(), wide, nullable).with_metadata(notes);
                     }
                     None => *field = field.clone().with_nullable(true),
                 }
             }
             for field in fields {
-                if policy.added == AddedColumnPolicy::Include
-                    && !merged.iter().any(|known| known.name() == field.name())
-                {
+                if policy.added.includes() && merged_names.insert(field.name().clone()) {
                     merged.push(field.as_ref().clone().with_nullable(true));
                 }
             }
         }
-        Ok(merged.into())
+        merged.into()
     }
 
-    /// For each distinct schema, how it differs from one of them: (column, sentence).
+    /// Differences of each distinct schema from one of them: (column, sentence).
     fn differences(&self, reference: usize, policy: &SchemaPolicy) -> Vec<Vec<String>> {
         let expected = &self.distinct[reference];
+        let expected_names = NameIndex::of_fields(expected);
         // Types are compared with the widest so far, so that widening works in any order.
         let mut widest: Vec<DataType> = expected
             .iter()
@@ -131,14 +197,15 @@ impl FileSchemas {
             .collect();
         let compare = |fields: &Fields| {
             let mut lines = Vec::new();
+            let index = NameIndex::of_fields(fields);
             for (i, field) in expected.iter().enumerate() {
                 let name = field.name();
-                match fields.find(name) {
+                match index.get(name).map(|position| &fields[position]) {
                     None if policy.missing == MissingColumnPolicy::Fault => {
                         lines.push(format!("column `{name}` is missing"))
                     }
                     None => {}
-                    Some((_, other)) => {
+                    Some(other) => {
                         let differs = || {
                             format!(
                                 "column `{name}` is {}, expected {}",
@@ -174,7 +241,7 @@ impl FileSchemas {
                 .iter()
                 .filter(|_| policy.added == AddedColumnPolicy::Fault)
             {
-                if expected.find(field.name()).is_none() {
+                if !expected_names.contains(field.name()) {
                     lines.push(format!(
                         "column `{}` ({}) is not expected",
                         field.name(),
@@ -188,7 +255,7 @@ impl FileSchemas {
     }
 
     fn drift_fault(&self, policy: &SchemaPolicy) -> Fault {
-        // Told against the most common schema, one odd file is one line wherever it stands.
+        // Compared with the most common schema, one odd file is one line, at any position.
         let count = |at: usize| {
             self.files
                 .iter()
@@ -236,10 +303,35 @@ impl FileSchemas {
         if lines.len() > LINES_MAX {
             fault = fault.note(format!("and {} more differences", lines.len() - LINES_MAX));
         }
-        fault.hint(
-            "correct these files, or say under `schema` which differences are fine: `widening`, `missing`, `added`",
-        )
+        fault.hint(drift_hint(&lines))
     }
+}
+
+/// The options that take the differences, as far as there are such options.
+fn drift_hint(lines: &[String]) -> String {
+    let options = [
+        ("(`widening` takes both)", "`schema: { widening: true }`"),
+        (
+            ONE_HAS_A_ZONE,
+            "`schema: { local_times: utc }`, where times without a zone are those of UTC",
+        ),
+        ("` is missing", "`missing`"),
+        (") is not expected", "`added`"),
+    ];
+    let helpful: Vec<&str> = options
+        .iter()
+        .filter(|(words, _)| lines.iter().any(|line| line.contains(words)))
+        .map(|(_, option)| *option)
+        .collect();
+    if helpful.is_empty() {
+        return "correct these files, read those of each kind as a source of their own, or leave the column out under \
+                `columns`"
+            .to_owned();
+    }
+    format!(
+        "correct these files, or state at the source which differences are fine: {}",
+        helpful.join(", ")
+    )
 }
 
 #[cfg(test)]
@@ -259,8 +351,8 @@ mod tests {
         assert_eq!(
             fault.notes(),
             [
-                "a: column `x` is text, expected Int64: they are different things",
-                "d: column `x` is Int32, expected Int64 (`widening` takes both)"
+                "a: column `x` is a string, expected int64: they are different things",
+                "d: column `x` is int32, expected int64 (`widening` takes both)"
             ]
         );
         let mut schemas = FileSchemas::default();

@@ -2,14 +2,18 @@
 
 use std::io::{self, Read};
 
-use encoding_rs::{Decoder, DecoderResult, UTF_16LE, WINDOWS_1252};
+use encoding_rs::{Decoder, DecoderResult, UTF_8, UTF_16LE, WINDOWS_1252};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Bytes that are decoded at a time.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// The encoding of a text file.
+/// The first bytes of many files of UTF-8.
+const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The encoding of a text file. One that begins with the byte order mark of UTF-8 is read as that where Latin-1 or
+/// Windows-1252 is declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub enum TextEncoding {
     /// UTF-8.
@@ -46,6 +50,7 @@ impl TextEncoding {
             block: vec![0; BLOCK_BYTES],
             text: Vec::new(),
             at: 0,
+            is_begun: false,
             is_over: false,
         })
     }
@@ -58,12 +63,32 @@ struct DecodedReader {
     block: Vec<u8>,
     text: Vec<u8>,
     at: usize,
+    is_begun: bool,
     is_over: bool,
 }
 
 impl DecodedReader {
+    /// Reads a block. The first one has as many bytes as a mark at least, if the stream has them.
+    fn read_block(&mut self) -> io::Result<usize> {
+        if self.is_begun {
+            return self.stream.read(&mut self.block);
+        }
+        self.is_begun = true;
+        let mut read = 0;
+        while read < UTF8_MARK.len() {
+            match self.stream.read(&mut self.block[read..])? {
+                0 => break,
+                bytes => read += bytes,
+            }
+        }
+        if self.block[..read].starts_with(UTF8_MARK) {
+            self.decoder = Some(UTF_8.new_decoder());
+        }
+        Ok(read)
+    }
+
     fn fill(&mut self) -> io::Result<()> {
-        let read = self.stream.read(&mut self.block)?;
+        let read = self.read_block()?;
         self.is_over = read == 0;
         self.at = 0;
         let bytes = &self.block[..read];
@@ -137,6 +162,14 @@ mod tests {
             decoded(TextEncoding::Windows1252, b"\x80 5").unwrap(),
             "\u{20ac} 5"
         );
+        // The mark says more than the declaration.
+        for encoding in [TextEncoding::Latin1, TextEncoding::Windows1252] {
+            assert_eq!(
+                decoded(encoding, b"\xef\xbb\xbfM\xc3\xbc").unwrap(),
+                "M\u{fc}"
+            );
+            assert_eq!(decoded(encoding, b"\xef").unwrap(), "\u{ef}");
+        }
         assert!(decoded(TextEncoding::Utf16, &[0xff, 0xfe, 0x00, 0xd8, 0x20, 0x00]).is_err());
     }
 }

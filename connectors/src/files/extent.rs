@@ -1,4 +1,4 @@
-//! Extents of watched columns, from values that metadata or folders tell.
+//! Extents of watched columns, from values of metadata or folders.
 
 use arrow::array::{ArrayRef, AsArray};
 use arrow::compute::cast;
@@ -7,12 +7,16 @@ use forebay_model::{BoundValue, ColumnExtent, FileRange};
 
 use super::hive;
 
-/// Longer strings bound nothing: a hundred thousand pieces keep two of them each.
+/// Maximum length of strings that are kept as bounds: a hundred thousand pieces keep two of them
+/// each.
 const TEXT_BYTES_MAX: usize = 256;
 
-/// Whether values of one type are the same points in another: integers are, of any width.
+/// True if values of one type are the same points in another: integers are, of any width, and times of one unit.
 pub(crate) fn share_points(a: &DataType, b: &DataType) -> bool {
-    a == b || (a.is_integer() && b.is_integer())
+    match (a, b) {
+        (DataType::Timestamp(unit, _), DataType::Timestamp(other_unit, _)) => unit == other_unit,
+        _ => a == b || (a.is_integer() && b.is_integer()),
+    }
 }
 
 /// Values of a logical type as points, `None` for nulls and for types without an order that all
@@ -54,8 +58,8 @@ pub(crate) fn folder_extents(
     let extent = |name: &String| {
         let field = partitions.iter().find(|field| field.name() == name)?;
         let (_, value) = piece.partition.iter().find(|(column, _)| column == name)?;
-        let one = hive::partition_scalar(value, field.data_type()).ok()?;
-        let point = ordered_points(&one, field.data_type())?.pop()??;
+        let value = hive::partition_scalar(value, field.data_type()).ok()?;
+        let point = ordered_points(&value, field.data_type())?.pop()??;
         Some(ColumnExtent {
             min: point.clone(),
             max: point,

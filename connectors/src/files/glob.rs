@@ -8,10 +8,10 @@ pub(crate) struct Glob {
     parts: Vec<String>,
 }
 
-/// What a relative path is to a [`Glob`].
+/// Relation of a relative path to a [`Glob`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GlobMatch {
-    /// Nothing to do with it.
+    /// The pattern does not match.
     No,
     /// A folder above something that may match.
     Above,
@@ -30,18 +30,18 @@ pub(crate) fn split_pattern(path: &str) -> (String, Option<Glob>) {
     let cut = path[..scheme + wild]
         .rfind('/')
         .filter(|cut| *cut >= scheme);
-    let (fixed, rest) = match cut {
+    let (fixed, pattern) = match cut {
         Some(0) => ("/", &path[1..]),
         Some(cut) => (&path[..cut], &path[cut + 1..]),
         None => (".", path),
     };
-    let mut parts: Vec<String> = rest
+    let mut parts: Vec<String> = pattern
         .split('/')
         .filter(|part| !part.is_empty())
         .map(str::to_owned)
         .collect();
     // Two in a row say no more than one.
-    parts.dedup_by(|later, earlier| later == "**" && earlier == "**");
+    parts.dedup_by(|second, earlier| second == "**" && earlier == "**");
     (
         plain_path(fixed).unwrap_or_else(|| fixed.to_owned()),
         Some(Glob { parts }),
@@ -56,7 +56,7 @@ fn escaped_char(pattern: &[char]) -> Option<char> {
     }
 }
 
-/// Where the first wildcard lies that is not escaped, in bytes.
+/// Offset in bytes of the first wildcard that is not escaped.
 fn first_wildcard(path: &str) -> Option<usize> {
     let bytes = path.as_bytes();
     let is_escaped =
@@ -78,55 +78,59 @@ impl Glob {
         Glob { parts: Vec::new() }
     }
 
-    /// How a path below the root stands to the pattern.
+    /// Relation of a path below the root to the pattern.
     pub(crate) fn matches(&self, relative: &str) -> GlobMatch {
         let names: Vec<&str> = relative.split('/').collect();
         matches(&self.parts, &names)
     }
 }
 
-/// Follows all places in the pattern side by side: patterns may be long, and `**` stands for any number of names.
+/// Follows all positions in the pattern in parallel: patterns may be long, and `**` matches any
+/// number of names.
 fn matches(parts: &[String], names: &[&str]) -> GlobMatch {
-    let mut found = GlobMatch::No;
-    let mut places = with_empty_wildcards(parts, vec![0]);
+    let mut best = GlobMatch::No;
+    let mut positions = with_empty_wildcards(parts, vec![0]);
     for (at, name) in names.iter().enumerate() {
         let mut next = Vec::new();
-        for place in places {
-            match parts.get(place) {
+        for position in positions {
+            match parts.get(position) {
                 None if names[at..].iter().any(|name| is_hidden(name)) => {}
-                None => found = stronger_match(found, GlobMatch::Inside),
-                Some(part) if part == "**" => next.extend((!is_hidden(name)).then_some(place)),
-                Some(part) => next.extend(matches_name(part, name).then_some(place + 1)),
+                None => best = stronger_match(best, GlobMatch::Inside),
+                Some(part) if part == "**" => next.extend((!is_hidden(name)).then_some(position)),
+                Some(part) => next.extend(matches_name(part, name).then_some(position + 1)),
             }
         }
-        places = with_empty_wildcards(parts, next);
+        positions = with_empty_wildcards(parts, next);
     }
-    let ended = places.into_iter().map(|place| match &parts[place..] {
-        [] => GlobMatch::Named,
-        [part] if part == "**" => GlobMatch::Inside,
-        _ => GlobMatch::Above,
-    });
-    ended.fold(found, stronger_match)
+    let ended = positions
+        .into_iter()
+        .map(|position| match &parts[position..] {
+            [] => GlobMatch::Named,
+            [part] if part == "**" => GlobMatch::Inside,
+            _ => GlobMatch::Above,
+        });
+    ended.fold(best, stronger_match)
 }
 
-/// Adds the places after each `**`, which may stand for no name unless it is the last part.
-fn with_empty_wildcards(parts: &[String], mut places: Vec<usize>) -> Vec<usize> {
+/// Adds the positions after each `**`, which may match no name unless it is the last part.
+fn with_empty_wildcards(parts: &[String], mut positions: Vec<usize>) -> Vec<usize> {
     let mut at = 0;
-    while let Some(place) = places.get(at).copied() {
-        if parts.get(place).is_some_and(|part| part == "**") && place + 1 < parts.len() {
-            places.push(place + 1);
+    while let Some(position) = positions.get(at).copied() {
+        if parts.get(position).is_some_and(|part| part == "**") && position + 1 < parts.len() {
+            positions.push(position + 1);
         }
         at += 1;
     }
-    places.sort_unstable();
-    places.dedup();
-    places
+    positions.sort_unstable();
+    positions.dedup();
+    positions
 }
 
 fn matches_name(part: &str, name: &str) -> bool {
-    match is_hidden(name) && !part.starts_with(['_', '.']) {
-        true => part == name,
-        false => matches_wildcards(part, name),
+    if is_hidden(name) && !part.starts_with(['_', '.']) {
+        part == name
+    } else {
+        matches_wildcards(part, name)
     }
 }
 
@@ -140,11 +144,12 @@ fn stronger_match(a: GlobMatch, b: GlobMatch) -> GlobMatch {
     if rank(a) >= rank(b) { a } else { b }
 }
 
-/// Whether one name matches one part with `*` and `?`.
+/// True if one name matches one part with `*` and `?`.
 fn matches_wildcards(pattern: &str, name: &str) -> bool {
-    let (pattern, name): (Vec<char>, Vec<char>) =
-        (pattern.chars().collect(), name.chars().collect());
-    let (mut p, mut n) = (0, 0);
+    let pattern: Vec<char> = pattern.chars().collect();
+    let name: Vec<char> = name.chars().collect();
+    let mut p = 0;
+    let mut n = 0;
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         let literal = escaped_char(&pattern[p..]);

@@ -1,11 +1,11 @@
-//! From the paths of a source to its files.
+//! Finds the files of a source's paths.
 
 use std::fs::Metadata;
 use std::io;
 use std::path::Path;
 
 use forebay_model::{Fault, LeftOutFiles, LeftOutReason, Result, codes, nearest_word};
-use forebay_storage::StorageClient;
+use forebay_storage::{StorageClient, shell_path_hint};
 use object_store::ObjectMeta;
 
 use super::blob;
@@ -23,9 +23,9 @@ pub(crate) struct ListedFile {
     pub(crate) path: String,
     /// The path below the source's root.
     pub(crate) relative: String,
-    /// What tells versions of it apart.
+    /// Stamp that distinguishes its versions.
     pub(crate) stamp: FileStamp,
-    /// The object's etag, where the listing tells one by which it can be read.
+    /// The object's etag, where the listing has one that reads can use.
     pub(crate) etag: Option<String>,
 }
 
@@ -37,14 +37,15 @@ pub(crate) struct FileMarks {
     pub(crate) magic: &'static [u8],
 }
 
-/// The files of a source, and those that its folders hold beside them.
+/// The files of a source, and others in its folders.
 pub(crate) struct FileListing {
-    /// In the order of their paths.
+    /// Files in the order of their paths.
     pub(crate) files: Vec<ListedFile>,
     pub(crate) left_out: LeftOutFiles,
 }
 
-/// The ends of names that programs give to unfinished files and to backups. Their rows are those of another file.
+/// Name endings that programs give to unfinished files and to backups. Their rows are those of
+/// another file.
 const COPY_ENDINGS: [&str; 8] = [
     "~", ".bak", ".old", ".orig", ".part", ".swp", ".temp", ".tmp",
 ];
@@ -58,28 +59,28 @@ pub(crate) fn list_files(
     marks: &FileMarks,
 ) -> Result<FileListing> {
     let mut roots: Vec<String> = Vec::new();
-    let mut all: Vec<ListingEntry> = Vec::new();
+    let mut entries: Vec<ListingEntry> = Vec::new();
     let mut left_out: Vec<(String, LeftOutReason)> = Vec::new();
     for path in paths {
         let (fixed, pattern) = glob::split_pattern(path);
-        let (root, found) = if path.contains("://") && !path.starts_with("file://") {
+        let (root, listed) = if path.contains("://") && !path.starts_with("file://") {
             remote(io, &fixed, pattern)?
         } else {
             local(io, &fixed, pattern)?
         };
-        let found = recognise_files(io, found, marks, &mut left_out)?;
-        if found.is_empty() {
+        let recognised = recognise_files(io, listed, marks, &mut left_out)?;
+        if recognised.is_empty() {
             return Err(no_match_fault(path, &root));
         }
         roots.push(root);
-        all.extend(found);
+        entries.extend(recognised);
     }
-    all.sort_by(|a, b| a.path.cmp(&b.path));
-    all.dedup_by(|a, b| a.path == b.path);
-    let special = all
+    entries.sort_by(|a, b| a.path.cmp(&b.path));
+    entries.dedup_by(|a, b| a.path == b.path);
+    let special = entries
         .iter()
-        .filter(|found| found.is_special)
-        .map(|found| special_file_fault(&found.path));
+        .filter(|entry| entry.is_special)
+        .map(|entry| special_file_fault(&entry.path));
     if let Some(fault) = Fault::combine(special.collect()) {
         return Err(fault);
     }
@@ -91,14 +92,18 @@ pub(crate) fn list_files(
             .to_owned()
     };
     // Another path may name a file that a folder leaves out.
-    left_out.retain(|(path, _)| all.binary_search_by(|file| file.path.cmp(path)).is_err());
+    left_out.retain(|(path, _)| {
+        entries
+            .binary_search_by(|file| file.path.cmp(path))
+            .is_err()
+    });
     left_out.sort();
     left_out.dedup();
-    let shown = left_out
+    let by_path = left_out
         .into_iter()
         .map(|(path, reason)| (relative(&path), reason));
-    let left_out = LeftOutFiles::new(shown);
-    let files = all.into_iter().map(|entry| ListedFile {
+    let left_out = LeftOutFiles::new(by_path);
+    let files = entries.into_iter().map(|entry| ListedFile {
         relative: relative(&entry.path),
         path: entry.path,
         stamp: entry.stamp,
@@ -110,14 +115,14 @@ pub(crate) fn list_files(
     })
 }
 
-/// Something that is no folder and that a pattern matches.
+/// Entry that is no folder and that the pattern matches.
 pub(crate) struct ListingEntry {
     pub(crate) path: String,
     stamp: FileStamp,
     etag: Option<String>,
-    /// Whether the pattern names it, and not only a folder above it.
+    /// True if the pattern names it, not only a folder above it.
     is_named: bool,
-    /// Whether it is a FIFO, a socket or a device. Opening one may block, and its size says nothing.
+    /// True for a FIFO, a socket or a device. Opening one may block, and its size has no meaning.
     is_special: bool,
 }
 
@@ -173,18 +178,19 @@ fn ends_with_any(path: &str, endings: &[&str]) -> bool {
 /// The entries of a path that are files of the format. Adds the others to `left_out`.
 fn recognise_files(
     io: &StorageClient,
-    found: Vec<ListingEntry>,
+    listed: Vec<ListingEntry>,
     marks: &FileMarks,
     left_out: &mut Vec<(String, LeftOutReason)>,
 ) -> Result<Vec<ListingEntry>> {
-    let is_choosy = found
+    let is_choosy = listed
         .iter()
         .any(|entry| !entry.is_named && marks.fits_name(&entry.path));
     if !is_choosy {
-        return Ok(found);
+        return Ok(listed);
     }
-    let (mut files, mut unsure) = (Vec::new(), Vec::new());
-    for entry in found {
+    let mut files = Vec::new();
+    let mut unsure = Vec::new();
+    for entry in listed {
         if entry.is_named || marks.fits_name(&entry.path) {
             files.push(entry);
         } else if ends_with_any(&entry.path, &COPY_ENDINGS) {
@@ -213,27 +219,27 @@ fn special_file_fault(path: &str) -> Fault {
     fault.hint("copy its content to a file, or name the other files by a pattern")
 }
 
-/// A fault for something that is listed but cannot be looked at.
+/// Fault for a listed file whose metadata cannot be read.
 fn metadata_fault(path: &Path, error: io::Error) -> Fault {
-    let shown = path.display().to_string();
+    let file = path.display().to_string();
     match error.kind() {
         io::ErrorKind::NotFound => Fault::new(codes::NOT_FOUND, "the link leads to nothing")
-            .file(shown)
+            .file(file)
             .cause(error)
             .hint("restore the file that it leads to, or remove the link"),
         io::ErrorKind::PermissionDenied => {
             Fault::new(codes::ACCESS, "the folder may not be searched")
-                .file(shown)
+                .file(file)
                 .cause(error)
                 .hint("folders of data need the permissions to read and to execute")
         }
         _ => Fault::new(codes::STORAGE, "the file cannot be looked at")
-            .file(shown)
+            .file(file)
             .cause(error),
     }
 }
 
-/// What is at a path, through links. `None`: nothing is. A link that leads to nothing is a fault.
+/// Metadata of a path, following links; `None` if it does not exist. A dangling link is a fault.
 fn metadata_of(path: &Path) -> Result<Option<Metadata>> {
     match std::fs::metadata(path) {
         Ok(meta) => Ok(Some(meta)),
@@ -260,7 +266,7 @@ fn local(
                 .file(path.to_string_lossy()),
         ),
     };
-    let mut found = Vec::new();
+    let mut entries = Vec::new();
     match metadata_of(&root)? {
         Some(meta) if meta.is_dir() => {
             walk_folder(
@@ -268,7 +274,7 @@ fn local(
                 "",
                 &pattern.unwrap_or_else(Glob::everything),
                 0,
-                &mut found,
+                &mut entries,
             )?;
         }
         Some(meta) if pattern.is_none() => {
@@ -280,7 +286,7 @@ fn local(
         }
         _ => {}
     }
-    Ok((text(&root)?, found))
+    Ok((text(&root)?, entries))
 }
 
 fn walk_folder(
@@ -288,7 +294,7 @@ fn walk_folder(
     relative: &str,
     pattern: &Glob,
     depth: usize,
-    found: &mut Vec<ListingEntry>,
+    entries: &mut Vec<ListingEntry>,
 ) -> Result<()> {
     let refused = |error: io::Error| {
         let code = match error.kind() {
@@ -334,9 +340,9 @@ fn walk_folder(
         // A file that vanishes between the listing and here is as good as not there.
         let Some(meta) = meta else { continue };
         if meta.is_dir() {
-            walk_folder(&path, &below, pattern, depth + 1, found)?;
+            walk_folder(&path, &below, pattern, depth + 1, entries)?;
         } else if matched != GlobMatch::Above {
-            found.push(ListingEntry::local(
+            entries.push(ListingEntry::local(
                 path.display().to_string(),
                 &meta,
                 matched == GlobMatch::Named,
@@ -351,24 +357,29 @@ fn remote(
     fixed: &str,
     pattern: Option<Glob>,
 ) -> Result<(String, Vec<ListingEntry>)> {
-    let place = io.resolve(fixed)?;
-    let root = place.at(&place.path).shown.trim_end_matches('/').to_owned();
-    let may_be_key = pattern.is_none() && !place.path.as_ref().is_empty() && !fixed.ends_with('/');
-    if place.is_web() && (pattern.is_some() || !may_be_key) {
+    let location = io.resolve(fixed)?;
+    let root = location
+        .at(&location.path)
+        .shown
+        .trim_end_matches('/')
+        .to_owned();
+    let may_be_key =
+        pattern.is_none() && !location.path.as_ref().is_empty() && !fixed.ends_with('/');
+    if location.is_web() && (pattern.is_some() || !may_be_key) {
         let fault = Fault::new(codes::UNSUPPORTED, "a web server has no listings").file(root);
         return Err(
             fault.hint("name each file: `paths: [https://host/a.parquet, https://host/b.parquet]`")
         );
     }
     let pattern = pattern.unwrap_or_else(Glob::everything);
-    let mut found = Vec::new();
-    let listed = if place.is_web() {
+    let mut entries = Vec::new();
+    let listed = if location.is_web() {
         Vec::new()
     } else {
-        io.list(&place)?
+        io.list(&location)?
     };
     for meta in listed {
-        let path = place.at(&meta.location).shown;
+        let path = location.at(&meta.location).shown;
         let relative = path
             .strip_prefix(root.as_str())
             .unwrap_or(&path)
@@ -376,7 +387,7 @@ fn remote(
             .to_owned();
         let matched = pattern.matches(&relative);
         if matches!(matched, GlobMatch::Named | GlobMatch::Inside) {
-            found.push(ListingEntry::remote(
+            entries.push(ListingEntry::remote(
                 path,
                 &meta,
                 matched == GlobMatch::Named,
@@ -384,9 +395,9 @@ fn remote(
         }
     }
     // Not a folder: then perhaps an object.
-    if found.is_empty()
+    if entries.is_empty()
         && may_be_key
-        && let Some(meta) = io.head(&place)?
+        && let Some(meta) = io.head(&location)?
     {
         let parent = root
             .rsplit_once('/')
@@ -394,16 +405,16 @@ fn remote(
             .to_owned();
         return Ok((parent, vec![ListingEntry::remote(root, &meta, true)]));
     }
-    Ok((root, found))
+    Ok((root, entries))
 }
 
 /// The deepest folder that holds all of the roots.
 fn common_root(roots: &[String]) -> String {
-    let Some((first, rest)) = roots.split_first() else {
+    let Some((first, others)) = roots.split_first() else {
         return String::new();
     };
     let mut parts: Vec<&str> = first.split('/').collect();
-    for root in rest {
+    for root in others {
         let same = parts
             .iter()
             .zip(root.split('/'))
@@ -423,22 +434,25 @@ fn no_match_fault(path: &str, root: &str) -> Fault {
             "nothing below `{root}` fits; names that begin with `_` or `.` do not count"
         ));
     }
+    if let Some(hint) = shell_path_hint(path) {
+        return fault.hint(hint);
+    }
     let root = Path::new(root);
-    let Some(there) = root.ancestors().find(|folder| folder.is_dir()) else {
+    let Some(existing) = root.ancestors().find(|folder| folder.is_dir()) else {
         return fault;
     };
-    if there == root {
+    if existing == root {
         return fault.hint(format!(
             "the folder `{}` is there, but nothing in it fits",
-            there.display()
+            existing.display()
         ));
     }
-    let wanted = root
-        .strip_prefix(there)
+    let missing = root
+        .strip_prefix(existing)
         .ok()
-        .and_then(|rest| rest.iter().next())
+        .and_then(|below| below.iter().next())
         .and_then(|name| name.to_str());
-    let names: Vec<String> = std::fs::read_dir(there)
+    let names: Vec<String> = std::fs::read_dir(existing)
         .map(|entries| {
             entries
                 .flatten()
@@ -446,17 +460,21 @@ fn no_match_fault(path: &str, root: &str) -> Fault {
                 .collect()
         })
         .unwrap_or_default();
-    match wanted.and_then(|wanted| nearest_word(wanted, names.iter().map(String::as_str))) {
+    match missing
+        .and_then(|missing_name| nearest_word(missing_name, names.iter().map(String::as_str)))
+    {
         // The path as it was given, with the name that exists.
         Some(near) => fault.hint(
-            match wanted.filter(|wanted| path.matches(wanted).count() == 1) {
-                Some(wanted) => format!("did you mean `{}`?", path.replace(wanted, near)),
-                None => format!("did you mean `{}`?", there.join(near).display()),
+            match missing.filter(|missing_name| path.matches(missing_name).count() == 1) {
+                Some(missing_name) => {
+                    format!("did you mean `{}`?", path.replace(missing_name, near))
+                }
+                None => format!("did you mean `{}`?", existing.join(near).display()),
             },
         ),
         None => fault.hint(format!(
             "the nearest folder that exists is `{}`",
-            there.display()
+            existing.display()
         )),
     }
 }

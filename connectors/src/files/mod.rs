@@ -1,4 +1,4 @@
-//! What all formats share: finding files, their partitions and schemas, and cutting spans.
+//! Shared parts of all formats: finding files, their partitions and schemas, and cutting spans.
 
 pub(crate) mod blob;
 pub(crate) mod columns;
@@ -8,10 +8,14 @@ pub(crate) mod cut;
 pub(crate) mod drift;
 pub(crate) mod encoding;
 pub(crate) mod extent;
+pub(crate) mod formatted;
 pub(crate) mod glob;
 pub(crate) mod hive;
 pub(crate) mod list;
+pub(crate) mod nested_types;
 pub(crate) mod origin;
+pub(crate) mod packed;
+pub(crate) mod readable;
 pub(crate) mod records;
 pub(crate) mod rows;
 pub(crate) mod stamp;
@@ -24,4 +28,8 @@ mod policy;
 
 pub use column_type::{ColumnType, ColumnTypes};
 pub use encoding::TextEncoding;
-pub use policy::{AddedColumnPolicy, MissingColumnPolicy, PartitionPolicy, SchemaPolicy};
+pub use packed::TextCompression;
+pub use policy::{
+    AddedColumnPolicy, LocalTimePolicy, MissingColumnPolicy, OnReadError, PartitionPolicy,
+    ReadErrorPolicy, SchemaPolicy, TimeUnitPolicy,
+};

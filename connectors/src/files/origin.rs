@@ -1,15 +1,15 @@
-//! Wanted columns: those of the file, those of its folders, and those that it lacks.
+//! Origins of requested columns: the file, its folders, or neither.
 
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::datatypes::{Field, FieldRef, Schema};
-use forebay_model::{Fault, FileRange, Result};
+use forebay_model::{Fault, FileRange, NameIndex, Result};
 use forebay_storage::ScanRequest;
 
 use super::hive;
 
-/// Where a wanted column comes from.
+/// Origin of a requested column.
 #[derive(Debug, Clone)]
 pub(crate) enum FileColumnOrigin {
     /// The file, under the same name.
@@ -20,18 +20,21 @@ pub(crate) enum FileColumnOrigin {
     Nowhere,
 }
 
-/// The origins of all wanted columns, in order, with their fields in the dataset.
+/// The origins of all requested columns, in order, with their fields in the dataset.
 pub(crate) fn resolve_columns(
     piece: &FileRange,
     request: &ScanRequest,
     in_file: impl Fn(&str) -> bool,
 ) -> Result<Vec<(FieldRef, FileColumnOrigin)>> {
+    let fields = request.schema.fields();
+    let index = NameIndex::of_fields(fields);
     let origin = |name: &String| {
-        let (_, field) = request.schema.fields().find(name).ok_or_else(|| {
+        let position = index.get(name).ok_or_else(|| {
             Fault::internal(format!(
                 "the column `{name}` is wanted but not in the schema"
             ))
         })?;
+        let field = &fields[position];
         let origin = match piece.partition.iter().find(|(column, _)| column == name) {
             Some((_, value)) => {
                 FileColumnOrigin::Folder(hive::partition_scalar(value, field.data_type())?)
@@ -49,7 +52,7 @@ pub(crate) fn resolve_columns(
         .map_err(|fault: Fault| fault.file(&piece.path))
 }
 
-/// A batch of all wanted columns; `of_file` gives those that the file has.
+/// A batch of all requested columns; `of_file` returns those that the file has.
 pub(crate) fn assemble_batch(
     columns: &[(FieldRef, FileColumnOrigin)],
     rows: usize,

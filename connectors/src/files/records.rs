@@ -1,8 +1,9 @@
-//! Where the records of a text file begin, for files that are divided into spans.
+//! Positions of the records of a text file, for files that are divided into spans.
 //!
-//! A span of a text file is a range of bytes: the records that begin in it. Where the first of these lies, and which row
-//! of the file it is, depends on everything before: in CSV, an end of line may lie inside of quotes. The bytes before a
-//! range are scanned once for that, by the first reader that needs to know. Nothing is guessed.
+//! A span of a text file is a range of bytes: the records that begin in it. The position of the
+//! first one, and its row number, depend on everything before: in CSV, an end of line may lie
+//! inside of quotes. The bytes before a range are scanned once for that, by the first reader that
+//! needs the result. No position is guessed.
 
 use std::collections::HashMap;
 use std::fmt::{Debug, Formatter};
@@ -17,7 +18,7 @@ use memchr::{memchr, memchr3};
 use super::rows::InputFile;
 use super::stream::{self, BUFFER_BYTES};
 
-/// What ends a record.
+/// Syntax of the end of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordSyntax {
     /// An end of line outside of quotes; empty lines are no records.
@@ -29,7 +30,7 @@ pub(crate) enum RecordSyntax {
 /// The part of a file that a span reads.
 #[derive(Debug, Clone)]
 pub(crate) struct FilePart {
-    /// From the first byte of its first record to that of the record after it.
+    /// Bytes from its first record to the begin of the record after it.
     pub(crate) bytes: Range<u64>,
     /// The number of records before it.
     pub(crate) records_before: u64,
@@ -37,17 +38,17 @@ pub(crate) struct FilePart {
     pub(crate) names: Arc<Mutex<Option<Vec<String>>>>,
 }
 
-/// Whether a file may be divided: compressed bytes can only be read from the first on.
+/// True if a file may be divided: compressed bytes can only be read from the first on.
 pub(crate) fn is_divisible(path: &str) -> bool {
     let name = path.to_ascii_lowercase();
     !name.ends_with(".gz") && !name.ends_with(".zst")
 }
 
-/// The files of a source that are divided, and their records as far as they are known.
+/// Divided files of a source, and their known records.
 #[derive(Debug)]
 pub(crate) struct RecordIndexes {
     span_bytes: u64,
-    /// By path and content.
+    /// Indexes by path and content.
     indexes: Mutex<HashMap<String, Arc<RecordIndex>>>,
 }
 
@@ -87,15 +88,15 @@ impl RecordIndexes {
             stream: None,
             starts: vec![(0, 0)],
         });
-        let (from, to) = (range.start, range.end);
+        let from = range.start;
+        let to = range.end;
         let (start, records_before) =
             scan.first_record(from / self.span_bytes, self.span_bytes, file)?;
-        let end = match to >= file.size {
-            true => file.size,
-            false => {
-                scan.first_record(to / self.span_bytes, self.span_bytes, file)?
-                    .0
-            }
+        let end = if to >= file.size {
+            file.size
+        } else {
+            scan.first_record(to / self.span_bytes, self.span_bytes, file)?
+                .0
         };
         Ok(FilePart {
             bytes: start..end.max(start),
@@ -105,20 +106,21 @@ impl RecordIndexes {
     }
 }
 
-/// The records of a file, as far as they are known.
+/// Known records of a file.
 #[derive(Debug, Default)]
 struct RecordIndex {
     scan: Mutex<Option<RecordScan>>,
     names: Arc<Mutex<Option<Vec<String>>>>,
 }
 
-/// A scan that goes on where the last reader that needed it left it.
+/// Scan that continues where the last reader that needed it stopped.
 struct RecordScan {
     scanner: RecordScanner,
     /// The next byte to scan.
     at: u64,
     stream: Option<BufReader<Box<dyn Read + Send>>>,
-    /// For each range, the first record that begins at or after its first byte, and the number of records before it.
+    /// For each range, the position of the first record that begins at or after its first byte, and
+    /// the number of records before it.
     starts: Vec<(u64, u64)>,
 }
 
@@ -158,10 +160,10 @@ impl RecordScan {
                 self.stream = None;
                 return Ok((file.size, self.scanner.records));
             }
-            let rest = || {
+            let open_stream = || {
                 BufReader::with_capacity(BUFFER_BYTES, file.blob.range_reader(self.at..file.size))
             };
-            let mut stream = self.stream.take().unwrap_or_else(rest);
+            let mut stream = self.stream.take().unwrap_or_else(open_stream);
             let block = match stream.fill_buf() {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {
                     self.stream = Some(stream);
@@ -173,13 +175,13 @@ impl RecordScan {
                 self.at = file.size;
                 continue;
             }
-            let found = self.scanner.scan(block, self.at, from);
-            let scanned = found.map_or(block.len() as u64, |(offset, _)| offset - self.at);
+            let line_end = self.scanner.scan(block, self.at, from);
+            let scanned = line_end.map_or(block.len() as u64, |(offset, _)| offset - self.at);
             stream.consume(scanned as usize);
             self.at += scanned;
             self.stream = Some(stream);
-            if let Some(found) = found {
-                return Ok(found);
+            if let Some(line_end) = line_end {
+                return Ok(line_end);
             }
         }
     }
@@ -192,9 +194,9 @@ struct RecordScanner {
     state: ScanState,
     /// The byte before the next one.
     before: u8,
-    /// Whether the record at hand has a byte that makes it one.
+    /// True if the current record has a byte that makes it one.
     has_content: bool,
-    /// Where the record at hand begins.
+    /// Position of the current record's first byte.
     record_start: u64,
     /// Records that have ended.
     records: u64,
@@ -204,7 +206,7 @@ struct RecordScanner {
 enum ScanState {
     Plain,
     Quoted,
-    /// After a quote inside of quotes: the end, or the first half of a quote that is meant.
+    /// After a quote inside of quotes: the end, or the first half of an escaped quote.
     QuoteInQuotes,
 }
 
@@ -224,7 +226,7 @@ impl RecordScanner {
         }
     }
 
-    /// Whether the record at hand is longer than records may be.
+    /// True if the current record is longer than records may be.
     fn is_endless(&self, at: u64) -> bool {
         at - self.record_start > RECORD_BYTES_MAX as u64
     }
@@ -251,11 +253,11 @@ impl RecordScanner {
         None
     }
 
-    /// Goes on to the end of a line, or of the block; returns whether a line has ended.
+    /// Scans to the end of a line or of the block; returns true if a line has ended.
     fn scan_line(&mut self, block: &[u8], at: &mut usize) -> bool {
-        let rest = &block[*at..];
-        let end = memchr(b'\n', rest);
-        let line = &rest[..end.unwrap_or(rest.len())];
+        let unread = &block[*at..];
+        let end = memchr(b'\n', unread);
+        let line = &unread[..end.unwrap_or(unread.len())];
         self.has_content = self.has_content || !line.iter().all(u8::is_ascii_whitespace);
         *at += line.len() + usize::from(end.is_some());
         if end.is_some() {
@@ -268,13 +270,13 @@ impl RecordScanner {
         self.records += u64::from(std::mem::take(&mut self.has_content));
     }
 
-    /// Goes on to the next byte that means something; returns whether a line has ended.
+    /// Scans to the next byte with a meaning; returns true if a line has ended.
     fn scan_csv(&mut self, block: &[u8], at: &mut usize, delimiter: u8) -> bool {
-        let rest = &block[*at..];
+        let unread = &block[*at..];
         match self.state {
             ScanState::Plain => {
-                let end = memchr3(b'"', b'\n', b'\r', rest);
-                let plain = &rest[..end.unwrap_or(rest.len())];
+                let end = memchr3(b'"', b'\n', b'\r', unread);
+                let plain = &unread[..end.unwrap_or(unread.len())];
                 self.has_content |= !plain.is_empty();
                 self.before = plain.last().copied().unwrap_or(self.before);
                 let Some(end) = end else {
@@ -282,26 +284,26 @@ impl RecordScanner {
                     return false;
                 };
                 *at += end + 1;
-                let found = rest[end];
+                let byte = unread[end];
                 // Elsewhere in a field, a quote is a letter like others.
                 let begins_field =
                     self.before == delimiter || self.before == b'\n' || self.before == b'\r';
-                if found == b'"' {
+                if byte == b'"' {
                     self.has_content = true;
                     self.state = if begins_field {
                         ScanState::Quoted
                     } else {
                         ScanState::Plain
                     };
-                    self.before = found;
+                    self.before = byte;
                     return false;
                 }
-                self.before = found;
+                self.before = byte;
                 self.end_record();
                 true
             }
             ScanState::Quoted => {
-                match memchr(b'"', rest) {
+                match memchr(b'"', unread) {
                     Some(end) => {
                         self.state = ScanState::QuoteInQuotes;
                         *at += end + 1;
@@ -311,7 +313,7 @@ impl RecordScanner {
                 false
             }
             ScanState::QuoteInQuotes => {
-                if rest[0] == b'"' {
+                if unread[0] == b'"' {
                     self.state = ScanState::Quoted;
                     *at += 1;
                 } else {
@@ -329,7 +331,7 @@ impl RecordScanner {
 mod tests {
     use super::*;
 
-    /// Where the records of a text begin, found block by block.
+    /// Positions of the records of a text, found block by block.
     fn starts(syntax: RecordSyntax, text: &[u8], block_bytes: usize) -> Vec<(u64, u64)> {
         let mut found = Vec::new();
         for from in 1..=text.len() as u64 {

@@ -1,4 +1,4 @@
-//! Formats that are read file by file, from front to back: what they share.
+//! Common parts of formats that are read file by file, from front to back.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
@@ -7,8 +7,13 @@ use std::sync::{Arc, Mutex};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, Fields, Schema, SchemaRef};
-use forebay_model::{Chunk, Dataset, Fault, FileRange, Result, RowKeys, SPAN_BYTES_TARGET, Span};
-use forebay_storage::{ChunkIterator, ScanRequest, Source, StorageClient};
+use forebay_model::{
+    Chunk, Dataset, Fault, FileRange, NameIndex, RECORDS_BYTES_TARGET, Result, RowKeys,
+    SPAN_BYTES_TARGET, Span, UnfitValues,
+};
+use forebay_storage::{
+    ChunkIterator, ReadMemory, ReadReservation, ScanRequest, Source, StorageClient,
+};
 
 use super::blob::{self, FileHandle, READ_BYTES_FIRST};
 use super::cut::cut_spans;
@@ -21,15 +26,44 @@ use super::survey::inspect_parallel;
 use super::{PartitionPolicy, hive, stream};
 
 /// Batches of one file in row order; every wanted column that the file has is in them.
-pub(crate) type BatchIterator = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
+pub(crate) type BatchIterator = Box<dyn Iterator<Item = Result<FileBatch>> + Send>;
+
+/// Some rows of a file.
+pub(crate) struct FileBatch {
+    pub(crate) rows: RecordBatch,
+    /// Values that were read as null, since they are not of their column's type.
+    pub(crate) unfit: Vec<UnfitValues>,
+}
+
+impl From<RecordBatch> for FileBatch {
+    fn from(rows: RecordBatch) -> Self {
+        FileBatch {
+            rows,
+            unfit: Vec::new(),
+        }
+    }
+}
+
+/// Copies that a reader makes of the bytes of records until they are columns.
+const RECORD_COPIES: u64 = 4;
+
+/// Bytes of a value besides its text, as a part of the copies that are made of records: its ends, its bit of validity, and
+/// the number that it may be. The fields of wide rows may be shorter.
+pub(crate) const FIELD_BYTES: usize = 5;
+
+/// Records of at least this many bytes are reserved before they are decoded.
+const LARGE_RECORDS_BYTES: usize = 4 << 20;
 
 /// An open file.
+#[derive(Clone)]
 pub(crate) struct InputFile {
     pub(crate) blob: FileHandle,
     pub(crate) path: Arc<str>,
     pub(crate) size: u64,
     /// The part of it that is read, if not all.
     pub(crate) part: Option<FilePart>,
+    /// The memory that its readers ask for what they decode.
+    pub(crate) memory: Arc<ReadMemory>,
 }
 
 impl InputFile {
@@ -52,9 +86,40 @@ impl InputFile {
             .map_or(0, |part| part.records_before.saturating_sub(header_records))
     }
 
-    /// Whether it is read from its first byte on.
+    /// True if it is read from its first byte on.
     pub(crate) fn is_from_start(&self) -> bool {
         self.part.as_ref().is_none_or(|part| part.bytes.start == 0)
+    }
+
+    /// Bytes of records that are decoded together: a batch is made of some copies of them.
+    pub(crate) fn records_bytes_target(&self) -> usize {
+        let fitting = self.memory.chunk_bytes() / RECORD_COPIES;
+        fitting.min(RECORDS_BYTES_TARGET as u64) as usize
+    }
+
+    /// Reserves memory to decode records of so many bytes, of which the first is this row. A reader that holds such a
+    /// reservation must not wait for another one.
+    pub(crate) fn reserve_records(
+        &self,
+        bytes: usize,
+        first_row: u64,
+        may_wait: bool,
+    ) -> Result<Option<ReadReservation>> {
+        if bytes < LARGE_RECORDS_BYTES {
+            return Ok(None);
+        }
+        let reserved = self.memory.reserve(bytes as u64 * RECORD_COPIES, may_wait);
+        reserved.map(Some).map_err(|shortage| {
+            let records = format!("decoding records of {} MiB", bytes >> 20);
+            shortage
+                .fault(&records)
+                .file(self.path.as_ref())
+                .rows([first_row])
+                .hint(format!(
+                    "store the long texts elsewhere, lower `--threads`, or give {}",
+                    shortage.sufficient_option()
+                ))
+        })
     }
 
     /// All of the file.
@@ -64,24 +129,30 @@ impl InputFile {
             path: self.path.clone(),
             size: self.size,
             part: None,
+            memory: self.memory.clone(),
         }
     }
 }
 
 /// A configured format.
 pub(crate) trait RowFormat: Debug + Send + Sync + 'static {
-    /// Where its files are.
+    /// Paths of its files.
     fn paths(&self) -> Vec<&str>;
 
     /// The marks by which they are recognised in folders.
     fn marks(&self) -> FileMarks;
 
-    /// Whether folders give columns.
+    /// Use of folders as columns.
     fn partitions(&self) -> PartitionPolicy;
 
-    /// What ends a record, in a text format: its large files are divided.
+    /// Syntax of records in a text format, whose large files are divided; `None` for others.
     fn syntax(&self) -> Option<RecordSyntax> {
         None
+    }
+
+    /// True if a large file of records may be divided.
+    fn may_divide(&self, _file: &InputFile) -> Result<bool> {
+        Ok(true)
     }
 
     /// Records at the beginning of each file that are no rows.
@@ -89,7 +160,7 @@ pub(crate) trait RowFormat: Debug + Send + Sync + 'static {
         0
     }
 
-    /// Something besides the files that changes what their rows are.
+    /// Property of the format, besides the files, that the rows depend on.
     fn fingerprint_salt(&self) -> Option<String> {
         None
     }
@@ -97,8 +168,8 @@ pub(crate) trait RowFormat: Debug + Send + Sync + 'static {
     /// The columns of all files.
     fn fields(&self, io: &StorageClient, files: &[ListedFile]) -> Result<Fields>;
 
-    /// The names of the file's columns, and its rows: those of `wanted` that the file has, with
-    /// at most `batch_rows` per batch. `schema` is that of the dataset.
+    /// The names of the file's columns, and its rows with those columns of `wanted` that the file
+    /// has, with at most `batch_rows` per batch. `schema` is that of the dataset.
     fn open_rows(
         &self,
         file: &InputFile,
@@ -116,8 +187,8 @@ pub(crate) struct RowSource<F> {
     records: Arc<RecordIndexes>,
 }
 
-/// The stamps and etags of listed objects by their paths: reads of an etag fail where another one is there, so that
-/// nothing is asked of the store before they are read.
+/// The stamps and etags of listed objects by their paths: reads of an etag fail if the object has
+/// another one, so that no request is needed before they are read.
 type ListedVersions = Mutex<HashMap<String, (FileStamp, String)>>;
 
 impl<F: RowFormat> RowSource<F> {
@@ -125,7 +196,7 @@ impl<F: RowFormat> RowSource<F> {
         Self::with_span_bytes(format, SPAN_BYTES_TARGET)
     }
 
-    /// A source whose files are divided into ranges of so many bytes.
+    /// A source whose files are divided into ranges of `span_bytes` bytes.
     fn with_span_bytes(format: F, span_bytes: u64) -> Self {
         let records = Arc::new(RecordIndexes::new(span_bytes));
         RowSource {
@@ -135,12 +206,26 @@ impl<F: RowFormat> RowSource<F> {
         }
     }
 
+    /// The ranges of bytes that a large file may be divided into; none for a small one, and none for a packed one.
+    fn ranges_of(&self, io: &StorageClient, file: &ListedFile) -> Result<Vec<(u64, u64)>> {
+        if self.format.syntax().is_none() || !records::is_divisible(&file.path) {
+            return Ok(Vec::new());
+        }
+        let ranges = self.records.byte_ranges(file.stamp.size);
+        if ranges.is_empty() {
+            return Ok(ranges);
+        }
+        // The name of a packed file may not say so.
+        let opened = open(io, file)?;
+        let is_packed = stream::is_packed(&opened.blob, &opened.path, opened.size)?;
+        if is_packed || !self.format.may_divide(&opened)? {
+            return Ok(Vec::new());
+        }
+        Ok(ranges)
+    }
+
     /// The ranges of bytes of a large file, or all of it.
-    fn divide(&self, piece: FileRange) -> Vec<FileRange> {
-        let ranges = match self.format.syntax().is_some() && records::is_divisible(&piece.path) {
-            true => self.records.byte_ranges(piece.bytes),
-            false => Vec::new(),
-        };
+    fn divide(piece: FileRange, ranges: Vec<(u64, u64)>) -> Vec<FileRange> {
         if ranges.is_empty() {
             return vec![piece];
         }
@@ -167,6 +252,7 @@ pub(crate) fn open(io: &StorageClient, file: &ListedFile) -> Result<InputFile> {
         path: file.path.as_str().into(),
         size: stamp.size,
         part: None,
+        memory: io.read_memory().clone(),
     })
 }
 
@@ -201,18 +287,20 @@ impl<F: RowFormat> Source for RowSource<F> {
     fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
         let FileListing { files, left_out } =
             list_files(io, &self.format.paths(), &self.format.marks())?;
-        // Some stores tell less of an object in listings than when asked for it alone, and spans
-        // are opened one by one: the stamps must be of that kind.
+        // Some stores give fewer facts about an object in listings than in requests for it alone,
+        // and spans are opened one by one: the stamps must be of that kind.
         let files = inspect_parallel(&files, |file| {
-            match file.path.contains("://") && file.etag.is_none() {
-                true => Ok(ListedFile {
+            if file.path.contains("://") && file.etag.is_none() {
+                Ok(ListedFile {
                     stamp: blob::open_file(io, &file.path)?.1,
                     ..file.clone()
-                }),
-                false => Ok(file.clone()),
+                })
+            } else {
+                Ok(file.clone())
             }
         })?;
         let fields = self.format.fields(io, &files)?;
+        let ranges = inspect_parallel(&files, |file| self.ranges_of(io, file))?;
         let version =
             |file: &ListedFile| Some((file.path.clone(), (file.stamp.clone(), file.etag.clone()?)));
         if let Ok(mut versions) = self.versions.lock() {
@@ -227,6 +315,7 @@ impl<F: RowFormat> Source for RowSource<F> {
             .map(|piece| (piece.path.as_str(), piece.partition.as_slice()))
             .collect();
         let partitions = hive::partition_fields(&places)?;
+        let replaced = hive::replaced_columns(&fields, &partitions);
         let in_files = fields
             .iter()
             .filter(|field| !partitions.iter().any(|of| of.name() == field.name()))
@@ -239,7 +328,10 @@ impl<F: RowFormat> Source for RowSource<F> {
         for piece in &mut pieces {
             piece.extents = extent::folder_extents(piece, watch, &partitions);
         }
-        let pieces = pieces.into_iter().flat_map(|piece| self.divide(piece));
+        let pieces = pieces
+            .into_iter()
+            .zip(ranges)
+            .flat_map(|(piece, ranges)| Self::divide(piece, ranges));
         let spans = cut_spans(pieces.map(|piece| (piece, Vec::new())))?;
         Ok(Dataset {
             schema,
@@ -248,8 +340,14 @@ impl<F: RowFormat> Source for RowSource<F> {
             null_counts: Vec::new(),
             watched: watch.to_vec(),
             version: None,
-            left_out,
+            left_out: left_out.with_columns(replaced),
+            files: Vec::new(),
         })
+    }
+
+    fn paths(&self) -> Vec<String> {
+        let paths = self.format.paths().into_iter();
+        paths.map(str::to_owned).collect()
     }
 
     fn open(
@@ -284,6 +382,8 @@ struct RowPieceScan {
     blob: FileHandle,
     stamp: FileStamp,
     file: Arc<str>,
+    /// Its path below the source's root.
+    relative: String,
     seed: u64,
     next_row: u64,
     columns: Vec<(FieldRef, FileColumnOrigin)>,
@@ -313,6 +413,7 @@ impl<F: RowFormat> RowScan<F> {
             path: piece.path.as_str().into(),
             size: stamp.size,
             part: None,
+            memory: self.io.read_memory().clone(),
         };
         if let (Some((from, to)), Some(syntax)) = (piece.byte_range, self.format.syntax()) {
             let part = self.records.part(&piece, from..to, &file, syntax);
@@ -331,14 +432,14 @@ impl<F: RowFormat> RowScan<F> {
             &wanted,
             self.request.batch_rows.max(1),
         )?;
-        let columns = origin::resolve_columns(&piece, &self.request, |name| {
-            names.iter().any(|known| known == name)
-        })?;
+        let names = NameIndex::new(names.iter().map(String::as_str));
+        let columns = origin::resolve_columns(&piece, &self.request, |name| names.contains(name))?;
         Ok(RowPieceScan {
             blob,
             stamp,
             file: file.path,
             seed: RowKeys::file_seed(&piece.relative),
+            relative: piece.relative,
             next_row,
             columns,
             batches,
@@ -371,14 +472,23 @@ impl<F: RowFormat> RowScan<F> {
 }
 
 impl RowPieceScan {
-    fn chunk(&mut self, batch: RecordBatch, row_keys: bool) -> Result<Chunk> {
+    fn chunk(&mut self, read: FileBatch, row_keys: bool) -> Result<Chunk> {
+        let FileBatch {
+            rows: batch,
+            mut unfit,
+        } = read;
+        // Counts are kept with results, which do not depend on where files lie.
+        for example in unfit.iter_mut().flat_map(|values| &mut values.examples) {
+            example.file.clone_from(&self.relative);
+        }
         let rows = batch.num_rows();
         let missing =
             |name: &str| Fault::internal(format!("the reader left out the column `{name}`"));
+        let index = NameIndex::of_fields(batch.schema_ref().fields());
         let batch = origin::assemble_batch(&self.columns, rows, |_, field| {
-            batch
-                .column_by_name(field.name())
-                .cloned()
+            index
+                .get(field.name())
+                .map(|position| batch.column(position).clone())
                 .ok_or_else(|| missing(field.name()))
         })?;
         let first_row = self.next_row;
@@ -390,6 +500,7 @@ impl RowPieceScan {
             file: self.file.clone(),
             first_row,
             skipped: 0,
+            unfit,
         })
     }
 }
@@ -424,7 +535,9 @@ mod tests {
             batch_rows: 7,
             ..ScanRequest::of_all_columns(&dataset.schema)
         };
-        let (mut batches, mut keys, mut next_row) = (Vec::new(), Vec::new(), 0);
+        let mut batches = Vec::new();
+        let mut keys = Vec::new();
+        let mut next_row = 0;
         // The spans before are read after the ones behind them.
         let mut spans: Vec<_> = dataset.spans.iter().enumerate().rev().collect();
         let mut read = Vec::new();
@@ -462,7 +575,7 @@ mod tests {
             text += &match row % 6 {
                 0 => format!("{row},plain,\r\n"),
                 1 => format!("{row},\"two\nlines\",\"a \"\"quote\"\"\"\n\n"),
-                2 => format!("{row},\"\r\n,\",x\"y\"z\r"),
+                2 => format!("{row},\"\r\n,\",xyz\r"),
                 3 => format!("{row},,\"\"\n"),
                 4 => format!("{row},\u{feff}mark,\"{}\"\n", "long\n".repeat(row % 40)),
                 _ => format!("\"{row}\",\"\"\"\n\"\"\",end\n"),
@@ -480,7 +593,7 @@ mod tests {
             path.display().to_string()
         };
         let csv = |path: &str| CsvSource {
-            nulls: vec!["NULL".to_owned()],
+            nulls: Some(vec!["NULL".to_owned()]),
             infer_rows: 100,
             ..CsvSource::at(path)
         };
@@ -533,7 +646,8 @@ mod tests {
         }
         let same_fault = |whole: Result<(RecordBatch, Vec<u64>)>,
                           divided: Result<(RecordBatch, Vec<u64>)>| {
-            let (whole, divided) = (whole.unwrap_err(), divided.unwrap_err());
+            let whole = whole.unwrap_err();
+            let divided = divided.unwrap_err();
             assert_eq!(whole.code(), codes::BAD_ROW);
             assert_eq!(
                 (whole.site().rows.as_slice(), whole.message()),
@@ -560,5 +674,48 @@ mod tests {
             read(&RowSource::new(json(&bad))).1,
             read(&RowSource::with_span_bytes(json(&bad), 700)).1,
         );
+    }
+
+    /// A file of one column is read whole: its blank lines are rows.
+    #[test]
+    fn files_of_one_column_are_not_divided() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        std::fs::write(&path, format!("a\r\n{}", "1\r\n\r\n".repeat(300))).unwrap();
+        let source = CsvSource::at(path.display().to_string());
+        let divided = RowSource::with_span_bytes(source.clone(), 100);
+        let (spans, rows) = read(&divided);
+        assert_eq!((spans, rows.unwrap().0.num_rows()), (1, 600));
+        let skipped = source.dialect(crate::CsvDialect::Pandas);
+        let (spans, rows) = read(&RowSource::with_span_bytes(skipped, 100));
+        assert!(spans > 1);
+        assert_eq!(rows.unwrap().0.num_rows(), 300);
+    }
+
+    /// Files whose first bytes are those of gzip or zstd are unpacked under any name, and never divided.
+    #[test]
+    fn packed_files_are_recognised_under_any_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = csv_text(900);
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut gzip, text.as_bytes()).unwrap();
+        let zstd = zstd::encode_all(text.as_bytes(), 1).unwrap();
+        let source = |name: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            CsvSource {
+                nulls: Some(vec!["NULL".to_owned()]),
+                infer_rows: 100,
+                ..CsvSource::at(path.display().to_string())
+            }
+        };
+        let plain = read(&RowSource::new(source("plain.csv", text.as_bytes())))
+            .1
+            .unwrap();
+        for (name, bytes) in [("a.csv", gzip.finish().unwrap()), ("b.csv", zstd)] {
+            let (spans, rows) = read(&RowSource::with_span_bytes(source(name, &bytes), 100));
+            assert_eq!(spans, 1, "{name}");
+            assert!(rows.unwrap().0 == plain.0, "{name}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! What tells one version of a file from another without reading it.
+//! Stamps that distinguish the versions of a file without reading it.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -7,16 +7,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use forebay_model::{ContentId, IdBuilder};
 use object_store::ObjectMeta;
 
-/// Size and version of a file as its store tells them.
+/// Size and version of a file from the metadata of its store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileStamp {
     /// Bytes.
     pub(crate) size: u64,
     /// The object's version or etag, else the nanosecond of its last change.
     pub(crate) version: String,
-    /// Whether `version` alone vouches for the content.
+    /// True if `version` alone identifies the content.
     pub(crate) strong: bool,
-    /// Of a local file: what changes with its content even where size and time of change are set back.
+    /// Inode of a local file, which changes with its content even where size and time of change are
+    /// set back.
     pub(crate) node: Option<InodeStamp>,
 }
 
@@ -30,12 +31,12 @@ pub(crate) struct InodeStamp {
     pub(crate) changed: i64,
 }
 
-/// A file that changed so short a time ago may change again and keep its stamp: clocks tick slowly,
-/// and those of stores go by themselves.
+/// Age below which a file may change again without a change of its stamp: clocks have a coarse
+/// resolution, and those of stores differ from the machine's.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 impl FileStamp {
-    /// Of a local file.
+    /// Stamp of a local file.
     pub(crate) fn local(meta: &Metadata) -> Self {
         let modified = meta
             .modified()
@@ -59,7 +60,17 @@ impl FileStamp {
         }
     }
 
-    /// Of an object.
+    /// Stamp of bytes that came in a request.
+    pub(crate) fn in_memory(bytes: &[u8]) -> Self {
+        FileStamp {
+            size: bytes.len() as u64,
+            version: String::new(),
+            strong: true,
+            node: None,
+        }
+    }
+
+    /// Stamp of an object.
     pub(crate) fn remote(meta: &ObjectMeta) -> Self {
         // The etag comes first: listings give it as well, versions only come with single objects.
         let strong = meta.e_tag.is_some() || meta.version.is_some();
@@ -81,12 +92,12 @@ impl FileStamp {
         }
     }
 
-    /// Whether size and version are those of another stamp, whatever has happened to links.
+    /// True if size and version equal those of another stamp; changes of links do not matter.
     pub(crate) fn same_version(&self, other: &FileStamp) -> bool {
         (self.size, &self.version, self.strong) == (other.size, &other.version, other.strong)
     }
 
-    /// Whether other content would have another stamp.
+    /// True if other content would have another stamp.
     pub(crate) fn is_settled(&self, now: SystemTime) -> bool {
         let changed = self
             .version
@@ -96,8 +107,9 @@ impl FileStamp {
         self.strong || changed.is_some_and(|changed| changed + SETTLED_AFTER <= now)
     }
 
-    /// The id of the rows that a file gives: its content, and what its path adds to it. The content of a file without
-    /// a footer is told by its inode's time of change, as times of modification can be set.
+    /// Id of the rows of a file, from its relative path, version, size, footer and the columns of its
+    /// path. A file without a footer is identified by its inode's time of change, as times of
+    /// modification can be set.
     pub(crate) fn fingerprint(
         &self,
         relative: &str,

@@ -4,15 +4,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebay_model::{Fault, FileRange, Result, catch_panic};
-use forebay_threads::for_current_span;
+use forebay_threads::run_on_all;
 
 use super::blob::is_remote;
 use super::list::{ListedFile, ListingEntry};
 
-/// Threads that look at local files at most, and files for which one is worth its start.
+/// Maximum number of threads that inspect local files, and number of files for which a thread is
+/// worth its start.
 const LOCAL_THREADS: (usize, usize) = (16, 4);
 
-/// The same of objects: nearly all of the time is spent waiting for the store.
+/// Threads for objects: nearly all of the time is spent waiting for the store.
 const REMOTE_THREADS: (usize, usize) = (64, 1);
 
 /// An item that lies in some file.
@@ -44,8 +45,8 @@ impl InFile for &FileRange {
     }
 }
 
-/// Does something with each item on a few threads; results come in the items' order. All
-/// faults are reported together, up to a point.
+/// Applies a function to each item on a few threads; results are in the order of the items. Faults
+/// are reported together, up to a maximum number.
 pub(crate) fn inspect_parallel<T: InFile + Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> Result<R> + Sync,
@@ -68,13 +69,11 @@ pub(crate) fn inspect_parallel<T: InFile + Sync, R: Send>(
                 *slot = Some(result);
             }
         }
+        Ok(())
     };
-    std::thread::scope(|scope| {
-        for _ in 1..threads_max.min(items.len().div_ceil(per_thread)) {
-            scope.spawn(for_current_span(one_thread));
-        }
-        one_thread();
-    });
+    let threads = threads_max.min(items.len().div_ceil(per_thread));
+    // Each item has its own result.
+    run_on_all(threads, &one_thread);
     let mut done = Vec::with_capacity(items.len());
     let mut faults = Vec::new();
     for slot in results {

@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::{DataType, FieldRef, Fields, Schema};
 use arrow::error::ArrowError;
 use arrow::json::reader::infer_json_schema_from_iterator;
-use forebay_model::{Fault, Result, TextRules, codes};
+use forebay_model::{Fault, NameIndex, Result, TextRules, codes};
 use forebay_storage::StorageClient;
 use serde_json::Value;
 
@@ -16,11 +16,14 @@ use crate::files::rows;
 
 use super::reader::{JsonLineReader, decode, line_fault, numbers_as_text};
 
-/// Files to look at for the types of columns, at most.
+/// Maximum number of files that are read for the types of columns.
 pub(super) const FILES_MAX: usize = 16;
 
-/// Lines that are decoded together for the types of numbers.
+/// Number of lines that are decoded together for the types of numbers.
 const LINES_TOGETHER: usize = 1024;
+
+/// Bytes of such lines, with the last one.
+const LINES_BYTES_TARGET: usize = 1 << 20;
 
 /// The columns that the first rows have.
 pub(super) fn fields(io: &StorageClient, files: &[ListedFile], rows_max: usize) -> Result<Fields> {
@@ -28,7 +31,8 @@ pub(super) fn fields(io: &StorageClient, files: &[ListedFile], rows_max: usize) 
     let mut sample = JsonSample::new(io, files, rows_max);
     let values = std::iter::from_fn(|| sample.next_object().transpose());
     let external = |fault: Fault| ArrowError::ExternalError(Box::new(fault));
-    let schema = infer_json_schema_from_iterator(values.map(|value| value.map_err(external)));
+    let values = values.map(|value| value.map(without_listed_nulls).map_err(external));
+    let schema = infer_json_schema_from_iterator(values);
     let schema = schema.map_err(|error| unreadable_fault(error, &sample))?;
     if schema.fields().is_empty() {
         return Err(
@@ -58,6 +62,26 @@ fn unreadable_fault(error: ArrowError, sample: &JsonSample<'_>) -> Fault {
             ))
             .cause(error)
             .hint("declare the types under `columns`"),
+    }
+}
+
+/// A value without the nulls in its lists: Arrow takes a list that begins with one for a list of numbers or texts.
+pub(super) fn without_listed_nulls(value: Value) -> Value {
+    match value {
+        Value::Array(items) => Value::Array(
+            items
+                .into_iter()
+                .filter(|item| !item.is_null())
+                .map(without_listed_nulls)
+                .collect(),
+        ),
+        Value::Object(fields) => Value::Object(
+            fields
+                .into_iter()
+                .map(|(name, value)| (name, without_listed_nulls(value)))
+                .collect(),
+        ),
+        other => other,
     }
 }
 
@@ -108,11 +132,13 @@ fn exact_types(
     if schema.fields().is_empty() {
         return Ok(possible);
     }
+    let index = NameIndex::of_fields(fields);
     while let Some((text, lines)) = sample.next_lines(LINES_TOGETHER)? {
         let batch = decode(&text, &schema, lines, false)?;
         for (field, column) in schema.fields().iter().zip(batch.columns()) {
-            if let Some((_, of)) = fields.find(field.name()) {
-                retain_exact_types(of.data_type(), field.name(), column, &mut possible);
+            if let Some(position) = index.get(field.name()) {
+                let of = fields[position].data_type();
+                retain_exact_types(of, field.name(), column, &mut possible);
             }
         }
     }
@@ -177,9 +203,10 @@ impl<'a> JsonSample<'a> {
 
     /// A fault of the line that was read last.
     fn placed(&self, fault: Fault) -> Fault {
-        match &self.place {
-            Some((path, row)) => fault.file(path.as_ref()).rows([*row]),
-            None => fault,
+        match (&self.place, &self.open) {
+            (Some((_, row)), Some(open)) => open.locate(*row, fault),
+            (Some((path, row)), None) => fault.file(path.as_ref()).rows([*row]),
+            (None, _) => fault,
         }
     }
 
@@ -202,7 +229,7 @@ impl<'a> JsonSample<'a> {
     fn next_lines(&mut self, lines_max: usize) -> Result<Option<(Vec<u8>, usize)>> {
         let mut text = Vec::new();
         let mut lines = 0;
-        while lines < lines_max {
+        while lines < lines_max && text.len() < LINES_BYTES_TARGET {
             let Some(line) = self.next_line()? else { break };
             text.extend_from_slice(&line);
             text.push(b'\n');

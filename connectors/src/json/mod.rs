@@ -4,5 +4,8 @@ mod config;
 mod infer;
 mod known_fields;
 mod reader;
+mod sink;
+mod surrogates;
+mod unfit;
 
-pub use config::JsonSource;
+pub use config::{JsonSink, JsonSource};

@@ -11,27 +11,43 @@ use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
 use arrow::json::reader::infer_json_schema_from_iterator;
 use forebay_model::{
-    Fault, RECORD_BYTES_MAX, RECORDS_BYTES_TARGET, Result, TextRules, codes, plain_integers,
+    EXAMPLES_MAX, Fault, NameIndex, RECORD_BYTES_MAX, Result, TextRules, UnfitValues, ValueExample,
+    codes, plain_integers, shorten, type_words,
 };
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use crate::files::rows::{BatchIterator, InputFile};
+use crate::files::OnReadError;
+use crate::files::rows::{BatchIterator, FIELD_BYTES, FileBatch, InputFile};
 use crate::files::stream::{self, BUFFER_BYTES};
+use crate::files::texts::unfit_values;
 
-use super::known_fields::KnownFields;
+use super::JsonSource;
+use super::infer::without_listed_nulls;
+use super::known_fields::{KnownFields, UnreadableField};
+use super::surrogates::unescape_surrogates;
+use super::unfit::{UnfitKind, unfit_kinds};
 
-/// All wanted columns count as there: an object without the field gives null. A field that is not among `known` is a
-/// fault.
+/// The mark that some programs put before UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The ways out where a value is not of its column's type.
+const UNFIT_VALUE_HINT: &str = "declare the column's type under `columns`, or set `on_error: \
+                                missing` to make such values null";
+
+/// Reads the rows of a file. All requested columns count as present: an object without the field
+/// gives null. A field that is not among `known` is a fault.
 pub(super) fn rows(
     file: &InputFile,
     known: Option<&SchemaRef>,
     wanted: &[FieldRef],
     batch_rows: usize,
-    rules: TextRules,
+    config: &JsonSource,
 ) -> Result<(Vec<String>, BatchIterator)> {
-    let mut lines = JsonLineReader::open(file, wanted, batch_rows, rules)?;
+    let mut lines = JsonLineReader::open(file, wanted, batch_rows, config.text_rules())?;
     lines.known = known.cloned();
+    lines.on_error = config.on_error.clone();
+    lines.takes_fractions = config.takes_fractions();
     lines.set_decoded(lines.schema.fields().iter().map(decoded_field).collect());
     Ok((
         wanted.iter().map(|field| field.name().clone()).collect(),
@@ -41,16 +57,23 @@ pub(super) fn rows(
 
 /// The lines of a file.
 pub(super) struct JsonLineReader {
+    file: InputFile,
     stream: BufReader<Box<dyn Read + Send>>,
     path: Arc<str>,
     schema: SchemaRef,
-    /// The types that the decoder gives, of which those of the schema are made.
+    /// Types in which the decoder returns the columns; they are converted to those of the schema.
     decoded: SchemaRef,
+    /// The decoded types, with numbers in the place of texts that stand for them where a text is no number.
+    value_types: Fields,
     rules: TextRules,
+    /// True if integers may be written with a point.
+    takes_fractions: bool,
+    /// Treatment of values that are not of their column's type.
+    on_error: OnReadError,
     /// The source's columns, where others are faults.
     known: Option<SchemaRef>,
-    /// The fields of the source's columns, where the decoder does not see all of them.
-    unread: Option<KnownFields>,
+    /// The fields that are read and, where others are faults, all fields of the source's columns.
+    fields: KnownFields,
     batch_rows: usize,
     first_row: u64,
     is_from_start: bool,
@@ -73,13 +96,17 @@ impl JsonLineReader {
             .collect();
         let schema = Arc::new(Schema::new(fields));
         Ok(JsonLineReader {
+            file: file.clone(),
             stream: BufReader::with_capacity(BUFFER_BYTES, stream),
             path: file.path.clone(),
             decoded: schema.clone(),
+            value_types: Fields::empty(),
             schema,
             rules,
+            takes_fractions: false,
+            on_error: OnReadError::default(),
             known: None,
-            unread: None,
+            fields: KnownFields::default(),
             batch_rows,
             first_row: file.first_row(0),
             is_from_start: file.is_from_start(),
@@ -93,29 +120,40 @@ impl JsonLineReader {
         (self.path.clone(), self.first_row)
     }
 
-    /// Sets the types that the decoder gives.
+    /// Sets the types in which the decoder returns the columns.
     fn set_decoded(&mut self, fields: Fields) {
+        self.value_types = if self.rules.is_inferred {
+            let columns = self.schema.fields().iter().zip(&fields);
+            let value_fields = columns.map(|(field, decoded)| value_field(field, decoded));
+            value_fields.collect()
+        } else {
+            fields.clone()
+        };
         self.decoded = Arc::new(Schema::new(fields));
-        self.unread = match &self.known {
-            Some(known) if !self.decodes_all(known) => Some(self.known_fields(known)),
-            _ => None,
+        self.fields = match &self.known {
+            Some(known) => self.known_fields(known),
+            None => KnownFields::new(&self.value_types),
         };
     }
 
     /// True if the decoder meets all fields that are known, so that it can refuse others.
     fn decodes_all(&self, known: &SchemaRef) -> bool {
-        known
-            .fields()
-            .iter()
-            .all(|field| self.schema.index_of(field.name()).is_ok())
+        let index = NameIndex::of_fields(self.schema.fields());
+        let mut fields = known.fields().iter();
+        fields.all(|field| index.contains(field.name()))
     }
 
     fn known_fields(&self, known: &SchemaRef) -> KnownFields {
-        let decoded = |field: &FieldRef| match self.decoded.fields().find(field.name()) {
-            Some((_, decoded)) => decoded.clone(),
-            None => field.clone(),
-        };
-        KnownFields::new(&known.fields().iter().map(decoded).collect())
+        let index = NameIndex::of_fields(&self.value_types);
+        let mut fields = Vec::with_capacity(known.fields().len());
+        for field in known.fields() {
+            fields.push(match index.get(field.name()) {
+                Some(position) => self.value_types[position].clone(),
+                // The values of columns that are not read may be any.
+                None => decoded_field(field),
+            });
+        }
+        KnownFields::new(&fields.into())
     }
 
     /// The next line.
@@ -126,11 +164,17 @@ impl JsonLineReader {
         Ok(self.ends.first().map(|end| &self.text[..*end]))
     }
 
-    /// Takes in lines for one batch; blank ones are no rows.
+    /// Reads lines for one batch; blank lines are not rows.
     fn fill(&mut self) -> Result<()> {
         self.text.clear();
         self.ends.clear();
-        while self.ends.len() < self.batch_rows && self.text.len() < RECORDS_BYTES_TARGET {
+        let bytes_target = self.file.records_bytes_target();
+        // One long line must not keep its memory.
+        self.text.shrink_to(2 * bytes_target);
+        let row_bytes = FIELD_BYTES * self.decoded.fields().len();
+        while self.ends.len() < self.batch_rows
+            && self.text.len() + row_bytes * self.ends.len() < bytes_target
+        {
             let start = self.text.len();
             let mut limited = (&mut self.stream).take(RECORD_BYTES_MAX as u64);
             let read = limited
@@ -148,13 +192,14 @@ impl JsonLineReader {
             if self.is_from_start
                 && self.first_row == 0
                 && self.ends.is_empty()
-                && self.text.starts_with(b"\xef\xbb\xbf")
+                && self.text.starts_with(BYTE_ORDER_MARK)
             {
-                self.text.drain(..3);
+                self.text.drain(..BYTE_ORDER_MARK.len());
             }
             if self.text[start..].iter().all(u8::is_ascii_whitespace) {
                 self.text.truncate(start)
             } else {
+                unescape_surrogates(&mut self.text, start);
                 self.ends.push(self.text.len())
             }
         }
@@ -166,59 +211,210 @@ impl JsonLineReader {
     }
 
     fn placed(&self, row: usize, fault: Fault) -> Fault {
-        fault
-            .file(self.path.as_ref())
-            .rows([self.first_row + row as u64])
+        self.locate(self.first_row + row as u64, fault)
     }
 
-    fn batch(&mut self) -> Result<Option<RecordBatch>> {
+    /// A fault with file, row and line.
+    pub(super) fn locate(&self, row: u64, fault: Fault) -> Fault {
+        let fault = fault.file(self.path.as_ref()).rows([row]);
+        match self.line_of(row) {
+            Some(line) => fault.note(format!("the row is line {line} of the file")),
+            None => fault,
+        }
+    }
+
+    /// The line of the file that is a row, from 1: blank lines are no rows.
+    fn line_of(&self, row: u64) -> Option<u64> {
+        let stream = self.file.whole().stream().ok()?;
+        let mut stream = BufReader::with_capacity(BUFFER_BYTES, stream);
+        let mut text = Vec::new();
+        let mut rows = 0;
+        for line in 1.. {
+            text.clear();
+            let mut limited = (&mut stream).take(RECORD_BYTES_MAX as u64);
+            if limited.read_until(b'\n', &mut text).ok()? == 0 {
+                return None;
+            }
+            let content = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text);
+            rows += u64::from(!content.iter().all(u8::is_ascii_whitespace));
+            if rows > row {
+                return Some(line);
+            }
+        }
+        None
+    }
+
+    fn batch(&mut self) -> Result<Option<FileBatch>> {
         self.fill()?;
         let rows = self.ends.len();
         if rows == 0 {
             return Ok(None);
         }
+        let reservation = self
+            .file
+            .reserve_records(self.text.len(), self.first_row, true)?;
         let batch = if self.schema.fields().is_empty() && self.known.is_none() {
             let options = RecordBatchOptions::new().with_row_count(Some(rows));
-            RecordBatch::try_new_with_options(self.schema.clone(), Vec::new(), &options)?
+            let columns = Vec::new();
+            RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?.into()
         } else {
-            self.decode_batch(rows)?
+            let batch = self.decode_batch(rows)?;
+            self.null_texts_for_numbers(batch, rows)?
         };
-        self.refuse_unread_fields()?;
+        self.refuse_unreadable_fields()?;
+        drop(reservation);
         self.first_row += rows as u64;
         Ok(Some(batch))
     }
 
-    fn decode_batch(&mut self, rows: usize) -> Result<RecordBatch> {
-        let error = match self.decode(&self.text, &self.schema, rows, self.is_strict()) {
+    fn decode_batch(&mut self, rows: usize) -> Result<FileBatch> {
+        let mut error = match self.decode_lines(rows) {
             Ok(batch) => return Ok(batch),
             Err(error) => error,
         };
         // Fields that are always null or empty are read as texts, in whatever form they come.
-        if !self.follow_empty_objects() {
+        if self.follow_empty_objects() {
+            error = match self.decode_lines(rows) {
+                Ok(batch) => return Ok(batch),
+                Err(error) => error,
+            };
+        }
+        let unfit = self.null_unfit_kinds();
+        if unfit.is_empty() {
             return Err(self.culprit(error));
         }
-        self.decode(&self.text, &self.schema, rows, self.is_strict())
-            .map_err(|error| self.culprit(error))
+        match self.decode_lines(rows) {
+            Ok(mut batch) => {
+                batch.unfit.extend(unfit);
+                Ok(batch)
+            }
+            Err(error) => Err(self.culprit(error)),
+        }
     }
 
-    /// True if the decoder refuses fields that it does not know.
-    fn is_strict(&self) -> bool {
-        self.known.is_some() && self.unread.is_none()
+    /// Makes texts in the place of numbers null, where the source says so.
+    fn null_texts_for_numbers(&mut self, batch: FileBatch, rows: usize) -> Result<FileBatch> {
+        let mut columns = self.value_types.iter();
+        let makes_null = columns.any(|field| self.on_error.makes_null(field.name()));
+        if !makes_null || !self.has_text_for_number() {
+            return Ok(batch);
+        }
+        let unfit = self.null_unfit_kinds();
+        if unfit.is_empty() {
+            return Ok(batch);
+        }
+        let decoded = self.decode_lines(rows);
+        let mut batch = decoded.map_err(|error| self.culprit(error))?;
+        batch.unfit.extend(unfit);
+        Ok(batch)
     }
 
-    /// Refuses fields that are not known, where the decoder does not see all that are.
-    fn refuse_unread_fields(&self) -> Result<()> {
-        let Some(known) = &self.unread else {
-            return Ok(());
-        };
+    fn has_text_for_number(&self) -> bool {
+        let mut start = 0;
+        for end in &self.ends {
+            let unreadable = self.fields.first_unreadable(&self.text[start..*end], false);
+            if matches!(unreadable, Some(UnreadableField::Text { .. })) {
+                return true;
+            }
+            start = *end;
+        }
+        false
+    }
+
+    /// Decodes the lines at hand.
+    fn decode_lines(&self, rows: usize) -> Result<FileBatch, ArrowError> {
+        let mut unfit = Vec::new();
+        let is_strict = self.is_strict();
+        let rows = self.decode(&self.text, &self.schema, rows, is_strict, &mut unfit)?;
+        Ok(FileBatch { rows, unfit })
+    }
+
+    /// Replaces values of another kind than their column has, where these become null.
+    fn null_unfit_kinds(&mut self) -> Vec<UnfitValues> {
+        let mut unfit: Vec<UnfitValues> = Vec::new();
+        let value_fields = self.value_types.iter();
+        let columns: Vec<FieldRef> = value_fields
+            .filter(|field| self.on_error.makes_null(field.name()))
+            .cloned()
+            .collect();
+        if columns.is_empty() {
+            return unfit;
+        }
+        let mut text = Vec::with_capacity(self.text.len());
+        let mut ends = Vec::with_capacity(self.ends.len());
         let mut start = 0;
         for (row, end) in self.ends.iter().enumerate() {
-            if let Some(path) = known.first_unknown(&self.text[start..*end]) {
-                return Err(self.added_field_fault(row, &path));
+            let line = &self.text[start..*end];
+            start = *end;
+            let is_json = serde_json::from_slice::<IgnoredAny>(line).is_ok();
+            let kinds = if is_json {
+                unfit_kinds(line, &columns)
+            } else {
+                Vec::new()
+            };
+            let mut copied = 0;
+            for UnfitKind { column, bytes } in kinds {
+                text.extend_from_slice(&line[copied..bytes.start]);
+                text.extend_from_slice(b"null");
+                copied = bytes.end;
+                let values = StringArray::from(vec![plain_value(&line[bytes])]);
+                let row = self.first_row + row as u64;
+                add_unfit(
+                    &mut unfit,
+                    unfit_values(&column, &values, &[0], &self.path, row),
+                );
+            }
+            text.extend_from_slice(&line[copied..]);
+            ends.push(text.len());
+        }
+        self.text = text;
+        self.ends = ends;
+        unfit
+    }
+
+    /// True if the decoder refuses fields that it does not know: it meets all fields that are known.
+    fn is_strict(&self) -> bool {
+        self.known
+            .as_ref()
+            .is_some_and(|fields| self.decodes_all(fields))
+    }
+
+    /// Refuses fields that one object has twice, of which the decoder takes the last one, texts that the decoder would
+    /// take for numbers, and fields that are not known, where others are faults.
+    fn refuse_unreadable_fields(&self) -> Result<()> {
+        if self.fields.is_empty() {
+            return Ok(());
+        }
+        let mut start = 0;
+        for (row, end) in self.ends.iter().enumerate() {
+            if let Some(fault) = self.unreadable_field_fault(row, &self.text[start..*end]) {
+                return Err(fault);
             }
             start = *end;
         }
         Ok(())
+    }
+
+    /// The fault for the first field of a line that is not read.
+    fn unreadable_field_fault(&self, row: usize, line: &[u8]) -> Option<Fault> {
+        match self.fields.first_unreadable(line, self.known.is_some())? {
+            UnreadableField::Unknown(path) => Some(self.added_field_fault(row, &path)),
+            UnreadableField::Repeated(path) => {
+                let message = format!("one object has the field `{path}` twice");
+                let fault = self.bad(row, message).column(path);
+                Some(
+                    fault
+                        .hint("name each field of an object once: one of its values would be lost"),
+                )
+            }
+            UnreadableField::Text { path, value } => {
+                let value = shorten(&plain_value(value.as_bytes()));
+                let message =
+                    format!("`{value}` is a string, and the first rows have numbers there");
+                let fault = self.bad(row, message).column(path);
+                Some(fault.hint(UNFIT_VALUE_HINT))
+            }
+        }
     }
 
     fn added_field_fault(&self, row: usize, path: &str) -> Fault {
@@ -231,21 +427,25 @@ impl JsonLineReader {
             )
     }
 
-    /// Decodes empty objects where the lines have them instead of texts; false where nothing changes.
+    /// Decodes empty objects where the lines have them instead of texts; returns false if nothing
+    /// changes.
     fn follow_empty_objects(&mut self) -> bool {
         let mut start = 0;
         let values = self.ends.iter().map(|end| {
             let line = &self.text[start..*end];
             start = *end;
             serde_json::from_slice::<Value>(line)
+                .map(without_listed_nulls)
                 .map_err(|error| ArrowError::JsonError(error.to_string()))
         });
         let Ok(inferred) = infer_json_schema_from_iterator(values) else {
             return false;
         };
+        let forms = inferred.fields();
+        let index = NameIndex::of_fields(forms);
         let fields = self.schema.fields().iter().map(|field| {
-            let of = match inferred.fields().find(field.name()) {
-                Some((_, form)) => decoded_as_form(field.data_type(), form.data_type()),
+            let of = match index.get(field.name()) {
+                Some(position) => decoded_as_form(field.data_type(), forms[position].data_type()),
                 None => decoded_type(field.data_type()),
             };
             Arc::new(field.as_ref().clone().with_data_type(of))
@@ -258,21 +458,83 @@ impl JsonLineReader {
         true
     }
 
+    /// Values of a column that became null.
+    fn lost_values(&self, column: &str, conversion: ColumnConversion) -> UnfitValues {
+        let example = |(row, value): (usize, String)| ValueExample {
+            file: self.path.to_string(),
+            row: self.first_row + row as u64,
+            value: shorten(&value),
+        };
+        UnfitValues {
+            column: column.to_owned(),
+            count: conversion.lost_count,
+            examples: conversion.lost.into_iter().map(example).collect(),
+        }
+    }
+
+    /// The column of a line that alone cannot be decoded. Columns are tried together: a line of many columns is decoded
+    /// a few times.
+    fn only_unfit_column(&self, line: &[u8]) -> Option<&FieldRef> {
+        let columns = self.schema.fields();
+        let is_unfit = |columns: &[FieldRef]| {
+            let schema = Arc::new(Schema::new(columns.to_vec()));
+            let decoded = self.decode(line, &schema, 1, false, &mut Vec::new());
+            !columns.is_empty() && decoded.is_err()
+        };
+        let mut fit = 0;
+        let mut unfit = columns.len();
+        if !is_unfit(columns) {
+            return None;
+        }
+        // The first `fit` columns can be decoded, and the first `unfit` ones cannot.
+        while unfit - fit > 1 {
+            let middle = fit + (unfit - fit) / 2;
+            if is_unfit(&columns[fit..middle]) {
+                unfit = middle;
+            } else {
+                fit = middle;
+            }
+        }
+        (!is_unfit(&columns[unfit..])).then(|| &columns[fit])
+    }
+
+    /// The fault for the first value of a line that is of another kind than its column.
+    fn unfit_kind_fault(&self, row: usize, line: &[u8]) -> Option<Fault> {
+        let unfit = unfit_kinds(line, &self.value_types).into_iter().next()?;
+        let (_, field) = self.schema.column_with_name(&unfit.column)?;
+        let value = &line[unfit.bytes];
+        let message = format!(
+            "`{}` is {}, and `{}` is {}",
+            shorten(&plain_value(value)),
+            kind_words(value),
+            unfit.column,
+            type_words(field.data_type())
+        );
+        let fault = self.bad(row, message).column(unfit.column);
+        Some(fault.hint(
+            "correct the value, leave the column out of `columns`, or set `on_error: missing` to make such values null",
+        ))
+    }
+
     /// The line, and the column where one column alone fails.
     fn culprit(&self, error: ArrowError) -> Fault {
-        let known = self.known.as_ref().map(|known| self.known_fields(known));
         let mut start = 0;
         for (row, end) in self.ends.iter().enumerate() {
             let line = &self.text[start..*end];
             start = *end;
-            let Err(error) = self.decode(line, &self.schema, 1, self.is_strict()) else {
+            let is_strict = self.is_strict();
+            let decoded = self.decode(line, &self.schema, 1, is_strict, &mut Vec::new());
+            let Err(error) = decoded else {
                 continue;
             };
             if let Err(error) = serde_json::from_slice::<IgnoredAny>(line) {
                 return self.placed(row, line_fault(line, error));
             }
-            if let Some(path) = known.as_ref().and_then(|known| known.first_unknown(line)) {
-                return self.added_field_fault(row, &path);
+            if let Some(fault) = self.unreadable_field_fault(row, line) {
+                return fault;
+            }
+            if let Some(fault) = self.unfit_kind_fault(row, line) {
+                return fault;
             }
             let fault = match error {
                 ArrowError::ExternalError(error) if error.is::<Fault>() => {
@@ -286,19 +548,9 @@ impl JsonLineReader {
                     .cause(error)
                     .hint("declare the types under `columns`, or set `infer_rows` to look at more rows"),
             };
-            let alone = |field: &&FieldRef| {
-                self.decode(
-                    line,
-                    &Arc::new(Schema::new(vec![(*field).clone()])),
-                    1,
-                    false,
-                )
-                .is_err()
-            };
-            let columns: Vec<&FieldRef> = self.schema.fields().iter().filter(alone).collect();
-            return match columns.as_slice() {
-                [column] => fault.column(column.name()),
-                _ => fault,
+            return match self.only_unfit_column(line) {
+                Some(column) => fault.column(column.name()),
+                None => fault,
             };
         }
         Fault::new(codes::BAD_ROW, "the lines cannot be read")
@@ -306,33 +558,58 @@ impl JsonLineReader {
             .cause(error)
     }
 
-    /// Decodes objects as some of the columns. Numbers, dates and times are decoded as texts, which tell more: the
-    /// decoder cuts off what their types do not hold.
+    /// Decodes objects as some of the columns. Numbers, dates and times are decoded as texts, which
+    /// hold more: the decoder truncates what their types do not hold.
     fn decode(
         &self,
         text: &[u8],
         schema: &SchemaRef,
         rows: usize,
         is_strict: bool,
+        unfit: &mut Vec<UnfitValues>,
     ) -> Result<RecordBatch, ArrowError> {
-        let decoded_as = |field: &FieldRef| match self.decoded.fields().find(field.name()) {
-            Some((_, decoded)) => decoded.clone(),
-            None => decoded_field(field),
-        };
         let is_whole = schema.fields().len() == self.decoded.fields().len();
         let decoded = if is_whole {
             self.decoded.clone()
         } else {
+            let decoded_fields = self.decoded.fields();
+            let index = NameIndex::of_fields(decoded_fields);
+            let decoded_as = |field: &FieldRef| match index.get(field.name()) {
+                Some(position) => decoded_fields[position].clone(),
+                None => decoded_field(field),
+            };
             let fields = schema.fields().iter().map(decoded_as);
             Arc::new(Schema::new(fields.collect::<Fields>()))
         };
         let batch = decode(text, &decoded, rows, is_strict)?;
-        let columns = schema.fields().iter().zip(batch.columns());
-        let columns = columns
-            .map(|(field, column)| to_column_type(column, field.data_type(), self.rules))
-            .collect::<Result<Vec<_>, _>>()?;
+        let mut columns = Vec::with_capacity(schema.fields().len());
+        for (field, column) in schema.fields().iter().zip(batch.columns()) {
+            let mut conversion = ColumnConversion {
+                rules: self.rules,
+                takes_fractions: self.takes_fractions,
+                makes_null: self.on_error.makes_null(field.name()),
+                lost: Vec::new(),
+                lost_count: 0,
+            };
+            columns.push(conversion.convert(column, field.data_type())?);
+            if conversion.lost_count > 0 {
+                unfit.push(self.lost_values(field.name(), conversion));
+            }
+        }
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(schema.clone(), columns, &options)
+    }
+}
+
+/// Counts further values of a column.
+fn add_unfit(all: &mut Vec<UnfitValues>, values: UnfitValues) {
+    match all.iter_mut().find(|known| known.column == values.column) {
+        None => all.push(values),
+        Some(known) => {
+            known.count += values.count;
+            known.examples.extend(values.examples);
+            known.examples.truncate(EXAMPLES_MAX);
+        }
     }
 }
 
@@ -348,6 +625,11 @@ pub(super) fn line_fault(line: &[u8], error: serde_json::Error) -> Fault {
             "the line ends inside of an object: each object must be on a line of its own",
             "write objects as lines, as `jq -c .` does",
         )
+    } else if error.to_string().starts_with("number out of range") {
+        (
+            "a number of the line is beyond the range of floats",
+            "declare its column as `string` under `columns`",
+        )
     } else {
         (
             "the line is not valid JSON",
@@ -357,12 +639,50 @@ pub(super) fn line_fault(line: &[u8], error: serde_json::Error) -> Fault {
     Fault::new(codes::BAD_ROW, message).cause(error).hint(hint)
 }
 
+/// A value of JSON as people write it: a text without its quotes.
+fn plain_value(value: &[u8]) -> String {
+    serde_json::from_slice::<String>(value)
+        .unwrap_or_else(|_| String::from_utf8_lossy(value).into_owned())
+}
+
+/// The kind of a value of JSON.
+fn kind_words(value: &[u8]) -> &'static str {
+    match value.first() {
+        Some(b'{') => "an object",
+        Some(b'[') => "a list",
+        Some(b'"') => "a string",
+        Some(b't' | b'f') => "true or false",
+        _ => "a number",
+    }
+}
+
+fn value_field(field: &FieldRef, decoded: &FieldRef) -> FieldRef {
+    let of = value_type(field.data_type(), decoded.data_type());
+    Arc::new(decoded.as_ref().clone().with_data_type(of))
+}
+
+/// A decoded type in which texts that stand for numbers are numbers.
+fn value_type(of: &DataType, decoded: &DataType) -> DataType {
+    match (of, decoded) {
+        (DataType::Struct(fields), DataType::Struct(decoded)) => {
+            let columns = fields.iter().zip(decoded);
+            let value_fields = columns.map(|(field, decoded)| value_field(field, decoded));
+            DataType::Struct(value_fields.collect())
+        }
+        (DataType::List(item), DataType::List(decoded)) => {
+            DataType::List(value_field(item, decoded))
+        }
+        (of, DataType::Utf8) if of.is_numeric() => of.clone(),
+        _ => decoded.clone(),
+    }
+}
+
 fn decoded_field(field: &FieldRef) -> FieldRef {
     let of = decoded_type(field.data_type());
     Arc::new(field.as_ref().clone().with_data_type(of))
 }
 
-/// The type that a column is decoded as: texts, where these tell more.
+/// The type that a column is decoded as: text, where it holds more than the type.
 fn decoded_type(of: &DataType) -> DataType {
     let is_text = |of: &DataType| {
         of.is_integer()
@@ -383,10 +703,11 @@ fn decoded_as_form(of: &DataType, form: &DataType) -> DataType {
     };
     match (of, form) {
         (DataType::Utf8, DataType::Struct(fields)) if fields.is_empty() => form.clone(),
-        (DataType::Struct(fields), DataType::Struct(form)) => {
+        (DataType::Struct(fields), DataType::Struct(forms)) => {
+            let index = NameIndex::of_fields(forms);
             let fields = fields.iter().map(|field| {
-                let form = form.find(field.name());
-                inside(field, form.map(|(_, form)| form.data_type()))
+                let position = index.get(field.name());
+                inside(field, position.map(|position| forms[position].data_type()))
             });
             DataType::Struct(fields.collect())
         }
@@ -415,67 +736,95 @@ pub(super) fn numbers_as_text(of: &DataType, is_text: &dyn Fn(&DataType) -> bool
     }
 }
 
-/// A column that was decoded, in the type that it has.
-fn to_column_type(
-    column: &ArrayRef,
-    of: &DataType,
+/// Conversion of a column that was decoded to the type that it has.
+struct ColumnConversion {
     rules: TextRules,
-) -> Result<ArrayRef, ArrowError> {
-    if column.data_type() == of {
-        return Ok(column.clone());
+    takes_fractions: bool,
+    /// True if values that are not of the type become null.
+    makes_null: bool,
+    /// The first of them, with their rows.
+    lost: Vec<(usize, String)>,
+    lost_count: u64,
+}
+
+impl ColumnConversion {
+    fn convert(&mut self, column: &ArrayRef, of: &DataType) -> Result<ArrayRef, ArrowError> {
+        if column.data_type() == of {
+            return Ok(column.clone());
+        }
+        match (column.data_type(), of) {
+            (DataType::Struct(_), DataType::Struct(fields)) => {
+                let objects = column.as_struct();
+                let columns = fields.iter().zip(objects.columns());
+                let columns = columns
+                    .map(|(field, column)| self.convert(column, field.data_type()))
+                    .collect::<Result<Vec<_>, _>>()?;
+                Ok(Arc::new(StructArray::try_new_with_length(
+                    fields.clone(),
+                    columns,
+                    objects.nulls().cloned(),
+                    objects.len(),
+                )?))
+            }
+            (DataType::List(_), DataType::List(field)) => {
+                let lists = column.as_list::<i32>();
+                let lost_before = self.lost.len();
+                let values = self.convert(lists.values(), field.data_type())?;
+                for (row, _) in self.lost.iter_mut().skip(lost_before) {
+                    // The last list that begins at or before the value.
+                    let ends = &lists.offsets()[1..];
+                    *row = ends.partition_point(|end| *end as usize <= *row);
+                }
+                Ok(Arc::new(ListArray::try_new(
+                    field.clone(),
+                    lists.offsets().clone(),
+                    values,
+                    lists.nulls().cloned(),
+                )?))
+            }
+            (DataType::Struct(_), DataType::Utf8) => {
+                let text = |row| column.is_valid(row).then_some("{}");
+                let texts = (0..column.len()).map(text).collect::<StringArray>();
+                Ok(Arc::new(texts))
+            }
+            (DataType::Utf8, _) => self.convert_texts(column.as_string::<i32>(), of),
+            (from, _) => Err(ArrowError::JsonError(format!(
+                "{} cannot be read as {}",
+                type_words(from),
+                type_words(of)
+            ))),
+        }
     }
-    match (column.data_type(), of) {
-        (DataType::Struct(_), DataType::Struct(fields)) => {
-            let objects = column.as_struct();
-            let columns = fields.iter().zip(objects.columns());
-            let columns = columns
-                .map(|(field, column)| to_column_type(column, field.data_type(), rules))
-                .collect::<Result<Vec<_>, _>>()?;
-            Ok(Arc::new(StructArray::try_new_with_length(
-                fields.clone(),
-                columns,
-                objects.nulls().cloned(),
-                objects.len(),
-            )?))
+
+    fn convert_texts(
+        &mut self,
+        texts: &StringArray,
+        of: &DataType,
+    ) -> Result<ArrayRef, ArrowError> {
+        let takes_fractions = of.is_integer() && self.takes_fractions;
+        let whole = takes_fractions.then(|| plain_integers(texts));
+        let texts = whole.as_ref().unwrap_or(texts);
+        if self.makes_null {
+            let read = self.rules.read(texts, of);
+            self.lost_count += read.lost.len() as u64;
+            let missing = EXAMPLES_MAX.saturating_sub(self.lost.len());
+            let first = read.lost.iter().take(missing);
+            self.lost
+                .extend(first.map(|row| (*row, texts.value(*row).to_owned())));
+            return Ok(read.values);
         }
-        (DataType::List(_), DataType::List(field)) => {
-            let lists = column.as_list::<i32>();
-            let values = to_column_type(lists.values(), field.data_type(), rules)?;
-            Ok(Arc::new(ListArray::try_new(
-                field.clone(),
-                lists.offsets().clone(),
-                values,
-                lists.nulls().cloned(),
-            )?))
-        }
-        (DataType::Struct(_), DataType::Utf8) => {
-            let text = |row| column.is_valid(row).then_some("{}");
-            let texts = (0..column.len()).map(text).collect::<StringArray>();
-            Ok(Arc::new(texts))
-        }
-        (DataType::Utf8, _) => {
-            let texts = column.as_string::<i32>();
-            let whole = of.is_integer().then(|| plain_integers(texts));
-            let texts = whole.as_ref().unwrap_or(texts);
-            rules.read_all(texts, of).map_err(|row| {
-                let problem = rules.problem(texts.value(row), of);
-                let fault = Fault::new(codes::BAD_ROW, problem).hint(
-                    "declare the column's type under `columns`; to make such values null, declare `string` and `cast` \
-                     with `on_error: missing`",
-                );
-                ArrowError::ExternalError(Box::new(fault))
-            })
-        }
-        (from, _) => Err(ArrowError::JsonError(format!(
-            "{from} cannot be read as {of}"
-        ))),
+        self.rules.read_all(texts, of).map_err(|row| {
+            let problem = self.rules.problem(texts.value(row), of);
+            let fault = Fault::new(codes::BAD_ROW, problem).hint(UNFIT_VALUE_HINT);
+            ArrowError::ExternalError(Box::new(fault))
+        })
     }
 }
 
 impl Iterator for JsonLineReader {
-    type Item = Result<RecordBatch>;
+    type Item = Result<FileBatch>;
 
-    fn next(&mut self) -> Option<Result<RecordBatch>> {
+    fn next(&mut self) -> Option<Result<FileBatch>> {
         self.batch().transpose()
     }
 }

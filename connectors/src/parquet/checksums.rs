@@ -1,7 +1,8 @@
-//! Checksums of what is written: of each page, where Parquet has a place for it, and of the footer.
+//! Checksums of written files: of each page, in the field that Parquet has for it, and of the
+//! footer.
 //!
-//! The writer of the library leaves both out. Readers of other programs check the pages, too; the footer's checksum is
-//! a pair of its metadata that they pass over.
+//! The writer of the library leaves both out. Readers of other programs check the pages, too; the
+//! footer's checksum is a key and value of its metadata that they ignore.
 
 use std::fmt::Debug;
 use std::io::{self, Write};
@@ -15,7 +16,7 @@ use parquet::file::metadata::{KeyValue, ParquetMetaData};
 /// The key of the footer's checksum.
 const FOOTER_KEY: &str = "forebay.footer.crc32";
 
-/// What stands for the footer's checksum while it is computed.
+/// Placeholder of the footer's checksum while it is computed.
 const ZEROS: &str = "00000000";
 
 /// The first field of a page's header, and each of the two that follow: an `i32`, one more than the field before it.
@@ -29,9 +30,9 @@ pub(super) const CHECKSUM_BYTES_MAX: usize = 6;
 
 /// Appends a page whose header is encoded without a checksum, and adds the checksum of its body.
 pub(super) fn append_page(header: &[u8], body: &[u8], out: &mut Vec<u8>) -> Result<()> {
-    let after = page_sizes_end(header)
+    let sizes_end = page_sizes_end(header)
         .ok_or_else(|| ParquetError::General("a page's header is no header".to_owned()))?;
-    out.extend_from_slice(&header[..after]);
+    out.extend_from_slice(&header[..sizes_end]);
     out.push(NEXT_I32);
     let checksum = crc32fast::hash(body) as i32;
     let mut zigzag = ((checksum << 1) ^ (checksum >> 31)) as u32;
@@ -41,13 +42,13 @@ pub(super) fn append_page(header: &[u8], body: &[u8], out: &mut Vec<u8>) -> Resu
     }
     out.push(zigzag as u8);
     // The field after it was two or more later than the sizes, and is one less than that now.
-    out.push(header[after] - 0x10);
-    out.extend_from_slice(&header[after + 1..]);
+    out.push(header[sizes_end] - 0x10);
+    out.extend_from_slice(&header[sizes_end + 1..]);
     out.extend_from_slice(body);
     Ok(())
 }
 
-/// Where the third field of a page's header ends, if the fourth, the checksum, is not there.
+/// Offset of the end of the third field of a page's header, if the fourth, the checksum, is absent.
 fn page_sizes_end(header: &[u8]) -> Option<usize> {
     let mut at = 0;
     for _ in 0..3 {
@@ -70,13 +71,13 @@ pub(super) struct GeneralPage {
 }
 
 impl GeneralPage {
-    /// Whether it is a dictionary, which comes last and is to be written first.
+    /// True for a dictionary, which comes last and is written first.
     pub(super) fn is_dictionary(&self) -> bool {
         self.header.get(1) == Some(&DICTIONARY_PAGE)
     }
 }
 
-/// Takes the pages of the general writer, a column chunk each.
+/// Receives the pages of the general writer, one column chunk at a time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct GeneralPages {
     chunks: Arc<Mutex<Vec<SharedPages>>>,
@@ -150,7 +151,7 @@ pub(super) fn footer_checksum_pair() -> KeyValue {
     KeyValue::new(FOOTER_KEY.to_owned(), ZEROS.to_owned())
 }
 
-/// Where the checksum lies in a footer that has one.
+/// Offset of the checksum in a footer that has one.
 fn footer_checksum_offset(footer: &[u8]) -> Option<usize> {
     // The value follows its key as a string of eight bytes.
     let pair = [FOOTER_KEY.as_bytes(), &[0x18, ZEROS.len() as u8]].concat();
@@ -162,34 +163,34 @@ fn footer_checksum_offset(footer: &[u8]) -> Option<usize> {
 }
 
 /// The checksum of a footer, as it is computed with zeros in its own place.
-fn footer_checksum(footer: &[u8], place: usize) -> String {
+fn footer_checksum(footer: &[u8], offset: usize) -> String {
     let mut checksum = crc32fast::Hasher::new();
     for part in [
-        &footer[..place],
+        &footer[..offset],
         ZEROS.as_bytes(),
-        &footer[place + ZEROS.len()..],
+        &footer[offset + ZEROS.len()..],
     ] {
         checksum.update(part);
     }
     format!("{:08x}", checksum.finalize())
 }
 
-/// Whether a footer is the one that was written, where it says so.
+/// True if a footer matches its checksum, or has none.
 pub(super) fn footer_checksum_matches(metadata: &ParquetMetaData, footer: &[u8]) -> bool {
     let pairs = metadata.file_metadata().key_value_metadata();
-    let told = pairs
+    let recorded = pairs
         .into_iter()
         .flatten()
         .rfind(|pair| pair.key == FOOTER_KEY)
         .and_then(|pair| pair.value.as_deref());
-    match told {
-        Some(told) => footer_checksum_offset(footer)
-            .is_some_and(|place| footer_checksum(footer, place) == told),
+    match recorded {
+        Some(recorded) => footer_checksum_offset(footer)
+            .is_some_and(|offset| footer_checksum(footer, offset) == recorded),
         None => true,
     }
 }
 
-/// Where a file is written to. The end of the file is held back until the footer's checksum is in it.
+/// Destination of a file. The end of the file is held back until the footer's checksum is in it.
 pub(super) struct FooterChecksumWriter {
     out: Box<dyn Write + Send>,
     held: Option<Vec<u8>>,
@@ -200,27 +201,28 @@ impl FooterChecksumWriter {
         FooterChecksumWriter { out, held: None }
     }
 
-    /// Holds back what comes from now on.
+    /// Holds back all later writes.
     pub(super) fn hold_back(&mut self) {
         self.held = Some(Vec::new());
     }
 
-    /// Writes what was held back, which ends with the footer, its length and the file's mark.
+    /// Writes the held-back bytes, which end with the footer, its length and the magic bytes.
     pub(super) fn finish(&mut self) -> io::Result<()> {
-        let mut held = self.held.take().unwrap_or_default();
-        let end = held.len().saturating_sub(8);
-        let length = held
+        let mut footer_bytes = self.held.take().unwrap_or_default();
+        let end = footer_bytes.len().saturating_sub(8);
+        let length = footer_bytes
             .get(end..end + 4)
             .and_then(|length| length.try_into().ok())
             .map(u32::from_le_bytes);
         let start = length.and_then(|length| end.checked_sub(length as usize));
         if let Some(start) = start
-            && let Some(place) = footer_checksum_offset(&held[start..end])
+            && let Some(offset) = footer_checksum_offset(&footer_bytes[start..end])
         {
-            let checksum = footer_checksum(&held[start..end], place);
-            held[start + place..start + place + ZEROS.len()].copy_from_slice(checksum.as_bytes());
+            let checksum = footer_checksum(&footer_bytes[start..end], offset);
+            footer_bytes[start + offset..start + offset + ZEROS.len()]
+                .copy_from_slice(checksum.as_bytes());
         }
-        self.out.write_all(&held)?;
+        self.out.write_all(&footer_bytes)?;
         self.out.flush()
     }
 }
@@ -228,7 +230,7 @@ impl FooterChecksumWriter {
 impl Write for FooterChecksumWriter {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         match &mut self.held {
-            Some(held) => held.write(buffer),
+            Some(footer_bytes) => footer_bytes.write(buffer),
             None => self.out.write(buffer),
         }
     }

@@ -1,22 +1,21 @@
 //! A span as chunks.
 
 use std::collections::{HashMap, VecDeque};
+use std::fs::File;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, new_empty_array};
 use arrow::compute::filter_record_batch;
-use arrow::datatypes::{DataType, Field, Fields, Int32Type, Schema};
+use arrow::datatypes::{DataType, Field, FieldRef, Int32Type, Schema};
 use arrow::error::ArrowError;
 use forebay_model::{
-    Chunk, ContentId, Fault, FileRange, Result, RowKeys, Span, catch_panic, codes, logical_type,
+    Chunk, ContentId, Fault, FileRange, NameIndex, Result, RowKeys, Span, catch_panic, codes,
+    logical_type,
 };
-use forebay_storage::{COALESCE_BYTES_DEFAULT, ScanRequest, StorageClient};
+use forebay_storage::{COALESCE_BYTES_DEFAULT, ReadMemory, ScanRequest, StorageClient};
 use forebay_threads::for_current_span;
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-    ParquetRecordBatchReaderBuilder, RowSelector,
-};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::file::metadata::ParquetMetaData;
 use tokio::task::JoinHandle;
 
@@ -28,20 +27,25 @@ use crate::guard::catch_decode_panic;
 use super::fetch::{CachedFile, PageSource, RowGroupReads, column_ranges};
 use super::file_chunk_reader::FileChunkReader;
 use super::footer::{Footer, FooterCache, OpenedFile};
-use super::int96::NanosecondReader;
+use super::group_reader::{GroupError, GroupPages, GroupReader, build_reader};
+use super::page_gate::{GatedPages, PageGate};
 use super::page_index::{page_ranges, read_page_index, wanted_roots};
 use super::plan::FileProjection;
 use super::prune::RowGroupPruner;
 use super::table::KeptRows;
 
-/// Parts of a row group that are closer together in a store are asked for together. Smaller than for whole row groups:
-/// the pages between belong to other parts, and requests go out side by side.
+/// Gap in bytes up to which parts of a row group in a store share a request. Smaller than for whole
+/// row groups: the pages between belong to other parts, and requests are concurrent.
 const PART_GAP_BYTES: u64 = 128 << 10;
 
-/// Pieces of a span whose reads are begun before the pieces before them are done; and the same as long as memory for
-/// reads is free.
+/// Pieces of a span whose reads are begun before the pieces before them are done.
 const PIECES_AHEAD: usize = 8;
+
+/// Maximum number of such pieces while memory for reads is free.
 const PIECES_AHEAD_MAX: usize = 64;
+
+/// Rows that are decoded at once to find a broken column.
+const DECODED_ROWS: usize = 8192;
 
 /// Chunks of one span.
 pub(crate) struct ParquetScan {
@@ -50,7 +54,7 @@ pub(crate) struct ParquetScan {
     open: Option<Box<ParquetPieceScan>>,
 }
 
-/// What the pieces of a span share.
+/// Context that the pieces of a span share.
 struct ScanContext {
     io: StorageClient,
     footers: Arc<FooterCache>,
@@ -61,11 +65,11 @@ struct ScanContext {
 /// A piece that is still to be read.
 enum PieceState {
     Listed(FileRange),
-    /// Its footer is on its way.
+    /// The footer is being read.
     Opening(JoinHandle<Result<Box<ParquetPieceScan>>>),
-    /// Its row groups are on their way.
+    /// The row groups are being read.
     Open(Box<ParquetPieceScan>),
-    /// None of its rows matter.
+    /// A piece without relevant rows.
     Pruned(FileRange),
 }
 
@@ -78,18 +82,18 @@ struct ParquetPieceScan {
     /// The rows that the table still has.
     kept: Option<Arc<KeptRows>>,
     file: Arc<str>,
-    /// Names what it holds.
+    /// Id of the content of the piece.
     content: ContentId,
     seed: u64,
     /// Row groups still to read, and the position of their first rows.
     groups: VecDeque<(usize, u64)>,
     /// The rows of the only row group that are read; `None` means all.
     row_range: Option<(u64, u64)>,
-    /// Rows of row groups that are not read, as long as no chunk tells of them.
+    /// Rows of row groups that are not read, until a chunk counts them.
     skipped: u64,
     /// The row groups, when they come from afar.
     reads: Option<RowGroupReads>,
-    /// The pages of a part of a row group, on their way.
+    /// Requested pages of a part of a row group.
     part: Option<RowGroupReads>,
     /// Row groups opened so far.
     fetches: usize,
@@ -101,12 +105,12 @@ struct ParquetPieceScan {
 /// A row group that is being read.
 struct RowGroupScan {
     index: usize,
-    reader: Option<ParquetRecordBatchReader>,
-    /// The times of type INT96 once more.
-    nanoseconds: Option<NanosecondReader>,
+    reader: Option<GroupReader>,
+    /// Admits its large pages.
+    gate: Arc<PageGate>,
     next_row: u64,
     rows_left: u64,
-    /// The dictionary of each wanted column, so that all chunks of the row group share it.
+    /// The dictionary of each requested column, so that all chunks of the row group share it.
     dictionaries: HashMap<usize, ArrayRef>,
 }
 
@@ -125,11 +129,13 @@ impl ParquetScan {
             request,
             pruner,
         });
-        let state =
-            |piece: FileRange| match piece.rows.is_some() && !context.pruner.keep_piece(&piece) {
-                true => PieceState::Pruned(piece),
-                false => PieceState::Listed(piece),
-            };
+        let state = |piece: FileRange| {
+            if piece.rows.is_some() && !context.pruner.keep_piece(&piece) {
+                PieceState::Pruned(piece)
+            } else {
+                PieceState::Listed(piece)
+            }
+        };
         let pieces = span.pieces.into_iter().map(state).collect();
         let mut scan = ParquetScan {
             context,
@@ -140,7 +146,8 @@ impl ParquetScan {
         scan
     }
 
-    /// Begins to read the next pieces. What fails here fails again, and is told, when the piece is read.
+    /// Begins to read the next pieces. A failure occurs again when the piece is read, and is
+    /// reported then.
     fn read_ahead(&mut self) {
         for (at, state) in self.pieces.iter_mut().enumerate().take(PIECES_AHEAD_MAX) {
             if at >= PIECES_AHEAD && !self.context.io.wants_reads() {
@@ -152,27 +159,23 @@ impl ParquetScan {
             if !is_remote(&piece.path) {
                 return;
             }
-            // Where the pages of a part lie, an index tells that may have to be read.
-            let known = self
-                .context
-                .footers
-                .known(&self.context.io, piece)
-                .filter(|_| piece.row_range.is_none());
-            if let Some(known) = known {
-                let open = self.context.open_known(piece.clone(), known);
-                open.into_iter()
-                    .for_each(|open| *state = PieceState::Open(Box::new(open)));
-            } else if let Ok(runtime) = self.context.io.runtime_handle() {
-                let (context, piece) = (self.context.clone(), piece.clone());
-                let open = move || {
-                    catch_panic(|| {
-                        let mut open = context.open_piece(piece)?;
-                        open.begin_part(&context.io);
-                        Ok(Box::new(open))
-                    })
-                };
-                *state = PieceState::Opening(runtime.spawn_blocking(for_current_span(open)));
+            let opened = self.context.footers.known(&self.context.io, piece);
+            // The positions of the pages of a part are in an index that may have to be read.
+            if let Some(opened) = opened
+                && piece.row_range.is_none()
+            {
+                if let Ok(scan) = self.context.open_known(piece.clone(), opened) {
+                    *state = PieceState::Open(Box::new(scan));
+                }
+                continue;
             }
+            let Ok(runtime) = self.context.io.runtime_handle() else {
+                continue;
+            };
+            let context = self.context.clone();
+            let piece = piece.clone();
+            let open = move || catch_panic(|| context.open_and_begin(piece));
+            *state = PieceState::Opening(runtime.spawn_blocking(for_current_span(open)));
         }
     }
 
@@ -224,20 +227,22 @@ impl ParquetScan {
 }
 
 impl ScanContext {
-    /// A chunk without rows that tells of those of a piece that is not opened.
+    /// A chunk without rows that counts the rows of a piece that is not opened.
     fn pruned_piece_chunk(&self, piece: &FileRange) -> Result<Chunk> {
         let columns = origin::resolve_columns(piece, &self.request, |_| false)?;
         let batch = origin::assemble_batch(&columns, 0, |_, field| {
             Ok(new_empty_array(field.data_type()))
         })?;
         let keys = self.request.row_keys.then(|| RowKeys::from_keys([]));
-        let (file, first_row) = (piece.path.as_str().into(), piece.first_row);
+        let file = piece.path.as_str().into();
+        let first_row = piece.first_row;
         Ok(Chunk {
             batch,
             keys,
             file,
             first_row,
             skipped: piece.rows.unwrap_or_default(),
+            unfit: Vec::new(),
         })
     }
 
@@ -246,77 +251,30 @@ impl ScanContext {
         self.open_known(piece, opened)
     }
 
+    /// Opens a piece, and begins to read its row groups or the pages of its part of one.
+    fn open_and_begin(&self, piece: FileRange) -> Result<Box<ParquetPieceScan>> {
+        let mut scan = self.open_piece(piece)?;
+        scan.begin_part(&self.io);
+        Ok(Box::new(scan))
+    }
+
     /// Opens a piece of a file and begins to read its row groups.
     fn open_known(&self, piece: FileRange, opened: OpenedFile) -> Result<ParquetPieceScan> {
         let OpenedFile { blob, footer } = opened;
         let table = self.footers.table();
-        let kept = self.footers.kept_rows(&self.io, &piece.path)?;
+        let kept_rows = self.footers.kept_rows(&self.io, &piece.path)?;
         let plan = FileProjection::new(&footer, &piece, &self.request, table.as_deref())?;
-        let (from, to) = piece
-            .row_groups
-            .unwrap_or((0, footer.metadata.num_row_groups()));
-        let mut first_row = piece.first_row;
-        let mut groups: Vec<(usize, u64)> = Vec::with_capacity(to - from);
-        for (i, group) in footer
-            .metadata
-            .row_groups()
-            .iter()
-            .enumerate()
-            .take(to)
-            .skip(from)
-        {
-            groups.push((i, first_row));
-            first_row += group.num_rows() as u64;
-        }
-        let rows_of = |(i, first_row): (usize, u64)| {
-            let rows = rows_of(&footer, i, piece.row_range);
-            kept.as_ref()
-                .map_or(rows, |kept| kept.count(first_row, rows))
-        };
-        let rows =
-            |groups: &[(usize, u64)]| -> u64 { groups.iter().map(|group| rows_of(*group)).sum() };
-        let all = rows(&groups);
-        let names = self.pruner.columns();
-        if !names.is_empty() {
-            let columns = ScanRequest {
-                columns: names,
-                ..self.request.clone()
-            };
-            let indices: Vec<usize> = groups.iter().map(|(i, _)| *i).collect();
-            let plan = FileProjection::new(&footer, &piece, &columns, table.as_deref())?;
-            let keep = self.pruner.keep_row_groups(&footer, &plan, &indices);
-            let mut keep = keep.into_iter();
-            groups.retain(|_| keep.next().unwrap_or(true));
-        }
-        let skipped = all - rows(&groups);
-        let reads = match &blob {
-            // Of a part of a row group only the pages may be wanted that hold it.
-            FileHandle::Remote(_, place, etag)
-                if plan.reads && piece.row_range.is_none() && footer.file.is_none() =>
-            {
-                let content = CachedFile {
-                    io: self.io.clone(),
-                    id: piece.fingerprint,
-                };
-                let ranges =
-                    |group: usize| column_ranges(footer.metadata.row_group(group), &plan.leaves);
-                let ranges = groups.iter().map(|(group, _)| ranges(*group));
-                Some(RowGroupReads::start(
-                    content,
-                    place,
-                    etag.as_deref(),
-                    ranges,
-                    COALESCE_BYTES_DEFAULT,
-                ))
-            }
-            _ => None,
-        };
+        let mut groups = groups_of(&footer, &piece);
+        let all_rows = count_rows(&footer, &piece, kept_rows.as_deref(), &groups);
+        self.prune_groups(&footer, &piece, &mut groups)?;
+        let read_rows = count_rows(&footer, &piece, kept_rows.as_deref(), &groups);
+        let reads = self.begin_reads(&blob, &footer, &piece, &plan, &groups);
         Ok(ParquetPieceScan {
             blob,
             footers: self.footers.clone(),
             plan,
-            kept,
-            skipped,
+            kept: kept_rows,
+            skipped: all_rows - read_rows,
             file: piece.path.into(),
             content: piece.fingerprint,
             seed: RowKeys::file_seed(&piece.relative),
@@ -329,6 +287,62 @@ impl ScanContext {
             group: None,
             footer,
         })
+    }
+
+    /// Removes those row groups that have no row which meets the conditions of the scan.
+    fn prune_groups(
+        &self,
+        footer: &Footer,
+        piece: &FileRange,
+        groups: &mut Vec<(usize, u64)>,
+    ) -> Result<()> {
+        let names = self.pruner.columns();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let request = ScanRequest {
+            columns: names,
+            ..self.request.clone()
+        };
+        let table = self.footers.table();
+        let plan = FileProjection::new(footer, piece, &request, table.as_deref())?;
+        let indices: Vec<usize> = groups.iter().map(|(index, _)| *index).collect();
+        let keep = self.pruner.keep_row_groups(footer, &plan, &indices);
+        let mut keep = keep.into_iter();
+        groups.retain(|_| keep.next().unwrap_or(true));
+        Ok(())
+    }
+
+    /// Begins to read whole row groups of a remote file. For a part of one, only the pages that hold it may be needed.
+    fn begin_reads(
+        &self,
+        blob: &FileHandle,
+        footer: &Footer,
+        piece: &FileRange,
+        plan: &FileProjection,
+        groups: &[(usize, u64)],
+    ) -> Option<RowGroupReads> {
+        let FileHandle::Remote(_, location, etag) = blob else {
+            return None;
+        };
+        if !plan.reads || piece.row_range.is_some() || footer.file.is_some() {
+            return None;
+        }
+        let content = CachedFile {
+            io: self.io.clone(),
+            id: piece.fingerprint,
+        };
+        let metadata = &footer.metadata;
+        let ranges = groups
+            .iter()
+            .map(|(group, _)| column_ranges(metadata.row_group(*group), &plan.leaves));
+        Some(RowGroupReads::start(
+            content,
+            location,
+            etag.as_deref(),
+            ranges,
+            COALESCE_BYTES_DEFAULT,
+        ))
     }
 }
 
@@ -362,7 +376,8 @@ impl ParquetPieceScan {
         }
     }
 
-    /// A chunk without rows that tells of those that are not read, where no other chunk has told.
+    /// A chunk without rows that counts the rows that are not read, if no other chunk has counted
+    /// them.
     fn skipped_rows_chunk(&mut self, request: &ScanRequest) -> Result<Option<Chunk>> {
         let skipped = std::mem::take(&mut self.skipped);
         if skipped == 0 {
@@ -378,6 +393,7 @@ impl ParquetPieceScan {
             file: self.file.clone(),
             first_row: 0,
             skipped,
+            unfit: Vec::new(),
         }))
     }
 
@@ -389,53 +405,96 @@ impl ParquetPieceScan {
         first_row: u64,
     ) -> Result<RowGroupScan> {
         let rows = rows_of(&self.footer, index, self.row_range);
-        let mut nanoseconds = None;
-        let reader = match self.plan.reads {
-            true => {
-                let batch_rows = request.batch_rows.min(rows as usize).max(1);
-                let range = self.row_range;
-                let reader = match self.indexed_part(io, index)? {
-                    Some((pages, layout)) => {
-                        let metadata = layout.metadata();
-                        nanoseconds = NanosecondReader::open(
-                            &pages,
-                            metadata,
-                            |_| true,
-                            0,
-                            range,
-                            batch_rows,
-                        )
-                        .map_err(|error| self.decode_fault(index, error))?;
-                        build_reader(pages, layout, ProjectionMask::all(), 0, range, batch_rows)
-                    }
-                    None => {
-                        let pages = self.page_source(io, index)?;
-                        let layout = self.reader_layout(index)?;
-                        let is_read = |leaf| self.plan.leaves.contains(&leaf);
-                        let metadata = &self.footer.metadata;
-                        nanoseconds = NanosecondReader::open(
-                            &pages, metadata, is_read, index, range, batch_rows,
-                        )
-                        .map_err(|error| self.decode_fault(index, error))?;
-                        let mask = self.plan.mask.clone();
-                        build_reader(pages, layout, mask, index, range, batch_rows)
-                    }
-                };
-                Some(reader.map_err(|error| self.decode_fault(index, error))?)
-            }
-            false => None,
-        };
+        let group = self.footer.metadata.row_group(index);
+        let gate = PageGate::new(io.read_memory().clone(), group);
+        let mut reader = None;
+        if self.plan.reads {
+            let pages = self.group_pages(io, index, &gate)?;
+            let opened = GroupReader::open(pages, request.batch_rows);
+            reader = Some(opened.map_err(|error| self.group_fault(index, &gate, error))?);
+        }
         Ok(RowGroupScan {
             index,
             reader,
-            nanoseconds,
+            gate,
             next_row: first_row,
             rows_left: rows,
             dictionaries: HashMap::new(),
         })
     }
 
-    /// Where the pages of a row group lie; `None` where it has no index.
+    /// The pages of a row group, or of the part of it that is read.
+    fn group_pages(
+        &mut self,
+        io: &StorageClient,
+        index: usize,
+        gate: &Arc<PageGate>,
+    ) -> Result<GroupPages> {
+        let group_rows = self.footer.metadata.row_group(index).num_rows() as u64;
+        let rows = self.row_range.unwrap_or((0, group_rows));
+        let is_part = self.row_range.is_some();
+        let gated = |pages, is_indexed| GatedPages::new(pages, gate.clone(), is_indexed);
+        if let Some((pages, layout)) = self.indexed_part(io, index)? {
+            // The layout has the wanted columns of one row group and nothing else.
+            return Ok(GroupPages {
+                pages: gated(pages, true),
+                leaves: (0..self.plan.leaves.len()).collect(),
+                layout,
+                group: 0,
+                rows,
+                is_part,
+            });
+        }
+        Ok(GroupPages {
+            pages: gated(self.page_source(io, index)?, false),
+            layout: self.reader_layout(index)?,
+            leaves: self.plan.leaves.clone(),
+            group: index,
+            rows,
+            is_part,
+        })
+    }
+
+    /// The fault for a row group that is not decoded.
+    fn group_fault(&self, group: usize, gate: &PageGate, error: GroupError) -> Fault {
+        let placed = |fault: Fault| fault.file(self.file.as_ref()).row_group(group);
+        if let Some(refusal) = gate.take_refusal() {
+            let fault = placed(refusal.fault());
+            return match self.column_at(group, refusal.offset) {
+                Some(column) => fault.column(column),
+                None => fault,
+            };
+        }
+        match error {
+            GroupError::Decode(error) => self.decode_fault(group, Some(gate.memory()), error),
+            GroupError::Fault(fault) => placed(fault),
+            GroupError::Shortage(shortage, column) => {
+                let hint = format!(
+                    "write the file in smaller row groups, read fewer columns, or give {}",
+                    shortage.sufficient_option()
+                );
+                let fault = placed(shortage.fault("decoding some rows").hint(hint));
+                match column {
+                    Some(column) => fault.column(column),
+                    None => fault,
+                }
+            }
+        }
+    }
+
+    /// The column that has a byte of the file.
+    fn column_at(&self, group: usize, offset: u64) -> Option<&str> {
+        let stored = self.footer.metadata.file_metadata().schema_descr();
+        let group = self.footer.metadata.row_group(group);
+        let has_byte = |leaf: &&usize| {
+            let (start, length) = group.column(**leaf).byte_range();
+            (start..start + length).contains(&offset)
+        };
+        let leaf = self.plan.leaves.iter().find(has_byte)?;
+        Some(stored.get_column_root(*leaf).name())
+    }
+
+    /// Places of the pages of a row group; `None` where it has no index.
     fn part_index(&self, index: usize) -> Result<Option<Arc<ParquetMetaData>>> {
         let leaves = &self.plan.leaves;
         let key = (self.content, index, leaves.clone());
@@ -449,17 +508,22 @@ impl ParquetPieceScan {
         })
     }
 
-    /// Asks for the pages of a part of a remote row group. What fails here fails again, and is told, when the part is
-    /// read.
+    /// Submits reads of the pages of a part of a remote row group. A failure occurs again when the
+    /// part is read, and is reported then.
     fn begin_part(&mut self, io: &StorageClient) {
-        let (Some(rows), Some((index, _))) = (self.row_range, self.groups.front().copied()) else {
+        let Some((first, end)) = self.row_range else {
+            return;
+        };
+        let Some((index, _)) = self.groups.front().copied() else {
             return;
         };
         if !self.plan.reads || self.footer.file.is_some() {
             return;
         }
-        let (FileHandle::Remote(_, place, etag), Ok(found)) = (&self.blob, self.part_index(index))
-        else {
+        let FileHandle::Remote(_, location, etag) = &self.blob else {
+            return;
+        };
+        let Ok(part) = self.part_index(index) else {
             return;
         };
         let content = CachedFile {
@@ -469,18 +533,15 @@ impl ParquetPieceScan {
         let begin = |ranges, gap| {
             RowGroupReads::start(
                 content,
-                place,
+                location,
                 etag.as_deref(),
                 std::iter::once(ranges),
                 gap,
             )
         };
-        match found {
+        match part {
             Some(metadata) => {
-                self.part = Some(begin(
-                    page_ranges(&metadata, &(rows.0..rows.1)),
-                    PART_GAP_BYTES,
-                ))
+                self.part = Some(begin(page_ranges(&metadata, &(first..end)), PART_GAP_BYTES))
             }
             None => {
                 let ranges =
@@ -497,12 +558,13 @@ impl ParquetPieceScan {
         io: &StorageClient,
         index: usize,
     ) -> Result<Option<(PageSource, ArrowReaderMetadata)>> {
-        let (Some(rows), size) = (self.row_range, self.footer.stamp.size) else {
+        let Some((first, end)) = self.row_range else {
             return Ok(None);
         };
         let Some(metadata) = self.part_index(index)? else {
             return Ok(None);
         };
+        let size = self.footer.stamp.size;
         let begun = self.part.take();
         let content = CachedFile {
             io: io.clone(),
@@ -510,27 +572,35 @@ impl ParquetPieceScan {
         };
         let pages = match (&self.blob, &self.footer.file) {
             (FileHandle::Local(file), _) => PageSource::Local(file.clone(), size, Some(content)),
+            (FileHandle::Memory(bytes), _) => PageSource::of_file(bytes),
             (FileHandle::Remote(..), Some(file)) => PageSource::of_file(file),
-            (FileHandle::Remote(_, place, etag), None) => {
-                let ranges = || std::iter::once(page_ranges(&metadata, &(rows.0..rows.1)));
-                let begin = || {
-                    RowGroupReads::start(content, place, etag.as_deref(), ranges(), PART_GAP_BYTES)
+            (FileHandle::Remote(_, location, etag), None) => {
+                let mut reads = match begun {
+                    Some(reads) => reads,
+                    None => RowGroupReads::start(
+                        content,
+                        location,
+                        etag.as_deref(),
+                        std::iter::once(page_ranges(&metadata, &(first..end))),
+                        PART_GAP_BYTES,
+                    ),
                 };
-                begun.unwrap_or_else(begin).next_group(size)?
+                reads.next_group(size)?
             }
         };
+        // The metadata of the part has no columns but those that are read.
         let whole = self.plan.layout(&self.footer, index);
-        let wanted = wanted_roots(&self.footer, &self.plan.leaves);
-        let fields = whole
-            .fields()
-            .iter()
-            .enumerate()
-            .filter(|(root, _)| wanted.contains(root));
-        let fields: Fields = fields.map(|(_, field)| field.clone()).collect();
+        let roots = wanted_roots(&self.footer, &self.plan.leaves);
+        let mut fields: Vec<FieldRef> = Vec::with_capacity(roots.len());
+        for (root, field) in whole.fields().iter().enumerate() {
+            if roots.contains(&root) {
+                fields.push(field.clone());
+            }
+        }
         let schema = Arc::new(Schema::new_with_metadata(fields, whole.metadata().clone()));
-        let layout =
-            ArrowReaderMetadata::try_new(metadata, ArrowReaderOptions::new().with_schema(schema))
-                .map_err(|error| self.decode_fault(index, error.into()))?;
+        let options = ArrowReaderOptions::new().with_schema(schema);
+        let layout = ArrowReaderMetadata::try_new(metadata, options)
+            .map_err(|error| self.decode_fault(index, None, error.into()))?;
         Ok(Some((pages, layout)))
     }
 
@@ -547,14 +617,16 @@ impl ParquetPieceScan {
                 let whole = PageSource::whole(file, size, &content, group, &self.plan.leaves);
                 Ok(whole.unwrap_or_else(|| PageSource::Local(file.clone(), size, Some(content))))
             }
-            FileHandle::Remote(_, place, etag) => match (&mut self.reads, &self.footer.file) {
+            FileHandle::Memory(bytes) => Ok(PageSource::of_file(bytes)),
+            FileHandle::Remote(_, location, etag) => match (&mut self.reads, &self.footer.file) {
                 (Some(reads), _) => reads.next_group(size),
                 (None, Some(file)) => Ok(PageSource::of_file(file)),
                 (None, None) => {
                     let ranges =
                         column_ranges(self.footer.metadata.row_group(index), &self.plan.leaves);
-                    let (etag, ranges) = (etag.as_deref(), std::iter::once(ranges));
-                    RowGroupReads::start(content, place, etag, ranges, COALESCE_BYTES_DEFAULT)
+                    let etag = etag.as_deref();
+                    let ranges = std::iter::once(ranges);
+                    RowGroupReads::start(content, location, etag, ranges, COALESCE_BYTES_DEFAULT)
                         .next_group(size)
                 }
             },
@@ -563,12 +635,16 @@ impl ParquetPieceScan {
 
     fn reader_layout(&mut self, index: usize) -> Result<ArrowReaderMetadata> {
         let schema = self.plan.layout(&self.footer, index);
-        if let Some(known) = self.layouts.iter().find(|known| *known.schema() == schema) {
-            return Ok(known.clone());
+        if let Some(layout) = self
+            .layouts
+            .iter()
+            .find(|layout| *layout.schema() == schema)
+        {
+            return Ok(layout.clone());
         }
         let options = ArrowReaderOptions::new().with_schema(schema);
         let layout = ArrowReaderMetadata::try_new(self.footer.metadata.clone(), options)
-            .map_err(|error| self.decode_fault(index, error.into()))?;
+            .map_err(|error| self.decode_fault(index, None, error.into()))?;
         self.layouts.push(layout.clone());
         Ok(layout)
     }
@@ -585,8 +661,9 @@ impl ParquetPieceScan {
                 group.rows_left.min(request.batch_rows as u64) as usize,
                 None,
             ),
-            Some(reader) => match catch_decode_panic(|| reader.next().transpose())
-                .map_err(|error| self.decode_fault(group.index, error))?
+            Some(reader) => match reader
+                .next(group.next_row)
+                .map_err(|error| self.group_fault(group.index, &group.gate, error))?
             {
                 Some(batch) => (batch.num_rows(), Some(batch)),
                 None if group.rows_left == 0 => return Ok(None),
@@ -601,15 +678,19 @@ impl ParquetPieceScan {
                 }
             },
         };
-        if let (Some(nanoseconds), Some(decoded)) = (&mut group.nanoseconds, &decoded) {
-            nanoseconds
-                .check(decoded, group.next_row)
-                .map_err(|fault| fault.file(self.file.as_ref()).row_group(group.index))?;
-        }
+        group.gate.settle();
+        let schema = decoded.as_ref().map(|batch| batch.schema());
+        let index = schema
+            .as_ref()
+            .map(|schema| NameIndex::of_fields(schema.fields()));
         let batch = origin::assemble_batch(&self.plan.columns, rows, |i, field| {
+            let position = index
+                .as_ref()
+                .and_then(|index| index.get(&self.plan.stored_names[i]));
             let stored = decoded
                 .as_ref()
-                .and_then(|batch| batch.column_by_name(&self.plan.stored_names[i]));
+                .zip(position)
+                .map(|(batch, position)| batch.column(position));
             let stored = stored.ok_or_else(|| {
                 Fault::internal(format!(
                     "the decoder left out the column `{}`",
@@ -627,7 +708,7 @@ impl ParquetPieceScan {
         let (batch, keys) = match self
             .kept
             .as_ref()
-            .and_then(|kept| kept.mask(first_row, rows))
+            .and_then(|kept_rows| kept_rows.mask(first_row, rows))
         {
             // Rows keep the keys that they have by their places in the file.
             Some(mask) => (
@@ -643,6 +724,7 @@ impl ParquetPieceScan {
             file: self.file.clone(),
             first_row,
             skipped,
+            unfit: Vec::new(),
         }))
     }
 
@@ -654,6 +736,15 @@ impl ParquetPieceScan {
         at: usize,
         group: &mut RowGroupScan,
     ) -> Result<ArrayRef> {
+        if let Some(table) = self
+            .footers
+            .table()
+            .filter(|_| field.data_type().is_nested())
+        {
+            let named = table.with_table_names(field.name(), stored)?;
+            return conform(&named, field, &self.file, group.next_row)
+                .map_err(|fault| fault.row_group(group.index));
+        }
         if logical_type(stored.data_type()) != *field.data_type() {
             return conform(stored, field, &self.file, group.next_row)
                 .map_err(|fault| fault.row_group(group.index));
@@ -665,14 +756,15 @@ impl ParquetPieceScan {
             return Ok(stored.clone());
         };
         match group.dictionaries.get(&at) {
-            Some(known) if same_buffers(known, keyed.values()) => {
-                Ok(Arc::new(keyed.with_values(known.clone())))
+            Some(dictionary) if same_buffers(dictionary, keyed.values()) => {
+                Ok(Arc::new(keyed.with_values(dictionary.clone())))
             }
             // Rows without any value come with a dictionary without any value.
-            Some(known)
-                if keyed.null_count() == keyed.len() && known.len() >= keyed.values().len() =>
+            Some(dictionary)
+                if keyed.null_count() == keyed.len()
+                    && dictionary.len() >= keyed.values().len() =>
             {
-                Ok(Arc::new(keyed.with_values(known.clone())))
+                Ok(Arc::new(keyed.with_values(dictionary.clone())))
             }
             Some(_) => Ok(stored.clone()),
             None => {
@@ -684,69 +776,97 @@ impl ParquetPieceScan {
         }
     }
 
-    /// A fault for bytes that cannot be decoded. The decoder does not say which column it was,
-    /// so each is tried alone.
-    fn decode_fault(&self, group: usize, error: ArrowError) -> Fault {
-        let fault = Fault::new(codes::CORRUPT, "the row group cannot be decoded")
+    /// A fault for bytes that cannot be decoded. The decoder does not report the column, so that
+    /// each is decoded alone.
+    fn decode_fault(
+        &self,
+        group: usize,
+        memory: Option<&Arc<ReadMemory>>,
+        error: ArrowError,
+    ) -> Fault {
+        let mut fault = Fault::new(codes::CORRUPT, "the row group cannot be decoded")
             .file(self.file.as_ref())
             .row_group(group)
             .hint("write or copy the file anew, or take it out of the source");
-        let FileHandle::Local(file) = &self.blob else {
-            return fault.cause(error);
-        };
         let stored = self.footer.metadata.file_metadata().schema_descr();
-        let broken = |leaf: &&usize| {
-            let pages = PageSource::Local(file.clone(), self.footer.stamp.size, None);
-            let options = ArrowReaderOptions::new();
-            catch_decode_panic(|| {
-                let layout = ArrowReaderMetadata::try_new(self.footer.metadata.clone(), options)?;
-                let mask = ProjectionMask::leaves(stored, [**leaf]);
-                build_reader(pages, layout, mask, group, None, 8192)?
-                    .try_for_each(|batch| batch.map(drop))
-            })
-            .is_err()
-        };
-        match self.plan.leaves.iter().find(broken) {
-            Some(leaf) => fault
-                .column(stored.get_column_root(*leaf).name())
-                .cause(error),
-            None => fault.cause(error),
+        if let (FileHandle::Local(file), Some(memory)) = (&self.blob, memory) {
+            let mut leaves = self.plan.leaves.iter();
+            if let Some(leaf) = leaves.find(|leaf| self.is_broken(file, memory, group, **leaf)) {
+                fault = fault.column(stored.get_column_root(*leaf).name());
+            }
         }
+        fault.cause(error)
+    }
+
+    /// True if a column of a row group cannot be decoded.
+    fn is_broken(
+        &self,
+        file: &Arc<File>,
+        memory: &Arc<ReadMemory>,
+        group: usize,
+        leaf: usize,
+    ) -> bool {
+        let metadata = &self.footer.metadata;
+        let pages = GatedPages::new(
+            PageSource::Local(file.clone(), self.footer.stamp.size, None),
+            PageGate::new(memory.clone(), metadata.row_group(group)),
+            false,
+        );
+        let decoded: Result<(), ArrowError> = catch_decode_panic(|| {
+            let options = ArrowReaderOptions::new();
+            let layout = ArrowReaderMetadata::try_new(metadata.clone(), options)?;
+            let stored = metadata.file_metadata().schema_descr();
+            let mask = ProjectionMask::leaves(stored, [leaf]);
+            for batch in build_reader(pages, layout, mask, group, None, DECODED_ROWS)? {
+                batch?;
+            }
+            Ok(())
+        });
+        decoded.is_err()
     }
 }
 
-/// How many rows of a row group are read.
+/// The row groups of a piece, each with the number of its first row in the file.
+fn groups_of(footer: &Footer, piece: &FileRange) -> Vec<(usize, u64)> {
+    let (from, to) = piece
+        .row_groups
+        .unwrap_or((0, footer.metadata.num_row_groups()));
+    let mut groups = Vec::with_capacity(to - from);
+    let mut first_row = piece.first_row;
+    for index in from..to {
+        groups.push((index, first_row));
+        first_row += footer.metadata.row_group(index).num_rows() as u64;
+    }
+    groups
+}
+
+/// Rows of a piece in some of its row groups, without those that its table has deleted.
+fn count_rows(
+    footer: &Footer,
+    piece: &FileRange,
+    kept_rows: Option<&KeptRows>,
+    groups: &[(usize, u64)],
+) -> u64 {
+    let mut sum = 0;
+    for (index, first_row) in groups {
+        let stored = rows_of(footer, *index, piece.row_range);
+        sum += match kept_rows {
+            Some(kept_rows) => kept_rows.count(*first_row, stored),
+            None => stored,
+        };
+    }
+    sum
+}
+
+/// Rows of a row group, or of the part that is read of it.
 fn rows_of(footer: &Footer, group: usize, row_range: Option<(u64, u64)>) -> u64 {
-    row_range.map_or(
-        footer.metadata.row_group(group).num_rows() as u64,
-        |(from, to)| to - from,
-    )
+    match row_range {
+        Some((from, to)) => to - from,
+        None => footer.metadata.row_group(group).num_rows() as u64,
+    }
 }
 
-pub(super) fn build_reader(
-    pages: PageSource,
-    layout: ArrowReaderMetadata,
-    mask: ProjectionMask,
-    group: usize,
-    row_range: Option<(u64, u64)>,
-    batch_rows: usize,
-) -> Result<ParquetRecordBatchReader, ArrowError> {
-    catch_decode_panic(|| {
-        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(pages, layout)
-            .with_projection(mask)
-            .with_row_groups(vec![group])
-            .with_batch_size(batch_rows);
-        if let Some((from, to)) = row_range {
-            let skipped = RowSelector::skip(from as usize);
-            builder = builder.with_row_selection(
-                vec![skipped, RowSelector::select((to - from) as usize)].into(),
-            );
-        }
-        Ok(builder.build()?)
-    })
-}
-
-/// Whether two arrays of strings are the same memory.
+/// True if two arrays of strings share their memory.
 fn same_buffers(a: &ArrayRef, b: &ArrayRef) -> bool {
     match (a.as_string_opt::<i32>(), b.as_string_opt::<i32>()) {
         (Some(a), Some(b)) => {

@@ -1,5 +1,6 @@
-//! What a spec says about Parquet.
+//! Configuration of Parquet files in a spec.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forebay_model::{ConfigError, ConfigResult};
@@ -8,8 +9,10 @@ use forebay_storage::{Sink, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::files::{PartitionPolicy, SchemaPolicy};
-use crate::format::{ConnectorConfig, SinkConfig, SourceConfig, all_paths, check_paths};
+use crate::files::formatted::with_formats;
+use crate::files::texts::check_formats;
+use crate::files::{OnReadError, PartitionPolicy, SchemaPolicy};
+use crate::format::{ConnectorConfig, SinkFormat, SourceFormat, all_paths, check_paths};
 
 use super::sink::ParquetEncoder;
 use super::source::ParquetReader;
@@ -41,10 +44,39 @@ pub struct ParquetSource {
     /// The columns to read, in this order; all when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub columns: Option<Vec<String>>,
-    /// How much the files may differ.
+    /// Permitted differences between the files.
     pub schema: SchemaPolicy,
-    /// Whether folders named `column=value` give columns.
+    /// Use of folders named `column=value` as columns.
     pub partitions: PartitionPolicy,
+    /// The unit of times of type INT96, which Spark, Hive and Impala write.
+    #[serde(skip_serializing_if = "Int96Unit::is_default")]
+    pub int96: Int96Unit,
+    /// Columns of texts or whole numbers that are dates or times, with the way in which they are written: `%Y%m%d`. The
+    /// directives are those of `strftime`. With a time of day they are timestamps, with an offset (`%z`) in UTC. Where
+    /// directives stand side by side, each has all of its digits. A format that goes from the year down lets filters and
+    /// intervals skip row groups by their statistics; others do not.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub formats: BTreeMap<String, String>,
+    /// Treatment of a value that is not written as its column's format says: for all columns, or for some.
+    #[serde(skip_serializing_if = "OnReadError::is_default")]
+    pub on_error: OnReadError,
+}
+
+/// The unit of times of type INT96. A time that it does not hold is a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Int96Unit {
+    /// For all years; finer digits are faults.
+    #[default]
+    Microseconds,
+    /// From 1677 to 2262.
+    Nanoseconds,
+}
+
+impl Int96Unit {
+    fn is_default(&self) -> bool {
+        *self == Int96Unit::default()
+    }
 }
 
 impl ParquetSource {
@@ -62,18 +94,25 @@ impl ParquetSource {
 }
 
 impl ConnectorConfig for ParquetSource {
+    const NAME: &'static str = "parquet";
+
     fn check(&self) -> ConfigResult<()> {
-        check_paths(self.path.as_deref(), &self.paths)
+        check_paths(self.path.as_deref(), &self.paths)?;
+        check_formats(&self.formats, &self.on_error)
     }
 }
 
-impl SourceConfig for ParquetSource {
+impl SourceFormat for ParquetSource {
+    const ENDINGS: &'static [&'static str] = &["parquet"];
+
     fn source(self) -> Arc<dyn Source> {
-        Arc::new(ParquetReader::new(self))
+        let formats = self.formats.clone();
+        let on_error = self.on_error.clone();
+        with_formats(Arc::new(ParquetReader::new(self)), &formats, on_error)
     }
 }
 
-/// How pages are compressed.
+/// Compression of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ParquetCompression {
@@ -84,7 +123,7 @@ pub enum ParquetCompression {
     Zstd,
     /// The fastest to read.
     Lz4,
-    /// Not at all.
+    /// No compression.
     None,
 }
 
@@ -112,9 +151,19 @@ pub struct ParquetSink {
     /// Rows per row group at most.
     #[serde(default = "group_rows_max")]
     pub group_rows_max: usize,
-    /// How pages are compressed.
+    /// Compression of pages.
     #[serde(default)]
     pub compression: ParquetCompression,
+    /// True if times of seconds stay in their unit, which Arrow's metadata alone names. Only files that no other program
+    /// reads have it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    #[schemars(skip)]
+    #[setters(skip)]
+    pub keeps_seconds: bool,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// Large enough for few requests per byte, small enough to be spread over threads and workers.
@@ -122,8 +171,8 @@ pub(crate) fn file_bytes_target() -> u64 {
     128 << 20
 }
 
-/// Large enough for statistics and pages to cost nothing, small enough that one thread holds a
-/// row group in memory.
+/// Maximum number of rows of a row group: large enough for statistics and pages to cost nothing,
+/// small enough that one thread holds a row group in memory.
 pub(crate) fn group_rows_max() -> usize {
     122_880
 }
@@ -138,29 +187,36 @@ impl ParquetSink {
             file_bytes_target: file_bytes_target(),
             group_rows_max: group_rows_max(),
             compression: ParquetCompression::default(),
+            keeps_seconds: false,
         }
     }
 }
 
 impl ConnectorConfig for ParquetSink {
+    const NAME: &'static str = "parquet";
+
     fn check(&self) -> ConfigResult<()> {
-        let positive = |ok: bool, field: &str| match ok {
-            true => Ok(()),
-            false => Err(ConfigError::at(
-                field,
-                format!("`{field}` must be at least 1"),
-            )),
+        let positive = |ok: bool, field: &str| {
+            if ok {
+                Ok(())
+            } else {
+                Err(ConfigError::at(
+                    field,
+                    format!("`{field}` must be at least 1"),
+                ))
+            }
         };
         positive(self.file_bytes_target > 0, "file_bytes_target")?;
         positive(self.group_rows_max > 0, "group_rows_max")?;
-        match self.path.is_empty() {
-            true => Err(ConfigError::at("path", "the path is empty")),
-            false => Ok(()),
+        if self.path.is_empty() {
+            Err(ConfigError::at("path", "the path is empty"))
+        } else {
+            Ok(())
         }
     }
 }
 
-impl SinkConfig for ParquetSink {
+impl SinkFormat for ParquetSink {
     fn sink(self) -> Arc<dyn Sink> {
         Arc::new(ParquetEncoder::new(self))
     }

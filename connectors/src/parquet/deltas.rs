@@ -28,10 +28,10 @@ pub(super) trait DeltaInteger: ArrowNativeType + Ord {
 
     fn wide(self) -> i64;
 
-    /// What is to be added to `other` to come here; it may go around.
+    /// Difference from `other`; it may wrap around.
     fn minus(self, other: Self) -> Self;
 
-    /// Its bits, as a number that is not negative.
+    /// Bits of the number, as an unsigned number.
     fn bits(self) -> u64;
 
     fn bytes(self) -> Vec<u8>;
@@ -93,9 +93,9 @@ impl DeltaInteger for i64 {
 
 /// The rows of a column as numbers.
 pub(super) struct DeltaColumn<W> {
-    /// Those that are no nulls.
+    /// Values that are not null.
     values: Vec<W>,
-    /// For each row whether it has a value, where some have none.
+    /// 1 for each row with a value and 0 for each null; `None` without nulls.
     levels: Option<Vec<u32>>,
     /// Values that are encoded.
     taken: usize,
@@ -103,13 +103,13 @@ pub(super) struct DeltaColumn<W> {
     pages: Vec<(Option<(W, W)>, usize)>,
 }
 
-/// Either kind of them.
+/// A column of whole numbers of either width.
 pub(super) enum AnyDeltaColumn {
     Narrow(DeltaColumn<i32>),
     Wide(DeltaColumn<i64>),
 }
 
-/// The numbers of a column; `None` where its type is none of those whose order is that of signed numbers.
+/// Numbers of a column; `None` if the order of its type is not that of signed numbers.
 pub(super) fn delta_column<'a>(
     arrays: impl Iterator<Item = &'a ArrayRef> + Clone,
 ) -> Option<AnyDeltaColumn> {
@@ -143,16 +143,19 @@ impl<W: DeltaInteger> DeltaColumn<W> {
             match array.nulls().filter(|nulls| nulls.null_count() > 0) {
                 None => {
                     values.extend_from_slice(array.values());
-                    levels
-                        .iter_mut()
-                        .for_each(|levels| levels.resize(levels.len() + array.len(), 1));
+                    if let Some(levels) = &mut levels {
+                        levels.resize(levels.len() + array.len(), 1);
+                    }
                 }
                 Some(nulls) => {
-                    let present = array.values().iter().zip(nulls).filter(|(_, valid)| *valid);
-                    values.extend(present.map(|(value, _)| *value));
-                    levels
-                        .iter_mut()
-                        .for_each(|levels| levels.extend(nulls.iter().map(u32::from)));
+                    for (value, is_valid) in array.values().iter().zip(nulls) {
+                        if is_valid {
+                            values.push(*value);
+                        }
+                    }
+                    if let Some(levels) = &mut levels {
+                        levels.extend(nulls.iter().map(u32::from));
+                    }
                 }
             }
         }
@@ -178,7 +181,7 @@ impl<W: DeltaInteger> EncodableColumn for DeltaColumn<W> {
 
     fn levels(&self, rows: Range<usize>, levels: &mut Vec<u32>) {
         match &self.levels {
-            Some(all) => levels.extend_from_slice(&all[rows]),
+            Some(level_values) => levels.extend_from_slice(&level_values[rows]),
             None => levels.resize(rows.len(), 1),
         }
     }
@@ -201,27 +204,30 @@ impl<W: DeltaInteger> EncodableColumn for DeltaColumn<W> {
 
     fn index(self) -> Result<Option<ColumnIndexMetaData>> {
         let mut index = ColumnIndexBuilder::new(W::TYPE);
-        for (bounds, nulls) in &self.pages {
-            let (min, max) = bounds
-                .map(|(min, max)| (min.bytes(), max.bytes()))
-                .unwrap_or_default();
-            index.append(bounds.is_none(), min, max, *nulls as i64);
+        let mut is_ascending = true;
+        let mut is_descending = true;
+        let mut previous: Option<(W, W)> = None;
+        for (bounds, nulls) in self.pages {
+            let Some((min, max)) = bounds else {
+                // A page without any value has no place in the order.
+                index.append(true, Vec::new(), Vec::new(), nulls as i64);
+                continue;
+            };
+            index.append(false, min.bytes(), max.bytes(), nulls as i64);
+            if let Some((min_before, max_before)) = previous {
+                is_ascending &= min_before <= min && max_before <= max;
+                is_descending &= min_before >= min && max_before >= max;
+            }
+            previous = Some((min, max));
         }
-        let bounds: Vec<(W, W)> = self
-            .pages
-            .into_iter()
-            .filter_map(|(bounds, _)| bounds)
-            .collect();
-        let is_in_order = |is: fn(&W, &W) -> bool| {
-            bounds
-                .windows(2)
-                .all(|pair| is(&pair[0].0, &pair[1].0) && is(&pair[0].1, &pair[1].1))
+        let order = if is_ascending {
+            BoundaryOrder::ASCENDING
+        } else if is_descending {
+            BoundaryOrder::DESCENDING
+        } else {
+            BoundaryOrder::UNORDERED
         };
-        index.set_boundary_order(match (is_in_order(W::le), is_in_order(W::ge)) {
-            (true, _) => BoundaryOrder::ASCENDING,
-            (false, true) => BoundaryOrder::DESCENDING,
-            (false, false) => BoundaryOrder::UNORDERED,
-        });
+        index.set_boundary_order(order);
         index.build().map(Some)
     }
 }
@@ -237,15 +243,15 @@ fn min_max<W: DeltaInteger>(values: &[W]) -> Option<(W, W)> {
 /// A header, and blocks of differences: of each the least one, and how much the others are more.
 fn encode<W: DeltaInteger>(values: &[W], out: &mut Vec<u8>) {
     let block = W::PART * PARTS;
-    [block, PARTS, values.len()]
-        .into_iter()
-        .for_each(|number| encode_varint(number as u64, out));
+    for number in [block, PARTS, values.len()] {
+        encode_varint(number as u64, out);
+    }
     encode_varint(
         zigzag(values.first().copied().unwrap_or_default().wide()),
         out,
     );
     let mut deltas: Vec<W> = Vec::with_capacity(block);
-    let mut more: Vec<u64> = Vec::with_capacity(W::PART);
+    let mut differences: Vec<u64> = Vec::with_capacity(W::PART);
     for pairs in (0..values.len().saturating_sub(1)).step_by(block) {
         let end = values.len().min(pairs + block + 1);
         deltas.clear();
@@ -259,14 +265,17 @@ fn encode<W: DeltaInteger>(values: &[W], out: &mut Vec<u8>) {
         let widths = out.len();
         out.resize(widths + PARTS, 0);
         for (part, deltas) in deltas.chunks(W::PART).enumerate() {
-            more.clear();
-            more.extend(deltas.iter().map(|delta| delta.minus(least).bits()));
-            let width =
-                (u64::BITS - more.iter().fold(0, |all, more| all | more).leading_zeros()) as u8;
+            differences.clear();
+            differences.extend(deltas.iter().map(|delta| delta.minus(least).bits()));
+            let width = (u64::BITS
+                - differences
+                    .iter()
+                    .fold(0, |bits, difference| bits | difference)
+                    .leading_zeros()) as u8;
             // The last part is filled up.
-            more.resize(W::PART, 0);
+            differences.resize(W::PART, 0);
             out[widths + part] = width;
-            pack_bits(&more, width, out);
+            pack_bits(&differences, width, out);
         }
     }
 }
@@ -372,7 +381,8 @@ mod tests {
                     all.push((field.name().clone(), column, field.is_nullable()));
                 }
                 whole = RecordBatch::try_from_iter_with_nullable(all).unwrap();
-                let (schema, half) = (whole.schema(), rows / 3);
+                let schema = whole.schema();
+                let half = rows / 3;
                 let cut = [whole.slice(0, half), whole.slice(half, rows - half)];
                 let bytes = write_row_group(&schema, &cut, ParquetCompression::Snappy);
                 assert_eq!(
@@ -405,14 +415,17 @@ mod tests {
         }
     }
 
-    /// Compares what two files tell of their columns and pages; the general writer wrote the second one.
+    /// Compares the metadata of the columns and pages of two files; the general writer wrote the
+    /// second one.
     fn assert_same_metadata(own: &bytes::Bytes, other: &bytes::Bytes) {
         let options = || ReadOptionsBuilder::new().with_page_index().build();
         let open = |bytes: &bytes::Bytes| {
             SerializedFileReader::new_with_options(bytes.clone(), options()).unwrap()
         };
-        let (own, other) = (open(own), open(other));
-        let (own, other) = (own.metadata(), other.metadata());
+        let own = open(own);
+        let other = open(other);
+        let own = own.metadata();
+        let other = other.metadata();
         for (at, (own_column, other_column)) in own
             .row_group(0)
             .columns()
@@ -426,10 +439,8 @@ mod tests {
                     .any(|of| of == Encoding::DELTA_BINARY_PACKED),
                 "column {at}"
             );
-            let (own_stats, other_stats) = (
-                own_column.statistics().unwrap(),
-                other_column.statistics().unwrap(),
-            );
+            let own_stats = own_column.statistics().unwrap();
+            let other_stats = other_column.statistics().unwrap();
             assert_eq!(
                 own_stats.min_bytes_opt(),
                 other_stats.min_bytes_opt(),

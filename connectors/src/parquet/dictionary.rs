@@ -19,9 +19,9 @@ pub(super) const NULL: u32 = u32::MAX;
 /// The rows of a column as keys of a dictionary.
 pub(super) struct DictionaryColumn {
     pub keys: Vec<u32>,
-    /// How many keys are [`NULL`].
+    /// Number of keys that are [`NULL`].
     pub nulls: usize,
-    /// How many values the dictionary has.
+    /// Number of values of the dictionary.
     pub values: u32,
     /// The values in Parquet's plain encoding.
     pub plain: Vec<u8>,
@@ -44,7 +44,8 @@ impl EncodableColumn for DictionaryColumn {
     }
 
     fn encode(&mut self, rows: Range<usize>, out: &mut Vec<u8>) {
-        let (width, keys) = (key_bits(self.values), &self.keys[rows]);
+        let width = key_bits(self.values);
+        let keys = &self.keys[rows];
         out.push(width);
         if self.nulls == 0 {
             encode_rle_hybrid(keys, width, out);
@@ -63,7 +64,7 @@ impl EncodableColumn for DictionaryColumn {
     }
 }
 
-/// Bits of the keys of a dictionary with so many values.
+/// Bits of the keys of a dictionary with `values` values.
 pub(super) fn key_bits(values: u32) -> u8 {
     (u32::BITS - values.saturating_sub(1).leading_zeros()) as u8
 }

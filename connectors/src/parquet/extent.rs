@@ -29,13 +29,13 @@ fn known_extents(
     let converter = StatisticsConverter::try_new(column, schema, file.schema_descr()).ok()?;
     let leaf = converter.parquet_column_index()?;
     let groups = metadata.row_groups();
-    let both = |values: parquet::errors::Result<ArrayRef>| ordered_points(&values.ok()?, &logical);
-    let (mins, maxes) = (
-        both(converter.row_group_mins(groups))?,
-        both(converter.row_group_maxes(groups))?,
-    );
+    let points =
+        |values: parquet::errors::Result<ArrayRef>| ordered_points(&values.ok()?, &logical);
+    let mins = points(converter.row_group_mins(groups))?;
+    let maxes = points(converter.row_group_maxes(groups))?;
     let extent = |((group, min), max): ((&RowGroupMetaData, _), _)| {
-        let (min, max) = (min?, max?);
+        let min = min?;
+        let max = max?;
         let nulls = group.column(leaf).statistics()?.null_count_opt() != Some(0);
         (bounds_are_ordered(metadata, group, leaf) && min <= max).then_some(ColumnExtent {
             min,
@@ -46,7 +46,8 @@ fn known_extents(
     Some(groups.iter().zip(mins).zip(maxes).map(extent).collect())
 }
 
-/// Whether the bounds that a footer gives for a stored column are in the order of the column's type.
+/// True if the bounds that a footer gives for a stored column are in the order of the column's
+/// type.
 ///
 /// The first versions of Parquet ordered all bounds as signed bytes, and did not say so. Writers have always agreed on
 /// the order of booleans and of signed integers only.
@@ -135,9 +136,8 @@ mod tests {
                 nulls: false,
             })
         };
-        let (int, text) = (BoundValue::Int, |text: &str| {
-            BoundValue::Text(text.to_owned())
-        });
+        let int = BoundValue::Int;
+        let text = |text: &str| BoundValue::Text(text.to_owned());
         let cases = [
             (
                 DataType::Int32,

@@ -1,6 +1,6 @@
 //! Bytes of a file for the Parquet decoder.
 
-use std::io::{self, BufReader, Chain, Read};
+use std::io::{self, BufRead, BufReader, Chain, Read};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -20,20 +20,20 @@ const HEADER_BYTES: usize = 256;
 /// Bytes of a local row group that are read column by column, not page by page.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where the decoder reads pages from.
+/// Source of the decoder's pages.
 #[derive(Clone)]
 pub(super) enum PageSource {
-    /// A local file and its size, read page by page; and what keeps pages that are read again.
+    /// A local file and its size, read page by page, and the cache of pages that are read again.
     Local(Arc<std::fs::File>, u64, Option<CachedFile>),
-    /// The wanted columns of one row group, fetched before.
+    /// The requested columns of one row group, fetched before.
     Fetched(Arc<FetchedParts>, u64),
 }
 
-/// A file of which a run keeps what it reads.
+/// File whose pages a run caches.
 #[derive(Clone)]
 pub(super) struct CachedFile {
     pub(super) io: StorageClient,
-    /// Names what the file holds.
+    /// Id of the content of the file.
     pub(super) id: ContentId,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum PageStream {
     Parts(PartsReader),
 }
 
-/// A read of parts onwards from somewhere, through all that follow one another.
+/// A reader of bytes from a position on, through consecutive parts.
 pub(super) struct PartsReader {
     parts: Arc<FetchedParts>,
     /// The next byte after `part`.
@@ -55,13 +55,23 @@ pub(super) struct PartsReader {
 
 impl Read for PartsReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = buffer.len().min(self.fill_buf()?.len());
+        buffer[..length].copy_from_slice(&self.part.split_to(length));
+        Ok(length)
+    }
+}
+
+impl BufRead for PartsReader {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.part.is_empty() {
             self.part = self.parts.tail_at(self.at).unwrap_or_default();
             self.at += self.part.len() as u64;
         }
-        let length = buffer.len().min(self.part.len());
-        buffer[..length].copy_from_slice(&self.part.split_to(length));
-        Ok(length)
+        Ok(&self.part)
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.part.advance(bytes);
     }
 }
 
@@ -71,6 +81,24 @@ impl Read for PageStream {
             PageStream::File(file) => file.read(buffer),
             PageStream::Begun(file) => file.read(buffer),
             PageStream::Parts(parts) => parts.read(buffer),
+        }
+    }
+}
+
+impl BufRead for PageStream {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        match self {
+            PageStream::File(file) => file.fill_buf(),
+            PageStream::Begun(file) => file.fill_buf(),
+            PageStream::Parts(parts) => parts.fill_buf(),
+        }
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        match self {
+            PageStream::File(file) => file.consume(bytes),
+            PageStream::Begun(file) => file.consume(bytes),
+            PageStream::Parts(parts) => parts.consume(bytes),
         }
     }
 }
@@ -90,7 +118,8 @@ impl PageSource {
         PageSource::Fetched(Arc::new(parts), bytes.len() as u64)
     }
 
-    /// The wanted columns of a local row group, where they are so small that each is read at once: a page is two reads.
+    /// The requested columns of a local row group, if they are small enough to be read at once: a
+    /// page takes two reads.
     pub(super) fn whole(
         file: &std::fs::File,
         size: u64,
@@ -98,22 +127,25 @@ impl PageSource {
         group: &RowGroupMetaData,
         leaves: &[usize],
     ) -> Option<PageSource> {
-        let ranges = || leaves.iter().map(|leaf| group.column(*leaf).byte_range());
-        if ranges().map(|(_, length)| length).sum::<u64>() > WHOLE_BYTES_MAX {
+        let mut total = 0;
+        for leaf in leaves {
+            let (_, length) = group.column(*leaf).byte_range();
+            total += length;
+        }
+        if total > WHOLE_BYTES_MAX {
             return None;
         }
-        let read = |(start, length): (u64, u64)| {
+        let mut parts = Vec::with_capacity(leaves.len());
+        for leaf in leaves {
+            let (start, length) = group.column(*leaf).byte_range();
             let length = length as usize;
-            let bytes = io
-                .read_through_cache(*id, start, length, || read_exact(file, start, length))
-                .ok()?;
-            Some((start, bytes))
-        };
-        let parts = ranges().map(read).collect::<Option<Vec<_>>>()?;
-        Some(PageSource::Fetched(
-            Arc::new(FetchedParts::new(parts)),
-            size,
-        ))
+            let read = || read_exact(file, start, length);
+            // The page reader reports a failure, with the place of the page.
+            let bytes = io.read_through_cache(*id, start, length, read).ok()?;
+            parts.push((start, bytes));
+        }
+        let parts = Arc::new(FetchedParts::new(parts));
+        Some(PageSource::Fetched(parts, size))
     }
 }
 
@@ -123,7 +155,7 @@ impl ChunkReader for PageSource {
     fn get_read(&self, start: u64) -> parquet::errors::Result<PageStream> {
         match self {
             PageSource::Local(file, size, content) => {
-                let rest = |at| {
+                let reader_from = |at| {
                     BufReader::with_capacity(
                         HEADER_BYTES,
                         PositionedReader {
@@ -133,13 +165,13 @@ impl ChunkReader for PageSource {
                     )
                 };
                 let Some(CachedFile { io, id }) = content else {
-                    return Ok(PageStream::File(rest(start)));
+                    return Ok(PageStream::File(reader_from(start)));
                 };
                 let length = HEADER_BYTES.min(size.saturating_sub(start) as usize);
                 let first =
                     io.read_through_cache(*id, start, length, || read_exact(file, start, length))?;
                 Ok(PageStream::Begun(
-                    first.reader().chain(rest(start + length as u64)),
+                    first.reader().chain(reader_from(start + length as u64)),
                 ))
             }
             PageSource::Fetched(parts, _) => Ok(PageStream::Parts(PartsReader {
@@ -172,7 +204,8 @@ impl ChunkReader for PageSource {
     }
 }
 
-/// The wanted columns of the row groups of a remote file, on their way in the order in which they are decoded.
+/// Reads of the requested columns of a remote file's row groups, in the order in which they are
+/// decoded.
 pub(super) struct RowGroupReads {
     reads: PlannedReads,
     content: CachedFile,
@@ -181,15 +214,15 @@ pub(super) struct RowGroupReads {
     next: usize,
 }
 
-/// The wanted columns of a row group.
+/// The requested columns of a row group.
 #[derive(Default)]
 struct GroupRanges {
     wanted: Vec<Range<u64>>,
-    /// Those that the run has read before.
+    /// Columns that the run has read before.
     known: Vec<(u64, Bytes)>,
 }
 
-/// Where the wanted columns of a row group lie.
+/// Ranges of the requested columns in a row group.
 pub(super) fn column_ranges(group: &RowGroupMetaData, leaves: &[usize]) -> Vec<Range<u64>> {
     let ranges = leaves.iter().map(|leaf| group.column(*leaf).byte_range());
     ranges
@@ -198,10 +231,10 @@ pub(super) fn column_ranges(group: &RowGroupMetaData, leaves: &[usize]) -> Vec<R
 }
 
 impl RowGroupReads {
-    /// Asks for ranges of row groups; those that are closer together than `gap` are asked for together.
+    /// Submits ranges of row groups; those that are closer together than `gap` share a request.
     pub(super) fn start(
         content: CachedFile,
-        place: &StorageLocation,
+        location: &StorageLocation,
         etag: Option<&str>,
         groups: impl Iterator<Item = Vec<Range<u64>>>,
         gap: u64,
@@ -221,10 +254,10 @@ impl RowGroupReads {
             divided
         };
         let groups: Vec<GroupRanges> = groups.map(divide).collect();
-        let wanted: Vec<Vec<Range<u64>>> =
+        let ranges: Vec<Vec<Range<u64>>> =
             groups.iter().map(|group| group.wanted.clone()).collect();
         RowGroupReads {
-            reads: content.io.plan_reads(place, etag, &wanted, gap),
+            reads: content.io.plan_reads(location, etag, &ranges, gap),
             content,
             groups,
             next: 0,
@@ -246,10 +279,9 @@ impl RowGroupReads {
                 .io
                 .cache_range(self.content.id, range.start, length, || parts.slice(range));
         }
-        group
-            .known
-            .into_iter()
-            .for_each(|(start, bytes)| parts.insert(start, bytes));
+        for (start, bytes) in group.known {
+            parts.insert(start, bytes);
+        }
         Ok(PageSource::Fetched(Arc::new(parts), size))
     }
 }

@@ -1,6 +1,9 @@
 //! Parquet.
 
+mod annotations;
 mod bits;
+mod byte_walk;
+mod checked_pages;
 mod checksums;
 mod chunks;
 mod config;
@@ -11,21 +14,30 @@ mod fetch;
 mod file_batches;
 mod file_chunk_reader;
 mod footer;
+mod group_reader;
 mod int96;
+mod intervals;
+mod known_fields;
 mod notes;
 mod null_counts;
 mod numbers;
+mod page_counts;
+mod page_gate;
+mod page_header;
 mod page_index;
+mod page_sizes;
 mod pages;
 mod plan;
 mod prune;
+mod request;
 mod sink;
 mod source;
 mod summaries;
 mod table;
 mod words;
+mod zstd_pages;
 
-pub use config::{ParquetCompression, ParquetSink, ParquetSource};
+pub use config::{Int96Unit, ParquetCompression, ParquetSink, ParquetSource};
 
 pub(crate) use chunks::ParquetScan;
 pub(crate) use config::{file_bytes_target, group_rows_max};
@@ -33,7 +45,8 @@ pub(crate) use extent::row_group_extents;
 pub(crate) use file_batches::FileBatches;
 pub(crate) use footer::FooterCache;
 pub(crate) use prune::RowGroupPruner;
+pub(crate) use request::open_request;
 pub(crate) use sink::ParquetEncoder;
 pub(crate) use source::split_pieces;
 pub(crate) use summaries::FooterNotes;
-pub(crate) use table::{KeptRows, TableFiles};
+pub(crate) use table::{KeptRows, StoredNames, TableFiles};

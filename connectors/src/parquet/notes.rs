@@ -1,4 +1,4 @@
-//! What discovery keeps of files, so that it need not read their footers again.
+//! Notes of discovery about files, so that it need not read their footers again.
 
 use std::collections::HashMap;
 use std::io::Cursor;
@@ -15,19 +15,19 @@ use crate::files::cut::RowGroupSummary;
 use crate::files::stamp::{FileStamp, InodeStamp};
 
 /// The version of these bytes.
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 
-/// Kinds of extents: 0 is none, and two more tell that there may be nulls.
+/// Kinds of extents: 0 is none, and two more mark possible nulls.
 const INTEGERS: u64 = 1;
 const TEXTS: u64 = 2;
 
 /// Texts, columns and row groups at most: lengths are checked before they are believed.
 const LENGTH_MAX: usize = 1 << 24;
 
-/// What a footer tells of a file.
+/// Facts about a file from its footer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct FooterSummary {
-    /// The file as listings tell it.
+    /// Stamp of the file in listings.
     pub(crate) listed: FileStamp,
     /// The file as it was when its footer was read.
     pub(crate) opened: FileStamp,
@@ -41,7 +41,7 @@ pub(crate) struct FooterSummary {
     pub(crate) groups: Vec<RowGroupSummary>,
 }
 
-/// The facts of files by their paths. What cannot be read is not there.
+/// Decodes the facts of files by their paths. Notes that cannot be read count as empty.
 pub(crate) fn decode(notes: Option<&[u8]>) -> HashMap<String, FooterSummary> {
     notes
         .and_then(|mut notes| decode_summaries(&mut StateDecoder(&mut notes)).ok())
@@ -89,10 +89,9 @@ pub(crate) fn encode<'f>(
                 .position(|fields| **fields == facts.fields)
                 .unwrap_or_default() as u64,
         )?;
-        facts
-            .bytes
-            .iter()
-            .try_for_each(|bytes| out.varint(*bytes))?;
+        for bytes in facts.bytes.iter() {
+            out.varint(*bytes)?;
+        }
         for nulls in &facts.nulls {
             // 0 stands for a column whose nulls are not counted.
             out.varint(nulls.map_or(0, |nulls| nulls.saturating_add(1)))?;
@@ -149,7 +148,8 @@ fn decode_summaries(notes: &mut StateDecoder<'_>) -> Result<HashMap<String, Foot
     let mut files = HashMap::new();
     for _ in 0..notes.length(LENGTH_MAX)? {
         let path = decode_text(notes)?;
-        let (listed, opened) = (decode_stamp(notes)?, decode_stamp(notes)?);
+        let listed = decode_stamp(notes)?;
+        let opened = decode_stamp(notes)?;
         let footer = ContentId::parse(&decode_text(notes)?).ok_or_else(broken)?;
         let fields: Fields = schemas
             .get(notes.length(LENGTH_MAX)?)
@@ -165,7 +165,8 @@ fn decode_summaries(notes: &mut StateDecoder<'_>) -> Result<HashMap<String, Foot
             .collect::<Result<_>>()?;
         let mut groups = Vec::new();
         for _ in 0..notes.length(LENGTH_MAX)? {
-            let (rows, bytes) = (notes.varint()?, notes.varint()?);
+            let rows = notes.varint()?;
+            let bytes = notes.varint()?;
             let extents = (0..notes.length(LENGTH_MAX)?)
                 .map(|_| decode_extent(notes))
                 .collect::<Result<_>>()?;
@@ -197,7 +198,9 @@ fn decode_text(notes: &mut StateDecoder<'_>) -> Result<String> {
 }
 
 fn decode_stamp(notes: &mut StateDecoder<'_>) -> Result<FileStamp> {
-    let (size, version, strong) = (notes.varint()?, decode_text(notes)?, notes.varint()? == 1);
+    let size = notes.varint()?;
+    let version = decode_text(notes)?;
+    let strong = notes.varint()? == 1;
     let node = match notes.varint()? {
         0 => None,
         _ => Some(InodeStamp {
@@ -218,15 +221,16 @@ fn decode_extent(notes: &mut StateDecoder<'_>) -> Result<Option<ColumnExtent>> {
     if kind == 0 {
         return Ok(None);
     }
-    let (min, max) = match kind % 2 == INTEGERS {
-        true => (
+    let (min, max) = if kind % 2 == INTEGERS {
+        (
             BoundValue::Int(notes.u64()? as i64),
             BoundValue::Int(notes.u64()? as i64),
-        ),
-        false => (
+        )
+    } else {
+        (
             BoundValue::Text(decode_text(notes)?),
             BoundValue::Text(decode_text(notes)?),
-        ),
+        )
     };
     Ok(Some(ColumnExtent {
         min,

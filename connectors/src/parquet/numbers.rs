@@ -7,13 +7,13 @@ use parquet::file::statistics::{Statistics, ValueStatistics};
 
 use super::dictionary::{DICTIONARY_BYTES_MAX, DictionaryColumn, NULL, key_bits};
 
-/// After so many rows it is seen whether values repeat.
+/// Number of rows after which the choice of a dictionary is made, by the repetition of values.
 const TRIAL_ROWS: usize = 8192;
 
 /// Rows per value that make it worth to go on after the trial.
 const TRIAL_REPEATS: usize = 2;
 
-/// What a dictionary and its keys may take of the bytes of plain values, in percent.
+/// Maximum size of a dictionary and its keys, in percent of the bytes of plain values.
 const PERCENT_MAX: usize = 75;
 
 /// Slots of a table at first.
@@ -92,20 +92,24 @@ impl FloatBits for Float64Type {
 
 /// The least and the greatest of all values that are numbers.
 fn min_max<F: FloatBits>(values: &[F::Bits]) -> [Option<f64>; 2] {
-    let numbers = || {
-        values
-            .iter()
-            .map(|bits| F::to_f64(*bits))
-            .filter(|value| !value.is_nan())
+    let mut bounds: Option<(f64, f64)> = None;
+    for bits in values {
+        let value = F::to_f64(*bits);
+        if value.is_nan() {
+            continue;
+        }
+        bounds = Some(match bounds {
+            Some((min, max)) => (min.min(value), max.max(value)),
+            None => (value, value),
+        });
+    }
+    let Some((min, max)) = bounds else {
+        return [None, None];
     };
     // Of the two zeros, the one that bounds both.
-    let min = numbers()
-        .reduce(f64::min)
-        .map(|min| if min == 0.0 { -0.0 } else { min });
-    let max = numbers()
-        .reduce(f64::max)
-        .map(|max| if max == 0.0 { 0.0 } else { max });
-    [min, max]
+    let min = if min == 0.0 { -0.0 } else { min };
+    let max = if max == 0.0 { 0.0 } else { max };
+    [Some(min), Some(max)]
 }
 
 /// The distinct values of a column by their bits, in order of appearance, and each row's.
@@ -150,7 +154,8 @@ impl<F: FloatBits> FloatDictionary<F> {
             ..
         } = distinct;
         let count = u32::try_from(values.len()).ok()?;
-        let (width, rows) = (size_of::<F::Bits>(), keys.len() - nulls);
+        let width = size_of::<F::Bits>();
+        let rows = keys.len() - nulls;
         let bytes = values.len() * width + rows * usize::from(key_bits(count)) / 8;
         let statistics = F::statistics(min_max::<F>(&values), nulls as u64);
         (bytes * 100 <= rows * width * PERCENT_MAX).then(|| DictionaryColumn {

@@ -8,7 +8,8 @@ use forebay_model::{ContentId, Fault, Result};
 use forebay_threads::lock;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{
-    FileMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
+    ColumnChunkMetaData, FileMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader,
+    RowGroupMetaData,
 };
 use parquet::file::page_index::offset_index::PageLocation;
 use parquet::schema::types::{SchemaDescriptor, Type};
@@ -23,14 +24,14 @@ const KEPT_BYTES_MAX: usize = 8 << 20;
 /// Bytes of the index of one row group that are read at most. A file that claims more is read without its index.
 const INDEX_BYTES_MAX: u64 = 16 << 20;
 
-/// The wanted columns of one row group, and where their pages lie: the metadata of a file that holds nothing else.
-/// `None` where the index is not sound.
+/// The requested columns of one row group with the positions of their pages: metadata as of a file
+/// with nothing else. `None` if the index is not sound.
 type IndexedRowGroup = Option<Arc<ParquetMetaData>>;
 
 /// The file, the row group and the stored columns of an index.
 type IndexKey = (ContentId, usize, Vec<usize>);
 
-/// An index, once it has been read. Readers of it that come meanwhile wait for the one that reads it.
+/// An index, once it was read. The lock is held while it is read, so that it is read once.
 type IndexSlot = Arc<Mutex<Option<IndexedRowGroup>>>;
 
 /// The last few page indexes.
@@ -46,8 +47,8 @@ struct KeptIndexes {
 }
 
 impl PageIndexCache {
-    /// An index, from memory or as `read` gives it. Parts of a row group that are opened at the same time read its index
-    /// once. After a fault, the next reader reads it again.
+    /// Returns an index from memory, or reads it with `read`. Parts of a row group that are opened
+    /// at the same time read its index once. After a fault, the next reader reads it again.
     pub(super) fn find_or_read(
         &self,
         key: IndexKey,
@@ -59,23 +60,24 @@ impl PageIndexCache {
             .or_default()
             .clone();
         let mut index = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = &*index {
-            return Ok(known.clone());
+        if let Some(index) = &*index {
+            return Ok(index.clone());
         }
-        let found = read()?;
-        *index = Some(found.clone());
-        let mut kept = lock(&self.kept)?;
-        kept.bytes += found.as_ref().map_or(0, |index| index.memory_size());
-        if kept.bytes > KEPT_BYTES_MAX {
-            *kept = KeptIndexes::default();
+        let read_index = read()?;
+        *index = Some(read_index.clone());
+        let mut cache = lock(&self.kept)?;
+        cache.bytes += read_index.as_ref().map_or(0, |index| index.memory_size());
+        if cache.bytes > KEPT_BYTES_MAX {
+            *cache = KeptIndexes::default();
         }
         // An older index may have given up its place in the meantime.
-        kept.slots.entry(key).or_insert_with(|| slot.clone());
-        Ok(found)
+        cache.slots.entry(key).or_insert_with(|| slot.clone());
+        Ok(read_index)
     }
 }
 
-/// Whether a file tells where the pages of these stored columns lie. Pages begin with whole rows then.
+/// True if a file has the positions of the pages of these stored columns. Pages then begin with
+/// whole rows.
 pub(super) fn has_page_index(group: &RowGroupMetaData, leaves: &[usize]) -> bool {
     leaves
         .iter()
@@ -130,16 +132,14 @@ pub(super) fn read_page_index(
     }
 }
 
-/// The metadata of a file that holds some columns of one row group and nothing else.
+/// Metadata of a file, reduced to some columns of one row group.
 fn narrowed_metadata(
     footer: &Footer,
     group: usize,
     leaves: &[usize],
 ) -> parquet::errors::Result<ParquetMetaData> {
-    let (stored, whole) = (
-        footer.metadata.file_metadata(),
-        footer.metadata.row_group(group),
-    );
+    let stored = footer.metadata.file_metadata();
+    let whole = footer.metadata.row_group(group);
     let schema = stored.schema_descr();
     let fields = schema.root_schema().get_fields();
     let fields = wanted_roots(footer, leaves)
@@ -188,37 +188,42 @@ fn page_lists(metadata: &ParquetMetaData) -> impl Iterator<Item = &[PageLocation
         .map(|column| column.page_locations.as_slice())
 }
 
-/// Whether the pages of each column follow each other inside of the column, from its first row on.
+/// True if the pages of each column follow each other inside of the column, from its first row on.
 fn is_sound(metadata: &ParquetMetaData) -> bool {
     let group = metadata.row_group(0);
-    let each = group
-        .columns()
-        .iter()
-        .zip(page_lists(metadata))
-        .map(|(column, pages)| {
-            let (start, length) = column.byte_range();
-            let inside = |page: &PageLocation| {
-                let end = page
-                    .offset
-                    .checked_add(i64::from(page.compressed_page_size));
-                page.compressed_page_size > 0
-                    && page.offset >= start as i64
-                    && end.is_some_and(|end| end as u64 <= start + length)
-            };
-            let in_order = pages.windows(2).all(|pair| {
-                pair[0].first_row_index < pair[1].first_row_index
-                    && pair[0].offset + i64::from(pair[0].compressed_page_size) <= pair[1].offset
-            });
-            let rows = pages
-                .first()
-                .map(|page| page.first_row_index)
-                .zip(pages.last().map(|page| page.first_row_index));
-            rows.is_some_and(|(first, last)| first == 0 && last < group.num_rows())
-                && in_order
-                && pages.iter().all(inside)
-        });
-    let sound: Vec<bool> = each.collect();
-    sound.len() == group.num_columns() && sound.into_iter().all(|is_sound| is_sound)
+    let mut columns = 0;
+    for (column, pages) in group.columns().iter().zip(page_lists(metadata)) {
+        if !is_column_sound(column, group.num_rows(), pages) {
+            return false;
+        }
+        columns += 1;
+    }
+    columns == group.num_columns()
+}
+
+fn is_column_sound(column: &ColumnChunkMetaData, rows: i64, pages: &[PageLocation]) -> bool {
+    let [first, ..] = pages else {
+        return false;
+    };
+    let last = &pages[pages.len() - 1];
+    if first.first_row_index != 0 || last.first_row_index >= rows {
+        return false;
+    }
+    let is_in_order = pages.windows(2).all(|pair| {
+        let end = pair[0].offset + i64::from(pair[0].compressed_page_size);
+        pair[0].first_row_index < pair[1].first_row_index && end <= pair[1].offset
+    });
+    let (start, length) = column.byte_range();
+    let column_bytes = start..start + length;
+    is_in_order && pages.iter().all(|page| lies_within(page, &column_bytes))
+}
+
+fn lies_within(page: &PageLocation, bytes: &Range<u64>) -> bool {
+    let size = i64::from(page.compressed_page_size);
+    let Some(end) = page.offset.checked_add(size) else {
+        return false;
+    };
+    size > 0 && page.offset >= bytes.start as i64 && end as u64 <= bytes.end
 }
 
 /// The bytes that hold some rows of the only row group: of each column its dictionary and the pages with these rows.
@@ -226,10 +231,8 @@ pub(super) fn page_ranges(metadata: &ParquetMetaData, rows: &Range<u64>) -> Vec<
     let group = metadata.row_group(0);
     let mut ranges = Vec::new();
     for (column, pages) in group.columns().iter().zip(page_lists(metadata)) {
-        let (start, first_page) = (
-            column.byte_range().0,
-            pages.first().map_or(0, |page| page.offset as u64),
-        );
+        let start = column.byte_range().0;
+        let first_page = pages.first().map_or(0, |page| page.offset as u64);
         if start < first_page {
             ranges.push(start..first_page);
         }
@@ -241,13 +244,13 @@ pub(super) fn page_ranges(metadata: &ParquetMetaData, rows: &Range<u64>) -> Vec<
         let holds = |(page, end): &(&PageLocation, u64)| {
             (page.first_row_index as u64) < rows.end && *end > rows.start
         };
-        let held: Vec<&PageLocation> = pages
+        let held_pages: Vec<&PageLocation> = pages
             .iter()
             .zip(ends)
             .filter(holds)
             .map(|(page, _)| page)
             .collect();
-        if let (Some(first), Some(last)) = (held.first(), held.last()) {
+        if let (Some(first), Some(last)) = (held_pages.first(), held_pages.last()) {
             ranges.push(
                 first.offset as u64..(last.offset + i64::from(last.compressed_page_size)) as u64,
             );

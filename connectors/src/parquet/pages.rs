@@ -22,15 +22,16 @@ const PAGE_ROWS: usize = 20_000;
 
 /// A column of one row group, ready to be encoded.
 pub(super) trait EncodableColumn {
-    /// How values are encoded.
+    /// Encoding of the values.
     const ENCODING: Encoding;
 
     fn count(&self) -> usize;
 
-    /// How many values the dictionary has, and these in Parquet's plain encoding, where there is one.
+    /// Number of the dictionary's values, and the values in Parquet's plain encoding; `None`
+    /// without a dictionary.
     fn dictionary(&mut self) -> Option<(u32, Vec<u8>)>;
 
-    /// Of each of some rows: 1 where it has a value, 0 where it is null.
+    /// Appends 1 for each row with a value and 0 for each null.
     fn levels(&self, rows: Range<usize>, levels: &mut Vec<u32>);
 
     /// Appends the values of some rows, which come in order.
@@ -38,7 +39,7 @@ pub(super) trait EncodableColumn {
 
     fn statistics(&self) -> Statistics;
 
-    /// What is known of each page, once all are encoded.
+    /// Index of the pages, once all are encoded.
     fn index(self) -> Result<Option<ColumnIndexMetaData>>;
 }
 
@@ -49,7 +50,7 @@ pub(super) struct EncodedPages {
 }
 
 impl EncodedPages {
-    /// Whether pages can be written with a compression.
+    /// True if pages can be written with a compression.
     pub fn supports(column: &ColumnDescPtr, compression: Compression) -> bool {
         matches!(compression, Compression::SNAPPY | Compression::UNCOMPRESSED)
             && column.max_rep_level() == 0
@@ -78,7 +79,8 @@ impl EncodedPages {
             Ok::<_, ParquetError>((offset, length))
         };
         if let Some((num_values, plain)) = rows.dictionary() {
-            let (size, buf) = (plain.len(), compress_page(plain, compression)?);
+            let size = plain.len();
+            let buf = compress_page(plain, compression)?;
             let page = Page::DictionaryPage {
                 buf,
                 num_values,
@@ -100,7 +102,8 @@ impl EncodedPages {
                 buf[..4].copy_from_slice(&length.to_le_bytes());
             }
             rows.encode(page.clone(), &mut buf);
-            let (size, buf) = (buf.len(), compress_page(buf, compression)?);
+            let size = buf.len();
+            let buf = compress_page(buf, compression)?;
             let data = Page::DataPage {
                 buf,
                 num_values: page.len() as u32,
@@ -158,7 +161,8 @@ impl EncodedPages {
         })
     }
 
-    /// Those of the general writer, and what it tells of them: where they lie without checksums, the dictionary last.
+    /// Pages of the general writer with their metadata: their positions without checksums, and the
+    /// dictionary last.
     pub fn from_general(
         mut pages: Vec<GeneralPage>,
         mut closed: ColumnCloseResult,
@@ -169,24 +173,27 @@ impl EncodedPages {
         let page_bytes =
             |page: &GeneralPage| page.header.len() + page.body.len() + CHECKSUM_BYTES_MAX;
         let mut bytes = Vec::with_capacity(pages.iter().map(page_bytes).sum());
-        let (mut dictionary_bytes, mut plain_bytes, mut locations) = (0, 0, Vec::new());
+        let mut dictionary_bytes = 0;
+        let mut plain_bytes = 0;
+        let mut locations = Vec::new();
         for page in pages {
             let offset = bytes.len();
             append_page(&page.header, &page.body, &mut bytes)?;
             plain_bytes += page.header.len() + page.body.len();
-            match page.is_dictionary() {
-                true => dictionary_bytes = bytes.len(),
-                false => locations.push((offset, bytes.len() - offset)),
+            if page.is_dictionary() {
+                dictionary_bytes = bytes.len()
+            } else {
+                locations.push((offset, bytes.len() - offset))
             }
         }
-        for (told, (offset, length)) in closed
+        for (page_location, (offset, length)) in closed
             .offset_index
             .iter_mut()
             .flat_map(|index| &mut index.page_locations)
             .zip(locations)
         {
-            told.offset = offset as i64;
-            told.compressed_page_size = length as i32;
+            page_location.offset = offset as i64;
+            page_location.compressed_page_size = length as i32;
         }
         let grown = (bytes.len() - plain_bytes) as i64;
         let uncompressed_bytes = closed.metadata.uncompressed_size() + grown;
@@ -203,12 +210,12 @@ impl EncodedPages {
         })
     }
 
-    /// Their bytes.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.closed.bytes_written
     }
 
-    /// The pages, and what is told of them.
+    /// The pages and their metadata.
     pub fn into_parts(self) -> (Bytes, ColumnCloseResult) {
         (self.bytes, self.closed)
     }

@@ -1,34 +1,32 @@
-//! How one file gives the wanted columns.
+//! Projection of one file to the requested columns.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
-use forebay_model::{FileRange, Result, logical_type};
+use forebay_model::{FileRange, NameIndex, Result, logical_type};
 use forebay_storage::ScanRequest;
-use parquet::arrow::ProjectionMask;
 use parquet::basic::{ConvertedType, Encoding, PageType};
-use parquet::file::metadata::{ColumnChunkMetaData, PageEncodingStats};
+use parquet::file::metadata::ColumnChunkMetaData;
 
 use crate::files::origin::{self, FileColumnOrigin};
 
 use super::footer::Footer;
-use super::table::{TableFiles, stored_column};
+use super::table::{TableFiles, stored_columns};
 
 /// The share of pages of keys from which on strings are read as dictionaries: 2 in 3.
 const KEYED_PAGES_PART_MIN: (i64, i64) = (2, 3);
 
-/// How one file gives the wanted columns.
+/// Projection of one file to the requested columns.
 #[derive(Debug)]
 pub(super) struct FileProjection {
-    /// Wanted columns in order: field of the dataset, origin.
+    /// Requested columns in order: field of the dataset, origin.
     pub(super) columns: Vec<(FieldRef, FileColumnOrigin)>,
-    /// Their names in the file, where they come from it.
+    /// Names of the columns in the file, for those that come from it.
     pub(super) stored_names: Vec<String>,
-    /// What is read of the file.
-    pub(super) mask: ProjectionMask,
     /// Leaves (stored columns) that are read.
     pub(super) leaves: Vec<usize>,
-    /// Whether anything is read of the file.
+    /// True if any column of the file is read.
     pub(super) reads: bool,
 }
 
@@ -40,25 +38,23 @@ impl FileProjection {
         request: &ScanRequest,
         table: Option<&dyn TableFiles>,
     ) -> Result<Self> {
-        let stored_name = |name: &str| stored_column(table, &footer.schema, name);
-        let columns = origin::resolve_columns(piece, request, |name| stored_name(name).is_some())?;
+        let requested = request.columns.iter().map(String::as_str);
+        let in_file = stored_columns(table, &footer.schema, requested);
+        let columns = origin::resolve_columns(piece, request, |name| in_file.contains_key(name))?;
+        let stored_name = |field: &FieldRef| in_file.get(field.name().as_str()).cloned();
         let stored_names: Vec<String> = columns
             .iter()
-            .map(|(field, _)| stored_name(field.name()).unwrap_or_default())
+            .map(|(field, _)| stored_name(field).unwrap_or_default())
             .collect();
         let stored = footer.metadata.file_metadata().schema_descr();
-        let wanted = |name: &str| {
-            let mut named = columns.iter().zip(&stored_names);
-            named.any(|((_, origin), stored)| {
-                matches!(origin, FileColumnOrigin::File) && stored == name
-            })
-        };
+        let from_file = columns.iter().zip(&stored_names);
+        let from_file =
+            from_file.filter(|((_, origin), _)| matches!(origin, FileColumnOrigin::File));
+        let read_names: HashSet<&str> = from_file.map(|(_, stored)| stored.as_str()).collect();
         let leaves: Vec<usize> = (0..stored.num_columns())
-            .filter(|leaf| wanted(stored.get_column_root(*leaf).name()))
+            .filter(|leaf| read_names.contains(stored.get_column_root(*leaf).name()))
             .collect();
-        let mask = ProjectionMask::leaves(stored, leaves.iter().copied());
         Ok(FileProjection {
-            mask,
             reads: !leaves.is_empty(),
             leaves,
             columns,
@@ -66,7 +62,7 @@ impl FileProjection {
         })
     }
 
-    /// A wanted column's name in the file, if it comes from it.
+    /// Name of a requested column in the file, if it comes from it.
     pub(super) fn stored_name(&self, column: &str) -> Option<&str> {
         let at = self
             .columns
@@ -80,6 +76,9 @@ impl FileProjection {
     pub(super) fn layout(&self, footer: &Footer, group: usize) -> SchemaRef {
         let stored = footer.metadata.file_metadata().schema_descr();
         let group = footer.metadata.row_group(group);
+        let root_names = self.leaves.iter();
+        let root_names = root_names.map(|leaf| stored.get_column_root(*leaf).name());
+        let first_leaves = NameIndex::new(root_names);
         let layout = |field: &FieldRef| -> FieldRef {
             let plain = logical_type(field.data_type());
             if plain != DataType::Utf8 {
@@ -91,21 +90,20 @@ impl FileProjection {
                     field.clone()
                 };
             }
-            let leaf = self
-                .leaves
-                .iter()
-                .copied()
-                .find(|leaf| stored.get_column_root(*leaf).name() == field.name());
+            let leaf = first_leaves
+                .get(field.name())
+                .map(|position| self.leaves[position]);
             let keyed = leaf.is_some_and(|leaf| {
                 stored.column(leaf).converted_type() == ConvertedType::UTF8
                     && is_mostly_dictionary(group.column(leaf))
             });
-            match keyed {
-                true => with_type(
+            if keyed {
+                with_type(
                     field,
                     DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),
-                ),
-                false => with_type(field, DataType::Utf8View),
+                )
+            } else {
+                with_type(field, DataType::Utf8View)
             }
         };
         let fields: Fields = footer.schema.fields().iter().map(layout).collect();
@@ -123,33 +121,28 @@ fn with_type(field: &Field, data_type: DataType) -> FieldRef {
     )
 }
 
-/// Whether most data pages of a column hold keys into its dictionary, so that it pays to make a
-/// dictionary of what the others hold.
+/// True if most data pages of a column hold keys into its dictionary, so that it pays to build a
+/// dictionary for the others.
 fn is_mostly_dictionary(column: &ColumnChunkMetaData) -> bool {
     if column.dictionary_page_offset().is_none() {
         return false;
     }
     if let Some(stats) = column.page_encoding_stats() {
-        let is_data = |page: &&PageEncodingStats| {
-            matches!(page.page_type, PageType::DATA_PAGE | PageType::DATA_PAGE_V2)
-        };
-        let has_keys = |page: &&PageEncodingStats| {
-            matches!(
-                page.encoding,
-                Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY
-            )
-        };
-        let pages = |page: &PageEncodingStats| i64::from(page.count);
-        let all: i64 = stats.iter().filter(is_data).map(pages).sum();
-        let keyed: i64 = stats
-            .iter()
-            .filter(is_data)
-            .filter(has_keys)
-            .map(pages)
-            .sum();
-        return 0 < all && all * KEYED_PAGES_PART_MIN.0 <= keyed * KEYED_PAGES_PART_MIN.1;
+        let mut data_pages = 0;
+        let mut keyed_pages = 0;
+        for page in stats {
+            if !matches!(page.page_type, PageType::DATA_PAGE | PageType::DATA_PAGE_V2) {
+                continue;
+            }
+            data_pages += i64::from(page.count);
+            if let Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY = page.encoding {
+                keyed_pages += i64::from(page.count);
+            }
+        }
+        let (numerator, denominator) = KEYED_PAGES_PART_MIN;
+        return data_pages > 0 && data_pages * numerator <= keyed_pages * denominator;
     }
-    // Without statistics only the old encoding tells: there, `PLAIN` means values.
+    // Without statistics only the old encoding decides it: there, `PLAIN` means values.
     let mut dictionary = false;
     for encoding in column.encodings() {
         match encoding {

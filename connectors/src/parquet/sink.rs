@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, RecordBatch};
-use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Date64Type, Field, FieldRef, Fields, Schema, SchemaRef};
-use forebay_model::{Fault, Result, codes, logical_type};
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
+use arrow::util::display::array_value_to_string;
+use forebay_model::{Fault, Result, codes, logical_type, type_words};
 use forebay_storage::{EncodedBatch, EncodedPiece, FileLayout, FileWriter, Sink};
 use parquet::arrow::arrow_writer::{ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::arrow::{ArrowSchemaConverter, add_encoded_arrow_schema_to_metadata};
@@ -14,15 +15,16 @@ use parquet::basic::{self, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::ColumnPath;
+use parquet::schema::types::{ColumnPath, SchemaDescriptor};
 
+use super::annotations::{annotated, without_annotations};
 use super::checksums::{FooterChecksumWriter, GeneralPages, footer_checksum_pair};
 use super::config::{ParquetCompression, ParquetSink};
 use super::deltas::{AnyDeltaColumn, delta_column};
+use super::intervals::is_whole_interval;
 use super::pages::EncodedPages;
 use super::{numbers, words};
-
-const MILLISECONDS_PER_DAY: i64 = 86_400_000;
+use crate::files::nested_types::{find_type, is_union, plain_layout, replace_types};
 
 /// The configured sink.
 #[derive(Debug)]
@@ -33,6 +35,15 @@ pub(crate) struct ParquetEncoder {
 impl ParquetEncoder {
     pub(crate) fn new(config: ParquetSink) -> Self {
         ParquetEncoder { config }
+    }
+
+    /// The types that files have in the place of others.
+    fn stored_types(&self) -> TypeReplacement {
+        if self.config.keeps_seconds {
+            in_days
+        } else {
+            stored_type
+        }
     }
 
     fn properties(&self, schema: &Schema) -> WriterProperties {
@@ -48,7 +59,12 @@ impl ParquetEncoder {
                 })
         });
         let mut properties = builder.build();
-        add_encoded_arrow_schema_to_metadata(schema, &mut properties);
+        let mut noted = without_annotations(schema);
+        if !self.config.keeps_seconds {
+            // Readers of Arrow find a zone only beside the unit of the file.
+            noted = with_types(&noted, in_milliseconds);
+        }
+        add_encoded_arrow_schema_to_metadata(&noted, &mut properties);
         properties
     }
 }
@@ -93,52 +109,107 @@ fn choose_encoding(
     }
 }
 
-/// A schema as Parquet holds it: it knows no dates in milliseconds, and other programs would read these as bare
-/// integers. Readers of Arrow find the type of such a column in the file's metadata.
-fn stored(written: &Schema) -> Schema {
-    let stored = |field: &FieldRef| match field.data_type() {
-        DataType::Date64 => Arc::new(field.as_ref().clone().with_data_type(DataType::Date32)),
-        _ => field.clone(),
-    };
-    Schema::new(written.fields().iter().map(stored).collect::<Fields>())
+/// A function that gives another type for some types.
+type TypeReplacement = fn(&DataType) -> Option<DataType>;
+
+/// A schema with other types, at any depth.
+fn with_types(schema: &Schema, replacement: TypeReplacement) -> Schema {
+    let fields = schema.fields().iter();
+    let replaced = fields.map(|field| replace_types(field, replacement));
+    Schema::new(replaced.collect::<Fields>())
 }
 
-/// An array of values that are stored as a type, mostly as it is.
-fn to_stored_type(array: &ArrayRef, stored: &DataType) -> Result<ArrayRef> {
-    let Some(dates) = array
-        .as_primitive_opt::<Date64Type>()
-        .filter(|_| *stored == DataType::Date32)
-    else {
-        return Ok(array.clone());
-    };
-    if let Some(millis) = dates
-        .iter()
-        .flatten()
-        .find(|millis| millis % MILLISECONDS_PER_DAY != 0)
-    {
-        let message = format!(
-            "a value of type {} is no whole day: {millis} ms",
-            DataType::Date64
-        );
-        return Err(Fault::new(codes::BAD_ROW, message)
-            .hint("cast the column to a timestamp before it is written"));
+/// The type that files have in the place of one that Parquet does not know: it has no seconds, and no dates in
+/// milliseconds, and other programs would read these as bare integers.
+fn stored_type(data_type: &DataType) -> Option<DataType> {
+    in_days(data_type).or_else(|| in_milliseconds(data_type))
+}
+
+/// The type of days for a date in milliseconds. Readers of Arrow find its own type in the file's metadata.
+fn in_days(data_type: &DataType) -> Option<DataType> {
+    (*data_type == DataType::Date64).then_some(DataType::Date32)
+}
+
+/// A type of seconds in milliseconds.
+fn in_milliseconds(data_type: &DataType) -> Option<DataType> {
+    match data_type {
+        DataType::Timestamp(TimeUnit::Second, zone) => {
+            Some(DataType::Timestamp(TimeUnit::Millisecond, zone.clone()))
+        }
+        DataType::Time32(TimeUnit::Second) => Some(DataType::Time32(TimeUnit::Millisecond)),
+        _ => None,
     }
-    Ok(cast_with_options(
-        array,
-        stored,
-        &CastOptions {
-            safe: false,
-            ..CastOptions::default()
-        },
-    )?)
 }
 
-/// What all rows of a file are written as: logical types, without schema metadata.
+/// The columns of a file, with the logical types that its schema notes.
+fn stored_columns_of(
+    schema: &Schema,
+    replacement: TypeReplacement,
+) -> Result<SchemaDescriptor, ParquetError> {
+    // The converter ends the program at unions, and takes lengths that the encoder does not.
+    for field in schema.fields() {
+        if let Some(part) = find_type(field.data_type(), is_unheld) {
+            return Err(ParquetError::NYI(format!("columns of {part}")));
+        }
+    }
+    let columns = ArrowSchemaConverter::new().convert(&with_types(schema, replacement))?;
+    annotated(columns, schema)
+}
+
+/// True for types that Parquet has no columns for.
+fn is_unheld(data_type: &DataType) -> bool {
+    is_union(data_type) || is_whole_interval(data_type)
+}
+
+/// Refuses a column of a type that files cannot have.
+fn check_column(field: &FieldRef) -> Result<()> {
+    match stored_columns_of(&Schema::new(vec![field.clone()]), stored_type) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(type_fault(error, field)),
+    }
+}
+
+/// An array in the type that its values are stored in, mostly as it is.
+fn to_stored_type(array: &ArrayRef, replacement: TypeReplacement) -> Result<ArrayRef> {
+    let plain = plain_layout(array.data_type());
+    let field: FieldRef = Arc::new(Field::new("", plain.clone(), true));
+    let stored_field = replace_types(&field, replacement);
+    let is_converted = *stored_field.data_type() != plain;
+    let is_keyed = matches!(array.data_type(), DataType::Dictionary(..));
+    if plain != *array.data_type() && (is_converted || !is_keyed) {
+        // Runs, views of lists, and dictionaries inside of other types.
+        return to_stored_type(&cast(array, &plain)?, replacement);
+    }
+    if !is_converted {
+        return Ok(array.clone());
+    }
+    let stored = cast(array, stored_field.data_type())?;
+    // A value that the stored type cannot hold comes back as null or as another one.
+    let back = cast(&stored, array.data_type())?;
+    if back.as_ref() == array.as_ref() {
+        return Ok(stored);
+    }
+    let changed = (0..array.len()).find(|row| back.slice(*row, 1) != array.slice(*row, 1));
+    Err(unstored_fault(array, changed.unwrap_or(0)))
+}
+
+/// The fault for a value that the type in which it would be stored cannot hold.
+fn unstored_fault(array: &ArrayRef, row: usize) -> Fault {
+    let value = array_value_to_string(array, row);
+    let value = value.unwrap_or_else(|_| "beyond the calendar".to_owned());
+    let message = format!(
+        "a value of type {} cannot be stored as Parquet has it, in whole days or milliseconds: {value}",
+        array.data_type()
+    );
+    Fault::new(codes::BAD_ROW, message).hint("cast the column to another type before it is written")
+}
+
+/// The schema that all rows of a file are written in: logical types, without schema metadata.
 fn logical_schema(schema: &SchemaRef) -> SchemaRef {
     let plain = |field: &FieldRef| {
         let plain = Field::new(
             field.name(),
-            logical_type(field.data_type()),
+            logical_type(&plain_layout(field.data_type())),
             field.is_nullable(),
         );
         plain.with_metadata(field.metadata().clone())
@@ -148,15 +219,28 @@ fn logical_schema(schema: &SchemaRef) -> SchemaRef {
     ))
 }
 
+/// The fault for a column of a type that files cannot have.
+fn type_fault(error: ParquetError, field: &Field) -> Fault {
+    let message = format!(
+        "`{}` is {}, which Parquet cannot hold",
+        field.name(),
+        type_words(field.data_type())
+    );
+    Fault::new(codes::UNSUPPORTED, message)
+        .column(field.name())
+        .cause(error)
+        .hint("cast the column to another type, or leave it out")
+}
+
 pub(super) fn write_fault(error: ParquetError) -> Fault {
     match error {
         ParquetError::External(cause) => match cause.downcast::<std::io::Error>() {
             Ok(error) => Fault::disk("the file cannot be written", *error),
             Err(cause) => Fault::new(codes::STORAGE, "the file cannot be written").cause(cause),
         },
-        ParquetError::NYI(what) => Fault::new(
+        ParquetError::NYI(feature) => Fault::new(
             codes::UNSUPPORTED,
-            format!("Parquet cannot hold this: {what}"),
+            format!("Parquet cannot hold this: {feature}"),
         ),
         other => Fault::internal("rows cannot be written as Parquet").cause(other),
     }
@@ -177,7 +261,12 @@ impl Sink for ParquetEncoder {
             sort_by: self.config.sort_by.clone(),
             file_bytes_target: self.config.file_bytes_target,
             group_rows_max: self.config.group_rows_max,
+            is_plain: false,
         }
+    }
+
+    fn check_schema(&self, schema: &SchemaRef) -> Result<()> {
+        schema.fields().iter().try_for_each(check_column)
     }
 
     /// Each column is one; where there are none, nothing is.
@@ -194,13 +283,14 @@ impl Sink for ParquetEncoder {
         if schema.fields().is_empty() {
             return Ok(ColumnChunks::piece(Vec::new()));
         }
-        let schema = Arc::new(stored(&logical_schema(&Arc::new(
-            schema.project(&[piece])?,
-        ))));
-        let field = schema.field(0);
+        let logical = logical_schema(&Arc::new(schema.project(&[piece])?));
+        let schema = Arc::new(with_types(&logical, self.stored_types()));
+        let field = &schema.fields()[0];
+        // The types of gathered rows are known at the first batch.
+        check_column(field)?;
         let arrays = batches
             .iter()
-            .map(|batch| to_stored_type(batch.column(piece), field.data_type()));
+            .map(|batch| to_stored_type(batch.column(piece), self.stored_types()));
         let arrays = arrays
             .collect::<Result<Vec<_>>>()
             .map_err(|fault| fault.column(field.name()))?;
@@ -234,7 +324,7 @@ impl ParquetEncoder {
         schema: &SchemaRef,
         arrays: impl Iterator<Item = &'a ArrayRef> + Clone,
     ) -> Result<Option<EncodedPages>, ParquetError> {
-        let stored = ArrowSchemaConverter::new().convert(schema)?;
+        let stored = stored_columns_of(schema, self.stored_types())?;
         let compression = self.compression();
         if stored.num_columns() != 1 || !EncodedPages::supports(&stored.column(0), compression) {
             return Ok(None);
@@ -278,10 +368,8 @@ impl ParquetEncoder {
             .into_iter()
             .map(|leaf| Ok(leaf.close()?.close().clone()))
             .collect::<Result<Vec<_>, _>>();
-        let (closed, written) = (
-            closed.map_err(write_fault)?,
-            written.take().map_err(write_fault)?,
-        );
+        let closed = closed.map_err(write_fault)?;
+        let written = written.take().map_err(write_fault)?;
         let chunks = written
             .into_iter()
             .zip(closed)
@@ -303,9 +391,7 @@ impl ParquetEncoder {
         schema: &SchemaRef,
         out: Box<dyn Write + Send>,
     ) -> Result<SerializedFileWriter<FooterChecksumWriter>> {
-        let stored = ArrowSchemaConverter::new()
-            .convert(&stored(schema))
-            .map_err(write_fault)?;
+        let stored = stored_columns_of(schema, self.stored_types()).map_err(write_fault)?;
         let properties = Arc::new(self.properties(schema));
         let writer = SerializedFileWriter::new(
             FooterChecksumWriter::new(out),
@@ -318,7 +404,7 @@ impl ParquetEncoder {
     }
 }
 
-/// Writes a row group, and gives the file.
+/// Writes a file of one row group, and returns its bytes.
 #[cfg(test)]
 pub(super) fn write_row_group(
     schema: &SchemaRef,

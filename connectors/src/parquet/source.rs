@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use arrow::datatypes::{FieldRef, Fields, Schema};
-use forebay_model::{Dataset, Fault, FileRange, Result, Span};
+use forebay_model::{Dataset, Fault, FileRange, NameIndex, Result, Span};
 use forebay_storage::{ChunkIterator, MetadataCache, RowRuns, ScanRequest, Source, StorageClient};
-use forebay_threads::for_current_span;
+use forebay_threads::{join_thread, start_scoped};
 use parquet::file::metadata::RowGroupMetaData;
 
 use crate::files::PartitionPolicy;
@@ -18,12 +18,14 @@ use crate::files::extent::{folder_extents, share_points};
 use crate::files::hive;
 use crate::files::list::{FileListing, FileMarks, ListedFile, list_files};
 use crate::files::survey::inspect_parallel;
+use crate::files::texts::parse_formats;
 
 use super::chunks::ParquetScan;
-use super::config::ParquetSource;
+use super::config::{Int96Unit, ParquetSource};
 use super::footer::{Footer, FooterCache, OpenedFile};
+use super::intervals::refuse_whole_intervals;
 use super::notes::FooterSummary;
-use super::null_counts::merged_null_counts;
+use super::null_counts::{file_content, merged_null_counts};
 use super::page_index::has_page_index;
 use super::prune::RowGroupPruner;
 use super::summaries::FooterNotes;
@@ -43,33 +45,34 @@ pub(super) struct ParquetReader {
 /// Forgets extents of columns that come from elsewhere, or in another type.
 fn clear_unmatched_extents(facts: &mut FooterSummary, watch: &[String], in_files: &Fields) {
     for (watched, name) in watch.iter().enumerate() {
-        let both = facts.fields.find(name).zip(in_files.find(name));
-        if !both.is_some_and(|((_, a), (_, b))| share_points(a.data_type(), b.data_type())) {
-            facts
-                .groups
-                .iter_mut()
-                .for_each(|group| group.extents[watched] = None);
+        let pair = facts.fields.find(name).zip(in_files.find(name));
+        if pair.is_some_and(|((_, a), (_, b))| share_points(a.data_type(), b.data_type())) {
+            continue;
+        }
+        for group in &mut facts.groups {
+            group.extents[watched] = None;
         }
     }
 }
 
-/// The fault for a wanted column that no file has, with a hint at what all of them have.
+/// The fault for a requested column that no file has, with a hint at the columns that all of them
+/// have.
 fn unknown_column_fault<'f>(
     files: impl Iterator<Item = &'f FooterSummary>,
     partitions: &[FieldRef],
-    wanted: Option<&[String]>,
+    selected: Option<&[String]>,
 ) -> Option<Fault> {
-    let mut all: Vec<FieldRef> = partitions.to_vec();
+    let mut fields: Vec<FieldRef> = partitions.to_vec();
     for field in files.flat_map(|file| &file.fields) {
-        if all.iter().all(|other| other.name() != field.name()) {
-            all.push(field.clone());
+        if fields.iter().all(|other| other.name() != field.name()) {
+            fields.push(field.clone());
         }
     }
-    select_columns(all, wanted, "the files have").err()
+    select_columns(fields, selected, "the files have").err()
 }
 
-/// Whether reading from the middle of a row group skips the pages before. Without an index, pages of repeated values do
-/// not tell their rows, and columns in a remote store are fetched whole.
+/// True if reading from the middle of a row group skips the pages before. Without an index, pages
+/// of repeated values do not record their rows, and columns in a remote store are fetched whole.
 fn can_skip(
     blob: &FileHandle,
     footer: &Footer,
@@ -77,11 +80,8 @@ fn can_skip(
     columns: &[String],
 ) -> bool {
     let stored = footer.metadata.file_metadata().schema_descr();
-    let wanted = |leaf: &usize| {
-        columns
-            .iter()
-            .any(|name| name == stored.get_column_root(*leaf).name())
-    };
+    let names = NameIndex::new(columns.iter().map(String::as_str));
+    let wanted = |leaf: &usize| names.contains(stored.get_column_root(*leaf).name());
     let wanted: Vec<usize> = (0..stored.num_columns()).filter(wanted).collect();
     let is_repeated = |leaf: &usize| stored.column(*leaf).max_rep_level() > 0;
     has_page_index(group, &wanted)
@@ -92,7 +92,8 @@ fn can_skip(
 fn row_runs(group: &FileRange, rows: u64, rows_max: u64) -> impl Iterator<Item = FileRange> {
     let count = rows.div_ceil(rows_max);
     (0..count).map(move |run| {
-        let (from, to) = (rows * run / count, rows * (run + 1) / count);
+        let from = rows * run / count;
+        let to = rows * (run + 1) / count;
         FileRange {
             row_range: Some((from, to)),
             first_row: group.first_row + from,
@@ -121,7 +122,8 @@ pub(crate) fn split_pieces(
         .collect())
 }
 
-/// A piece for each of its row groups, or several. Extents stay those of the whole piece: bounds need not occur.
+/// One or several pieces for each row group of a piece. Extents stay those of the whole piece:
+/// bounds need not occur.
 fn row_groups(
     footers: &FooterCache,
     io: &StorageClient,
@@ -129,63 +131,59 @@ fn row_groups(
     runs: Option<RowRuns>,
 ) -> Result<Vec<FileRange>> {
     let OpenedFile { blob, footer } = footers.open_piece(io, piece)?;
-    let kept = footers.kept_rows(io, &piece.path)?;
+    let kept_rows = footers.kept_rows(io, &piece.path)?;
     let (from, to) = piece
         .row_groups
         .unwrap_or((0, footer.metadata.num_row_groups()));
     let mut first_row = piece.first_row;
     let mut pieces = Vec::with_capacity(to - from);
-    for (at, group) in footer
-        .metadata
-        .row_groups()
-        .iter()
-        .enumerate()
-        .take(to)
-        .skip(from)
-    {
-        let (rows, bytes) = (
-            group.num_rows() as u64,
-            group.compressed_size().max(0) as u64,
-        );
-        let row_groups = Some((at, at + 1));
+    for at in from..to {
+        let group = footer.metadata.row_group(at);
+        let rows = group.num_rows() as u64;
         let whole = FileRange {
-            row_groups,
+            row_groups: Some((at, at + 1)),
             first_row,
             rows: Some(rows),
-            bytes,
+            bytes: group.compressed_size().max(0) as u64,
             ..piece.clone()
         };
-        let runs = runs.filter(|runs| rows > runs.rows_max);
-        match runs.filter(|runs| can_skip(&blob, &footer, group, runs.columns)) {
-            Some(runs) => pieces.extend(row_runs(&whole, rows, runs.rows_max.max(1))),
-            None => pieces.push(whole),
+        // A run is worth a piece if its reader need not decode the pages before it.
+        match runs {
+            Some(runs) if rows > runs.rows_max && can_skip(&blob, &footer, group, runs.columns) => {
+                pieces.extend(row_runs(&whole, rows, runs.rows_max.max(1)));
+            }
+            _ => pieces.push(whole),
         }
         first_row += rows;
     }
-    // Those that the table still has: readers count on them.
-    if let Some(kept) = kept {
-        let kept = |piece: &mut FileRange| {
-            piece.rows = piece.rows.map(|rows| kept.count(piece.first_row, rows))
-        };
-        pieces.iter_mut().for_each(kept);
+    // Readers count on the rows that the table still has.
+    if let Some(kept_rows) = kept_rows {
+        for piece in &mut pieces {
+            let stored = piece.rows;
+            piece.rows = stored.map(|rows| kept_rows.count(piece.first_row, rows));
+        }
     }
     Ok(pieces)
 }
 
 impl ParquetReader {
     pub(super) fn new(config: ParquetSource) -> Self {
+        let footers = FooterCache::default();
+        if config.int96 == Int96Unit::Nanoseconds {
+            footers.read_nanoseconds();
+        }
         ParquetReader {
             config,
-            footers: Arc::default(),
+            footers: Arc::new(footers),
         }
     }
 
     /// The columns of a file that are read: others may differ.
     fn read_fields(&self, fields: &Fields) -> Fields {
-        let Some(wanted) = &self.config.columns else {
+        let Some(selected) = &self.config.columns else {
             return fields.clone();
         };
-        let is_read = |field: &&FieldRef| wanted.contains(field.name());
+        let is_read = |field: &&FieldRef| selected.contains(field.name());
         fields.iter().filter(is_read).cloned().collect()
     }
 
@@ -224,17 +222,13 @@ impl Source for ParquetReader {
         notes: &MetadataCache,
     ) -> Result<Dataset> {
         let now = SystemTime::now();
-        let (files, noted) = std::thread::scope(|scope| {
-            let noted = scope.spawn(for_current_span(|| FooterNotes::load(notes, now)));
-            (
-                list_files(io, &self.config.all_paths(), &MARKS),
-                noted.join(),
-            )
-        });
-        let FileListing { files, left_out } = files?;
+        let (listing, noted) = std::thread::scope(|scope| -> Result<_> {
+            let noted = start_scoped(scope, || FooterNotes::load(notes, now))?;
+            let listing = list_files(io, &self.config.all_paths(), &MARKS);
+            Ok((listing?, join_thread(noted)?))
+        })?;
+        let FileListing { files, left_out } = listing;
         self.footers.keep_versions(&files);
-        let noted = noted
-            .unwrap_or_else(|_| Err(Fault::internal("a thread that read notes has failed")))?;
         let facts = noted.summaries(&self.footers, io, &files.iter().collect::<Vec<_>>(), watch)?;
         let mut schemas = FileSchemas::default();
         for (file, facts) in files.iter().zip(&facts) {
@@ -253,7 +247,7 @@ impl Source for ParquetReader {
             .map(|(piece, _)| (piece.path.as_str(), piece.partition.as_slice()))
             .collect();
         let partitions = hive::partition_fields(&places)?;
-        // A folder's value stands for all rows of its files: it replaces a column of that name.
+        let replaced = hive::replaced_columns(&merged, &partitions);
         let in_files: Fields = merged
             .iter()
             .filter(|field| !partitions.iter().any(|of| of.name() == field.name()))
@@ -265,25 +259,35 @@ impl Source for ParquetReader {
             let facts = found.iter().map(|(_, facts)| facts);
             unknown_column_fault(facts, &partitions, wanted).unwrap_or(fault)
         })?;
-        let bytes_of =
-            |field: &FieldRef| match partitions.iter().any(|of| of.name() == field.name()) {
-                true => 0,
-                false => found
-                    .iter()
-                    .filter_map(|(_, file)| {
-                        file.fields.find(field.name()).map(|(at, _)| file.bytes[at])
-                    })
-                    .sum(),
-            };
-        let column_bytes = Some(fields.iter().map(bytes_of).collect());
+        let first_file = files.first().map_or("", |file| file.path.as_str());
+        refuse_whole_intervals(&fields, first_file)?;
+        let mut column_bytes: Vec<u64> = vec![0; fields.len()];
+        for (_, file) in &found {
+            let index = NameIndex::of_fields(&file.fields);
+            for (bytes, field) in column_bytes.iter_mut().zip(&fields) {
+                if let Some(at) = index.get(field.name()) {
+                    *bytes += file.bytes[at];
+                }
+            }
+        }
+        for (bytes, field) in column_bytes.iter_mut().zip(&fields) {
+            if partitions.iter().any(|of| of.name() == field.name()) {
+                *bytes = 0;
+            }
+        }
+        let column_bytes = Some(column_bytes);
         let schema = Arc::new(Schema::new(fields));
         let mut null_counts = merged_null_counts(found.iter().map(|(_, facts)| facts), &schema);
         for partition in &partitions {
-            // The names of folders tell these values.
+            // The names of folders give these values.
             if let Ok(place) = schema.index_of(partition.name()) {
                 null_counts[place] = None;
             }
         }
+        let contents = found
+            .iter()
+            .map(|(piece, facts)| file_content(piece, facts, &schema, &partitions))
+            .collect();
         for (piece, facts) in &mut found {
             piece.extents = folder_extents(piece, watch, &partitions);
             clear_unmatched_extents(facts, watch, &in_files);
@@ -300,8 +304,14 @@ impl Source for ParquetReader {
             null_counts,
             watched: watch.to_vec(),
             version: None,
-            left_out,
+            left_out: left_out.with_columns(replaced),
+            files: contents,
         })
+    }
+
+    fn paths(&self) -> Vec<String> {
+        let paths = self.config.all_paths().into_iter();
+        paths.map(str::to_owned).collect()
     }
 
     fn open(
@@ -310,7 +320,9 @@ impl Source for ParquetReader {
         span: &Span,
         request: &ScanRequest,
     ) -> Result<ChunkIterator> {
-        let pruner = RowGroupPruner::new(&request.pruning, &request.schema);
+        let formats = parse_formats(&self.config.formats);
+        let formats = formats.map_err(|error| error.into_fault("parquet"))?;
+        let pruner = RowGroupPruner::new(&request.pruning, &request.schema, formats);
         Ok(Box::new(ParquetScan::start(
             io.clone(),
             self.footers.clone(),

@@ -1,9 +1,9 @@
-//! What the footers of files tell, read or from notes of an earlier run.
+//! Facts from the footers of files, read or from notes of an earlier run.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-use forebay_model::{Fault, Result};
+use forebay_model::{Fault, NameIndex, Result};
 use forebay_storage::{MetadataCache, StorageClient};
 
 use super::extent::row_group_extents;
@@ -33,8 +33,8 @@ impl FooterNotes<'_> {
         })
     }
 
-    /// What the footers of some files tell: from the notes where a file is still what it was. Notes that are not those
-    /// of these files are written anew.
+    /// Facts from the footers of some files: from the notes for files that have not changed. The
+    /// notes are written again if they are not exactly those of these files.
     pub(crate) fn summaries(
         mut self,
         footers: &FooterCache,
@@ -42,49 +42,45 @@ impl FooterNotes<'_> {
         files: &[&ListedFile],
         watch: &[String],
     ) -> Result<Vec<FooterSummary>> {
-        let known = SchemaInterner::default();
-        let facts = files.iter().map(|file| {
-            let facts = self
-                .noted
-                .remove(&file.path)
-                .filter(|facts| facts.listed == file.stamp)?;
-            Some(FooterSummary {
-                fields: known.one(facts.fields.clone()),
-                ..facts
-            })
-        });
-        let facts: Vec<Option<FooterSummary>> = facts.collect();
-        // Threads are for those that have to be opened.
-        let new = files
-            .iter()
-            .zip(&facts)
-            .filter(|(_, facts)| facts.is_none())
-            .map(|(file, _)| *file);
-        let new: Vec<&ListedFile> = new.collect();
-        let is_known = new.is_empty() && self.noted.is_empty();
-        let mut new = inspect_parallel(&new, |file| {
-            footer_summary(footers, io, file, &known, watch)
-        })?
-        .into_iter();
-        let looked_at = || Fault::internal("a file was not looked at");
-        let facts = facts
-            .into_iter()
-            .map(|facts| facts.or_else(|| new.next()).ok_or_else(looked_at));
-        let facts = facts.collect::<Result<Vec<FooterSummary>>>()?;
-        if !is_known {
-            let named = files.iter().map(|file| file.path.as_str()).zip(&facts);
-            self.cache.store(notes::encode(named, self.begun)?);
+        let interner = SchemaInterner::default();
+        let mut noted: Vec<Option<FooterSummary>> = Vec::with_capacity(files.len());
+        let mut unread: Vec<&ListedFile> = Vec::new();
+        for file in files {
+            let facts = self.noted.remove(&file.path);
+            let mut facts = facts.filter(|facts| facts.listed == file.stamp);
+            match &mut facts {
+                Some(facts) => facts.fields = interner.one(facts.fields.clone()),
+                None => unread.push(file),
+            }
+            noted.push(facts);
         }
-        Ok(facts)
+        let is_known = unread.is_empty() && self.noted.is_empty();
+        // Threads are for files that have to be opened.
+        let read = inspect_parallel(&unread, |file| {
+            footer_summary(footers, io, file, &interner, watch)
+        })?;
+        let mut read = read.into_iter();
+        let mut summaries = Vec::with_capacity(files.len());
+        for facts in noted {
+            let facts = facts.or_else(|| read.next());
+            let facts = facts.ok_or_else(|| Fault::internal("a file was not looked at"))?;
+            summaries.push(facts);
+        }
+        if !is_known {
+            let paths = files.iter().map(|file| file.path.as_str());
+            let content = notes::encode(paths.zip(&summaries), self.begun)?;
+            self.cache.store(content);
+        }
+        Ok(summaries)
     }
 }
 
-/// What a file's footer tells.
+/// Reads the facts of a file from its footer.
 fn footer_summary(
     footers: &FooterCache,
     io: &StorageClient,
     file: &ListedFile,
-    known: &SchemaInterner,
+    interner: &SchemaInterner,
     watch: &[String],
 ) -> Result<FooterSummary> {
     let table = footers.table();
@@ -94,7 +90,7 @@ fn footer_summary(
     };
     let metadata = &footer.metadata;
     let roots = metadata.file_metadata().schema_descr();
-    let fields = known.one(logical_fields(footer.schema.fields()));
+    let fields = interner.one(logical_fields(footer.schema.fields()));
     let mut bytes = vec![0; fields.len()];
     let nulls = null_counts(metadata, &fields);
     let mut groups = Vec::with_capacity(metadata.num_row_groups());
@@ -103,9 +99,10 @@ fn footer_summary(
         None => vec![None; metadata.num_row_groups()],
     };
     let watched: Vec<_> = watch.iter().map(extents).collect();
+    let index = NameIndex::of_fields(&fields);
     for (at, group) in metadata.row_groups().iter().enumerate() {
         for (leaf, column) in group.columns().iter().enumerate() {
-            if let Some((field, _)) = fields.find(roots.get_column_root(leaf).name()) {
+            if let Some(field) = index.get(roots.get_column_root(leaf).name()) {
                 bytes[field] += column.compressed_size().max(0) as u64;
             }
         }
@@ -116,7 +113,8 @@ fn footer_summary(
             extents,
         });
     }
-    let (listed, opened) = (file.stamp.clone(), footer.stamp.clone());
+    let listed = file.stamp.clone();
+    let opened = footer.stamp.clone();
     Ok(FooterSummary {
         listed,
         opened,

@@ -1,21 +1,31 @@
-//! What the log of a table adds to its Parquet files.
+//! Facts that the log of a table adds to its Parquet files.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use arrow::array::BooleanArray;
+use arrow::array::{ArrayRef, BooleanArray};
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::Schema;
-use forebay_model::Result;
+use forebay_model::{Fault, NameIndex, Result};
 use forebay_storage::StorageClient;
+
+/// Gives the name of a column in a file; `None` where the file does not have it.
+pub(crate) type StoredNames<'f> = Box<dyn Fn(&str) -> Option<String> + 'f>;
 
 /// A table whose log names its files and describes them. A file is never written twice.
 pub(crate) trait TableFiles: Debug + Send + Sync {
     /// The bytes of a file; `None` for a file that the log does not name.
     fn size(&self, path: &str) -> Option<u64>;
 
-    /// The name of a column in a file of this schema; `None` where the file does not have it.
-    fn stored_column(&self, file: &Schema, column: &str) -> Option<String>;
+    /// The fault for a file that the log names and that has `stored_bytes` bytes, or is missing.
+    fn unlike_log_fault(&self, path: &str, stored_bytes: Option<u64>) -> Fault;
+
+    /// The names of columns in a file of this schema.
+    fn stored_names<'f>(&'f self, file: &'f Schema) -> StoredNames<'f>;
+
+    /// The values of a nested column of a file, with the names that their fields have in the table.
+    fn with_table_names(&self, column: &str, values: &ArrayRef) -> Result<ArrayRef>;
 
     /// The rows of a file that the table still has; `None` means all.
     fn kept_rows(&self, io: &StorageClient, path: &str) -> Result<Option<Arc<KeptRows>>>;
@@ -28,7 +38,7 @@ pub(super) fn stored_column(
     column: &str,
 ) -> Option<String> {
     match table {
-        Some(table) => table.stored_column(file, column),
+        Some(table) => table.stored_names(file)(column),
         None => file
             .fields()
             .find(column)
@@ -36,37 +46,51 @@ pub(super) fn stored_column(
     }
 }
 
+/// The names of columns in a file of this schema; see [`stored_column`].
+pub(super) fn stored_columns<'n>(
+    table: Option<&dyn TableFiles>,
+    file: &Schema,
+    columns: impl Iterator<Item = &'n str>,
+) -> HashMap<&'n str, String> {
+    let index = NameIndex::of_fields(file.fields());
+    let plain_name = move |column: &str| index.contains(column).then(|| column.to_owned());
+    let stored_name: StoredNames<'_> = match table {
+        Some(table) => table.stored_names(file),
+        None => Box::new(plain_name),
+    };
+    columns
+        .filter_map(|column| Some((column, stored_name(column)?)))
+        .collect()
+}
+
 /// The rows of a file that were not deleted.
 #[derive(Debug)]
 pub(crate) struct KeptRows {
-    /// By position in the file. Rows beyond the last bit are kept.
+    /// Bit for each row by position in the file. Rows beyond the last bit are kept.
     bits: BooleanBuffer,
 }
 
 impl KeptRows {
-    /// From one bit for each row up to the last one that was deleted.
+    /// Creates the rows from one bit for each row up to the last deleted one.
     pub(crate) fn new(bits: BooleanBuffer) -> KeptRows {
         KeptRows { bits }
     }
 
-    /// How many rows of a range are kept.
+    /// Number of rows of a range that are kept.
     pub(crate) fn count(&self, from: u64, rows: u64) -> u64 {
         let (from, to) = self.known(from, rows);
         rows - (to - from) as u64 + self.bits.slice(from, to - from).count_set_bits() as u64
     }
 
-    /// Which rows of a range are kept; `None` means all.
+    /// Mask of the kept rows of a range; `None` means all.
     pub(crate) fn mask(&self, from: u64, rows: usize) -> Option<BooleanArray> {
         let (start, end) = self.known(from, rows as u64);
-        let known = self.bits.slice(start, end - start);
-        if known.count_set_bits() == known.len() {
+        let bits = self.bits.slice(start, end - start);
+        if bits.count_set_bits() == bits.len() {
             return None;
         }
-        let beyond = std::iter::repeat_n(true, rows - known.len());
-        Some(BooleanArray::new(
-            known.iter().chain(beyond).collect(),
-            None,
-        ))
+        let beyond = std::iter::repeat_n(true, rows - bits.len());
+        Some(BooleanArray::new(bits.iter().chain(beyond).collect(), None))
     }
 
     /// The part of a range that has bits.

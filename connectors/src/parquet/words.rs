@@ -1,6 +1,6 @@
 //! Columns of strings with a dictionary. Where they come as dictionaries, each distinct string is
-//! looked at once per dictionary, and rows are keys only: the general writer hashes every row. Other
-//! layouts give the same bytes.
+//! processed once per dictionary, and rows are keys only: the general writer hashes every row.
+//! Other layouts give the same bytes.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::dictionary::{DICTIONARY_BYTES_MAX, DictionaryColumn, NULL};
 /// Bytes of a bound in statistics at most.
 const BOUND_BYTES_MAX: usize = 64;
 
-/// A key whose word was not looked at yet.
+/// Key of a string that is not processed yet.
 const UNKNOWN: u32 = u32::MAX - 1;
 
 /// The strings of a column as keys; `None` where they are no strings, or too many different ones.
@@ -33,7 +33,8 @@ pub(super) fn encode_strings<'a>(
         plain.extend_from_slice(&(word.len() as u32).to_le_bytes());
         plain.extend_from_slice(word);
     }
-    let (statistics, values) = (numbered.statistics(), numbered.words.len() as u32);
+    let statistics = numbered.statistics();
+    let values = numbered.words.len() as u32;
     Some(DictionaryColumn {
         keys: numbered.rows,
         nulls: numbered.nulls,
@@ -56,7 +57,7 @@ struct StringDictionary<'a> {
 }
 
 impl<'a> StringDictionary<'a> {
-    /// Takes an array in; false where it holds no strings, or too many different ones.
+    /// Adds an array; returns false if it holds no strings, or too many different ones.
     fn add_array(&mut self, array: &'a ArrayRef) -> bool {
         match array.as_dictionary_opt::<Int32Type>() {
             Some(dictionary) => match string_accessor(dictionary.values()) {
@@ -83,11 +84,12 @@ impl<'a> StringDictionary<'a> {
         values: &'a ArrayRef,
         word: Box<dyn Fn(usize) -> &'a [u8] + 'a>,
     ) -> bool {
-        let known = self
+        let cached = self
             .last
             .take()
             .filter(|(last, _)| Arc::ptr_eq(last, values));
-        let mut numbers = known.map_or_else(|| vec![UNKNOWN; values.len()], |(_, numbers)| numbers);
+        let mut numbers =
+            cached.map_or_else(|| vec![UNKNOWN; values.len()], |(_, numbers)| numbers);
         let nulls = keys.nulls().filter(|nulls| nulls.null_count() > 0);
         let is_null = |row: usize| nulls.is_some_and(|nulls| nulls.is_null(row));
         self.rows.reserve(keys.len());
@@ -96,17 +98,17 @@ impl<'a> StringDictionary<'a> {
                 self.push_row(NULL);
                 continue;
             }
-            let known = &mut numbers[*key as usize];
-            if *known == UNKNOWN {
+            let word_number = &mut numbers[*key as usize];
+            if *word_number == UNKNOWN {
                 let number = if values.is_null(*key as usize) {
                     Some(NULL)
                 } else {
                     self.number_of(word(*key as usize))
                 };
                 let Some(number) = number else { return false };
-                *known = number;
+                *word_number = number;
             }
-            self.push_row(*known);
+            self.push_row(*word_number);
         }
         self.last = Some((values, numbers));
         true
@@ -131,21 +133,22 @@ impl<'a> StringDictionary<'a> {
 
     /// The least and the greatest string; of long ones, beginnings that bound them.
     fn statistics(&self) -> Statistics {
-        let (min, max) = (self.words.iter().min(), self.words.iter().max());
+        let min = self.words.iter().min();
+        let max = self.words.iter().max();
         let is_exact =
             |word: Option<&&[u8]>| word.is_some_and(|word| word.len() <= BOUND_BYTES_MAX);
-        let (below, above) = (
-            min.map(|min| lower_bound(min).to_vec()),
-            max.and_then(|max| upper_bound(max)),
-        );
-        let (min, max) = (is_exact(min), is_exact(max));
-        let (below, above) = (below.map(ByteArray::from), above.map(ByteArray::from));
+        let below = min.map(|min| lower_bound(min).to_vec());
+        let above = max.and_then(|max| upper_bound(max));
+        let min = is_exact(min);
+        let max = is_exact(max);
+        let below = below.map(ByteArray::from);
+        let above = above.map(ByteArray::from);
         let statistics = ValueStatistics::new(below, above, None, Some(self.nulls as u64), false);
         Statistics::ByteArray(statistics.with_min_is_exact(min).with_max_is_exact(max))
     }
 }
 
-/// What a string begins with, in whole characters.
+/// Prefix of a string in whole characters, as a lower bound.
 fn lower_bound(word: &[u8]) -> &[u8] {
     let mut end = BOUND_BYTES_MAX.min(word.len());
     while end < word.len() && end > 0 && word[end] & 0xc0 == 0x80 {

@@ -9,8 +9,8 @@ const BETA1: f64 = 0.9;
 const BETA2: f64 = 0.999;
 const EPSILON: f32 = 1e-8;
 
-/// What AdamW remembers of gradients: their means and those of their squares. Rows of embeddings move
-/// only where a batch touches them.
+/// State of AdamW: the means of gradients and of their squares. Rows of embeddings change only
+/// where a batch touches them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdamState {
     /// Means.
@@ -19,7 +19,7 @@ pub struct AdamState {
     pub squares: ModelParameters,
 }
 
-/// What means are multiplied with in a step, as they begin at zero.
+/// Factors for the means in a step, which begin at zero.
 #[derive(Debug, Clone, Copy)]
 pub struct BiasCorrection {
     /// Means of gradients.
@@ -29,9 +29,9 @@ pub struct BiasCorrection {
 }
 
 impl BiasCorrection {
-    /// Of a step, which counts from 1.
+    /// Correction for a step, which counts from 1.
     pub fn at_step(step: u64) -> BiasCorrection {
-        let scale = |kept: f64| (1.0 / (1.0 - kept.powf(step as f64))) as f32;
+        let scale = |decay: f64| (1.0 / (1.0 - decay.powf(step as f64))) as f32;
         BiasCorrection {
             mean: scale(BETA1),
             square: scale(BETA2),
@@ -39,7 +39,7 @@ impl BiasCorrection {
     }
 }
 
-/// What one step does to a number.
+/// Update of a number in one step.
 #[derive(Clone, Copy)]
 struct AdamUpdate {
     rate: f32,
@@ -56,7 +56,7 @@ impl AdamUpdate {
 }
 
 impl AdamState {
-    /// Nothing is remembered yet.
+    /// State before the first step.
     pub fn new(shape: &ModelShape) -> AdamState {
         AdamState {
             means: ModelParameters::zeros(shape),
@@ -78,27 +78,23 @@ impl AdamState {
             rate: rate as f32,
             scales: BiasCorrection::at_step(step),
         };
-        let kept = (1.0 - rate * weight_decay) as f32;
+        let decay = (1.0 - rate * weight_decay) as f32;
         for layer in shape.layers() {
-            parameters.layers[layer.weights]
-                .iter_mut()
-                .for_each(|weight| *weight *= kept);
+            for weight in parameters.layers[layer.weights].iter_mut() {
+                *weight *= decay;
+            }
         }
         let values = parameters.layers.iter_mut().zip(&gradient.layers);
         let memory = self.means.layers.iter_mut().zip(&mut self.squares.layers);
-        values
-            .zip(memory)
-            .for_each(|((value, gradient), (mean, square))| {
-                rule.apply(value, *gradient, mean, square)
-            });
+        for ((value, gradient), (mean, square)) in values.zip(memory) {
+            rule.apply(value, *gradient, mean, square)
+        }
         for (number, (touched, embedding)) in
             gradient.tables.iter().zip(&shape.embeddings).enumerate()
         {
             let table = &mut parameters.tables[number];
-            let (means, squares) = (
-                &mut self.means.tables[number],
-                &mut self.squares.tables[number],
-            );
+            let means = &mut self.means.tables[number];
+            let squares = &mut self.squares.tables[number];
             for (row, gradient) in touched
                 .rows
                 .iter()
@@ -113,7 +109,7 @@ impl AdamState {
     }
 }
 
-/// The learning rate of a step, which counts from 1, of so many.
+/// The learning rate of step `step` of `steps`, which count from 1.
 pub fn learning_rate(config: &TrainConfig, step: u64, steps: u64) -> f64 {
     let warmup = config.warmup_steps;
     if step <= warmup {

@@ -1,4 +1,4 @@
-//! Where a training is computed: what its spec asks for, and what is found on this machine.
+//! Choice of the device of a training, from its spec and the GPUs of this machine.
 
 use forebay_model::Result;
 use forebay_run::{TrainingContext, TrainingOutput};
@@ -6,10 +6,10 @@ use forebay_run::{TrainingContext, TrainingOutput};
 use super::config::TrainConfig;
 use super::engine::HostEngine;
 use super::place::{Precision, TrainingDevice};
-use super::trainer;
+use super::trainer::{self, PreparedTraining};
 
-/// The precision of the GPU on which a training is computed; `None` where that is the processor. Fails where a
-/// GPU was asked for by name and cannot be used.
+/// The precision of the GPU on which a training is computed; `None` for the processor. Fails if a
+/// GPU was requested by name and cannot be used.
 pub fn gpu_precision(config: &TrainConfig) -> Result<Option<Precision>> {
     let precision = config.precision.unwrap_or(Precision::Bf16);
     Ok(match config.device {
@@ -25,7 +25,7 @@ pub fn gpu_precision(config: &TrainConfig) -> Result<Option<Precision>> {
 /// Trains there.
 pub fn train_where_chosen(
     config: &TrainConfig,
-    course: &TrainingContext<'_>,
+    context: &TrainingContext<'_>,
 ) -> Result<TrainingOutput> {
     #[cfg(feature = "cuda")]
     if let Some(precision) = gpu_precision(config)? {
@@ -37,54 +37,60 @@ pub fn train_where_chosen(
         let cuda = cuda.ok_or_else(|| {
             found::GpuProblem::Missing(crate::feed::describe_cuda()).fault(number)
         })?;
-        return config.train_on(course, &cuda, precision);
+        return config.train_on(context, &cuda, precision);
     }
     #[cfg(feature = "cuda")]
     if config.device == TrainingDevice::Auto
-        && let Some(found::GpuProblem::Computes { what, .. }) =
+        && let Some(found::GpuProblem::Computes { what: problem, .. }) =
             found::wrong(0, config.precision.unwrap_or(Precision::Bf16))?
     {
         let message = format!(
-            "`{}` is trained on the processor: the GPU cannot be used: {what}",
-            course.sink()
+            "`{}` is trained on the processor: the GPU cannot be used: {problem}",
+            context.sink()
         );
-        course.emit(forebay_storage::Event::Warning { message });
+        context.emit(forebay_storage::Event::Warning { message });
     }
-    let config = &trainer::config_for(config, course);
-    trainer::run(config, course, |state| {
-        Ok(HostEngine::new(config, &state.shape, course.threads))
+    let prepared = PreparedTraining::new(config, context);
+    trainer::run(&prepared, context, |state| {
+        let threads = context.threads;
+        Ok(HostEngine::new(&prepared.config, &state.shape, threads))
     })
 }
 
-/// What is found of GPUs.
+/// Detection of GPUs.
 mod found {
     use forebay_model::{Fault, codes};
 
-    /// Why a GPU cannot be used.
+    /// Reason why a GPU cannot be used.
     #[derive(Debug, Clone)]
     pub enum GpuProblem {
-        /// There is none: what was found instead.
+        /// There is no GPU; contains a description of the devices that exist instead.
         Missing(String),
-        /// It is there, and does not compute as it should.
+        /// The GPU exists, but does not compute correctly.
         #[cfg(feature = "cuda")]
         Computes { what: String, hint: Option<String> },
     }
 
     impl GpuProblem {
-        /// Where it was asked for by name.
+        /// Fault for a GPU that was requested by name.
         pub fn fault(&self, number: u32) -> Fault {
             let name = super::TrainingDevice::Cuda(number);
             match self {
-                GpuProblem::Missing(found) => {
+                GpuProblem::Missing(devices) => {
                     let message = format!(
-                        "`device: {name}` asks for a GPU that this machine does not have: {found}"
+                        "`device: {name}` asks for a GPU that this machine does not have: {devices}"
                     );
-                    Fault::new(codes::UNSUPPORTED, message)
-                        .hint("run where there is one (`forebay doctor` says what is found), or leave `device` out")
+                    Fault::new(codes::UNSUPPORTED, message).hint(
+                        "run where there is one (`forebay doctor` says what is found), or \
+                         leave `device` out",
+                    )
                 }
                 #[cfg(feature = "cuda")]
-                GpuProblem::Computes { what, hint } => {
-                    let message = format!("`device: {name}` cannot be used: {what}");
+                GpuProblem::Computes {
+                    what: problem,
+                    hint,
+                } => {
+                    let message = format!("`device: {name}` cannot be used: {problem}");
                     let hint = hint
                         .as_deref()
                         .unwrap_or("leave `device` out to train on the processor");
@@ -115,11 +121,12 @@ mod found {
         use crate::train::device::check_device;
         use crate::train::place::Precision;
 
-        /// What was found of each GPU: it is looked at once, as it is asked for several times in a run.
+        /// Result of the check of each GPU: it is made once, since it is needed several times in a
+        /// run.
         static SEEN: Mutex<BTreeMap<(u32, Precision), Option<GpuProblem>>> =
             Mutex::new(BTreeMap::new());
 
-        /// Why a GPU cannot be used; `None` where it computes what the processor does.
+        /// Reason why a GPU cannot be used; `None` if it computes like the processor.
         pub fn wrong(number: u32, precision: Precision) -> Result<Option<GpuProblem>> {
             let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
             Ok(seen
@@ -133,10 +140,14 @@ mod found {
                 let Some(cuda) = CudaDevice::open(number as usize)? else {
                     return Ok(Some(GpuProblem::Missing(describe_cuda())));
                 };
-                Ok(check_device(&cuda, precision)?
-                    .map(|what| GpuProblem::Computes { what, hint: None }))
+                Ok(
+                    check_device(&cuda, precision)?.map(|problem| GpuProblem::Computes {
+                        what: problem,
+                        hint: None,
+                    }),
+                )
             };
-            // The bindings panic where a library lacks what they look for; the processor is there all the same.
+            // The bindings panic where a library lacks a symbol. The processor trains without it.
             match catch_unwind(look) {
                 Ok(Ok(wrong)) => wrong,
                 Ok(Err(fault)) => {
@@ -147,8 +158,11 @@ mod found {
                     })
                 }
                 Err(_) => {
-                    let what = "its libraries are not those that are needed".to_owned();
-                    Some(GpuProblem::Computes { what, hint: None })
+                    let problem = "its libraries are not those that are needed".to_owned();
+                    Some(GpuProblem::Computes {
+                        what: problem,
+                        hint: None,
+                    })
                 }
             }
         }

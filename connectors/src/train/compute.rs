@@ -1,74 +1,20 @@
-//! Through the layers and back, for a slice of a batch.
+//! Forward and backward passes through the layers, for a slice of a batch.
 
 use super::config::LossFunction;
 use super::matrix::{Matrix, ProductSize, multiply};
+use super::model_input::{ModelInput, SLICE_ROWS};
 use super::network::{DenseLayer, ModelParameters, ModelShape};
-
-/// Rows of a slice: what is computed together. Batches are cut into slices of this size whatever the
-/// threads, and what slices give is added up in their order.
-pub const SLICE_ROWS: usize = 1024;
-
-/// Rows as a feed delivers them.
-#[derive(Debug, Clone, Copy)]
-pub struct ModelInput<'a> {
-    pub rows: usize,
-    /// Numbers, row after row.
-    pub dense: &'a [f32],
-    /// Ids, row after row.
-    pub ids: &'a [i32],
-    /// Empty where nothing is learned.
-    pub labels: &'a [f32],
-    /// Empty where all rows weigh the same.
-    pub weights: &'a [f32],
-    /// 0 for rows that do not count; empty where all do.
-    pub mask: &'a [u8],
-}
-
-impl<'a> ModelInput<'a> {
-    /// One slice of them.
-    pub fn slice(&self, number: usize) -> ModelInput<'a> {
-        let first = number * SLICE_ROWS;
-        let rows = self.rows.saturating_sub(first).min(SLICE_ROWS);
-        fn part<T>(all: &[T], of: usize, first: usize, rows: usize) -> &[T] {
-            let width = all.len().checked_div(of).unwrap_or(0);
-            &all[first * width..(first + rows) * width]
-        }
-        ModelInput {
-            rows,
-            dense: part(self.dense, self.rows, first, rows),
-            ids: part(self.ids, self.rows, first, rows),
-            labels: part(self.labels, self.rows, first, rows),
-            weights: part(self.weights, self.rows, first, rows),
-            mask: part(self.mask, self.rows, first, rows),
-        }
-    }
-
-    /// How many slices.
-    pub fn slices(&self) -> usize {
-        self.rows.div_ceil(SLICE_ROWS)
-    }
-
-    /// What a row weighs.
-    pub fn weight(&self, row: usize) -> f32 {
-        let counts = self.mask.get(row).is_none_or(|mask| *mask != 0);
-        if counts {
-            self.weights.get(row).copied().unwrap_or(1.0)
-        } else {
-            0.0
-        }
-    }
-}
 
 /// The row of a table for an id: the first for those that training has not seen.
 pub fn table_row(id: i32, rows: usize) -> usize {
     usize::try_from(id).map_or(0, |id| if id + 1 < rows { id + 1 } else { 0 })
 }
 
-/// What is computed of a slice; used again and again.
+/// Intermediate values of a slice; reused.
 #[derive(Debug)]
 pub struct SliceWorkspace {
     layers: Vec<DenseLayer>,
-    /// What goes into each layer, and what comes out of the last.
+    /// Inputs of each layer, and the output of the last.
     values: Vec<Vec<f32>>,
     /// The derivatives by these.
     slopes: Vec<Vec<f32>>,
@@ -107,7 +53,8 @@ impl SliceWorkspace {
         self.values.last().map_or(&[], |outputs| &outputs[..rows])
     }
 
-    /// The derivatives by what was embedded, of one row: or by its result where weights are added.
+    /// Derivatives of one row with respect to its embedded values, or to its result if weights are
+    /// added.
     pub fn embedded_slopes(&self, shape: &ModelShape, row: usize) -> &[f32] {
         if shape.added {
             return self
@@ -115,13 +62,14 @@ impl SliceWorkspace {
                 .last()
                 .map_or(&[], |slopes| &slopes[row..row + 1]);
         }
-        let (width, dense) = (shape.input_width(), shape.dense_width());
+        let width = shape.input_width();
+        let dense = shape.dense_width();
         self.slopes.first().map_or(&[], |slopes| {
             &slopes[row * width + dense..(row + 1) * width]
         })
     }
 
-    /// Through the layers.
+    /// Computes the outputs of the layers (forward pass).
     pub fn forward(
         &mut self,
         shape: &ModelShape,
@@ -130,12 +78,13 @@ impl SliceWorkspace {
     ) {
         self.gather_inputs(shape, parameters, rows);
         for (number, layer) in self.layers.iter().enumerate() {
-            let (before, after) = self.values.split_at_mut(number + 1);
-            let (input, output) = (&before[number], &mut after[0][..rows.rows * layer.outputs]);
+            let (inputs, outputs) = self.values.split_at_mut(number + 1);
+            let input = &inputs[number];
+            let output = &mut outputs[0][..rows.rows * layer.outputs];
             let biases = &parameters.layers[layer.biases.clone()];
-            output
-                .chunks_exact_mut(layer.outputs)
-                .for_each(|row| row.copy_from_slice(biases));
+            for row in output.chunks_exact_mut(layer.outputs) {
+                row.copy_from_slice(biases);
+            }
             if layer.inputs > 0 {
                 let weights = &parameters.layers[layer.weights.clone()];
                 let size = ProductSize {
@@ -152,7 +101,9 @@ impl SliceWorkspace {
                 );
             }
             if number + 1 < self.layers.len() {
-                output.iter_mut().for_each(|value| *value = value.max(0.0));
+                for value in output.iter_mut() {
+                    *value = value.max(0.0);
+                }
             }
         }
         if shape.added {
@@ -166,7 +117,9 @@ impl SliceWorkspace {
         parameters: &ModelParameters,
         rows: &ModelInput<'_>,
     ) {
-        let (dense, width, ids) = (shape.dense_width(), shape.input_width(), shape.ids());
+        let dense = shape.dense_width();
+        let width = shape.input_width();
+        let ids = shape.ids();
         let Some(input) = self.values.first_mut().filter(|_| width > 0) else {
             return;
         };
@@ -175,14 +128,14 @@ impl SliceWorkspace {
             if shape.added {
                 continue;
             }
-            let mut rest = &mut input[dense..];
+            let mut target = &mut input[dense..];
             let ids = &rows.ids[row * ids..(row + 1) * ids];
-            for (number, embedding, own) in shape.embedding_columns() {
-                for id in &ids[own] {
+            for (number, embedding, id_range) in shape.embedding_columns() {
+                for id in &ids[id_range] {
                     let from = table_row(*id, embedding.rows) * embedding.width;
-                    let (to, after) = rest.split_at_mut(embedding.width);
+                    let (to, remainder) = target.split_at_mut(embedding.width);
                     to.copy_from_slice(&parameters.tables[number][from..from + embedding.width]);
-                    rest = after;
+                    target = remainder;
                 }
             }
         }
@@ -199,15 +152,16 @@ impl SliceWorkspace {
             return;
         };
         for (output, ids) in outputs.iter_mut().zip(rows.ids.chunks_exact(ids)) {
-            for (number, embedding, own) in shape.embedding_columns() {
-                for id in &ids[own] {
+            for (number, embedding, id_range) in shape.embedding_columns() {
+                for id in &ids[id_range] {
                     *output += parameters.tables[number][table_row(*id, embedding.rows)];
                 }
             }
         }
     }
 
-    /// Back through the layers, after [`SliceWorkspace::forward`] of the same rows.
+    /// Computes the derivatives (backward pass), after [`SliceWorkspace::forward`] of the same
+    /// rows.
     pub fn backward(
         &mut self,
         parameters: &ModelParameters,
@@ -216,23 +170,20 @@ impl SliceWorkspace {
     ) {
         self.compute_loss(rows, loss);
         for (number, layer) in self.layers.iter().enumerate().rev() {
-            let (before, after) = self.slopes.split_at_mut(number + 1);
-            let slopes = &after[0][..rows.rows * layer.outputs];
+            let (input_slopes, output_slopes) = self.slopes.split_at_mut(number + 1);
+            let slopes = &output_slopes[0][..rows.rows * layer.outputs];
             let biases = &mut self.gradient[layer.biases.clone()];
             biases.fill(0.0);
             for row in slopes.chunks_exact(layer.outputs) {
-                biases
-                    .iter_mut()
-                    .zip(row)
-                    .for_each(|(sum, slope)| *sum += slope);
+                for (sum, slope) in biases.iter_mut().zip(row) {
+                    *sum += slope;
+                }
             }
             if layer.inputs == 0 {
                 continue;
             }
-            let (input, to) = (
-                &self.values[number],
-                &mut before[number][..rows.rows * layer.inputs],
-            );
+            let input = &self.values[number];
+            let to = &mut input_slopes[number][..rows.rows * layer.inputs];
             let size = ProductSize {
                 m: layer.outputs,
                 k: rows.rows,
@@ -255,22 +206,28 @@ impl SliceWorkspace {
             multiply(size, Matrix::rows(slopes), Matrix::rows(weights), 0.0, to);
             if number > 0 {
                 // What relu has cut off has no slope.
-                to.iter_mut()
-                    .zip(input)
-                    .filter(|(_, value)| **value <= 0.0)
-                    .for_each(|(slope, _)| *slope = 0.0);
+                for (slope, _) in to.iter_mut().zip(input).filter(|(_, value)| **value <= 0.0) {
+                    *slope = 0.0;
+                }
             }
         }
     }
 
     /// Losses, and their derivatives by the results.
     fn compute_loss(&mut self, rows: &ModelInput<'_>, loss: LossFunction) {
-        (self.loss, self.weight, self.strange) = (0.0, 0.0, None);
-        let (Some(outputs), Some(slopes)) = (self.values.last(), self.slopes.last_mut()) else {
+        self.loss = 0.0;
+        self.weight = 0.0;
+        self.strange = None;
+        let Some(outputs) = self.values.last() else {
+            return;
+        };
+        let Some(slopes) = self.slopes.last_mut() else {
             return;
         };
         for row in 0..rows.rows {
-            let (output, label, weight) = (outputs[row], rows.labels[row], rows.weight(row));
+            let output = outputs[row];
+            let label = rows.labels[row];
+            let weight = rows.weight(row);
             if weight == 0.0 {
                 slopes[row] = 0.0;
                 continue;
@@ -295,18 +252,19 @@ impl LossFunction {
                 (f64::from(error) * f64::from(error), 2.0 * error)
             }
             LossFunction::Logistic => {
-                let (output, wanted) = (f64::from(output), f64::from(label));
+                let output = f64::from(output);
+                let target = f64::from(label);
                 // The logarithm of 1 + e^x without overflow.
                 let softplus = output.max(0.0) + (-output.abs()).exp().ln_1p();
                 (
-                    softplus - wanted * output,
+                    softplus - target * output,
                     self.prediction(output as f32) - label,
                 )
             }
         }
     }
 
-    /// What a result means: a probability where the loss is that of one.
+    /// Prediction for a result of the network: a probability for a loss of probabilities.
     pub fn prediction(self, output: f32) -> f32 {
         match self {
             LossFunction::SquaredError => output,

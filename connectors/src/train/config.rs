@@ -1,9 +1,9 @@
-//! What a spec says about a training.
+//! Configuration of a training in a spec.
 
 use std::collections::BTreeMap;
 
 use forebay_feed::{BatchFeatures, CategoricalType, NonFinite};
-use forebay_model::{ConfigError, ConfigResult, Fault, Result, codes};
+use forebay_model::{ConfigError, ConfigResult, Fault, RefitPolicy, Result, codes};
 use forebay_run::{
     FeatureColumn, FeedCache, FeedConfig, ReadModelFile, Trainer, TrainingContext, TrainingOutput,
     WarmStart,
@@ -15,19 +15,22 @@ use serde_json::Value;
 
 use super::device::{self, Accelerator, DeviceEngine};
 use super::place::{Precision, TrainingDevice};
+use super::refit::{check_refit, training_refit};
 use super::tracking::MlflowTracking;
-use super::{choose, start, trainer};
+use super::trainer::{self, PreparedTraining};
+use super::{choose, start};
 use crate::format::ConnectorConfig;
 
 /// Trains a model on the rows of a step, after everything else, and publishes it: `model.safetensors`
 /// and the artifact that its features come from, all that `forebay predict` needs.
 ///
-/// Rows come shuffled, from an output that holds them or from the sources. Where the split has a part
-/// `train`, the model learns from that (`split` names another); where it has a part `validation`, the
-/// model is validated on it after every epoch. The same rows, spec and seed give the same model, to
-/// the bit, on any number of threads; a training that was killed goes on from its last checkpoint and
-/// comes to that same model. What is trained is not trained again. A GPU comes to another model than the
-/// processor does, close to that; so a training of the one is never gone on with on the other.
+/// Rows come shuffled, from an output that holds them or from the sources. Where the split has a
+/// part `train`, the model learns from that (`split` names another); where it has a part
+/// `validation`, the model is validated on it after every epoch. The same rows, spec and seed give
+/// the same model, to the bit, on any number of threads; a training that was killed continues from
+/// its last checkpoint and gives that same model. A finished training is not repeated. A GPU gives
+/// another model than the processor does, close to that; so a training of the one is never
+/// continued on the other.
 ///
 /// ```
 /// use forebay_connectors::{ModelKind, TrainConfig};
@@ -46,16 +49,18 @@ pub struct TrainConfig {
     /// The widths of an `mlp`'s hidden layers; 128 and 64 when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Vec<u32>>,
-    /// What is made small: that of the kind when left out.
+    /// The loss that is minimised: that of the kind when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<LossFunction>,
     /// The column that is predicted; that of the pipeline's `label` when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// Columns of numbers; when left out, those that a `feed` would take.
+    /// Columns of numbers; when left out, those that a `feed` would take. Patterns (`x_*`) and types (`type:float`) stand
+    /// for all columns that match, but for the label and those that other settings name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dense: Option<Vec<String>>,
-    /// Columns of ids, each with an embedding; when left out, those that a `feed` would take.
+    /// Columns of ids, each with an embedding; when left out, those that a `feed` would take. Patterns stand for all
+    /// columns that match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub categorical: Option<Vec<String>>,
     /// Widths of embeddings by column; the others go by the rule 1.6 n^0.56 of n ids, at most 600.
@@ -64,19 +69,24 @@ pub struct TrainConfig {
     /// The column with the weight of each row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<String>,
-    /// What missing numbers become; without it, a missing number is a fault.
+    /// Replacement of missing numbers; without it, a missing number is a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<f64>,
-    /// What becomes of numbers, labels and weights that are not finite.
+    /// Treatment of numbers, labels and weights that are not finite.
     pub non_finite: OnNonFinite,
     /// The part of the split that the model is validated on; `validation` when left out, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<String>,
-    /// What the training begins with.
+    /// When a new model is trained: `always` (the default), `never`, `weekly`, or a duration of the data's time such as
+    /// `7d`. Until then the model of an earlier run stays in force, and forecasts with the newest rows. A training
+    /// whose settings, steps or rows are of another spec trains in any case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refit: Option<String>,
+    /// Start of the training: `nothing` when left out.
     #[serde(skip_serializing_if = "is_default_start")]
     pub start: TrainingStart,
-    /// With `start: last`, the share of the rows of the run before that is learned from again, beside the new ones; 0.1
-    /// when left out.
+    /// With `start: last`, the share of the rows of the run before that is learned from again, in
+    /// addition to the new ones; 0.1 when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1))]
     pub replay: Option<f64>,
@@ -90,8 +100,8 @@ pub struct TrainConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub batch_rows: Option<u32>,
-    /// How many rows the shuffle mixes; without it, as many as 512 MiB hold. At least 65536 rows are mixed, or
-    /// as many as 16 MiB hold where these are fewer.
+    /// Number of rows that the shuffle mixes; without it, as many as 512 MiB hold. At least 65536
+    /// rows are mixed, or as many as 16 MiB hold where these are fewer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub window_rows: Option<u64>,
@@ -107,28 +117,29 @@ pub struct TrainConfig {
     pub learning_rate: Option<f64>,
     /// Steps in which the learning rate grows from nothing.
     pub warmup_steps: u64,
-    /// What the learning rate does after that.
+    /// Course of the learning rate after that.
     pub decay: LearningRateDecay,
-    /// Which part of themselves, times the learning rate, weights lose per step (embeddings and biases
-    /// do not).
+    /// Share of weights, times the learning rate, by which they decay per step (embeddings and
+    /// biases do not).
     pub weight_decay: f64,
     /// Gradients longer than this are cut to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
-    /// Stops when so many epochs in a row have not lowered the loss on the validation rows, and takes
-    /// the model of the best epoch.
+    /// Number of epochs in a row without a lower loss on the validation rows after which the
+    /// training stops, and takes the model of the best epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub patience_epochs: Option<u32>,
     /// Steps between checkpoints; the model does not depend on them.
     #[schemars(range(min = 1))]
     pub checkpoint_steps: u64,
-    /// What the model is trained on: `cpu` when left out; `cuda`, or `cuda:1` for a GPU by its number; `auto` for
-    /// the first GPU, where there is one that is found to come close to what the processor computes, else the
-    /// processor. Validation and predictions are the processor's always. Tried on NVIDIA H200.
+    /// Device of the training: `cpu` when left out; `cuda`, or `cuda:1` for a GPU by its number;
+    /// `auto` for the first GPU, where there is one whose results are close to those of the
+    /// processor, else the processor. Validation and predictions always run on the processor. Tried
+    /// on NVIDIA H100 and H200.
     #[serde(skip_serializing_if = "is_cpu")]
     pub device: TrainingDevice,
-    /// How a GPU computes products of matrices: `bf16` when left out.
+    /// Precision of products of matrices on a GPU: `bf16` when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub precision: Option<Precision>,
     /// Tracks the training in MLflow.
@@ -144,16 +155,19 @@ fn is_cpu(on: &TrainingDevice) -> bool {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelKind {
-    /// A weighted sum of the numbers, and a weight of each id; squared error.
+    /// A weighted sum of the numbers, and a weight of each id; squared error. Numbers and label are standardised within
+    /// the training, so that `learning_rate` and `weight_decay` mean the same in any units; the model's file has the
+    /// weights for the data.
     #[default]
     Linear,
-    /// The same as the logarithm of the odds: predicts a probability.
+    /// The sum of `linear` as the logarithm of the odds: predicts a probability.
     Logistic,
-    /// Layers with relu between them, over numbers and embeddings; squared error unless told otherwise.
+    /// Layers with relu between them, over numbers and embeddings; squared error by default. Without `epochs`, numbers
+    /// and label are standardised as those of `linear` are, where the loss is the squared error.
     Mlp,
 }
 
-/// What is made small.
+/// The loss that is minimised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LossFunction {
@@ -163,22 +177,22 @@ pub enum LossFunction {
     Logistic,
 }
 
-/// What the learning rate does after warming up.
+/// Course of the learning rate after warming up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LearningRateDecay {
-    /// Falls to nothing along half a cosine.
+    /// Falls to zero along half a cosine.
     #[default]
     Cosine,
-    /// Stays.
+    /// Stays constant.
     Constant,
 }
 
-/// What a training begins with.
+/// Start of a training.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TrainingStart {
-    /// Nothing: every run trains on all rows.
+    /// A new model: every run trains on all rows.
     #[default]
     Nothing,
     /// The model of the run before: the rows of files that are new since then are learned, and a sample of the others.
@@ -186,14 +200,14 @@ pub enum TrainingStart {
     Last,
 }
 
-fn is_default_start(start: &TrainingStart) -> bool {
+pub(super) fn is_default_start(start: &TrainingStart) -> bool {
     *start == TrainingStart::default()
 }
 
-/// The share of old rows that is learned from again unless told otherwise.
-const REPLAY_DEFAULT: f64 = 0.1;
+/// Default for the share of old rows that is learned from again.
+pub(super) const REPLAY_DEFAULT: f64 = 0.1;
 
-/// What becomes of values that are not finite.
+/// Treatment of values that are not finite.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnNonFinite {
@@ -207,7 +221,7 @@ pub enum OnNonFinite {
 }
 
 impl OnNonFinite {
-    /// As the feed has it.
+    /// The policy in the feed's type.
     pub(super) fn feed_policy(self) -> NonFinite {
         match self {
             OnNonFinite::Fail => NonFinite::Fail,
@@ -223,10 +237,11 @@ pub(super) const MISSING_ID: i32 = -1;
 /// Steps of a training at least, where the spec leaves its epochs out: fewer do not move the weights far enough.
 const STEPS_MIN: u64 = 1000;
 
-/// Rows of a batch unless the spec or the number of rows asks for fewer.
+/// Default for the rows of a batch, unless the number of rows is too small for it.
 const BATCH_ROWS_MAX: u32 = 8192;
 
-/// Rows of a batch at least, unless the spec asks for fewer: smaller ones cost more than they teach.
+/// Minimum of the default for the rows of a batch: smaller batches cost more than they improve the
+/// model.
 const BATCH_ROWS_MIN: u32 = 64;
 
 /// The learning rate unless the spec names one.
@@ -235,13 +250,13 @@ const LEARNING_RATE: f64 = 1e-3;
 /// The learning rate of linear models whose epochs are left out: half a thousand steps of it move a weight by 5.
 const LINEAR_LEARNING_RATE: f64 = 1e-2;
 
-/// The largest power of two that gives enough steps in one epoch, within limits.
+/// Largest power of two, within limits, with enough steps in one epoch.
 fn batch_rows_for(rows: u64) -> u32 {
-    let wanted = (rows / STEPS_MIN)
+    let exponent = (rows / STEPS_MIN)
         .max(1)
         .ilog2()
         .min(BATCH_ROWS_MAX.ilog2());
-    (1 << wanted).max(BATCH_ROWS_MIN)
+    (1 << exponent).max(BATCH_ROWS_MIN)
 }
 
 impl Default for TrainConfig {
@@ -259,6 +274,7 @@ impl Default for TrainConfig {
             missing: None,
             non_finite: OnNonFinite::default(),
             validation: None,
+            refit: None,
             start: TrainingStart::default(),
             replay: None,
             epochs: None,
@@ -281,17 +297,17 @@ impl Default for TrainConfig {
 }
 
 impl TrainConfig {
-    /// Trains on a device of one's own, which must compute what the processor does:
-    /// [`check_accelerator`](super::check_accelerator) says whether it does. What `device` says is not looked at.
+    /// Trains on a device of the caller, which must compute the same as the processor:
+    /// [`check_accelerator`](super::check_accelerator) checks that. `device` is ignored.
     pub fn train_on<D: Accelerator>(
         &self,
         course: &TrainingContext<'_>,
         device: &D,
         precision: Precision,
     ) -> Result<TrainingOutput> {
-        let config = &trainer::config_for(self, course);
-        trainer::run(config, course, |_| {
-            Ok(DeviceEngine::new(config, device, precision))
+        let prepared = PreparedTraining::new(self, course);
+        trainer::run(&prepared, course, |_| {
+            Ok(DeviceEngine::new(&prepared.config, device, precision))
         })
     }
 
@@ -331,8 +347,8 @@ impl TrainConfig {
         }
     }
 
-    /// The configuration for so many rows: epochs, rows of a batch and learning rate where the spec leaves them out.
-    /// `continues` tells whether the training goes on from an earlier model.
+    /// The configuration for `rows` rows: epochs, rows of a batch and learning rate where the spec
+    /// leaves them out. `continues` is true if the training continues an earlier model.
     pub(super) fn for_rows(&self, rows: u64, continues: bool) -> TrainConfig {
         if self.epochs.is_some() {
             return self.with_fixed_defaults();
@@ -364,7 +380,24 @@ impl TrainConfig {
         })
     }
 
-    /// Whether ids have weights that are added to the result.
+    /// True if numbers and labels are standardised within the training: parameters for standardised data become those
+    /// for the data in the first and the last layer. Layers of specs that name their epochs have had none of it always,
+    /// so that their ids and bits stay.
+    pub(super) fn standardizes(&self) -> bool {
+        let by_default = self.epochs.is_none() || self.model == ModelKind::Linear;
+        by_default && self.loss_function() == LossFunction::SquaredError
+    }
+
+    /// The version of the training.
+    fn trainer_version(&self) -> u32 {
+        if self.standardizes() {
+            trainer::VERSION_STANDARDIZED
+        } else {
+            trainer::VERSION
+        }
+    }
+
+    /// True if ids have weights that are added to the result.
     pub(super) fn adds_ids(&self) -> bool {
         self.model != ModelKind::Mlp
     }
@@ -383,6 +416,8 @@ impl TrainConfig {
 const WIDTH_MAX: u32 = 65_536;
 
 impl ConnectorConfig for TrainConfig {
+    const NAME: &'static str = "train";
+
     fn check(&self) -> ConfigResult<()> {
         let wrong = |field: &str, message: String| Err(ConfigError::at(field, message));
         if self.model != ModelKind::Mlp && (self.hidden.is_some() || self.loss.is_some()) {
@@ -457,9 +492,10 @@ impl ConnectorConfig for TrainConfig {
             ("window_rows", self.window_rows.unwrap_or(1)),
         ];
         match counts.into_iter().find(|(_, count)| *count == 0) {
-            Some((field, _)) => wrong(field, "it must be at least 1".to_owned()),
-            None => self.mlflow.iter().try_for_each(MlflowTracking::check),
+            Some((field, _)) => return wrong(field, "it must be at least 1".to_owned()),
+            None => self.mlflow.iter().try_for_each(MlflowTracking::check)?,
         }
+        check_refit(self.refit.as_deref())
     }
 }
 
@@ -497,8 +533,9 @@ impl Trainer for TrainConfig {
     }
 
     fn identity(&self) -> Result<Value> {
-        // Neither where the model goes, nor where its rows are kept, nor how often it is checkpointed, nor what is told of
-        // it changes it; what computes it does, but not how that was asked for.
+        // Neither the location of the model, nor the cache of its rows, nor the interval of
+        // checkpoints, nor its tracking, nor the time of the next one changes it; the kind of
+        // device does, but not the way in which it was requested.
         let same = TrainConfig {
             path: None,
             cache: None,
@@ -506,16 +543,22 @@ impl Trainer for TrainConfig {
             device: TrainingDevice::Cpu,
             precision: None,
             mlflow: None,
+            refit: None,
             ..self.with_fixed_defaults()
         };
         let config = serde_json::to_value(same)
             .map_err(|error| Fault::internal("a training").cause(error))?;
-        let mut identity = serde_json::json!({ "trainer": trainer::VERSION, "config": config });
+        let version = self.trainer_version();
+        let mut identity = serde_json::json!({ "trainer": version, "config": config });
         if let Some(precision) = choose::gpu_precision(self)? {
             identity["device"] =
                 serde_json::json!({ "cuda": precision, "version": device::VERSION });
         }
         Ok(identity)
+    }
+
+    fn refit(&self) -> Result<Option<RefitPolicy>> {
+        training_refit(self.refit.as_deref())
     }
 
     fn warm_start(&self) -> Option<WarmStart> {

@@ -1,4 +1,4 @@
-//! What computes the steps of a training: the host, or a device.
+//! Executors of the steps of a training: the host, or a device.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use super::state::TrainingState;
 
 /// Computes steps, at once or a little later.
 pub trait TrainingEngine {
-    /// Where slots come from, where that matters to the engine.
+    /// Allocator of slots, if the engine needs its own.
     fn slot_allocator(&self) -> Option<Arc<dyn SlotAllocator>>;
 
-    /// Learns from a batch. What is learned may be told later, and need not be in the state before
+    /// Learns from a batch. The result may be reported later, and need not be in the state before
     /// [`TrainingEngine::finish_steps`].
     fn step(
         &mut self,
@@ -26,14 +26,14 @@ pub trait TrainingEngine {
         pace: StepSchedule,
     ) -> Result<()>;
 
-    /// What the next step came to, in the order of steps; `None` where that is not told yet.
+    /// Result of the next step, in the order of steps; `None` if it is not available yet.
     fn next_result(&mut self) -> Option<StepResult>;
 
-    /// Waits until all steps are done, and brings into the state what they have learned.
+    /// Waits until all steps are done, and writes their results into the state.
     fn finish_steps(&mut self, state: &mut TrainingState) -> Result<()>;
 }
 
-/// Where a step stands among all.
+/// Number and learning rate of a step.
 #[derive(Debug, Clone, Copy)]
 pub struct StepSchedule {
     /// Counts from 1.
@@ -43,7 +43,7 @@ pub struct StepSchedule {
 }
 
 impl StepSchedule {
-    /// Of a step among so many.
+    /// Schedule of step `step` of `steps`.
     pub fn at_step(config: &TrainConfig, step: u64, steps: u64) -> StepSchedule {
         StepSchedule {
             step,
@@ -52,7 +52,7 @@ impl StepSchedule {
     }
 }
 
-/// What a step came to.
+/// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepResult {
     /// Counts from 1.
@@ -94,14 +94,17 @@ impl TrainingEngine for HostEngine<'_> {
         schedule: StepSchedule,
     ) -> Result<()> {
         let step = schedule.step;
-        let (config, gradient) = (self.config, &mut self.gradient);
+        let config = self.config;
+        let gradient = &mut self.gradient;
         gradient.compute_batch(
             &state.shape,
             &state.parameters,
             &model_input(&batch),
             config.loss_function(),
         );
-        let (loss, weight, strange) = (gradient.loss, gradient.weight, gradient.strange);
+        let loss = gradient.loss;
+        let weight = gradient.weight;
+        let strange = gradient.strange;
         self.told = Some(StepResult {
             step,
             loss,

@@ -1,4 +1,4 @@
-//! Models in files, and what they predict.
+//! Files of models, and predictions of the models.
 
 use arrow::array::ArrayRef;
 use forebay_feed::BatchFeatures;
@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::boosting::{BoostedModel, BoostingCard, BoostingLoss};
-use super::compute::{ModelInput, SLICE_ROWS, SliceWorkspace};
+use super::compute::SliceWorkspace;
 use super::config::{LossFunction, OnNonFinite, TrainConfig};
+use super::model_input::{ModelInput, SLICE_ROWS};
 use super::network::{EmbeddingTable, ModelParameters, ModelShape};
+use super::series::{SeriesCard, SeriesForecasts};
 use super::tensors::{TensorFile, invalid_model_fault, named_tensors, write_tensors};
 
 /// The version of model files. Version 2 has boosted trees of quantiles.
@@ -22,16 +24,33 @@ const FORMAT_STEPS: u32 = 3;
 /// The version of files with models that predict one step from another.
 const FORMAT_RECURSIVE: u32 = 4;
 
+/// The version of files whose quantiles lie around the point forecast.
+const FORMAT_INTERVALS: u32 = 5;
+
+/// The version of files with models of single series by the standard theta method.
+const FORMAT_SERIES: u32 = 6;
+
+/// The version of files with other models of single series.
+const FORMAT_SERIES_MODELS: u32 = 7;
+
 /// Versions of model files that can be read.
-const READABLE_FORMATS: [u32; 4] = [1, FORMAT, FORMAT_STEPS, FORMAT_RECURSIVE];
+const READABLE_FORMATS: [u32; 7] = [
+    1,
+    FORMAT,
+    FORMAT_STEPS,
+    FORMAT_RECURSIVE,
+    FORMAT_INTERVALS,
+    FORMAT_SERIES,
+    FORMAT_SERIES_MODELS,
+];
 
 /// The model's file.
 pub const MODEL_FILE: &str = "model.safetensors";
 
-/// How the training went.
+/// Name of the file with the report of the training.
 const LEARNED_FILE: &str = "training.json";
 
-/// What a model says of itself, in the metadata of its file.
+/// Description of a model in the metadata of its file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelCard {
@@ -39,31 +58,34 @@ pub struct ModelCard {
     pub format: u32,
     /// Ids of training and artifact, the pipeline, and the step whose rows the model takes.
     pub origin: ModelOrigin,
-    /// What it takes and which layers it has.
+    /// Inputs and layers of the model.
     pub shape: ModelShape,
-    /// What was made small.
+    /// The loss that was minimised.
     pub loss: LossFunction,
     /// The column that is predicted.
     pub label: String,
-    /// What becomes of numbers that are not finite.
+    /// Treatment of numbers that are not finite.
     pub non_finite: OnNonFinite,
     /// Boosted trees, where it is those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boosting: Option<BoostingCard>,
+    /// Models of single series, where it is those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub series: Option<SeriesCard>,
 }
 
-/// Where a model comes from.
+/// Origin of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelOrigin {
-    /// Names everything that determines the model.
+    /// Id of everything that determines the model.
     pub training: String,
-    /// What the features were made with.
+    /// Id of the artifact that its features were made with.
     pub artifact: String,
     /// The pipeline.
     pub pipeline: String,
     /// The step whose rows it takes.
     pub from: String,
-    /// How far ahead its features look: the horizon of the pipeline's label, if it declared one.
+    /// Horizon of its features: that of the pipeline's label, if it declared one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub horizon: Option<String>,
 }
@@ -71,33 +93,34 @@ pub struct ModelOrigin {
 /// A model that can predict.
 #[derive(Debug)]
 pub struct Predictor {
-    /// What it says of itself.
+    /// Description of the model.
     pub card: ModelCard,
-    model: PredictorModel,
+    pub(super) model: PredictorModel,
 }
 
 #[derive(Debug)]
-enum PredictorModel {
+pub(super) enum PredictorModel {
     Network(ModelParameters),
     Boosted(BoostedModel),
+    Series(SeriesForecasts),
 }
 
 /// The files of a model.
 pub(super) fn write_model(
     config: &TrainConfig,
-    course: &TrainingContext<'_>,
+    context: &TrainingContext<'_>,
     shape: &ModelShape,
     parameters: &ModelParameters,
     learned: &TrainingReport,
 ) -> Result<Vec<(String, Vec<u8>)>> {
     let json = |error| Fault::internal("a model cannot be described").cause(error);
-    let origin: Value = course.origin.clone();
+    let origin: Value = context.origin.clone();
     let card = ModelCard {
         format: FORMAT,
         origin: serde_json::from_value(origin).map_err(json)?,
         shape: shape.clone(),
         loss: config.loss_function(),
-        label: course
+        label: context
             .rows
             .features
             .label
@@ -106,6 +129,7 @@ pub(super) fn write_model(
             .unwrap_or_default(),
         non_finite: config.non_finite,
         boosting: None,
+        series: None,
     };
     let model = write_tensors(
         &named_tensors(shape, parameters, ""),
@@ -118,16 +142,16 @@ pub(super) fn write_model(
     ])
 }
 
-/// The files of boosted trees; `encode` makes a file of them and of words.
+/// The files of boosted trees; `encode` makes the model's file of the trees and of words.
 pub(super) fn write_boosted_model(
-    course: &TrainingContext<'_>,
+    context: &TrainingContext<'_>,
     non_finite: OnNonFinite,
     boosting: BoostingCard,
     learned: &TrainingReport,
     encode: impl FnOnce(String) -> Result<Vec<u8>>,
 ) -> Result<Vec<(String, Vec<u8>)>> {
     let json = |error| Fault::internal("a model cannot be described").cause(error);
-    let features = &course.rows.features;
+    let features = &context.rows.features;
     let categorical = features.categorical.iter();
     let embeddings = categorical.map(|field| EmbeddingTable {
         column: field.column.clone(),
@@ -136,12 +160,16 @@ pub(super) fn write_boosted_model(
         width: 0,
     });
     let card = ModelCard {
-        format: match boosting.recursive {
-            true => FORMAT_RECURSIVE,
-            false if boosting.steps.is_some() => FORMAT_STEPS,
-            false => FORMAT,
+        format: if boosting.intervals {
+            FORMAT_INTERVALS
+        } else if boosting.recursive {
+            FORMAT_RECURSIVE
+        } else if boosting.steps.is_some() {
+            FORMAT_STEPS
+        } else {
+            FORMAT
         },
-        origin: serde_json::from_value(course.origin.clone()).map_err(json)?,
+        origin: serde_json::from_value(context.origin.clone()).map_err(json)?,
         shape: ModelShape {
             dense: features.dense.clone(),
             embeddings: embeddings.collect(),
@@ -160,6 +188,48 @@ pub(super) fn write_boosted_model(
             .unwrap_or_default(),
         non_finite,
         boosting: Some(boosting),
+        series: None,
+    };
+    let model = encode(serde_json::to_string(&card).map_err(json)?)?;
+    let learned = serde_json::to_vec_pretty(learned).map_err(json)?;
+    Ok(vec![
+        (MODEL_FILE.to_owned(), model),
+        (LEARNED_FILE.to_owned(), learned),
+    ])
+}
+
+/// The files of models of single series; `encode` makes the model's file of words.
+pub(super) fn write_series_model(
+    context: &TrainingContext<'_>,
+    series: &SeriesCard,
+    learned: &TrainingReport,
+    encode: impl FnOnce(String) -> Result<Vec<u8>>,
+) -> Result<Vec<(String, Vec<u8>)>> {
+    let json = |error| Fault::internal("a model cannot be described").cause(error);
+    let card = ModelCard {
+        format: if series.is_standard_theta() {
+            FORMAT_SERIES
+        } else {
+            FORMAT_SERIES_MODELS
+        },
+        origin: serde_json::from_value(context.origin.clone()).map_err(json)?,
+        shape: ModelShape {
+            dense: Vec::new(),
+            embeddings: Vec::new(),
+            hidden: Vec::new(),
+            added: false,
+        },
+        loss: LossFunction::SquaredError,
+        label: context
+            .rows
+            .features
+            .label
+            .as_ref()
+            .map(|label| label.column.clone())
+            .unwrap_or_default(),
+        non_finite: OnNonFinite::Fail,
+        boosting: None,
+        series: Some(series.clone()),
     };
     let model = encode(serde_json::to_string(&card).map_err(json)?)?;
     let learned = serde_json::to_vec_pretty(learned).map_err(json)?;
@@ -170,7 +240,7 @@ pub(super) fn write_boosted_model(
 }
 
 impl Predictor {
-    /// From the bytes of a model's file.
+    /// Reads a predictor from the bytes of a model's file.
     pub fn read(bytes: &[u8]) -> Result<Predictor> {
         let file = TensorFile::read(bytes)?;
         let words: Value = serde_json::from_str(&file.words)
@@ -180,7 +250,7 @@ impl Predictor {
             .any(|format| words["format"] == *format)
         {
             let message = format!(
-                "the model has format {}, this program reads up to {FORMAT_RECURSIVE}",
+                "the model has format {}, this program reads up to {FORMAT_SERIES_MODELS}",
                 words["format"]
             );
             return Err(
@@ -191,6 +261,10 @@ impl Predictor {
             serde_json::from_value(words).map_err(|error| invalid_model_fault().cause(error))?;
         if let Some(boosting) = &card.boosting {
             let model = PredictorModel::Boosted(BoostedModel::read(bytes, boosting, &card.shape)?);
+            return Ok(Predictor { model, card });
+        }
+        if let Some(series) = &card.series {
+            let model = PredictorModel::Series(SeriesForecasts::read(bytes, series)?);
             return Ok(Predictor { model, card });
         }
         // A shape is believed once the file has room for its numbers.
@@ -204,16 +278,16 @@ impl Predictor {
         })
     }
 
-    /// Boosted trees and what they say of themselves, where it is those.
+    /// Boosted trees and their description, if the model consists of these.
     pub(super) fn into_boosted(self) -> Option<(BoostingCard, BoostedModel)> {
         match self.model {
             PredictorModel::Boosted(model) => Some((self.card.boosting?, model)),
-            PredictorModel::Network(_) => None,
+            PredictorModel::Network(_) | PredictorModel::Series(_) => None,
         }
     }
 
-    /// Boosted trees take columns as they are: predictions for rows, where the model is those. Columns come in the
-    /// order of [`BatchFeatures::columns`].
+    /// Predictions of boosted trees or models of series for rows, whose columns are in the order of
+    /// [`BatchFeatures::columns`]; `None` for networks.
     pub fn predict_columns(
         &self,
         features: &BatchFeatures,
@@ -222,17 +296,18 @@ impl Predictor {
     ) -> Result<Option<Predictions>> {
         match &self.model {
             PredictorModel::Boosted(model) => model.predict(features, columns, rows).map(Some),
+            PredictorModel::Series(model) => model.predict(columns).map(Some),
             PredictorModel::Network(_) => Ok(None),
         }
     }
 
-    /// Predictions for rows of a network: numbers side by side, and ids side by side, in the order of the card. None
-    /// of boosted trees.
+    /// Predictions for rows of a network: the numbers of each row together, and the ids of each row
+    /// together, in the order of the card. Empty for all other models.
     pub fn predict(&self, rows: usize, dense: &[f32], ids: &[i32]) -> Vec<f32> {
         let PredictorModel::Network(parameters) = &self.model else {
             return Vec::new();
         };
-        let all = ModelInput {
+        let batch = ModelInput {
             rows,
             dense,
             ids,
@@ -243,7 +318,7 @@ impl Predictor {
         let mut workspace = SliceWorkspace::new(&self.card.shape);
         let mut predicted = Vec::with_capacity(rows);
         for number in 0..rows.div_ceil(SLICE_ROWS) {
-            let rows = all.slice(number);
+            let rows = batch.slice(number);
             workspace.forward(&self.card.shape, parameters, &rows);
             predicted.extend(
                 workspace

@@ -1,4 +1,4 @@
-//! The format `train` of a spec: `model` says which configuration it is.
+//! Format `train` of a spec; `model` selects the configuration.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,13 +10,12 @@ use serde_json::Value;
 
 use super::boosting::BoostingConfig;
 use super::config::TrainConfig;
-use crate::format::{ConnectorFormat, format, parse_config};
+use super::series::SeriesModelConfig;
+use crate::format::{ConnectorConfig, ConnectorFormat, TrainerFormat, parse_config};
 
-/// The key in a spec.
-const NAME: &str = "train";
-
-/// The models of `BoostingConfig`; those of `TrainConfig` are all others.
+/// Models of `BoostingConfig` and of `SeriesModelConfig`; all others are models of `TrainConfig`.
 const BOOSTED: &str = "gbdt";
+const OF_SERIES: [&str; 3] = ["theta", "ets", "ensemble"];
 const NETWORKS: [&str; 3] = ["linear", "logistic", "mlp"];
 
 /// The page of `train` in the reference.
@@ -33,10 +32,12 @@ steps:
       - standardize: { columns: [price] }
       - vocabulary: { columns: [item], min_count: 2, oov_buckets: 1 }
 sinks:
-  net: { from: features, train: { path: out/net, model: mlp, label: qty, dense: [price], categorical: [item] } }
+  net:
+    from: features
+    train: { path: out/net, model: mlp, label: qty, dense: [price], categorical: [item] }
 ```";
 
-/// The schema of both configurations.
+/// The schema of all configurations.
 struct Training;
 
 impl JsonSchema for Training {
@@ -48,6 +49,7 @@ impl JsonSchema for Training {
         let configurations = [
             (NETWORK_FORMAT.schema)(generator),
             (BOOSTING_FORMAT.schema)(generator),
+            (SERIES_FORMAT.schema)(generator),
         ];
         json_schema!({
             "description": DESCRIPTION,
@@ -57,16 +59,26 @@ impl JsonSchema for Training {
     }
 }
 
-const NETWORK_FORMAT: ConnectorFormat = format::<TrainConfig>(NAME);
-const BOOSTING_FORMAT: ConnectorFormat = format::<BoostingConfig>(NAME);
+impl TrainerFormat for TrainConfig {}
 
-/// What sinks can train.
+impl TrainerFormat for BoostingConfig {}
+
+impl TrainerFormat for SeriesModelConfig {}
+
+const NETWORK_FORMAT: ConnectorFormat = ConnectorFormat::of::<TrainConfig>();
+const BOOSTING_FORMAT: ConnectorFormat = ConnectorFormat::of::<BoostingConfig>();
+const SERIES_FORMAT: ConnectorFormat = ConnectorFormat::of::<SeriesModelConfig>();
+
+/// The trainer as a format of sinks.
 pub(crate) const FORMAT: ConnectorFormat = ConnectorFormat {
-    name: NAME,
+    name: TrainConfig::NAME,
     schema: |generator| generator.subschema_for::<Training>(),
     canonical: |config| {
         if is_boosted(&config) {
             return (BOOSTING_FORMAT.canonical)(config);
+        }
+        if is_of_series(&config) {
+            return (SERIES_FORMAT.canonical)(config);
         }
         match config
             .get("model")
@@ -74,10 +86,11 @@ pub(crate) const FORMAT: ConnectorFormat = ConnectorFormat {
             .filter(|model| !NETWORKS.contains(model))
         {
             Some(model) => {
-                let known = NETWORKS.join("`, `");
+                let networks = NETWORKS.join("`, `");
+                let of_series = OF_SERIES.join("`, `");
                 Err(ConfigError::at(
                     "model",
-                    format!("`{model}` is not one of `{known}`, `{BOOSTED}`"),
+                    format!("`{model}` is not one of `{networks}`, `{BOOSTED}`, `{of_series}`"),
                 ))
             }
             None => (NETWORK_FORMAT.canonical)(config),
@@ -89,10 +102,18 @@ fn is_boosted(config: &Value) -> bool {
     config.get("model").is_some_and(|model| model == BOOSTED)
 }
 
+fn is_of_series(config: &Value) -> bool {
+    let model = config.get("model").and_then(Value::as_str);
+    model.is_some_and(|model| OF_SERIES.contains(&model))
+}
+
 /// The trainer of a configuration.
-pub(crate) fn trainer(format: &str, config: &Value) -> Result<Arc<dyn Trainer>> {
+pub(crate) fn trainer(config: &Value) -> Result<Arc<dyn Trainer>> {
     if is_boosted(config) {
-        return Ok(Arc::new(parse_config::<BoostingConfig>(format, config)?));
+        return Ok(Arc::new(parse_config::<BoostingConfig>(config)?));
     }
-    Ok(Arc::new(parse_config::<TrainConfig>(format, config)?))
+    if is_of_series(config) {
+        return Ok(Arc::new(parse_config::<SeriesModelConfig>(config)?));
+    }
+    Ok(Arc::new(parse_config::<TrainConfig>(config)?))
 }

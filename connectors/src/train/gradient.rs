@@ -1,31 +1,49 @@
 //! The gradient of a batch: slices on threads, added up in their order.
 
-use super::compute::{ModelInput, SliceWorkspace, table_row};
+use std::sync::Mutex;
+
+use forebay_threads::start_scoped;
+
+use super::compute::{SliceWorkspace, table_row};
 use super::config::LossFunction;
+use super::model_input::ModelInput;
 use super::network::{ModelParameters, ModelShape};
 
-/// No place.
+/// Marks a row that is not touched.
 const NOWHERE: u32 = u32::MAX;
 
 /// The gradient of an embedding: of the rows of the table that the batch touches.
 #[derive(Debug)]
 pub struct SparseGradient {
-    /// For each row of the table, its place among those that are touched.
+    /// For each row of the table, its index among those that are touched.
     place: Vec<u32>,
-    /// In the order in which they were touched first.
+    /// Touched rows, in the order of their first touch.
     pub rows: Vec<u32>,
-    /// Their gradients, one after the other.
+    /// Gradients of the touched rows, one after the other.
     pub gradient: Vec<f32>,
     width: usize,
+}
+
+fn sum_of_squares(values: &[f32]) -> f64 {
+    values
+        .iter()
+        .map(|value| f64::from(*value) * f64::from(*value))
+        .sum()
+}
+
+fn scale_all(values: &mut [f32], scale: f32) {
+    for value in values {
+        *value *= scale;
+    }
 }
 
 /// The gradient of a batch, used again and again.
 #[derive(Debug)]
 pub struct BatchGradient {
     slices: Vec<SliceWorkspace>,
-    /// Of the layers.
+    /// Gradient of the layers.
     pub layers: Vec<f32>,
-    /// Of the embeddings.
+    /// Gradients of the embeddings.
     pub tables: Vec<SparseGradient>,
     /// The mean loss.
     pub loss: f64,
@@ -47,10 +65,41 @@ impl SparseGradient {
     }
 
     fn clear(&mut self) {
-        self.rows
-            .drain(..)
-            .for_each(|row| self.place[row as usize] = NOWHERE);
+        for row in self.rows.drain(..) {
+            self.place[row as usize] = NOWHERE;
+        }
         self.gradient.clear();
+    }
+
+    /// Adds the slopes of all rows of a batch by the columns of an embedding, given by its number.
+    fn add_slices(
+        &mut self,
+        shape: &ModelShape,
+        number: usize,
+        batch: &ModelInput<'_>,
+        slices: &[SliceWorkspace],
+    ) {
+        let Some((_, embedding, id_range)) = shape.embedding_columns().nth(number) else {
+            return;
+        };
+        // Embedded values lie one embedding after another; added ones share one value.
+        let earlier = shape.embeddings[..number].iter();
+        let first_column: usize = earlier.map(|other| other.ids * other.width).sum();
+        for (slice_number, slice) in slices.iter().enumerate() {
+            let rows = batch.slice(slice_number);
+            for (row, row_ids) in rows.ids.chunks_exact(shape.ids()).enumerate() {
+                let slopes = slice.embedded_slopes(shape, row);
+                for (position, id) in row_ids[id_range.clone()].iter().enumerate() {
+                    let start = if shape.added {
+                        0
+                    } else {
+                        first_column + position * embedding.width
+                    };
+                    let table_row = table_row(*id, embedding.rows);
+                    self.add_slopes(table_row, &slopes[start..start + embedding.width]);
+                }
+            }
+        }
     }
 
     fn add_slopes(&mut self, row: usize, slopes: &[f32]) {
@@ -58,26 +107,26 @@ impl SparseGradient {
         if row == 0 {
             return;
         }
-        let place = match self.place[row] {
+        let index = match self.place[row] {
             NOWHERE => {
                 self.place[row] = self.rows.len() as u32;
                 self.rows.push(row as u32);
                 self.gradient.extend(std::iter::repeat_n(0.0, self.width));
                 self.rows.len() - 1
             }
-            place => place as usize,
+            index => index as usize,
         };
-        let sums = &mut self.gradient[place * self.width..(place + 1) * self.width];
-        sums.iter_mut()
-            .zip(slopes)
-            .for_each(|(sum, slope)| *sum += slope);
+        let sums = &mut self.gradient[index * self.width..(index + 1) * self.width];
+        for (sum, slope) in sums.iter_mut().zip(slopes) {
+            *sum += slope;
+        }
     }
 }
 
 impl BatchGradient {
-    /// For batches of so many rows at most.
+    /// Allocates gradients for batches of at most `batch_rows` rows.
     pub fn new(shape: &ModelShape, batch_rows: usize, threads: usize) -> BatchGradient {
-        let all = ModelInput {
+        let empty = ModelInput {
             rows: batch_rows,
             dense: &[],
             ids: &[],
@@ -90,7 +139,7 @@ impl BatchGradient {
             .iter()
             .map(|embedding| SparseGradient::new(embedding.rows, embedding.width));
         BatchGradient {
-            slices: (0..all.slices())
+            slices: (0..empty.slices())
                 .map(|_| SliceWorkspace::new(shape))
                 .collect(),
             layers: vec![0.0; shape.layers().last().map_or(0, |layer| layer.biases.end)],
@@ -117,101 +166,73 @@ impl BatchGradient {
             slice.forward(shape, parameters, &rows);
             slice.backward(parameters, &rows, loss);
         });
+        // Slices are added up in their order, so that threads change no bit.
         self.weight = slices.iter().map(|slice| slice.weight).sum();
-        self.loss =
-            slices.iter().map(|slice| slice.loss).sum::<f64>() / self.weight.max(f64::MIN_POSITIVE);
+        let weight = self.weight.max(f64::MIN_POSITIVE);
+        self.loss = slices.iter().map(|slice| slice.loss).sum::<f64>() / weight;
         self.strange = slices.iter().find_map(|slice| slice.strange);
-        let scale = (1.0 / self.weight.max(f64::MIN_POSITIVE)) as f32;
+        let scale = (1.0 / weight) as f32;
         self.layers.fill(0.0);
         for slice in slices.iter() {
-            self.layers
-                .iter_mut()
-                .zip(&slice.gradient)
-                .for_each(|(sum, part)| *sum += part);
+            for (sum, part) in self.layers.iter_mut().zip(&slice.gradient) {
+                *sum += part;
+            }
         }
-        self.layers.iter_mut().for_each(|sum| *sum *= scale);
-        let (slices, ids) = (&*slices, shape.ids());
+        scale_all(&mut self.layers, scale);
+        let slices = &*slices;
         for_each_parallel(self.threads, &mut self.tables, |number, touched| {
             touched.clear();
-            let Some((_, embedding, own)) = shape.embedding_columns().nth(number) else {
-                return;
-            };
-            let before: usize = shape.embeddings[..number]
-                .iter()
-                .map(|other| other.ids * other.width)
-                .sum();
-            for (number, slice) in slices.iter().enumerate() {
-                let rows = rows.slice(number);
-                for (row, ids) in rows.ids.chunks_exact(ids).enumerate() {
-                    let slopes = slice.embedded_slopes(shape, row);
-                    for (place, id) in ids[own.clone()].iter().enumerate() {
-                        let start = if shape.added {
-                            0
-                        } else {
-                            before + place * embedding.width
-                        };
-                        let row = table_row(*id, embedding.rows);
-                        touched.add_slopes(row, &slopes[start..start + embedding.width]);
-                    }
-                }
-            }
-            touched.gradient.iter_mut().for_each(|sum| *sum *= scale);
+            touched.add_slices(shape, number, rows, slices);
+            scale_all(&mut touched.gradient, scale);
         });
     }
 
-    /// Cuts it to this length.
+    /// Scales the gradient down to this norm, if it is longer.
     pub fn clip(&mut self, norm_max: f64) {
-        let square = |values: &[f32]| {
-            values
-                .iter()
-                .map(|value| f64::from(*value) * f64::from(*value))
-                .sum::<f64>()
-        };
+        let mut squares = sum_of_squares(&self.layers);
+        // Tables are added up apart: the order of the sum decides on its last bits.
         let tables = self
             .tables
             .iter()
-            .map(|touched| square(&touched.gradient))
+            .map(|touched| sum_of_squares(&touched.gradient))
             .sum::<f64>();
-        let norm = (square(&self.layers) + tables).sqrt();
+        squares += tables;
+        let norm = squares.sqrt();
         if norm > norm_max {
             let scale = (norm_max / norm) as f32;
-            let tables = self
-                .tables
-                .iter_mut()
-                .flat_map(|touched| touched.gradient.iter_mut());
-            self.layers
-                .iter_mut()
-                .chain(tables)
-                .for_each(|value| *value *= scale);
+            scale_all(&mut self.layers, scale);
+            for touched in &mut self.tables {
+                scale_all(&mut touched.gradient, scale);
+            }
         }
     }
 }
 
-/// Does some work for each item; which thread does which changes nothing.
+/// Applies a function to each item; results do not depend on the thread of an item.
 pub fn for_each_parallel<T: Send>(
     threads: usize,
     items: &mut [T],
     work: impl Fn(usize, &mut T) + Sync,
 ) {
     let each = items.len().div_ceil(threads.max(1)).max(1);
-    let mut shares = items.chunks_mut(each).enumerate();
-    let Some((_, first)) = shares.next() else {
-        return;
+    let shares_count = items.len().div_ceil(each);
+    let shares = Mutex::new(items.chunks_mut(each).enumerate());
+    let next_share = || shares.lock().ok()?.next();
+    let take_shares = || {
+        while let Some((share, items)) = next_share() {
+            for (item, number) in items.iter_mut().zip(share * each..) {
+                work(number, item);
+            }
+        }
     };
     std::thread::scope(|scope| {
-        let work = &work;
-        for (share, items) in shares {
-            scope.spawn(move || {
-                items
-                    .iter_mut()
-                    .zip(share * each..)
-                    .for_each(|(item, number)| work(number, item))
-            });
+        for _ in 1..shares_count {
+            // The threads that the system starts take the shares of the others.
+            if start_scoped(scope, take_shares).is_err() {
+                break;
+            }
         }
-        first
-            .iter_mut()
-            .enumerate()
-            .for_each(|(number, item)| work(number, item));
+        take_shares();
     });
 }
 
@@ -251,7 +272,8 @@ mod tests {
         loss: LossFunction,
     ) -> f64 {
         let mut workspace = SliceWorkspace::new(shape);
-        let (mut lost, mut weight) = (0.0, 0.0);
+        let mut lost = 0.0;
+        let mut weight = 0.0;
         for number in 0..rows.slices() {
             let rows = rows.slice(number);
             workspace.forward(shape, parameters, &rows);
@@ -296,8 +318,9 @@ mod tests {
                 .iter_mut()
                 .chain(parameters.tables.iter_mut().flatten());
             // Larger than the first weights are: then slopes are as well.
-            all.enumerate()
-                .for_each(|(at, parameter)| *parameter = *parameter * 2.0 + value(at) * 0.3);
+            for (at, parameter) in all.enumerate() {
+                *parameter = *parameter * 2.0 + value(at) * 0.3;
+            }
             let mut gradient = BatchGradient::new(&shape, rows.rows, 2);
             gradient.compute_batch(&shape, &parameters, &rows, loss);
             assert!((gradient.loss - loss_of(&shape, &parameters, &rows, loss)).abs() < 1e-9);

@@ -2,12 +2,12 @@
 
 use matrixmultiply::sgemm;
 
-/// How a matrix lies in its slice.
+/// Layout of a matrix in its slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MatrixLayout {
     /// Row after row.
     Rows,
-    /// Column after column: the transpose of what lies there row after row.
+    /// Column after column: the transpose of the matrix stored row after row.
     Columns,
 }
 
@@ -54,12 +54,17 @@ pub fn multiply(size: ProductSize, a: Matrix<'_>, b: Matrix<'_>, beta: f32, c: &
         MatrixLayout::Rows => (columns as isize, 1),
         MatrixLayout::Columns => (1, rows as isize),
     };
-    let ((row_a, column_a), (row_b, column_b)) = (strides(a.layout, m, k), strides(b.layout, k, n));
-    let (a, b, c) = (&a.values[..m * k], &b.values[..k * n], &mut c[..m * n]);
+    let (row_a, column_a) = strides(a.layout, m, k);
+    let (row_b, column_b) = strides(b.layout, k, n);
+    let a = &a.values[..m * k];
+    let b = &b.values[..k * n];
+    let c = &mut c[..m * n];
     #[allow(unsafe_code, reason = "the kernel takes pointers")]
     // SAFETY: the slices were just cut to the sizes that the strides reach, and `c` is borrowed alone.
     unsafe {
-        let (a, b, c) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
+        let a = a.as_ptr();
+        let b = b.as_ptr();
+        let c = c.as_mut_ptr();
         sgemm(
             m, k, n, 1.0, a, row_a, column_a, b, row_b, column_b, beta, c, n as isize, 1,
         );
@@ -72,14 +77,10 @@ mod tests {
 
     #[test]
     fn any_side_may_be_a_transpose() {
-        let (a, b) = (
-            [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
-            [1.0, 0.0, 2.0, 1.0, 0.0, 3.0],
-        );
-        let (a_columns, b_columns) = (
-            [1.0, 4.0, 2.0, 5.0, 3.0, 6.0],
-            [1.0, 2.0, 0.0, 0.0, 1.0, 3.0],
-        );
+        let a = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let b = [1.0, 0.0, 2.0, 1.0, 0.0, 3.0];
+        let a_columns = [1.0, 4.0, 2.0, 5.0, 3.0, 6.0];
+        let b_columns = [1.0, 2.0, 0.0, 0.0, 1.0, 3.0];
         for a in [Matrix::rows(&a), Matrix::columns(&a_columns)] {
             for b in [Matrix::rows(&b), Matrix::columns(&b_columns)] {
                 let mut c = [1.0; 4];

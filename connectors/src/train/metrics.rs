@@ -1,11 +1,11 @@
-//! How good predictions are. Sums are made in the order of rows.
+//! Quality measures of predictions. Sums are computed in the order of rows.
 
 use std::collections::BTreeMap;
 
 use forebay_run::{BaselineReport, NaiveBaseline};
 
-use super::compute::ModelInput;
 use super::config::LossFunction;
+use super::model_input::ModelInput;
 
 /// Bits of a result that its rank goes by: sign, exponent and eleven of the fraction. So no row's
 /// result has to be kept, and the area under the curve is exact to five digits or so.
@@ -32,7 +32,7 @@ pub struct PredictionMetrics {
 /// Labels by the ranks of results, from which the area under the curve is computed: exact to five digits or so.
 #[derive(Debug, Clone)]
 pub struct RankSums {
-    /// For each rank, the weight of rows with label 0 and of rows with label 1.
+    /// Weights of the rows with label 0 and of those with label 1, for each rank.
     counts: Vec<[f64; 2]>,
 }
 
@@ -60,10 +60,10 @@ impl RankSums {
         let mut below = 0.0;
         let mut right = 0.0;
         let mut ones = 0.0;
-        for [zero, one] in &self.counts {
-            right += one * (below + zero / 2.0);
+        for [zero, ones_here] in &self.counts {
+            right += ones_here * (below + zero / 2.0);
             below += zero;
-            ones += one;
+            ones += ones_here;
         }
         right / (below * ones)
     }
@@ -94,7 +94,8 @@ impl PredictionMetrics {
     /// Adds rows and their results.
     pub fn add(&mut self, rows: &ModelInput<'_>, outputs: &[f32]) {
         for (row, output) in outputs.iter().enumerate() {
-            let (label, weight) = (rows.labels[row], f64::from(rows.weight(row)));
+            let label = rows.labels[row];
+            let weight = f64::from(rows.weight(row));
             if weight == 0.0 {
                 continue;
             }
@@ -110,8 +111,8 @@ impl PredictionMetrics {
                 ranks.add(*output, f64::from(label), weight);
             }
             let width = rows.dense.len() / rows.rows.max(1);
-            for ((_, place), lost) in self.naive.iter().zip(&mut self.naive_lost) {
-                let value = rows.dense[row * width + place];
+            for ((_, index), lost) in self.naive.iter().zip(&mut self.naive_lost) {
+                let value = rows.dense[row * width + index];
                 *lost += weight * self.loss.value_and_slope(value, label).0;
             }
         }
@@ -131,8 +132,8 @@ impl PredictionMetrics {
             }
             LossFunction::Logistic => {
                 let share = mean.clamp(1e-6, 1.0 - 1e-6);
-                let wanted = self.label / self.weight;
-                -(wanted * share.ln() + (1.0 - wanted) * (1.0 - share).ln())
+                let rate = self.label / self.weight;
+                -(rate * share.ln() + (1.0 - rate) * (1.0 - share).ln())
             }
         };
         let naive = self.naive.iter().zip(&self.naive_lost);
@@ -147,22 +148,22 @@ impl PredictionMetrics {
         }
     }
 
-    /// All that tells something, by name.
+    /// All defined measures, by name.
     pub fn finish(&self) -> BTreeMap<String, f64> {
-        let mut found = vec![("loss", self.loss())];
+        let mut measures = vec![("loss", self.loss())];
         match self.loss {
             LossFunction::SquaredError => {
-                found.push(("rmse", (self.square / self.weight).sqrt()));
-                found.push(("mae", self.absolute / self.weight));
-                found.push(("wmape", self.absolute / self.labels));
+                measures.push(("rmse", (self.square / self.weight).sqrt()));
+                measures.push(("mae", self.absolute / self.weight));
+                measures.push(("wmape", self.absolute / self.labels));
             }
             LossFunction::Logistic => {
-                found.push(("log_loss", self.loss()));
-                found.extend(self.ranks.iter().map(|ranks| ("auc", ranks.area())));
+                measures.push(("log_loss", self.loss()));
+                measures.extend(self.ranks.iter().map(|ranks| ("auc", ranks.area())));
             }
         }
-        // No rows, or labels of one kind only, tell nothing.
-        found
+        // Measures without rows, or with labels of one kind only, are undefined.
+        measures
             .into_iter()
             .filter(|(_, value)| value.is_finite())
             .map(|(name, value)| (name.to_owned(), value))
@@ -170,7 +171,7 @@ impl PredictionMetrics {
     }
 }
 
-/// Where a result lies among all: larger results have larger ranks.
+/// Rank of a result among all: larger results have larger ranks.
 fn output_rank(output: f32) -> usize {
     let bits = output.to_bits();
     let ordered = if bits >> 31 == 1 {

@@ -1,10 +1,10 @@
-//! The trainers: linear and logistic models and layers with relu, over numbers and embeddings; boosted trees
-//! (`boosting`).
+//! Trainers: linear and logistic models and layers with relu, over numbers and embeddings; boosted
+//! trees (`boosting`); models of single series (`series`).
 //!
 //! A batch is cut into slices of fixed size, whose gradients are added up in their order: the same
 //! rows, configuration and seed give the same bits on any number of threads.
 //!
-//! `trainer` goes from step to step; what computes them is an `engine`: the host (`compute`, `gradient`, `adam`),
+//! `trainer` runs the steps, which an `engine` computes: the host (`compute`, `gradient`, `adam`),
 //! or a `device` with kernels of its own.
 
 mod adam;
@@ -14,16 +14,23 @@ mod compute;
 mod config;
 mod device;
 mod engine;
+mod export;
 mod file;
 mod format;
 mod gradient;
+mod group_names;
 mod matrix;
 mod metrics;
+mod model_input;
 mod network;
 mod place;
 mod predict;
 mod random;
+mod refit;
+mod row_changes;
 mod rows;
+mod scale;
+mod series;
 mod start;
 mod state;
 mod tensors;
@@ -32,7 +39,8 @@ mod trainer;
 
 pub use boosting::{
     BoostedModel, BoostedModelKind, BoostingCard, BoostingConfig, BoostingLoss, ColumnFallback,
-    ErrorSums, ForecastStrategy, GroupFallbackKind, GroupModelCard, StepModels,
+    ErrorSums, ForecastIntervals, ForecastStrategy, GroupFallbackKind, GroupModelCard,
+    IntervalMethod, IntervalScale, StepModels,
 };
 pub use config::{
     LearningRateDecay, LossFunction, ModelKind, OnNonFinite, TrainConfig, TrainingStart,
@@ -43,9 +51,15 @@ pub use device::{
 };
 #[cfg(feature = "cuda")]
 pub(crate) use device::{KERNELS, SOURCE};
+pub use export::{ModelPart, lightgbm_model, onnx_model};
 pub use file::{MODEL_FILE, ModelCard, ModelOrigin, Predictor};
 pub(crate) use format::{FORMAT, trainer};
 pub use network::{EmbeddingTable, ModelShape};
 pub use place::{Precision, TrainingDevice};
 pub(crate) use predict::read_predictor;
+pub use series::{
+    EnsembleCard, EnsembleWeights, ReconcileConfig, ReconcileMethod, SeriesCard,
+    SeriesIntervalCard, SeriesIntervals, SeriesMethod, SeriesModelConfig, SeriesModelKind,
+    ThetaVariant,
+};
 pub use tracking::MlflowTracking;

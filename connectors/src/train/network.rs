@@ -10,7 +10,8 @@ use super::random::UniformGenerator;
 /// First values of embeddings lie between this and its negative.
 const EMBEDDING_SPREAD: f32 = 0.05;
 
-/// A table with a row for each id of a column. The first row is that of ids that training has not seen.
+/// Table with a row for each id of a column. The first row is for ids that did not occur in
+/// training.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EmbeddingTable {
@@ -24,7 +25,7 @@ pub struct EmbeddingTable {
     pub width: usize,
 }
 
-/// What a model takes and which layers it has.
+/// Inputs and layers of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelShape {
@@ -34,7 +35,7 @@ pub struct ModelShape {
     pub embeddings: Vec<EmbeddingTable>,
     /// Widths of hidden layers.
     pub hidden: Vec<usize>,
-    /// Whether ids have weights that are added to the result, instead of going through the layers.
+    /// True if ids have weights that are added to the result, instead of going through the layers.
     pub added: bool,
 }
 
@@ -58,7 +59,7 @@ impl ModelShape {
         self.embeddings.iter().map(|embedding| embedding.ids).sum()
     }
 
-    /// What the first layer takes.
+    /// Width of the first layer's input.
     pub fn input_width(&self) -> usize {
         let embedded = self
             .embeddings
@@ -86,14 +87,15 @@ impl ModelShape {
         self.hidden.iter().copied().chain([1]).map(layer).collect()
     }
 
-    /// How many numbers the parameters are; `None` where they are more than can be counted.
+    /// Number of parameters; `None` if it overflows.
     pub fn parameter_count(&self) -> Option<usize> {
-        let (mut inputs, mut all) = (self.dense_width(), 0usize);
+        let mut inputs = self.dense_width();
+        let mut count = 0usize;
         for EmbeddingTable {
             ids, rows, width, ..
         } in &self.embeddings
         {
-            all = all.checked_add(rows.checked_mul(*width)?)?;
+            count = count.checked_add(rows.checked_mul(*width)?)?;
             inputs = inputs.checked_add(if self.added {
                 0
             } else {
@@ -104,13 +106,13 @@ impl ModelShape {
             .iter()
             .try_fold(0usize, |ids, embedding| ids.checked_add(embedding.ids))?;
         for outputs in self.hidden.iter().copied().chain([1]) {
-            all = all.checked_add(inputs.checked_add(1)?.checked_mul(outputs)?)?;
+            count = count.checked_add(inputs.checked_add(1)?.checked_mul(outputs)?)?;
             inputs = outputs;
         }
-        Some(all)
+        Some(count)
     }
 
-    /// The ids among those of a row that an embedding has.
+    /// Ids of a row for which the model has embeddings.
     pub fn embedding_columns(
         &self,
     ) -> impl Iterator<Item = (usize, &EmbeddingTable, Range<usize>)> {
@@ -129,14 +131,14 @@ impl ModelShape {
 /// The numbers that are learned.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelParameters {
-    /// Of all layers.
+    /// Parameters of all layers.
     pub layers: Vec<f32>,
-    /// Of each embedding.
+    /// Parameters of each embedding.
     pub tables: Vec<Vec<f32>>,
 }
 
 impl ModelParameters {
-    /// Nothing but zeros.
+    /// Parameters that are all zero.
     pub fn zeros(shape: &ModelShape) -> ModelParameters {
         let layers = shape.layers().last().map_or(0, |layer| layer.biases.end);
         let tables = shape
@@ -149,8 +151,8 @@ impl ModelParameters {
         }
     }
 
-    /// Where learning begins: a model without hidden layers at zero, others at random. Ids that were
-    /// not seen stand at zero, and stay there.
+    /// Initial parameters: zero for a model without hidden layers, random for others. Ids that were
+    /// not seen are zero, and stay there.
     pub fn initial(shape: &ModelShape, seed: u64) -> ModelParameters {
         let mut first = ModelParameters::zeros(shape);
         if shape.hidden.is_empty() {
@@ -159,24 +161,26 @@ impl ModelParameters {
         let mut uniform = UniformGenerator::new(seed);
         for layer in shape.layers() {
             let spread = 1.0 / (layer.inputs.max(1) as f32).sqrt();
-            let all = layer.weights.start..layer.biases.end;
-            first.layers[all]
-                .iter_mut()
-                .for_each(|value| *value = uniform.next_value() * spread);
+            let layer_range = layer.weights.start..layer.biases.end;
+            for value in first.layers[layer_range].iter_mut() {
+                *value = uniform.next_value() * spread;
+            }
         }
         for (table, embedding) in first.tables.iter_mut().zip(&shape.embeddings) {
             let seen = table.iter_mut().skip(embedding.width);
-            seen.for_each(|value| *value = uniform.next_value() * EMBEDDING_SPREAD);
+            for value in seen {
+                *value = uniform.next_value() * EMBEDDING_SPREAD;
+            }
         }
         first
     }
 
-    /// How many numbers.
+    /// Number of parameters.
     pub fn len(&self) -> usize {
         self.layers.len() + self.tables.iter().map(Vec::len).sum::<usize>()
     }
 
-    /// Whether all of them are finite.
+    /// True if all parameters are finite.
     pub fn are_finite(&self) -> bool {
         self.layers
             .iter()

@@ -1,4 +1,4 @@
-//! What models are trained on, as a spec says it.
+//! Devices of trainings in a spec.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// What a model is trained on.
+/// Device that a model is trained on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum TrainingDevice {
@@ -19,7 +19,8 @@ pub enum TrainingDevice {
     Cuda(u32),
 }
 
-/// How a GPU computes products of matrices. Sums, parameters and what AdamW remembers are `f32` always.
+/// Precision of products of matrices on a GPU. Sums, parameters and the state of AdamW are always
+/// `f32`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -48,25 +49,27 @@ impl From<TrainingDevice> for String {
     }
 }
 
+/// The number in `cuda:1`.
+fn cuda_number(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("cuda:")?;
+    // A parsed number may have a sign.
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok()
+}
+
 impl TryFrom<String> for TrainingDevice {
     type Error = String;
 
     fn try_from(text: String) -> Result<TrainingDevice, String> {
-        let number = |text: &str| {
-            text.parse()
-                .ok()
-                .filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
-        };
-        match text.as_str() {
+        let device = match text.as_str() {
             "cpu" => Some(TrainingDevice::Cpu),
             "auto" => Some(TrainingDevice::Auto),
             "cuda" => Some(TrainingDevice::Cuda(0)),
-            _ => text
-                .strip_prefix("cuda:")
-                .and_then(number)
-                .map(TrainingDevice::Cuda),
-        }
-        .ok_or_else(|| format!("`{text}` is not one of `cpu`, `auto`, `cuda`, `cuda:1`"))
+            _ => cuda_number(&text).map(TrainingDevice::Cuda),
+        };
+        device.ok_or_else(|| format!("`{text}` is not one of `cpu`, `auto`, `cuda`, `cuda:1`"))
     }
 }
 
@@ -79,7 +82,8 @@ impl JsonSchema for TrainingDevice {
         json_schema!({
             "type": "string",
             "pattern": "^(cpu|auto|cuda|cuda:[0-9]+)$",
-            "description": "What a model is trained on: `cpu`, `auto`, `cuda`, or a GPU by its number, as `cuda:1`."
+            "description": "What a model is trained on: `cpu`, `auto`, `cuda`, or a GPU by its \
+                            number, as `cuda:1`."
         })
     }
 }

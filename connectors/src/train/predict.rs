@@ -2,31 +2,26 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float32Array, RecordBatch};
+use arrow::array::{ArrayRef, Float32Array, Float32Builder, RecordBatch};
 use arrow::datatypes::{DataType, Field as Column, Schema};
 use forebay_feed::{BatchFeatures, CategoricalType, FeatureField, PackedRows, PartRole};
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result, codes, type_words};
 use forebay_run::{HORIZON_STEP, ModelPredictor, Predictions, ReadModelFile};
 
 use super::config::MISSING_ID;
 use super::file::{MODEL_FILE, ModelCard, Predictor};
 
-/// The model in a directory.
-pub(crate) fn read_predictor(files: ReadModelFile<'_>) -> Result<Arc<dyn ModelPredictor>> {
-    let bytes = files(MODEL_FILE)?.ok_or_else(|| {
-        let fault = Fault::new(codes::NOT_FOUND, "there is no model here");
-        fault.hint("give the directory of a `train` sink, as `forebay run` prints it")
-    })?;
-    Ok(Arc::new(Predictor::read(&bytes)?))
+/// The model in a directory; `None` if it has no file of a model.
+pub(crate) fn read_predictor(files: ReadModelFile<'_>) -> Result<Option<Arc<dyn ModelPredictor>>> {
+    let Some(bytes) = files(MODEL_FILE)? else {
+        return Ok(None);
+    };
+    Ok(Some(Arc::new(Predictor::read(&bytes)?)))
 }
 
 impl ModelPredictor for Predictor {
     fn id(&self) -> &str {
         &self.card.origin.training
-    }
-
-    fn artifact(&self) -> &str {
-        &self.card.origin.artifact
     }
 
     fn horizon(&self) -> Option<&str> {
@@ -46,11 +41,22 @@ impl ModelPredictor for Predictor {
         columns
     }
 
+    fn filled_columns(&self) -> Vec<String> {
+        let dense = self.card.shape.dense.iter();
+        // A model of trees takes NaN for a missing number.
+        let filled = dense.filter(|field| field.missing.is_some_and(|value| !value.is_nan()));
+        filled.map(|field| field.column.clone()).collect()
+    }
+
     fn check(&self, schema: &Schema) -> Result<()> {
         let features = model_features(&self.card);
         let fields = features.dense.iter().chain(&features.categorical);
         let faults = fields.filter_map(|field| check_feature_column(field, schema).err());
         Fault::combine(faults.collect()).map_or(Ok(()), Err)
+    }
+
+    fn label(&self) -> Option<&str> {
+        Some(&self.card.label)
     }
 
     fn feeds_back(&self) -> Option<&str> {
@@ -62,6 +68,9 @@ impl ModelPredictor for Predictor {
     }
 
     fn quantiles(&self) -> &[f64] {
+        if let Some(series) = &self.card.series {
+            return series.quantiles();
+        }
         self.card
             .boosting
             .as_ref()
@@ -70,45 +79,50 @@ impl ModelPredictor for Predictor {
 
     fn predict(&self, columns: &[ArrayRef], rows: usize) -> Result<Predictions> {
         if rows == 0 {
-            let none = || Float32Array::new_null(0);
+            let quantiles = self.quantiles();
             return Ok(Predictions {
-                point: none(),
-                quantiles: self.quantiles().iter().map(|_| none()).collect(),
+                point: Float32Array::new_null(0),
+                quantiles: vec![Float32Array::new_null(0); quantiles.len()],
             });
         }
         let features = model_features(&self.card);
         if let Some(predicted) = self.predict_columns(&features, columns, rows)? {
             return Ok(predicted);
         }
-        let fields = columns.iter().enumerate();
-        let fields = fields.map(|(number, array)| {
-            Column::new(number.to_string(), array.data_type().clone(), true)
-        });
-        let batch = RecordBatch::try_new(
-            Arc::new(Schema::new(fields.collect::<Vec<_>>())),
-            columns.to_vec(),
-        )?;
+        // Features are taken by position: the names of the columns do not matter.
+        let mut fields = Vec::with_capacity(columns.len());
+        for (number, array) in columns.iter().enumerate() {
+            let data_type = array.data_type().clone();
+            fields.push(Column::new(number.to_string(), data_type, true));
+        }
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns.to_vec())?;
         let packed = PackedRows::new(&features, &batch)
             .map_err(|fault| fault.note("rows count from the first of a batch"))?;
-        let (dense, ids) = (
-            packed.numbers(PartRole::Dense),
-            packed.numbers(PartRole::Categorical),
-        );
+        let dense = packed.numbers(PartRole::Dense);
+        let ids = packed.numbers(PartRole::Categorical);
         let predicted = Predictor::predict(self, rows, dense, ids);
-        let counts = packed
-            .numbers::<u8>(PartRole::Mask)
-            .iter()
-            .map(|mask| *mask != 0);
-        let point: Float32Array = predicted
-            .into_iter()
-            .zip(counts)
-            .map(|(value, counts)| counts.then_some(value))
-            .collect();
-        Ok(Predictions::from(point))
+        let mask = packed.numbers::<u8>(PartRole::Mask);
+        let mut point = Float32Builder::with_capacity(rows);
+        for (value, mask) in predicted.into_iter().zip(mask) {
+            // A row that does not count has no prediction.
+            point.append_option((*mask != 0).then_some(value));
+        }
+        Ok(Predictions::from(point.finish()))
     }
 }
 
-/// What the model takes, as batches had it when it was trained.
+/// The columns that choose a model: those that name groups, or those of a series and its times.
+fn other_columns(card: &ModelCard) -> Vec<String> {
+    if let Some(series) = &card.series {
+        return series.columns();
+    }
+    match &card.boosting {
+        Some(boosting) => boosting.by.clone(),
+        None => Vec::new(),
+    }
+}
+
+/// Features of the model, as batches had them when it was trained.
 fn model_features(card: &ModelCard) -> BatchFeatures {
     let categorical = card.shape.embeddings.iter();
     let categorical = categorical.map(|embedding| FeatureField {
@@ -119,17 +133,14 @@ fn model_features(card: &ModelCard) -> BatchFeatures {
         dense: card.shape.dense.clone(),
         categorical: categorical.collect(),
         categorical_type: CategoricalType::I32,
-        beside: card
-            .boosting
-            .iter()
-            .flat_map(|boosting| boosting.by.clone())
-            .collect(),
+        beside: other_columns(card),
         non_finite: card.non_finite.feed_policy(),
         ..BatchFeatures::default()
     }
 }
 
-/// Whether a column, where it is there, has what the model takes. The widths of lists are known when they are there.
+/// Checks that a column, if it exists, suits the feature. The widths of lists are known when they
+/// are read.
 fn check_feature_column(field: &FeatureField, schema: &Schema) -> Result<()> {
     let Ok(column) = schema.field_with_name(&field.column) else {
         return Ok(());
@@ -148,7 +159,7 @@ fn check_feature_column(field: &FeatureField, schema: &Schema) -> Result<()> {
     let message = format!(
         "`{}` is {}, and the model takes {} numbers",
         field.column,
-        column.data_type(),
+        type_words(column.data_type()),
         field.width
     );
     Err(Fault::new(codes::COLUMN_TYPE, message)

@@ -1,14 +1,17 @@
-//! From batches to what a model takes, and what must be known of the rows before a training.
+//! Converts batches to inputs of a model, and collects facts about the rows before a training.
 
-use forebay_feed::{FeatureField, Feed, FeedBatch, PartRole, SampleOrder};
+use forebay_feed::{FeatureField, Feed, FeedBatch, LoadCounts, PartRole, SampleOrder};
 use forebay_model::{Fault, Result, codes};
 use forebay_run::{FeedCache, FeedConfig, FeedOrder, FeedSource, TrainingContext};
 
-use super::compute::{ModelInput, SliceWorkspace};
+use super::compute::SliceWorkspace;
 use super::config::{MISSING_ID, TrainConfig};
 use super::gradient::for_each_parallel;
 use super::metrics::PredictionMetrics;
+use super::model_input::ModelInput;
 use super::network::{EmbeddingTable, ModelParameters, ModelShape};
+use super::row_changes::{RowsRead, validation_step};
+use super::scale::{InputScale, SAMPLE_ROWS, ScaleSample};
 
 /// Largest default width of an embedding, for columns without a configured width.
 const EMBEDDING_WIDTH_MAX: usize = 600;
@@ -17,8 +20,8 @@ const EMBEDDING_WIDTH_MAX: usize = 600;
 pub fn model_input(batch: &FeedBatch) -> ModelInput<'_> {
     let rows = batch.rows();
     fn part<T: bytemuck::AnyBitPattern>(batch: &FeedBatch, role: PartRole) -> &[T] {
-        let all = batch.numbers::<T>(role);
-        &all[..all.len() / batch.shape_rows().max(1) * batch.rows()]
+        let values = batch.numbers::<T>(role);
+        &values[..values.len() / batch.shape_rows().max(1) * batch.rows()]
     }
     ModelInput {
         rows,
@@ -30,14 +33,14 @@ pub fn model_input(batch: &FeedBatch) -> ModelInput<'_> {
     }
 }
 
-/// The shape of a model for some rows: how many ids there are is looked up in them. One that goes on from an earlier
-/// model has at least its ids, and its widths.
+/// Shape of a model for some rows, which determine the number of ids. A model that continues an
+/// earlier one has at least its ids, and its widths.
 pub fn model_shape(
     config: &TrainConfig,
-    course: &TrainingContext<'_>,
+    context: &TrainingContext<'_>,
     earlier: Option<&ModelShape>,
 ) -> Result<ModelShape> {
-    let features = &course.rows.features;
+    let features = &context.rows.features;
     if features.dense.is_empty() && features.categorical.is_empty() {
         let fault = Fault::new(
             codes::EMPTY,
@@ -47,7 +50,7 @@ pub fn model_shape(
     }
     let added = config.adds_ids();
     let ids = count_ids(
-        course,
+        context,
         &features.categorical,
         config.cache.as_ref(),
         earlier.is_some(),
@@ -66,15 +69,15 @@ pub fn model_shape(
     }
     let mut embeddings = Vec::new();
     for (number, (field, ids)) in features.categorical.iter().zip(ids).enumerate() {
-        let before = earlier.and_then(|earlier| earlier.embeddings.get(number));
-        let ids = before.map_or(ids, |before| ids.max(before.rows - 1));
-        let given = config
+        let earlier_table = earlier.and_then(|earlier| earlier.embeddings.get(number));
+        let ids = earlier_table.map_or(ids, |table| ids.max(table.rows - 1));
+        let configured = config
             .embeddings
             .get(&field.column)
             .map(|width| *width as usize);
-        let given = before.map(|before| before.width).or(given);
+        let fixed = earlier_table.map(|table| table.width).or(configured);
         let rule = ((1.6 * (ids as f64).powf(0.56)).round() as usize).clamp(1, EMBEDDING_WIDTH_MAX);
-        let width = if added { 1 } else { given.unwrap_or(rule) };
+        let width = if added { 1 } else { fixed.unwrap_or(rule) };
         embeddings.push(EmbeddingTable {
             column: field.column.clone(),
             ids: field.width as usize,
@@ -88,11 +91,12 @@ pub fn model_shape(
         hidden: config.hidden_widths(),
         added,
     };
-    check_memory(&shape, course.memory_bytes)?;
+    check_memory(&shape, context.memory_bytes)?;
     Ok(shape)
 }
 
-/// Parameters, their gradients, what AdamW remembers of them, the best ones, and a checkpoint of all.
+/// Arrays of the size of the parameters: parameters, gradients, the moments of AdamW, the best
+/// parameters, and a checkpoint of all.
 const COPIES: u64 = 8;
 
 fn layers_len(shape: &ModelShape) -> u64 {
@@ -103,13 +107,14 @@ fn table_len(embedding: &EmbeddingTable) -> u64 {
     embedding.rows as u64 * embedding.width as u64
 }
 
-/// Bytes that the training of a model holds beside its rows.
+/// Bytes that the training of a model holds in addition to its rows.
 pub fn training_bytes(shape: &ModelShape) -> u64 {
     (layers_len(shape) + shape.embeddings.iter().map(table_len).sum::<u64>()) * 4 * COPIES
 }
 
 fn check_memory(shape: &ModelShape, memory_bytes: u64) -> Result<()> {
-    let (layers, bytes) = (layers_len(shape), training_bytes(shape));
+    let layers = layers_len(shape);
+    let bytes = training_bytes(shape);
     if bytes <= memory_bytes / 2 {
         return Ok(());
     }
@@ -119,21 +124,25 @@ fn check_memory(shape: &ModelShape, memory_bytes: u64) -> Result<()> {
         memory_bytes >> 21
     );
     let fault = Fault::new(codes::MEMORY, message);
-    Err(match shape.embeddings.iter().max_by_key(|embedding| table_len(embedding)) {
-        Some(largest) if table_len(largest) > layers => fault.column(&largest.column).hint(format!(
-            "`{}` alone has {} ids: give it a smaller width under `embeddings`, fewer ids (`min_count`, `top_k`, \
-             `hash_bucket`), or raise --memory",
-            largest.column,
-            largest.rows - 1
-        )),
+    let embeddings = shape.embeddings.iter();
+    let largest = embeddings.max_by_key(|embedding| table_len(embedding));
+    Err(match largest {
+        Some(largest) if table_len(largest) > layers => {
+            fault.column(&largest.column).hint(format!(
+                "`{}` alone has {} ids: give it a smaller width under `embeddings`, fewer ids \
+                 (`min_count`, `top_k`, `hash_bucket`), or raise --memory",
+                largest.column,
+                largest.rows - 1
+            ))
+        }
         _ => fault.hint("make `hidden` smaller, or raise --memory"),
     })
 }
 
-/// For each column, one more than its largest id: of the rows to learn from where they are a selection, as the run
-/// before counted all others.
+/// For each column, one more than its largest id: of the rows to learn from where they are a
+/// selection, as the run before counted all others.
 fn count_ids(
-    course: &TrainingContext<'_>,
+    context: &TrainingContext<'_>,
     fields: &[FeatureField],
     cache: Option<&FeedCache>,
     selected: bool,
@@ -141,90 +150,144 @@ fn count_ids(
     if fields.is_empty() {
         return Ok(Vec::new());
     }
-    let fed = match selected {
-        true => course.rows.clone(),
-        false => course.feed_columns(FeedConfig {
+    let fed = if selected {
+        context.rows.clone()
+    } else {
+        let columns = fields.iter().map(|field| field.column.as_str().into());
+        context.feed_columns(FeedConfig {
             dense: Some(Vec::new()),
-            categorical: Some(
-                fields
-                    .iter()
-                    .map(|field| field.column.as_str().into())
-                    .collect(),
-            ),
+            categorical: Some(columns.collect()),
             missing_id: Some(MISSING_ID),
             categorical_type: forebay_feed::CategoricalType::I32,
             cache: cache.cloned(),
             order: FeedOrder::Sequential,
             ..FeedConfig::default()
-        })?,
+        })?
     };
-    let mut largest = vec![-1; fields.len()];
-    for_each_batch(&fed, course, &mut |batch| {
+    let width: usize = fields.iter().map(|field| field.width as usize).sum();
+    let mut largest_ids = vec![-1; fields.len()];
+    for_each_batch(&fed, context, &mut |batch| {
         let ids = batch.numbers::<i32>(PartRole::Categorical);
-        let width: usize = fields.iter().map(|field| field.width as usize).sum();
         for row in ids.chunks_exact(width) {
-            let mut rest = row;
-            for (largest, field) in largest.iter_mut().zip(fields) {
-                let (own, after) = rest.split_at(field.width as usize);
-                *largest = own.iter().copied().fold(*largest, i32::max);
-                rest = after;
+            let mut row_ids = row;
+            for (largest, field) in largest_ids.iter_mut().zip(fields) {
+                let (column_ids, remainder) = row_ids.split_at(field.width as usize);
+                for id in column_ids {
+                    *largest = (*largest).max(*id);
+                }
+                row_ids = remainder;
             }
         }
         Ok(())
     })?;
-    Ok(largest
-        .into_iter()
-        .map(|id| (i64::from(id) + 1).max(0) as usize)
-        .collect())
+    // Missing ids are negative: a column without any other has no id at all.
+    let mut counts = Vec::with_capacity(largest_ids.len());
+    for id in largest_ids {
+        counts.push((i64::from(id) + 1).max(0) as usize);
+    }
+    Ok(counts)
 }
 
-/// All rows once, as they lie.
+/// Calls `work` for all rows once, in stored order. Returns the counts of changed values.
 fn for_each_batch(
     fed: &FeedSource,
-    course: &TrainingContext<'_>,
+    context: &TrainingContext<'_>,
     work: &mut dyn FnMut(&FeedBatch) -> Result<()>,
-) -> Result<()> {
+) -> Result<LoadCounts> {
     let mut config = fed.config(0)?;
     config.order = SampleOrder::sequential();
     config.last = forebay_feed::RemainderPolicy::Short;
-    for batch in Feed::start(config)? {
-        course.check()?;
+    let mut feed = Feed::start(config)?;
+    for batch in feed.by_ref() {
+        context.check()?;
         work(&batch?)?;
     }
-    Ok(())
+    Ok(feed.load_counts())
 }
 
-/// The places of columns among the numbers of a row; those that are not among them are left out.
+/// Rows of a batch that count.
+pub fn counted_rows(rows: &ModelInput<'_>) -> u64 {
+    if rows.mask.is_empty() {
+        return rows.rows as u64;
+    }
+    rows.mask.iter().filter(|mask| **mask != 0).count() as u64
+}
+
+/// Reads all rows once more, and counts those that a training learns from and the values that it changes. For trainings
+/// that continued within their first epoch, whose feed has not read all of its rows.
+pub fn count_again(context: &TrainingContext<'_>, config: &TrainConfig) -> Result<RowsRead> {
+    let mut rows = 0;
+    let counts = for_each_batch(context.rows, context, &mut |batch| {
+        rows += counted_rows(&model_input(batch));
+        Ok(())
+    })?;
+    let features = &context.rows.features;
+    let policy = config.non_finite.feed_policy();
+    Ok(RowsRead::new(
+        rows,
+        context.sink(),
+        features,
+        &counts,
+        policy,
+    ))
+}
+
+/// Scales of a sample of the rows: the first ones in the order in which the training reads them.
+pub fn sample_scale(
+    context: &TrainingContext<'_>,
+    config: &TrainConfig,
+    shape: &ModelShape,
+) -> Result<InputScale> {
+    let mut feed_config = context.rows.config(config.seed)?;
+    feed_config.memory_max = Some(context.memory_bytes.saturating_sub(training_bytes(shape)));
+    feed_config.batch_rows = config.rows_per_batch();
+    // The feed of the training reports on its rows.
+    feed_config.on_first_batch = None;
+    feed_config.on_duplicates = None;
+    let mut sample = ScaleSample::new(shape.dense_width());
+    for batch in Feed::start(feed_config)? {
+        context.check()?;
+        sample.add(&model_input(&batch?));
+        if sample.rows >= SAMPLE_ROWS {
+            break;
+        }
+    }
+    Ok(sample.finish())
+}
+
+/// Positions of columns among the numbers of a row; columns that are no numbers are left out.
 pub fn naive_places(dense: &[FeatureField], naive: &[String]) -> Vec<(String, usize)> {
-    let mut places = Vec::new();
-    let mut place = 0;
+    let mut positions = Vec::new();
+    let mut position = 0;
     for field in dense {
         if field.width == 1 && naive.contains(&field.column) {
-            places.push((field.column.clone(), place));
+            positions.push((field.column.clone(), position));
         }
-        place += field.width as usize;
+        position += field.width as usize;
     }
-    places
+    positions
 }
 
-/// How good the model is on some rows.
+/// Measures of the model on the validation rows, and their counts.
 pub fn evaluate(
     fed: &FeedSource,
-    course: &TrainingContext<'_>,
+    context: &TrainingContext<'_>,
     config: &TrainConfig,
     shape: &ModelShape,
     parameters: &ModelParameters,
-) -> Result<PredictionMetrics> {
-    let naive = naive_places(&fed.features.dense, &course.naive);
+) -> Result<(PredictionMetrics, RowsRead)> {
+    let naive = naive_places(&fed.features.dense, &context.naive);
     let mut metrics = PredictionMetrics::new(config.loss_function(), naive);
     let mut slices: Vec<SliceWorkspace> = Vec::new();
-    for_each_batch(fed, course, &mut |batch| {
+    let mut counted = 0;
+    let counts = for_each_batch(fed, context, &mut |batch| {
         let rows = model_input(batch);
+        counted += counted_rows(&rows);
         while slices.len() < rows.slices() {
             slices.push(SliceWorkspace::new(shape));
         }
         let slices = &mut slices[..rows.slices()];
-        for_each_parallel(course.threads, slices, |number, slice| {
+        for_each_parallel(context.threads, slices, |number, slice| {
             slice.forward(shape, parameters, &rows.slice(number))
         });
         for (number, slice) in slices.iter().enumerate() {
@@ -233,5 +296,8 @@ pub fn evaluate(
         }
         Ok(())
     })?;
-    Ok(metrics)
+    let step = validation_step(context.sink());
+    let policy = config.non_finite.feed_policy();
+    let read = RowsRead::new(counted, &step, &fed.features, &counts, policy);
+    Ok((metrics, read))
 }

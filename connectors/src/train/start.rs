@@ -20,9 +20,9 @@ fn read_card(file: &TensorFile<'_>) -> Result<ModelCard> {
 }
 
 impl EarlierNetwork {
-    /// That of a training, if it goes on from one.
-    pub fn of(course: &TrainingContext<'_>) -> Result<Option<EarlierNetwork>> {
-        let Some(bytes) = course.earlier_file(MODEL_FILE)? else {
+    /// Loads the model that a training continues, if it continues one.
+    pub fn of(context: &TrainingContext<'_>) -> Result<Option<EarlierNetwork>> {
+        let Some(bytes) = context.earlier_file(MODEL_FILE)? else {
             return Ok(None);
         };
         let file = TensorFile::read(&bytes)?;
@@ -33,7 +33,8 @@ impl EarlierNetwork {
         }))
     }
 
-    /// Takes its place among the parameters of a shape with as many ids or more; new ids keep their first values.
+    /// Copies the values to the parameters of a shape with as many ids or more; new ids keep their
+    /// first values.
     pub fn copy_to(&self, parameters: &mut ModelParameters) {
         parameters.layers.clone_from(&self.parameters.layers);
         for (to, from) in parameters.tables.iter_mut().zip(&self.parameters.tables) {
@@ -42,7 +43,7 @@ impl EarlierNetwork {
     }
 }
 
-/// Why a training cannot go on from an earlier model: what it takes and which layers it has must be the same.
+/// Reason why a training cannot continue an earlier model: its inputs and layers must be the same.
 pub fn refuse(
     config: &TrainConfig,
     files: ReadModelFile<'_>,
@@ -52,41 +53,46 @@ pub fn refuse(
         return Ok(Some("the model of the run before has no file".to_owned()));
     };
     let card = read_card(&TensorFile::read(&bytes)?)?;
+    let subject = changed_subject(config, &card, features);
+    Ok(subject.map(|subject| format!("{subject} changed since the run before")))
+}
+
+/// The first input or setting in which a model differs from those of a training.
+fn changed_subject(
+    config: &TrainConfig,
+    card: &ModelCard,
+    features: &BatchFeatures,
+) -> Option<&'static str> {
     let shape = &card.shape;
-    let columns = |of: &ModelShape| -> Vec<(String, usize)> {
-        of.embeddings
-            .iter()
-            .map(|embedding| (embedding.column.clone(), embedding.ids))
-            .collect()
-    };
-    let wanted: Vec<(String, usize)> = features
-        .categorical
-        .iter()
-        .map(|field| (field.column.clone(), field.width as usize))
-        .collect();
-    let widths = shape.embeddings.iter().all(|embedding| {
-        config
-            .embeddings
-            .get(&embedding.column)
-            .is_none_or(|width| *width as usize == embedding.width)
-    });
-    let label = features
-        .label
-        .as_ref()
-        .map(|label| label.column.as_str())
-        .unwrap_or_default();
-    let changed = [
-        (
-            card.boosting.is_some() || shape.added != config.adds_ids(),
-            "`model`",
-        ),
-        (shape.dense != features.dense, "the columns of numbers"),
-        (columns(shape) != wanted, "the columns of ids"),
-        (!widths, "`embeddings`"),
-        (shape.hidden != config.hidden_widths(), "`hidden`"),
-        (card.loss != config.loss_function(), "`loss`"),
-        (card.label != label, "the label"),
-    ];
-    let changed = changed.into_iter().find(|(changed, _)| *changed);
-    Ok(changed.map(|(_, what)| format!("{what} changed since the run before")))
+    let is_other = card.boosting.is_some() || card.series.is_some();
+    if is_other || shape.added != config.adds_ids() {
+        return Some("`model`");
+    }
+    if shape.dense != features.dense {
+        return Some("the columns of numbers");
+    }
+    let embedded = shape.embeddings.iter();
+    let embedded = embedded.map(|embedding| (&embedding.column, embedding.ids));
+    let categorical = features.categorical.iter();
+    let categorical = categorical.map(|field| (&field.column, field.width as usize));
+    if !embedded.eq(categorical) {
+        return Some("the columns of ids");
+    }
+    for embedding in &shape.embeddings {
+        let width = config.embeddings.get(&embedding.column);
+        if width.is_some_and(|width| *width as usize != embedding.width) {
+            return Some("`embeddings`");
+        }
+    }
+    if shape.hidden != config.hidden_widths() {
+        return Some("`hidden`");
+    }
+    if card.loss != config.loss_function() {
+        return Some("`loss`");
+    }
+    let label = features.label.as_ref();
+    if card.label != label.map_or("", |label| label.column.as_str()) {
+        return Some("the label");
+    }
+    None
 }

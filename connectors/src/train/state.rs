@@ -1,4 +1,6 @@
-//! Where a training stands: everything that what comes after depends on.
+//! State of a training: everything that its later steps depend on.
+
+use std::borrow::Cow;
 
 use forebay_feed::FeedCursor;
 use forebay_model::{Fault, Result, codes};
@@ -7,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::adam::AdamState;
 use super::network::{ModelParameters, ModelShape};
+use super::row_changes::RowsRead;
+use super::scale::InputScale;
 use super::tensors::{TensorFile, invalid_model_fault, named_tensors, write_tensors};
 
 /// The version of checkpoints.
@@ -23,28 +27,40 @@ pub struct TrainingState {
     pub progress: TrainingProgress,
 }
 
-/// Where it stands, in a few numbers.
+/// Progress of a training, in a few numbers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainingProgress {
-    /// Where its feed stands; `None` before the first step.
+    /// Position of its feed; `None` before the first step.
     pub cursor: Option<FeedCursor>,
     /// Steps done.
     pub step: u64,
-    /// What has been learned of the training itself.
+    /// Report of the training so far.
     pub learned: TrainingReport,
     /// The labels of the first epoch's batches, times their weights, and the weights.
     #[serde(default)]
     pub labels: (f64, f64),
+    /// Scales of numbers and labels, where the training standardises them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<InputScale>,
+    /// Rows of the first epoch so far that count.
+    #[serde(default)]
+    pub rows_learned: u64,
+    /// Rows of the first epoch with their changes, once it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learn: Option<RowsRead>,
+    /// Validation rows with their changes, once the model has been validated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validate: Option<RowsRead>,
     /// The losses of this epoch's batches, times their weights, and the weights.
     pub epoch: (f64, f64),
-    /// The same since the last point of the curve.
+    /// Sums of losses and weights since the last point of the curve.
     pub stretch: (f64, f64),
     /// The best loss on the validation rows.
     pub best_loss: Option<f64>,
     /// Epochs since then.
     pub waited: u32,
-    /// Whether it is over before its last epoch.
+    /// True if it ended before its last epoch.
     pub stopped: bool,
 }
 
@@ -60,10 +76,8 @@ struct CheckpointHeader {
 impl TrainingState {
     /// The beginning.
     pub fn initial(shape: ModelShape, seed: u64) -> TrainingState {
-        let (parameters, adam) = (
-            ModelParameters::initial(&shape, seed),
-            AdamState::new(&shape),
-        );
+        let parameters = ModelParameters::initial(&shape, seed);
+        let adam = AdamState::new(&shape);
         TrainingState {
             parameters,
             adam,
@@ -73,9 +87,18 @@ impl TrainingState {
         }
     }
 
-    /// As the bytes of a checkpoint.
+    /// The parameters for numbers and labels as the data has them.
+    pub fn data_parameters(&self) -> Cow<'_, ModelParameters> {
+        match &self.progress.scale {
+            Some(scale) => Cow::Owned(scale.data_parameters(&self.shape, &self.parameters)),
+            None => Cow::Borrowed(&self.parameters),
+        }
+    }
+
+    /// Encodes the state as the bytes of a checkpoint.
     pub fn encode(&self) -> Result<Vec<u8>> {
-        let (shape, best) = (self.shape.clone(), self.best.is_some());
+        let shape = self.shape.clone();
+        let best = self.best.is_some();
         let words = CheckpointHeader {
             version: VERSION,
             shape,
@@ -93,7 +116,7 @@ impl TrainingState {
         write_tensors(&tensors, words)
     }
 
-    /// From the bytes of a checkpoint.
+    /// Decodes the state from the bytes of a checkpoint.
     pub fn decode(bytes: &[u8]) -> Result<TrainingState> {
         let file = TensorFile::read(bytes)?;
         let words: CheckpointHeader = serde_json::from_str(&file.words)

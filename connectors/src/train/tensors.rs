@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use forebay_model::{Fault, Result, codes};
 use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
 use super::network::{ModelParameters, ModelShape};
 
@@ -46,33 +46,70 @@ pub fn named_tensors<'a>(
     tensors
 }
 
+/// A tensor with the bytes of its values.
+pub struct EncodedTensor {
+    pub name: String,
+    pub data_type: Dtype,
+    pub size: Vec<usize>,
+    pub bytes: Vec<u8>,
+}
+
+/// The bytes of numbers in a file.
+pub fn real_bytes(values: &[f32]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(values.len() * 4);
+    append_reals(values, &mut bytes);
+    bytes
+}
+
+pub fn append_reals(values: &[f32], bytes: &mut Vec<u8>) {
+    for value in values {
+        bytes.extend_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// The bytes of whole numbers in a file.
+pub fn whole_bytes(values: &[i32]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(values.len() * 4);
+    append_wholes(values, &mut bytes);
+    bytes
+}
+
+pub fn append_wholes(values: &[i32], bytes: &mut Vec<u8>) {
+    for value in values {
+        bytes.extend_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// A file of encoded tensors and words.
+pub fn write_encoded(tensors: &[EncodedTensor], words: String) -> Result<Vec<u8>, SafeTensorError> {
+    let mut views = Vec::with_capacity(tensors.len());
+    for tensor in tensors {
+        let view = TensorView::new(tensor.data_type, tensor.size.clone(), &tensor.bytes)?;
+        views.push((tensor.name.as_str(), view));
+    }
+    let metadata = HashMap::from([(WORDS_KEY.to_owned(), words)]);
+    safetensors::serialize(views, Some(metadata))
+}
+
 /// A file of tensors and words.
 pub fn write_tensors(tensors: &NamedTensors<'_>, words: String) -> Result<Vec<u8>> {
-    let fault = |error| Fault::internal("a model cannot be written").cause(error);
-    let mut views = Vec::new();
-    let bytes: Vec<Vec<u8>> = tensors
-        .iter()
-        .map(|(_, _, values)| {
-            values
-                .iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect()
-        })
-        .collect();
-    for ((name, size, _), bytes) in tensors.iter().zip(&bytes) {
-        views.push((
-            name.as_str(),
-            TensorView::new(Dtype::F32, size.clone(), bytes).map_err(fault)?,
-        ));
+    let mut encoded = Vec::with_capacity(tensors.len());
+    for (name, size, values) in tensors {
+        encoded.push(EncodedTensor {
+            name: name.clone(),
+            data_type: Dtype::F32,
+            size: size.clone(),
+            bytes: real_bytes(values),
+        });
     }
-    safetensors::serialize(views, Some(HashMap::from([(WORDS_KEY.to_owned(), words)])))
-        .map_err(fault)
+    write_encoded(&encoded, words)
+        .map_err(|error| Fault::internal("a model cannot be written").cause(error))
 }
 
 /// A file that was read.
 pub struct TensorFile<'a> {
     tensors: SafeTensors<'a>,
-    /// What it says of itself.
+    /// Metadata of the file.
     pub words: String,
 }
 

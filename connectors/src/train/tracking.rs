@@ -1,10 +1,10 @@
-//! Where a training is tracked.
+//! Tracking of trainings in a spec.
 
 use forebay_model::{ConfigError, ConfigResult};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A server of MLflow that `forebay run` tells of a training. The model does not depend on it.
+/// A server of MLflow to which `forebay run` reports a training. The model does not depend on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MlflowTracking {
@@ -19,23 +19,24 @@ pub struct MlflowTracking {
 }
 
 impl MlflowTracking {
-    /// Refuses addresses that are none, and those that hold a secret: specs are kept and shown.
+    /// Refuses addresses that are no URLs or hold a secret: specs are stored and shown.
     pub(super) fn check(&self) -> ConfigResult<()> {
         let Some(uri) = &self.uri else { return Ok(()) };
-        let rest = ["http://", "https://"]
+        let after_scheme = ["http://", "https://"]
             .iter()
             .find_map(|scheme| uri.strip_prefix(scheme));
         let wrong = |message: &str| Err(ConfigError::at("mlflow.uri", message.to_owned()));
-        match rest {
+        match after_scheme {
             None => wrong("the address of MLflow is no http:// or https:// URL"),
-            Some(rest)
-                if rest
+            Some(after_scheme)
+                if after_scheme
                     .split('/')
                     .next()
                     .is_some_and(|host| host.contains('@')) =>
             {
                 wrong(
-                    "a spec holds no password: set `MLFLOW_TRACKING_TOKEN` where the run is started",
+                    "a spec holds no password: set `MLFLOW_TRACKING_TOKEN` where the run is \
+                     started",
                 )
             }
             Some(_) => Ok(()),

@@ -2,64 +2,88 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_feed::{Feed, FeedBatch, FeedStats};
+use forebay_feed::{Feed, FeedBatch, FeedStats, LoadCounts};
 use forebay_model::{Fault, Result, codes};
 use forebay_run::{TrainingContext, TrainingOutput};
 use forebay_storage::{EpochReport, Event, MemoryBudget, TrainingUnit};
 
-use super::compute::ModelInput;
 use super::config::{LossFunction, TrainConfig};
 use super::engine::{StepResult, StepSchedule, TrainingEngine};
 use super::file::write_model;
-use super::rows::{evaluate, model_input, model_shape, training_bytes};
+use super::model_input::ModelInput;
+use super::row_changes::RowsRead;
+use super::rows::{
+    count_again, counted_rows, evaluate, model_input, model_shape, sample_scale, training_bytes,
+};
+use super::scale::InputScale;
 use super::start::EarlierNetwork;
 use super::state::TrainingState;
 
 /// Changes whenever the same configuration and rows would give another model.
 pub const VERSION: u32 = 1;
 
+/// The version of trainings that standardise numbers and labels. Version 1 had no scales.
+pub const VERSION_STANDARDIZED: u32 = 2;
+
 /// Points of the loss curve at most.
 const CURVE_POINTS_MAX: u64 = 200;
 
-/// The share of the learning rate at which a training goes on from an earlier model: AdamW begins anew, and its first
-/// steps have the full length whatever the gradient.
+/// The share of the learning rate at which a training continues an earlier model: AdamW starts
+/// again, and its first steps have the full length for any gradient.
 const CONTINUED_RATE: f64 = 0.25;
 
-/// How often a step is told.
+/// Interval of reports of steps.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The configuration for the rows of a training.
-pub fn config_for(config: &TrainConfig, course: &TrainingContext<'_>) -> TrainConfig {
-    config.for_rows(course.rows.rows(), course.earlier_id().is_some())
+/// A training with the configuration for its rows.
+pub struct PreparedTraining {
+    /// The configuration.
+    pub config: TrainConfig,
+    /// True if numbers and labels are standardised.
+    standardizes: bool,
 }
 
-/// Trains from the beginning, or from the last checkpoint. `config` is that of [`config_for`], and `engine` makes what
+impl PreparedTraining {
+    /// Prepares the training of a configuration.
+    pub fn new(config: &TrainConfig, context: &TrainingContext<'_>) -> PreparedTraining {
+        PreparedTraining {
+            config: config.for_rows(context.rows.rows(), context.earlier_id().is_some()),
+            standardizes: config.standardizes(),
+        }
+    }
+}
+
+/// Trains from the beginning, or from the last checkpoint. `engine` creates the engine that
 /// computes the steps.
 pub fn run<E: TrainingEngine>(
-    config: &TrainConfig,
-    course: &TrainingContext<'_>,
+    prepared: &PreparedTraining,
+    context: &TrainingContext<'_>,
     engine: impl FnOnce(&TrainingState) -> Result<E>,
 ) -> Result<TrainingOutput> {
-    let rows = course.rows.rows();
-    let state = match course.checkpoint()? {
+    let config = &prepared.config;
+    let rows = context.rows.rows();
+    let state = match context.checkpoint()? {
         Some(bytes) => TrainingState::decode(&bytes)?,
-        None => begin(config, course)?,
+        None => begin(prepared, context)?,
     };
     let steps = rows.div_ceil(u64::from(config.rows_per_batch())) * u64::from(config.epoch_count());
     let engine = engine(&state)?;
     let mut training = TrainingLoop {
         config,
-        course,
+        context,
         state,
         engine,
         steps,
         lately: RecentLoss::default(),
+        skipped_rows: 0,
     };
     training.state.progress.learned.rows = rows;
-    training.state.progress.learned.validation_rows = course.validation.map_or(0, |fed| fed.rows());
+    training.state.progress.learned.validation_rows =
+        context.validation.map_or(0, |fed| fed.rows());
     training.state.progress.learned.batch_rows = u64::from(config.rows_per_batch());
     training.state.progress.learned.parameters = training.state.parameters.len() as u64;
     training.run()?;
+    training.count_changes()?;
     let TrainingState {
         shape,
         parameters,
@@ -68,39 +92,59 @@ pub fn run<E: TrainingEngine>(
         ..
     } = training.state;
     let parameters = best.unwrap_or(parameters);
-    let files = write_model(config, course, &shape, &parameters, &progress.learned)?;
+    let parameters = match &progress.scale {
+        Some(scale) => scale.data_parameters(&shape, &parameters),
+        None => parameters,
+    };
+    let files = write_model(config, context, &shape, &parameters, &progress.learned)?;
+    let rows_of = |read: &Option<RowsRead>| read.as_ref().map_or(0, |read| read.rows);
     Ok(TrainingOutput {
         files,
+        rows_learned: rows_of(&progress.learn),
+        rows_validated: rows_of(&progress.validate),
         learned: progress.learned,
     })
 }
 
 /// The state before the first step.
-fn begin(config: &TrainConfig, course: &TrainingContext<'_>) -> Result<TrainingState> {
-    let earlier = EarlierNetwork::of(course)?;
+fn begin(prepared: &PreparedTraining, context: &TrainingContext<'_>) -> Result<TrainingState> {
+    let config = &prepared.config;
+    let earlier = EarlierNetwork::of(context)?;
     let shape = model_shape(
         config,
-        course,
+        context,
         earlier.as_ref().map(|earlier| &earlier.shape),
     )?;
     let mut state = TrainingState::initial(shape, config.seed);
-    if let Some(earlier) = earlier {
+    if let Some(earlier) = &earlier {
         earlier.copy_to(&mut state.parameters);
+    }
+    if prepared.standardizes {
+        let scale = sample_scale(context, config, &state.shape)?;
+        if earlier.is_some() {
+            scale.standardize_parameters(&state.shape, &mut state.parameters);
+        } else if let Some(bias) = state.parameters.layers.last_mut() {
+            // The model predicts the mean label of the sample for mean inputs.
+            *bias = 0.0;
+        }
+        state.progress.scale = Some(scale);
     }
     Ok(state)
 }
 
 struct TrainingLoop<'a, E> {
     config: &'a TrainConfig,
-    course: &'a TrainingContext<'a>,
+    context: &'a TrainingContext<'a>,
     state: TrainingState,
     engine: E,
-    /// Of all epochs.
+    /// Number of steps of all epochs.
     steps: u64,
     lately: RecentLoss,
+    /// Rows of this epoch so far that do not count.
+    skipped_rows: u64,
 }
 
-/// When it was told last how the training goes, and the losses since then.
+/// Time of the last progress report, and the losses since then.
 struct RecentLoss {
     at: Instant,
     sums: (f64, f64),
@@ -121,17 +165,16 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
             return Ok(());
         }
         if self.state.progress.step > 0 {
-            let (sink, step, steps) = (
-                self.course.sink().to_owned(),
-                self.state.progress.step,
-                self.steps,
-            );
-            self.course
+            let sink = self.context.sink().to_owned();
+            let step = self.state.progress.step;
+            let steps = self.steps;
+            self.context
                 .emit(Event::TrainingResumed { sink, step, steps });
         }
-        let mut feed_config = self.course.rows.config(self.config.seed)?;
+        let mut feed_config = self.context.rows.config(self.config.seed)?;
+        // The feed has the memory that parameters and their copies leave.
         feed_config.memory_max = Some(
-            self.course
+            self.context
                 .memory_bytes
                 .saturating_sub(training_bytes(&self.state.shape)),
         );
@@ -142,6 +185,8 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
             .engine
             .slot_allocator()
             .unwrap_or(feed_config.allocator);
+        // Its feed reads all rows of the first epoch if it begins with the first of them.
+        let begins = self.state.progress.cursor.is_none();
         let mut feed = Feed::start(feed_config)?;
         let mut epoch_began = Instant::now();
         self.lately = RecentLoss::default();
@@ -154,6 +199,9 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
             self.state.progress.cursor = Some(feed.cursor().clone());
             if ended {
                 self.finish_steps()?;
+                if begins && epoch == 0 {
+                    self.state.progress.learn = Some(self.rows_read(&feed.first_epoch_counts()));
+                }
                 let stats = feed.take_stats();
                 self.end_epoch(
                     epoch,
@@ -162,13 +210,15 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
                     std::mem::replace(&mut epoch_began, Instant::now()),
                 )?;
             }
-            let stop = self.course.check();
+            let stop = self.context.check();
             let step = self.state.progress.step;
             let due =
                 step.is_multiple_of(self.config.checkpoint_steps) || self.state.progress.stopped;
+            // A stopped training saves its last step, too. After the last step of all, the model is
+            // published instead.
             if (due || stop.is_err()) && step < self.steps {
                 self.finish_steps()?;
-                self.course.save_checkpoint(&self.state.encode()?)?;
+                self.context.save_checkpoint(&self.state.encode()?)?;
             }
             stop?;
             if self.state.progress.stopped {
@@ -178,12 +228,18 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
         Ok(())
     }
 
-    /// One batch; gives the learning rate.
-    fn train_batch(&mut self, batch: FeedBatch) -> Result<f64> {
+    /// Trains on a batch; returns the learning rate.
+    fn train_batch(&mut self, mut batch: FeedBatch) -> Result<f64> {
+        let rows = model_input(&batch);
+        let counted = counted_rows(&rows);
+        self.skipped_rows += rows.rows as u64 - counted;
         if batch.epoch() == 0 {
-            self.count_labels(&model_input(&batch));
+            self.count_labels(&rows);
+            self.state.progress.rows_learned += counted;
         }
-        if self.state.progress.step == 0 && self.course.earlier_id().is_none() {
+        if let Some(scale) = &self.state.progress.scale {
+            scale.standardize_batch(&mut batch)?;
+        } else if self.state.progress.step == 0 && self.context.earlier_id().is_none() {
             set_bias(
                 &mut self.state,
                 &model_input(&batch),
@@ -192,7 +248,7 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
         }
         self.state.progress.step += 1;
         let mut pace = StepSchedule::at_step(self.config, self.state.progress.step, self.steps);
-        if self.course.earlier_id().is_some() {
+        if self.context.earlier_id().is_some() {
             pace.rate *= CONTINUED_RATE;
         }
         self.engine.step(&mut self.state, batch, pace)?;
@@ -200,7 +256,44 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
         Ok(pace.rate)
     }
 
-    /// Adds the labels of a batch to those of the rows that are learned from.
+    /// The rows of the first epoch, of which these values were changed.
+    fn rows_read(&self, counts: &LoadCounts) -> RowsRead {
+        let rows = self.state.progress.rows_learned;
+        let features = &self.context.rows.features;
+        let policy = self.config.non_finite.feed_policy();
+        RowsRead::new(rows, self.context.sink(), features, counts, policy)
+    }
+
+    /// Reports the rows that the training left out and the values that it changed.
+    fn count_changes(&mut self) -> Result<()> {
+        let learn = match self.state.progress.learn.take() {
+            Some(learn) => learn,
+            None => count_again(self.context, self.config)?,
+        };
+        // A checkpoint of an earlier version holds no counts.
+        if self.state.progress.validate.is_none()
+            && let Some(fed) = self.context.validation
+        {
+            let shape = &self.state.shape;
+            let (_, read) = evaluate(
+                fed,
+                self.context,
+                self.config,
+                shape,
+                &self.state.data_parameters(),
+            )?;
+            self.state.progress.validate = Some(read);
+        }
+        let progress = &mut self.state.progress;
+        progress.learned.changes = learn.changes.clone();
+        progress.learn = Some(learn);
+        if let Some(validate) = &progress.validate {
+            progress.learned.validation_changes = validate.changes.clone();
+        }
+        Ok(())
+    }
+
+    /// Adds the labels of a batch to the sum of the labels of training.
     fn count_labels(&mut self, rows: &ModelInput<'_>) {
         let (sum, total) = &mut self.state.progress.labels;
         for (row, label) in rows.labels.iter().enumerate() {
@@ -219,10 +312,10 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
         self.take_results()
     }
 
-    /// Takes note of what steps came to.
+    /// Records the results of finished steps.
     fn take_results(&mut self) -> Result<()> {
-        while let Some(told) = self.engine.next_result() {
-            self.record_result(told)?;
+        while let Some(result) = self.engine.next_result() {
+            self.record_result(result)?;
         }
         Ok(())
     }
@@ -240,7 +333,7 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
             let message = format!("the label {label} is not between 0 and 1, as probabilities are");
             let hint = "derive a label of 0 and 1, or choose `loss: squared_error`";
             let column = self
-                .course
+                .context
                 .rows
                 .features
                 .label
@@ -255,15 +348,17 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
             if !loss.is_finite() {
                 let message =
                     format!("the loss is not finite at step {step}: the training has diverged");
-                let hint = "lower `learning_rate`, set `clip_norm: 1.0`, or bring the features to one scale (`standardize`)";
+                let hint = "lower `learning_rate`, set `clip_norm: 1.0`, or bring the features \
+                            to one scale (`standardize`)";
                 return Err(Fault::new(codes::NOT_FINITE, message).hint(hint));
             }
+            let unit = progress.scale.as_ref().map_or(1.0, InputScale::loss_unit);
             for sums in [
                 &mut progress.epoch,
                 &mut progress.stretch,
                 &mut self.lately.sums,
             ] {
-                *sums = (sums.0 + loss * weight, sums.1 + weight);
+                *sums = (sums.0 + loss * unit * weight, sums.1 + weight);
             }
         }
         if step.is_multiple_of(self.steps.div_ceil(CURVE_POINTS_MAX)) || step == self.steps {
@@ -280,9 +375,11 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
             return;
         }
         let (lost, weight) = std::mem::take(&mut self.lately).sums;
-        let (sink, loss) = (self.course.sink().to_owned(), lost / weight);
-        let (step, steps) = (self.state.progress.step, self.steps);
-        self.course.emit(Event::TrainingStep {
+        let sink = self.context.sink().to_owned();
+        let loss = lost / weight;
+        let step = self.state.progress.step;
+        let steps = self.steps;
+        self.context.emit(Event::TrainingStep {
             sink,
             epoch,
             step,
@@ -300,8 +397,9 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
         stats: &FeedStats,
         began: Instant,
     ) -> Result<()> {
-        let (course, config) = (self.course, self.config);
-        MemoryBudget::new(course.memory_bytes).check()?;
+        let context = self.context;
+        let config = self.config;
+        MemoryBudget::new(context.memory_bytes).check()?;
         let (lost, weight) = std::mem::take(&mut self.state.progress.epoch);
         if weight == 0.0 {
             let fault = Fault::new(codes::EMPTY, "no row counts: all of them have weight 0");
@@ -314,11 +412,15 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
             );
             return Err(fault.hint("lower `learning_rate`, or set `clip_norm: 1.0`"));
         }
-        let (shape, parameters) = (&self.state.shape, &self.state.parameters);
-        let evaluated = course
+        let state = &self.state;
+        let evaluated = context
             .validation
-            .map(|fed| evaluate(fed, course, config, shape, parameters));
-        let metrics = evaluated.transpose()?;
+            .map(|fed| evaluate(fed, context, config, &state.shape, &state.data_parameters()));
+        let mut metrics = None;
+        if let Some((measured, read)) = evaluated.transpose()? {
+            metrics = Some(measured);
+            self.state.progress.validate.get_or_insert(read);
+        }
         let validation = metrics
             .as_ref()
             .map(|metrics| metrics.finish())
@@ -357,23 +459,25 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
                 progress.learned.baseline = baseline;
             }
         }
-        course.emit(Event::TrainingEpoch {
-            sink: course.sink().to_owned(),
+        context.emit(Event::TrainingEpoch {
+            sink: context.sink().to_owned(),
             epoch: report,
             seconds: began.elapsed().as_secs_f64(),
             wait_seconds: stats.consumer_wait.as_secs_f64(),
             starved_steps: stats.starved_steps,
             bottleneck: stats.bottleneck().name(),
             non_finite: stats.times.found.non_finite,
-            skipped_rows: stats.times.found.skipped,
+            // Counts of the feed include rows of the next epoch that were read ahead.
+            skipped_rows: std::mem::take(&mut self.skipped_rows),
         });
         Ok(())
     }
 }
 
-/// The model begins with the mean label of its first batch, whatever its inputs.
+/// Sets the bias so that the model predicts the mean label of its first batch for any inputs.
 fn set_bias(state: &mut TrainingState, rows: &ModelInput<'_>, loss: LossFunction) {
-    let (mut sum, mut weight) = (0.0, 0.0);
+    let mut sum = 0.0;
+    let mut weight = 0.0;
     for (row, label) in rows.labels.iter().enumerate() {
         let of_row = f64::from(rows.weight(row));
         sum += of_row * f64::from(*label);

@@ -98,6 +98,37 @@ fn any_broken_byte_gives_a_fault_or_rows_but_no_crash() {
     }
 }
 
+/// Bytes that are damaged stay damaged: no fault of them says that another try may help.
+#[test]
+fn damage_in_packed_buffers_is_bad_data() {
+    for (format, compression) in [
+        ("arrow", "lz4"),
+        ("arrow", "zstd"),
+        ("parquet", "snappy"),
+        ("parquet", "zstd"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(format!("a.{format}"));
+        let config = json!({"path": "out", "compression": compression});
+        write(format, config, &file, &[rows(0, 300)]);
+        let bytes = std::fs::read(&file).unwrap();
+        let mut faults = 0;
+        for at in (0..bytes.len()).step_by(bytes.len() / 400 + 1) {
+            for damage in [0x01, 0x80, 0xff] {
+                let mut broken = bytes.clone();
+                broken[at] ^= damage;
+                std::fs::write(&file, broken).unwrap();
+                if let Err(fault) = read(format, json!({"path": file})) {
+                    faults += 1;
+                    let exit = fault.code().exit_code();
+                    assert_ne!(exit, 75, "{format} {compression} byte {at}: {fault:?}");
+                }
+            }
+        }
+        assert!(faults > 10, "{format} {compression}: {faults} faults");
+    }
+}
+
 #[test]
 fn files_that_are_no_arrow_are_named() {
     let dir = tempfile::tempdir().unwrap();
@@ -273,14 +304,12 @@ fn broken_packing_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let text = "a,b\n".to_owned() + &"1,2\n".repeat(200_000);
     for name in ["a.csv.gz", "a.csv.zst"] {
-        let mut packed = match name.ends_with("gz") {
-            true => {
-                let mut out =
-                    flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-                std::io::Write::write_all(&mut out, text.as_bytes()).unwrap();
-                out.finish().unwrap()
-            }
-            false => zstd::encode_all(text.as_bytes(), 1).unwrap(),
+        let mut packed = if name.ends_with("gz") {
+            let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            std::io::Write::write_all(&mut out, text.as_bytes()).unwrap();
+            out.finish().unwrap()
+        } else {
+            zstd::encode_all(text.as_bytes(), 1).unwrap()
         };
         packed.truncate(packed.len() * 2 / 3);
         let file = dir.path().join(name);

@@ -1,4 +1,4 @@
-//! What every format must do.
+//! Behaviour that every format must have.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,6 +7,7 @@ use std::path::Path;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::DataType;
+use forebay_connectors::{ConnectorFormat, CsvSource, FormatRegistry, JsonSink, JsonSource};
 use forebay_storage::{ScanRequest, StorageClient};
 use serde_json::{Value, json};
 
@@ -125,7 +126,7 @@ fn arrow_streams_are_told_from_files() {
     assert_rows(&read("arrow", json!({"path": file})).unwrap(), &batch);
 }
 
-/// One data set in every format, in three folders.
+/// Calls `check` for one data set in every format, in three folders.
 fn for_every_format(check: impl Fn(&str, Value, &Path)) {
     for format in ["parquet", "arrow", "csv", "json"] {
         let dir = tempfile::tempdir().unwrap();
@@ -366,7 +367,8 @@ fn csv_variants() {
     for (nulls, counts) in [
         (json!([]), [0, 0]),
         (json!(["NA"]), [0, 1]),
-        (json!(["", "NA"]), [2, 1]),
+        // An empty field in quotes is an empty text.
+        (json!(["", "NA"]), [1, 1]),
     ] {
         let all = read(
             "csv",
@@ -381,15 +383,20 @@ fn csv_variants() {
     }
     let empty = put("empty.csv", "a,b\n");
     let io = StorageClient::new().unwrap();
-    assert_eq!(
-        source("csv", json!({"path": empty}))
-            .discover(&io, &[])
+    // Nothing says of which types the columns are.
+    let fault = source("csv", json!({"path": empty}))
+        .discover(&io, &[])
+        .unwrap_err();
+    assert!(fault.message().contains("no rows"), "{}", fault.message());
+    assert!(
+        fault
+            .hint_text()
             .unwrap()
-            .schema
-            .fields()
-            .len(),
-        2
+            .contains("`columns: { a: string }`")
     );
+    let declared = json!({"path": empty, "columns": {"a": "int64", "b": "string"}});
+    let discovered = source("csv", declared).discover(&io, &[]).unwrap();
+    assert_eq!(discovered.schema.fields().len(), 2);
     let _ = concat_batches(&all.schema(), [&all]).unwrap();
 }
 
@@ -428,4 +435,73 @@ fn configurations_are_completed_and_checked() {
         .unwrap();
     let error = (csv.canonical)(json!({"path": "x", "columns": {"a": "in64"}})).unwrap_err();
     assert_eq!(error.path, "columns.a");
+    // Rows that begin with such a character would be left out without a word.
+    for (setting, characters) in [
+        ("comment", &["\"", ",", "##"][..]),
+        ("thousands", &["", "..", "1", "-", "x"]),
+        ("decimal", &["", ".,"]),
+    ] {
+        for character in characters {
+            let error = (csv.canonical)(json!({"path": "x", setting: character})).unwrap_err();
+            assert_eq!(error.path, setting, "{character}");
+        }
+    }
+}
+
+#[test]
+fn sources_state_the_paths_that_they_read() {
+    let one = json!({"path": "a/*.x"});
+    let several = json!({"paths": ["a.x", "b.x"]});
+    let formatted = json!({"path": "a", "formats": {"day": "%Y%m%d"}});
+    for (format, config, expected) in [
+        ("parquet", &one, &["a/*.x"][..]),
+        ("parquet", &several, &["a.x", "b.x"]),
+        ("parquet", &formatted, &["a"]),
+        ("arrow", &several, &["a.x", "b.x"]),
+        ("csv", &one, &["a/*.x"]),
+        ("csv", &several, &["a.x", "b.x"]),
+        ("json", &several, &["a.x", "b.x"]),
+        ("delta", &one, &["a/*.x"]),
+    ] {
+        assert_eq!(source(format, config.clone()).paths(), expected, "{format}");
+    }
+}
+
+#[test]
+fn formats_are_known_by_the_endings_of_files() {
+    for (name, expected) in [
+        ("a.parquet", Some("parquet")),
+        ("a.b.feather", Some("arrow")),
+        ("a.arrows", Some("arrow")),
+        ("a.csv.gz", Some("csv")),
+        ("a.tsv", Some("csv")),
+        ("a.ndjson.zst", Some("json")),
+        ("a.txt", None),
+        ("csv", None),
+    ] {
+        assert_eq!(forebay_connectors::format_of_name(name), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_registered_kind_replaces_one_of_its_name() {
+    let names = |formats: &[ConnectorFormat]| -> Vec<&'static str> {
+        formats.iter().map(|format| format.name).collect()
+    };
+    let mut registry = FormatRegistry::empty();
+    assert_eq!(names(registry.sources()), [""; 0]);
+    registry
+        .register_source::<CsvSource>()
+        .register_source::<JsonSource>()
+        .register_source::<CsvSource>()
+        .register_sink::<JsonSink>();
+    assert_eq!(names(registry.sources()), ["json", "csv"]);
+    assert_eq!(names(registry.sinks()), ["json"]);
+    let built_in = FormatRegistry::built_in();
+    assert_eq!(
+        names(built_in.sinks()),
+        ["parquet", "delta", "arrow", "csv", "json"]
+    );
+    assert_eq!(names(built_in.trainers()), ["train"]);
+    assert_eq!(names(built_in.predictors()), ["predict"]);
 }

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arrow::array::{
-    ArrayRef, AsArray, Date32Array, Date64Array, Float64Array, Int64Array, RecordBatch, StringArray,
+    ArrayRef, AsArray, Date32Array, Date64Array, Float64Array, Int64Array, ListArray, RecordBatch,
+    StringArray, Time32SecondArray, TimestampSecondArray,
 };
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::buffer::OffsetBuffer;
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
+use arrow::util::display::{ArrayFormatter, FormatOptions};
 use bytes::Bytes;
 use datafusion::logical_expr::{col, lit};
 use forebay_model::codes;
@@ -26,7 +29,8 @@ use serde_json::json;
 
 use crate::help::{chunks, read, request, rows, source, whole, write};
 
-/// A column of text in one row group whose bounds are told as signed bytes, in the way of the first versions.
+/// Writes a column of text in one row group whose bounds are ordered as signed bytes, in the way of
+/// the first versions.
 fn with_old_bounds(file: &Path, values: &[&str]) {
     let schema = Arc::new(parse_message_type("message m { required binary s (UTF8); }").unwrap());
     let properties = || {
@@ -36,8 +40,9 @@ fn with_old_bounds(file: &Path, values: &[&str]) {
                 .build(),
         )
     };
-    // A column chunk, written alone, and then told of otherwise.
-    let (mut alone, mut closed) = (Vec::new(), None);
+    // A column chunk, written alone, and then described by other metadata.
+    let mut alone = Vec::new();
+    let mut closed = None;
     let mut writer = SerializedFileWriter::new(&mut alone, schema.clone(), properties()).unwrap();
     let mut group = writer.next_row_group().unwrap();
     let mut column = group.next_column().unwrap().unwrap();
@@ -56,10 +61,8 @@ fn with_old_bounds(file: &Path, values: &[&str]) {
             .map(|byte| *byte as i8)
             .collect::<Vec<_>>()
     };
-    let (min, max) = (
-        values.iter().min_by_key(|v| signed(v)),
-        values.iter().max_by_key(|v| signed(v)),
-    );
+    let min = values.iter().min_by_key(|v| signed(v));
+    let max = values.iter().max_by_key(|v| signed(v));
     let bounds = ValueStatistics::new(min.cloned(), max.cloned(), None, Some(0), true);
     let metadata: ColumnChunkMetaData = told
         .column(0)
@@ -91,10 +94,8 @@ fn bounds_of_text_as_signed_bytes_leave_no_row_out() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.parquet");
     with_old_bounds(&file, &["aaaa", "émile", "zoe"]);
-    let (io, source) = (
-        StorageClient::new().unwrap(),
-        source("parquet", json!({"path": file})),
-    );
+    let io = StorageClient::new().unwrap();
+    let source = source("parquet", json!({"path": file}));
     let dataset = source.discover(&io, &["s".to_owned()]).unwrap();
     assert!(dataset.spans[0].extent(0).is_none());
     for value in ["aaaa", "émile", "zoe"] {
@@ -150,7 +151,7 @@ fn listed_files_are_read_or_named_in_a_fault() {
     fails(dir.path(), codes::NOT_FOUND.name, "/day=2");
     fails(&path("day=*/*.csv"), codes::NOT_FOUND.name, "/day=2");
     fs::remove_file(path("day=2")).unwrap();
-    // Something that would block whatever opens it, and something like it that is no data.
+    // A file that would block on opening, and a similar one that is no data.
     let fifo = |name: &str| {
         assert!(
             std::process::Command::new("mkfifo")
@@ -255,6 +256,78 @@ fn dates_are_written_as_dates() {
     );
 }
 
+fn list_column(values: ArrayRef) -> ArrayRef {
+    let item = Field::new_list_field(values.data_type().clone(), true);
+    let offsets = OffsetBuffer::from_lengths([2, 0, 1]);
+    Arc::new(ListArray::new(Arc::new(item), offsets, values, None))
+}
+
+/// Types that Parquet does not have, alone and in lists, as programs see them that know nothing of Arrow's own types.
+#[test]
+fn times_of_seconds_are_written_as_times() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.parquet");
+    let seconds = TimestampSecondArray::from(vec![Some(1_710_000_000), None, Some(-1)]);
+    let clock = Time32SecondArray::from(vec![Some(0), None, Some(86_399)]);
+    let times = TimestampSecondArray::from(vec![1_710_000_000, 0, -1]);
+    let days = Date64Array::from(vec![86_400_000, 0, -86_400_000]);
+    let zoned = seconds.clone().with_timezone("Europe/Berlin");
+    let columns: [(&str, ArrayRef, bool); 5] = [
+        ("time", Arc::new(seconds), true),
+        ("zoned", Arc::new(zoned), true),
+        ("clock", Arc::new(clock), true),
+        ("times", list_column(Arc::new(times)), true),
+        ("days", list_column(Arc::new(days)), true),
+    ];
+    let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+    let config = json!({"path": "out"});
+    write("parquet", config, &file, std::slice::from_ref(&batch));
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let reader =
+        ParquetRecordBatchReaderBuilder::try_new_with_options(File::open(&file).unwrap(), options)
+            .unwrap();
+    let plain = reader.build().unwrap().next().unwrap().unwrap();
+    for (name, expected) in [
+        (
+            "time",
+            ["2024-03-09T16:00:00", "null", "1969-12-31T23:59:59"],
+        ),
+        (
+            "zoned",
+            ["2024-03-09T16:00:00Z", "null", "1969-12-31T23:59:59Z"],
+        ),
+        ("clock", ["00:00:00", "null", "23:59:59"]),
+        (
+            "times",
+            [
+                "[2024-03-09T16:00:00, 1970-01-01T00:00:00]",
+                "[]",
+                "[1969-12-31T23:59:59]",
+            ],
+        ),
+        ("days", ["[1970-01-02, 1970-01-01]", "[]", "[1969-12-31]"]),
+    ] {
+        let options = FormatOptions::default().with_null("null");
+        let column = plain.column_by_name(name).unwrap();
+        let texts = ArrayFormatter::try_new(column, &options).unwrap();
+        let texts = [0, 1, 2].map(|row| texts.value(row).to_string());
+        assert_eq!(texts, expected, "{name}");
+    }
+    // Programs that know Arrow's types find the zone, too.
+    let back = read("parquet", json!({"path": file})).unwrap();
+    assert_eq!(
+        back.schema().field(1).data_type(),
+        &DataType::Timestamp(TimeUnit::Millisecond, Some("Europe/Berlin".into()))
+    );
+    // Files between two passes keep the types that were planned.
+    let config = json!({"path": "out", "keeps_seconds": true});
+    write("parquet", config, &file, std::slice::from_ref(&batch));
+    let back = read("parquet", json!({"path": file})).unwrap();
+    for at in 0..3 {
+        assert_eq!(back.column(at), batch.column(at));
+    }
+}
+
 #[test]
 fn values_of_folders_stay_apart() {
     let dir = tempfile::tempdir().unwrap();
@@ -267,6 +340,29 @@ fn values_of_folders_stay_apart() {
     let mut k: Vec<&str> = k.as_string::<i32>().iter().flatten().collect();
     k.sort_unstable();
     assert_eq!(k, ["007", "12", "7"]);
+}
+
+/// A folder's value stands for all rows of its files. A column of the files that it hides is named.
+#[test]
+fn columns_that_folders_replace_are_named() {
+    for (format, text) in [("csv", "k,x\n1,1\n"), ("json", "{\"k\":1,\"x\":1}\n")] {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("k=7");
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join(format!("a.{format}")), text).unwrap();
+        let io = StorageClient::new().unwrap();
+        for (partitions, expected) in [("auto", &["k"][..]), ("none", &[])] {
+            let config = json!({"path": dir.path(), "partitions": partitions});
+            let dataset = source(format, config).discover(&io, &[]).unwrap();
+            assert_eq!(dataset.left_out.columns, expected, "{format}");
+            let text = dataset.left_out.text().unwrap_or_default();
+            assert_eq!(
+                text.contains("`k` of its files is not read"),
+                !expected.is_empty(),
+                "{text}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -287,10 +383,8 @@ fn a_replaced_file_has_another_fingerprint_at_the_same_time() {
                 .set_modified(long_ago)
                 .unwrap();
         };
-        let (io, source) = (
-            StorageClient::new().unwrap(),
-            source(format, json!({"path": file})),
-        );
+        let io = StorageClient::new().unwrap();
+        let source = source(format, json!({"path": file}));
         put(before);
         let first = source.discover(&io, &[]).unwrap();
         assert_eq!(
@@ -556,7 +650,9 @@ impl DamageGenerator {
 fn read_mutations(file: &Path, seed: u64, count: usize) -> (usize, Vec<String>) {
     let bytes = fs::read(file).unwrap();
     let expected = read("parquet", json!({"path": file})).unwrap();
-    let (mut seeded, mut faults, mut wrong) = (DamageGenerator(seed), 0, Vec::new());
+    let mut seeded = DamageGenerator(seed);
+    let mut faults = 0;
+    let mut wrong = Vec::new();
     for mutation in 0..count {
         let mut damaged = bytes.clone();
         let place = seeded.damage(&mut damaged);
@@ -672,7 +768,7 @@ fn files_of_folders_are_read_or_reported_as_left_out() {
                 "part-00001",
                 "x.parquet.snappy",
             ],
-            "3 files left out: `a.parquet.bak` (a backup or an unfinished file by its name), `empty`, `notes.txt`",
+            "3 files left out: `a.parquet.bak` (a backup or an unfinished file by its name), `empty` (not of this format by its name), `notes.txt` (not of this format by its name)",
         ),
         ("parquet", "/*.bak", &["a.parquet.bak"], ""),
         ("parquet", "/deeper", &["000001_0"], ""),
@@ -680,7 +776,7 @@ fn files_of_folders_are_read_or_reported_as_left_out() {
             "csv",
             "",
             &["a.csv", "d.tsv"],
-            "4 files left out: `b.txt`, `c.csv.bz2`, `e.csv.tmp` (a backup or an unfinished file by its name), `part-0000`",
+            "4 files left out: `b.txt` (not of this format by its name), `c.csv.bz2` (not of this format by its name), `e.csv.tmp` (a backup or an unfinished file by its name), `part-0000` (not of this format by its name)",
         ),
         ("csv", "/b.*", &["b.txt"], ""),
     ];
@@ -698,7 +794,8 @@ fn files_of_folders_are_read_or_reported_as_left_out() {
             "{path}"
         );
     }
-    // A path that a folder leaves out may be named beside it, and a path without files is a fault.
+    // A path that a folder leaves out may be named in addition, and a path without files is a
+    // fault.
     let at = |name: &str| format!("{}/csv{name}", folder.path().display());
     let both = json!({ "paths": [at(""), at("/b.txt")] });
     let dataset = source("csv", both).discover(&io, &[]).unwrap();

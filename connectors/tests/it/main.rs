@@ -8,15 +8,20 @@
     clippy::print_stderr
 )]
 
+mod corpus;
 mod extents;
 mod faults;
 mod formats;
 mod fuzz;
 mod help;
 mod inputs;
+mod memory;
 mod parquet;
 mod real;
+mod requests;
 mod ring;
+mod round_trips;
 mod s3;
 mod texts;
+mod time_formats;
 mod types;

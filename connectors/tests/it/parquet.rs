@@ -40,7 +40,7 @@ fn row_groups_that_cannot_matter_are_not_read() {
             ..request(&dataset)
         };
         let chunks = chunks(&io, source.as_ref(), &dataset, &request).unwrap();
-        // A chunk without rows tells how many were left out.
+        // A chunk without rows counts the rows that were left out.
         let chunks = chunks.iter().filter(|chunk| chunk.batch.num_rows() > 0);
         chunks
             .map(|chunk| (chunk.file.contains("k=1"), chunk.first_row / 1000))
@@ -71,7 +71,7 @@ fn row_groups_that_cannot_matter_are_not_read() {
     assert_eq!(read(vec![col("k").gt(lit(7_i64))]).len(), 0);
     // NaN may hide behind the bounds of floats: nothing is left out by them.
     assert_eq!(read(vec![col("x").gt(lit(1e9))]).len(), 20);
-    // A condition that statistics cannot answer, and one that makes no sense.
+    // A condition that statistics cannot decide, and one about a column that does not exist.
     assert_eq!(
         read(vec![
             col("text").like(lit("%7%")),
@@ -156,7 +156,8 @@ fn parts_of_row_groups_hold_the_rows_of_the_row_groups() {
     assert_eq!(counted.sum::<usize>(), 233);
 }
 
-/// Lists are divided where pages tell their rows; without an index, only columns of single values are.
+/// Lists are divided where pages record their rows; without an index, only columns of single values
+/// are.
 #[test]
 fn parts_of_row_groups_hold_lists_by_the_index_of_pages() {
     let dir = tempfile::tempdir().unwrap();
@@ -388,7 +389,7 @@ fn differing_files_are_listed_and_policies_accept_them() {
     assert_eq!(
         table,
         [
-            "b.parquet: column `x` is Int64, expected Int32 (`widening` takes both)",
+            "b.parquet: column `x` is int64, expected int32 (`widening` takes both)",
             "c.parquet: column `y` is missing"
         ]
     );
@@ -484,7 +485,7 @@ fn footers_count_nulls() {
     let dataset = source("parquet", config).discover(&io, &[]).unwrap();
     assert_eq!(dataset.null_count("x"), Some(1 + 3));
     assert_eq!(dataset.null_count("y"), Some(0));
-    // Footers count the elements of lists, and folders tell `k`.
+    // Footers count the elements of lists, and folders give `k`.
     assert_eq!(dataset.null_count("list"), None);
     assert_eq!(dataset.null_count("k"), None);
     assert_eq!(dataset.null_count("z"), None);

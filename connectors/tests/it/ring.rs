@@ -16,7 +16,7 @@ use forebay_feed::{
 };
 use forebay_model::{ContentId, Fault, Result};
 
-/// Which of the promises the device breaks.
+/// The promise that the device breaks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum BrokenPromise {
     Nothing,
@@ -25,7 +25,7 @@ enum BrokenPromise {
     WritersDoNotWait,
 }
 
-/// What lies in a queue.
+/// An entry of a queue.
 enum QueuedWork {
     /// The bytes that a slot had, the slot's writes by then, and where they go.
     Copy {
@@ -55,7 +55,7 @@ struct DeferredQueues {
     copies: VecDeque<QueuedWork>,
     compute: VecDeque<QueuedWork>,
     memory: Vec<Vec<u8>>,
-    /// How often each event was recorded, and how many of these have come.
+    /// For each event, the number of its records, and of those that were reached.
     recorded: Vec<u64>,
     come: BTreeMap<usize, u64>,
     random: u64,
@@ -200,7 +200,8 @@ impl ComputeDevice for DeferredDevice {
             .downcast_ref::<DeferredSlot>()
             .ok_or_else(|| Fault::internal("another slot"))?;
         slot.left.fetch_add(1, Ordering::SeqCst);
-        let (bytes, seen) = (slot.bytes.clone(), slot.writes.load(Ordering::SeqCst));
+        let bytes = slot.bytes.clone();
+        let seen = slot.writes.load(Ordering::SeqCst);
         self.put(
             true,
             QueuedWork::Copy {
@@ -300,7 +301,7 @@ impl DeviceStage<DeferredDevice> for BatchCheckStage {
     }
 }
 
-/// The same in ordinary memory.
+/// Checks batches in ordinary memory.
 impl DeviceStage<HostDevice> for BatchCheckStage {
     fn step(&mut self, batch: DeliveredBatch<'_, HostDevice>) -> Result<()> {
         self.0.extend(values(batch.memory, &batch));
@@ -358,7 +359,7 @@ fn feed(allocator: Option<Arc<dyn SlotAllocator>>) -> Feed {
     Feed::start(config).unwrap()
 }
 
-/// What a device got wrong, over some seeds.
+/// Errors of a device over some seeds.
 fn device_errors(broken: BrokenPromise) -> Vec<&'static str> {
     let mut wrong = Vec::new();
     for random in 0..12 {

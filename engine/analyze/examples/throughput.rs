@@ -25,7 +25,8 @@ fn measure_within(
 ) {
     let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch { budget_bytes });
     let keys = RowKeys::sequence(7, 0, ROWS);
-    let (mut update_ns, mut finish_ns) = (f64::INFINITY, f64::INFINITY);
+    let mut update_ns = f64::INFINITY;
+    let mut finish_ns = f64::INFINITY;
     for _ in 0..3 {
         let mut state = analyzer.zero(&scratch).unwrap();
         let start = Instant::now();
@@ -84,7 +85,8 @@ fn main() {
                 .map(|x| format!("item-{:07}", (x * x * n) as u64)),
         ))
     };
-    let (items, many) = (skewed(30_000.0), skewed(3_000_000.0));
+    let items = skewed(30_000.0);
+    let many = skewed(3_000_000.0);
     let coded = cast(
         &items,
         &DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8)),

@@ -42,13 +42,17 @@ pub(crate) fn add(a: &mut Vec<u64>, b: &[u64]) {
     }
 }
 
-/// Whether `a < b`.
+/// `a < b`.
 pub(crate) fn is_less(a: &[u64], b: &[u64]) -> bool {
-    let limb = |n: &[u64], i: usize| n.get(i).copied().unwrap_or(0);
-    let highest = (0..a.len().max(b.len()))
-        .rev()
-        .find(|&i| limb(a, i) != limb(b, i));
-    highest.is_some_and(|i| limb(a, i) < limb(b, i))
+    let length = a.len().max(b.len());
+    for i in (0..length).rev() {
+        let a_limb = a.get(i).copied().unwrap_or(0);
+        let b_limb = b.get(i).copied().unwrap_or(0);
+        if a_limb != b_limb {
+            return a_limb < b_limb;
+        }
+    }
+    false
 }
 
 /// `a -= b`, where `a >= b`.
@@ -64,30 +68,33 @@ pub(crate) fn subtract(a: &mut [u64], b: &[u64]) {
 
 /// `a /= by`; returns the remainder.
 pub(crate) fn divide(a: &mut [u64], by: u64) -> u64 {
-    let mut rest = 0u64;
+    let mut remainder = 0u64;
     for limb in a.iter_mut().rev() {
-        let part = (u128::from(rest) << 64) | u128::from(*limb);
+        let part = (u128::from(remainder) << 64) | u128::from(*limb);
         *limb = (part / u128::from(by)) as u64;
-        rest = (part % u128::from(by)) as u64;
+        remainder = (part % u128::from(by)) as u64;
     }
-    rest
+    remainder
 }
 
 /// `a / by` and the remainder, bit by bit, O(64 * len(a) * len(by)); `by` is not zero.
 pub(crate) fn divide_long(a: &[u64], by: &[u64]) -> (Vec<u64>, Vec<u64>) {
     let mut quotient = vec![0; a.len()];
-    let mut rest = vec![0u64; by.len() + 1];
+    let mut remainder = vec![0u64; by.len() + 1];
     for bit in (0..64 * a.len()).rev() {
+        // remainder = 2 * remainder + the next bit of `a`
         let mut carry = a[bit / 64] >> (bit % 64) & 1;
-        for limb in &mut rest {
-            (*limb, carry) = (*limb << 1 | carry, *limb >> 63);
+        for limb in &mut remainder {
+            let next_carry = *limb >> 63;
+            *limb = *limb << 1 | carry;
+            carry = next_carry;
         }
-        if !is_less(&rest, by) {
-            subtract(&mut rest, by);
+        if !is_less(&remainder, by) {
+            subtract(&mut remainder, by);
             quotient[bit / 64] |= 1 << (bit % 64);
         }
     }
-    (quotient, rest)
+    (quotient, remainder)
 }
 
 /// The double nearest to `(n + r) * 2^exponent`, ties to even. `r` is zero, or some unknown amount strictly between
@@ -99,12 +106,14 @@ pub(crate) fn round_to_f64(n: &[u64], exponent: i64, inexact: bool) -> f64 {
     }
     // The highest 64 bits, and whether any bit below them is set.
     let low = length.saturating_sub(64);
-    let (limb, shift) = (low / 64, low % 64);
+    let limb = low / 64;
+    let shift = low % 64;
     let mut top = n[limb] >> shift;
     if shift > 0 && limb + 1 < n.len() {
         top |= n[limb + 1] << (64 - shift);
     }
-    let below = n[..limb].iter().any(|&limb| limb != 0) || n[limb] & ((1 << shift) - 1) != 0;
+    let has_bits_below =
+        n[..limb].iter().any(|&limb| limb != 0) || n[limb] & ((1 << shift) - 1) != 0;
     if length < 64 {
         top <<= 64 - length;
     }
@@ -118,14 +127,16 @@ pub(crate) fn round_to_f64(n: &[u64], exponent: i64, inexact: bool) -> f64 {
     if keep < 0 {
         return 0.0;
     }
-    let (kept, rest) = if keep == 0 {
+    let (mantissa_bits, dropped_bits) = if keep == 0 {
         (0, top)
     } else {
         (top >> (64 - keep), top << keep)
     };
+    // Ties to even; `inexact` stands for bits below all that are here.
     let half = 1 << 63;
-    let up = rest > half || (rest == half && (below || inexact || kept & 1 == 1));
-    let mantissa = kept + u64::from(up);
+    let up = dropped_bits > half
+        || (dropped_bits == half && (has_bits_below || inexact || mantissa_bits & 1 == 1));
+    let mantissa = mantissa_bits + u64::from(up);
     // A mantissa that rounds up to 2^53 carries into the exponent field.
     let field = if high >= -1022 {
         (high + 1022).max(0) as u64

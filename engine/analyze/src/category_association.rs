@@ -1,4 +1,4 @@
-//! How two columns of categories hang together.
+//! Association of two columns of categories.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -47,9 +47,9 @@ pub struct CategoryAssociation {
 
 /// State of [`CategoryAssociation`]: the rows of each pair of values.
 pub struct CategoryAssociationState {
-    /// What came last, by codes of the values.
+    /// Counts of the latest rows, by codes of the values.
     open: PairCounts,
-    /// All else, by the values themselves: what is stored.
+    /// Counts of all other rows, by the values themselves, as they are stored.
     settled: SpillMap<u64>,
 }
 
@@ -66,28 +66,20 @@ impl CategoryAssociationState {
         let [first, second] = batch;
         let width = second.values + 1;
         let mut cells = vec![0u64; (first.values + 1) * width];
-        first
-            .rows
-            .iter()
-            .zip(&second.rows)
-            .for_each(|(a, b)| cells[*a as usize * width + *b as usize] += 1);
+        for (a, b) in first.rows.iter().zip(&second.rows) {
+            cells[*a as usize * width + *b as usize] += 1;
+        }
         // The last line and the last cell of each line are of rows without a value.
-        for (line, first_row) in cells
-            .chunks_exact(width)
-            .zip(&first.row_of)
-            .take(first.values)
-        {
-            let filled = line
-                .iter()
-                .zip(&second.row_of)
-                .take(second.values)
-                .filter(|(count, _)| **count > 0);
-            for (count, second_row) in filled {
-                self.open.add(
-                    codes[0][*first_row as usize],
-                    codes[1][*second_row as usize],
-                    *count,
-                )?;
+        let lines = cells.chunks_exact(width).zip(&first.row_of);
+        for (line, first_row) in lines.take(first.values) {
+            let first_code = codes[0][*first_row as usize];
+            let line_cells = line.iter().zip(&second.row_of);
+            for (count, second_row) in line_cells.take(second.values) {
+                if *count == 0 {
+                    continue;
+                }
+                let second_code = codes[1][*second_row as usize];
+                self.open.add(first_code, second_code, *count)?;
             }
             self.settle_if_large()?;
         }
@@ -96,16 +88,13 @@ impl CategoryAssociationState {
 
     /// Counts the pairs of a batch row by row.
     fn add_rows(&mut self, codes: &[Vec<u32>; 2]) -> Result<()> {
-        for (first, second) in codes[0]
-            .chunks(ROWS_BETWEEN_LOOKS)
-            .zip(codes[1].chunks(ROWS_BETWEEN_LOOKS))
-        {
-            for (first, second) in first
-                .iter()
-                .zip(second)
-                .filter(|(a, b)| **a != NO_VALUE && **b != NO_VALUE)
-            {
-                self.open.add(*first, *second, 1)?;
+        let first_chunks = codes[0].chunks(ROWS_BETWEEN_LOOKS);
+        let second_chunks = codes[1].chunks(ROWS_BETWEEN_LOOKS);
+        for (first_chunk, second_chunk) in first_chunks.zip(second_chunks) {
+            for (first, second) in first_chunk.iter().zip(second_chunk) {
+                if *first != NO_VALUE && *second != NO_VALUE {
+                    self.open.add(*first, *second, 1)?;
+                }
             }
             self.settle_if_large()?;
         }
@@ -113,11 +102,13 @@ impl CategoryAssociationState {
     }
 
     fn settle_if_large(&mut self) -> Result<()> {
-        let (open, budget) = (self.open.size_bytes(), self.settled.budget_bytes());
-        match open > budget / OPEN_SHARE || open + self.settled.size_bytes() > budget {
-            true if !self.open.is_empty() => self.settle(),
-            _ => Ok(()),
+        let open = self.open.size_bytes();
+        let budget = self.settled.budget_bytes();
+        let is_large = open > budget / OPEN_SHARE || open + self.settled.size_bytes() > budget;
+        if is_large && !self.open.is_empty() {
+            self.settle()?;
         }
+        Ok(())
     }
 
     /// Counts everything by the values themselves.
@@ -125,13 +116,13 @@ impl CategoryAssociationState {
         let CategoryAssociationState { open, settled } = self;
         open.drain(|key, rows| {
             let slot = settled.slot(key)?;
-            settled.update_slot(slot, |known| *known += rows);
+            settled.update_slot(slot, |count| *count += rows);
             Ok(())
         })?;
         settled.spill_if_large()
     }
 
-    /// The same, where nothing more is counted by codes.
+    /// The counts of all rows, by the values themselves.
     fn into_settled(mut self) -> Result<SpillMap<u64>> {
         self.settle()?;
         Ok(self.settled)
@@ -167,15 +158,18 @@ impl Analyzer for CategoryAssociation {
             KeyColumn::of(columns[1], &logical_type(&self.types[1]))?,
         ];
         let is_null = columns.map(|column| column.logical_nulls());
-        let local = [0, 1].map(|at| BatchCodes::of(&keys[at], is_null[at].as_ref()));
-        let mut codes = |at: usize| {
-            let (column, nulls) = (&keys[at], is_null[at].as_ref());
-            state
-                .open
-                .codes(at, column, local[at].as_ref(), nulls, input.rows)
-        };
-        let codes = [codes(0)?, codes(1)?];
-        match &local {
+        let batch_codes = [0, 1].map(|side| BatchCodes::of(&keys[side], is_null[side].as_ref()));
+        let mut codes = [Vec::new(), Vec::new()];
+        for side in [0, 1] {
+            codes[side] = state.open.codes(
+                side,
+                &keys[side],
+                batch_codes[side].as_ref(),
+                is_null[side].as_ref(),
+                input.rows,
+            )?;
+        }
+        match &batch_codes {
             [Some(first), Some(second)]
                 if (first.values + 1) * (second.values + 1) <= CELLS_PER_ROW * input.rows =>
             {
@@ -183,7 +177,7 @@ impl Analyzer for CategoryAssociation {
             }
             _ => state.add_rows(&codes)?,
         }
-        // Codes of values go where they take too much, too.
+        // Codes outlive the counts: they are dropped, too, where they take a large share of the budget.
         if state.open.size_bytes() > state.settled.budget_bytes() / OPEN_SHARE {
             state.settle()?;
             state.open = PairCounts::default();
@@ -194,11 +188,11 @@ impl Analyzer for CategoryAssociation {
     fn merge(
         &self,
         state: &mut CategoryAssociationState,
-        later: CategoryAssociationState,
+        later_state: CategoryAssociationState,
     ) -> Result<()> {
         state.settle()?;
         state.open = PairCounts::default();
-        state.settled.merge(later.into_settled()?)
+        state.settled.merge(later_state.into_settled()?)
     }
 
     fn encode(&self, state: &mut CategoryAssociationState, out: &mut dyn Write) -> Result<()> {
@@ -223,7 +217,9 @@ impl Analyzer for CategoryAssociation {
         let scratch = pairs.scratch();
         // Pairs come sorted: those of one first value follow each other.
         let mut seconds: HashMap<Vec<u8>, u64> = HashMap::new();
-        let (mut rows, mut firsts, mut key_bytes) = (0u64, Vec::new(), 0);
+        let mut rows = 0u64;
+        let mut firsts = Vec::new();
+        let mut key_bytes = 0;
         let mut last: Option<Vec<u8>> = None;
         pairs.for_each(|key, count| {
             let (first, second) = split_key(key, &self.types[0])?;
@@ -241,7 +237,7 @@ impl Analyzer for CategoryAssociation {
                 *first += count;
             }
             match seconds.get_mut(second) {
-                Some(known) => *known += count,
+                Some(second_rows) => *second_rows += count,
                 None => {
                     key_bytes += second.len();
                     if seconds.len().is_multiple_of(VALUES_ADMITTED) {
@@ -257,25 +253,31 @@ impl Analyzer for CategoryAssociation {
             rows += count;
             Ok(())
         })?;
-        let (mut at, mut of, mut last) = (0, 0u64, None::<Vec<u8>>);
+        // Chi squared divided by the rows is the sum of `n_ij^2 / (n_i * n_j)`, less one. A second walk over the
+        // sorted pairs has the totals of both values.
+        let mut next_first = 0;
+        let mut first_rows = 0u64;
+        let mut last = None::<Vec<u8>>;
         let mut sum = 0.0;
         pairs.for_each(|key, count| {
             let (first, second) = split_key(key, &self.types[0])?;
             if last.as_deref() != Some(first) {
                 last = Some(first.to_vec());
-                of = firsts.get(at).copied().unwrap_or(1);
-                at += 1;
+                first_rows = firsts.get(next_first).copied().unwrap_or(1);
+                next_first += 1;
             }
-            let expected = of as f64 * seconds.get(second).copied().unwrap_or(1) as f64;
+            let second_rows = seconds.get(second).copied().unwrap_or(1);
+            let expected = first_rows as f64 * second_rows as f64;
             sum += (*count as f64).powi(2) / expected;
             Ok(())
         })?;
         let smaller = firsts.len().min(seconds.len());
-        let association = (smaller > 1).then(|| {
-            ((sum - 1.0).max(0.0) / (smaller - 1) as f64)
-                .sqrt()
-                .min(1.0)
-        });
+        let mut association = None;
+        if smaller > 1 {
+            let chi_squared = (sum - 1.0).max(0.0);
+            let ratio = chi_squared / (smaller - 1) as f64;
+            association = Some(ratio.sqrt().min(1.0));
+        }
         let count = |value: u64| Arc::new(UInt64Array::from(vec![value])) as ArrayRef;
         Finding::of([
             ("count", count(rows)),

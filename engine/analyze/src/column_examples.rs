@@ -55,27 +55,29 @@ impl ColumnExamplesState {
     ) -> Result<()> {
         let options = FormatOptions::default().with_null("null");
         let formatter = ArrayFormatter::try_new(elements.as_ref(), &options)?;
-        let (mut text, mut element) = (String::new(), String::new());
+        let mut text = String::new();
+        let mut element = String::new();
         for row in (0..column.len()).filter(|row| column.is_valid(*row)) {
             let [from, to] = range(row);
             text.clear();
             text.push('[');
-            for place in from..to.min(from + ELEMENTS_MAX) {
+            for index in from..to.min(from + ELEMENTS_MAX) {
+                // Buffers are kept from element to element: only examples are allocated.
                 element.clear();
-                formatter.value(place).write(&mut element)?;
-                text.push_str(if place > from { ", " } else { "" });
-                text.push_str(&element[..element.floor_char_boundary(ELEMENT_BYTES_MAX)]);
-                text.push_str(if element.len() > ELEMENT_BYTES_MAX {
-                    CUT
-                } else {
-                    ""
-                });
+                formatter.value(index).write(&mut element)?;
+                if index > from {
+                    text.push_str(", ");
+                }
+                let end = element.floor_char_boundary(ELEMENT_BYTES_MAX);
+                text.push_str(&element[..end]);
+                if element.len() > ELEMENT_BYTES_MAX {
+                    text.push_str(CUT);
+                }
             }
-            text.push_str(if to - from > ELEMENTS_MAX {
-                ", ...]"
-            } else {
-                "]"
-            });
+            if to - from > ELEMENTS_MAX {
+                text.push_str(", ...");
+            }
+            text.push(']');
             self.add(&text);
         }
         Ok(())
@@ -89,7 +91,9 @@ impl ColumnExamplesState {
                 // Writing to a text cannot fail.
                 let _ = write!(text, "{byte:02x}");
             }
-            text.push_str(if value.len() > BYTES_MAX { CUT } else { "" });
+            if value.len() > BYTES_MAX {
+                text.push_str(CUT);
+            }
             self.add(&text);
         }
     }
@@ -112,6 +116,7 @@ impl Analyzer for ColumnExamples {
 
     fn update(&self, state: &mut ColumnExamplesState, input: &AnalyzerInput<'_>) -> Result<()> {
         let column = single_column(input)?;
+        // Lists of all layouts become ranges of their elements. Other types have examples elsewhere.
         match logical_type(column.data_type()) {
             DataType::List(_) => {
                 let list = column.as_list::<i32>();
@@ -142,8 +147,12 @@ impl Analyzer for ColumnExamples {
         }
     }
 
-    fn merge(&self, state: &mut ColumnExamplesState, later: ColumnExamplesState) -> Result<()> {
-        state.values.merge(later.values);
+    fn merge(
+        &self,
+        state: &mut ColumnExamplesState,
+        later_state: ColumnExamplesState,
+    ) -> Result<()> {
+        state.values.merge(later_state.values);
         Ok(())
     }
 
@@ -162,11 +171,10 @@ impl Analyzer for ColumnExamples {
     }
 
     fn finish(&self, state: ColumnExamplesState) -> Result<Finding> {
-        let examples = json!(state.values.texts().collect::<Vec<_>>()).to_string();
-        Finding::of([(
-            "examples",
-            Arc::new(StringArray::from(vec![examples])) as ArrayRef,
-        )])
+        let texts: Vec<_> = state.values.texts().collect();
+        let examples = json!(texts).to_string();
+        let examples: ArrayRef = Arc::new(StringArray::from(vec![examples]));
+        Finding::of([("examples", examples)])
     }
 
     fn size_bytes(&self, state: &ColumnExamplesState) -> usize {

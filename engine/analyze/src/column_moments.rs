@@ -63,6 +63,7 @@ impl Analyzer for ColumnMoments {
         let column = single_column(input)?;
         let moment = &mut state.moment;
         let nulls = match NumericColumn::of(column)? {
+            // Sums of doubles span batches: the bins are flushed into the moment late.
             NumericColumn::Float64(array) => {
                 let bins = state.bins.get_or_insert_default();
                 valid_slices(&array, |values| bins.push(values, moment));
@@ -85,10 +86,14 @@ impl Analyzer for ColumnMoments {
         Ok(())
     }
 
-    fn merge(&self, state: &mut ColumnMomentsState, mut later: ColumnMomentsState) -> Result<()> {
-        later.flush();
-        state.nulls += later.nulls;
-        state.moment.merge(&later.moment);
+    fn merge(
+        &self,
+        state: &mut ColumnMomentsState,
+        mut later_state: ColumnMomentsState,
+    ) -> Result<()> {
+        later_state.flush();
+        state.nulls += later_state.nulls;
+        state.moment.merge(&later_state.moment);
         Ok(())
     }
 
@@ -106,7 +111,7 @@ impl Analyzer for ColumnMoments {
     ) -> Result<ColumnMomentsState> {
         let mut input = StateDecoder(input);
         Ok(ColumnMomentsState {
-            nulls: input.varint()?,
+            nulls: input.count()?,
             moment: MomentAccumulator::decode(&mut input)?,
             bins: None,
         })

@@ -46,9 +46,9 @@ impl Analyzer for ColumnCounts {
         Ok(())
     }
 
-    fn merge(&self, state: &mut ColumnCountsState, later: ColumnCountsState) -> Result<()> {
-        state.rows += later.rows;
-        state.nulls += later.nulls;
+    fn merge(&self, state: &mut ColumnCountsState, later_state: ColumnCountsState) -> Result<()> {
+        state.rows += later_state.rows;
+        state.nulls += later_state.nulls;
         Ok(())
     }
 
@@ -61,8 +61,8 @@ impl Analyzer for ColumnCounts {
     fn decode(&self, input: &mut dyn Read, _: &Arc<dyn ScratchSpace>) -> Result<ColumnCountsState> {
         let mut input = StateDecoder(input);
         Ok(ColumnCountsState {
-            rows: input.varint()?,
-            nulls: input.varint()?,
+            rows: input.count()?,
+            nulls: input.count()?,
         })
     }
 

@@ -27,13 +27,16 @@ impl DictionaryCounts {
             StringColumn::Plain(_) => return for_each_text(column.values()?, add),
             StringColumn::Dictionary(keys, values) => (keys, values),
         };
+        // Batches of one file share their dictionary: its values are looked up when another one comes.
         if !self.is_current(values) {
             self.flush(&mut add)?;
             if values.len() > VALUES_PER_ROW_MAX * keys.len() {
                 let values = column.values()?;
-                return keys
-                    .iter()
-                    .try_for_each(|key| add(key.and_then(|key| values.get(key.as_usize())), 1));
+                for key in keys.iter() {
+                    let text = key.and_then(|key| values.get(key.as_usize()));
+                    add(text, 1)?;
+                }
+                return Ok(());
             }
             self.counts.resize(values.len(), 0);
             self.values = Some(values.clone());
@@ -42,13 +45,14 @@ impl DictionaryCounts {
         Ok(())
     }
 
-    /// Whether `values` is the current dictionary.
+    /// True if `values` is the current dictionary, by address: contents are not compared.
     fn is_current(&self, values: &ArrayRef) -> bool {
-        let same = |held: &ArrayRef| {
-            std::sync::Arc::ptr_eq(held, values)
-                || (held.len() == values.len() && held.to_data().ptr_eq(&values.to_data()))
+        let Some(current) = &self.values else {
+            return false;
         };
-        self.values.as_ref().is_some_and(same)
+        // Readers may wrap the same buffers in a new array for each batch.
+        std::sync::Arc::ptr_eq(current, values)
+            || (current.len() == values.len() && current.to_data().ptr_eq(&values.to_data()))
     }
 
     /// Passes the counts to `add` and drops the dictionary.
@@ -62,13 +66,10 @@ impl DictionaryCounts {
         if let Some(values) = self.values.take()
             && let Some(values) = TextRef::new(&values)
         {
-            for (value, &count) in self
-                .counts
-                .iter()
-                .enumerate()
-                .filter(|(_, count)| **count > 0)
-            {
-                add(values.get(value), count)?;
+            for (index, &count) in self.counts.iter().enumerate() {
+                if count > 0 {
+                    add(values.get(index), count)?;
+                }
             }
         }
         self.counts.clear();
@@ -77,11 +78,11 @@ impl DictionaryCounts {
 
     /// Bytes of memory held, including the dictionary.
     pub(crate) fn size_bytes(&self) -> usize {
-        self.counts.capacity() * 8
-            + self
-                .values
-                .as_ref()
-                .map_or(0, |values| values.get_array_memory_size())
+        let dictionary = match &self.values {
+            Some(values) => values.get_array_memory_size(),
+            None => 0,
+        };
+        self.counts.capacity() * 8 + dictionary
     }
 }
 
@@ -95,19 +96,18 @@ fn count_keys(keys: &Int32Array, counts: &mut [u64]) -> u64 {
     match keys.nulls() {
         Some(nulls) if nulls.null_count() > 0 => {
             // Nulls come in no order: adding a count of zero is faster than a branch.
-            for (keys, valid) in keys
-                .values()
-                .chunks(64)
-                .zip(nulls.inner().bit_chunks().iter_padded())
-            {
-                keys.iter()
-                    .enumerate()
-                    .for_each(|(bit, &key)| count(key, valid >> bit & 1));
+            let words = nulls.inner().bit_chunks();
+            for (keys, valid) in keys.values().chunks(64).zip(words.iter_padded()) {
+                for (bit, &key) in keys.iter().enumerate() {
+                    count(key, valid >> bit & 1);
+                }
             }
             nulls.null_count() as u64
         }
         _ => {
-            keys.values().iter().for_each(|&key| count(key, 1));
+            for &key in keys.values() {
+                count(key, 1);
+            }
             0
         }
     }
@@ -133,39 +133,31 @@ pub(crate) fn string_elements(column: &ArrayRef) -> Result<(Vec<ArrayRef>, u64)>
     let (values, offsets): (&ArrayRef, Vec<usize>) = match column.data_type() {
         DataType::List(_) => {
             let list = column.as_list::<i32>();
-            (
-                list.values(),
-                list.offsets()
-                    .iter()
-                    .map(|offset| offset.as_usize())
-                    .collect(),
-            )
+            let offsets = list.offsets().iter().map(|offset| offset.as_usize());
+            (list.values(), offsets.collect())
         }
         DataType::LargeList(_) => {
             let list = column.as_list::<i64>();
-            (
-                list.values(),
-                list.offsets()
-                    .iter()
-                    .map(|offset| offset.as_usize())
-                    .collect(),
-            )
+            let offsets = list.offsets().iter().map(|offset| offset.as_usize());
+            (list.values(), offsets.collect())
         }
         DataType::Null => {
-            return Ok((
-                vec![std::sync::Arc::new(StringArray::new_null(column.len()))],
-                0,
-            ));
+            let nulls = StringArray::new_null(column.len());
+            return Ok((vec![std::sync::Arc::new(nulls)], 0));
         }
         _ => return Ok((vec![column.clone()], 0)),
     };
-    let slice =
-        |(start, end): (usize, usize)| values.slice(offsets[start], offsets[end] - offsets[start]);
-    Ok(match column.nulls() {
-        None => (vec![slice((0, column.len()))], 0),
-        Some(nulls) => (
-            nulls.valid_slices().map(slice).collect(),
-            nulls.null_count() as u64,
-        ),
-    })
+    // Null lists may have elements that do not count.
+    let elements_of = |first: usize, end: usize| {
+        let start = offsets[first];
+        values.slice(start, offsets[end] - start)
+    };
+    let Some(nulls) = column.nulls() else {
+        return Ok((vec![elements_of(0, column.len())], 0));
+    };
+    let mut slices = Vec::new();
+    for (first, end) in nulls.valid_slices() {
+        slices.push(elements_of(first, end));
+    }
+    Ok((slices, nulls.null_count() as u64))
 }

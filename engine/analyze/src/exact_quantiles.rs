@@ -58,11 +58,11 @@ impl ExactQuantilesState {
             if self.fresh.len() + part.len() > fresh_max {
                 self.merge_pending()?;
             }
-            let room = (self.fresh.len() + part.len())
-                .next_power_of_two()
-                .min(fresh_max);
-            self.fresh
-                .reserve_exact(room.saturating_sub(self.fresh.len()));
+            // Grows by doubling, but never beyond the share of the budget.
+            let length = self.fresh.len() + part.len();
+            let capacity = length.next_power_of_two().min(fresh_max);
+            let additional = capacity.saturating_sub(self.fresh.len());
+            self.fresh.reserve_exact(additional);
             let numbers = part
                 .iter()
                 .map(|&value| to_f64(value))
@@ -89,10 +89,9 @@ impl ExactQuantilesState {
     fn spill_if_large(&mut self) -> Result<()> {
         let bytes = self.settled.capacity() * size_of::<(u64, u64)>();
         if bytes > self.scratch.budget_bytes() / 4 {
-            self.spill()
-        } else {
-            Ok(())
+            self.spill()?;
         }
+        Ok(())
     }
 
     fn spill(&mut self) -> Result<()> {
@@ -101,9 +100,10 @@ impl ExactQuantilesState {
             return Ok(());
         }
         self.runs.spill(&*self.scratch, |run| {
-            settled
-                .iter()
-                .try_for_each(|(bits, count)| run.push(&bits.to_be_bytes(), count))
+            for (bits, count) in &settled {
+                run.push(&bits.to_be_bytes(), count)?;
+            }
+            Ok(())
         })
     }
 
@@ -111,11 +111,12 @@ impl ExactQuantilesState {
     fn for_each(&mut self, mut visit: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
         self.merge_pending()?;
         if self.runs.is_empty() {
-            return self
-                .settled
-                .iter()
-                .try_for_each(|&(bits, count)| visit(bits, count));
+            for &(bits, count) in &self.settled {
+                visit(bits, count)?;
+            }
+            return Ok(());
         }
+        // The sorted counts become one more run, so that a single merge sees each value once.
         self.spill()?;
         self.runs
             .for_each(|key, &count| visit(bits_of(key)?, count))
@@ -124,21 +125,21 @@ impl ExactQuantilesState {
 
 /// Merges two sorted lists, adding the counts of equal values.
 fn merge_counts(
-    held: &[(u64, u64)],
+    sorted: &[(u64, u64)],
     new: impl Iterator<Item = (u64, u64)> + Clone,
 ) -> Vec<(u64, u64)> {
-    let mut out = Vec::with_capacity(held.len() + new.clone().count());
-    let mut held = held.iter().copied().peekable();
+    let mut out = Vec::with_capacity(sorted.len() + new.clone().count());
+    let mut sorted = sorted.iter().copied().peekable();
     for (bits, mut count) in new {
-        while let Some(earlier) = held.next_if(|held| held.0 < bits) {
-            out.push(earlier);
+        while let Some(smaller) = sorted.next_if(|value| value.0 < bits) {
+            out.push(smaller);
         }
-        if let Some((_, more)) = held.next_if(|held| held.0 == bits) {
-            count += more;
+        if let Some((_, sorted_count)) = sorted.next_if(|value| value.0 == bits) {
+            count += sorted_count;
         }
         out.push((bits, count));
     }
-    out.extend(held);
+    out.extend(sorted);
     out.shrink_to_fit();
     out
 }
@@ -188,12 +189,16 @@ impl Analyzer for ExactQuantiles {
         }
     }
 
-    fn merge(&self, state: &mut ExactQuantilesState, mut later: ExactQuantilesState) -> Result<()> {
-        later.merge_pending()?;
+    fn merge(
+        &self,
+        state: &mut ExactQuantilesState,
+        mut later_state: ExactQuantilesState,
+    ) -> Result<()> {
+        later_state.merge_pending()?;
         state.merge_pending()?;
-        state.seen += later.seen;
-        state.settled = merge_counts(&state.settled, later.settled.iter().copied());
-        state.runs.adopt(later.runs, &*state.scratch)?;
+        state.seen += later_state.seen;
+        state.settled = merge_counts(&state.settled, later_state.settled.iter().copied());
+        state.runs.adopt(later_state.runs, &*state.scratch)?;
         state.spill_if_large()
     }
 
@@ -212,7 +217,7 @@ impl Analyzer for ExactQuantiles {
         scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<ExactQuantilesState> {
         let mut state = ExactQuantilesState::new(scratch);
-        state.seen = StateDecoder(input).varint()?;
+        state.seen = StateDecoder(input).count()?;
         let mut run = RunReader::<_, u64>::new(input, KeyOrder::Bytes);
         while run.advance()? {
             let bits = bits_of(run.key())?;
@@ -236,6 +241,7 @@ impl Analyzer for ExactQuantiles {
         let mut passed = 0;
         state.for_each(|bits, count| {
             passed += count;
+            // Several ranks may lie within the rows of one value.
             while ranks.get(values.len()).is_some_and(|&rank| rank < passed) {
                 values.push(from_ordered_bits(bits));
             }

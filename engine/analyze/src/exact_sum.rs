@@ -13,6 +13,10 @@ const LIMBS_MAX: usize = 72;
 /// The limb that holds 2^-2176, below the square of the smallest double.
 const LIMB_LOWEST: i32 = -34;
 
+/// Bits by which values are moved where doubles do not hold their variance: the moved variance of any doubles is a
+/// normal one.
+const MOVED_BITS: i32 = 600;
+
 /// An exact sum in two's complement limbs; the first limb weighs `2^(64 * low)`. The top limb holds only the sign,
 /// so that an addition cannot overflow.
 #[derive(Debug, Clone, Default)]
@@ -37,13 +41,16 @@ impl ExactSum {
         if value == 0 {
             return;
         }
-        let (limb, shift) = (bit.div_euclid(64), bit.rem_euclid(64) as u32);
+        // The shifted value spans three limbs; the sign extends it beyond them.
+        let limb = bit.div_euclid(64);
+        let shift = bit.rem_euclid(64) as u32;
         let low = value << shift;
         let high = if shift == 0 {
             sign
         } else {
             (value >> (128 - shift)) as u64 | (sign << shift)
         };
+        // A fourth limb holds the sign.
         self.cover(limb, limb + 4);
         let from = (limb - self.low) as usize;
         self.add_limbs(from, &[low as u64, (low >> 64) as u64, high], sign);
@@ -65,10 +72,11 @@ impl ExactSum {
             self.limbs.reserve_exact((high - low) as usize);
         }
         if low < self.low {
-            let more = (self.low - low) as usize;
-            self.limbs.splice(0..0, std::iter::repeat_n(0, more));
+            let missing = (self.low - low) as usize;
+            self.limbs.splice(0..0, std::iter::repeat_n(0, missing));
             self.low = low;
         }
+        // Two's complement: new high limbs repeat the sign.
         let length = (high - self.low) as usize;
         if self.limbs.len() < length {
             let sign = self.limbs.last().copied().unwrap_or(0);
@@ -78,8 +86,8 @@ impl ExactSum {
 
     fn add_limbs(&mut self, from: usize, limbs: &[u64], sign: u64) {
         let mut carry = false;
-        let mut step = |limb: &mut u64, more: u64| {
-            let (sum, over) = limb.overflowing_add(more);
+        let mut step = |limb: &mut u64, addend: u64| {
+            let (sum, over) = limb.overflowing_add(addend);
             let (sum, over_too) = sum.overflowing_add(u64::from(carry));
             *limb = sum;
             carry = over | over_too;
@@ -87,8 +95,8 @@ impl ExactSum {
         };
         let (near, far) = self.limbs[from..].split_at_mut(limbs.len());
         let mut last = false;
-        for (limb, &more) in near.iter_mut().zip(limbs) {
-            last = step(limb, more);
+        for (limb, &addend) in near.iter_mut().zip(limbs) {
+            last = step(limb, addend);
         }
         for limb in far {
             // Adding 0 without a carry, or -1 with one, changes no further limb.
@@ -97,6 +105,7 @@ impl ExactSum {
             }
             last = step(limb, sign);
         }
+        // The top limb holds only the sign: where the sum reached it, one more limb is added.
         if let Some(&top) = self.limbs.last()
             && top != 0
             && top != u64::MAX
@@ -105,16 +114,13 @@ impl ExactSum {
         }
     }
 
-    /// Whether the sum is negative, its absolute value without zero limbs at either end, and the weight of the
-    /// first remaining limb in limbs.
+    /// The sign (true for negative), the absolute value without zero limbs at either end, and the weight of the first
+    /// remaining limb, counted in limbs.
     pub(crate) fn magnitude(&self) -> (bool, Vec<u64>, i32) {
         let negative = self.limbs.last() == Some(&u64::MAX);
         let mut limbs = self.limbs.clone();
         if negative {
-            let mut carry = true;
-            for limb in &mut limbs {
-                (*limb, carry) = (!*limb).overflowing_add(u64::from(carry));
-            }
+            negate(&mut limbs);
         }
         while limbs.last() == Some(&0) {
             limbs.pop();
@@ -127,21 +133,19 @@ impl ExactSum {
     /// The sum, rounded to the nearest double.
     pub(crate) fn to_f64(&self) -> f64 {
         let (negative, limbs, low) = self.magnitude();
-        signed(
-            negative,
-            biguint::round_to_f64(&limbs, 64 * i64::from(low), false),
-        )
+        let value = biguint::round_to_f64(&limbs, 64 * i64::from(low), false);
+        signed(negative, value)
     }
 
     /// The sum divided by `n`, rounded to the nearest double.
     pub(crate) fn divided(&self, n: u64) -> f64 {
         let (negative, limbs, low) = self.magnitude();
+        // Three more limbs: the quotient keeps at least two, more than the bits of a double.
         let mut limbs = biguint::shift_limbs(&limbs, 3);
-        let rest = biguint::divide(&mut limbs, n);
-        signed(
-            negative,
-            biguint::round_to_f64(&limbs, 64 * (i64::from(low) - 3), rest != 0),
-        )
+        let remainder = biguint::divide(&mut limbs, n);
+        let exponent = 64 * (i64::from(low) - 3);
+        let value = biguint::round_to_f64(&limbs, exponent, remainder != 0);
+        signed(negative, value)
     }
 
     /// The quotient of two sums, rounded to the nearest double; `None` if the divisor is 0.
@@ -165,12 +169,12 @@ impl ExactSum {
             inexact = top.drain(..below).any(|limb| limb != 0);
             low += below as i64;
         } else {
-            let more = length - top.len();
-            top = biguint::shift_limbs(&top, more);
-            low -= more as i64;
+            let missing = length - top.len();
+            top = biguint::shift_limbs(&top, missing);
+            low -= missing as i64;
         }
-        let (quotient, rest) = biguint::divide_long(&top, &divisor);
-        inexact |= rest.iter().any(|limb| *limb != 0);
+        let (quotient, remainder) = biguint::divide_long(&top, &divisor);
+        inexact |= remainder.iter().any(|limb| *limb != 0);
         let value = biguint::round_to_f64(&quotient, 64 * (low - i64::from(by_low)), inexact);
         Some(signed(negative != by_negative, value))
     }
@@ -195,8 +199,10 @@ impl ExactSum {
 
     /// Reads bytes written by `encode`.
     pub(crate) fn decode(input: &mut StateDecoder<'_>) -> Result<Self> {
+        // The lowest bit of the length is the sign.
         let head = input.length(LIMBS_MAX * 2 + 1)?;
-        let (length, negative) = (head / 2, head % 2 == 1);
+        let length = head / 2;
+        let negative = head % 2 == 1;
         if length == 0 {
             return Ok(ExactSum::default());
         }
@@ -205,6 +211,7 @@ impl ExactSum {
         for _ in 0..length {
             limbs.push(input.u64()?);
         }
+        // A zero limb at either end would give equal sums different bytes.
         if limbs.last() == Some(&0) || limbs.first() == Some(&0) {
             return Err(Fault::new(
                 codes::CORRUPT,
@@ -213,38 +220,126 @@ impl ExactSum {
         }
         limbs.push(0);
         if negative {
-            let mut carry = true;
-            for limb in &mut limbs {
-                (*limb, carry) = (!*limb).overflowing_add(u64::from(carry));
-            }
+            negate(&mut limbs);
         }
         Ok(ExactSum { low, limbs })
     }
 }
 
+/// Negates in two's complement.
+fn negate(limbs: &mut [u64]) {
+    let mut carry = true;
+    for limb in limbs {
+        (*limb, carry) = (!*limb).overflowing_add(u64::from(carry));
+    }
+}
+
 /// Population variance `(n * squares - sum^2) / n^2`, rounded once to the nearest double.
 pub(crate) fn variance(n: u64, sum: &ExactSum, squares: &ExactSum) -> f64 {
+    moved_variance(n, sum, squares, 0)
+}
+
+/// The root of the variance that divides by `freedom`. It is a double also where its square, the variance, is none.
+pub(crate) fn deviation(n: u64, freedom: u64, sum: &ExactSum, squares: &ExactSum) -> f64 {
+    let variance = corrected_variance(variance(n, sum, squares), n, freedom);
+    let bits = moved_bits(variance);
+    if bits == 0 {
+        return variance.sqrt();
+    }
+    let moved = corrected_variance(moved_variance(n, sum, squares, bits), n, freedom);
+    moved.sqrt() * 2f64.powi(-bits)
+}
+
+/// The variance that divides by `freedom`. Without a correction nothing is multiplied: the population variance is
+/// rounded once.
+pub(crate) fn corrected_variance(variance: f64, n: u64, freedom: u64) -> f64 {
+    if n == freedom {
+        return variance;
+    }
+    variance * (n as f64 / freedom as f64)
+}
+
+/// The correlation of `n` pairs; `None` where one of the columns has equal values only.
+pub(crate) fn correlation(
+    n: u64,
+    sums: [&ExactSum; 2],
+    squares: [&ExactSum; 2],
+    products: &ExactSum,
+) -> Option<f64> {
+    let x_bits = moved_bits(variance(n, sums[0], squares[0]));
+    let y_bits = moved_bits(variance(n, sums[1], squares[1]));
+    let x_variance = moved_variance(n, sums[0], squares[0], x_bits);
+    let y_variance = moved_variance(n, sums[1], squares[1], y_bits);
+    if x_variance == 0.0 || y_variance == 0.0 {
+        return None;
+    }
+    let covariance = moved_covariance(n, sums, products, x_bits + y_bits);
+    // One root each: the product of two variances may leave the doubles.
+    let ratio = covariance / x_variance.sqrt() / y_variance.sqrt();
+    Some(ratio.clamp(-1.0, 1.0)).filter(|ratio| ratio.is_finite())
+}
+
+/// The slope of the line of least squares through `n` pairs; `None` where all x are equal.
+pub(crate) fn slope(
+    n: u64,
+    sums: [&ExactSum; 2],
+    squares: [&ExactSum; 2],
+    products: &ExactSum,
+) -> Option<f64> {
+    let x_bits = moved_bits(variance(n, sums[0], squares[0]));
+    let y_bits = moved_bits(variance(n, sums[1], squares[1]));
+    let x_variance = moved_variance(n, sums[0], squares[0], x_bits);
+    if x_variance == 0.0 {
+        return None;
+    }
+    let covariance = moved_covariance(n, sums, products, x_bits + y_bits);
+    // In two steps: the power of two itself may leave the doubles.
+    let half = 2f64.powi((x_bits - y_bits) / 2);
+    Some(covariance / x_variance * half * half)
+}
+
+/// The population covariance of `n` pairs, rounded once.
+pub(crate) fn covariance(n: u64, sums: [&ExactSum; 2], products: &ExactSum) -> f64 {
+    moved_covariance(n, sums, products, 0)
+}
+
+/// Bits by which values are moved so that doubles hold their variance: none where it is a normal double.
+fn moved_bits(variance: f64) -> i32 {
+    if variance.is_infinite() {
+        return -MOVED_BITS;
+    }
+    if variance < f64::MIN_POSITIVE {
+        return MOVED_BITS;
+    }
+    0
+}
+
+/// The population variance of the values times `2^bits`, rounded once.
+fn moved_variance(n: u64, sum: &ExactSum, squares: &ExactSum, bits: i32) -> f64 {
     let (_, s, s_low) = sum.magnitude();
     let (_, q, q_low) = squares.magnitude();
     if q.is_empty() {
         return 0.0;
     }
-    let (s_low, q_low) = (if s.is_empty() { q_low } else { 2 * s_low }, q_low);
+    // A sum of zero has no weight of its own.
+    let s_low = if s.is_empty() { q_low } else { 2 * s_low };
     let low = s_low.min(q_low);
     // Four more limbs: two for the bits that two divisions by n remove, two for precision.
     let extra = 4;
-    let mut spread =
-        biguint::shift_limbs(&biguint::multiply(&q, &[n]), (q_low - low) as usize + extra);
-    let square = biguint::shift_limbs(&biguint::multiply(&s, &s), (s_low - low) as usize + extra);
+    let scaled_squares = biguint::multiply(&q, &[n]);
+    let squared_sum = biguint::multiply(&s, &s);
+    let mut spread = biguint::shift_limbs(&scaled_squares, (q_low - low) as usize + extra);
+    let square = biguint::shift_limbs(&squared_sum, (s_low - low) as usize + extra);
     spread.resize(spread.len().max(square.len()), 0);
     biguint::subtract(&mut spread, &square);
-    let rest = biguint::divide(&mut spread, n) | biguint::divide(&mut spread, n);
-    biguint::round_to_f64(&spread, 64 * (i64::from(low) - extra as i64), rest != 0)
+    let remainder = biguint::divide(&mut spread, n) | biguint::divide(&mut spread, n);
+    let exponent = 64 * (i64::from(low) - extra as i64) + 2 * i64::from(bits);
+    biguint::round_to_f64(&spread, exponent, remainder != 0)
 }
 
 /// The population covariance of `n` pairs: `(n * P - X * Y) / n^2`, where `P` is the sum of products and `X` and `Y` are
-/// the sums, rounded once.
-pub(crate) fn covariance(n: u64, sums: [&ExactSum; 2], products: &ExactSum) -> f64 {
+/// the sums, times `2^bits` and rounded once.
+fn moved_covariance(n: u64, sums: [&ExactSum; 2], products: &ExactSum, bits: i32) -> f64 {
     let (p_negative, p, p_low) = products.magnitude();
     let [(x_negative, x, x_low), (y_negative, y, y_low)] = sums.map(ExactSum::magnitude);
     let negative = x_negative != y_negative;
@@ -258,10 +353,11 @@ pub(crate) fn covariance(n: u64, sums: [&ExactSum; 2], products: &ExactSum) -> f
     let low = p_low.min(s_low);
     // As for the variance.
     let extra = 4;
-    let mut of_products =
-        biguint::shift_limbs(&biguint::multiply(&p, &[n]), (p_low - low) as usize + extra);
-    let mut of_sums =
-        biguint::shift_limbs(&biguint::multiply(&x, &y), (s_low - low) as usize + extra);
+    let scaled_products = biguint::multiply(&p, &[n]);
+    let multiplied_sums = biguint::multiply(&x, &y);
+    let mut of_products = biguint::shift_limbs(&scaled_products, (p_low - low) as usize + extra);
+    let mut of_sums = biguint::shift_limbs(&multiplied_sums, (s_low - low) as usize + extra);
+    // `n * P - X * Y` from absolute values: terms of different signs add up, others are subtracted.
     let (is_negative, mut spread) = if p_negative != negative {
         biguint::add(&mut of_products, &of_sums);
         (if is_zero[0] { !negative } else { p_negative }, of_products)
@@ -273,11 +369,10 @@ pub(crate) fn covariance(n: u64, sums: [&ExactSum; 2], products: &ExactSum) -> f
         biguint::subtract(&mut of_products, &of_sums);
         (p_negative, of_products)
     };
-    let rest = biguint::divide(&mut spread, n) | biguint::divide(&mut spread, n);
-    signed(
-        is_negative,
-        biguint::round_to_f64(&spread, 64 * (i64::from(low) - extra as i64), rest != 0),
-    )
+    let remainder = biguint::divide(&mut spread, n) | biguint::divide(&mut spread, n);
+    let exponent = 64 * (i64::from(low) - extra as i64) + i64::from(bits);
+    let value = biguint::round_to_f64(&spread, exponent, remainder != 0);
+    signed(is_negative, value)
 }
 
 fn signed(negative: bool, value: f64) -> f64 {
@@ -292,17 +387,15 @@ mod tests {
     fn covariances_have_signs_and_are_exact() {
         let add = |sum: &mut ExactSum, value: i64| sum.add_signed(0, i128::from(value));
         let of = |pairs: &[(i64, i64)]| {
-            let (mut x, mut y, mut products) = (
-                ExactSum::default(),
-                ExactSum::default(),
-                ExactSum::default(),
-            );
+            let mut x = ExactSum::default();
+            let mut y = ExactSum::default();
+            let mut products = ExactSum::default();
             for (a, b) in pairs {
                 add(&mut x, *a);
                 add(&mut y, *b);
                 products.add_signed(0, i128::from(*a) * i128::from(*b));
             }
-            covariance(pairs.len() as u64, [&x, &y], &products)
+            moved_covariance(pairs.len() as u64, [&x, &y], &products, 0)
         };
         let naive = |pairs: &[(i64, i64)]| {
             let n = pairs.len() as i128;
@@ -346,8 +439,10 @@ mod tests {
             seed >> 11
         };
         for case in 0..20_000 {
-            let (a, b) = (random() >> (case % 53), random() >> (case % 31) | 1);
-            let (bit, by_bit) = ((random() % 300) as i32 - 150, (random() % 300) as i32 - 150);
+            let a = random() >> (case % 53);
+            let b = random() >> (case % 31) | 1;
+            let bit = (random() % 300) as i32 - 150;
+            let by_bit = (random() % 300) as i32 - 150;
             let negative = if case % 2 == 0 { 1 } else { -1 };
             let found =
                 sum(&[(bit, negative * i128::from(a))]).ratio(&sum(&[(by_bit, i128::from(b))]));

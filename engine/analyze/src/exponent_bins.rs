@@ -52,10 +52,11 @@ impl ExponentBins {
     }
 
     fn push_block(&mut self, block: &[f64], into: &mut MomentAccumulator) {
-        let (mut min, mut max) = (f64::INFINITY, f64::NEG_INFINITY);
+        let mut min = f64::INFINITY;
+        let mut max = f64::NEG_INFINITY;
         let mut special = 0;
         let [even, odd] = &mut *self.banks;
-        let mut one = |bank: &mut [ExponentBin; BINS], value: f64| {
+        let mut add_value = |bank: &mut [ExponentBin; BINS], value: f64| {
             let bits = value.to_bits();
             let exponent = (bits >> 52) as u32 & 0x7ff;
             if exponent == 0x7ff {
@@ -66,6 +67,8 @@ impl ExponentBins {
             min = if value < min { value } else { min };
             max = if value > max { value } else { max };
             let mantissa = (bits & ((1 << 52) - 1)) | (u64::from(exponent != 0) << 52);
+            // Subnormal numbers have the weight of the smallest normal ones. Exponents 64 apart share a bin: the one
+            // that comes next pushes the other out.
             let exponent = exponent.max(1);
             let bin = &mut bank[exponent as usize % BINS];
             if bin.exponent != exponent {
@@ -80,25 +83,25 @@ impl ExponentBins {
             bin.sum += i128::from(signed);
             bin.squares += u128::from(mantissa) * u128::from(mantissa);
         };
-        let (pairs, rest) = block.as_chunks::<2>();
+        let (pairs, last_value) = block.as_chunks::<2>();
         for &[first, second] in pairs {
-            one(even, first);
-            one(odd, second);
+            add_value(even, first);
+            add_value(odd, second);
         }
-        for &value in rest {
-            one(even, value);
+        for &value in last_value {
+            add_value(even, value);
         }
         into.finite += block.len() as u64 - special;
+        // Adding 0.0 turns -0.0 into 0.0.
         into.range(min + 0.0, max + 0.0);
     }
 
     /// Adds everything to the exact sums.
     pub(crate) fn flush(&mut self, into: &mut MomentAccumulator) {
         self.adds = 0;
-        self.banks
-            .iter_mut()
-            .flatten()
-            .for_each(|bin| flush_bin(bin, into));
+        for bin in self.banks.iter_mut().flatten() {
+            flush_bin(bin, into);
+        }
     }
 }
 
@@ -106,7 +109,8 @@ fn flush_bin(bin: &mut ExponentBin, into: &mut MomentAccumulator) {
     let bit = bin.exponent as i32 - 1075;
     into.sum.add_signed(bit, bin.sum);
     into.squares.add_unsigned(2 * bit, bin.squares);
-    (bin.sum, bin.squares) = (0, 0);
+    bin.sum = 0;
+    bin.squares = 0;
 }
 
 /// Accumulates `f32` values; the sums equal those of the same values as `f64`.
@@ -116,10 +120,11 @@ pub(crate) fn push_f32(values: &[f32], into: &mut MomentAccumulator) {
             continue;
         }
         let mut banks = [[(0i64, 0u64); 256]; 2];
-        let (mut min, mut max) = (f32::INFINITY, f32::NEG_INFINITY);
+        let mut min = f32::INFINITY;
+        let mut max = f32::NEG_INFINITY;
         let mut special = 0;
         let [even, odd] = &mut banks;
-        let mut one = |bank: &mut [(i64, u64); 256], value: f32| {
+        let mut add_value = |bank: &mut [(i64, u64); 256], value: f32| {
             let bits = value.to_bits();
             let exponent = (bits >> 23) as u8;
             if exponent == 0xff {
@@ -132,19 +137,21 @@ pub(crate) fn push_f32(values: &[f32], into: &mut MomentAccumulator) {
             let mantissa = u64::from((bits & ((1 << 23) - 1)) | (u32::from(exponent != 0) << 23));
             let sign = i64::from((bits as i32) >> 31);
             let bin = &mut bank[usize::from(exponent)];
+            // The sign is 0 or -1: this negates the mantissa without a branch.
             bin.0 += (mantissa as i64 ^ sign) - sign;
             bin.1 += mantissa * mantissa;
         };
-        let (pairs, rest) = block.as_chunks::<2>();
+        let (pairs, last_value) = block.as_chunks::<2>();
         for &[first, second] in pairs {
-            one(even, first);
-            one(odd, second);
+            add_value(even, first);
+            add_value(odd, second);
         }
-        for &value in rest {
-            one(even, value);
+        for &value in last_value {
+            add_value(even, value);
         }
         into.finite += block.len() as u64 - special;
         into.range(f64::from(min) + 0.0, f64::from(max) + 0.0);
+        // Exponents 0 (subnormal) and 1 have one weight.
         for (exponent, (a, b)) in banks[0].iter().zip(&banks[1]).enumerate() {
             let bit = exponent.max(1) as i32 - 150;
             into.sum.add_signed(bit, i128::from(a.0) + i128::from(b.0));
@@ -158,26 +165,26 @@ pub(crate) fn push_f32(values: &[f32], into: &mut MomentAccumulator) {
 /// exponent. Otherwise returns false early and accumulates nothing.
 fn push_integral_block(block: &[f32], into: &mut MomentAccumulator) -> bool {
     const PART: usize = 64;
-    let mut all = IntegerSums {
+    let mut sums = IntegerSums {
         min: i32::MAX,
         max: i32::MIN,
         sum: 0,
         squares: 0,
     };
-    let (parts, rest) = block.as_chunks::<PART>();
-    for part in parts.iter().map(<[f32; PART]>::as_slice).chain([rest]) {
+    let (parts, last_part) = block.as_chunks::<PART>();
+    for part in parts.iter().map(<[f32; PART]>::as_slice).chain([last_part]) {
         let Some(part) = integral_sums(part) else {
             return false;
         };
-        all.min = all.min.min(part.min);
-        all.max = all.max.max(part.max);
-        all.sum += part.sum;
-        all.squares += part.squares;
+        sums.min = sums.min.min(part.min);
+        sums.max = sums.max.max(part.max);
+        sums.sum += part.sum;
+        sums.squares += part.squares;
     }
     into.finite += block.len() as u64;
-    into.range(f64::from(all.min), f64::from(all.max));
-    into.sum.add_signed(0, i128::from(all.sum));
-    into.squares.add_unsigned(0, u128::from(all.squares));
+    into.range(f64::from(sums.min), f64::from(sums.max));
+    into.sum.add_signed(0, i128::from(sums.sum));
+    into.squares.add_unsigned(0, u128::from(sums.squares));
     true
 }
 
@@ -196,8 +203,11 @@ fn integral_sums(values: &[f32]) -> Option<IntegerSums> {
     /// Adding this puts the integer into the lowest fraction bits; numbers of more bits change in the round trip.
     const SHIFT: f32 = 1.5 * (1 << 23) as f32;
     const SIZE_MAX: i32 = 1 << 22;
-    let (mut min, mut max) = (SIZE_MAX - 1, -SIZE_MAX);
-    let (mut sum, mut squares, mut others) = (0i32, 0u64, 0);
+    let mut min = SIZE_MAX - 1;
+    let mut max = -SIZE_MAX;
+    let mut sum = 0i32;
+    let mut squares = 0u64;
+    let mut others = 0;
     for &value in values {
         let shifted = value + SHIFT;
         others |= u32::from(shifted - SHIFT != value);
@@ -223,29 +233,36 @@ pub(crate) fn push_integers<T: Copy + Ord + Into<i128>>(
     into: &mut MomentAccumulator,
 ) {
     for block in values.chunks(BLOCK) {
-        let (Some(&min), Some(&max)) = (block.iter().min(), block.iter().max()) else {
+        let Some(&min) = block.iter().min() else {
             continue;
         };
-        let (min, max): (i128, i128) = (min.into(), max.into());
-        let narrow = min > -(1 << 24) && max < 1 << 24;
+        let Some(&max) = block.iter().max() else {
+            continue;
+        };
+        let min: i128 = min.into();
+        let max: i128 = max.into();
+        // Squares below 2^48 fit 64 bits, and so do the sums of a block.
+        let is_narrow = min > -(1 << 24) && max < 1 << 24;
         let mut sum = 0i128;
+        // The sum of squares, and its overflow beyond 128 bits.
         let mut squares = (0u128, 0u64);
-        if narrow {
-            let (mut s, mut q) = (0i64, 0u64);
+        if is_narrow {
+            let mut s = 0i64;
+            let mut q = 0u64;
             for &value in block {
                 let value = value.into() as i64;
                 s += value;
                 q += (value * value) as u64;
             }
-            (sum, squares.0) = (i128::from(s), u128::from(q));
+            sum = i128::from(s);
+            squares.0 = u128::from(q);
         } else {
             for &value in block {
                 let value: i128 = value.into();
                 sum += value;
                 let size = value.unsigned_abs() as u64;
-                let (total, over) = squares
-                    .0
-                    .overflowing_add(u128::from(size) * u128::from(size));
+                let square = u128::from(size) * u128::from(size);
+                let (total, over) = squares.0.overflowing_add(square);
                 squares = (total, squares.1 + u64::from(over));
             }
         }

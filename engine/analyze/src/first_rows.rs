@@ -1,4 +1,4 @@
-//! The first rows that have a value, with their places in files.
+//! The first rows that have a value, with their positions in files.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -55,19 +55,18 @@ impl FileRowKeys {
     /// The seeds of the row keys of files (see [`RowKeys::file_seed`]), each with the number of rows of the file at most.
     pub fn new(files: impl IntoIterator<Item = (u64, u64)>) -> FileRowKeys {
         let files = files.into_iter().zip(0..);
-        FileRowKeys {
-            by_seed: files
-                .map(|((seed, rows), index)| (seed, FileRows { index, rows }))
-                .collect(),
+        let mut by_seed = BTreeMap::new();
+        for ((seed, rows), index) in files {
+            by_seed.insert(seed, FileRows { index, rows });
         }
+        FileRowKeys { by_seed }
     }
 
-    fn place(&self, key: u64) -> Option<RowPlace> {
+    fn row_place(&self, key: u64) -> Option<RowPlace> {
         let position = RowKeys::position(key);
-        // Positions wrap around after the greatest number.
-        let (seed, file) = self
-            .by_seed
-            .range(..=position)
+        // Positions wrap around after the greatest number: those before all seeds belong to the last file.
+        let mut up_to_position = self.by_seed.range(..=position);
+        let (seed, file) = up_to_position
             .next_back()
             .or_else(|| self.by_seed.last_key_value())?;
         let row = position.wrapping_sub(*seed);
@@ -89,12 +88,12 @@ impl FirstRowsState {
         }
     }
 
-    fn is_wanted(&self, place: &RowPlace, most: usize) -> bool {
-        self.0.len() < most
-            || self
-                .0
-                .last_key_value()
-                .is_some_and(|(last, _)| place < last)
+    fn is_among_first(&self, row_place: &RowPlace, most: usize) -> bool {
+        if self.0.len() < most {
+            return true;
+        }
+        let last = self.0.last_key_value();
+        last.is_some_and(|(last_place, _)| row_place < last_place)
     }
 }
 
@@ -128,22 +127,21 @@ impl Analyzer for FirstRows {
         let texts = cast(column, &DataType::Utf8)?;
         for (text, key) in texts.as_string::<i32>().iter().zip(keys) {
             let Some(text) = text else { continue };
-            let Some(place) = self
-                .files
-                .place(*key)
-                .filter(|place| state.is_wanted(place, self.most))
-            else {
+            let Some(row_place) = self.files.row_place(*key) else {
                 continue;
             };
+            if !state.is_among_first(&row_place, self.most) {
+                continue;
+            }
             let end = text.floor_char_boundary(VALUE_BYTES_MAX);
-            state.0.insert(place, text[..end].to_owned());
+            state.0.insert(row_place, text[..end].to_owned());
             state.keep_first(self.most);
         }
         Ok(())
     }
 
-    fn merge(&self, state: &mut FirstRowsState, later: FirstRowsState) -> Result<()> {
-        state.0.extend(later.0);
+    fn merge(&self, state: &mut FirstRowsState, later_state: FirstRowsState) -> Result<()> {
+        state.0.extend(later_state.0);
         state.keep_first(self.most);
         Ok(())
     }
@@ -151,33 +149,34 @@ impl Analyzer for FirstRows {
     fn encode(&self, state: &mut FirstRowsState, out: &mut dyn Write) -> Result<()> {
         let mut out = StateEncoder(out);
         out.varint(state.0.len() as u64)?;
-        state.0.iter().try_for_each(|(place, value)| {
-            out.varint(place.file)?;
-            out.varint(place.row)?;
-            out.bytes(value.as_bytes())
-        })
+        for (row_place, value) in &state.0 {
+            out.varint(row_place.file)?;
+            out.varint(row_place.row)?;
+            out.bytes(value.as_bytes())?;
+        }
+        Ok(())
     }
 
     fn decode(&self, input: &mut dyn Read, _: &Arc<dyn ScratchSpace>) -> Result<FirstRowsState> {
         let mut input = StateDecoder(input);
         let mut rows = BTreeMap::new();
         for _ in 0..input.length(self.most)? {
-            let place = RowPlace {
+            let row_place = RowPlace {
                 file: input.varint()?,
                 row: input.varint()?,
             };
-            rows.insert(
-                place,
-                String::from_utf8_lossy(&input.bytes(VALUE_BYTES_MAX)?).into_owned(),
-            );
+            let value = input.bytes(VALUE_BYTES_MAX)?;
+            let value = String::from_utf8_lossy(&value).into_owned();
+            rows.insert(row_place, value);
         }
         Ok(FirstRowsState(rows))
     }
 
     fn finish(&self, state: FirstRowsState) -> Result<Finding> {
-        let places = state.0.keys();
-        let files = UInt64Array::from_iter_values(places.clone().map(|place| place.file));
-        let rows = UInt64Array::from_iter_values(places.map(|place| place.row));
+        let row_places = state.0.keys();
+        let files =
+            UInt64Array::from_iter_values(row_places.clone().map(|row_place| row_place.file));
+        let rows = UInt64Array::from_iter_values(row_places.map(|row_place| row_place.row));
         let values = StringArray::from_iter_values(state.0.values());
         Finding::of([
             ("file", Arc::new(files) as ArrayRef),
@@ -187,12 +186,8 @@ impl Analyzer for FirstRows {
     }
 
     fn size_bytes(&self, state: &FirstRowsState) -> usize {
-        size_of::<FirstRowsState>()
-            + state
-                .0
-                .values()
-                .map(|value| value.len() + 64)
-                .sum::<usize>()
+        let values = state.0.values().map(|value| value.len() + 64);
+        size_of::<FirstRowsState>() + values.sum::<usize>()
     }
 
     fn size_bytes_max(&self, _: usize) -> usize {
@@ -210,10 +205,10 @@ mod tests {
         let files = FileRowKeys::new(paths.iter().map(|path| (RowKeys::file_seed(path), 1000)));
         for (index, path) in paths.iter().enumerate() {
             let keys = RowKeys::sequence(RowKeys::file_seed(path), 990, 12);
-            let places: Vec<_> = keys
+            let row_places: Vec<_> = keys
                 .as_slice()
                 .iter()
-                .map(|key| files.place(*key))
+                .map(|key| files.row_place(*key))
                 .collect();
             let expected = (990..1000).map(|row| {
                 Some(RowPlace {
@@ -222,13 +217,13 @@ mod tests {
                 })
             });
             assert_eq!(
-                places,
+                row_places,
                 expected.chain([None, None]).collect::<Vec<_>>(),
                 "{path}"
             );
         }
         let derived = RowKeys::sequence(RowKeys::file_seed("a.parquet"), 0, 1).expand([(0, 1)]);
-        assert_eq!(files.place(derived.as_slice()[0]), None);
+        assert_eq!(files.row_place(derived.as_slice()[0]), None);
     }
 
     #[test]
@@ -239,8 +234,8 @@ mod tests {
         let rows: Vec<_> = keys
             .as_slice()
             .iter()
-            .flat_map(|key| files.place(*key))
-            .map(|place| place.row)
+            .flat_map(|key| files.row_place(*key))
+            .map(|row_place| row_place.row)
             .collect();
         assert_eq!(rows, [0, 1, 2, 3]);
     }

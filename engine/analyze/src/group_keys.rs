@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, Int64Type};
 use forebay_model::{Fault, Result, StringColumn, TextRef, codes, logical_type};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Whether keys of this type are encoded as 64-bit integers; all others are encoded as text.
+/// True for types whose keys are encoded as 64-bit integers; all others are encoded as text.
 fn is_integer(logical: &DataType) -> bool {
     use DataType as T;
     matches!(
@@ -23,7 +23,7 @@ fn is_integer(logical: &DataType) -> bool {
     )
 }
 
-/// Arrow casts these to and from `Int32` only.
+/// True for types that Arrow casts to and from `Int32` only.
 fn is_narrow_time(logical: &DataType) -> bool {
     matches!(logical, DataType::Date32 | DataType::Time32(_))
 }
@@ -45,11 +45,9 @@ impl KeyColumn {
         } else {
             column
         };
-        Ok(KeyColumn::Integers(
-            cast(column, &DataType::Int64)?
-                .as_primitive::<Int64Type>()
-                .clone(),
-        ))
+        let integers = cast(column, &DataType::Int64)?;
+        let integers = integers.as_primitive::<Int64Type>().clone();
+        Ok(KeyColumn::Integers(integers))
     }
 
     /// A cheap hash of a row's value for a cache: equal values of one batch may have different hashes.
@@ -63,7 +61,7 @@ impl KeyColumn {
         }
     }
 
-    /// Whether two rows certainly have the same value.
+    /// True if two rows certainly have the same value.
     pub(crate) fn rows_equal(&self, a: usize, b: usize) -> bool {
         match self {
             KeyColumn::Integers(array) => {
@@ -86,19 +84,24 @@ impl KeyColumn {
             KeyColumn::Integers(array) if array.is_null(row) => return key.push(0),
             KeyColumn::Integers(array) => {
                 key.push(1);
-                return key
-                    .extend_from_slice(&((array.value(row) as u64) ^ (1 << 63)).to_be_bytes());
+                // A flipped sign bit sorts negative numbers first.
+                let sortable = (array.value(row) as u64) ^ (1 << 63);
+                return key.extend_from_slice(&sortable.to_be_bytes());
             }
             KeyColumn::Text(StringColumn::Plain(array)) => {
                 TextRef::new(array).and_then(|text| text.get(row))
             }
             KeyColumn::Text(StringColumn::Dictionary(keys, values)) => {
-                let key = keys.is_valid(row).then(|| keys.value(row) as usize);
-                key.and_then(|key| TextRef::new(values)?.get(key))
+                if keys.is_null(row) {
+                    return key.push(0);
+                }
+                let index = keys.value(row) as usize;
+                TextRef::new(values).and_then(|texts| texts.get(index))
             }
         };
         let Some(text) = text else { return key.push(0) };
         key.push(1);
+        // A zero byte ends the text, so that a prefix sorts first; zero bytes within it are escaped.
         for (i, part) in text.as_bytes().split(|&byte| byte == 0).enumerate() {
             if i > 0 {
                 key.extend_from_slice(&[0, 255]);
@@ -121,38 +124,35 @@ pub(crate) struct KeyTable {
 
 impl KeyTable {
     pub(crate) fn new(types: &[DataType]) -> Self {
-        let values = |logical: &DataType| {
-            if is_integer(logical) {
+        let mut columns = Vec::with_capacity(types.len());
+        for logical in types {
+            let builder = if is_integer(logical) {
                 KeyColumnBuilder::Integers(Int64Builder::new())
             } else {
                 KeyColumnBuilder::Text(StringBuilder::new())
-            }
-        };
-        KeyTable {
-            columns: types
-                .iter()
-                .map(|logical| (values(logical), logical.clone()))
-                .collect(),
+            };
+            columns.push((builder, logical.clone()));
         }
+        KeyTable { columns }
     }
 
     /// Decodes and appends one key.
     pub(crate) fn push(&mut self, mut key: &[u8]) -> Result<()> {
         for (values, _) in &mut self.columns {
-            let (tag, rest) = key.split_first().ok_or_else(corrupt)?;
-            key = rest;
+            let (tag, tail) = key.split_first().ok_or_else(corrupt)?;
+            key = tail;
             match values {
                 KeyColumnBuilder::Integers(values) if *tag == 0 => values.append_null(),
                 KeyColumnBuilder::Text(values) if *tag == 0 => values.append_null(),
                 KeyColumnBuilder::Integers(values) => {
-                    let (head, rest) = key.split_first_chunk().ok_or_else(corrupt)?;
+                    let (head, tail) = key.split_first_chunk().ok_or_else(corrupt)?;
                     values.append_value((u64::from_be_bytes(*head) ^ (1 << 63)) as i64);
-                    key = rest;
+                    key = tail;
                 }
                 KeyColumnBuilder::Text(values) => {
-                    let (text, rest) = unescape(key)?;
+                    let (text, tail) = unescape(key)?;
                     values.append_value(text);
-                    key = rest;
+                    key = tail;
                 }
             }
         }
@@ -161,19 +161,21 @@ impl KeyTable {
 
     /// The finished columns, cast to their logical types.
     pub(crate) fn finish(self) -> Result<Vec<ArrayRef>> {
-        let column = |(values, logical): (KeyColumnBuilder, DataType)| match values {
-            KeyColumnBuilder::Text(mut values) => Ok(Arc::new(values.finish()) as ArrayRef),
-            KeyColumnBuilder::Integers(mut values) => {
-                let values: ArrayRef = Arc::new(values.finish());
-                let values = if is_narrow_time(&logical) {
-                    cast(&values, &DataType::Int32)?
-                } else {
-                    values
-                };
-                Ok(cast(&values, &logical)?)
-            }
-        };
-        self.columns.into_iter().map(column).collect()
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for (builder, logical) in self.columns {
+            let column: ArrayRef = match builder {
+                KeyColumnBuilder::Text(mut texts) => Arc::new(texts.finish()),
+                KeyColumnBuilder::Integers(mut integers) => {
+                    let mut integers: ArrayRef = Arc::new(integers.finish());
+                    if is_narrow_time(&logical) {
+                        integers = cast(&integers, &DataType::Int32)?;
+                    }
+                    cast(&integers, &logical)?
+                }
+            };
+            columns.push(column);
+        }
+        Ok(columns)
     }
 }
 
@@ -183,31 +185,36 @@ pub(crate) fn split_key<'a>(key: &'a [u8], first: &DataType) -> Result<(&'a [u8]
         None => return Err(corrupt()),
         Some((0, _)) => 1,
         Some(_) if is_integer(&logical_type(first)) => 1 + size_of::<u64>(),
-        Some((_, text)) => {
-            // A zero byte that 255 follows is part of the text.
-            let ends = |at: usize| text[at] == 0 && text.get(at + 1) != Some(&255);
-            2 + (0..text.len()).find(|at| ends(*at)).ok_or_else(corrupt)?
-        }
+        Some((_, text)) => 2 + text_length(text).ok_or_else(corrupt)?,
     };
     key.split_at_checked(length).ok_or_else(corrupt)
 }
 
+/// Bytes before the zero byte that ends an encoded text. A zero byte that 255 follows is part of the text.
+fn text_length(text: &[u8]) -> Option<usize> {
+    (0..text.len()).find(|index| text[*index] == 0 && text.get(index + 1) != Some(&255))
+}
+
+/// Decodes the text at the start of a key; also returns the bytes behind it.
 fn unescape(key: &[u8]) -> Result<(String, &[u8])> {
     let mut text = Vec::new();
-    let mut rest = key;
+    let mut tail = key;
     loop {
-        let zero = rest
+        let zero = tail
             .iter()
             .position(|&byte| byte == 0)
             .ok_or_else(corrupt)?;
-        text.extend_from_slice(&rest[..zero]);
-        rest = &rest[zero + 1..];
-        match rest.strip_prefix(&[255]) {
-            Some(more) => {
+        text.extend_from_slice(&tail[..zero]);
+        tail = &tail[zero + 1..];
+        match tail.strip_prefix(&[255]) {
+            Some(after_escape) => {
                 text.push(0);
-                rest = more;
+                tail = after_escape;
             }
-            None => return Ok((String::from_utf8(text).map_err(|_| corrupt())?, rest)),
+            None => {
+                let text = String::from_utf8(text).map_err(|_| corrupt())?;
+                return Ok((text, tail));
+            }
         }
     }
 }

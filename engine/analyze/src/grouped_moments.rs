@@ -14,11 +14,9 @@ use serde_json::{Value, json};
 use crate::group_keys::{KeyColumn, KeyTable};
 use crate::moment_accumulator::MomentAccumulator;
 use crate::numeric_column::NumericColumn;
+use crate::slot_cache::SlotCache;
 use crate::spill_map::SpillMap;
 use crate::spill_runs::{KEY_BYTES_MAX, KeyOrder, SpillValue};
-
-/// Lines of the cache from rows to slots; a batch rarely has more recurring keys.
-const CACHE_LINES: usize = 4096;
 
 /// Exact moments per key. The input columns are the value, followed by the key columns.
 ///
@@ -37,6 +35,9 @@ pub struct GroupedMoments {
 
 /// Rows of the finding for which memory is requested at once.
 const ROWS_ADMITTED: usize = 1 << 14;
+
+/// Bytes of keys for which memory is requested at once, before there are as many.
+const KEY_BYTES_ADMITTED: usize = 16 << 20;
 
 /// Bytes of a row of the finding without its keys: a count and four numbers.
 const ROW_BYTES: usize = 40;
@@ -87,36 +88,38 @@ impl Analyzer for GroupedMoments {
     }
 
     fn update(&self, state: &mut GroupedMomentsState, input: &AnalyzerInput<'_>) -> Result<()> {
-        let Some((values, keys)) = input
-            .columns
-            .split_first()
-            .filter(|(_, keys)| keys.len() == self.keys.len())
-        else {
-            return Err(Fault::internal(
-                "moments per key received the wrong number of columns",
-            ));
+        let (values, keys) = match input.columns.split_first() {
+            Some((values, keys)) if keys.len() == self.keys.len() => (values, keys),
+            _ => {
+                return Err(Fault::internal(
+                    "moments per key received the wrong number of columns",
+                ));
+            }
         };
-        let columns = keys
-            .iter()
-            .zip(&self.keys)
-            .map(|(key, logical)| KeyColumn::of(key, &logical_type(logical)));
-        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let mut columns = Vec::with_capacity(keys.len());
+        for (key, logical) in keys.iter().zip(&self.keys) {
+            columns.push(KeyColumn::of(key, &logical_type(logical))?);
+        }
         let values = NumericColumn::doubles(values)?;
-        let tally = &mut state.0;
-        let mut cache = SlotCache::default();
-        let mut key = Vec::new();
+        let map = &mut state.0;
+        let mut cache = SlotCache::of(&columns, values.len());
         for (row, &value) in values.values().iter().enumerate() {
+            // A key without any other row must not appear: its slot is not made.
             if values.is_null(row) || value.is_nan() {
                 continue;
             }
-            let slot = cache.slot(&columns, row, tally, &mut key)?;
-            tally.update_slot(slot, |moment| moment.push(value));
+            let slot = cache.slot(row, map)?;
+            map.update_slot(slot, |moment| moment.push(value));
         }
-        tally.spill_if_large()
+        map.spill_if_large()
     }
 
-    fn merge(&self, state: &mut GroupedMomentsState, later: GroupedMomentsState) -> Result<()> {
-        state.0.merge(later.0)
+    fn merge(
+        &self,
+        state: &mut GroupedMomentsState,
+        later_state: GroupedMomentsState,
+    ) -> Result<()> {
+        state.0.merge(later_state.0)
     }
 
     fn encode(&self, state: &mut GroupedMomentsState, out: &mut dyn Write) -> Result<()> {
@@ -142,11 +145,16 @@ impl Analyzer for GroupedMoments {
         let mut numbers: [Float64Builder; 4] = Default::default();
         let scratch = state.0.scratch();
         let mut key_bytes = 0;
+        let mut key_bytes_admitted = 0;
         state.0.for_each(|key, moment| {
             key_bytes += key.len();
-            if counts.len().is_multiple_of(ROWS_ADMITTED) {
+            let has_long_keys = key_bytes > key_bytes_admitted;
+            if has_long_keys || counts.len().is_multiple_of(ROWS_ADMITTED) {
                 let rows = ROWS_ADMITTED;
-                let keys = rows * key_bytes / (counts.len() + 1);
+                // Few keys do not tell the length of the others.
+                let keys_max = key_bytes.max(KEY_BYTES_ADMITTED);
+                let keys = (rows * key_bytes / (counts.len() + 1)).min(keys_max);
+                key_bytes_admitted = key_bytes + keys;
                 // Buffers double as they grow.
                 let now = 2 * (keys + rows * ROW_BYTES);
                 scratch.admit(MemoryRequest {
@@ -158,29 +166,25 @@ impl Analyzer for GroupedMoments {
             counts.append_value(moment.count());
             let [_, mean, var] = moment.clone().results();
             let row = [mean, var, moment.min(), moment.max()];
-            numbers
-                .iter_mut()
-                .zip(row)
-                .for_each(|(column, number)| column.append_option(number));
+            for (column, number) in numbers.iter_mut().zip(row) {
+                column.append_option(number);
+            }
             Ok(())
         })?;
+        // Frees the state before the columns are built: only one of them has to fit in memory.
         drop(state);
         let mut columns: Vec<(String, ArrayRef)> = Vec::new();
-        columns.extend(
-            keys.finish()?
-                .into_iter()
-                .enumerate()
-                .map(|(i, key)| (format!("key{}", i + 1), key)),
-        );
+        for (index, key) in keys.finish()?.into_iter().enumerate() {
+            columns.push((format!("key{}", index + 1), key));
+        }
         columns.push(("count".into(), Arc::new(counts.finish())));
         for (name, mut column) in ["mean", "var", "min", "max"].into_iter().zip(numbers) {
             columns.push((name.into(), Arc::new(column.finish())));
         }
-        Finding::of(
-            columns
-                .iter()
-                .map(|(name, column)| (name.as_str(), column.clone())),
-        )
+        let named = columns
+            .iter()
+            .map(|(name, column)| (name.as_str(), column.clone()));
+        Finding::of(named)
     }
 
     fn size_bytes(&self, state: &GroupedMomentsState) -> usize {
@@ -190,60 +194,9 @@ impl Analyzer for GroupedMoments {
 
 /// Refuses keys that are too long.
 pub(crate) fn check_key(bytes: usize) -> Result<()> {
-    match bytes <= KEY_BYTES_MAX {
-        true => Ok(()),
-        false => Err(Fault::new(
-            codes::LIMIT,
-            format!("a key of {bytes} bytes is too long"),
-        )),
+    if bytes > KEY_BYTES_MAX {
+        let message = format!("a key of {bytes} bytes is too long");
+        return Err(Fault::new(codes::LIMIT, message));
     }
-}
-
-/// A direct-mapped cache from the keys of a batch's rows to their slots.
-pub(crate) struct SlotCache {
-    lines: Vec<Option<(u32, u32)>>,
-    spills: u64,
-}
-
-impl Default for SlotCache {
-    fn default() -> Self {
-        SlotCache {
-            lines: vec![None; CACHE_LINES],
-            spills: 0,
-        }
-    }
-}
-
-impl SlotCache {
-    pub(crate) fn slot<V: SpillValue>(
-        &mut self,
-        columns: &[KeyColumn],
-        row: usize,
-        tally: &mut SpillMap<V>,
-        key: &mut Vec<u8>,
-    ) -> Result<usize> {
-        if self.spills != tally.spills() {
-            self.lines.fill(None);
-            self.spills = tally.spills();
-        }
-        let hash = columns.iter().fold(0u64, |hash, column| {
-            (hash.rotate_left(29) ^ column.hash(row)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-        });
-        let line = (hash >> 52) as usize % CACHE_LINES;
-        if let Some((seen, slot)) = self.lines[line]
-            && columns
-                .iter()
-                .all(|column| column.rows_equal(seen as usize, row))
-        {
-            return Ok(slot as usize);
-        }
-        key.clear();
-        columns.iter().for_each(|column| column.write(row, key));
-        check_key(key.len())?;
-        let slot = tally.slot(key)?;
-        if self.spills == tally.spills() {
-            self.lines[line] = Some((row as u32, slot as u32));
-        }
-        Ok(slot)
-    }
+    Ok(())
 }

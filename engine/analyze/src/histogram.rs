@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, Float64Array, UInt64Array};
+use arrow::array::{Array, ArrayRef, Float64Builder, UInt64Array};
 use forebay_model::{
     Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder,
     codes,
@@ -62,8 +62,9 @@ impl Analyzer for Histogram {
     }
 
     fn zero(&self, _: &Arc<dyn ScratchSpace>) -> Result<HistogramState> {
-        let increasing = self.edges.windows(2).all(|pair| pair[0] < pair[1]);
-        if self.edges.is_empty() || !increasing || !self.edges.iter().all(|edge| edge.is_finite()) {
+        let is_increasing = self.edges.windows(2).all(|pair| pair[0] < pair[1]);
+        let is_finite = self.edges.iter().all(|edge| edge.is_finite());
+        if self.edges.is_empty() || !is_increasing || !is_finite {
             return Err(Fault::new(
                 codes::BAD_VALUE,
                 "edges of a histogram have to be finite and increasing",
@@ -96,14 +97,12 @@ impl Analyzer for Histogram {
         Ok(())
     }
 
-    fn merge(&self, state: &mut HistogramState, later: HistogramState) -> Result<()> {
-        state
-            .counts
-            .iter_mut()
-            .zip(&later.counts)
-            .for_each(|(count, more)| *count += more);
-        state.nans += later.nans;
-        state.nulls += later.nulls;
+    fn merge(&self, state: &mut HistogramState, later_state: HistogramState) -> Result<()> {
+        for (count, later_count) in state.counts.iter_mut().zip(&later_state.counts) {
+            *count += later_count;
+        }
+        state.nans += later_state.nans;
+        state.nulls += later_state.nulls;
         Ok(())
     }
 
@@ -111,7 +110,10 @@ impl Analyzer for Histogram {
         let mut out = StateEncoder(out);
         out.varint(state.nans)?;
         out.varint(state.nulls)?;
-        state.counts.iter().try_for_each(|&count| out.varint(count))
+        for count in &state.counts {
+            out.varint(*count)?;
+        }
+        Ok(())
     }
 
     fn decode(
@@ -121,23 +123,28 @@ impl Analyzer for Histogram {
     ) -> Result<HistogramState> {
         let mut state = Analyzer::zero(self, scratch)?;
         let mut input = StateDecoder(input);
-        state.nans = input.varint()?;
-        state.nulls = input.varint()?;
+        state.nans = input.count()?;
+        state.nulls = input.count()?;
         for count in &mut state.counts {
-            *count = input.varint()?;
+            *count = input.count()?;
         }
         Ok(state)
     }
 
     fn finish(&self, state: HistogramState) -> Result<Finding> {
-        let edges = self.edges.iter().copied().map(Some);
-        let missing = [Some(f64::NAN), None];
-        let lower: Float64Array = [Some(f64::NEG_INFINITY)]
-            .into_iter()
-            .chain(edges.clone())
-            .chain(missing)
-            .collect();
-        let upper: Float64Array = edges.chain([Some(f64::INFINITY)]).chain(missing).collect();
+        let mut lower = Float64Builder::new();
+        lower.append_value(f64::NEG_INFINITY);
+        lower.append_slice(&self.edges);
+        let mut upper = Float64Builder::new();
+        upper.append_slice(&self.edges);
+        upper.append_value(f64::INFINITY);
+        // The last two rows count NaN and nulls.
+        for bounds in [&mut lower, &mut upper] {
+            bounds.append_value(f64::NAN);
+            bounds.append_null();
+        }
+        let lower = lower.finish();
+        let upper = upper.finish();
         let counts = UInt64Array::from([state.counts, vec![state.nans, state.nulls]].concat());
         Finding::of([
             ("lower", Arc::new(lower) as ArrayRef),

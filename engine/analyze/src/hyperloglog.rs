@@ -47,7 +47,7 @@ pub struct DistinctCountState {
     dictionary: DictionaryCounts,
 }
 
-/// What is kept of the values.
+/// Registers and examples of the values.
 #[derive(Debug)]
 struct SeenValues {
     registers: HllRegisters,
@@ -68,10 +68,9 @@ impl SeenValues {
         array: &PrimitiveArray<T>,
         bytes: impl Fn(T::Native) -> [u8; N],
     ) {
-        array
-            .iter()
-            .flatten()
-            .for_each(|value| self.add(&bytes(value), || value.to_string()));
+        for value in array.iter().flatten() {
+            self.add(&bytes(value), || value.to_string());
+        }
     }
 }
 
@@ -88,7 +87,7 @@ impl HllRegisters {
     }
 }
 
-/// What a hash says to registers of a precision.
+/// The register that a hash belongs to, and the rank that it has there.
 pub(crate) struct RegisterRank {
     pub(crate) register: usize,
     /// One more than the number of zero bits behind those of the register, at most `65 - precision`.
@@ -108,14 +107,12 @@ impl RegisterRank {
 
 /// The number of distinct hashes that `2^precision` registers have seen: Ertl 2017, algorithm 6.
 pub(crate) fn estimate(ranks: &[u8]) -> f64 {
-    let (m, q) = (
-        ranks.len() as f64,
-        64 - ranks.len().trailing_zeros() as usize,
-    );
+    let m = ranks.len() as f64;
+    let q = 64 - ranks.len().trailing_zeros() as usize;
     let mut counts = [0.0; 66];
-    ranks
-        .iter()
-        .for_each(|&rank| counts[usize::from(rank).min(65)] += 1.0);
+    for &rank in ranks {
+        counts[usize::from(rank).min(65)] += 1.0;
+    }
     let mut z = m * tau(1.0 - counts[q + 1] / m);
     for &count in counts[1..=q].iter().rev() {
         z = 0.5 * (z + count);
@@ -124,33 +121,37 @@ pub(crate) fn estimate(ranks: &[u8]) -> f64 {
     m * m / (2.0 * std::f64::consts::LN_2 * z)
 }
 
+/// Ertl's correction for registers that no value reached.
 fn sigma(mut x: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;
     }
-    let (mut y, mut z) = (1.0, x);
+    let mut y = 1.0;
+    let mut z = x;
     loop {
         x *= x;
-        let before = z;
+        let previous = z;
         z += x * y;
         y += y;
-        if z == before {
+        if z == previous {
             return z;
         }
     }
 }
 
+/// Ertl's correction for registers that reached the highest rank.
 fn tau(mut x: f64) -> f64 {
     if x == 0.0 || x == 1.0 {
         return 0.0;
     }
-    let (mut y, mut z) = (1.0, 1.0 - x);
+    let mut y = 1.0;
+    let mut z = 1.0 - x;
     loop {
         x = x.sqrt();
-        let before = z;
+        let previous = z;
         y *= 0.5;
         z -= (1.0 - x) * (1.0 - x) * y;
-        if z == before {
+        if z == previous {
             return z / 3.0;
         }
     }
@@ -271,24 +272,24 @@ impl Analyzer for DistinctCount {
         }
         // A dictionary is kept only while it is about as small as the registers.
         if state.dictionary.size_bytes() > 1 << 20 {
-            state.flush()
-        } else {
-            Ok(())
+            state.flush()?;
         }
+        Ok(())
     }
 
-    fn merge(&self, state: &mut DistinctCountState, mut later: DistinctCountState) -> Result<()> {
-        later.flush()?;
-        state.nulls += later.nulls;
-        state.nans += later.nans;
-        let pairs = state
-            .values
-            .registers
-            .ranks
-            .iter_mut()
-            .zip(&later.values.registers.ranks);
-        pairs.for_each(|(rank, &other)| *rank = (*rank).max(other));
-        state.values.examples.merge(later.values.examples);
+    fn merge(
+        &self,
+        state: &mut DistinctCountState,
+        mut later_state: DistinctCountState,
+    ) -> Result<()> {
+        later_state.flush()?;
+        state.nulls += later_state.nulls;
+        state.nans += later_state.nans;
+        let ranks = &mut state.values.registers.ranks;
+        for (rank, &later_rank) in ranks.iter_mut().zip(&later_state.values.registers.ranks) {
+            *rank = (*rank).max(later_rank);
+        }
+        state.values.examples.merge(later_state.values.examples);
         Ok(())
     }
 
@@ -308,16 +309,11 @@ impl Analyzer for DistinctCount {
     ) -> Result<DistinctCountState> {
         let mut state = Analyzer::zero(self, scratch)?;
         let mut input = StateDecoder(input);
-        state.nulls = input.varint()?;
-        state.nans = input.varint()?;
+        state.nulls = input.count()?;
+        state.nans = input.count()?;
         input.raw(&mut state.values.registers.ranks)?;
-        if state
-            .values
-            .registers
-            .ranks
-            .iter()
-            .any(|&rank| rank > 65 - self.precision)
-        {
+        let ranks = &state.values.registers.ranks;
+        if ranks.iter().any(|&rank| rank > 65 - self.precision) {
             return Err(Fault::new(
                 codes::CORRUPT,
                 "a state has a register value out of range",
@@ -331,15 +327,13 @@ impl Analyzer for DistinctCount {
         state.flush()?;
         let count = |value: u64| Arc::new(UInt64Array::from(vec![value])) as ArrayRef;
         let estimate = Float64Array::from(vec![estimate(&state.values.registers.ranks)]);
-        let examples = json!(state.values.examples.texts().collect::<Vec<_>>()).to_string();
+        let texts: Vec<_> = state.values.examples.texts().collect();
+        let examples = json!(texts).to_string();
         Finding::of([
             ("estimate", Arc::new(estimate) as ArrayRef),
             ("nulls", count(state.nulls)),
             ("nans", count(state.nans)),
-            (
-                "examples",
-                Arc::new(StringArray::from(vec![examples])) as ArrayRef,
-            ),
+            ("examples", Arc::new(StringArray::from(vec![examples]))),
         ])
     }
 

@@ -8,6 +8,8 @@ use forebay_model::{Fault, Result, codes};
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::byte_order::sorted_bytes;
+
 /// Bits of a code, with room for one more value.
 pub(crate) const CODE_BITS: u32 = 31;
 
@@ -24,22 +26,24 @@ impl Interner {
     /// The code of a string, which is kept if it is new.
     pub(crate) fn code(&mut self, text: &[u8]) -> Result<u32> {
         let hash = xxh3_64(text);
-        let (hashes, ends, bytes) = (&self.hashes, &self.ends, &self.bytes);
-        let same = |&code: &u32| {
+        let hashes = &self.hashes;
+        let ends = &self.ends;
+        let bytes = &self.bytes;
+        // Hashes are compared first: most different strings end there.
+        let is_same = |&code: &u32| {
             hashes[code as usize] == hash && text == slice_of(ends, bytes, code as usize)
         };
-        if let Some(&code) = self.table.find(hash, same) {
+        if let Some(&code) = self.table.find(hash, is_same) {
             return Ok(code);
         }
-        let code = u32::try_from(self.ends.len())
-            .ok()
-            .filter(|code| *code < (1 << CODE_BITS) - 2);
-        let code = code.ok_or_else(|| {
-            Fault::new(
+        // One code is left free: key fields store codes plus one, and 0 for null.
+        if self.ends.len() >= (1 << CODE_BITS) - 2 {
+            return Err(Fault::new(
                 codes::LIMIT,
                 "more than 2^31 distinct values in a key column",
-            )
-        })?;
+            ));
+        }
+        let code = self.ends.len() as u32;
         self.table
             .insert_unique(hash, code, |&code| hashes[code as usize]);
         self.hashes.push(hash);
@@ -64,26 +68,24 @@ impl Interner {
                 "the keys of one state hold more than 2 GiB",
             ));
         }
-        let offsets: Vec<i32> = std::iter::once(0)
-            .chain(self.ends.iter().map(|end| *end as i32))
-            .collect();
+        let mut offsets = Vec::with_capacity(self.ends.len() + 1);
+        offsets.push(0);
+        for end in &self.ends {
+            offsets.push(*end as i32);
+        }
         let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-        Ok(Arc::new(StringArray::try_new(
-            offsets,
-            Buffer::from_slice_ref(&self.bytes),
-            None,
-        )?))
+        let bytes = Buffer::from_slice_ref(&self.bytes);
+        let texts = StringArray::try_new(offsets, bytes, None)?;
+        Ok(Arc::new(texts))
     }
 
-    /// The place of each code's string among all strings in the order of their bytes.
+    /// The rank of each code's string among all strings in the order of their bytes.
     pub(crate) fn ranks(&self) -> Vec<u32> {
-        let mut order: Vec<u32> = (0..self.len() as u32).collect();
-        order.sort_unstable_by(|a, b| self.get(*a as usize).cmp(self.get(*b as usize)));
+        let order = sorted_bytes(self.len(), |code| self.get(code));
         let mut ranks = vec![0; order.len()];
-        order
-            .into_iter()
-            .zip(0..)
-            .for_each(|(code, rank)| ranks[code as usize] = rank);
+        for (rank, code) in order.into_iter().enumerate() {
+            ranks[code as usize] = rank as u32;
+        }
         ranks
     }
 
@@ -101,6 +103,6 @@ impl Interner {
 }
 
 fn slice_of<'a>(ends: &[usize], bytes: &'a [u8], code: usize) -> &'a [u8] {
-    let start = code.checked_sub(1).map_or(0, |before| ends[before]);
+    let start = if code == 0 { 0 } else { ends[code - 1] };
     &bytes[start..ends[code]]
 }

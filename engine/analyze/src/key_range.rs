@@ -8,7 +8,7 @@ use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, SortField};
 use forebay_model::{
-    Analyzer, AnalyzerInput, Finding, Result, ScratchSpace, StateDecoder, StateEncoder,
+    Analyzer, AnalyzerInput, Finding, Result, ScratchSpace, StateDecoder, StateEncoder, decode_rows,
 };
 use serde_json::{Value, json};
 
@@ -73,15 +73,16 @@ impl Analyzer for KeyRange {
             columns.push(cast(column, data_type)?);
         }
         let rows = self.converter()?.convert_columns(&columns)?;
-        let is_whole = |row: usize| columns.iter().all(|column| column.is_valid(row));
-        for row in (0..input.rows).filter(|row| is_whole(*row)) {
-            state.add(rows.row(row).as_ref());
+        for row in 0..input.rows {
+            if columns.iter().all(|column| column.is_valid(row)) {
+                state.add(rows.row(row).as_ref());
+            }
         }
         Ok(())
     }
 
-    fn merge(&self, state: &mut KeyRangeState, later: KeyRangeState) -> Result<()> {
-        if let Some((least, most)) = later.0 {
+    fn merge(&self, state: &mut KeyRangeState, later_state: KeyRangeState) -> Result<()> {
+        if let Some((least, most)) = later_state.0 {
             state.add(&least);
             state.add(&most);
         }
@@ -111,13 +112,12 @@ impl Analyzer for KeyRange {
 
     fn finish(&self, state: KeyRangeState) -> Result<Finding> {
         let converter = self.converter()?;
-        let parser = converter.parser();
-        let ends: Vec<Vec<u8>> = state
-            .0
-            .into_iter()
-            .flat_map(|(least, most)| [least, most])
-            .collect();
-        let columns = converter.convert_rows(ends.iter().map(|key| parser.parse(key)))?;
+        let mut ends: Vec<Vec<u8>> = Vec::new();
+        if let Some((least, most)) = state.0 {
+            ends.push(least);
+            ends.push(most);
+        }
+        let columns = decode_rows(&converter, ends.iter().map(Vec::as_slice))?;
         let names: Vec<String> = (1..=columns.len()).map(|n| format!("key{n}")).collect();
         Finding::of(names.iter().map(String::as_str).zip(columns))
     }

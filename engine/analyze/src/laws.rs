@@ -34,25 +34,26 @@ pub fn check_laws(analyzer: &dyn AnyAnalyzer, batches: &[RecordBatch], seed: u64
     };
     let whole = concat_batches(&first.schema(), batches).map_err(|error| error.to_string())?;
     let keys = RowKeys::sequence(seed, 0, whole.num_rows());
-    let mut court = LawChecker {
+    let mut checker = LawChecker {
         analyzer,
         columns: whole.columns().to_vec(),
         keys: keys.as_slice().to_vec(),
         scratch: Arc::new(MemoryScratch::default()),
         random: LawRng(seed),
     };
+    // All laws compare with the bytes of one state that saw all rows in one batch.
     let rows = whole.num_rows();
-    let state = court.state(&[(0, rows)])?;
-    let bytes = court.encode(state)?;
-    court.batch_sizes(&bytes)?;
-    court.identity(&bytes)?;
-    court.grouping(&bytes)?;
-    court.stable_bytes(&bytes)?;
-    court.condensing()?;
-    court.spilling(&bytes)?;
-    court.sharing(&bytes)?;
-    court.damaged_bytes(&bytes)?;
-    court.bounded_memory(&bytes)
+    let state = checker.state(&[(0, rows)])?;
+    let bytes = checker.encode(state)?;
+    checker.batch_sizes(&bytes)?;
+    checker.identity(&bytes)?;
+    checker.grouping(&bytes)?;
+    checker.stable_bytes(&bytes)?;
+    checker.condensing()?;
+    checker.spilling(&bytes)?;
+    checker.sharing(&bytes)?;
+    checker.damaged_bytes(&bytes)?;
+    checker.bounded_memory(&bytes)
 }
 
 /// Computes the finding of an analyzer over these rows.
@@ -68,14 +69,12 @@ pub fn compute_finding(
         let keys = RowKeys::sequence(0, row, batch.num_rows());
         row += batch.num_rows() as u64;
         let keys = analyzer.needs_row_keys().then_some(keys.as_slice());
-        analyzer.update(
-            &mut state,
-            &AnalyzerInput {
-                columns: batch.columns(),
-                rows: batch.num_rows(),
-                keys,
-            },
-        )?;
+        let input = AnalyzerInput {
+            columns: batch.columns(),
+            rows: batch.num_rows(),
+            keys,
+        };
+        analyzer.update(&mut state, &input)?;
     }
     analyzer.finish(state)
 }
@@ -86,23 +85,21 @@ impl LawChecker<'_> {
     }
 
     fn update(&self, state: &mut AnyState, start: usize, end: usize) -> Result<(), Fault> {
-        let columns: Vec<ArrayRef> = self
+        let slices = self
             .columns
             .iter()
-            .map(|column| column.slice(start, end - start))
-            .collect();
-        let keys = self
-            .analyzer
-            .needs_row_keys()
-            .then(|| &self.keys[start..end]);
-        self.analyzer.update(
-            state,
-            &AnalyzerInput {
-                columns: &columns,
-                rows: end - start,
-                keys,
-            },
-        )
+            .map(|column| column.slice(start, end - start));
+        let columns: Vec<ArrayRef> = slices.collect();
+        let mut keys = None;
+        if self.analyzer.needs_row_keys() {
+            keys = Some(&self.keys[start..end]);
+        }
+        let input = AnalyzerInput {
+            columns: &columns,
+            rows: end - start,
+            keys,
+        };
+        self.analyzer.update(state, &input)
     }
 
     fn state(&self, ranges: &[(usize, usize)]) -> LawResult<AnyState> {
@@ -121,17 +118,35 @@ impl LawChecker<'_> {
         Ok(bytes)
     }
 
+    fn decode(&self, mut bytes: &[u8]) -> LawResult<AnyState> {
+        self.analyzer
+            .decode(&mut bytes, &self.scratch)
+            .map_err(fault_text)
+    }
+
+    fn decode_large(&self, mut bytes: &[u8]) -> LawResult<AnyState> {
+        self.analyzer
+            .decode_large(&mut bytes, &self.scratch)
+            .map_err(fault_text)
+    }
+
     fn merge(&self, mut state: AnyState, later: AnyState) -> LawResult<AnyState> {
         self.analyzer.merge(&mut state, later).map_err(fault_text)?;
         Ok(state)
     }
 
+    fn finish(&self, state: AnyState) -> LawResult<Finding> {
+        self.analyzer.finish(state).map_err(fault_text)
+    }
+
+    /// The size of batches does not matter.
     fn batch_sizes(&self, bytes: &[u8]) -> LawResult<()> {
         for size in [1, 7, 1000] {
-            let ranges: Vec<_> = (0..self.rows())
-                .step_by(size)
-                .map(|at| (at, (at + size).min(self.rows())))
-                .collect();
+            let mut ranges = Vec::new();
+            for start in (0..self.rows()).step_by(size) {
+                let end = (start + size).min(self.rows());
+                ranges.push((start, end));
+            }
             let state = self.state(&ranges)?;
             self.expect_bytes(bytes, state, &format!("batches of {size} rows"))?;
         }
@@ -140,37 +155,40 @@ impl LawChecker<'_> {
         self.expect_bytes(bytes, state, "empty batches")
     }
 
+    /// Merging with a state of no rows changes nothing.
     fn identity(&self, bytes: &[u8]) -> LawResult<()> {
-        let (whole, zero) = (self.state(&[(0, self.rows())])?, self.state(&[])?);
+        let whole = self.state(&[(0, self.rows())])?;
+        let zero = self.state(&[])?;
         self.expect_bytes(bytes, self.merge(whole, zero)?, "a zero on the right")?;
-        let (whole, zero) = (self.state(&[(0, self.rows())])?, self.state(&[])?);
+        let whole = self.state(&[(0, self.rows())])?;
+        let zero = self.state(&[])?;
         self.expect_bytes(bytes, self.merge(zero, whole)?, "a zero on the left")
     }
 
+    /// Merging is associative, and commutative where the analyzer says so.
     fn grouping(&mut self, bytes: &[u8]) -> LawResult<()> {
         for round in 0..6 {
-            let mut cuts: Vec<usize> = (0..round + 1)
-                .map(|_| self.random.below(self.rows() + 1))
-                .collect();
-            cuts.extend([0, self.rows()]);
+            let mut cuts = vec![0, self.rows()];
+            for _ in 0..round + 1 {
+                let cut = self.random.below(self.rows() + 1);
+                cuts.push(cut);
+            }
             cuts.sort_unstable();
             let spans: Vec<_> = cuts.windows(2).map(|pair| (pair[0], pair[1])).collect();
-            let mut states = spans
-                .iter()
-                .map(|&span| self.state(&[span]))
-                .collect::<LawResult<Vec<_>>>()?;
+            let mut states = Vec::with_capacity(spans.len());
+            for span in &spans {
+                states.push(self.state(&[*span])?);
+            }
+            // Neighbours are merged in random order, which groups the spans at random.
             while states.len() > 1 {
-                let at = self.random.below(states.len() - 1);
-                let later = states.remove(at + 1);
-                let earlier = states.remove(at);
-                states.insert(at, self.merge(earlier, later)?);
+                let first = self.random.below(states.len() - 1);
+                let later_state = states.remove(first + 1);
+                let earlier_state = states.remove(first);
+                states.insert(first, self.merge(earlier_state, later_state)?);
             }
             let Some(state) = states.pop() else { continue };
-            self.expect_bytes(
-                bytes,
-                state,
-                &format!("spans {spans:?}, merged in another grouping"),
-            )?;
+            let law = format!("spans {spans:?}, merged in another grouping");
+            self.expect_bytes(bytes, state, &law)?;
             if self.analyzer.order_free() {
                 self.merging_in_any_order(bytes, spans)?;
             }
@@ -194,35 +212,34 @@ impl LawChecker<'_> {
         self.expect_bytes(bytes, self.state(&spans)?, "spans read in another order")
     }
 
+    /// Decodes a state; bytes that are not read are an error.
+    fn decode_all(&self, mut bytes: &[u8]) -> LawResult<AnyState> {
+        let state = self
+            .analyzer
+            .decode(&mut bytes, &self.scratch)
+            .map_err(fault_text)?;
+        if bytes.is_empty() {
+            Ok(state)
+        } else {
+            Err(format!("decode left {} bytes", bytes.len()))
+        }
+    }
+
+    /// Encoding and decoding change neither later updates nor the finding.
     fn stable_bytes(&mut self, bytes: &[u8]) -> LawResult<()> {
-        let decode = |bytes: &[u8]| {
-            let mut rest = bytes;
-            let state = self
-                .analyzer
-                .decode(&mut rest, &self.scratch)
-                .map_err(fault_text)?;
-            if rest.is_empty() {
-                Ok(state)
-            } else {
-                Err(format!("decode left {} bytes", rest.len()))
-            }
-        };
-        self.expect_bytes(bytes, decode(bytes)?, "decode, then encode")?;
-        let at = self.rows() / 3;
-        let mut early = self.state(&[(0, at)])?;
+        self.expect_bytes(bytes, self.decode_all(bytes)?, "decode, then encode")?;
+        let third = self.rows() / 3;
+        let mut early = self.state(&[(0, third)])?;
         self.analyzer
             .encode(&mut early, &mut Vec::new())
             .map_err(fault_text)?;
-        let mut resumed = decode(&self.encode(early)?)?;
-        self.update(&mut resumed, at, self.rows())
+        let mut resumed = self.decode_all(&self.encode(early)?)?;
+        self.update(&mut resumed, third, self.rows())
             .map_err(fault_text)?;
         self.expect_bytes(bytes, resumed, "an update after decode")?;
-        let (whole, again) = (self.state(&[(0, self.rows())])?, decode(bytes)?);
-        let (whole, again) = (
-            self.analyzer.finish(whole).map_err(fault_text)?,
-            self.analyzer.finish(again).map_err(fault_text)?,
-        );
-        if whole.table() == again.table() {
+        let whole = self.finish(self.state(&[(0, self.rows())])?)?;
+        let decoded = self.finish(self.decode_all(bytes)?)?;
+        if whole.table() == decoded.table() {
             Ok(())
         } else {
             Err("finish differs after decode".into())
@@ -231,39 +248,37 @@ impl LawChecker<'_> {
 
     /// A condensed state gives the same finding, also after encoding and decoding.
     fn condensing(&self) -> LawResult<()> {
-        let whole = self
-            .analyzer
-            .finish(self.state(&[(0, self.rows())])?)
-            .map_err(fault_text)?;
-        let condensed = || {
-            let mut state = self.state(&[(0, self.rows())])?;
-            self.analyzer.condense(&mut state).map_err(fault_text)?;
-            Ok::<_, String>(state)
-        };
-        let bytes = self.encode(condensed()?)?;
-        let read = self
-            .analyzer
-            .decode(&mut bytes.as_slice(), &self.scratch)
-            .map_err(fault_text)?;
-        for state in [condensed()?, read] {
-            if self.analyzer.finish(state).map_err(fault_text)?.table() != whole.table() {
+        let whole = self.finish(self.state(&[(0, self.rows())])?)?;
+        let bytes = self.encode(self.condensed()?)?;
+        let decoded = self.decode(&bytes)?;
+        for state in [self.condensed()?, decoded] {
+            if self.finish(state)?.table() != whole.table() {
                 return Err("finish differs after condense".into());
             }
         }
         Ok(())
     }
 
+    /// The condensed state of all rows.
+    fn condensed(&self) -> LawResult<AnyState> {
+        let mut state = self.state(&[(0, self.rows())])?;
+        self.analyzer.condense(&mut state).map_err(fault_text)?;
+        Ok(state)
+    }
+
+    /// The spilled state of a range of rows.
+    fn spilled(&self, from: usize, to: usize) -> LawResult<AnyState> {
+        let mut state = self.state(&[(from, to)])?;
+        self.analyzer.spill(&mut state).map_err(fault_text)?;
+        Ok(state)
+    }
+
     /// Spilled states are merged and updated like others.
     fn spilling(&mut self, bytes: &[u8]) -> LawResult<()> {
         let half = self.rows() / 2;
-        let spilled = |from, to| {
-            let mut state = self.state(&[(from, to)])?;
-            self.analyzer.spill(&mut state).map_err(fault_text)?;
-            Ok::<_, String>(state)
-        };
-        let merged = self.merge(spilled(0, half)?, spilled(half, self.rows())?)?;
+        let merged = self.merge(self.spilled(0, half)?, self.spilled(half, self.rows())?)?;
         self.expect_bytes(bytes, merged, "states, spilled and merged")?;
-        let mut updated = spilled(0, half)?;
+        let mut updated = self.spilled(0, half)?;
         self.update(&mut updated, half, self.rows())
             .map_err(fault_text)?;
         self.expect_bytes(bytes, updated, "an update after spilling")
@@ -272,53 +287,46 @@ impl LawChecker<'_> {
     /// Shares of two spans, merged share by share and then with each other, equal the merged state.
     fn sharing(&mut self, bytes: &[u8]) -> LawResult<()> {
         let half = self.rows() / 2;
-        let (mut early, mut late) = (
-            self.state(&[(0, half)])?,
-            self.state(&[(half, self.rows())])?,
-        );
+        let mut early = self.state(&[(0, half)])?;
+        let mut late = self.state(&[(half, self.rows())])?;
         if self.analyzer.divisible_bytes(&early).is_none() {
             return Ok(());
         }
-        let divide = |state: &mut AnyState| {
-            let mut bytes = vec![Vec::new(); 3];
-            let mut shares: Vec<&mut dyn Write> = bytes
-                .iter_mut()
-                .map(|share| share as &mut dyn Write)
-                .collect();
-            self.analyzer
-                .encode_shares(state, &mut shares)
-                .map_err(fault_text)?;
-            Ok::<_, String>(bytes)
-        };
-        let mut all = None;
-        for (early, late) in divide(&mut early)?.iter().zip(&divide(&mut late)?).rev() {
-            let decode = |mut bytes: &[u8]| {
-                self.analyzer
-                    .decode(&mut bytes, &self.scratch)
-                    .map_err(fault_text)
-            };
-            let large = |mut bytes: &[u8]| {
-                self.analyzer
-                    .decode_large(&mut bytes, &self.scratch)
-                    .map_err(fault_text)
-            };
-            self.expect_bytes(early, large(early)?, "a share, read as a large state")?;
-            // Of either kind.
-            let early = if all.is_none() {
-                decode(early)?
+        let early_shares = self.divide(&mut early)?;
+        let late_shares = self.divide(&mut late)?;
+        let mut merged: Option<AnyState> = None;
+        for (early, late) in early_shares.iter().zip(&late_shares).rev() {
+            let large = self.decode_large(early)?;
+            self.expect_bytes(early, large, "a share, read as a large state")?;
+            // The first share is read as a small state, the others as large ones: both kinds merge.
+            let early = if merged.is_none() {
+                self.decode(early)?
             } else {
-                large(early)?
+                self.decode_large(early)?
             };
-            let share = self.merge(early, large(late)?)?;
-            all = Some(match all {
-                Some(all) => self.merge(all, share)?,
+            let share = self.merge(early, self.decode_large(late)?)?;
+            merged = Some(match merged {
+                Some(merged) => self.merge(merged, share)?,
                 None => share,
             });
         }
-        self.expect_bytes(bytes, all.ok_or("no shares")?, "shares, merged")
+        self.expect_bytes(bytes, merged.ok_or("no shares")?, "shares, merged")
     }
 
-    /// Decoding damaged bytes may fail or give a wrong state, but must not panic.
+    /// The bytes of three shares of a state.
+    fn divide(&self, state: &mut AnyState) -> LawResult<Vec<Vec<u8>>> {
+        let mut bytes = vec![Vec::new(); 3];
+        let mut shares: Vec<&mut dyn Write> = Vec::new();
+        for share in &mut bytes {
+            shares.push(share);
+        }
+        self.analyzer
+            .encode_shares(state, &mut shares)
+            .map_err(fault_text)?;
+        Ok(bytes)
+    }
+
+    /// Decoding damaged bytes may fail or give a wrong state, but must not panic; nor may the wrong state later.
     fn damaged_bytes(&mut self, bytes: &[u8]) -> LawResult<()> {
         for _ in 0..8 {
             let cut = self.random.below(bytes.len().max(1));
@@ -332,12 +340,23 @@ impl LawChecker<'_> {
             let mut bent = bytes.to_vec();
             if let Some(byte) = bent.get_mut(cut) {
                 *byte ^= 1 << self.random.below(8);
-                drop(self.analyzer.decode(&mut bent.as_slice(), &self.scratch));
+                drop(self.use_damaged(&bent));
             }
         }
         Ok(())
     }
 
+    /// Merges damaged bytes with themselves, and writes and finishes the sum.
+    fn use_damaged(&self, bytes: &[u8]) -> Result<Finding, Fault> {
+        let mut state = self.analyzer.decode(&mut &*bytes, &self.scratch)?;
+        let same = self.analyzer.decode(&mut &*bytes, &self.scratch)?;
+        self.analyzer.merge(&mut state, same)?;
+        let mut sum = Vec::new();
+        self.analyzer.encode(&mut state, &mut sum)?;
+        self.analyzer.finish(state)
+    }
+
+    /// A state stays within its budget, and spilling changes no byte.
     fn bounded_memory(&mut self, bytes: &[u8]) -> LawResult<()> {
         self.scratch = Arc::new(MemoryScratch {
             budget_bytes: BUDGET_BYTES_SMALL,
@@ -359,10 +378,8 @@ impl LawChecker<'_> {
         }
         self.expect_bytes(bytes, state, "a small budget")?;
         let half = self.rows() / 2;
-        let (early, late) = (
-            self.state(&[(0, half)])?,
-            self.state(&[(half, self.rows())])?,
-        );
+        let early = self.state(&[(0, half)])?;
+        let late = self.state(&[(half, self.rows())])?;
         self.expect_bytes(bytes, self.merge(early, late)?, "a merge on a small budget")
     }
 
@@ -371,11 +388,10 @@ impl LawChecker<'_> {
         if other == bytes {
             return Ok(());
         }
-        let at = other
-            .iter()
-            .zip(bytes)
-            .position(|(a, b)| a != b)
-            .unwrap_or(other.len().min(bytes.len()));
+        let mut pairs = other.iter().zip(bytes);
+        let differing = pairs.position(|(a, b)| a != b);
+        // Without one, the shorter bytes begin the longer ones.
+        let at = differing.unwrap_or(other.len().min(bytes.len()));
         Err(format!(
             "{}: {law}: other bytes ({} instead of {}) from byte {at} on",
             self.analyzer.kind(),

@@ -2,7 +2,7 @@
 
 use forebay_model::{Result, StateDecoder, StateEncoder};
 
-use crate::exact_sum::{ExactSum, variance};
+use crate::exact_sum::{ExactSum, corrected_variance, deviation, variance};
 
 /// Widest square in bits that `InlineSums` accepts, so that `INLINE_ADDS_MAX` of them fit 127 bits.
 const INLINE_BITS_MAX: i32 = 100;
@@ -27,8 +27,11 @@ impl InlineSums {
         if mantissa == 0 {
             return true;
         }
+        // Trailing zeros are moved into the exponent: short numbers then fit whatever their magnitude.
         let zeros = mantissa.trailing_zeros() as i32;
-        let (odd, bit) = (mantissa >> zeros, bit + zeros);
+        let odd = mantissa >> zeros;
+        let bit = bit + zeros;
+        // The first number fixes the position of the binary point, with room for smaller ones.
         if self.adds == 0 {
             self.bit = bit - INLINE_BITS_BELOW;
         }
@@ -91,10 +94,13 @@ pub(crate) fn decompose(value: f64) -> (i64, i32) {
     } else {
         fraction | 1 << 52
     };
-    (
-        if value < 0.0 { -mantissa } else { mantissa },
-        exponent.max(1) - 1075,
-    )
+    // Subnormal numbers have the exponent of the smallest normal ones. 1075 is the bias and the 52 bits of the fraction.
+    let bit = exponent.max(1) - 1075;
+    if value < 0.0 {
+        (-mantissa, bit)
+    } else {
+        (mantissa, bit)
+    }
 }
 
 impl MomentAccumulator {
@@ -112,6 +118,29 @@ impl MomentAccumulator {
         } else {
             self.push_special(value);
         }
+    }
+
+    /// Removes a value that was accumulated. The extremes stay those of all values that there were.
+    pub fn remove(&mut self, value: f64) {
+        if value.is_nan() {
+            self.nans = self.nans.saturating_sub(1);
+            return;
+        }
+        if value.is_infinite() {
+            let infinities = if value > 0.0 {
+                &mut self.plus_infinities
+            } else {
+                &mut self.minus_infinities
+            };
+            *infinities = infinities.saturating_sub(1);
+            return;
+        }
+        self.finite = self.finite.saturating_sub(1);
+        let (mantissa, bit) = decompose(value);
+        self.sum.add_signed(bit, -i128::from(mantissa));
+        // A square of two mantissas has at most 106 bits.
+        let square = i128::from(mantissa) * i128::from(mantissa);
+        self.squares.add_signed(2 * bit, -square);
     }
 
     /// Accumulates a NaN or an infinity.
@@ -149,11 +178,6 @@ impl MomentAccumulator {
         std::mem::take(&mut self.near).flush(&mut self.sum, &mut self.squares);
     }
 
-    /// The sum of the finite values, as of the last flush.
-    pub(crate) fn sum(&self) -> &ExactSum {
-        &self.sum
-    }
-
     /// Number of values that are neither null nor NaN.
     pub fn count(&self) -> u64 {
         self.finite + self.infinities()
@@ -173,6 +197,25 @@ impl MomentAccumulator {
         }
     }
 
+    /// The sum, rounded once; `None` if there were no values.
+    pub fn total(&mut self) -> Option<f64> {
+        self.flush();
+        if self.count() == 0 {
+            return None;
+        }
+        Some(self.infinite().unwrap_or_else(|| self.sum.to_f64()))
+    }
+
+    /// The mean, rounded once; `None` if there were no values.
+    pub fn mean(&mut self) -> Option<f64> {
+        self.flush();
+        if self.count() == 0 {
+            return None;
+        }
+        let finite = self.finite;
+        Some(self.infinite().unwrap_or_else(|| self.sum.divided(finite)))
+    }
+
     /// Sum, mean and population variance (ddof 0), each rounded once; `None` if there were no values.
     pub fn results(&mut self) -> [Option<f64>; 3] {
         self.flush();
@@ -180,13 +223,10 @@ impl MomentAccumulator {
             _ if self.count() == 0 => [None; 3],
             Some(infinite) => [Some(infinite), Some(infinite), Some(f64::NAN)],
             None => {
+                let sum = self.sum.to_f64();
                 let mean = self.sum.divided(self.finite);
-                [
-                    self.sum.to_f64(),
-                    mean,
-                    variance(self.finite, &self.sum, &self.squares),
-                ]
-                .map(Some)
+                let variance = variance(self.finite, &self.sum, &self.squares);
+                [Some(sum), Some(mean), Some(variance)]
             }
         }
     }
@@ -194,15 +234,27 @@ impl MomentAccumulator {
     /// The variance that divides by `n - ddof`; `None` if there are too few values.
     pub fn variance(&mut self, ddof: u32) -> Option<f64> {
         let count = self.count();
-        let freedom = count
-            .checked_sub(u64::from(ddof))
-            .filter(|freedom| *freedom > 0)?;
+        if count <= u64::from(ddof) {
+            return None;
+        }
+        let freedom = count - u64::from(ddof);
         let [_, _, variance] = self.results();
-        Some(if ddof == 0 {
-            variance?
-        } else {
-            variance? * (count as f64 / freedom as f64)
-        })
+        Some(corrected_variance(variance?, count, freedom))
+    }
+
+    /// The root of the variance that divides by `n - ddof`; `None` if there are too few values. It is a double also
+    /// where the variance is beyond them.
+    pub fn deviation(&mut self, ddof: u32) -> Option<f64> {
+        let count = self.count();
+        if count <= u64::from(ddof) {
+            return None;
+        }
+        if self.infinities() > 0 {
+            return Some(f64::NAN);
+        }
+        self.flush();
+        let freedom = count - u64::from(ddof);
+        Some(deviation(count, freedom, &self.sum, &self.squares))
     }
 
     /// The minimum; `None` if there were no values.
@@ -232,7 +284,8 @@ impl MomentAccumulator {
         }
         out.f64(self.min)?;
         out.f64(self.max)?;
-        let (mut sum, mut squares) = (self.sum.clone(), self.squares.clone());
+        let mut sum = self.sum.clone();
+        let mut squares = self.squares.clone();
         self.near.flush(&mut sum, &mut squares);
         sum.encode(out)?;
         squares.encode(out)
@@ -241,10 +294,10 @@ impl MomentAccumulator {
     /// Reads bytes written by `encode`.
     pub fn decode(input: &mut StateDecoder<'_>) -> Result<Self> {
         Ok(MomentAccumulator {
-            finite: input.varint()?,
-            nans: input.varint()?,
-            plus_infinities: input.varint()?,
-            minus_infinities: input.varint()?,
+            finite: input.count()?,
+            nans: input.count()?,
+            plus_infinities: input.count()?,
+            minus_infinities: input.count()?,
             min: input.f64()?,
             max: input.f64()?,
             sum: ExactSum::decode(input)?,

@@ -24,6 +24,7 @@ impl NumericColumn {
     /// doubles.
     pub(crate) fn of(column: &ArrayRef) -> Result<Self> {
         use DataType as T;
+        // The narrowest layout that holds all values of the type exactly.
         let target = match column.data_type() {
             T::Float64 => return Ok(NumericColumn::Float64(column.as_primitive().clone())),
             T::Float32 => return Ok(NumericColumn::Float32(column.as_primitive().clone())),
@@ -41,13 +42,9 @@ impl NumericColumn {
             T::Null => T::Float64,
             T::Dictionary(_, value) => (**value).clone(),
             other => {
-                return Err(Fault::new(
-                    codes::COLUMN_TYPE,
-                    format!(
-                        "a column of type {} does not hold numbers",
-                        type_label(other)
-                    ),
-                ));
+                let label = type_label(other);
+                let message = format!("a column of type {label} does not hold numbers");
+                return Err(Fault::new(codes::COLUMN_TYPE, message));
             }
         };
         NumericColumn::of(&cast(column, &target)?)
@@ -73,17 +70,15 @@ pub(crate) fn valid_slices<T: ArrowPrimitiveType>(
         return take(array.values());
     };
     let mut gathered = Vec::with_capacity(GATHER_ROWS.min(array.len()));
-    for (values, valid) in array
-        .values()
-        .chunks(WORD)
-        .zip(nulls.inner().bit_chunks().iter_padded())
-    {
+    let words = nulls.inner().bit_chunks();
+    for (values, valid) in array.values().chunks(WORD).zip(words.iter_padded()) {
         if valid == u64::MAX {
             gathered.extend_from_slice(values);
         } else {
             // Branchless: every value is written, and `used` advances only for valid ones. Nulls come in no order,
             // so branches would be mispredicted.
-            let (mut word, mut used) = ([T::Native::default(); WORD], 0);
+            let mut word = [T::Native::default(); WORD];
+            let mut used = 0;
             for (bit, &value) in values.iter().enumerate() {
                 word[used % WORD] = value;
                 used += (valid >> bit) as usize & 1;
@@ -123,7 +118,10 @@ pub(crate) fn two_columns<'a>(input: &AnalyzerInput<'a>) -> Result<[&'a ArrayRef
 /// Bits that sort like the doubles (NaN excluded); -0.0 equals 0.0.
 pub(crate) fn ordered_bits(value: f64) -> u64 {
     let bits = (value + 0.0).to_bits();
-    bits ^ ((((bits as i64) >> 63) as u64) | 1 << 63)
+    // The bits of negative numbers are all inverted, since their magnitude sorts backwards; those of others get the
+    // highest bit.
+    let is_negative = ((bits as i64) >> 63) as u64;
+    bits ^ (is_negative | 1 << 63)
 }
 
 /// The inverse of [`ordered_bits`].

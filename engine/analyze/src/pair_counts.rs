@@ -28,7 +28,7 @@ pub(crate) struct PairCounts {
 /// The encoded values of a column, numbered as they came.
 #[derive(Debug, Default)]
 struct ValueCodes {
-    known: Interner,
+    interner: Interner,
     /// The last encoded row.
     key: Vec<u8>,
 }
@@ -38,11 +38,56 @@ impl ValueCodes {
     fn code(&mut self, column: &KeyColumn, row: usize) -> Result<u32> {
         self.key.clear();
         column.write(row, &mut self.key);
-        self.known.code(&self.key)
+        self.interner.code(&self.key)
+    }
+
+    /// Codes of all rows: each code of the batch is looked up once.
+    fn codes_of_batch(&mut self, column: &KeyColumn, batch: &BatchCodes) -> Result<Vec<u32>> {
+        let mut code_of = vec![NO_VALUE; batch.values + 1];
+        let mut codes = Vec::with_capacity(batch.rows.len());
+        for (row, batch_code) in batch.rows.iter().enumerate() {
+            let batch_code = *batch_code as usize;
+            // The code behind those of values stands for null and stays without one here.
+            if batch_code < batch.values && code_of[batch_code] == NO_VALUE {
+                code_of[batch_code] = self.code(column, row)?;
+            }
+            codes.push(code_of[batch_code]);
+        }
+        Ok(codes)
+    }
+
+    /// Codes of all rows, with a cache from values of the batch to codes.
+    fn codes_of_rows(
+        &mut self,
+        column: &KeyColumn,
+        nulls: Option<&NullBuffer>,
+        rows: usize,
+    ) -> Result<Vec<u32>> {
+        let mut lines: Vec<Option<(u32, u32)>> = vec![None; CACHE_LINES];
+        let mut codes = Vec::with_capacity(rows);
+        for row in 0..rows {
+            if nulls.is_some_and(|nulls| nulls.is_null(row)) {
+                codes.push(NO_VALUE);
+                continue;
+            }
+            // The golden ratio spreads hashes that differ in their low bits alone, such as small integers.
+            let hash = column.hash(row).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let line = &mut lines[(hash >> 52) as usize % CACHE_LINES];
+            let code = match *line {
+                Some((cached_row, code)) if column.rows_equal(cached_row as usize, row) => code,
+                _ => {
+                    let code = self.code(column, row)?;
+                    *line = Some((row as u32, code));
+                    code
+                }
+            };
+            codes.push(code);
+        }
+        Ok(codes)
     }
 
     fn get(&self, code: u32) -> &[u8] {
-        self.known.get(code as usize)
+        self.interner.get(code as usize)
     }
 }
 
@@ -59,50 +104,21 @@ impl PairCounts {
     ) -> Result<Vec<u32>> {
         let values = &mut self.values[which];
         match local {
-            Some(local) => {
-                let mut codes = vec![NO_VALUE; local.values + 1];
-                let code = |(row, own): (usize, &u32)| {
-                    let own = *own as usize;
-                    if own < local.values && codes[own] == NO_VALUE {
-                        codes[own] = values.code(column, row)?;
-                    }
-                    Ok(codes[own])
-                };
-                local.rows.iter().enumerate().map(code).collect()
-            }
-            None => {
-                let mut lines: Vec<Option<(u32, u32)>> = vec![None; CACHE_LINES];
-                let code = |row: usize| {
-                    if nulls.is_some_and(|nulls| nulls.is_null(row)) {
-                        return Ok(NO_VALUE);
-                    }
-                    let hash = column.hash(row).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                    let line = &mut lines[(hash >> 52) as usize % CACHE_LINES];
-                    match *line {
-                        Some((seen, code)) if column.rows_equal(seen as usize, row) => Ok(code),
-                        _ => {
-                            let code = values.code(column, row)?;
-                            *line = Some((row as u32, code));
-                            Ok(code)
-                        }
-                    }
-                };
-                (0..rows).map(code).collect()
-            }
+            Some(local) => values.codes_of_batch(column, local),
+            None => values.codes_of_rows(column, nulls, rows),
         }
     }
 
     /// Counts rows of a pair of codes.
     pub fn add(&mut self, first: u32, second: u32, rows: u64) -> Result<()> {
-        match self
-            .counts
-            .entry(u64::from(first) << 32 | u64::from(second))
-        {
-            Entry::Occupied(mut known) => *known.get_mut() += rows,
-            Entry::Vacant(place) => {
+        let pair = u64::from(first) << 32 | u64::from(second);
+        match self.counts.entry(pair) {
+            Entry::Occupied(mut entry) => *entry.get_mut() += rows,
+            Entry::Vacant(entry) => {
                 let [firsts, seconds] = &self.values;
+                // Checked once per pair, so that no later step meets a key that is too long.
                 check_key(firsts.get(first).len() + seconds.get(second).len())?;
-                place.insert(rows);
+                entry.insert(rows);
             }
         }
         Ok(())
@@ -120,18 +136,15 @@ impl PairCounts {
         Ok(())
     }
 
-    /// Whether no counts are held. Then codes can be forgotten.
+    /// True if no counts are held: codes can then be dropped.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
 
     /// Bytes of memory held, by capacity.
     pub fn size_bytes(&self) -> usize {
-        self.counts.allocation_size()
-            + self
-                .values
-                .iter()
-                .map(|values| values.known.bytes())
-                .sum::<usize>()
+        let [firsts, seconds] = &self.values;
+        let values = firsts.interner.bytes() + seconds.interner.bytes();
+        self.counts.allocation_size() + values
     }
 }

@@ -39,11 +39,11 @@ impl Analyzer for PartCounts {
     }
 
     fn update(&self, state: &mut PartCountsState, input: &AnalyzerInput<'_>) -> Result<()> {
-        let columns: Vec<&BooleanArray> = input
+        let booleans = input
             .columns
             .iter()
-            .filter_map(|column| column.as_boolean_opt())
-            .collect();
+            .filter_map(|column| column.as_boolean_opt());
+        let columns: Vec<&BooleanArray> = booleans.collect();
         if columns.len() < input.columns.len() || columns.len() > PARTS_MAX {
             return Err(Fault::internal("counts of parts received other columns"));
         }
@@ -59,8 +59,8 @@ impl Analyzer for PartCounts {
         Ok(())
     }
 
-    fn merge(&self, state: &mut PartCountsState, later: PartCountsState) -> Result<()> {
-        for (parts, count) in later.0 {
+    fn merge(&self, state: &mut PartCountsState, later_state: PartCountsState) -> Result<()> {
+        for (parts, count) in later_state.0 {
             *state.0.entry(parts).or_default() += count;
         }
         Ok(())
@@ -82,7 +82,7 @@ impl Analyzer for PartCounts {
         let mut counts = BTreeMap::new();
         for _ in 0..sets {
             let parts = input.varint()?;
-            counts.insert(parts, input.varint()?);
+            counts.insert(parts, input.count()?);
         }
         Ok(PartCountsState(counts))
     }

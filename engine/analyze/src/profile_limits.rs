@@ -1,4 +1,4 @@
-//! How much a profile of a column holds.
+//! Sizes of a column's profile.
 
 /// The parts at whose bounds a profile has quantiles: the quantiles 0, 0.01 to 1.
 pub const PROFILE_QUANTILE_PARTS: usize = 100;

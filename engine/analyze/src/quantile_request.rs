@@ -30,19 +30,24 @@ impl QuantileRequest {
 
     /// Ranks, from 0, whose values the request needs among `n` values: sorted and distinct.
     pub(crate) fn ranks(&self, n: u64) -> Vec<u64> {
-        let mut ranks = match self {
-            _ if n == 0 => Vec::new(),
-            QuantileRequest::Buckets(buckets) => (1..*buckets)
-                .map(|k| boundary_rank(n, k, *buckets))
-                .collect(),
-            QuantileRequest::Probabilities(probabilities) => probabilities
-                .iter()
-                .flat_map(|&p| {
-                    let (low, _) = position(n, p);
-                    [low, (low + 1).min(n - 1)]
-                })
-                .collect(),
-        };
+        if n == 0 {
+            return Vec::new();
+        }
+        let mut ranks = Vec::new();
+        match self {
+            QuantileRequest::Buckets(buckets) => {
+                for k in 1..*buckets {
+                    ranks.push(boundary_rank(n, k, *buckets));
+                }
+            }
+            QuantileRequest::Probabilities(probabilities) => {
+                for probability in probabilities {
+                    let (low, _) = position(n, *probability);
+                    ranks.push(low);
+                    ranks.push((low + 1).min(n - 1));
+                }
+            }
+        }
         ranks.sort_unstable();
         ranks.dedup();
         ranks
@@ -50,31 +55,26 @@ impl QuantileRequest {
 
     /// Computes the finding from the values at these ranks.
     pub(crate) fn finding(&self, n: u64, ranks: &[u64], values: &[f64]) -> Result<Finding> {
-        let at = |rank: u64| {
-            ranks
-                .binary_search(&rank)
-                .ok()
-                .and_then(|i| values.get(i))
-                .copied()
+        // Ranks that were not asked for have no value; without any row there are none at all.
+        let value_at = |rank: u64| {
+            let index = ranks.binary_search(&rank).ok()?;
+            values.get(index).copied()
         };
         match self {
             QuantileRequest::Buckets(buckets) => {
                 let last = if n == 0 { 0 } else { *buckets };
                 let boundaries: Float64Array = (1..last)
-                    .map(|k| at(boundary_rank(n, k, *buckets)))
+                    .map(|k| value_at(boundary_rank(n, k, *buckets)))
                     .collect();
                 Finding::of([("boundary", Arc::new(boundaries) as ArrayRef)])
             }
             QuantileRequest::Probabilities(probabilities) => {
-                let value = |&p: &f64| {
-                    let (low, t) = position(n, p);
-                    Some(interpolate(
-                        at(low)?,
-                        at((low + 1).min(n.saturating_sub(1)))?,
-                        t,
-                    ))
+                let quantile = |&probability: &f64| {
+                    let (low, fraction) = position(n, probability);
+                    let high = (low + 1).min(n.saturating_sub(1));
+                    Some(interpolate(value_at(low)?, value_at(high)?, fraction))
                 };
-                let values: Float64Array = probabilities.iter().map(value).collect();
+                let values: Float64Array = probabilities.iter().map(quantile).collect();
                 let probabilities = Float64Array::from(probabilities.clone());
                 Finding::of([
                     ("probability", Arc::new(probabilities) as ArrayRef),
@@ -91,11 +91,11 @@ fn boundary_rank(n: u64, k: u32, buckets: u32) -> u64 {
 
 /// The rank below a probability's position, and the fractional distance from it.
 fn position(n: u64, probability: f64) -> (u64, f64) {
-    let place = n.saturating_sub(1) as f64 * probability.clamp(0.0, 1.0);
-    (
-        (place.floor() as u64).min(n.saturating_sub(1)),
-        place - place.floor(),
-    )
+    let last = n.saturating_sub(1);
+    let position = last as f64 * probability.clamp(0.0, 1.0);
+    let below = position.floor();
+    // Above 2^53 the product may be rounded beyond the last rank.
+    ((below as u64).min(last), position - below)
 }
 
 /// numpy's `_lerp`: exact at both ends and monotone. [`lerp`] where the difference overflows or an end is infinite.

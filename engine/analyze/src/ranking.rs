@@ -39,32 +39,39 @@ impl TokenCandidate {
     }
 
     fn compare(&self, other: &Self, arena: &[u8], order: VocabularyOrder) -> Ordering {
-        let by_value = || {
-            self.prefix
-                .cmp(&other.prefix)
-                .then_with(|| self.token(arena).cmp(other.token(arena)))
-        };
+        // Higher counts come first.
         let by_count = other.count.cmp(&self.count);
         match order {
-            VocabularyOrder::CountThenReverse => by_count.then_with(|| by_value().reverse()),
-            VocabularyOrder::CountThenValue => by_count.then_with(by_value),
-            VocabularyOrder::Value => by_value(),
+            VocabularyOrder::CountThenReverse => {
+                by_count.then_with(|| self.compare_bytes(other, arena).reverse())
+            }
+            VocabularyOrder::CountThenValue => {
+                by_count.then_with(|| self.compare_bytes(other, arena))
+            }
+            VocabularyOrder::Value => self.compare_bytes(other, arena),
         }
+    }
+
+    /// Compares the first eight bytes as a number before all of them.
+    fn compare_bytes(&self, other: &Self, arena: &[u8]) -> Ordering {
+        let by_prefix = self.prefix.cmp(&other.prefix);
+        by_prefix.then_with(|| self.token(arena).cmp(other.token(arena)))
     }
 }
 
 /// The selected tokens.
 pub(crate) struct SelectedTokens {
     arena: Vec<u8>,
-    kept: Vec<TokenCandidate>,
+    candidates: Vec<TokenCandidate>,
 }
 
 impl SelectedTokens {
     /// Visits each token with its count.
     pub(crate) fn each(&self, mut visit: impl FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
-        self.kept
-            .iter()
-            .try_for_each(|token| visit(token.token(&self.arena), token.count))
+        for candidate in &self.candidates {
+            visit(candidate.token(&self.arena), candidate.count)?;
+        }
+        Ok(())
     }
 }
 
@@ -73,7 +80,7 @@ pub(crate) struct TokenRanking {
     top_k: Option<usize>,
     order: VocabularyOrder,
     arena: Vec<u8>,
-    kept: Vec<TokenCandidate>,
+    candidates: Vec<TokenCandidate>,
     scratch: Arc<dyn ScratchSpace>,
 }
 
@@ -87,7 +94,7 @@ impl TokenRanking {
             top_k,
             order,
             arena: Vec::new(),
-            kept: Vec::new(),
+            candidates: Vec::new(),
             scratch: scratch.clone(),
         }
     }
@@ -95,56 +102,59 @@ impl TokenRanking {
     /// Reserves memory for `tokens` more tokens of `bytes` bytes in total.
     pub(crate) fn reserve(&mut self, tokens: usize, bytes: usize) -> Result<()> {
         if self.top_k.is_none() && tokens > 0 {
-            self.grow(tokens, bytes)
-        } else {
-            Ok(())
+            self.grow(tokens, bytes)?;
         }
+        Ok(())
     }
 
     /// Requests memory for the tokens and for the finding built from them, before allocating.
     fn grow(&mut self, tokens: usize, bytes: usize) -> Result<()> {
-        let (held, text) = (self.kept.len(), self.arena.len());
-        let room = |held: usize, capacity: usize, more: usize| {
-            if held + more > capacity {
-                held + more
-            } else {
-                0
-            }
-        };
-        let candidates = room(held, self.kept.capacity(), tokens) * size_of::<TokenCandidate>();
-        let found = held * FOUND_TOKEN_BYTES + text;
+        // A buffer that has to grow exists twice while its content moves.
+        let mut needed = 0;
+        let token_count = self.candidates.len() + tokens;
+        if token_count > self.candidates.capacity() {
+            needed += token_count * size_of::<TokenCandidate>();
+        }
+        let text_bytes = self.arena.len() + bytes;
+        if text_bytes > self.arena.capacity() {
+            needed += text_bytes;
+        }
+        let finding = self.candidates.len() * FOUND_TOKEN_BYTES + self.arena.len();
         self.scratch.admit(MemoryRequest {
-            now: candidates + room(text, self.arena.capacity(), bytes) + found,
+            now: needed + finding,
             later: 0,
         })?;
-        self.kept.reserve_exact(tokens);
+        self.candidates.reserve_exact(tokens);
         self.arena.reserve_exact(bytes);
         Ok(())
     }
 
     /// Adds one token.
     pub(crate) fn push(&mut self, token: &[u8], count: u64) -> Result<()> {
-        let (tokens, bytes) = (self.kept.len(), self.arena.len());
-        if tokens == self.kept.capacity() {
+        let tokens = self.candidates.len();
+        let bytes = self.arena.len();
+        if tokens == self.candidates.capacity() {
             self.grow((tokens / 4).max(ROOM_TOKENS_MIN), 0)?;
         }
         if bytes + token.len() > self.arena.capacity() {
             self.grow(0, (bytes / 4).max(ROOM_BYTES_MIN).max(token.len()))?;
         }
-        let (offset, length) = (self.arena.len(), token.len() as u32);
+        let offset = self.arena.len();
+        let length = token.len() as u32;
         self.arena.extend_from_slice(token);
-        self.kept.push(TokenCandidate {
+        self.candidates.push(TokenCandidate {
             count,
             prefix: bytes_prefix(token),
             offset,
             length,
         });
         if let Some(top_k) = self.top_k
-            && self.kept.len() >= (2 * top_k).max(CUT_TOKENS_MIN)
+            && self.candidates.len() >= (2 * top_k).max(CUT_TOKENS_MIN)
         {
             self.truncate(top_k);
+            // Moves the texts that are left together, so that the arena does not grow without bound.
             let mut arena = Vec::with_capacity(self.arena.len() / 2);
-            for candidate in &mut self.kept {
+            for candidate in &mut self.candidates {
                 let offset = arena.len();
                 arena.extend_from_slice(candidate.token(&self.arena));
                 candidate.offset = offset;
@@ -156,15 +166,15 @@ impl TokenRanking {
 
     /// Drops all but `top_k` tokens: those with the highest counts, whatever the final order.
     fn truncate(&mut self, top_k: usize) {
-        if self.kept.len() > top_k {
+        if self.candidates.len() > top_k {
             let order = match self.order {
                 VocabularyOrder::Value => VocabularyOrder::CountThenValue,
                 other => other,
             };
             let arena = &self.arena;
-            self.kept
+            self.candidates
                 .select_nth_unstable_by(top_k, |a, b| a.compare(b, arena, order));
-            self.kept.truncate(top_k);
+            self.candidates.truncate(top_k);
         }
     }
 
@@ -175,45 +185,42 @@ impl TokenRanking {
         }
         SelectedTokens {
             arena: self.arena,
-            kept: self.kept,
+            candidates: self.candidates,
         }
     }
 
     /// Builds the vocabulary finding.
     pub(crate) fn finish(self) -> Result<Finding> {
-        let (order, scratch) = (self.order, self.scratch.clone());
-        let SelectedTokens { arena, mut kept } = self.into_selected();
-        kept.sort_unstable_by(|a, b| a.compare(b, &arena, order));
-        let bytes: usize = kept.iter().map(|token| token.length as usize).sum();
-        let later = kept.len() * USED_TOKEN_BYTES + 2 * bytes;
+        let order = self.order;
+        let scratch = self.scratch.clone();
+        let SelectedTokens {
+            arena,
+            mut candidates,
+        } = self.into_selected();
+        candidates.sort_unstable_by(|a, b| a.compare(b, &arena, order));
+        let bytes: usize = candidates.iter().map(|token| token.length as usize).sum();
+        // The transform that uses the finding needs its memory after this state is dropped.
         scratch.admit(MemoryRequest {
-            now: kept.len() * FOUND_TOKEN_BYTES + bytes,
-            later,
+            now: candidates.len() * FOUND_TOKEN_BYTES + bytes,
+            later: candidates.len() * USED_TOKEN_BYTES + 2 * bytes,
         })?;
         let mut text = Vec::with_capacity(bytes);
-        kept.iter()
-            .for_each(|token| text.extend_from_slice(token.token(&arena)));
+        let mut offsets: Vec<i64> = Vec::with_capacity(candidates.len() + 1);
+        offsets.push(0);
+        for candidate in &candidates {
+            text.extend_from_slice(candidate.token(&arena));
+            offsets.push(text.len() as i64);
+        }
         drop(arena);
-        let counts = UInt64Array::from_iter_values(kept.iter().map(|token| token.count));
+        let counts = UInt64Array::from_iter_values(candidates.iter().map(|token| token.count));
         let text = Buffer::from_vec(text);
-        let ends = kept.iter().scan(0, |end, token| {
-            *end += i64::from(token.length);
-            Some(*end)
-        });
-        let offsets: Vec<i64> = std::iter::once(0).chain(ends).collect();
         let tokens: ArrayRef = if i32::try_from(bytes).is_ok() {
-            let offsets: ScalarBuffer<i32> = offsets.iter().map(|&offset| offset as i32).collect();
-            Arc::new(StringArray::try_new(
-                OffsetBuffer::new(offsets),
-                text,
-                None,
-            )?)
+            let narrow: ScalarBuffer<i32> = offsets.iter().map(|&offset| offset as i32).collect();
+            let offsets = OffsetBuffer::new(narrow);
+            Arc::new(StringArray::try_new(offsets, text, None)?)
         } else {
-            Arc::new(LargeStringArray::try_new(
-                OffsetBuffer::new(offsets.into()),
-                text,
-                None,
-            )?)
+            let offsets = OffsetBuffer::new(offsets.into());
+            Arc::new(LargeStringArray::try_new(offsets, text, None)?)
         };
         Finding::of([("token", tokens), ("count", Arc::new(counts) as ArrayRef)])
     }

@@ -53,6 +53,14 @@ pub struct SampledQuantilesState {
 }
 
 impl SampledQuantilesState {
+    /// The values of the sample in ascending order.
+    pub(crate) fn sorted_values(mut self) -> Vec<f64> {
+        self.truncate_sample();
+        let mut bits: Vec<u64> = self.sample.into_iter().map(|(_, bits)| bits).collect();
+        bits.sort_unstable();
+        bits.into_iter().map(from_ordered_bits).collect()
+    }
+
     /// Truncates the sample to the rows with the smallest keys.
     fn truncate_sample(&mut self) {
         if self.sample.len() > self.rows_max {
@@ -67,12 +75,10 @@ impl SampledQuantilesState {
             self.truncate_sample();
         }
         if self.sample.len() == self.sample.capacity() {
-            let more = self
-                .sample
-                .len()
-                .max(1024)
-                .min(self.buffer_max - self.sample.len());
-            self.sample.reserve_exact(more);
+            // Doubles, but never beyond the buffer that fits the budget.
+            let additional = self.sample.len().max(1024);
+            let free = self.buffer_max - self.sample.len();
+            self.sample.reserve_exact(additional.min(free));
         }
         self.sample.push((key, bits));
     }
@@ -87,16 +93,15 @@ impl SampledQuantilesState {
     ) {
         let is_nan = |row: usize| to_f64(array.value(row)).is_nan();
         // Values under nulls may be NaN as well. Most arrays have no NaN at all, which one vectorized pass detects.
-        let nans = match array
-            .values()
-            .iter()
-            .fold(false, |any, &value| any | to_f64(value).is_nan())
-        {
-            true => (0..array.len())
-                .filter(|&row| array.is_valid(row) && is_nan(row))
-                .count(),
-            false => 0,
-        };
+        let mut has_nan = false;
+        for &value in array.values() {
+            has_nan |= to_f64(value).is_nan();
+        }
+        let mut nans = 0;
+        if has_nan {
+            let valid_rows = (0..array.len()).filter(|&row| array.is_valid(row));
+            nans = valid_rows.filter(|&row| is_nan(row)).count();
+        }
         self.seen += (array.len() - array.null_count() - nans) as u64;
         for (row, &key) in keys.iter().enumerate() {
             if key <= self.threshold && array.is_valid(row) && !is_nan(row) {
@@ -137,13 +142,13 @@ impl Analyzer for SampledQuantiles {
         // A quarter more than the sample makes truncation cheap enough.
         if rows_max + rows_max / 4 > fits {
             let message = format!(
-                "quantiles with epsilon {} need a sample of {rows_max} rows, more than {} bytes of memory hold",
+                "quantiles with epsilon {} need a sample of {rows_max} rows, \
+                 more than {} bytes of memory hold",
                 self.epsilon,
                 scratch.budget_bytes()
             );
-            return Err(
-                Fault::new(codes::MEMORY, message).hint("raise epsilon, or use exact quantiles")
-            );
+            let fault = Fault::new(codes::MEMORY, message);
+            return Err(fault.hint("raise epsilon, or use exact quantiles"));
         }
         let buffer_max = (2 * rows_max).min(fits);
         Ok(SampledQuantilesState {
@@ -171,11 +176,12 @@ impl Analyzer for SampledQuantiles {
     fn merge(
         &self,
         state: &mut SampledQuantilesState,
-        mut later: SampledQuantilesState,
+        mut later_state: SampledQuantilesState,
     ) -> Result<()> {
-        state.seen += later.seen;
-        later.truncate_sample();
-        for (key, bits) in later.sample {
+        state.seen += later_state.seen;
+        later_state.truncate_sample();
+        // The smallest keys of both samples are the smallest keys of all rows.
+        for (key, bits) in later_state.sample {
             if key <= state.threshold {
                 state.push(key, bits);
             }
@@ -192,12 +198,10 @@ impl Analyzer for SampledQuantiles {
         let mut bytes = Vec::with_capacity(PAIRS_PER_WRITE * PAIR_BYTES);
         for pairs in state.sample.chunks(PAIRS_PER_WRITE) {
             bytes.clear();
-            bytes.extend(
-                pairs
-                    .iter()
-                    .flat_map(|(key, bits)| [key.to_le_bytes(), bits.to_le_bytes()])
-                    .flatten(),
-            );
+            for (key, bits) in pairs {
+                bytes.extend_from_slice(&key.to_le_bytes());
+                bytes.extend_from_slice(&bits.to_le_bytes());
+            }
             out.raw(&bytes)?;
         }
         Ok(())
@@ -210,18 +214,18 @@ impl Analyzer for SampledQuantiles {
     ) -> Result<SampledQuantilesState> {
         let mut state = Analyzer::zero(self, scratch)?;
         let mut input = StateDecoder(input);
-        state.seen = input.varint()?;
-        let mut left = input.length(state.rows_max)?;
+        state.seen = input.count()?;
+        let mut remaining = input.length(state.rows_max)?;
         let mut bytes = [0; PAIRS_PER_WRITE * PAIR_BYTES];
-        while left > 0 {
-            let pairs = left.min(PAIRS_PER_WRITE);
+        while remaining > 0 {
+            let pairs = remaining.min(PAIRS_PER_WRITE);
             let bytes = &mut bytes[..pairs * PAIR_BYTES];
             input.raw(bytes)?;
             let (numbers, _) = bytes.as_chunks::<8>();
             for pair in numbers.chunks_exact(2) {
                 state.push(u64::from_le_bytes(pair[0]), u64::from_le_bytes(pair[1]));
             }
-            left -= pairs;
+            remaining -= pairs;
         }
         Ok(state)
     }

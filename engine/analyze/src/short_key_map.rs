@@ -33,33 +33,31 @@ impl ShortKey {
     /// Packs a key; `None` if it is too long.
     pub fn pack(key: &[u8]) -> Option<ShortKey> {
         let length = key.len();
-        let (head, rest) = match length {
+        let (head, last_bytes) = match length {
             8..=SHORT_BYTES_MAX => {
                 let head = u64::from_be_bytes(*key.first_chunk()?);
                 // The last four bytes overlap the first eight.
-                let last = u32::from_be_bytes(*key.last_chunk()?);
-                (
-                    head,
-                    (u64::from(last) << (8 * (12 - length)) & 0xffff_ffff) as u32,
-                )
+                let last = u64::from(u32::from_be_bytes(*key.last_chunk()?));
+                let shifted = last << (8 * (12 - length));
+                (head, (shifted & 0xffff_ffff) as u32)
             }
             4..8 => {
                 let first = u64::from(u32::from_be_bytes(*key.first_chunk()?)) << 32;
                 let last = u64::from(u32::from_be_bytes(*key.last_chunk()?)) << (8 * (8 - length));
                 (first | last, 0)
             }
-            0..4 => (
-                key.iter()
-                    .rev()
-                    .fold(0, |head, byte| head >> 8 | u64::from(*byte) << 56),
-                0,
-            ),
+            0..4 => {
+                let mut head = 0;
+                for byte in key.iter().rev() {
+                    head = head >> 8 | u64::from(*byte) << 56;
+                }
+                (head, 0)
+            }
             _ => return None,
         };
-        Some(ShortKey {
-            head,
-            tail: rest & 0xffff_ff00 | (length as u32 + 1),
-        })
+        // The length tells keys apart that differ in zero bytes at their end.
+        let tail = last_bytes & 0xffff_ff00 | (length as u32 + 1);
+        Some(ShortKey { head, tail })
     }
 
     fn unpack(self) -> ([u8; 12], usize) {
@@ -126,12 +124,12 @@ pub(crate) struct ShortKeyMap {
     scratch: Arc<dyn ScratchSpace>,
     /// Open addressing in hash order; while `sorted`, the used slots are sorted at the front.
     slots: Vec<ShortKeySlot>,
-    used: usize,
+    used_count: usize,
     sorted: bool,
     /// Counts beyond 32 bits.
-    carried: BTreeMap<ShortKey, u64>,
-    /// Keys and counts waiting for the next batch of lookups.
-    waiting: Vec<ShortKeySlot>,
+    overflow_counts: BTreeMap<ShortKey, u64>,
+    /// Keys and counts for the next batch of lookups.
+    pending: Vec<ShortKeySlot>,
     runs: SpillRuns<u64>,
     /// Part of the budget that other structures use.
     others_bytes: usize,
@@ -142,10 +140,10 @@ impl ShortKeyMap {
         ShortKeyMap {
             scratch: scratch.clone(),
             slots: Vec::new(),
-            used: 0,
+            used_count: 0,
             sorted: false,
-            carried: BTreeMap::new(),
-            waiting: Vec::with_capacity(LOOKUP_BATCH_KEYS),
+            overflow_counts: BTreeMap::new(),
+            pending: Vec::with_capacity(LOOKUP_BATCH_KEYS),
             runs: SpillRuns::new(KeyOrder::Bytes),
             others_bytes: 0,
         }
@@ -169,47 +167,46 @@ impl ShortKeyMap {
         let Ok(count) = u32::try_from(count) else {
             self.make_room()?;
             self.slot(key);
-            *self.carried.entry(key).or_default() += count;
+            *self.overflow_counts.entry(key).or_default() += count;
             return Ok(());
         };
-        if let Some(last) = self.waiting.last_mut()
+        if let Some(last) = self.pending.last_mut()
             && last.key() == key
             && let Some(sum) = last.count.checked_add(count)
         {
             last.count = sum;
             return Ok(());
         }
-        self.waiting.push(ShortKeySlot::new(key, count));
-        if self.waiting.len() < LOOKUP_BATCH_KEYS {
-            Ok(())
-        } else {
-            self.flush_pending()
+        self.pending.push(ShortKeySlot::new(key, count));
+        if self.pending.len() >= LOOKUP_BATCH_KEYS {
+            self.flush_pending()?;
         }
+        Ok(())
     }
 
     /// Adds the pending counts to the table.
     fn flush_pending(&mut self) -> Result<()> {
-        if self.waiting.is_empty() {
+        if self.pending.is_empty() {
             return Ok(());
         }
         self.make_room()?;
         // The reads of this loop are independent, so their cache misses overlap; the next loop finds the lines in
         // cache.
         let slots = self.slots.len();
-        let touched = self
-            .waiting
-            .iter()
-            .fold(0, |sum, key| sum ^ self.slots[key.key().home(slots)].count);
+        let mut touched = 0;
+        for slot in &self.pending {
+            touched ^= self.slots[slot.key().home(slots)].count;
+        }
         black_box(touched);
-        let mut waiting = std::mem::take(&mut self.waiting);
-        for key in waiting.drain(..) {
+        let mut pending = std::mem::take(&mut self.pending);
+        for key in pending.drain(..) {
             let slot = self.slot(key.key());
             match slot.count.checked_add(key.count) {
                 Some(sum) => slot.count = sum,
-                None => *self.carried.entry(key.key()).or_default() += u64::from(key.count),
+                None => *self.overflow_counts.entry(key.key()).or_default() += u64::from(key.count),
             }
         }
-        self.waiting = waiting;
+        self.pending = pending;
         Ok(())
     }
 
@@ -217,34 +214,36 @@ impl ShortKeyMap {
     fn slot(&mut self, key: ShortKey) -> &mut ShortKeySlot {
         let at = probe_slot(&self.slots, key);
         let slot = &mut self.slots[at];
-        self.used += usize::from(slot.is_free());
-        (slot.head, slot.tail) = (key.head, key.tail);
+        self.used_count += usize::from(slot.is_free());
+        slot.head = key.head;
+        slot.tail = key.tail;
         slot
     }
 
     /// Ensures room for all pending keys: the load factor is at most 4/5.
     fn make_room(&mut self) -> Result<()> {
-        let enough = |slots: usize| (self.used + LOOKUP_BATCH_KEYS) * 5 <= slots * 4;
-        if enough(self.slots.len()) && !self.sorted {
+        let has_room = |slots: usize| (self.used_count + LOOKUP_BATCH_KEYS) * 5 <= slots * 4;
+        if has_room(self.slots.len()) && !self.sorted {
             return Ok(());
         }
-        let mut wanted = self.slots.len().next_power_of_two().max(SLOTS_MIN);
-        while !enough(wanted) {
-            wanted *= 2;
+        let mut slot_count = self.slots.len().next_power_of_two().max(SLOTS_MIN);
+        while !has_room(slot_count) {
+            slot_count *= 2;
         }
         // Both tables exist while the keys move.
-        let moving = (self.slots.capacity() + wanted) * size_of::<ShortKeySlot>();
-        if wanted > SLOTS_MIN
-            && self.used > 0
-            && moving + self.others_bytes > self.scratch.budget_bytes()
-        {
+        let moving = (self.slots.capacity() + slot_count) * size_of::<ShortKeySlot>();
+        let fits = moving + self.others_bytes <= self.scratch.budget_bytes();
+        if slot_count > SLOTS_MIN && self.used_count > 0 && !fits {
             return self.spill();
         }
-        let old = std::mem::replace(&mut self.slots, vec![ShortKeySlot::default(); wanted]);
-        self.used = 0;
+        let new_slots = vec![ShortKeySlot::default(); slot_count];
+        let old_slots = std::mem::replace(&mut self.slots, new_slots);
+        self.used_count = 0;
         self.sorted = false;
-        for old in old.into_iter().filter(|slot| !slot.is_free()) {
-            self.slot(old.key()).count = old.count;
+        for old_slot in old_slots {
+            if !old_slot.is_free() {
+                self.slot(old_slot.key()).count = old_slot.count;
+            }
         }
         Ok(())
     }
@@ -267,13 +266,16 @@ impl ShortKeyMap {
 
     fn spill(&mut self) -> Result<()> {
         self.sort();
-        let (used, carried) = (&self.slots[..self.used], &self.carried);
+        let used_slots = &self.slots[..self.used_count];
+        let overflow_counts = &self.overflow_counts;
         self.runs.spill(&*self.scratch, |run| {
-            for_each_slot(used, carried, |key, count| run.push(key, &count))
+            for_each_slot(used_slots, overflow_counts, |key, count| {
+                run.push(key, &count)
+            })
         })?;
         self.slots.fill(ShortKeySlot::default());
-        self.carried.clear();
-        self.used = 0;
+        self.overflow_counts.clear();
+        self.used_count = 0;
         self.sorted = false;
         Ok(())
     }
@@ -285,7 +287,7 @@ impl ShortKeyMap {
     ) -> Result<()> {
         self.flush_pending()?;
         if !self.runs.is_empty() {
-            if self.used > 0 {
+            if self.used_count > 0 {
                 self.spill()?;
             }
             // Frees the table for the visitor: the keys are now read from the runs.
@@ -293,60 +295,62 @@ impl ShortKeyMap {
             return self.runs.for_each(|key, count| visit(key, *count));
         }
         self.sort();
-        for_each_slot(&self.slots[..self.used], &self.carried, visit)
+        for_each_slot(&self.slots[..self.used_count], &self.overflow_counts, visit)
     }
 
     /// Number of keys in memory with at least this count, and their total bytes.
     pub(crate) fn count_frequent(&mut self, count_min: u64) -> Result<(usize, usize)> {
         self.flush_pending()?;
-        let counted = self
-            .slots
-            .iter()
-            .filter(|slot| !slot.is_free() && u64::from(slot.count) >= count_min);
-        Ok(counted.fold((0, 0), |(keys, bytes), slot| {
-            (keys + 1, bytes + slot.key().length())
-        }))
+        let mut keys = 0;
+        let mut bytes = 0;
+        for slot in &self.slots {
+            if !slot.is_free() && u64::from(slot.count) >= count_min {
+                keys += 1;
+                bytes += slot.key().length();
+            }
+        }
+        Ok((keys, bytes))
     }
 
     /// Merges another map.
-    pub(crate) fn merge(&mut self, mut later: ShortKeyMap) -> Result<()> {
-        later.flush_pending()?;
-        if later.used > self.used && self.runs.is_empty() {
-            std::mem::swap(self, &mut later);
-            std::mem::swap(&mut self.scratch, &mut later.scratch);
-            later.flush_pending()?;
+    pub(crate) fn merge(&mut self, mut later_map: ShortKeyMap) -> Result<()> {
+        later_map.flush_pending()?;
+        if later_map.used_count > self.used_count && self.runs.is_empty() {
+            std::mem::swap(self, &mut later_map);
+            std::mem::swap(&mut self.scratch, &mut later_map.scratch);
+            later_map.flush_pending()?;
         }
-        if self.sorted && later.sorted && self.runs.is_empty() && later.runs.is_empty() {
-            let most = self.used + later.used;
-            let bytes =
-                (most + self.slots.capacity() + later.slots.capacity()) * size_of::<ShortKeySlot>();
+        if self.sorted && later_map.sorted && self.runs.is_empty() && later_map.runs.is_empty() {
+            // The merged table exists beside both others.
+            let merged_count = self.used_count + later_map.used_count;
+            let slot_count = merged_count + self.slots.capacity() + later_map.slots.capacity();
+            let bytes = slot_count * size_of::<ShortKeySlot>();
             if bytes + self.others_bytes <= self.scratch.budget_bytes() {
-                self.merge_sorted(later);
+                self.merge_sorted(later_map);
                 return Ok(());
             }
         }
         let ShortKeyMap {
             slots,
-            carried,
+            overflow_counts,
             runs,
-            used,
+            used_count,
             sorted,
             ..
-        } = later;
-        let (in_order, in_slots) = if sorted {
-            (&slots[..used], &[][..])
+        } = later_map;
+        if sorted {
+            for slot in &slots[..used_count] {
+                self.enqueue(slot.key(), u64::from(slot.count))?;
+            }
         } else {
-            (&[][..], &slots[..])
-        };
-        for slot in in_order
-            .iter()
-            .chain(interleaved_slots(in_slots))
-            .filter(|slot| !slot.is_free())
-        {
-            self.enqueue(slot.key(), u64::from(slot.count))?;
+            for slot in interleaved_slots(&slots) {
+                if !slot.is_free() {
+                    self.enqueue(slot.key(), u64::from(slot.count))?;
+                }
+            }
         }
         drop(slots);
-        for (key, count) in carried {
+        for (key, count) in overflow_counts {
             self.enqueue(key, count)?;
         }
         self.flush_pending()?;
@@ -354,37 +358,40 @@ impl ShortKeyMap {
     }
 
     /// Merges another map; both are sorted and stay so.
-    fn merge_sorted(&mut self, later: ShortKeyMap) {
-        let mut merged: Vec<ShortKeySlot> = Vec::with_capacity(self.used + later.used);
-        let (mut here, mut there) = (
-            self.slots[..self.used].iter().peekable(),
-            later.slots[..later.used].iter().peekable(),
-        );
+    fn merge_sorted(&mut self, later_map: ShortKeyMap) {
+        let mut merged: Vec<ShortKeySlot> =
+            Vec::with_capacity(self.used_count + later_map.used_count);
+        let mut slots = self.slots[..self.used_count].iter().peekable();
+        let mut later_slots = later_map.slots[..later_map.used_count].iter().peekable();
         loop {
-            let slot = match (here.peek(), there.peek()) {
+            let slot = match (slots.peek(), later_slots.peek()) {
                 (Some(a), Some(b)) if a.key() == b.key() => {
                     let mut slot = **a;
+                    // A sum beyond 32 bits keeps the count of this map and carries the other one.
                     match a.count.checked_add(b.count) {
                         Some(sum) => slot.count = sum,
-                        None => *self.carried.entry(a.key()).or_default() += u64::from(b.count),
+                        None => {
+                            *self.overflow_counts.entry(a.key()).or_default() += u64::from(b.count)
+                        }
                     }
-                    here.next();
-                    there.next();
+                    slots.next();
+                    later_slots.next();
                     slot
                 }
                 (Some(a), Some(b)) if b.key() < a.key() => {
-                    there.next().copied().unwrap_or_default()
+                    later_slots.next().copied().unwrap_or_default()
                 }
-                (Some(_), _) => here.next().copied().unwrap_or_default(),
-                (None, Some(_)) => there.next().copied().unwrap_or_default(),
+                (Some(_), _) => slots.next().copied().unwrap_or_default(),
+                (None, Some(_)) => later_slots.next().copied().unwrap_or_default(),
                 (None, None) => break,
             };
             merged.push(slot);
         }
-        for (key, count) in later.carried {
-            *self.carried.entry(key).or_default() += count;
+        for (key, count) in later_map.overflow_counts {
+            *self.overflow_counts.entry(key).or_default() += count;
         }
-        (self.used, self.slots) = (merged.len(), merged);
+        self.used_count = merged.len();
+        self.slots = merged;
     }
 
     /// Writes all keys and counts in order.
@@ -402,42 +409,53 @@ impl ShortKeyMap {
 
     /// Approximate size of the output of `encode` in bytes.
     pub(crate) fn encoded_bytes(&self) -> u64 {
-        (self.used * size_of::<ShortKeySlot>()) as u64 + self.runs.bytes()
+        (self.used_count * size_of::<ShortKeySlot>()) as u64 + self.runs.bytes()
     }
 
     /// Reads bytes written by `encode`. The map stays sorted until something is added: most decoded maps are
     /// merged, written or ranked next.
     pub(crate) fn decode(input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<Self> {
-        let broken = |what: &str| Fault::new(codes::CORRUPT, what);
         let mut keys = ShortKeyMap::new(scratch);
         let slots_max = (scratch.budget_bytes() / size_of::<ShortKeySlot>()).max(SLOTS_MIN);
         let mut run = RunReader::<_, u64>::new(input, KeyOrder::Bytes);
         while run.advance()? {
-            let key = ShortKey::pack(run.key())
-                .ok_or_else(|| broken("a state has a short key that is too long"))?;
+            let Some(key) = ShortKey::pack(run.key()) else {
+                return Err(Fault::new(
+                    codes::CORRUPT,
+                    "a state has a short key that is too long",
+                ));
+            };
             if keys.slots.last().is_some_and(|last| last.key() >= key) {
-                return Err(broken("a state has short keys that are not sorted"));
+                return Err(Fault::new(
+                    codes::CORRUPT,
+                    "a state has short keys that are not sorted",
+                ));
             }
             // The vector doubles, and both copies exist while the keys move.
             if keys.slots.len() == keys.slots.capacity() && keys.slots.len() * 3 > slots_max {
-                (keys.used, keys.sorted) = (keys.slots.len(), true);
+                keys.used_count = keys.slots.len();
+                keys.sorted = true;
                 keys.spill()?;
                 keys.slots.clear();
             }
-            let count = u32::try_from(run.value).unwrap_or_else(|_| {
-                keys.carried.insert(key, run.value);
-                0
-            });
+            let count = match u32::try_from(run.value) {
+                Ok(count) => count,
+                Err(_) => {
+                    keys.overflow_counts.insert(key, run.value);
+                    0
+                }
+            };
             keys.slots.push(ShortKeySlot::new(key, count));
         }
-        (keys.used, keys.sorted) = (keys.slots.len(), true);
+        keys.used_count = keys.slots.len();
+        keys.sorted = true;
         Ok(keys)
     }
 
     /// Bytes of memory held, by capacity.
     pub(crate) fn size_bytes(&self) -> usize {
-        (self.slots.capacity() + self.waiting.capacity()) * size_of::<ShortKeySlot>()
-            + self.carried.len() * 48
+        let slots = self.slots.capacity() + self.pending.capacity();
+        slots * size_of::<ShortKeySlot>() + self.overflow_counts.len() * 48
     }
 }
 
@@ -455,18 +473,18 @@ fn interleaved_slots(slots: &[ShortKeySlot]) -> impl Iterator<Item = &ShortKeySl
 /// Visits sorted slots, adding the overflow counts.
 fn for_each_slot(
     slots: &[ShortKeySlot],
-    carried: &BTreeMap<ShortKey, u64>,
+    overflow_counts: &BTreeMap<ShortKey, u64>,
     mut visit: impl FnMut(&[u8], u64) -> Result<()>,
 ) -> Result<()> {
     for slot in slots {
         let key = slot.key();
         let (bytes, length) = key.unpack();
-        let more = if carried.is_empty() {
+        let overflow = if overflow_counts.is_empty() {
             0
         } else {
-            carried.get(&key).copied().unwrap_or(0)
+            overflow_counts.get(&key).copied().unwrap_or(0)
         };
-        visit(&bytes[..length], u64::from(slot.count) + more)?;
+        visit(&bytes[..length], u64::from(slot.count) + overflow)?;
     }
     Ok(())
 }
@@ -524,7 +542,8 @@ mod tests {
             };
             let mut read = read_back(counted(first.clone()));
             read.merge(read_back(counted(second.clone()))).unwrap();
-            let (mut one, mut other) = (Vec::new(), Vec::new());
+            let mut one = Vec::new();
+            let mut other = Vec::new();
             read.encode(&mut one).unwrap();
             merged.encode(&mut other).unwrap();
             assert_eq!(one, other);

@@ -66,18 +66,18 @@ impl SpillValue for u64 {
     }
 
     fn read(input: &mut StateDecoder<'_>) -> Result<Self> {
-        input.varint()
+        input.count()
     }
 
     fn read_front(block: &mut &[u8]) -> Result<Self> {
-        let (value, rest) = match **block {
-            [low @ 0..0x80, ref rest @ ..] => (u64::from(low), rest),
-            [low, high @ 0..0x80, ref rest @ ..] => {
-                (u64::from(low & 0x7f) | u64::from(high) << 7, rest)
+        let (value, tail) = match **block {
+            [low @ 0..0x80, ref tail @ ..] => (u64::from(low), tail),
+            [low, high @ 0..0x80, ref tail @ ..] => {
+                (u64::from(low & 0x7f) | u64::from(high) << 7, tail)
             }
             _ => return Self::read(&mut StateDecoder(block)),
         };
-        *block = rest;
+        *block = tail;
         Ok(value)
     }
 }
@@ -101,10 +101,10 @@ pub(crate) struct HashedKey<'k> {
 impl KeyOrder {
     pub(crate) fn compare(self, key: HashedKey<'_>, other: HashedKey<'_>) -> Ordering {
         match self {
-            KeyOrder::Hash => key
-                .hash
-                .cmp(&other.hash)
-                .then_with(|| key.bytes.cmp(other.bytes)),
+            KeyOrder::Hash => {
+                let by_hash = key.hash.cmp(&other.hash);
+                by_hash.then_with(|| key.bytes.cmp(other.bytes))
+            }
             KeyOrder::Bytes => key.bytes.cmp(other.bytes),
         }
     }
@@ -141,7 +141,10 @@ pub(crate) fn write_shares<V: SpillValue>(
     let count = shares.len();
     let mut runs: Vec<_> = shares.iter_mut().map(RunWriter::new).collect();
     each(&mut |key, value| runs[share_index(key, count)].push(key, value))?;
-    runs.into_iter().try_for_each(|run| run.finish().map(drop))
+    for run in runs {
+        run.finish()?;
+    }
+    Ok(())
 }
 
 /// Writes one run.
@@ -164,10 +167,9 @@ impl<W: Write> RunWriter<W> {
         self.block.extend_from_slice(key);
         value.append(&mut self.block)?;
         if self.block.len() >= BLOCK_BYTES {
-            self.flush()
-        } else {
-            Ok(())
+            self.flush()?;
         }
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -185,6 +187,7 @@ impl<W: Write> RunWriter<W> {
         if !self.block.is_empty() {
             self.flush()?;
         }
+        // An empty block ends the run.
         self.flush()?;
         Ok(self.out)
     }
@@ -220,23 +223,24 @@ impl<R: Read, V: SpillValue> RunReader<R, V> {
         if self.at == self.block.len() && !self.refill()? {
             return Ok(false);
         }
-        let mut rest = &self.block[self.at..];
-        let length = match *rest {
+        let mut unread = &self.block[self.at..];
+        // Most keys are short: their length is one byte.
+        let length = match *unread {
             [short @ 0..0x80, ref tail @ ..] => {
-                rest = tail;
+                unread = tail;
                 usize::from(short)
             }
-            _ => StateDecoder(&mut rest).length(KEY_BYTES_MAX)?,
+            _ => StateDecoder(&mut unread).length(KEY_BYTES_MAX)?,
         };
-        let start = self.block.len() - rest.len();
-        let Some((key, tail)) = rest.split_at_checked(length) else {
+        let start = self.block.len() - unread.len();
+        let Some((key, tail)) = unread.split_at_checked(length) else {
             return Err(Fault::new(codes::CORRUPT, "a state has a truncated key"));
         };
         self.key = (start, start + length);
         self.prefix = self.order.prefix(key);
-        rest = tail;
-        self.value = V::read_front(&mut rest)?;
-        self.at = self.block.len() - rest.len();
+        unread = tail;
+        self.value = V::read_front(&mut unread)?;
+        self.at = self.block.len() - unread.len();
         Ok(true)
     }
 
@@ -246,10 +250,8 @@ impl<R: Read, V: SpillValue> RunReader<R, V> {
         input.raw(&mut length)?;
         let length = u32::from_le_bytes(length) as usize;
         if length > BLOCK_BYTES_MAX {
-            return Err(Fault::new(
-                codes::CORRUPT,
-                format!("a state holds a block of {length} bytes"),
-            ));
+            let message = format!("a state holds a block of {length} bytes");
+            return Err(Fault::new(codes::CORRUPT, message));
         }
         self.block.resize(length, 0);
         self.at = 0;
@@ -325,17 +327,13 @@ impl<V: SpillValue> SpillRuns<V> {
     /// Merges the smallest runs until at most `RUNS_MAX` are left.
     fn compact(&mut self, scratch: &dyn ScratchSpace) -> Result<()> {
         while self.files.len() > RUNS_MAX {
+            // The larger half stays, so that each byte is merged only a few times.
             self.files
                 .sort_by_key(|file| std::cmp::Reverse(file.bytes()));
-            let small = SpillRuns::<V> {
-                files: self.files.split_off(RUNS_MAX / 2),
-                ..SpillRuns::new(self.order)
-            };
-            for group in small.files.chunks(RUNS_MAX) {
-                let group = SpillRuns::<V> {
-                    files: group.to_vec(),
-                    ..SpillRuns::new(self.order)
-                };
+            let small = self.files.split_off(RUNS_MAX / 2);
+            for files in small.chunks(RUNS_MAX) {
+                let mut group = SpillRuns::<V>::new(self.order);
+                group.files = files.to_vec();
                 let mut writer = RunWriter::new(scratch.create()?);
                 group.for_each(|key, value| writer.push(key, value))?;
                 self.files.push(writer.finish()?.finish()?);
@@ -353,6 +351,7 @@ impl<V: SpillValue> SpillRuns<V> {
                 readers.push(reader);
             }
         }
+        // The heap yields the runs' entries in order: equal keys follow each other and are merged.
         let mut heap = MergeHeap::of(readers);
         let mut key = Vec::new();
         while let Some(first) = heap.first_mut() {

@@ -26,32 +26,37 @@ pub struct TextIndex {
 impl TextIndex {
     /// Indexes all texts; of equal texts the first one counts.
     pub fn new(texts: TextRef<'_>) -> TextIndex {
-        let all = texts.iter().flatten().count();
-        let short = texts
-            .iter()
-            .flatten()
-            .filter(|text| ShortKey::pack(text.as_bytes()).is_some())
-            .count();
-        let short_slots = short * SLOTS_PER_FOUR_TEXTS / 4 + 8;
-        let long_slots = (all - short) * SLOTS_PER_LONG_TEXT + 1;
+        let mut short_count = 0;
+        let mut long_count = 0;
+        for text in texts.iter().flatten() {
+            if ShortKey::pack(text.as_bytes()).is_some() {
+                short_count += 1;
+            } else {
+                long_count += 1;
+            }
+        }
+        let short_slots = short_count * SLOTS_PER_FOUR_TEXTS / 4 + 8;
+        let long_slots = long_count * SLOTS_PER_LONG_TEXT + 1;
         let mut words = vec![0; HEAD + 2 * short_slots + long_slots];
-        (words[0], words[1]) = (short_slots as u64, long_slots as u64);
+        words[0] = short_slots as u64;
+        words[1] = long_slots as u64;
         let (short, long) = words[HEAD..].split_at_mut(2 * short_slots);
         let short = short.as_chunks_mut().0;
         for (position, text) in texts.iter().enumerate() {
             let Some(text) = text else { continue };
             match ShortKey::pack(text.as_bytes()) {
                 Some(key) => {
-                    let at = short_place(short, key);
-                    if is_free(&short[at]) {
-                        short[at] = [key.head, u64::from(key.tail) | (position as u64) << 32];
+                    let slot = &mut short[short_slot(short, key)];
+                    // A slot that is taken holds the first of equal texts.
+                    if is_free(slot) {
+                        *slot = [key.head, u64::from(key.tail) | (position as u64) << 32];
                     }
                 }
                 None => {
                     let hash = xxh3_64(text.as_bytes());
-                    let at = long_place(long, hash, text, texts);
-                    if long[at] == 0 {
-                        long[at] = long_word(hash, position);
+                    let slot = &mut long[long_slot(long, hash, text, texts)];
+                    if *slot == 0 {
+                        *slot = long_word(hash, position);
                     }
                 }
             }
@@ -75,7 +80,9 @@ impl TextIndex {
             return None;
         };
         let slots = short.checked_mul(2)?.checked_add(long)?;
-        (short > 0 && long > 0 && slots == (index.words.len() - HEAD) as u64).then_some(index)
+        let has_slots = short > 0 && long > 0;
+        let is_whole = slots == (index.words.len() - HEAD) as u64;
+        (has_slots && is_whole).then_some(index)
     }
 
     /// The encoded index.
@@ -85,16 +92,17 @@ impl TextIndex {
 
     /// Position of a text in the indexed list.
     pub fn find(&self, text: &str, texts: TextRef<'_>) -> Option<u32> {
-        let (short, long) = self.words[HEAD..].split_at(2 * self.words[0] as usize);
+        let short_words = 2 * self.words[0] as usize;
+        let (short, long) = self.words[HEAD..].split_at(short_words);
         match ShortKey::pack(text.as_bytes()) {
             Some(key) => {
                 let short = short.as_chunks().0;
-                let slot = &short[short_place(short, key)];
+                let slot = &short[short_slot(short, key)];
                 (!is_free(slot)).then_some((slot[1] >> 32) as u32)
             }
             None => {
                 let hash = xxh3_64(text.as_bytes());
-                long_position(long[long_place(long, hash, text, texts)])
+                long_position(long[long_slot(long, hash, text, texts)])
             }
         }
     }
@@ -105,12 +113,16 @@ fn is_free(slot: &[u64; 2]) -> bool {
 }
 
 /// The slot of a short text, or the free slot where it belongs. At least one slot has to be free.
-fn short_place(slots: &[[u64; 2]], key: ShortKey) -> usize {
+fn short_slot(slots: &[[u64; 2]], key: ShortKey) -> usize {
     let mut at = key.home(slots.len());
-    while !is_free(&slots[at]) && (slots[at][0], slots[at][1] as u32) != (key.head, key.tail) {
+    loop {
+        let [head, tail_and_position] = slots[at];
+        let is_key = head == key.head && tail_and_position as u32 == key.tail;
+        if is_key || is_free(&slots[at]) {
+            return at;
+        }
         at = if at + 1 == slots.len() { 0 } else { at + 1 };
     }
-    at
 }
 
 /// A slot word: half of the hash, and the position plus one. Never zero.
@@ -123,13 +135,15 @@ fn long_position(word: u64) -> Option<u32> {
 }
 
 /// The slot of a long text, or the free slot where it belongs.
-fn long_place(slots: &[u64], hash: u64, text: &str, texts: TextRef<'_>) -> usize {
+fn long_slot(slots: &[u64], hash: u64, text: &str, texts: TextRef<'_>) -> usize {
     let mut at = ((u128::from(hash) * slots.len() as u128) >> 64) as usize;
     loop {
         let Some(position) = long_position(slots[at]) else {
             return at;
         };
-        if slots[at] >> 32 == hash >> 32 && texts.get(position as usize) == Some(text) {
+        // Half of the hash is compared first: most other texts need no look at their bytes.
+        let has_same_hash = slots[at] >> 32 == hash >> 32;
+        if has_same_hash && texts.get(position as usize) == Some(text) {
             return at;
         }
         at = if at + 1 == slots.len() { 0 } else { at + 1 };

@@ -15,7 +15,7 @@ pub(crate) const CUT: &str = "...";
 #[derive(Debug, Default)]
 pub(crate) struct ValueExamples {
     /// Ascending by hash.
-    kept: Vec<ValueExample>,
+    examples: Vec<ValueExample>,
 }
 
 #[derive(Debug)]
@@ -32,76 +32,71 @@ impl ValueExamples {
     /// Adds a value by its hash. `text` is called only for a value that is kept.
     #[inline]
     pub(crate) fn add(&mut self, hash: u64, text: impl FnOnce() -> String) {
-        if self.kept.len() == EXAMPLES_MAX
-            && self
-                .kept
-                .last()
-                .is_some_and(|greatest| greatest.hash < hash)
+        // Most values end here.
+        if self.examples.len() == EXAMPLES_MAX
+            && let Some(greatest) = self.examples.last()
+            && greatest.hash < hash
         {
             return;
         }
-        if let Err(place) = self
-            .kept
-            .binary_search_by_key(&hash, |example| example.hash)
-        {
-            self.kept.insert(
-                place,
-                ValueExample {
-                    hash,
-                    text: cut(text()),
-                },
-            );
-            self.kept.truncate(EXAMPLES_MAX);
+        let position = self
+            .examples
+            .binary_search_by_key(&hash, |example| example.hash);
+        // A hash that is found is the same value.
+        if let Err(position) = position {
+            let text = cut(text());
+            self.examples.insert(position, ValueExample { hash, text });
+            self.examples.truncate(EXAMPLES_MAX);
         }
     }
 
     pub(crate) fn merge(&mut self, other: ValueExamples) {
-        other
-            .kept
-            .into_iter()
-            .for_each(|example| self.add(example.hash, || example.text));
+        for example in other.examples {
+            self.add(example.hash, || example.text);
+        }
     }
 
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
-        self.kept.iter().map(|example| example.text.as_str())
+        self.examples.iter().map(|example| example.text.as_str())
     }
 
     pub(crate) fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
-        out.varint(self.kept.len() as u64)?;
-        self.kept
-            .iter()
-            .try_for_each(|ValueExample { hash, text }| {
-                out.u64(*hash)?;
-                out.bytes(text.as_bytes())
-            })
+        out.varint(self.examples.len() as u64)?;
+        for example in &self.examples {
+            out.u64(example.hash)?;
+            out.bytes(example.text.as_bytes())?;
+        }
+        Ok(())
     }
 
     pub(crate) fn decode(input: &mut StateDecoder<'_>) -> Result<ValueExamples> {
-        let corrupt = || {
-            Fault::new(
-                codes::CORRUPT,
-                "a state has examples that are no texts in order",
-            )
-        };
-        let mut kept: Vec<ValueExample> = Vec::new();
+        let mut examples: Vec<ValueExample> = Vec::new();
         for _ in 0..input.length(EXAMPLES_MAX)? {
             let hash = input.u64()?;
-            let text = String::from_utf8(input.bytes(EXAMPLE_BYTES_MAX)?).map_err(|_| corrupt())?;
-            if kept.last().is_some_and(|before| before.hash >= hash) {
+            let bytes = input.bytes(EXAMPLE_BYTES_MAX)?;
+            let text = String::from_utf8(bytes).map_err(|_| corrupt())?;
+            if examples.last().is_some_and(|last| last.hash >= hash) {
                 return Err(corrupt());
             }
-            kept.push(ValueExample { hash, text });
+            examples.push(ValueExample { hash, text });
         }
-        Ok(ValueExamples { kept })
+        Ok(ValueExamples { examples })
     }
 
     /// Bytes of memory held.
     pub(crate) fn size_bytes(&self) -> usize {
-        self.kept
+        self.examples
             .iter()
             .map(|example| size_of::<ValueExample>() + example.text.capacity())
             .sum()
     }
+}
+
+fn corrupt() -> Fault {
+    Fault::new(
+        codes::CORRUPT,
+        "a state has examples that are no texts in order",
+    )
 }
 
 fn cut(mut text: String) -> String {

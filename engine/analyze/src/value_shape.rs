@@ -73,6 +73,13 @@ impl ShapeCounts {
         self.negatives += values.iter().filter(|value| **value < zero).count() as u64;
     }
 
+    /// Adds lengths of lists; those of null lists are `None`.
+    fn add_lengths(&mut self, lengths: impl Iterator<Item = Option<usize>>) {
+        for length in lengths.flatten() {
+            self.add_length(length as u64, 1);
+        }
+    }
+
     fn merge(&mut self, other: &ShapeCounts) {
         self.zeros += other.zeros;
         self.negatives += other.negatives;
@@ -111,11 +118,6 @@ impl Analyzer for ValueShape {
     fn update(&self, state: &mut ValueShapeState, input: &AnalyzerInput<'_>) -> Result<()> {
         let column = single_column(input)?;
         let ValueShapeState { counts, dictionary } = state;
-        let lists = |lengths: &mut dyn Iterator<Item = Option<usize>>, counts: &mut ShapeCounts| {
-            lengths
-                .flatten()
-                .for_each(|length| counts.add_length(length as u64, 1));
-        };
         match logical_type(column.data_type()) {
             DataType::Utf8 => dictionary.push(&StringColumn::of(column)?, |text, times| {
                 counts.add_text(text, times);
@@ -124,17 +126,21 @@ impl Analyzer for ValueShape {
             DataType::List(_) => {
                 let list = column.as_list::<i32>();
                 let length = |row| list.is_valid(row).then(|| list.value_length(row) as usize);
-                lists(&mut (0..list.len()).map(length), counts);
+                counts.add_lengths((0..list.len()).map(length));
             }
             DataType::LargeList(_) => {
                 let list = column.as_list::<i64>();
                 let length = |row| list.is_valid(row).then(|| list.value_length(row) as usize);
-                lists(&mut (0..list.len()).map(length), counts);
+                counts.add_lengths((0..list.len()).map(length));
             }
+            // All lists have one length: they are counted at once.
             DataType::FixedSizeList(_, size) => {
-                let length = |row| column.is_valid(row).then_some(size as usize);
-                lists(&mut (0..column.len()).map(length), counts);
+                let lists = column.len() - column.null_count();
+                if lists > 0 {
+                    counts.add_length(size as u64, lists as u64);
+                }
             }
+            // Decimals become doubles, which keep zeros and signs.
             other if other.is_numeric() => match NumericColumn::of(column)? {
                 NumericColumn::Float64(array) => {
                     valid_slices(&array, |values| counts.add_numbers(values))
@@ -154,40 +160,34 @@ impl Analyzer for ValueShape {
         Ok(())
     }
 
-    fn merge(&self, state: &mut ValueShapeState, mut later: ValueShapeState) -> Result<()> {
-        later.flush()?;
+    fn merge(&self, state: &mut ValueShapeState, mut later_state: ValueShapeState) -> Result<()> {
+        later_state.flush()?;
         state.flush()?;
-        state.counts.merge(&later.counts);
+        state.counts.merge(&later_state.counts);
         Ok(())
     }
 
     fn encode(&self, state: &mut ValueShapeState, out: &mut dyn Write) -> Result<()> {
         state.flush()?;
         let mut out = StateEncoder(out);
-        let ShapeCounts {
-            zeros,
-            negatives,
-            lengths,
-            length_min,
-            length_max,
-            length_sum,
-        } = state.counts;
-        [
-            zeros, negatives, lengths, length_min, length_max, length_sum,
-        ]
-        .into_iter()
-        .try_for_each(|n| out.varint(n))
+        let counts = state.counts;
+        out.varint(counts.zeros)?;
+        out.varint(counts.negatives)?;
+        out.varint(counts.lengths)?;
+        out.varint(counts.length_min)?;
+        out.varint(counts.length_max)?;
+        out.varint(counts.length_sum)
     }
 
     fn decode(&self, input: &mut dyn Read, _: &Arc<dyn ScratchSpace>) -> Result<ValueShapeState> {
         let mut input = StateDecoder(input);
         let counts = ShapeCounts {
-            zeros: input.varint()?,
-            negatives: input.varint()?,
-            lengths: input.varint()?,
+            zeros: input.count()?,
+            negatives: input.count()?,
+            lengths: input.count()?,
             length_min: input.varint()?,
             length_max: input.varint()?,
-            length_sum: input.varint()?,
+            length_sum: input.count()?,
         };
         Ok(ValueShapeState {
             counts,
@@ -198,14 +198,19 @@ impl Analyzer for ValueShape {
     fn finish(&self, mut state: ValueShapeState) -> Result<Finding> {
         state.flush()?;
         let counts = state.counts;
-        let bound = |value: u64| (counts.lengths > 0).then_some(value);
+        let mut length_min = None;
+        let mut length_max = None;
+        if counts.lengths > 0 {
+            length_min = Some(counts.length_min);
+            length_max = Some(counts.length_max);
+        }
         let column = |value: Option<u64>| Arc::new(UInt64Array::from(vec![value])) as ArrayRef;
         Finding::of([
             ("zeros", column(Some(counts.zeros))),
             ("negatives", column(Some(counts.negatives))),
             ("lengths", column(Some(counts.lengths))),
-            ("length_min", column(bound(counts.length_min))),
-            ("length_max", column(bound(counts.length_max))),
+            ("length_min", column(length_min)),
+            ("length_max", column(length_max)),
             ("length_sum", column(Some(counts.length_sum))),
         ])
     }

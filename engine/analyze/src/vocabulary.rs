@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BooleanArray, UInt64Array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder, UInt64Array};
 use arrow::buffer::Buffer;
 use arrow::compute::{cast, concat, filter};
 use arrow::datatypes::{DataType, UInt64Type};
@@ -100,9 +100,11 @@ impl TokenCounts {
         let mut ranking = TokenRanking::new(vocabulary.top_k, vocabulary.order, &self.scratch);
         let (tokens, bytes) = self.short.count_frequent(vocabulary.min_count)?;
         ranking.reserve(tokens, bytes)?;
-        let mut push = |token: &[u8], count: u64| match count >= vocabulary.min_count {
-            true => ranking.push(token, count),
-            false => Ok(()),
+        let mut push = |token: &[u8], count: u64| {
+            if count >= vocabulary.min_count {
+                ranking.push(token, count)?;
+            }
+            Ok(())
         };
         self.short.for_each(&mut push)?;
         // Frees the table of short tokens for the ranking.
@@ -117,12 +119,10 @@ impl TokenCounts {
             None => self.nulls += count,
             Some(token) if self.short.add(token.as_bytes(), count)? => {}
             Some(token) if token.len() > TOKEN_BYTES_MAX => {
-                let message = format!(
-                    "a token of {} bytes is longer than {TOKEN_BYTES_MAX}",
-                    token.len()
-                );
-                return Err(Fault::new(codes::LIMIT, message)
-                    .hint("hash such values, or leave the column out"));
+                let bytes = token.len();
+                let message = format!("a token of {bytes} bytes is longer than {TOKEN_BYTES_MAX}");
+                let fault = Fault::new(codes::LIMIT, message);
+                return Err(fault.hint("hash such values, or leave the column out"));
             }
             Some(token) => {
                 self.long.add(token.as_bytes(), &count)?;
@@ -143,8 +143,8 @@ fn half_scratch(scratch: &Arc<dyn ScratchSpace>) -> Arc<dyn ScratchSpace> {
         fn create(&self) -> Result<Box<dyn SpillWriter>> {
             self.0.create()
         }
-        fn admit(&self, more: MemoryRequest) -> Result<()> {
-            self.0.admit(more)
+        fn admit(&self, request: MemoryRequest) -> Result<()> {
+            self.0.admit(request)
         }
     }
     Arc::new(HalfScratch(scratch.clone()))
@@ -191,13 +191,13 @@ impl Analyzer for TokenVocabulary {
     fn merge(
         &self,
         state: &mut TokenVocabularyState,
-        mut later: TokenVocabularyState,
+        mut later_state: TokenVocabularyState,
     ) -> Result<()> {
-        later.flush()?;
+        later_state.flush()?;
         state.flush()?;
-        state.counts.nulls += later.counts.nulls;
-        state.counts.short.merge(later.counts.short)?;
-        state.counts.long.merge(later.counts.long)
+        state.counts.nulls += later_state.counts.nulls;
+        state.counts.short.merge(later_state.counts.short)?;
+        state.counts.long.merge(later_state.counts.long)
     }
 
     fn encode(&self, state: &mut TokenVocabularyState, out: &mut dyn Write) -> Result<()> {
@@ -212,7 +212,7 @@ impl Analyzer for TokenVocabulary {
         input: &mut dyn Read,
         scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<TokenVocabularyState> {
-        let nulls = StateDecoder(input).varint()?;
+        let nulls = StateDecoder(input).count()?;
         let short = ShortKeyMap::decode(input, scratch)?;
         let long = SpillMap::decode(input, &half_scratch(scratch), KeyOrder::Hash)?;
         let counts = TokenCounts {
@@ -229,11 +229,8 @@ impl Analyzer for TokenVocabulary {
 
     fn divisible_bytes(&self, state: &TokenVocabularyState) -> Option<u64> {
         let TokenVocabularyState { counts, dictionary } = state;
-        Some(
-            counts.short.encoded_bytes()
-                + counts.long.encoded_bytes()
-                + dictionary.size_bytes() as u64,
-        )
+        let tokens = counts.short.encoded_bytes() + counts.long.encoded_bytes();
+        Some(tokens + dictionary.size_bytes() as u64)
     }
 
     fn encode_shares(
@@ -243,8 +240,10 @@ impl Analyzer for TokenVocabulary {
     ) -> Result<()> {
         state.flush()?;
         let counts = &mut state.counts;
+        // The first share has all nulls.
         for (number, share) in shares.iter_mut().enumerate() {
-            StateEncoder(share).varint(if number == 0 { counts.nulls } else { 0 })?;
+            let nulls = if number == 0 { counts.nulls } else { 0 };
+            StateEncoder(share).varint(nulls)?;
         }
         counts.short.encode_shares(shares)?;
         counts.long.encode_shares(shares)
@@ -283,39 +282,59 @@ impl Analyzer for TokenVocabulary {
     }
 }
 
-/// Continues a vocabulary: tokens of the earlier one keep their places, and those that are new follow in the order of
+/// Continues a vocabulary: tokens of the earlier one keep their positions, and those that are new follow in the order of
 /// the current one. Counts are the current ones, 0 for tokens that are no longer there.
 pub fn continue_vocabulary(earlier: &Finding, current: &Finding) -> Result<Finding> {
-    let (before, now) = (earlier.column("token")?, current.column("token")?);
-    let wrong = || Fault::internal("a vocabulary is not text");
-    let (Some(before_texts), Some(now_texts)) = (TextRef::new(before), TextRef::new(now)) else {
-        return Err(wrong());
+    let earlier_tokens = earlier.column("token")?;
+    let current_tokens = current.column("token")?;
+    let Some(earlier_texts) = TextRef::new(earlier_tokens) else {
+        return Err(no_text());
     };
-    let counts = current.column("count")?.as_primitive_opt::<UInt64Type>();
-    let counts = counts.ok_or_else(|| Fault::internal("a vocabulary without counts"))?;
-    let (before_index, now_index) = (TextIndex::new(before_texts), TextIndex::new(now_texts));
-    let kept = before_texts.iter().map(|token| {
-        let place = token.and_then(|token| now_index.find(token, now_texts));
-        place.map_or(0, |place| counts.value(place as usize))
-    });
-    let mut all: Vec<u64> = kept.collect();
-    let is_new = |token: Option<&str>| {
-        token.is_some_and(|token| before_index.find(token, before_texts).is_none())
+    let Some(current_texts) = TextRef::new(current_tokens) else {
+        return Err(no_text());
     };
-    let new: BooleanArray = now_texts.iter().map(|token| Some(is_new(token))).collect();
-    all.extend(filter(counts, &new)?.as_primitive::<UInt64Type>().values());
-    let added = filter(now, &new)?;
-    let bytes = |texts: TextRef<'_>| texts.iter().flatten().map(str::len).sum::<usize>();
-    let is_large = bytes(before_texts) + TextRef::new(&added).map_or(0, bytes) > i32::MAX as usize;
-    let text = if is_large {
+    let current_counts = current.column("count")?.as_primitive_opt::<UInt64Type>();
+    let current_counts =
+        current_counts.ok_or_else(|| Fault::internal("a vocabulary without counts"))?;
+    let earlier_index = TextIndex::new(earlier_texts);
+    let current_index = TextIndex::new(current_texts);
+    let mut counts: Vec<u64> = Vec::new();
+    for token in earlier_texts.iter() {
+        let position = token.and_then(|token| current_index.find(token, current_texts));
+        counts.push(match position {
+            Some(position) => current_counts.value(position as usize),
+            None => 0,
+        });
+    }
+    let mut is_new = BooleanBufferBuilder::new(current_tokens.len());
+    for token in current_texts.iter() {
+        is_new.append(match token {
+            Some(token) => earlier_index.find(token, earlier_texts).is_none(),
+            None => false,
+        });
+    }
+    let is_new = BooleanArray::new(is_new.finish(), None);
+    let new_counts = filter(current_counts, &is_new)?;
+    counts.extend(new_counts.as_primitive::<UInt64Type>().values());
+    let new_tokens = filter(current_tokens, &is_new)?;
+    let new_bytes = TextRef::new(&new_tokens).map_or(0, text_bytes);
+    // Texts beyond 2 GiB need wide offsets.
+    let text_type = if text_bytes(earlier_texts) + new_bytes > i32::MAX as usize {
         DataType::LargeUtf8
     } else {
         DataType::Utf8
     };
-    let (before, added) = (cast(before, &text)?, cast(&added, &text)?);
-    let tokens = concat(&[before.as_ref(), added.as_ref()])?;
-    Finding::of([
-        ("token", tokens),
-        ("count", Arc::new(UInt64Array::from(all)) as ArrayRef),
-    ])
+    let earlier_tokens = cast(earlier_tokens, &text_type)?;
+    let new_tokens = cast(&new_tokens, &text_type)?;
+    let tokens = concat(&[earlier_tokens.as_ref(), new_tokens.as_ref()])?;
+    let counts: ArrayRef = Arc::new(UInt64Array::from(counts));
+    Finding::of([("token", tokens), ("count", counts)])
+}
+
+fn no_text() -> Fault {
+    Fault::internal("a vocabulary is not text")
+}
+
+fn text_bytes(texts: TextRef<'_>) -> usize {
+    texts.iter().flatten().map(str::len).sum()
 }

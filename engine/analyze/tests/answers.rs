@@ -481,10 +481,8 @@ fn moments_by_key_are_moments() {
     )
     .unwrap();
     assert_eq!(found, small);
-    let (keys, names) = (
-        found.column("key1").unwrap(),
-        found.column("key2").unwrap().as_string::<i32>(),
-    );
+    let keys = found.column("key1").unwrap();
+    let names = found.column("key2").unwrap().as_string::<i32>();
     assert_eq!(keys.data_type(), &DataType::Date32);
     assert!(keys.is_null(0) && names.value(0).is_empty());
     // Row 4 is the second date's second shop: i % 5 == 1 and "n", where i % 3 == 0.
@@ -519,6 +517,8 @@ fn latest_rows_are_those_of_the_greatest_times() {
         keys: vec![DataType::Utf8],
         time: DataType::Date32,
         values,
+        month_days: false,
+        times_of_day: false,
     };
     let found = ask(&analyzer, &columns);
     assert_eq!(
@@ -601,4 +601,39 @@ proptest! {
         let expected: Vec<f64> = (1..buckets).map(|k| f64::from(sorted[(n * k / buckets) as usize])).collect();
         prop_assert_eq!(found.numbers("boundary").unwrap(), expected);
     }
+}
+
+#[test]
+fn deviations_are_doubles_where_squares_are_none() {
+    let values = [1.0, -1.0, 2.0, 3.0];
+    let mut plain = MomentAccumulator::default();
+    values.iter().for_each(|value| plain.push(*value));
+    for factor in [2f64.powi(664), 2f64.powi(-664), 2f64.powi(1000)] {
+        let mut moved = MomentAccumulator::default();
+        values.iter().for_each(|value| moved.push(value * factor));
+        for ddof in [0, 1] {
+            let expected = plain.deviation(ddof).unwrap() * factor;
+            assert_eq!(moved.deviation(ddof), Some(expected), "{factor:e}");
+        }
+        assert_eq!(plain.deviation(0), plain.variance(0).map(f64::sqrt));
+        let x = floats(values.map(|value| value * factor));
+        let y = floats(values.map(|value| 5.0 - value / 3.0));
+        let correlation = ask(&ColumnCorrelation, &[x, y]);
+        let correlation = number(&correlation, "correlation");
+        assert!((correlation + 1.0).abs() < 1e-15, "{correlation}");
+    }
+}
+
+#[test]
+fn removed_values_leave_nothing() {
+    let mut moments = MomentAccumulator::default();
+    let passing = [1e200, f64::INFINITY, f64::NAN, -1e-200];
+    for value in passing.into_iter().chain([1.0, 2.0, 4.0]) {
+        moments.push(value);
+    }
+    passing.iter().for_each(|value| moments.remove(*value));
+    assert_eq!(moments.count(), 3);
+    assert_eq!(moments.total(), Some(7.0));
+    assert_eq!(moments.mean(), Some(7.0 / 3.0));
+    assert_eq!(moments.variance(0), Some(14.0 / 9.0));
 }

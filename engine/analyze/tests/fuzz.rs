@@ -43,6 +43,27 @@ fn analyzers() -> Vec<Box<dyn AnyAnalyzer>> {
             keys: vec![DataType::Float64],
             time: DataType::Int64,
             values: vec![DataType::Utf8],
+            month_days: false,
+            times_of_day: false,
+        }),
+        Box::new(LatestRows {
+            keys: vec![DataType::Float64],
+            time: DataType::Date32,
+            values: vec![DataType::Utf8],
+            month_days: true,
+            times_of_day: false,
+        }),
+        Box::new(LatestRows {
+            keys: vec![DataType::Float64],
+            time: DataType::Date32,
+            values: vec![DataType::Utf8],
+            month_days: false,
+            times_of_day: true,
+        }),
+        Box::new(ColumnCovariance { columns: 1 }),
+        Box::new(ColumnClusters {
+            clusters: 3,
+            epsilon: 0.5,
         }),
     ]
 }

@@ -241,7 +241,9 @@ fn any_budget_and_division_gives_the_same_bits_and_what_lists_of_rows_give() {
             "i64", "f64", "text", "date", "decimal", "binary", "u8", "i32",
         ],
     ];
-    let (doubles, integers, texts) = (doubles(), integers(), texts());
+    let doubles = doubles();
+    let integers = integers();
+    let texts = texts();
     let values: Vec<ArrayRef> = vec![
         Arc::new(Float64Array::from(doubles.clone())),
         Arc::new(Int64Array::from(integers.clone())),
@@ -634,10 +636,8 @@ fn quantile(values: &[f64], q: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let place = sorted.len().checked_sub(1)? as f64 * q;
-    let (lower, upper) = (
-        sorted[place.floor() as usize],
-        sorted[place.ceil() as usize],
-    );
+    let lower = sorted[place.floor() as usize];
+    let upper = sorted[place.ceil() as usize];
     Some(lerp(lower, upper, place - place.floor()))
 }
 
@@ -650,12 +650,7 @@ fn check_numbers<'a>(own: &[f64], next: &mut impl FnMut() -> &'a ArrayRef, group
         own.len() as i64
     );
     let [sum, mean, _] = moment.results();
-    for expected in [
-        sum,
-        mean,
-        moment.variance(1),
-        moment.variance(0).map(f64::sqrt),
-    ] {
+    for expected in [sum, mean, moment.variance(1), moment.deviation(0)] {
         let column = next().as_primitive::<Float64Type>();
         let found = column
             .is_valid(group)

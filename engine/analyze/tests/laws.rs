@@ -126,6 +126,18 @@ fn of_numbers() -> Vec<Box<dyn AnyAnalyzer>> {
         Box::new(ExactQuantiles {
             ask: QuantileRequest::Buckets(10),
         }),
+        Box::new(PowerFit {
+            family: PowerFamily::YeoJohnson,
+            epsilon: 0.5,
+        }),
+        Box::new(PowerFit {
+            family: PowerFamily::BoxCox,
+            epsilon: 0.1,
+        }),
+        Box::new(ColumnClusters {
+            clusters: 5,
+            epsilon: 0.5,
+        }),
         Box::new(DistinctCount::default()),
         Box::new(DistinctCount { precision: 4 }),
         Box::new(Histogram {
@@ -330,7 +342,7 @@ fn distinct_functions() -> Vec<(GroupFunction, usize)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
     fn analyzers_of_numbers(columns in number_columns(), seed in any::<u64>()) {
@@ -367,6 +379,9 @@ proptest! {
                 let rows = columns[value].len().min(columns[key].len()).min(text.len());
                 let data: Vec<ArrayRef> = [&columns[value], &columns[key], &text].map(|c| c.slice(0, rows)).to_vec();
                 let keys = vec![data[1].data_type().clone(), data[2].data_type().clone()];
+                let quantiles = GroupedQuantiles::new(&keys, &[0.25, 0.5]).unwrap();
+                check_laws(&quantiles, &[batch(&data)], seed)
+                    .map_err(|law| TestCaseError::fail(format!("{quantiles:?}: {law}")))?;
                 let analyzer = GroupedMoments { keys };
                 check_laws(&analyzer, &[batch(&data)], seed)
                     .map_err(|law| TestCaseError::fail(format!("{analyzer:?}: {law}")))?;
@@ -387,12 +402,24 @@ proptest! {
                 keys: vec![data[0].data_type().clone()],
                 time: DataType::Int8,
                 values: vec![DataType::Float64],
+                month_days: seed % 2 == 0,
+                times_of_day: seed % 3 == 0,
             };
             check_laws(&analyzer, &[batch(&data)], seed)
                 .map_err(|law| TestCaseError::fail(format!("{analyzer:?}: {law}")))?;
             let plain = cast(&data[0], &DataType::Utf8).unwrap();
             let other = [plain, data[1].clone(), data[2].clone()];
             prop_assert_eq!(state_bytes(&analyzer, &data), state_bytes(&analyzer, &other));
+        }
+    }
+
+    #[test]
+    fn several_columns(columns in number_columns(), seed in any::<u64>()) {
+        for chosen in [vec![0], vec![0, 1, 3], vec![2, 4, 5, 1]] {
+            let rows = chosen.iter().map(|index| columns[*index].len()).min().unwrap_or(0);
+            let data: Vec<ArrayRef> = chosen.iter().map(|index| columns[*index].slice(0, rows)).collect();
+            let analyzer = ColumnCovariance { columns: data.len() };
+            check_laws(&analyzer, &[batch(&data)], seed).map_err(TestCaseError::fail)?;
         }
     }
 
@@ -423,12 +450,28 @@ proptest! {
                 let rows = columns[time].len().min(columns[value].len()).min(text.len());
                 let data: Vec<ArrayRef> =
                     [&columns[time], &columns[value], &text].map(|column| column.slice(0, rows)).to_vec();
-                let analyzer = SeriesShape { keys: vec![text.data_type().clone()], has_value: true };
+                let analyzer = SeriesShape { keys: vec![text.data_type().clone()], has_value: true, in_local_time: false };
                 check_laws(&analyzer, &[batch(&data)], seed).map_err(TestCaseError::fail)?;
-                let analyzer = SeriesShape { keys: vec![text.data_type().clone()], has_value: false };
+                let analyzer = SeriesShape { keys: vec![text.data_type().clone()], has_value: false, in_local_time: false };
                 let data = [data[0].clone(), data[2].clone()];
                 check_laws(&analyzer, &[batch(&data)], seed).map_err(TestCaseError::fail)?;
             }
+        }
+    }
+
+    /// Days at the beginning and the end of months, of which some series have months alone.
+    #[test]
+    fn series_of_months(
+        days in prop::collection::vec(prop::sample::select(vec![0, 31, 59, 90, 30, 58, 89, 88]), 0..200),
+        words in words(300),
+        seed in any::<u64>(),
+    ) {
+        for text in layouts(&words) {
+            let rows = days.len().min(text.len());
+            let days: ArrayRef = Arc::new(Date32Array::from(days[..rows].to_vec()));
+            let data = [days, text.slice(0, rows)];
+            let analyzer = SeriesShape { keys: vec![text.data_type().clone()], has_value: false, in_local_time: false };
+            check_laws(&analyzer, &[batch(&data)], seed).map_err(TestCaseError::fail)?;
         }
     }
 

@@ -32,6 +32,50 @@ fn texts(values: impl Iterator<Item = String>) -> ArrayRef {
 }
 
 #[test]
+fn quantiles_are_those_of_each_key() {
+    let values = [4.0, 1.0, 10.0, 2.0, f64::NAN, 30.0].map(Some);
+    let keys = ["a", "a", "b", "a", "b", "b"].map(str::to_owned);
+    let columns = [floats(&values), texts(keys.into_iter())];
+    for budget in [BUDGET_SMALL, 1 << 20] {
+        let quantiles = GroupedQuantiles::new(&[DataType::Utf8], &[0.5, 0.75]).unwrap();
+        let finding = ask(&quantiles, &columns, budget);
+        assert_eq!(
+            finding.column("key1").unwrap().as_string::<i32>().value(0),
+            "a"
+        );
+        assert_eq!(finding.numbers("quantile1").unwrap(), [2.0, 20.0]);
+        assert_eq!(finding.numbers("quantile2").unwrap(), [3.0, 25.0]);
+        let nothing = ask(&quantiles, &[floats(&[]), texts([].into_iter())], budget);
+        assert_eq!(nothing.rows(), 0);
+        let keys = nothing.column("key1").unwrap();
+        assert_eq!(*keys.data_type(), DataType::Utf8);
+    }
+}
+
+#[test]
+fn covariances_are_those_of_whole_rows() {
+    let x = [1.0, 2.0, 4.0, 9.0, 9.0].map(Some);
+    let mut y = [2.0, 0.0, 1.0, 9.0, 9.0].map(Some);
+    // Rows with a missing or an infinite value do not count.
+    y[3] = None;
+    y[4] = Some(f64::INFINITY);
+    let columns = [floats(&x), floats(&y)];
+    let finding = ask(&ColumnCovariance { columns: 2 }, &columns, 1 << 20);
+    let numbers = |name: &str| finding.numbers(name).unwrap();
+    assert_eq!(numbers("mean"), [7.0 / 3.0, 1.0]);
+    assert_eq!(numbers("covariance_0"), [14.0 / 9.0, -1.0 / 3.0]);
+    assert_eq!(numbers("covariance_1"), [-1.0 / 3.0, 2.0 / 3.0]);
+    assert_eq!(finding.number("count").unwrap(), Some(3.0));
+    let nothing = ask(
+        &ColumnCovariance { columns: 1 },
+        &[floats(&[None])],
+        1 << 20,
+    );
+    assert_eq!(nothing.number("mean").unwrap(), None);
+    assert_eq!(nothing.number("covariance_0").unwrap(), None);
+}
+
+#[test]
 fn correlations_leave_out_what_is_missing() {
     let correlation = |x: &[Option<f64>], y: &[Option<f64>]| {
         let finding = ask(&ColumnCorrelation, &[floats(x), floats(y)], 1 << 20);
@@ -72,10 +116,8 @@ fn correlations_leave_out_what_is_missing() {
 fn associations_are_exact_where_they_spill() {
     // 40,000 pairs: the second value follows from the first.
     let rows = 40_000;
-    let (first, second) = (
-        texts((0..rows).map(|row| format!("{row}"))),
-        texts((0..rows).map(|row| format!("{}", row % 3))),
-    );
+    let first = texts((0..rows).map(|row| format!("{row}")));
+    let second = texts((0..rows).map(|row| format!("{}", row % 3)));
     let analyzer = CategoryAssociation {
         types: [DataType::Utf8, DataType::Utf8],
     };
@@ -214,7 +256,9 @@ fn associations_of_thousands_of_values_are_those_of_a_plain_count() {
             }
         })
     };
-    let (mut pairs, mut firsts, mut seconds) = (HashMap::new(), HashMap::new(), HashMap::new());
+    let mut pairs = HashMap::new();
+    let mut firsts = HashMap::new();
+    let mut seconds = HashMap::new();
     for (a, b) in (0..rows).filter_map(|row| first(row).zip(second(row))) {
         *pairs.entry((a, b)).or_insert(0.0) += 1.0;
         *firsts.entry(a).or_insert(0.0) += 1.0;
@@ -232,16 +276,15 @@ fn associations_of_thousands_of_values_are_those_of_a_plain_count() {
     };
     let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
     let coded = |column: &ArrayRef| arrow::compute::cast(column, &dictionary).unwrap();
-    let (plain_first, plain_second) = (text(&first, "item"), text(&second, "shop"));
+    let plain_first = text(&first, "item");
+    let plain_second = text(&second, "shop");
     let number = |value: &dyn Fn(u64) -> Option<u64>| -> ArrayRef {
         Arc::new(Int64Array::from_iter(
             (0..rows).map(|row| value(row).map(|value| value as i64 * 1_000_003 - 9)),
         ))
     };
-    let (texts, numbers) = (
-        [DataType::Utf8, DataType::Utf8],
-        [DataType::Int64, DataType::Int64],
-    );
+    let texts = [DataType::Utf8, DataType::Utf8];
+    let numbers = [DataType::Int64, DataType::Int64];
     let cases = [
         (&texts, [plain_first.clone(), plain_second.clone()]),
         (&texts, [coded(&plain_first), coded(&plain_second)]),
@@ -289,6 +332,7 @@ fn the_period_is_that_of_all_series() {
             &SeriesShape {
                 keys: vec![DataType::Utf8],
                 has_value: false,
+                in_local_time: false,
             },
             &[times, keys],
             1 << 20,
@@ -315,6 +359,51 @@ fn the_period_is_that_of_all_series() {
     assert_eq!(shape(&[(i64::MIN, "a"), (i64::MAX, "a")]).2, 1);
 }
 
+/// Days since 1970 of series, the period in months, gaps, and the months from the first to the last time.
+#[test]
+fn series_of_months_have_a_period_of_months() {
+    let shape = |rows: &[(i32, &str)]| {
+        let times: ArrayRef = Arc::new(Date32Array::from_iter_values(rows.iter().map(|row| row.0)));
+        let keys = texts(rows.iter().map(|row| row.1.to_owned()));
+        let analyzer = SeriesShape {
+            keys: vec![DataType::Utf8],
+            has_value: false,
+            in_local_time: false,
+        };
+        let finding = ask(&analyzer, &[times, keys], 1 << 20);
+        (
+            finding.integer("period_months").unwrap(),
+            finding.number("gaps").unwrap().unwrap() as u64,
+            finding.integer("span_months").unwrap(),
+        )
+    };
+    // The first days of January, February and April; and the 15th of January and March.
+    let first_days = [(0, "a"), (31, "a"), (90, "a")];
+    assert_eq!(shape(&first_days), (Some(1), 1, Some(3)));
+    let two_days = [(0, "a"), (31, "a"), (14, "b"), (73, "b")];
+    assert_eq!(shape(&two_days), (Some(1), 1, Some(2)));
+    // Last days; and the 30th, which February does not have.
+    let last_days = [(30, "a"), (58, "a"), (89, "a"), (119, "a")];
+    assert_eq!(shape(&last_days), (Some(1), 0, Some(3)));
+    let thirtieths = [(29, "a"), (58, "a"), (88, "a"), (119, "a")];
+    assert_eq!(shape(&thirtieths), (Some(1), 0, Some(3)));
+    // Quarters, and years with one missing.
+    assert_eq!(
+        shape(&[(0, "a"), (90, "a"), (181, "a")]),
+        (Some(3), 0, Some(6))
+    );
+    assert_eq!(
+        shape(&[(0, "a"), (365, "a"), (1_096, "a")]),
+        (Some(12), 1, Some(36))
+    );
+    // Weeks, days, months beside days, and one time alone.
+    assert_eq!(shape(&[(0, "a"), (7, "a"), (28, "a")]).0, None);
+    assert_eq!(shape(&[(30, "a"), (31, "a")]).0, None);
+    assert_eq!(shape(&[(88, "a"), (89, "a"), (119, "a")]).0, None);
+    assert_eq!(shape(&[(0, "a"), (31, "a"), (0, "b"), (1, "b")]).0, None);
+    assert_eq!(shape(&[(0, "a"), (31, "b")]).0, None);
+}
+
 #[test]
 fn series_are_the_same_where_they_spill() {
     let rows = 60_000;
@@ -326,6 +415,7 @@ fn series_are_the_same_where_they_spill() {
     let analyzer = SeriesShape {
         keys: vec![DataType::Utf8],
         has_value: true,
+        in_local_time: false,
     };
     let of = |budget| {
         ask(
@@ -334,7 +424,8 @@ fn series_are_the_same_where_they_spill() {
             budget,
         )
     };
-    let (small, large) = (of(BUDGET_SMALL), of(64 << 20));
+    let small = of(BUDGET_SMALL);
+    let large = of(64 << 20);
     assert_eq!(small.table(), large.table());
     let count = |name: &str| small.number(name).unwrap().unwrap() as u64;
     assert_eq!(

@@ -21,23 +21,26 @@ use std::task::{Context, Poll};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use forebay_model::{Fault, Result, codes};
-use futures::future::{Either, Ready, ready};
+use futures::future::{BoxFuture, Either, Ready, ready};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use ring::hmac;
 use ring::rand::{SecureRandom, SystemRandom};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::transport::Channel;
-use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo};
+use tonic::transport::server::TlsConnectInfo;
 use tower::{Layer, Service};
 
+use crate::connections::{LimitedBody, WorkerConnectInfo, count_until_end};
+use crate::protocol::protocol_version;
 use crate::security::{ClusterSecurity, fingerprint};
-use crate::worker_client::protocol_version;
+use crate::token::constant_time_eq;
 
-/// Where a coordinator asks for a worker's proof.
+/// Path of the request for a worker's proof.
 const PROVE: &str = "/forebay.Worker/Prove";
 
-/// The version of a worker is told to all: peers of other versions cannot prove anything.
+/// Path that any client may request, for the version of a worker: peers of other versions cannot
+/// prove anything.
 pub const OPEN: &str = "GetWorkerInfo";
 
 const COORDINATOR_NONCE: HeaderName = HeaderName::from_static("forebay-nonce");
@@ -45,10 +48,13 @@ const WORKER_NONCE: HeaderName = HeaderName::from_static("forebay-session");
 const COUNT: HeaderName = HeaderName::from_static("forebay-count");
 const PROOF: HeaderName = HeaderName::from_static("forebay-proof");
 
-/// Sessions that a worker remembers the requests of.
+/// Bytes of a plan, and of what is sent beside it, at most.
+const PLAN_BYTES_MAX: u64 = 64 << 20;
+
+/// Maximum number of sessions whose requests a worker remembers.
 const SESSIONS_MAX: usize = 1024;
 
-/// Requests of a session that may come before one that was sent earlier.
+/// Maximum number of requests of a session that may overtake an earlier one.
 const BEFORE_MAX: usize = 4096;
 
 /// Random bytes of a nonce; of a worker's nonce, as many again show whose it is.
@@ -82,21 +88,12 @@ fn hmac_key(secret: &[u8]) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, secret)
 }
 
-/// Compares in a time that does not depend on the bytes.
-pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len()
-        && a.iter()
-            .zip(b)
-            .fold(0, |sum, (a, b)| std::hint::black_box(sum | (a ^ b)))
-            == 0
-}
-
 fn encode_header(bytes: &[u8]) -> HeaderValue {
     // Base64 is visible ASCII.
     HeaderValue::from_str(&BASE64_STANDARD.encode(bytes)).unwrap_or(HeaderValue::from_static(""))
 }
 
-/// So many bytes, and nothing else.
+/// Decodes a header of exactly `N` bytes.
 fn decode_header<const N: usize>(headers: &HeaderMap, name: &HeaderName) -> Option<[u8; N]> {
     let text = headers.get(name)?.as_bytes();
     // Checked before anything is decoded: a header may be long.
@@ -106,7 +103,7 @@ fn decode_header<const N: usize>(headers: &HeaderMap, name: &HeaderName) -> Opti
     BASE64_STANDARD.decode(text).ok()?.try_into().ok()
 }
 
-/// What both ends see of a connection.
+/// Identity of a connection that both ends see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelBinding(Vec<u8>);
 
@@ -119,7 +116,7 @@ impl ChannelBinding {
         ChannelBinding(format!("tcp {worker}").into_bytes())
     }
 
-    /// As a coordinator sees it that has reached this address.
+    /// Binding as seen by a coordinator that has reached this address.
     pub fn of_coordinator(
         security: &ClusterSecurity,
         worker: SocketAddr,
@@ -127,27 +124,26 @@ impl ChannelBinding {
         let certificate = security.own_certificate()?;
         Ok(certificate.map_or_else(
             || ChannelBinding::tcp(worker),
-            |own| ChannelBinding::tls(&own),
+            |certificate| ChannelBinding::tls(&certificate),
         ))
     }
 
-    /// As the worker sees it to which a request came.
+    /// Binding as seen by the worker that received a request.
     fn of_request(request: &Request<Body>, has_tls: bool) -> Option<ChannelBinding> {
         if has_tls {
             let info = request
                 .extensions()
-                .get::<TlsConnectInfo<TcpConnectInfo>>()?;
+                .get::<TlsConnectInfo<WorkerConnectInfo>>()?;
             return Some(ChannelBinding::tls(&fingerprint(
                 info.peer_certs()?.first()?,
             )));
         }
-        Some(ChannelBinding::tcp(
-            request.extensions().get::<TcpConnectInfo>()?.local_addr()?,
-        ))
+        let info = request.extensions().get::<WorkerConnectInfo>()?;
+        info.local.map(ChannelBinding::tcp)
     }
 }
 
-/// What the two nonces of a connection come to.
+/// The two nonces of a connection and its binding.
 struct Handshake {
     coordinator: Nonce,
     worker: WorkerNonce,
@@ -193,31 +189,35 @@ struct ProofSession {
     count: AtomicU64,
 }
 
-/// Why a worker is not believed.
+/// Reason why a worker's proof failed.
 pub enum ProofFailure<E = tonic::transport::Error> {
     Fault(Fault),
     Transport(E),
-    /// It answers, and not as a process does that knows the token.
+    /// The peer answers, but does not know the token.
     Stranger,
 }
 
 impl<C: Service<Request<Body>, Response = Response<Body>>> AuthenticatedChannel<C> {
-    /// Asks the worker at the other end to prove that it knows the token.
+    /// Requires the worker at the other end to prove that it knows the token.
     pub async fn new(
         mut channel: C,
         secret: &[u8],
         binding: ChannelBinding,
     ) -> Result<AuthenticatedChannel<C>, ProofFailure<C::Error>> {
-        let (token, coordinator) = (hmac_key(secret), nonce().map_err(ProofFailure::Fault)?);
-        let ask = Request::post(PROVE)
+        let token = hmac_key(secret);
+        let coordinator = nonce().map_err(ProofFailure::Fault)?;
+        let request = Request::post(PROVE)
             .header(COORDINATOR_NONCE, encode_header(&coordinator))
             .body(Body::empty());
-        let ask =
-            ask.map_err(|error| ProofFailure::Fault(Fault::internal("a request").cause(error)))?;
+        let request = request
+            .map_err(|error| ProofFailure::Fault(Fault::internal("a request").cause(error)))?;
         std::future::poll_fn(|context| channel.poll_ready(context))
             .await
             .map_err(ProofFailure::Transport)?;
-        let answer = channel.call(ask).await.map_err(ProofFailure::Transport)?;
+        let answer = channel
+            .call(request)
+            .await
+            .map_err(ProofFailure::Transport)?;
         let worker =
             decode_header(answer.headers(), &WORKER_NONCE).ok_or(ProofFailure::Stranger)?;
         let proof: Mac = decode_header(answer.headers(), &PROOF).ok_or(ProofFailure::Stranger)?;
@@ -285,19 +285,19 @@ struct SessionTable {
     next_turn: u64,
 }
 
-/// The requests of a session that have come: none counts twice.
+/// Window of the received requests of a session, which refuses replays.
 #[derive(Default)]
 struct ReplayWindow {
-    /// All before this one have come, or are not waited for any more.
+    /// All requests before this one have arrived, or are no longer expected.
     next: u64,
-    /// Later ones that have come.
+    /// Received requests that overtook `next`.
     later: BTreeSet<u64>,
     /// Grows with each request of all sessions: the session with the smallest is forgotten first.
     turn: u64,
 }
 
 impl ReplayWindow {
-    /// Whether a request is new.
+    /// True if a request is new.
     fn accept(&mut self, count: u64) -> bool {
         if count < self.next || !self.later.insert(count) {
             return false;
@@ -355,18 +355,20 @@ impl AuthLayer {
         nonce
     }
 
-    /// Whether a request comes from a coordinator that knows the token.
+    /// True if a request comes from a coordinator that knows the token.
     fn admits(&self, request: &Request<Body>) -> bool {
         let headers = request.headers();
-        let count = headers
-            .get(COUNT)
-            .and_then(|count| count.to_str().ok()?.parse().ok());
-        let (Some(coordinator), Some(worker), Some(count), Some(proof)) = (
-            decode_header::<NONCE_BYTES>(headers, &COORDINATOR_NONCE),
-            decode_header::<WORKER_NONCE_BYTES>(headers, &WORKER_NONCE),
-            count,
-            decode_header::<32>(headers, &PROOF),
-        ) else {
+        let Some(coordinator) = decode_header::<NONCE_BYTES>(headers, &COORDINATOR_NONCE) else {
+            return false;
+        };
+        let Some(worker) = decode_header::<WORKER_NONCE_BYTES>(headers, &WORKER_NONCE) else {
+            return false;
+        };
+        let count_text = headers.get(COUNT).and_then(|count| count.to_str().ok());
+        let Some(count) = count_text.and_then(|text| text.parse().ok()) else {
+            return false;
+        };
+        let Some(proof) = decode_header::<32>(headers, &PROOF) else {
             return false;
         };
         let Some(channel) = ChannelBinding::of_request(request, self.0.has_tls) else {
@@ -434,10 +436,14 @@ pub struct AuthService<S> {
 impl<S> Service<Request<Body>> for AuthService<S>
 where
     S: Service<Request<Body>, Response = Response<Body>>,
+    S::Future: Send + 'static,
 {
     type Response = Response<Body>;
     type Error = S::Error;
-    type Future = Either<Ready<Result<Response<Body>, S::Error>>, S::Future>;
+    type Future = Either<
+        Ready<Result<Response<Body>, S::Error>>,
+        BoxFuture<'static, Result<Response<Body>, S::Error>>,
+    >;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
@@ -445,17 +451,41 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let path = request.uri().path();
-        let answer = if path == PROVE {
-            self.guard.prove(&request).unwrap_or_else(Status::into_http)
-        } else if path.rsplit('/').next() == Some(OPEN) || self.guard.admits(&request) {
-            return Either::Right(self.inner.call(request));
-        } else {
-            Status::unauthenticated(
+        if path == PROVE {
+            let answer = self.guard.prove(&request);
+            return Either::Left(ready(Ok(answer.unwrap_or_else(Status::into_http))));
+        }
+        let method = path.rsplit('/').next().unwrap_or_default();
+        let is_open = method == OPEN;
+        let bytes_max = bytes_max(method);
+        let info = request.extensions().get::<WorkerConnectInfo>();
+        let connection = info.and_then(|info| info.connection.clone());
+        if self.guard.admits(&request) {
+            if let Some(connection) = &connection {
+                connection.prove();
+            }
+        } else if !is_open {
+            let answer = Status::unauthenticated(
                 "this request carries no proof that its sender knows the cluster's token",
-            )
-            .into_http()
-        };
-        Either::Left(ready(Ok(answer)))
+            );
+            return Either::Left(ready(Ok(answer.into_http())));
+        }
+        let active = connection.map(|connection| connection.begin_request());
+        let request = request.map(|body| LimitedBody::limit(body, bytes_max));
+        let answer = self.inner.call(request);
+        Either::Right(Box::pin(async move {
+            let answer = answer.await?;
+            Ok(count_until_end(answer, active))
+        }))
+    }
+}
+
+/// Bytes of the messages of a request at most, by its method: plans are long, and all others are short.
+fn bytes_max(method: &str) -> u64 {
+    match method {
+        OPEN => 4 << 10,
+        "ExecuteTask" => 1 << 20,
+        _ => PLAN_BYTES_MAX,
     }
 }
 
@@ -483,9 +513,9 @@ mod tests {
         headers
             .iter()
             .for_each(|(name, value)| drop(request.headers_mut().insert(name, value.clone())));
-        request.extensions_mut().insert(TcpConnectInfo {
-            local_addr: Some(at),
-            remote_addr: None,
+        request.extensions_mut().insert(WorkerConnectInfo {
+            local: Some(at),
+            connection: None,
         });
         request
     }
@@ -527,7 +557,7 @@ mod tests {
         ]
     }
 
-    /// What a service in this process answers, which sees where it was reached.
+    /// Response of a service in this process, which sees the address at which it was reached.
     async fn asked<C>(channel: &mut C, path: &str) -> Response<Body>
     where
         C: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
@@ -552,9 +582,9 @@ mod tests {
         });
         let mut served = guard.layer(served);
         tower::service_fn(move |mut request: Request<Body>| {
-            request.extensions_mut().insert(TcpConnectInfo {
-                local_addr: Some(at),
-                remote_addr: None,
+            request.extensions_mut().insert(WorkerConnectInfo {
+                local: Some(at),
+                connection: None,
             });
             served.call(request)
         })
@@ -562,6 +592,31 @@ mod tests {
 
     fn is_served(answer: &Response<Body>) -> bool {
         answer.headers().contains_key("served")
+    }
+
+    /// True if a method takes a message of some bytes.
+    async fn takes(method: &str, bytes: usize) -> bool {
+        let message = Body::new("x".repeat(bytes));
+        let mut message = LimitedBody::limit(message, bytes_max(method));
+        let frame = std::future::poll_fn(|context| {
+            http_body::Body::poll_frame(std::pin::Pin::new(&mut message), context)
+        });
+        frame.await.is_some_and(|frame| frame.is_ok())
+    }
+
+    #[test]
+    fn messages_are_limited_by_their_method() {
+        futures::executor::block_on(async {
+            for (method, bytes) in [
+                (OPEN, 4 << 10),
+                ("ExecuteTask", 1 << 20),
+                ("CoordinatorChannel", 64 << 20),
+                ("Unknown", 64 << 20),
+            ] {
+                assert!(takes(method, bytes).await, "{method}");
+                assert!(!takes(method, bytes + 1).await, "{method}");
+            }
+        });
     }
 
     #[test]
@@ -587,7 +642,7 @@ mod tests {
                     &asked(&mut proved, "/worker.Service/ExecuteTask").await
                 ));
             }
-            // The same worker, which was begun anew: what was proved to the one before it counts no more.
+            // The same worker after a restart: proofs to the process before it are no longer valid.
             proved.channel = reached(guard("river"), here());
             assert!(!is_served(
                 &asked(&mut proved, "/worker.Service/ExecuteTask").await
@@ -665,7 +720,7 @@ mod tests {
     #[test]
     fn relayed_proofs_are_refused() {
         let worker = guard("river");
-        // A process at another address asks the worker, and passes its answer on.
+        // A process at another address requests a proof from the worker, and passes it on.
         let (known, proof) = handshake(&worker, "127.0.0.1:9".parse().unwrap());
         assert_ne!(known.mac(&hmac_key(b"river"), "worker"), proof);
     }

@@ -3,170 +3,39 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
-use arrow::buffer::Buffer;
-use forebay_model::{Fault, Result, SeriesCounts, codes};
-use forebay_plan::{OpId, WindowRowOrder};
-use forebay_storage::{CancellationToken, EventListener, StorageClient, StorageLocation};
-use serde_json::Value;
+use forebay_model::{ContentId, Fault, Result};
+use forebay_storage::{
+    CancellationToken, EventListener, StorageClient, StorageLocation, start_runtime,
+};
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
 use crate::coordinator::Coordinator;
-use crate::discovery::WorkerDiscovery;
-use crate::protocol::{
-    FeedSpec, RowsRequest, RunSpec, StageRef, TaskKind, TaskRequest, TrainRequest, TrainSpec,
-    WorkerMessage, WorkerRequest,
-};
-use crate::query::QueryWorker;
+use crate::coordinator_event::{AvailabilityCell, ClusterOptions, CoordinatorEvent};
+use crate::discovery::{WorkerDiscovery, WorkerSet};
+use crate::local_workers::LocalProcesses;
+use crate::protocol::TrainSpec;
 use crate::row_codec::decode_rows;
 use crate::scheduler::AttemptId;
-use crate::security::ClusterSecurity;
-use crate::shuffle_plan::ShufflePlan;
+use crate::stage::{
+    ROWS_AHEAD, StageContext, StageFailure, StageSpec, StageUpdate, TaskEvent, TaskSpec,
+    no_workers_fault,
+};
 use crate::status::StatusWriter;
-use crate::worker_client::{WorkerConnection, WorkerLoss};
 
 /// Interval at which a waiting thread checks whether to stop.
 pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// How often the roster is read.
+/// Interval at which the roster is read.
 const ROSTER_EVERY: Duration = Duration::from_secs(1);
 
-/// Which workers, and how patient one is with them.
-#[derive(Debug, Clone)]
-pub struct ClusterOptions {
-    /// `host:port` (a host may stand for many), or `@file` with one such a line.
-    pub workers: Vec<String>,
-    /// What proves that they belong to the cluster.
-    pub security: ClusterSecurity,
-    /// How long a worker may be silent before its tasks go to other workers.
-    pub lease: Duration,
-    /// How long a run waits when no worker is there.
-    pub grace: Duration,
-}
-
-/// Settings that all tasks of a stage share.
-#[derive(Debug, Clone)]
-pub struct StageContext {
-    pub job: RunSpec,
-    pub work: StageRef,
-    pub row_orders: Vec<(OpId, WindowRowOrder)>,
-    pub shuffles: Vec<ShufflePlan>,
-}
-
-/// Something for a worker to do.
-#[derive(Debug, Clone)]
-pub struct TaskSpec {
-    /// Bytes, about.
-    pub cost: u64,
-    /// The task that has to be done before this one.
-    pub after: Option<usize>,
-    pub what: TaskKind,
-}
-
-/// The work that tasks belong to.
-#[derive(Debug)]
-pub enum StageSpec {
-    Pass(Box<StageContext>),
-    Feed(Box<FeedSpec>),
-    Train(Box<TrainSpec>),
-}
-
-impl StageSpec {
-    /// What a worker is told of one of them.
-    pub fn request(&self, what: TaskKind, beat: Duration) -> Result<WorkerRequest> {
-        let beat_ms = beat.as_millis() as u64;
-        match (self, what) {
-            (StageSpec::Feed(job), TaskKind::Read { dataset, block }) => {
-                Ok(WorkerRequest::Rows(Box::new(RowsRequest {
-                    job: job.as_ref().clone(),
-                    dataset,
-                    block,
-                    beat_ms,
-                })))
-            }
-            (StageSpec::Feed(_), _) => Err(Fault::internal("the tasks of a feed read rows")),
-            (StageSpec::Train(job), TaskKind::Train { part }) => {
-                Ok(WorkerRequest::Train(Box::new(TrainRequest {
-                    job: job.as_ref().clone(),
-                    part,
-                    beat_ms,
-                })))
-            }
-            (StageSpec::Train(_), _) => Err(Fault::internal("the tasks of a training train")),
-            (StageSpec::Pass(common), what) => {
-                let StageContext {
-                    job,
-                    work,
-                    row_orders,
-                    shuffles,
-                } = common.as_ref().clone();
-                Ok(WorkerRequest::Task(Box::new(TaskRequest {
-                    job,
-                    work,
-                    row_orders,
-                    shuffles,
-                    what,
-                    beat_ms,
-                })))
-            }
-        }
-    }
-
-    /// The pipeline, and the pass from 1, or 0 of a feed or a training.
-    pub fn pipeline_and_pass(&self) -> (String, usize) {
-        match self {
-            StageSpec::Pass(common) => (common.job.pipeline.name.clone(), common.work.pass() + 1),
-            StageSpec::Feed(job) => (job.pipeline.name.clone(), 0),
-            StageSpec::Train(job) => (job.pipeline.clone(), 0),
-        }
-    }
-}
-
-/// Channel for the rows of tasks: the pieces of each attempt, in order.
-pub type RowsSender = tokio::sync::mpsc::Sender<(AttemptId, Buffer)>;
-
-/// Where the rows of one attempt go.
-pub struct AttemptRows {
-    pub attempt: AttemptId,
-    pub to: RowsSender,
-}
-
-/// Capacity of the channel of rows, in pieces.
-pub const ROWS_AHEAD: usize = 2;
-
-/// Events of tasks in progress.
-pub enum TaskEvent {
-    /// A part is committed; comes once for each.
-    Part { first: usize, made: Value },
-    /// A task is done.
-    Done { task: usize, counts: SeriesCounts },
-    /// Work moved on; counts are differences.
-    Moved { rows: u64, bytes: u64, spilled: u64 },
-}
-
-/// Why the tasks of a stage failed.
-pub struct StageFailure {
-    pub fault: Fault,
-    /// The window whose way was wrong.
-    pub order_failure: Option<OpId>,
-    /// The first task of a part that ends every worker.
-    pub deadly: Option<usize>,
-}
-
-impl From<Fault> for StageFailure {
-    fn from(fault: Fault) -> Self {
-        StageFailure {
-            fault,
-            order_failure: None,
-            deadly: None,
-        }
-    }
-}
+/// Digests of the paths that all workers of their time were seen to share.
+pub(crate) type ProbedPaths = Mutex<BTreeSet<ContentId>>;
 
 /// The workers of a run.
 pub struct Cluster {
@@ -175,6 +44,8 @@ pub struct Cluster {
     grace: Duration,
     lease: Duration,
     tls_name: Option<String>,
+    options: ClusterOptions,
+    probed: ProbedPaths,
     driver: Option<JoinHandle<()>>,
     runtime: Option<Runtime>,
 }
@@ -185,95 +56,51 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// The current availability of workers, with a condition variable for threads that wait for a worker.
-#[derive(Default)]
-pub struct AvailabilityCell {
-    pub now: Mutex<ClusterAvailability>,
-    pub moved: Condvar,
-}
-
-#[derive(Default)]
-pub struct ClusterAvailability {
-    pub slots: usize,
-    /// Whether all that should be there were asked once.
-    pub asked: bool,
-    pub refusal: Option<String>,
-}
-
-/// What the driver hears.
-pub enum CoordinatorEvent {
-    Submit {
-        asks: Arc<StageSpec>,
-        tasks: Vec<TaskSpec>,
-        to: Sender<StageUpdate>,
-        rows: Option<RowsSender>,
-    },
-    Roster(BTreeSet<String>),
-    Connected(String, Result<Box<WorkerConnection>>),
-    Heard(AttemptId, Box<WorkerMessage>),
-    Over(AttemptId, Result<(), WorkerLoss>),
-    /// Who may take part in a query?
-    QueryWorkers(Sender<Vec<QueryWorker>>),
-    /// A query has found that a worker is gone.
-    QueryLost {
-        worker: QueryWorker,
-        why: String,
-    },
-    Show(StatusWriter),
-    Quit,
-}
-
-/// Updates for the caller that waits for tasks.
-pub enum StageUpdate {
-    Said(TaskEvent),
-    Failed(StageFailure),
-    AllDone,
-}
-
 impl Cluster {
     /// Begins to look for the workers.
-    pub fn new(options: ClusterOptions, watch: Arc<dyn EventListener>) -> Result<Cluster> {
+    pub fn new(options: ClusterOptions, listener: Arc<dyn EventListener>) -> Result<Cluster> {
         let roster = WorkerDiscovery::new(&options.workers)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("forebay-cluster")
-            .enable_all()
-            .build()
-            .map_err(|error| {
-                Fault::new(codes::STORAGE, "the network threads cannot be started").cause(error)
-            })?;
+        let runtime = start_runtime("forebay-cluster", 2)?;
         let (to, from) = channel();
-        let there: Arc<AvailabilityCell> = Arc::default();
+        let availability: Arc<AvailabilityCell> = Arc::default();
         let to_driver = to.clone();
+        let members = options.clone();
         runtime.spawn(async move {
-            while to_driver
-                .send(CoordinatorEvent::Roster(roster.addresses().await))
-                .is_ok()
-            {
-                tokio::time::sleep(ROSTER_EVERY).await;
+            loop {
+                let addresses = match (&members.local, &members.launched) {
+                    (Some(local), _) => local.addresses().into_iter().collect(),
+                    (None, Some(launched)) => launched.addresses(),
+                    (None, None) => roster.addresses().await,
+                };
+                if to_driver.send(CoordinatorEvent::Roster(addresses)).is_err() {
+                    return;
+                }
+                next_look(members.launched.as_ref()).await;
             }
         });
-        let (grace, lease) = (options.grace, options.lease);
+        let grace = options.grace;
+        let lease = options.lease;
         let tls_name = options.security.tls_name().map(str::to_owned);
+        let cluster_options = options.clone();
         let driver = Coordinator::new(
             options,
-            watch,
-            there.clone(),
+            listener,
+            availability.clone(),
             to.clone(),
             runtime.handle().clone(),
         );
         let driver = std::thread::Builder::new()
             .name("forebay-cluster".to_owned())
             .spawn(move || driver.run(&from))
-            .map_err(|error| {
-                Fault::new(codes::STORAGE, "a thread cannot be started").cause(error)
-            })?;
+            .map_err(Fault::refused_thread)?;
         Ok(Cluster {
             to,
-            there,
+            there: availability,
             grace,
             lease,
             tls_name,
+            options: cluster_options,
+            probed: ProbedPaths::default(),
             driver: Some(driver),
             runtime: Some(runtime),
         })
@@ -287,9 +114,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// How many tasks the workers can do at a time; waits until one is there.
-    pub fn wait_for_slots(&self, interrupt: &CancellationToken) -> Result<usize> {
-        let begin = Instant::now();
+    /// Number of tasks that the workers can run at a time; waits until a worker is connected.
+    pub fn wait_for_slots(&self, cancellation: &CancellationToken) -> Result<usize> {
+        let mut begin = Instant::now();
         let mut now = self
             .there
             .now
@@ -299,7 +126,15 @@ impl Cluster {
             if now.slots > 0 && now.asked {
                 return Ok(now.slots);
             }
-            interrupt.check()?;
+            cancellation.check()?;
+            if now.slots == 0
+                && let Some(fault) = self.options.all_ended()
+            {
+                return Err(fault);
+            }
+            if self.options.waits_for_launcher() {
+                begin = Instant::now();
+            }
             if begin.elapsed() >= self.grace {
                 return if now.slots > 0 {
                     Ok(now.slots)
@@ -316,35 +151,36 @@ impl Cluster {
         }
     }
 
-    /// Runs tasks on the workers; `hear` gets their events.
+    /// Runs tasks on the workers, and passes their events to `hear`.
     pub fn run_stage_tasks(
         &self,
         common: &StageContext,
         tasks: Vec<TaskSpec>,
-        interrupt: &CancellationToken,
+        cancellation: &CancellationToken,
         hear: &mut dyn FnMut(TaskEvent) -> Result<()>,
     ) -> Result<(), StageFailure> {
+        self.probe_paths(&common.job, cancellation)?;
         self.run_tasks(
             StageSpec::Pass(Box::new(common.clone())),
             tasks,
-            interrupt,
+            cancellation,
             hear,
         )
     }
 
-    /// Trains parts of a training on the workers; `hear` gets the events of the tasks.
+    /// Trains parts of a training on the workers, and passes the events of the tasks to `hear`.
     pub fn train_parts(
         &self,
-        job: TrainSpec,
+        spec: TrainSpec,
         tasks: Vec<TaskSpec>,
-        interrupt: &CancellationToken,
+        cancellation: &CancellationToken,
         hear: &mut dyn FnMut(TaskEvent) -> Result<()>,
     ) -> Result<()> {
-        let done = self.run_tasks(StageSpec::Train(Box::new(job)), tasks, interrupt, hear);
+        let done = self.run_tasks(StageSpec::Train(Box::new(spec)), tasks, cancellation, hear);
         done.map_err(|failure| failure.fault)
     }
 
-    /// What sends events to the coordinator's thread.
+    /// Sender of events to the coordinator's thread.
     pub(crate) fn events(&self) -> &Sender<CoordinatorEvent> {
         &self.to
     }
@@ -359,41 +195,51 @@ impl Cluster {
         self.tls_name.as_deref()
     }
 
-    /// How long a worker may be silent.
+    /// The processes of the workers, where the run has started them itself.
+    pub(crate) fn local(&self) -> Option<&LocalProcesses> {
+        self.options.local.as_ref()
+    }
+
+    /// The paths that the workers have shown to see.
+    pub(crate) fn probed(&self) -> &ProbedPaths {
+        &self.probed
+    }
+
+    /// Longest silence of a worker.
     pub(crate) fn lease(&self) -> Duration {
         self.lease
     }
 
     fn run_tasks(
         &self,
-        asks: StageSpec,
+        stage: StageSpec,
         tasks: Vec<TaskSpec>,
-        interrupt: &CancellationToken,
+        cancellation: &CancellationToken,
         hear: &mut dyn FnMut(TaskEvent) -> Result<()>,
     ) -> Result<(), StageFailure> {
         if tasks.is_empty() {
             return Ok(());
         }
-        let gone = || StageFailure::from(cluster_ended());
+        let end_failure = || StageFailure::from(cluster_ended());
         let (to, answers) = channel();
-        let asks = Arc::new(asks);
+        let stage = Arc::new(stage);
         self.to
             .send(CoordinatorEvent::Submit {
-                asks,
+                asks: stage,
                 tasks,
                 to,
                 rows: None,
             })
-            .map_err(|_| gone())?;
+            .map_err(|_| end_failure())?;
         // An early return drops `answers`, and that ends the tasks.
         loop {
-            interrupt.check()?;
+            cancellation.check()?;
             match answers.recv_timeout(CHECK_EVERY) {
-                Ok(StageUpdate::Said(said)) => hear(said)?,
+                Ok(StageUpdate::Said(event)) => hear(event)?,
                 Ok(StageUpdate::Failed(failure)) => return Err(failure),
                 Ok(StageUpdate::AllDone) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err(gone()),
+                Err(RecvTimeoutError::Disconnected) => return Err(end_failure()),
             }
         }
     }
@@ -402,9 +248,9 @@ impl Cluster {
     /// them. Returns the time spent waiting for rows.
     pub fn read_rows(
         &self,
-        asks: &Arc<StageSpec>,
+        stage: &Arc<StageSpec>,
         task: TaskSpec,
-        interrupt: &CancellationToken,
+        cancellation: &CancellationToken,
         give: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
     ) -> Result<Duration> {
         let runtime = self.runtime()?;
@@ -412,17 +258,18 @@ impl Cluster {
         let (rows, mut pieces) = tokio::sync::mpsc::channel(ROWS_AHEAD);
         let tasks = vec![task];
         let submit = CoordinatorEvent::Submit {
-            asks: asks.clone(),
+            asks: stage.clone(),
             tasks,
             to,
             rows: Some(rows),
         };
         self.to.send(submit).map_err(|_| cluster_ended())?;
         // A repeated attempt begins with the first row; the rows are the same.
-        let (mut given, mut seen) = (0_usize, BTreeMap::<AttemptId, usize>::new());
+        let mut rows_given = 0_usize;
+        let mut seen = BTreeMap::<AttemptId, usize>::new();
         let mut waited = Duration::ZERO;
         loop {
-            interrupt.check()?;
+            cancellation.check()?;
             let begin = Instant::now();
             let piece =
                 runtime.block_on(async { tokio::time::timeout(CHECK_EVERY, pieces.recv()).await });
@@ -432,11 +279,11 @@ impl Cluster {
             let Some((attempt, bytes)) = piece else { break };
             let batch = decode_rows(bytes)?;
             let seen = seen.entry(attempt).or_default();
-            let known = given.saturating_sub(*seen).min(batch.num_rows());
+            let repeated_rows = rows_given.saturating_sub(*seen).min(batch.num_rows());
             *seen += batch.num_rows();
-            given = given.max(*seen);
-            if known < batch.num_rows()
-                && give(batch.slice(known, batch.num_rows() - known)).is_break()
+            rows_given = rows_given.max(*seen);
+            if repeated_rows < batch.num_rows()
+                && give(batch.slice(repeated_rows, batch.num_rows() - repeated_rows)).is_break()
             {
                 return Ok(waited);
             }
@@ -449,6 +296,18 @@ impl Cluster {
             }
         }
         Err(cluster_ended())
+    }
+}
+
+/// Waits until the roster is due: after an interval, or when a launcher reports a change.
+async fn next_look(launched: Option<&WorkerSet>) {
+    let interval = tokio::time::sleep(ROSTER_EVERY);
+    match launched {
+        None => interval.await,
+        Some(launched) => tokio::select! {
+            () = interval => {}
+            () = launched.changed() => {}
+        },
     }
 }
 
@@ -465,19 +324,5 @@ impl Drop for Cluster {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
-    }
-}
-
-/// The fault when no worker is there.
-pub fn no_workers_fault(grace: Duration, refusal: Option<&str>) -> Fault {
-    let fault = Fault::new(
-        codes::NO_WORKERS,
-        format!("no worker was there for {} s", grace.as_secs_f64()),
-    );
-    let fault = fault
-        .hint("what is committed stays; start workers, and run the same command again to go on");
-    match refusal {
-        Some(refusal) => fault.note(refusal),
-        None => fault,
     }
 }

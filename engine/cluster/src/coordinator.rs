@@ -1,4 +1,4 @@
-//! What the workers of a run are doing.
+//! State of the workers and tasks of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -9,33 +9,38 @@ use forebay_model::{Fault, Result, RetryAdvice, codes};
 use forebay_storage::{Event, EventListener};
 use tokio::task::AbortHandle;
 
-use crate::cluster::{
-    AttemptRows, AvailabilityCell, ClusterOptions, CoordinatorEvent, RowsSender, StageFailure,
-    StageSpec, StageUpdate, TaskEvent, TaskSpec, no_workers_fault,
-};
+use crate::coordinator_event::{AvailabilityCell, ClusterOptions, CoordinatorEvent};
+use crate::local_workers::workers_end_fault;
 use crate::protocol::{TaskKind, TaskProgress, WorkerMessage};
 use crate::query::QueryWorker;
 use crate::scheduler::{AttemptId, FailureAction, TaskAssignment, TaskId, TaskScheduler, WorkerId};
+use crate::stage::{
+    AttemptRows, RowsSender, StageFailure, StageSpec, StageUpdate, TaskEvent, TaskSpec,
+    no_workers_fault,
+};
 use crate::status::{ClusterStatus, StatusWriter, WorkerStatus};
-use crate::worker_client::{WorkerCall, WorkerClient, WorkerConnection, WorkerLoss};
+use crate::worker_client::{WorkerCall, WorkerClient, WorkerConnection, WorkerLoss, silence};
 
-/// How often the coordinator looks for attempts and workers that are stalled.
+/// Interval at which the coordinator looks for stalled attempts and workers.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How long until a worker that did not answer, or did not belong, is asked again.
+/// Time until a worker that did not answer, or failed its proof, is contacted again.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const STRANGER_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// Beats in a lease: one that is late is not the last one.
+/// Time between two pings of a worker without a task: pings come more often than it ends connections that are idle.
+const PING_EVERY: Duration = Duration::from_secs(20);
+
+/// Heartbeats per lease: a single late one does not end the lease.
 const BEATS_PER_LEASE: u32 = 5;
 
-/// How long an attempt may run without progress.
+/// Time for which an attempt may run without progress.
 const STUCK_AFTER: Duration = Duration::from_secs(900);
 
-/// A task fails after so many attempts that ended before their worker took it.
+/// Number of attempts that end before their worker took the task, after which the task fails.
 const UNREACHED_MAX: u32 = 20;
 
-/// How often a task is tried again after a fault that may be temporary.
+/// Number of times that a task is tried after faults that may be temporary.
 const TRIES_MAX: u32 = 3;
 
 type GroupId = usize;
@@ -51,14 +56,16 @@ struct TaskGroup {
 
 struct TaskState {
     group: GroupId,
-    /// Its index among the tasks of its group.
+    /// Index of the task among those of its group.
     index: usize,
     what: TaskKind,
     tries: u32,
     unreached: u32,
+    /// Attempts whose worker was lost.
+    lost: u32,
 }
 
-/// The outcome of an attempt that ended by itself and well.
+/// Outcome of an attempt that completed its task.
 const DONE: &str = "done";
 
 struct RunningAttempt {
@@ -70,10 +77,22 @@ struct RunningAttempt {
     heard: bool,
 }
 
+/// The attempt that sent a message.
+struct MessageSender {
+    attempt: AttemptId,
+    worker: WorkerId,
+    task: TaskId,
+    group: GroupId,
+    /// Index of the task among those of its group.
+    index: usize,
+}
+
 struct ConnectedWorker {
     address: String,
     slots: usize,
     link: Arc<WorkerClient>,
+    /// Time of the last message to the worker, other than those of running tasks.
+    spoken: Instant,
     /// When it was given a task that it has not reported on since. An attempt may end because another
     /// worker was first, before the coordinator knows that this worker is stalled.
     silent_since: Option<Instant>,
@@ -85,7 +104,8 @@ enum AddressState {
     Away { again: Instant, why: String },
 }
 
-/// A thread that hears of everything, asks the schedule what follows, and does it.
+/// A thread that receives all events, queries the scheduler for the next actions, and executes
+/// them.
 pub struct Coordinator {
     options: ClusterOptions,
     watch: Arc<dyn EventListener>,
@@ -99,14 +119,14 @@ pub struct Coordinator {
     tasks: BTreeMap<TaskId, TaskState>,
     attempts: BTreeMap<AttemptId, RunningAttempt>,
     members: BTreeMap<WorkerId, ConnectedWorker>,
-    /// By address, for good.
+    /// Workers by address, permanently.
     workers: BTreeMap<String, WorkerId>,
     addresses: BTreeMap<String, AddressState>,
     none_since: Option<Instant>,
-    /// When the attempts and workers were looked at.
+    /// Time of the last check of the attempts and workers.
     looked: Instant,
     board: Option<StatusWriter>,
-    /// By address.
+    /// Status of workers by address.
     tallies: BTreeMap<String, WorkerStatus>,
     /// The pipeline and pass of the last submitted tasks.
     about: (String, usize),
@@ -115,19 +135,23 @@ pub struct Coordinator {
 impl Coordinator {
     pub fn new(
         options: ClusterOptions,
-        watch: Arc<dyn EventListener>,
-        there: Arc<AvailabilityCell>,
+        listener: Arc<dyn EventListener>,
+        availability: Arc<AvailabilityCell>,
         to: Sender<CoordinatorEvent>,
         handle: tokio::runtime::Handle,
     ) -> Coordinator {
+        let schedule = match &options.local {
+            Some(_) => TaskScheduler::for_local_workers(),
+            None => TaskScheduler::default(),
+        };
         Coordinator {
             options,
-            watch,
-            there,
+            watch: listener,
+            there: availability,
             to,
             handle,
             began: Instant::now(),
-            schedule: TaskScheduler::default(),
+            schedule,
             groups: BTreeMap::new(),
             next_group: 0,
             tasks: BTreeMap::new(),
@@ -156,6 +180,7 @@ impl Coordinator {
             if self.looked.elapsed() >= LOOK_EVERY {
                 self.looked = Instant::now();
                 self.end_stalled();
+                self.lose_ended_processes();
                 self.fail_without_workers();
                 self.publish_status();
             }
@@ -170,46 +195,27 @@ impl Coordinator {
     fn handle_event(&mut self, input: CoordinatorEvent) {
         match input {
             CoordinatorEvent::Submit {
-                asks,
+                asks: stage,
                 tasks,
                 to,
                 rows,
-            } => self.submit(asks, tasks, to, rows),
+            } => self.submit(stage, tasks, to, rows),
             CoordinatorEvent::Roster(addresses) => self.connect_workers(&addresses),
-            CoordinatorEvent::Connected(address, found) => self.worker_connected(address, found),
-            CoordinatorEvent::Heard(attempt, message) => self.handle_message(attempt, *message),
-            CoordinatorEvent::Over(attempt, ended) => {
-                if !self.attempts.contains_key(&attempt) {
-                    return;
-                }
-                match ended {
-                    Ok(()) => self.remove_worker(attempt, "it ended without an answer", true),
-                    Err(WorkerLoss::Silent(why)) => self.remove_worker(attempt, &why, true),
-                    Err(WorkerLoss::Unreached(why)) => self.remove_worker(attempt, &why, false),
-                    Err(WorkerLoss::Unwanted) => {
-                        let task = self
-                            .attempts
-                            .get(&attempt)
-                            .and_then(|under| self.tasks.get(&under.task));
-                        if let Some(group) = task.map(|task| task.group) {
-                            self.end_group(group);
-                        }
-                    }
-                }
+            CoordinatorEvent::Connected(address, connection) => {
+                self.worker_connected(address, connection)
             }
+            CoordinatorEvent::Heard(attempt, message) => self.handle_message(attempt, *message),
+            CoordinatorEvent::Over(attempt, ended) => self.attempt_over(attempt, ended),
             CoordinatorEvent::QueryWorkers(to) => {
                 // A caller that has gone needs no workers.
                 let _ = to.send(self.query_workers());
             }
             CoordinatorEvent::QueryLost { worker, why } => {
-                let is_it = |member: &ConnectedWorker| Arc::ptr_eq(&member.link, &worker.link);
-                let lost = self
-                    .members
-                    .iter()
-                    .find(|(_, member)| is_it(member))
-                    .map(|(id, _)| *id);
-                if let Some(lost) = lost {
-                    self.lose_worker(lost, &why, false);
+                let mut members = self.members.iter();
+                let lost = members.find(|(_, member)| Arc::ptr_eq(&member.link, &worker.link));
+                if let Some((worker, _)) = lost {
+                    let worker = *worker;
+                    self.lose_worker(worker, &why, false);
                 }
             }
             CoordinatorEvent::Show(board) => self.board = Some(board),
@@ -217,22 +223,42 @@ impl Coordinator {
         }
     }
 
+    /// Handles the end of an attempt's connection before its task was done.
+    fn attempt_over(&mut self, attempt: AttemptId, ended: Result<(), WorkerLoss>) {
+        let Some(running) = self.attempts.get(&attempt) else {
+            return;
+        };
+        match ended {
+            Ok(()) => self.remove_worker(attempt, "it ended without an answer", true),
+            Err(WorkerLoss::Silent(why)) => self.remove_worker(attempt, &why, true),
+            Err(WorkerLoss::Unreached(why)) => self.remove_worker(attempt, &why, false),
+            Err(WorkerLoss::Unwanted) => {
+                if let Some(task) = self.tasks.get(&running.task) {
+                    let group = task.group;
+                    self.end_group(group);
+                }
+            }
+        }
+    }
+
     /// The workers that may take part in a query.
     fn query_workers(&self) -> Vec<QueryWorker> {
-        let stays = |worker: &WorkerId| !self.schedule.is_leaving(*worker);
-        let members = self.members.iter().filter(|(worker, _)| stays(worker));
-        members
-            .map(|(_, member)| QueryWorker {
-                address: member.address.clone(),
-                slots: member.slots,
-                link: member.link.clone(),
-            })
-            .collect()
+        let mut workers = Vec::new();
+        for (worker, member) in &self.members {
+            if !self.schedule.is_leaving(*worker) {
+                workers.push(QueryWorker {
+                    address: member.address.clone(),
+                    slots: member.slots,
+                    link: member.link.clone(),
+                });
+            }
+        }
+        workers
     }
 
     fn submit(
         &mut self,
-        asks: Arc<StageSpec>,
+        stage: Arc<StageSpec>,
         specs: Vec<TaskSpec>,
         to: Sender<StageUpdate>,
         rows: Option<RowsSender>,
@@ -240,29 +266,40 @@ impl Coordinator {
         let group = self.next_group;
         self.next_group += 1;
         let mut tasks: Vec<TaskId> = Vec::new();
-        self.about = asks.pipeline_and_pass();
-        for (index, TaskSpec { cost, after, what }) in specs.into_iter().enumerate() {
-            let after = after.and_then(|after| tasks.get(after).copied());
-            let task = self.schedule.add(cost, what.kind(self.about.1), after);
+        self.about = stage.pipeline_and_pass();
+        for (
+            index,
+            TaskSpec {
+                cost,
+                after: predecessor,
+                what: kind,
+            },
+        ) in specs.into_iter().enumerate()
+        {
+            let predecessor = predecessor.and_then(|index| tasks.get(index).copied());
+            let task = self
+                .schedule
+                .add(cost, kind.kind(self.about.1), predecessor);
             self.tasks.insert(
                 task,
                 TaskState {
                     group,
                     index,
-                    what,
+                    what: kind,
                     tries: 0,
                     unreached: 0,
+                    lost: 0,
                 },
             );
             tasks.push(task);
         }
-        let left = tasks.len();
+        let task_count = tasks.len();
         self.groups.insert(
             group,
             TaskGroup {
-                asks,
+                asks: stage,
                 tasks,
-                left,
+                left: task_count,
                 to,
                 rows,
             },
@@ -274,7 +311,7 @@ impl Coordinator {
         if self
             .groups
             .get(&group)
-            .is_some_and(|known| known.to.send(answer).is_err())
+            .is_some_and(|task_group| task_group.to.send(answer).is_err())
         {
             self.end_group(group);
         }
@@ -292,7 +329,7 @@ impl Coordinator {
         }
     }
 
-    /// Ends an attempt. `outcome` is that of the event.
+    /// Ends an attempt. `outcome` is the outcome in its event.
     fn end_attempt(&mut self, attempt: AttemptId, outcome: &'static str) -> Option<RunningAttempt> {
         let under = self.attempts.remove(&attempt)?;
         // One that is done sends nothing more.
@@ -323,38 +360,68 @@ impl Coordinator {
                 continue;
             }
             match self.addresses.get_mut(address) {
-                // Why it is away is said until it answers.
+                // The reason of the absence is kept until it answers.
                 Some(AddressState::Away { again, .. }) => {
                     *again = Instant::now() + STRANGER_AGAIN_AFTER
                 }
                 _ => drop(self.addresses.insert(address.clone(), AddressState::Asked)),
             }
-            let (to, security, address) = (
-                self.to.clone(),
-                self.options.security.clone(),
-                address.clone(),
-            );
+            let to = self.to.clone();
+            let security = self.options.security.clone();
+            let address = address.clone();
             self.handle.spawn(async move {
-                let found = WorkerClient::connect(&address, &security).await;
-                let _ = to.send(CoordinatorEvent::Connected(address, found.map(Box::new)));
+                let connection = WorkerClient::connect(&address, &security).await;
+                let _ = to.send(CoordinatorEvent::Connected(
+                    address,
+                    connection.map(Box::new),
+                ));
             });
         }
+        self.ping_idle_workers();
         // Workers that are no longer on the roster finish their running tasks and get no new ones.
-        let left = self
+        let former_members = self
             .members
             .iter()
             .filter(|(_, member)| !addresses.contains(&member.address));
-        for worker in left.map(|(worker, _)| *worker).collect::<Vec<_>>() {
+        for worker in former_members
+            .map(|(worker, _)| *worker)
+            .collect::<Vec<_>>()
+        {
             self.schedule.drain_worker(worker);
         }
         self.update_availability();
     }
 
-    fn worker_connected(&mut self, address: String, found: Result<Box<WorkerConnection>>) {
+    /// Asks workers without a task for a sign of life from time to time: a worker ends connections on which nothing is
+    /// asked, and one that is gone is missed before it is needed.
+    fn ping_idle_workers(&mut self) {
+        let busy: BTreeSet<WorkerId> = self.attempts.values().map(|under| under.worker).collect();
+        for (worker, member) in &mut self.members {
+            if busy.contains(worker) || member.spoken.elapsed() < PING_EVERY {
+                continue;
+            }
+            member.spoken = Instant::now();
+            let worker = QueryWorker {
+                address: member.address.clone(),
+                slots: member.slots,
+                link: member.link.clone(),
+            };
+            let to = self.to.clone();
+            let lease = self.options.lease;
+            self.handle.spawn(async move {
+                if let Err(why) = worker.link.ping(lease).await {
+                    // A coordinator that has ended needs no worker.
+                    let _ = to.send(CoordinatorEvent::QueryLost { worker, why });
+                }
+            });
+        }
+    }
+
+    fn worker_connected(&mut self, address: String, connection: Result<Box<WorkerConnection>>) {
         if matches!(self.addresses.get(&address), Some(AddressState::Member)) {
             return;
         }
-        match found.map(|found| *found) {
+        match connection.map(|boxed| *boxed) {
             Ok(WorkerConnection { link, hello }) if !hello.leaves => {
                 let next = self.workers.len();
                 let worker = *self.workers.entry(address.clone()).or_insert(next);
@@ -366,10 +433,12 @@ impl Coordinator {
                         slots: hello.slots.max(1),
                         link: Arc::new(link),
                         silent_since: None,
+                        spoken: Instant::now(),
                     },
                 );
                 self.addresses.insert(address.clone(), AddressState::Member);
-                let (slots, memory_bytes) = (hello.slots, hello.memory_bytes);
+                let slots = hello.slots;
+                let memory_bytes = hello.memory_bytes;
                 self.tallies.entry(address.clone()).or_default().slots = slots;
                 self.watch.on_event(Event::WorkerJoined {
                     worker: address,
@@ -379,7 +448,7 @@ impl Coordinator {
             }
             Ok(_) => self.mark_away(&address, AGAIN_AFTER, "it is leaving".to_owned()),
             Err(fault) => {
-                let after = if fault.code().retry == RetryAdvice::Later {
+                let delay = if fault.code().retry == RetryAdvice::Later {
                     AGAIN_AFTER
                 } else {
                     STRANGER_AGAIN_AFTER
@@ -388,18 +457,20 @@ impl Coordinator {
                     Some(hint) => format!("{fault}: {hint}"),
                     None => fault.to_string(),
                 };
-                self.mark_away(&address, after, why);
+                self.mark_away(&address, delay, why);
             }
         }
         self.update_availability();
     }
 
-    fn mark_away(&mut self, address: &str, after: Duration, why: String) {
-        let said = match self.addresses.get(address) {
-            Some(AddressState::Away { why: before, .. }) => *before == why,
+    fn mark_away(&mut self, address: &str, delay: Duration, why: String) {
+        let is_repeated = match self.addresses.get(address) {
+            Some(AddressState::Away {
+                why: last_reason, ..
+            }) => *last_reason == why,
             _ => false,
         };
-        if !said {
+        if !is_repeated {
             self.watch.on_event(Event::WorkerLost {
                 worker: address.to_owned(),
                 why: why.clone(),
@@ -408,13 +479,13 @@ impl Coordinator {
         self.addresses.insert(
             address.to_owned(),
             AddressState::Away {
-                again: Instant::now() + after,
+                again: Instant::now() + delay,
                 why,
             },
         );
     }
 
-    /// Tells those who wait who is there.
+    /// Informs waiting threads of the connected workers.
     fn update_availability(&self) {
         let mut now = self
             .there
@@ -442,101 +513,135 @@ impl Coordinator {
     }
 
     fn handle_message(&mut self, attempt: AttemptId, message: WorkerMessage) {
-        // What comes of attempts that no longer count is too late.
-        let Some(under) = self.attempts.get_mut(&attempt) else {
-            return;
-        };
-        under.heard = true;
-        let (task, worker) = (under.task, under.worker);
-        if let Some(member) = self.members.get_mut(&worker) {
-            member.silent_since = None;
-        }
-        let Some((group, index)) = self.tasks.get(&task).map(|task| (task.group, task.index))
-        else {
+        let Some(sender) = self.message_sender(attempt) else {
             return;
         };
         match message {
-            WorkerMessage::Hello(_) => {}
+            WorkerMessage::Hello(_) | WorkerMessage::Probed(_) => {}
             WorkerMessage::Beat(progress) => self.record_progress(attempt, progress),
-            WorkerMessage::Part { first, made } => {
-                under.moved = Instant::now();
-                self.schedule.clear_deaths(task);
-                if self
-                    .tasks
-                    .get_mut(&task)
-                    .is_some_and(|task| task.complete_unit(first))
-                {
-                    if let Some(tally) = self.worker_status(worker) {
-                        tally.parts += 1;
-                    }
-                    self.notify_group(group, StageUpdate::Said(TaskEvent::Part { first, made }));
+            WorkerMessage::Part {
+                first,
+                made: results,
+            } => {
+                let is_new = self.complete_unit(&sender, first);
+                if is_new {
+                    let event = TaskEvent::Part {
+                        first,
+                        made: results,
+                    };
+                    self.notify_group(sender.group, StageUpdate::Said(event));
                 }
             }
             WorkerMessage::Done { counts, progress } => {
                 self.record_progress(attempt, progress);
-                let Some(others) = self.schedule.complete(task, attempt, self.now()) else {
-                    return;
+                let event = TaskEvent::Done {
+                    task: sender.index,
+                    counts,
                 };
-                self.end_attempt(attempt, DONE);
-                others
-                    .into_iter()
-                    .for_each(|other| drop(self.end_attempt(other, "cancelled")));
-                self.notify_group(
-                    group,
-                    StageUpdate::Said(TaskEvent::Done {
-                        task: index,
-                        counts,
-                    }),
-                );
-                let Some(known) = self.groups.get_mut(&group) else {
-                    return;
-                };
-                known.left -= 1;
-                if known.left == 0 {
-                    self.notify_group(group, StageUpdate::AllDone);
-                    self.end_group(group);
-                }
+                self.complete_task(&sender, event);
             }
             WorkerMessage::HandedBack => {
-                self.schedule.drain_worker(worker);
+                self.schedule.drain_worker(sender.worker);
                 self.end_attempt(attempt, "handed_back");
-                self.schedule.attempt_failed(task, attempt, false);
+                self.schedule.attempt_failed(sender.task, attempt, false);
                 self.update_availability();
             }
             WorkerMessage::Failed {
                 fault,
                 order_failure,
             } => {
-                let address = self
-                    .members
-                    .get(&worker)
-                    .map(|member| member.address.clone())
-                    .unwrap_or_default();
-                let fault = Fault::from(*fault).worker(address);
-                self.end_attempt(attempt, "failed");
-                self.schedule.attempt_failed(task, attempt, false);
-                let tries = self.tasks.get_mut(&task).map_or(TRIES_MAX, |task| {
-                    task.tries += 1;
-                    task.tries
-                });
-                if order_failure.is_some()
-                    || fault.code().retry == RetryAdvice::Never
-                    || tries >= TRIES_MAX
-                {
-                    self.fail_group(
-                        group,
-                        StageFailure {
-                            fault,
-                            order_failure,
-                            deadly: None,
-                        },
-                    );
-                } else {
-                    self.watch.on_event(Event::Warning {
-                        message: format!("{fault}; it is tried again"),
-                    });
-                }
+                let failure = StageFailure {
+                    fault: Fault::from(*fault),
+                    order_failure,
+                    deadly: None,
+                };
+                self.attempt_failed(&sender, failure);
             }
+        }
+    }
+
+    /// The sender of a message; `None` for attempts that no longer count, whose messages are too late.
+    fn message_sender(&mut self, attempt: AttemptId) -> Option<MessageSender> {
+        let running = self.attempts.get_mut(&attempt)?;
+        running.heard = true;
+        let task = running.task;
+        let worker = running.worker;
+        if let Some(member) = self.members.get_mut(&worker) {
+            member.silent_since = None;
+        }
+        let state = self.tasks.get(&task)?;
+        Some(MessageSender {
+            attempt,
+            worker,
+            task,
+            group: state.group,
+            index: state.index,
+        })
+    }
+
+    /// Records that a unit is committed; false if another attempt has reported it.
+    fn complete_unit(&mut self, sender: &MessageSender, first: usize) -> bool {
+        if let Some(running) = self.attempts.get_mut(&sender.attempt) {
+            running.moved = Instant::now();
+        }
+        self.schedule.clear_deaths(sender.task);
+        let Some(task) = self.tasks.get_mut(&sender.task) else {
+            return false;
+        };
+        let is_new = task.complete_unit(first);
+        if is_new && let Some(tally) = self.worker_status(sender.worker) {
+            tally.parts += 1;
+        }
+        is_new
+    }
+
+    /// Ends the attempts of a task that is done, and its group with its last task.
+    fn complete_task(&mut self, sender: &MessageSender, event: TaskEvent) {
+        let MessageSender {
+            attempt,
+            task,
+            group,
+            ..
+        } = *sender;
+        let Some(others) = self.schedule.complete(task, attempt, self.now()) else {
+            return;
+        };
+        self.end_attempt(attempt, DONE);
+        for other in others {
+            self.end_attempt(other, "cancelled");
+        }
+        self.notify_group(group, StageUpdate::Said(event));
+        let Some(task_group) = self.groups.get_mut(&group) else {
+            return;
+        };
+        task_group.left -= 1;
+        if task_group.left == 0 {
+            self.notify_group(group, StageUpdate::AllDone);
+            self.end_group(group);
+        }
+    }
+
+    /// Ends an attempt that failed. Its task is tried again after faults that may be temporary.
+    fn attempt_failed(&mut self, sender: &MessageSender, mut failure: StageFailure) {
+        let mut address = String::new();
+        if let Some(member) = self.members.get(&sender.worker) {
+            address = member.address.clone();
+        }
+        failure.fault = failure.fault.worker(address);
+        self.end_attempt(sender.attempt, "failed");
+        self.schedule
+            .attempt_failed(sender.task, sender.attempt, false);
+        let mut tries = TRIES_MAX;
+        if let Some(task) = self.tasks.get_mut(&sender.task) {
+            task.tries += 1;
+            tries = task.tries;
+        }
+        let is_lasting = failure.fault.code().retry == RetryAdvice::Never;
+        if failure.order_failure.is_some() || is_lasting || tries >= TRIES_MAX {
+            self.fail_group(sender.group, failure);
+        } else {
+            let message = format!("{}; it is tried again", failure.fault);
+            self.watch.on_event(Event::Warning { message });
         }
     }
 
@@ -544,15 +649,15 @@ impl Coordinator {
         let Some(under) = self.attempts.get_mut(&attempt) else {
             return;
         };
-        let before = std::mem::replace(&mut under.progress, progress);
-        if before == progress {
+        let earlier = std::mem::replace(&mut under.progress, progress);
+        if earlier == progress {
             return;
         }
         under.moved = Instant::now();
-        let rows = progress.rows.saturating_sub(before.rows);
-        let bytes = progress.bytes.saturating_sub(before.bytes);
-        let spilled = progress.spilled_bytes.saturating_sub(before.spilled_bytes);
-        let cpu_seconds = (progress.cpu_seconds - before.cpu_seconds).max(0.0);
+        let rows = progress.rows.saturating_sub(earlier.rows);
+        let bytes = progress.bytes.saturating_sub(earlier.bytes);
+        let spilled = progress.spilled_bytes.saturating_sub(earlier.spilled_bytes);
+        let cpu_seconds = (progress.cpu_seconds - earlier.cpu_seconds).max(0.0);
         if let Some(member) = self.members.get(&under.worker) {
             let worker = member.address.clone();
             let by = TaskProgress {
@@ -590,7 +695,7 @@ impl Coordinator {
         self.tallies.get_mut(address)
     }
 
-    /// The worker of an attempt is gone, with everything that it was doing.
+    /// Removes the worker of an attempt, and ends all of its attempts.
     fn remove_worker(&mut self, attempt: AttemptId, why: &str, blamed: bool) {
         if let Some(worker) = self.attempts.get(&attempt).map(|under| under.worker) {
             self.lose_worker(worker, why, blamed);
@@ -606,8 +711,18 @@ impl Coordinator {
         if let Some(tally) = self.worker_status(worker) {
             tally.retries += lost;
         }
+        let mut why = why.to_owned();
         if let Some(member) = self.members.remove(&worker) {
-            self.mark_away(&member.address, AGAIN_AFTER, why.to_owned());
+            // How a process of this machine ended says more than that its connection did.
+            if let Some(local) = &self.options.local
+                && let Some(status) = local.exit_of(&member.address)
+            {
+                why = format!("its process ended with {status}");
+                if !status.success() {
+                    local.replace();
+                }
+            }
+            self.mark_away(&member.address, AGAIN_AFTER, why.clone());
         }
         for (task, attempt) in self.schedule.remove_worker(worker) {
             let heard = self
@@ -617,25 +732,20 @@ impl Coordinator {
             let Some(assigned) = self.tasks.get_mut(&task) else {
                 continue;
             };
+            assigned.lost += 1;
             assigned.unreached += u32::from(!heard);
             if assigned.unreached >= UNREACHED_MAX {
                 let group = assigned.group;
                 let fault = Fault::new(codes::NO_WORKERS, format!("workers refuse a task: {why}"));
                 self.fail_group(group, fault.into());
             } else if verdict == FailureAction::GivenUp {
-                let (group, deadly) = (assigned.group, assigned.first_span());
-                let fault = Fault::new(
-                    codes::KILLS_WORKERS,
-                    "every worker that reads these rows ends",
-                );
-                let fault = fault.hint(
-                    "look at the workers' own messages; they may need more memory, or the file may be broken in a \
-                     way that ends the process",
-                );
+                let group = assigned.group;
+                let deadly = assigned.first_span();
+                let fault = workers_end_fault("every worker that reads these rows ends");
                 self.fail_group(
                     group,
                     StageFailure {
-                        fault: fault.note(why.to_owned()),
+                        fault: fault.note(why.clone()),
                         order_failure: None,
                         deadly,
                     },
@@ -646,115 +756,152 @@ impl Coordinator {
     }
 
     fn end_stalled(&mut self) {
-        // Attempts that send rows may be waiting for this process to take them: they are not stalled.
-        let group = |under: &RunningAttempt| self.groups.get(&self.tasks.get(&under.task)?.group);
-        let waits = |under: &RunningAttempt| group(under).is_some_and(|group| group.rows.is_some());
-        let is_stuck =
-            |under: &RunningAttempt| under.moved.elapsed() > STUCK_AFTER && !waits(under);
-        let stuck = self
-            .attempts
-            .iter()
-            .find(|(_, under)| is_stuck(under))
-            .map(|(id, _)| *id);
-        if let Some(attempt) = stuck {
+        if let Some(attempt) = self.find_attempt(|attempt| self.is_stuck(attempt)) {
             self.remove_worker(
                 attempt,
                 &format!("it did not get on for {} s", STUCK_AFTER.as_secs()),
                 true,
             );
         }
-        let lease = self.options.lease;
-        let is_silent = |member: &ConnectedWorker| {
-            member
-                .silent_since
-                .is_some_and(|since| since.elapsed() > lease)
-        };
-        let is_silent =
-            |under: &RunningAttempt| self.members.get(&under.worker).is_some_and(is_silent);
-        let silent = self
-            .attempts
-            .iter()
-            .find(|(_, under)| is_silent(under))
-            .map(|(id, _)| *id);
-        if let Some(attempt) = silent {
-            self.remove_worker(
-                attempt,
-                &format!("nothing was heard of it for {} s", lease.as_secs_f64()),
-                false,
-            );
+        if let Some(attempt) = self.find_attempt(|attempt| self.has_silent_worker(attempt)) {
+            let why = silence(self.options.lease);
+            self.remove_worker(attempt, &why, false);
         }
+    }
+
+    fn find_attempt(&self, is_wanted: impl Fn(&RunningAttempt) -> bool) -> Option<AttemptId> {
+        let mut attempts = self.attempts.iter();
+        let (id, _) = attempts.find(|(_, attempt)| is_wanted(attempt))?;
+        Some(*id)
+    }
+
+    /// True if an attempt has made no progress for too long.
+    fn is_stuck(&self, attempt: &RunningAttempt) -> bool {
+        // An attempt that sends rows may wait for this process to take them: it is not stalled.
+        attempt.moved.elapsed() > STUCK_AFTER && !self.sends_rows(attempt)
+    }
+
+    fn sends_rows(&self, attempt: &RunningAttempt) -> bool {
+        let task = self.tasks.get(&attempt.task);
+        let task_group = task.and_then(|task| self.groups.get(&task.group));
+        task_group.is_some_and(|task_group| task_group.rows.is_some())
+    }
+
+    /// True if nothing was heard of the worker of an attempt for longer than its lease.
+    fn has_silent_worker(&self, attempt: &RunningAttempt) -> bool {
+        let member = self.members.get(&attempt.worker);
+        let silent_since = member.and_then(|member| member.silent_since);
+        silent_since.is_some_and(|since| since.elapsed() > self.options.lease)
+    }
+
+    /// Loses idle workers of this machine whose processes have ended: no message of theirs can be under way.
+    fn lose_ended_processes(&mut self) {
+        let Some(local) = self.options.local.clone() else {
+            return;
+        };
+        let running = local.addresses();
+        let mut ended = None;
+        for (worker, member) in &self.members {
+            if !running.contains(&member.address) && !self.is_busy(*worker) {
+                ended = Some(*worker);
+                break;
+            }
+        }
+        if let Some(worker) = ended {
+            self.lose_worker(worker, "its process ended", false);
+        }
+    }
+
+    fn is_busy(&self, worker: WorkerId) -> bool {
+        let mut attempts = self.attempts.values();
+        attempts.any(|attempt| attempt.worker == worker)
     }
 
     fn start_attempts(&mut self) {
         if self.groups.is_empty() {
             return;
         }
-        for TaskAssignment {
-            task,
-            worker,
-            attempt,
-        } in self.schedule.assign(self.now())
-        {
-            let (Some(assigned), Some(member)) =
-                (self.tasks.get(&task), self.members.get_mut(&worker))
-            else {
-                continue;
-            };
-            member.silent_since.get_or_insert_with(Instant::now);
-            let Some(group) = self.groups.get(&assigned.group) else {
-                continue;
-            };
-            let lease = self.options.lease;
-            let request = match group
-                .asks
-                .request(assigned.what.clone(), lease / BEATS_PER_LEASE)
-            {
-                Ok(request) => request,
-                Err(fault) => {
-                    self.fail_group(assigned.group, fault.into());
-                    continue;
-                }
-            };
-            let rows = group.rows.clone().map(|to| AttemptRows { attempt, to });
-            let (link, to) = (member.link.clone(), self.to.clone());
-            let (address, kind) = (
-                member.address.clone(),
-                assigned.what.kind(self.about.1).what,
-            );
-            self.watch.on_event(Event::TaskStarted {
-                task: attempt,
-                worker: address,
-                kind,
-            });
-            let request = WorkerCall {
-                request,
-                lease,
-                trace: self.watch.task_context(attempt),
-            };
-            let spawned = self.handle.spawn(async move {
-                let mut hear =
-                    |message| drop(to.send(CoordinatorEvent::Heard(attempt, Box::new(message))));
-                let ended = link.send_request(request, &mut hear, rows).await;
-                let _ = to.send(CoordinatorEvent::Over(attempt, ended));
-            });
-            let (abort, moved) = (spawned.abort_handle(), Instant::now());
-            let under = RunningAttempt {
-                task,
-                worker,
-                abort,
-                progress: TaskProgress::default(),
-                moved,
-                heard: false,
-            };
-            self.attempts.insert(attempt, under);
+        for assignment in self.schedule.assign(self.now()) {
+            self.start_attempt(assignment);
         }
     }
 
-    /// Keeps those informed who look from outside.
+    /// Sends a task to a worker.
+    fn start_attempt(&mut self, assignment: TaskAssignment) {
+        let TaskAssignment {
+            task,
+            worker,
+            attempt,
+        } = assignment;
+        let Some(assigned) = self.tasks.get(&task) else {
+            return;
+        };
+        let Some(member) = self.members.get_mut(&worker) else {
+            return;
+        };
+        member.silent_since.get_or_insert_with(Instant::now);
+        let link = member.link.clone();
+        let address = member.address.clone();
+        let Some(group) = self.groups.get(&assigned.group) else {
+            return;
+        };
+        let lease = self.options.lease;
+        let beat_every = lease / BEATS_PER_LEASE;
+        let request = match group.asks.request(assigned.what.clone(), beat_every) {
+            Ok(request) => request,
+            Err(fault) => {
+                self.fail_group(assigned.group, fault.into());
+                return;
+            }
+        };
+        let rows = group.rows.clone().map(|to| AttemptRows { attempt, to });
+        self.watch.on_event(Event::TaskStarted {
+            task: attempt,
+            worker: address,
+            kind: assigned.what.kind(self.about.1).what,
+        });
+        let call = WorkerCall {
+            request,
+            lease,
+            trace: self.watch.task_context(attempt),
+        };
+        let running = RunningAttempt {
+            task,
+            worker,
+            abort: self.spawn_call(link, attempt, call, rows),
+            progress: TaskProgress::default(),
+            moved: Instant::now(),
+            heard: false,
+        };
+        self.attempts.insert(attempt, running);
+    }
+
+    /// Calls a worker; its messages and the end of the call become events.
+    fn spawn_call(
+        &self,
+        link: Arc<WorkerClient>,
+        attempt: AttemptId,
+        call: WorkerCall,
+        rows: Option<AttemptRows>,
+    ) -> AbortHandle {
+        let to = self.to.clone();
+        let spawned = self.handle.spawn(async move {
+            let mut hear =
+                |message| drop(to.send(CoordinatorEvent::Heard(attempt, Box::new(message))));
+            let ended = link.send_request(call, &mut hear, rows).await;
+            let _ = to.send(CoordinatorEvent::Over(attempt, ended));
+        });
+        spawned.abort_handle()
+    }
+
+    /// Updates the status file of the run.
     fn publish_status(&mut self) {
         let Some(board) = &mut self.board else { return };
-        let (schedule, tallies, members) = (&self.schedule, &self.tallies, &self.members);
-        let (attempts, about) = (&self.attempts, &self.about);
+        let schedule = &self.schedule;
+        let tallies = &self.tallies;
+        let members = &self.members;
+        let attempts = &self.attempts;
+        let about = &self.about;
         board.write_if_due(|| {
             let mut workers = tallies.clone();
             for (id, member) in members {
@@ -783,31 +930,51 @@ impl Coordinator {
             self.none_since = None;
             return;
         }
+        if self.options.waits_for_launcher() {
+            self.none_since = None;
+            return;
+        }
         let since = *self.none_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= self.options.grace {
-            let refusal = self.refusal();
-            for group in self.groups.keys().copied().collect::<Vec<_>>() {
-                self.fail_group(
-                    group,
-                    no_workers_fault(self.options.grace, refusal.as_deref()).into(),
-                );
+        let is_over = since.elapsed() >= self.options.grace;
+        let refusal = self.refusal();
+        for group in self.groups.keys().copied().collect::<Vec<_>>() {
+            // No other process will come once all that were started for this run have ended.
+            let fault = self.options.all_ended().or_else(|| {
+                is_over.then(|| no_workers_fault(self.options.grace, refusal.as_deref()))
+            });
+            if let Some(fault) = fault {
+                let deadly = self.suspected_span(group);
+                let failure = StageFailure {
+                    deadly,
+                    ..fault.into()
+                };
+                self.fail_group(group, failure);
             }
         }
+    }
+
+    /// First span of the task that lost the most workers; `None` if no task of the group lost one.
+    fn suspected_span(&self, group: GroupId) -> Option<usize> {
+        let tasks = self.tasks.values();
+        let suspected = tasks
+            .filter(|task| task.group == group && task.lost > 0)
+            .max_by_key(|task| task.lost)?;
+        suspected.first_span()
     }
 }
 
 impl TaskState {
-    /// Takes a part off what is left to do; false where that is done already.
+    /// Removes a part from the remaining ones; false if it was done already.
     fn complete_unit(&mut self, first: usize) -> bool {
         let TaskKind::Parts { parts, .. } = &mut self.what else {
             return false;
         };
-        let before = parts.len();
+        let part_count = parts.len();
         parts.retain(|part| part.tasks.start != first);
-        parts.len() < before
+        parts.len() < part_count
     }
 
-    /// The first task that is left to do.
+    /// Number of the first span that is not done.
     fn first_span(&self) -> Option<usize> {
         match &self.what {
             TaskKind::Parts { parts, .. } => parts.first().map(|part| part.tasks.start),

@@ -1,4 +1,5 @@
-//! What coordinators and workers say, damaged: a fault or a message, never a panic, never much memory.
+//! Fuzz targets for messages of coordinators and workers: damaged ones give a fault or a message,
+//! never a panic, and take little memory.
 
 use std::sync::Arc;
 
@@ -81,9 +82,10 @@ fn leaves_of_queries() {
     let table = json!({
         "name": "t", "pass": 1, "input": 0, "row_orders": [], "shuffles": [],
         "rows": ContentId::of(b"rows"),
+        "counts": ContentId::of(b"counts"),
         "job": {
             "pipeline": Pipeline::default(), "sinks": [], "learns": true, "known": [], "interval": null,
-            "continues": null, "held": [], "applies": null, "models": [], "state": "s", "base": "/", "sources": {},
+            "continues": null, "held": [], "applies": null, "models": [], "state": "s", "base": "/", "shared": [], "sources": {},
             "batch_rows": 8,
         },
     });
@@ -93,7 +95,8 @@ fn leaves_of_queries() {
         is_ordered: false,
     });
     let leaf = SpanScanExec::new(Arc::new(spec), vec!["n".to_owned()], schema, spans, 2);
-    let (codec, converter) = (SpanScanCodec(None), DefaultPhysicalProtoConverter {});
+    let codec = SpanScanCodec(None);
+    let converter = DefaultPhysicalProtoConverter {};
     let mut seed = Vec::new();
     codec
         .try_encode(Arc::new(leaf), &mut seed, &converter)

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use forebay_model::{Result, catch_panic};
+use forebay_model::{Fault, Result, catch_panic};
 use forebay_storage::{Event, EventListener};
 
 use crate::protocol::{TaskProgress, WorkerMessage};
@@ -31,12 +31,14 @@ pub struct MeterWatch;
 impl EventListener for MeterWatch {
     fn on_event(&self, event: Event) {
         METER.with_borrow(|meter| {
-            let Some((meter, before)) = meter else { return };
+            let Some((meter, cpu_at_start)) = meter else {
+                return;
+            };
             match event {
                 Event::Progress { rows, bytes } => {
                     meter.rows.fetch_add(rows, Ordering::Relaxed);
                     meter.bytes.fetch_add(bytes, Ordering::Relaxed);
-                    meter.record_cpu_time(*before);
+                    meter.record_cpu_time(*cpu_at_start);
                 }
                 Event::Spilled { bytes } => {
                     meter.spilled_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -47,7 +49,7 @@ impl EventListener for MeterWatch {
     }
 }
 
-/// CPU time of this thread; 0 where the system does not tell.
+/// CPU time of this thread in microseconds; 0 where the system does not report it.
 fn thread_cpu_micros() -> u64 {
     let spent = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let nanos = spent.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
@@ -55,15 +57,15 @@ fn thread_cpu_micros() -> u64 {
 }
 
 impl TaskMeter {
-    /// Records the CPU time of this thread since the task began, where it had used `before`.
-    fn record_cpu_time(&self, before: u64) {
+    /// Records the CPU time of this thread since the task began, where it had used `cpu_at_start`.
+    fn record_cpu_time(&self, cpu_at_start: u64) {
         self.cpu_micros.store(
-            thread_cpu_micros().saturating_sub(before),
+            thread_cpu_micros().saturating_sub(cpu_at_start),
             Ordering::Relaxed,
         );
     }
 
-    /// So far.
+    /// Progress so far.
     pub fn progress(&self) -> TaskProgress {
         TaskProgress {
             rows: self.rows.load(Ordering::Relaxed),
@@ -82,9 +84,10 @@ pub fn with_heartbeat<T>(
     meter: &Arc<TaskMeter>,
     work: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    let (over, moved) = (Mutex::new(false), Condvar::new());
+    let over = Mutex::new(false);
+    let moved = Condvar::new();
     std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let beats = std::thread::Builder::new().spawn_scoped(scope, || {
             let mut done = over.lock().unwrap_or_else(PoisonError::into_inner);
             while !*done {
                 done = moved
@@ -96,11 +99,12 @@ pub fn with_heartbeat<T>(
                 }
             }
         });
-        let before = thread_cpu_micros();
-        METER.with_borrow_mut(|here| *here = Some((meter.clone(), before)));
+        beats.map_err(Fault::refused_thread)?;
+        let cpu_at_start = thread_cpu_micros();
+        METER.with_borrow_mut(|slot| *slot = Some((meter.clone(), cpu_at_start)));
         let done = catch_panic(work);
-        METER.with_borrow_mut(|here| *here = None);
-        meter.record_cpu_time(before);
+        METER.with_borrow_mut(|slot| *slot = None);
+        meter.record_cpu_time(cpu_at_start);
         *over.lock().unwrap_or_else(PoisonError::into_inner) = true;
         moved.notify_all();
         done

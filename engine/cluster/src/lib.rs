@@ -19,18 +19,23 @@
 
 mod authentication;
 mod cluster;
+mod connections;
 mod coordinator;
+mod coordinator_event;
 mod discovery;
 #[cfg(test)]
 mod fuzz;
 mod heartbeat;
 mod local_workers;
+mod path_probe;
 mod protocol;
 mod query;
 mod row_codec;
+mod run_credentials;
 mod scheduler;
 mod security;
 mod shuffle_plan;
+mod stage;
 mod status;
 mod task_control;
 mod task_exec;
@@ -44,31 +49,35 @@ mod worker_client;
 static ALLOCATOR: forebay_fuzz::CountingAllocator = forebay_fuzz::CountingAllocator;
 
 pub use authentication::AuthLayer;
-pub use cluster::{
-    Cluster, ClusterOptions, StageContext, StageFailure, StageSpec, TaskEvent, TaskSpec,
-};
+pub use cluster::Cluster;
+pub use connections::ConnectionTable;
+pub use coordinator_event::ClusterOptions;
+pub use discovery::WorkerSet;
 pub use heartbeat::{MeterWatch, TaskMeter, with_heartbeat};
-pub use local_workers::{LocalWorkers, set_worker_program};
+pub use local_workers::{LocalProcesses, LocalWorkers, set_worker_program, worker_program};
 pub use protocol::{
-    FeedSpec, NumberingSpec, PROTOCOL, RowsRequest, RunSpec, StageRef, StateSource, TableSpec,
-    TaskKind, TaskProgress, TaskRequest, TrainRequest, TrainSpec, VocabularyBase, WindowInit,
-    WorkUnitRef, WorkerHello, WorkerMessage, WorkerRequest, bad_request,
+    FeedSpec, NumberingSpec, PROTOCOL, ProbeRequest, RowsRequest, RunSpec, StageRef, StateSource,
+    TableSpec, TaskKind, TaskProgress, TaskRequest, TrainRequest, TrainSpec, VocabularyBase,
+    WindowInit, WorkUnitRef, WorkerHello, WorkerMessage, WorkerRequest, bad_request,
+    protocol_version,
 };
 pub use query::{
-    ClusterSize, ComputeLayer, DistributedQuery, ExchangeChannels, QueryEnd, QueryFailure,
-    QueryHeader, QueryRows, QueryWorker, ScannedSpans, SpanScanCodec, SpanScanner, SpanTable,
-    explain_stages, remote_fault, wire_error,
+    AdmittedInputCodec, ClusterSize, ComputeLayer, DistributedQuery, ExchangeChannels, QueryEnd,
+    QueryFailure, QueryHeader, QueryRows, QueryWorker, ScannedSpans, SpanScanCodec, SpanScanner,
+    SpanTable, explain_stages, new_query_id, remote_fault, wire_error, with_admitted_inputs,
 };
 pub use row_codec::{encode_rows, split_batch};
+pub use run_credentials::RunCredentials;
 pub use scheduler::{
     AttemptId, CostClass, FailureAction, ROUNDS, TaskAssignment, TaskId, TaskScheduler, WorkerId,
     round_weight,
 };
 pub use security::{ClusterSecurity, TlsFiles};
 pub use shuffle_plan::{ShufflePlan, run_range};
+pub use stage::{StageContext, StageFailure, StageSpec, TaskEvent, TaskSpec};
 pub use status::{ClusterStatus, WorkerStatus};
 pub use task_control::{TaskControl, TaskOutcome};
 pub use task_exec::{MessageSink, RequestHandler, TaskExecCodec};
 pub use task_tally::{EndedTask, TaskCounts, TaskListener, TaskTally};
 pub use token::ClusterToken;
-pub use worker_client::{ROWS_BYTES_MAX, protocol_version};
+pub use worker_client::ROWS_BYTES_MAX;

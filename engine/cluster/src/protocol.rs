@@ -1,5 +1,5 @@
-//! What coordinators and workers say to each other: JSON, in a column of text that a plan's leaf
-//! gives. Rows of feeds come in a column beside it.
+//! Messages between coordinators and workers: JSON, in a column of text of a plan's leaf. Rows of
+//! feeds come in a second column.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -14,8 +14,24 @@ use serde_json::Value;
 use crate::scheduler::CostClass;
 use crate::shuffle_plan::ShufflePlan;
 
-/// What both sides must agree on.
-pub const PROTOCOL: u32 = 14;
+/// Version of the messages, on which coordinators and workers must agree.
+pub const PROTOCOL: u32 = 18;
+
+/// Version of both sides: program and protocol.
+pub fn protocol_version() -> String {
+    format!("forebay {} protocol {PROTOCOL}", env!("CARGO_PKG_VERSION"))
+}
+
+/// Request of a probe: whether a worker sees the shared paths of a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ProbeRequest {
+    pub job: RunSpec,
+    /// Name and content of the file that the coordinator has written to each shared directory.
+    pub mark: MarkId,
+}
+
+/// Bytes of the random id of a mark.
+pub type MarkId = [u8; 16];
 
 /// A run, as workers need to know it: they compile it themselves.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -28,20 +44,22 @@ pub struct RunSpec {
     pub interval: Option<Interval>,
     /// The time from which on rows are written, where an artifact is applied; those before are history.
     pub rows_from: Option<String>,
-    /// The artifact that the run goes on from, in the state directory.
+    /// Artifact that the run continues from, in the state directory.
     pub continues: Option<ContentId>,
-    /// Steps that hold what this artifact learned.
+    /// Steps that keep the findings of this artifact.
     pub held: BTreeSet<String>,
     /// The ids of tokens that the run continues.
     pub numbering: Option<NumberingSpec>,
-    /// The artifact whose findings stand for those of the run, in the state directory.
+    /// Artifact whose findings replace those of the run, in the state directory.
     pub applies: Option<ContentId>,
     /// The directories of the models with which its steps predict.
     pub models: Vec<String>,
     /// The state directory.
     pub state: String,
-    /// Where relative paths begin.
+    /// Directory that relative paths begin at.
     pub base: PathBuf,
+    /// Local directories that all workers must see: that of the state, and those of the outputs.
+    pub shared: Vec<PathBuf>,
     /// The fingerprints of all sources.
     pub sources: BTreeMap<String, ContentId>,
     pub batch_rows: usize,
@@ -52,14 +70,14 @@ pub struct RunSpec {
 pub struct NumberingSpec {
     /// The numbering.
     pub epoch: u64,
-    /// By vocabulary: where the run before has come.
+    /// Position that the run before has reached, by vocabulary.
     pub bases: BTreeMap<String, VocabularyBase>,
 }
 
 /// The tokens that had ids in the run before.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct VocabularyBase {
-    /// Their number.
+    /// Number of tokens.
     pub tokens: u64,
     /// The id of their order.
     pub digest: ContentId,
@@ -70,11 +88,12 @@ pub struct VocabularyBase {
 pub struct FeedSpec {
     pub pipeline: Pipeline,
     pub config: FeedConfig,
-    /// What is applied on the way; it lies in the state directory. Else what runs have learned.
+    /// Artifact in the state directory that is applied; without it, findings of earlier runs are
+    /// used.
     pub artifact: Option<ContentId>,
-    /// The artifact that its run goes on from, in the state directory.
+    /// Artifact that its run continues from, in the state directory.
     pub continues: Option<ContentId>,
-    /// Steps that hold what this artifact learned.
+    /// Steps that keep the findings of this artifact.
     pub held: BTreeSet<String>,
     /// The ids of tokens that the run continues.
     pub numbering: Option<NumberingSpec>,
@@ -95,11 +114,11 @@ pub struct TrainSpec {
     pub id: ContentId,
     /// The format of its sink.
     pub format: String,
-    /// What its trainer is told.
+    /// Configuration of its trainer.
     pub config: Value,
     /// The state directory.
     pub state: String,
-    /// Where relative paths begin.
+    /// Directory that relative paths begin at.
     pub base: PathBuf,
 }
 
@@ -126,7 +145,7 @@ pub enum StageRef {
 }
 
 impl StageRef {
-    /// Its pass, by its place in the program.
+    /// Index of its pass in the program.
     pub fn pass(self) -> usize {
         match self {
             StageRef::Learn { pass, .. }
@@ -145,23 +164,23 @@ impl StageRef {
     }
 }
 
-/// What to do, with the numbers of tasks as `SpanTimeline` of `engine/execute` has them.
+/// Work of a task, with spans numbered as by `SpanTimeline` of `engine/execute`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskKind {
-    /// Parts in order, with what windows remember at task `from`.
+    /// Parts in order, with the window state before task `from`.
     Parts {
         parts: Vec<WorkUnitRef>,
         from: usize,
         start: WindowInit,
-        /// Whether what windows remember after the last of them is kept.
+        /// True if the window state after the last of them is kept.
         keeps: bool,
     },
     /// Divide the rows of a run of spans by their keys, for a shuffle.
     Divide { side: usize, run: usize },
     /// Compute over all rows of a part's keys, in a shuffle.
     Compute { part: usize },
-    /// Merge one share of what is known of a question, which is large.
+    /// Merge one share of the states of a question whose states are large.
     Merge {
         question: usize,
         share: usize,
@@ -174,7 +193,7 @@ pub enum TaskKind {
         without: BTreeSet<usize>,
         divide: BTreeSet<usize>,
     },
-    /// Find out what windows remember at task `to`, and keep it.
+    /// Compute the window state before task `to`, and keep it.
     Advance {
         from: usize,
         start: WindowInit,
@@ -182,14 +201,15 @@ pub enum TaskKind {
     },
     /// Read a block of a feed's dataset.
     Read { dataset: usize, block: u32 },
-    /// Train on the rows of a part, and leave its models beside them.
+    /// Trains on the rows of a part, and stores its models with them.
     Train { part: ContentId },
 }
 
 impl TaskKind {
-    /// Its cost class among the tasks of a pass. The coordinator ranks merged vocabularies while workers read.
+    /// Cost class of the task among those of a pass. The coordinator ranks merged vocabularies
+    /// while workers read.
     pub fn kind(&self, pass: usize) -> CostClass {
-        let what = match self {
+        let name = match self {
             TaskKind::Parts { .. } => "parts",
             TaskKind::Divide { .. } => "divide",
             TaskKind::Compute { .. } => "compute",
@@ -200,22 +220,22 @@ impl TaskKind {
         };
         CostClass {
             pass,
-            what,
-            first: what == "merge",
+            what: name,
+            first: name == "merge",
         }
     }
 }
 
-/// Where a range gets what its windows remember.
+/// Source of the window state of a range.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WindowInit {
-    /// Nothing that lies before it matters.
+    /// The output does not depend on earlier rows.
     Fresh,
-    /// These tasks before it hold all that decides what comes out of its rows.
+    /// These spans before it hold all rows that affect its output.
     Halo(Vec<Range<usize>>),
     /// An earlier run kept it under this id.
     Kept(ContentId),
-    /// Everything before it counts.
+    /// The output depends on all rows before it.
     Carried,
 }
 
@@ -227,7 +247,8 @@ pub enum StateSource {
     Kept(Range<usize>),
     /// The rows of the run are read.
     Read(Range<usize>),
-    /// It is merged of others, in order; `kept` marks the analyzers whose merged state is committed.
+    /// Merged from other states, in order; `kept` marks the analyzers whose merged state is
+    /// committed.
     Merged {
         tasks: Range<usize>,
         kept: Vec<bool>,
@@ -236,18 +257,18 @@ pub enum StateSource {
 }
 
 impl StateSource {
-    /// Whether its ranges and analyzers are within these counts: the value comes from the network.
+    /// True if its ranges and analyzers are within these counts: the value comes from the network.
     pub fn is_within(&self, tasks: usize, questions: usize) -> bool {
         let among = |range: &Range<usize>| range.start <= range.end && range.end <= tasks;
         match self {
             StateSource::Kept(range) | StateSource::Read(range) => among(range),
             StateSource::Merged {
                 tasks: range,
-                kept,
+                kept: kept_by_analyzer,
                 of,
             } => {
                 among(range)
-                    && kept.len() >= questions
+                    && kept_by_analyzer.len() >= questions
                     && of.iter().all(|piece| piece.is_within(tasks, questions))
             }
         }
@@ -261,12 +282,14 @@ pub struct WorkUnitRef {
     pub id: ContentId,
 }
 
-/// What a plan's leaf takes.
+/// Input of a plan's leaf.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerRequest {
-    /// Who are you?
+    /// Requests the description of the worker.
     Hello,
+    /// Requests to check that the worker sees the paths of a run.
+    Probe(Box<ProbeRequest>),
     /// Do this.
     Task(Box<TaskRequest>),
     /// Give these rows.
@@ -275,11 +298,72 @@ pub enum WorkerRequest {
     Train(Box<TrainRequest>),
 }
 
+/// Kind of a [`WorkerRequest`], which the begin of its text names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestKind {
+    Hello,
+    Probe,
+    Task,
+    Rows,
+    Train,
+}
+
+impl RequestKind {
+    /// The kinds of requests with contents. A text with another begin counts as a greeting.
+    const WITH_CONTENTS: [RequestKind; 4] = [
+        RequestKind::Probe,
+        RequestKind::Task,
+        RequestKind::Rows,
+        RequestKind::Train,
+    ];
+
+    /// Begin of the text of such a request, as coordinators write it.
+    fn begin(self) -> &'static [u8] {
+        match self {
+            RequestKind::Hello => b"\"hello\"",
+            RequestKind::Probe => b"{\"probe\":",
+            RequestKind::Task => b"{\"task\":",
+            RequestKind::Rows => b"{\"rows\":",
+            RequestKind::Train => b"{\"train\":",
+        }
+    }
+
+    /// The kind of a text that is not parsed yet. One that begins as no coordinator writes it is taken for a greeting,
+    /// and may be as long as one.
+    pub fn of_text(text: &[u8]) -> RequestKind {
+        let mut kinds = RequestKind::WITH_CONTENTS.into_iter();
+        let kind = kinds.find(|kind| text.starts_with(kind.begin()));
+        kind.unwrap_or(RequestKind::Hello)
+    }
+
+    /// Bytes of the text at most: a greeting says nothing, a feed and a training come with a pipeline, and a task also
+    /// with its parts.
+    pub fn bytes_max(self) -> usize {
+        match self {
+            RequestKind::Hello => 1 << 10,
+            RequestKind::Probe | RequestKind::Rows | RequestKind::Train => 16 << 20,
+            RequestKind::Task => 32 << 20,
+        }
+    }
+}
+
 impl WorkerRequest {
-    /// What is asked for, as coordinators tell of it.
+    /// Kind of the request.
+    pub fn request_kind(&self) -> RequestKind {
+        match self {
+            WorkerRequest::Hello => RequestKind::Hello,
+            WorkerRequest::Probe(_) => RequestKind::Probe,
+            WorkerRequest::Task(_) => RequestKind::Task,
+            WorkerRequest::Rows(_) => RequestKind::Rows,
+            WorkerRequest::Train(_) => RequestKind::Train,
+        }
+    }
+
+    /// Name of the kind of request in messages of the coordinator.
     pub fn kind(&self) -> &'static str {
         match self {
             WorkerRequest::Hello => "hello",
+            WorkerRequest::Probe(_) => "probe",
             WorkerRequest::Task(task) => task.what.kind(0).what,
             WorkerRequest::Rows(_) => "read",
             WorkerRequest::Train(_) => "train",
@@ -292,12 +376,12 @@ impl WorkerRequest {
 pub struct TaskRequest {
     pub job: RunSpec,
     pub work: StageRef,
-    /// How rows reach each window.
+    /// Order in which rows reach each window.
     pub row_orders: Vec<(OpId, WindowRowOrder)>,
-    /// Where workers sorted rows; of sorting, the last one is at hand.
+    /// Shuffles in which workers sorted rows; for a task of a shuffle, the last one is its own.
     pub shuffles: Vec<ShufflePlan>,
     pub what: TaskKind,
-    /// How often to say something at least.
+    /// Maximum time between messages, in milliseconds.
     pub beat_ms: u64,
 }
 
@@ -309,12 +393,12 @@ impl TaskRequest {
     /// Refuses numbers that no coordinator of this version sends. Everything that a request names is looked up where
     /// it is used; this is about order and size.
     pub fn check(&self) -> Result<()> {
-        let job = &self.job;
-        let sinks = job
+        let run_spec = &self.job;
+        let sinks = run_spec
             .sinks
             .iter()
-            .all(|sink| *sink < job.pipeline.sinks.len());
-        let rows = (1..=BATCH_ROWS_MAX).contains(&job.batch_rows);
+            .all(|sink| *sink < run_spec.pipeline.sinks.len());
+        let rows = (1..=BATCH_ROWS_MAX).contains(&run_spec.batch_rows);
         let shuffles = self
             .shuffles
             .iter()
@@ -335,15 +419,16 @@ impl TaskRequest {
             | TaskKind::Read { .. }
             | TaskKind::Train { .. } => true,
         };
-        match sinks && rows && shuffles && tasks {
-            true => Ok(()),
-            false => Err(bad_request()),
+        if sinks && rows && shuffles && tasks {
+            Ok(())
+        } else {
+            Err(bad_request())
         }
     }
 }
 
 impl RowsRequest {
-    /// The same for a block of rows.
+    /// Checks a request for a block of rows.
     pub fn check(&self) -> Result<()> {
         (1..=BATCH_ROWS_MAX)
             .contains(&self.job.batch_rows)
@@ -357,13 +442,13 @@ pub fn bad_request() -> Fault {
     Fault::new(codes::STRANGER, "a request names what there is not")
 }
 
-/// A block of a feed that is wanted from a worker.
+/// Request for a block of a feed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RowsRequest {
     pub job: FeedSpec,
     pub dataset: usize,
     pub block: u32,
-    /// How often to say something at least.
+    /// Maximum time between messages, in milliseconds.
     pub beat_ms: u64,
 }
 
@@ -375,14 +460,16 @@ pub struct TableSpec {
     pub job: RunSpec,
     /// The pass of the gather, by its place in the program.
     pub pass: usize,
-    /// Its place among the inputs of the gather.
+    /// Index among the inputs of the gather.
     pub input: usize,
-    /// How rows reach each window.
+    /// Order in which rows reach each window.
     pub row_orders: Vec<(OpId, WindowRowOrder)>,
-    /// Where workers sorted rows.
+    /// Shuffles in which workers sorted rows.
     pub shuffles: Vec<ShufflePlan>,
-    /// What the coordinator found to read.
+    /// Id of the rows that the coordinator found.
     pub rows: ContentId,
+    /// The exchange in which workers leave the numbers of rows that they read.
+    pub counts: ContentId,
 }
 
 impl TableSpec {
@@ -404,17 +491,17 @@ impl TableSpec {
     }
 }
 
-/// A part of a training that is wanted from a worker.
+/// Request for the training of a part.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TrainRequest {
     pub job: TrainSpec,
-    /// Names the rows and, beside them, the models.
+    /// Id of the rows, under which the models are stored too.
     pub part: ContentId,
-    /// How often to say something at least.
+    /// Maximum time between messages, in milliseconds.
     pub beat_ms: u64,
 }
 
-/// What a worker is.
+/// Description of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerHello {
     pub protocol: u32,
@@ -424,33 +511,36 @@ pub struct WorkerHello {
     pub leaves: bool,
 }
 
-/// What a plan's leaf gives.
+/// Output of a plan's leaf.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerMessage {
     Hello(WorkerHello),
-    /// It is alive; counts are since the beginning of the task.
+    /// The worker sees the paths of a run, or has this fault.
+    Probed(Option<Box<WireFault>>),
+    /// Heartbeat; counts are since the beginning of the task.
     Beat(TaskProgress),
     /// A part is committed; `first` is the first of its tasks.
     Part {
         first: usize,
         made: Value,
     },
-    /// All is done. `counts`: gaps up to the last task, and duplicates of a shuffle.
+    /// The task is done. `counts`: gaps up to the last task, and duplicates of a shuffle.
     Done {
         counts: SeriesCounts,
         progress: TaskProgress,
     },
-    /// The worker leaves: what is not done is for others.
+    /// The worker leaves: the rest of its task is for other workers.
     HandedBack,
-    /// It did not work. `order_failure`: the window whose way was wrong, and the code of its fault.
+    /// The task failed. `order_failure`: the window whose assumed row order was wrong, and the code
+    /// of its fault.
     Failed {
         fault: Box<WireFault>,
         order_failure: Option<OpId>,
     },
 }
 
-/// How far a task is.
+/// Progress of a task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct TaskProgress {
     pub rows: u64,

@@ -1,4 +1,4 @@
-//! Rows on their way to a training host: the bytes of batches.
+//! Encoding of rows that are sent to a training host: the bytes of batches.
 
 use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;

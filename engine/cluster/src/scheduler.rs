@@ -1,31 +1,34 @@
-//! Which worker does what. Decisions only: no clock, no threads, no network.
+//! Assignment of tasks to workers. Decisions only: no clock, no threads, no network.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How much slower than expected a task must be before another worker tries it, too.
+/// Ratio of a task's time to its expected time above which another worker tries it, too.
 const SLOW: f64 = 1.5;
 
 /// Seconds that an attempt must have run before a second worker tries its task.
 const SLOW_SECONDS_MIN: f64 = 2.0;
 
-/// Seconds between two searches for slow attempts: each looks at all attempts.
+/// Seconds between two searches for slow attempts; each search checks all attempts.
 const SLOW_SEARCH_SECONDS: f64 = 0.25;
 
-/// How often a task may end its worker before it is given up.
+/// Number of times that a task may end its worker before it fails.
 const DEATHS_MAX: u32 = 3;
+
+/// Most processes of this machine that a task may end. The cause of such an end is seen, not concluded.
+const LOCAL_DEATHS_MAX: u32 = 2;
 
 /// Rounds in which a pass is cut into tasks: so many for each that workers can do at a time.
 pub const ROUNDS: usize = 12;
 
-/// How large the tasks of a round are, beside those of others: each is a quarter smaller than the one
-/// before. So the largest one takes a worker that is three times as slow as others no longer than all,
-/// and the last ones are so small that all end together.
+/// Weight of the tasks of a round relative to those of other rounds: each is a quarter smaller than
+/// the one before. So the largest one takes a worker that is three times as slow as others no
+/// longer than all, and the last ones are so small that all end together.
 pub fn round_weight(round: usize) -> f64 {
     0.75f64.powi(round as i32)
 }
 
-/// Names a task, an attempt at one, and a worker.
+/// Id of a task.
 pub type TaskId = usize;
 pub type AttemptId = u64;
 pub type WorkerId = usize;
@@ -35,14 +38,15 @@ pub type WorkerId = usize;
 pub struct CostClass {
     pub pass: usize,
     pub what: &'static str,
-    /// These tasks start before all others: sequential work follows them, beside which the other tasks run.
+    /// True if these tasks start before all others: sequential work follows them, and the other
+    /// tasks run at the same time.
     pub first: bool,
 }
 
-/// What finished attempts cost, and the seconds that they took.
+/// Cost of finished attempts, and their duration in seconds.
 type ObservedCost = (f64, f64);
 
-/// Something to begin.
+/// Attempt to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskAssignment {
     pub task: TaskId,
@@ -50,12 +54,12 @@ pub struct TaskAssignment {
     pub attempt: AttemptId,
 }
 
-/// What follows from the end of a worker.
+/// Consequence of the end of a worker for its task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureAction {
     /// Another worker gets the task.
     Again,
-    /// It has ended too many workers.
+    /// The task has ended too many workers.
     GivenUp,
 }
 
@@ -81,7 +85,7 @@ struct WorkerSlots {
     slots: usize,
     running: usize,
 
-    /// It takes nothing new.
+    /// True if it takes no new tasks.
     leaves: bool,
 }
 
@@ -93,67 +97,81 @@ struct ReadyTask {
     task: Reverse<TaskId>,
 }
 
-/// Tasks, workers, and who does what. An assignment takes time in proportion to the number of workers, and to the
-/// logarithm of the number of tasks.
+/// Tasks, workers, and their assignment. An assignment takes time in proportion to the number of
+/// workers, and to the logarithm of the number of tasks.
 #[derive(Default)]
 pub struct TaskScheduler {
     tasks: BTreeMap<TaskId, ScheduledTask>,
     /// Tasks that can begin.
     ready: BTreeSet<ReadyTask>,
-    /// Those of them whose predecessor ran on a worker, by worker.
+    /// Ready tasks whose predecessor ran on a worker, by worker.
     followers: BTreeMap<WorkerId, BTreeSet<ReadyTask>>,
     /// Tasks that wait for another one, by that one.
     waiting: BTreeMap<TaskId, Vec<TaskId>>,
     /// Tasks with attempts.
     running: BTreeSet<TaskId>,
-    /// When slow attempts were searched for.
+    /// Time of the last search for slow attempts.
     searched: Option<f64>,
     workers: BTreeMap<WorkerId, WorkerSlots>,
     next_task: TaskId,
     next_attempt: AttemptId,
     seen: BTreeMap<CostClass, ObservedCost>,
-    /// The same of each worker; those too that are gone may come back.
+    /// Cost of finished attempts of each worker; lost workers stay, since they may come back.
     seen_of: BTreeMap<WorkerId, BTreeMap<CostClass, ObservedCost>>,
+    /// True where the workers are processes of this machine.
+    is_local: bool,
 }
 
 impl TaskScheduler {
-    /// Adds a task; it can begin once `after` is done. `cost` is in any unit, the same for all of its kind.
-    pub fn add(&mut self, cost: u64, kind: CostClass, after: Option<TaskId>) -> TaskId {
+    /// A scheduler of tasks for processes of this machine.
+    pub fn for_local_workers() -> TaskScheduler {
+        TaskScheduler {
+            is_local: true,
+            ..TaskScheduler::default()
+        }
+    }
+
+    /// Adds a task; it can begin once `predecessor` is done. `cost` is in any unit, the same for
+    /// all of its kind.
+    pub fn add(&mut self, cost: u64, kind: CostClass, predecessor: Option<TaskId>) -> TaskId {
         let id = self.next_task;
         self.next_task += 1;
-        let (attempts, prefers, done_by, deaths) = (Vec::new(), None, None, 0);
+        let attempts = Vec::new();
+        let prefers = None;
+        let done_by = None;
+        let deaths = 0;
         self.tasks.insert(
             id,
             ScheduledTask {
                 cost,
                 kind,
-                after,
+                after: predecessor,
                 prefers,
                 attempts,
                 done_by,
                 deaths,
             },
         );
-        match after.filter(|after| {
+        match predecessor.filter(|predecessor| {
             self.tasks
-                .get(after)
-                .is_some_and(|before| before.done_by.is_none())
+                .get(predecessor)
+                .is_some_and(|task| task.done_by.is_none())
         }) {
-            Some(after) => self.waiting.entry(after).or_default().push(id),
+            Some(predecessor) => self.waiting.entry(predecessor).or_default().push(id),
             None => self.make_ready(id),
         }
         id
     }
 
     fn make_ready(&mut self, id: TaskId) {
-        let before = self
+        let prior_worker = self
             .tasks
             .get(&id)
             .and_then(|task| self.tasks.get(&task.after?)?.done_by);
         let Some(task) = self.tasks.get_mut(&id) else {
             return;
         };
-        task.prefers = task.prefers.or(before);
+        task.prefers = task.prefers.or(prior_worker);
         let ready = task.ready(id);
         if let Some(worker) = task.prefers {
             self.followers.entry(worker).or_default().insert(ready);
@@ -183,7 +201,7 @@ impl TaskScheduler {
             .for_each(|next| self.make_ready(next));
     }
 
-    /// Forgets a task, whatever becomes of its attempts: gives those under way.
+    /// Removes a task and returns its running attempts.
     pub fn cancel(&mut self, task: TaskId) -> Vec<AttemptId> {
         self.take_ready(task);
         self.running.remove(&task);
@@ -191,7 +209,10 @@ impl TaskScheduler {
         let Some(task) = self.tasks.remove(&task) else {
             return Vec::new();
         };
-        if let Some(others) = task.after.and_then(|after| self.waiting.get_mut(&after)) {
+        if let Some(others) = task
+            .after
+            .and_then(|predecessor| self.waiting.get_mut(&predecessor))
+        {
             others.retain(|other| *other != id);
         }
         self.release_followers(id);
@@ -201,7 +222,7 @@ impl TaskScheduler {
         task.attempts.iter().map(|attempt| attempt.id).collect()
     }
 
-    /// A worker that can do so many tasks at a time; one that comes back has the name that it had.
+    /// Adds a worker with `slots` slots; one that reconnects keeps its id.
     pub fn add_worker(&mut self, worker: WorkerId, slots: usize) {
         self.workers.insert(
             worker,
@@ -213,19 +234,20 @@ impl TaskScheduler {
         );
     }
 
-    /// A worker that ends what it does and takes nothing new.
+    /// Marks a worker that completes its attempts and takes no new ones.
     pub fn drain_worker(&mut self, worker: WorkerId) {
         if let Some(seat) = self.workers.get_mut(&worker) {
             seat.leaves = true;
         }
     }
 
-    /// Whether a worker gets no new tasks.
+    /// True if a worker gets no new tasks.
     pub fn is_leaving(&self, worker: WorkerId) -> bool {
         self.workers.get(&worker).is_none_or(|seat| seat.leaves)
     }
 
-    /// A worker is gone: gives its attempts, each of which is to be [`TaskScheduler::attempt_failed`].
+    /// Removes a lost worker; returns its attempts, each of which is to be passed to
+    /// [`TaskScheduler::attempt_failed`].
     pub fn remove_worker(&mut self, worker: WorkerId) -> Vec<(TaskId, AttemptId)> {
         self.workers.remove(&worker);
         let of = |id: &TaskId| {
@@ -240,7 +262,7 @@ impl TaskScheduler {
         self.running.iter().flat_map(of).collect()
     }
 
-    /// How many tasks can run at the same time.
+    /// Number of tasks that can run at the same time.
     pub fn slots(&self) -> usize {
         self.workers
             .values()
@@ -254,18 +276,23 @@ impl TaskScheduler {
         self.ready.len() + self.waiting.values().map(Vec::len).sum::<usize>()
     }
 
-    /// A task is done: gives the other attempts at it. `None` where the attempt does not count.
+    /// Completes a task; returns the other attempts at it. `None` if the attempt does not count.
     pub fn complete(
         &mut self,
         task: TaskId,
         attempt: AttemptId,
         now: f64,
     ) -> Option<Vec<AttemptId>> {
-        let found = self.tasks.get_mut(&task)?;
-        let by = *found.attempts.iter().find(|known| known.id == attempt)?;
-        let attempts = std::mem::take(&mut found.attempts);
-        found.done_by = Some(by.worker);
-        let (cost, kind, seconds) = (found.cost as f64, found.kind, (now - by.began).max(0.0));
+        let completed = self.tasks.get_mut(&task)?;
+        let by = *completed
+            .attempts
+            .iter()
+            .find(|candidate| candidate.id == attempt)?;
+        let attempts = std::mem::take(&mut completed.attempts);
+        completed.done_by = Some(by.worker);
+        let cost = completed.cost as f64;
+        let kind = completed.kind;
+        let seconds = (now - by.began).max(0.0);
         for seen in [&mut self.seen, self.seen_of.entry(by.worker).or_default()] {
             let seen = seen.entry(kind).or_default();
             *seen = (seen.0 + cost, seen.1 + seconds);
@@ -284,22 +311,32 @@ impl TaskScheduler {
         )
     }
 
-    /// An attempt came to nothing. `blamed`: its worker ended while it did the task.
+    /// Records that an attempt failed. `blamed`: its worker ended during the task.
     pub fn attempt_failed(
         &mut self,
         task: TaskId,
         attempt: AttemptId,
         blamed: bool,
     ) -> FailureAction {
-        let Some(found) = self.tasks.get_mut(&task) else {
+        let deaths_max = if self.is_local {
+            LOCAL_DEATHS_MAX
+        } else {
+            DEATHS_MAX
+        };
+        let Some(failed) = self.tasks.get_mut(&task) else {
             return FailureAction::Again;
         };
-        let Some(at) = found.attempts.iter().position(|known| known.id == attempt) else {
+        let Some(at) = failed
+            .attempts
+            .iter()
+            .position(|candidate| candidate.id == attempt)
+        else {
             return FailureAction::Again;
         };
-        let worker = found.attempts.remove(at).worker;
-        found.deaths += u32::from(blamed);
-        let (given_up, is_alone) = (found.deaths >= DEATHS_MAX, found.attempts.is_empty());
+        let worker = failed.attempts.remove(at).worker;
+        failed.deaths += u32::from(blamed);
+        let given_up = failed.deaths >= deaths_max;
+        let is_alone = failed.attempts.is_empty();
         if is_alone {
             self.running.remove(&task);
             self.make_ready(task);
@@ -312,15 +349,17 @@ impl TaskScheduler {
         }
     }
 
-    /// A task got on before its worker ended: it is not what ends workers.
+    /// Resets the count of workers that ended during a task, after an attempt made progress: the task
+    /// is then not the cause.
     pub fn clear_deaths(&mut self, task: TaskId) {
         if let Some(task) = self.tasks.get_mut(&task) {
             task.deaths = 0;
         }
     }
 
-    /// What should begin now: the largest tasks first (but for kinds that go before others), where the one before
-    /// ran if it can; and when nothing is left, a second attempt at those that take much longer than others did.
+    /// Attempts to start now: the largest tasks first (after classes that precede others),
+    /// preferably on the worker that ran the task before; and when no task is ready, a second
+    /// attempt at those that take much longer than others did.
     pub fn assign(&mut self, now: f64) -> Vec<TaskAssignment> {
         let mut begun = Vec::new();
         while let Some(freest) = self.least_loaded() {
@@ -335,57 +374,43 @@ impl TaskScheduler {
 
     /// The task that begins next, and its worker: the one on which its predecessor ran if that is free, else `freest`.
     fn next_task(&self, freest: WorkerId) -> Option<(TaskId, WorkerId)> {
-        let last = *self.ready.last()?;
-        // Slow workers get the small tasks, so that the run does not wait for them at the end.
-        let is_slow = self.is_slow(freest);
-        let pick = |tasks: &BTreeSet<ReadyTask>| {
-            let among = |task: &&ReadyTask| task.first == last.first;
-            let found = *tasks.iter().next_back().filter(among)?;
-            if !is_slow {
-                return Some(found);
-            }
-            let least = ReadyTask {
-                first: last.first,
-                cost: 0,
-                task: Reverse(TaskId::MAX),
-            };
-            let cost = tasks.range(least..).next()?.cost;
-            tasks
-                .range(
-                    least..=ReadyTask {
-                        cost,
-                        task: Reverse(0),
-                        ..least
-                    },
-                )
-                .next_back()
-                .copied()
+        let last = self.ready.last()?;
+        let candidates = TaskCandidates {
+            // While tasks of a preceding class are ready, only they are candidates.
+            first: last.first,
+            // Slow workers get the small tasks, so that the run does not wait for them at the end.
+            smallest: self.is_slow(freest),
         };
-        let free = |worker: &WorkerId| self.workers.get(worker).is_some_and(WorkerSlots::is_free);
-        let followers = self
-            .followers
-            .iter()
-            .filter(|(worker, tasks)| !tasks.is_empty() && free(worker));
-        let followers = followers.filter_map(|(worker, tasks)| Some((pick(tasks)?, *worker)));
-        let rank = |(found, _): &(ReadyTask, WorkerId)| {
-            (
-                if is_slow {
-                    u64::MAX - found.cost
-                } else {
-                    found.cost
-                },
-                found.task,
-            )
-        };
-        let (found, worker) = match followers.max_by_key(rank) {
-            Some(follower) => follower,
-            None => (pick(&self.ready)?, freest),
-        };
-        Some((found.task.0, worker))
+        if let Some((ready, follower)) = self.best_follower(&candidates) {
+            return Some((ready.task.0, follower));
+        }
+        let ready = candidates.pick(&self.ready)?;
+        Some((ready.task.0, freest))
     }
 
-    /// Idle workers try tasks again whose attempts are slow: those first that are furthest behind what others of
-    /// their cost took.
+    /// The best candidate among the tasks whose predecessors ran on workers with a free slot.
+    fn best_follower(&self, candidates: &TaskCandidates) -> Option<(ReadyTask, WorkerId)> {
+        let mut best: Option<(ReadyTask, WorkerId)> = None;
+        for (worker, tasks) in &self.followers {
+            let slots = self.workers.get(worker);
+            if !slots.is_some_and(WorkerSlots::is_free) {
+                continue;
+            }
+            let Some(ready) = candidates.pick(tasks) else {
+                continue;
+            };
+            let is_better = best.is_none_or(|(best_ready, _)| {
+                candidates.rank(&ready) >= candidates.rank(&best_ready)
+            });
+            if is_better {
+                best = Some((ready, *worker));
+            }
+        }
+        best
+    }
+
+    /// Starts further attempts of slow tasks on idle workers. Tasks are taken in the order of their
+    /// delay, relative to the times of others of their cost.
     fn try_slow_tasks_again(&mut self, now: f64, begun: &mut Vec<TaskAssignment>) {
         let is_due = self
             .searched
@@ -410,8 +435,9 @@ impl TaskScheduler {
             .collect();
         late.sort_by(|a, b| a.lateness.total_cmp(&b.lateness).then(a.task.cmp(&b.task)));
         for worker in idle {
-            if let Some(place) = late.iter().rposition(|slow| slow.worker != worker) {
-                let slow = late.remove(place);
+            // The latest task first; on its own worker a second attempt would be as slow.
+            if let Some(position) = late.iter().rposition(|slow| slow.worker != worker) {
+                let slow = late.remove(position);
                 begun.push(self.start_attempt(slow.task, worker, now));
             }
         }
@@ -422,8 +448,8 @@ impl TaskScheduler {
         self.next_attempt += 1;
         self.take_ready(task);
         self.running.insert(task);
-        if let Some(found) = self.tasks.get_mut(&task) {
-            found.attempts.push(TaskAttempt {
+        if let Some(entry) = self.tasks.get_mut(&task) {
+            entry.attempts.push(TaskAttempt {
                 id: attempt,
                 worker,
                 began: now,
@@ -452,13 +478,13 @@ impl TaskScheduler {
             .map(|(id, _)| *id)
     }
 
-    /// How long a task of this cost takes; `None` where no other of its kind is done.
+    /// Expected duration of a task of this cost; `None` if no other of its class is done.
     fn expected_seconds(&self, kind: CostClass, cost: f64) -> Option<f64> {
-        let (all, seconds) = self.seen.get(&kind).filter(|(cost, _)| *cost > 0.0)?;
-        Some(cost * seconds / all)
+        let (total_cost, seconds) = self.seen.get(&kind).filter(|(cost, _)| *cost > 0.0)?;
+        Some(cost * seconds / total_cost)
     }
 
-    /// Whether what it has done took much longer than elsewhere.
+    /// True if its finished work took much longer than on other workers.
     fn is_slow(&self, worker: WorkerId) -> bool {
         let seen = || self.seen_of.get(&worker).into_iter().flatten();
         let took: f64 = seen().map(|(_, (_, seconds))| seconds).sum();
@@ -471,17 +497,15 @@ impl TaskScheduler {
     /// A task that one worker has alone, and that takes much longer than others of its cost took.
     fn slow_task(&self, id: TaskId, now: f64) -> Option<SlowTask> {
         let task = self.tasks.get(&id)?;
-        let [one] = task.attempts.as_slice() else {
+        let [attempt] = task.attempts.as_slice() else {
             return None;
         };
-        let (elapsed, expected) = (
-            now - one.began,
-            self.expected_seconds(task.kind, task.cost as f64)?,
-        );
+        let elapsed = now - attempt.began;
+        let expected = self.expected_seconds(task.kind, task.cost as f64)?;
         let is_slow = elapsed > SLOW_SECONDS_MIN && elapsed > SLOW * expected;
         is_slow.then_some(SlowTask {
             task: id,
-            worker: one.worker,
+            worker: attempt.worker,
             lateness: elapsed / expected.max(1e-9),
         })
     }
@@ -494,8 +518,48 @@ struct SlowTask {
     lateness: f64,
 }
 
+/// Ready tasks among which a worker chooses.
+struct TaskCandidates {
+    /// Candidates are of a class that precedes others.
+    first: bool,
+    /// The smallest task is chosen rather than the largest.
+    smallest: bool,
+}
+
+impl TaskCandidates {
+    fn pick(&self, tasks: &BTreeSet<ReadyTask>) -> Option<ReadyTask> {
+        if !self.smallest {
+            let largest = tasks.last().filter(|task| task.first == self.first);
+            return largest.copied();
+        }
+        let least = ReadyTask {
+            first: self.first,
+            cost: 0,
+            task: Reverse(TaskId::MAX),
+        };
+        let cost = tasks.range(least..).next()?.cost;
+        // The oldest of the tasks of this cost: ids count downwards in the order of the set.
+        let oldest = ReadyTask {
+            cost,
+            task: Reverse(0),
+            ..least
+        };
+        tasks.range(least..=oldest).next_back().copied()
+    }
+
+    /// Order in which the choice among several workers' tasks prefers them.
+    fn rank(&self, ready: &ReadyTask) -> (u64, Reverse<TaskId>) {
+        let cost_rank = if self.smallest {
+            u64::MAX - ready.cost
+        } else {
+            ready.cost
+        };
+        (cost_rank, ready.task)
+    }
+}
+
 impl ScheduledTask {
-    /// Its place among the tasks that can begin.
+    /// Entry of the task among the ready ones.
     fn ready(&self, id: TaskId) -> ReadyTask {
         ReadyTask {
             first: self.kind.first,
@@ -524,10 +588,10 @@ mod tests {
         first: false,
     };
 
-    /// How a simulated run went.
+    /// Result of a simulated run.
     struct SimulatedRun {
         seconds: f64,
-        /// CPU seconds of all attempts, also of those that came to nothing.
+        /// CPU seconds of all attempts, including failed ones.
         spent: f64,
         second_attempts: usize,
         deaths: usize,
@@ -569,7 +633,9 @@ mod tests {
             let done = rest * (now - began) / (end - began).max(1e-9);
             (done / part).floor() * part
         };
-        let (mut now, mut left, mut next_death) = (0.0, costs.len(), 60.0);
+        let mut now = 0.0;
+        let mut left = costs.len();
+        let mut next_death = 60.0;
         let mut back: Vec<(f64, WorkerId)> = Vec::new();
         let mut run = SimulatedRun {
             seconds: 0.0,
@@ -693,7 +759,8 @@ mod tests {
             begun.iter().map(|next| next.task).collect::<Vec<_>>(),
             [big, first]
         );
-        let (big, first) = (begun[0], begun[1]);
+        let big = begun[0];
+        let first = begun[1];
         assert!(schedule.assign(0.0).is_empty());
         assert_eq!(
             schedule.complete(first.task, first.attempt, 1.0),

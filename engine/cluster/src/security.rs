@@ -1,6 +1,6 @@
-//! Who belongs to a cluster: mutual TLS with certificates from files, and a token that both sides know.
+//! Membership of a cluster: mutual TLS with certificates from files, and a token that both sides
+//! know.
 
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -10,31 +10,41 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
-use crate::token::ClusterToken;
+use crate::run_credentials::{CERTIFICATE_NAME, RunCredentials};
+use crate::token::{ClusterToken, unreadable_file};
 
 /// Certificates in PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Who signs for everybody in the cluster.
+    /// Certificate of the authority that signs for all members of the cluster.
     pub ca: PathBuf,
-    /// This process's certificate.
+    /// Certificate of this process.
     pub cert: PathBuf,
-    /// Its key.
+    /// Private key of this process.
     pub key: PathBuf,
     /// The name in workers' certificates, where it is not the host's.
     pub name: Option<String>,
 }
 
-/// What proves that a process belongs to the cluster: certificates, a token, or both.
+/// Certificates of a process.
+#[derive(Debug, Clone)]
+enum TlsSource {
+    Files(TlsFiles),
+    /// Certificates that were made for one run.
+    Run(RunCredentials),
+}
+
+/// Credentials of a process of the cluster: certificates, a token, or both.
 #[derive(Debug, Clone)]
 pub struct ClusterSecurity {
-    tls: Option<TlsFiles>,
+    tls: Option<TlsSource>,
     token: Option<ClusterToken>,
 }
 
 impl ClusterSecurity {
-    /// With the token of this file, else that of the variable `FOREBAY_TOKEN`. Where there is neither, certificates
-    /// have to do; without certificates, the token of this user is taken, and made where there is none.
+    /// Loads the token of this file, else that of the variable `FOREBAY_TOKEN`. Without both,
+    /// certificates suffice; without certificates, the token of this user is used, and created if
+    /// it is missing.
     pub fn new(tls: Option<TlsFiles>, token_file: Option<&Path>) -> Result<ClusterSecurity> {
         let token = match token_file {
             Some(file) => Some(ClusterToken::of_file(file)?),
@@ -44,7 +54,16 @@ impl ClusterSecurity {
             None if tls.is_none() => Some(ClusterToken::of_user()?),
             token => token,
         };
+        let tls = tls.map(TlsSource::Files);
         Ok(ClusterSecurity { tls, token })
+    }
+
+    /// Credentials that were made for one run.
+    pub fn of_run(credentials: &RunCredentials) -> Result<ClusterSecurity> {
+        Ok(ClusterSecurity {
+            tls: Some(TlsSource::Run(credentials.clone())),
+            token: Some(ClusterToken::of_text(&credentials.token)?),
+        })
     }
 
     /// A token of its own, for processes of this machine, and the variable that hands it on.
@@ -60,26 +79,26 @@ impl ClusterSecurity {
         ))
     }
 
-    /// Refuses addresses that others can reach, unless they have to prove who they are.
+    /// Refuses addresses that other machines can reach, unless peers have to authenticate by TLS.
     pub fn check(&self, address: &SocketAddr) -> Result<()> {
         if address.ip().is_loopback() || self.tls.is_some() {
             return Ok(());
         }
         let message = format!("{address} can be reached from other machines, and there is no TLS");
         Err(Fault::new(codes::STRANGER, message).hint(
-            "give --tls-ca, --tls-cert and --tls-key to workers and coordinators, or use an address such as \
-             127.0.0.1:7400",
+            "give --tls-ca, --tls-cert and --tls-key to workers and coordinators, or use an \
+             address such as 127.0.0.1:7400",
         ))
     }
 
     /// The name in workers' certificates, where it is not the host's.
     pub fn tls_name(&self) -> Option<&str> {
-        self.tls.as_ref()?.name.as_deref()
+        self.tls.as_ref()?.name()
     }
 
-    /// The same, with another name in workers' certificates.
+    /// Sets another name in workers' certificates. Those of a run have a fixed one.
     pub fn with_tls_name(mut self, name: Option<String>) -> ClusterSecurity {
-        if let Some(files) = &mut self.tls {
+        if let Some(TlsSource::Files(files)) = &mut self.tls {
             files.name = name;
         }
         self
@@ -97,40 +116,72 @@ impl ClusterSecurity {
             .unwrap_or_default()
     }
 
-    /// What names this process's certificate.
+    /// Fingerprint of this process's certificate.
     pub fn own_certificate(&self) -> Result<Option<Vec<u8>>> {
-        let Some(files) = &self.tls else {
+        let Some(tls) = &self.tls else {
             return Ok(None);
         };
         let bad = |error| {
             let fault = Fault::new(codes::STRANGER, "the certificate cannot be used").cause(error);
-            fault.file(files.cert.display().to_string())
+            match tls {
+                TlsSource::Files(files) => fault.file(files.cert.display().to_string()),
+                TlsSource::Run(_) => fault,
+            }
         };
-        let first = CertificateDer::from_pem_slice(&read(&files.cert)?).map_err(bad)?;
+        let first = CertificateDer::from_pem_slice(&tls.cert()?).map_err(bad)?;
         Ok(Some(fingerprint(&first)))
     }
 
     pub fn client(&self) -> Result<Option<ClientTlsConfig>> {
-        let Some(files) = &self.tls else {
+        let Some(tls) = &self.tls else {
             return Ok(None);
         };
-        let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&files.ca)?));
-        let config = config.identity(Identity::from_pem(read(&files.cert)?, read(&files.key)?));
-        Ok(Some(match &files.name {
+        let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(tls.ca()?));
+        let config = config.identity(Identity::from_pem(tls.cert()?, tls.key()?));
+        Ok(Some(match tls.name() {
             Some(name) => config.domain_name(name),
             None => config,
         }))
     }
 
     pub fn server(&self) -> Result<Option<ServerTlsConfig>> {
-        let Some(files) = &self.tls else {
+        let Some(tls) = &self.tls else {
             return Ok(None);
         };
-        let config = ServerTlsConfig::new()
-            .identity(Identity::from_pem(read(&files.cert)?, read(&files.key)?));
+        let config = ServerTlsConfig::new().identity(Identity::from_pem(tls.cert()?, tls.key()?));
         Ok(Some(
-            config.client_ca_root(Certificate::from_pem(read(&files.ca)?)),
+            config.client_ca_root(Certificate::from_pem(tls.ca()?)),
         ))
+    }
+}
+
+impl TlsSource {
+    fn ca(&self) -> Result<Vec<u8>> {
+        match self {
+            TlsSource::Files(files) => read(&files.ca),
+            TlsSource::Run(credentials) => Ok(credentials.ca.clone().into_bytes()),
+        }
+    }
+
+    fn cert(&self) -> Result<Vec<u8>> {
+        match self {
+            TlsSource::Files(files) => read(&files.cert),
+            TlsSource::Run(credentials) => Ok(credentials.cert.clone().into_bytes()),
+        }
+    }
+
+    fn key(&self) -> Result<Vec<u8>> {
+        match self {
+            TlsSource::Files(files) => read(&files.key),
+            TlsSource::Run(credentials) => Ok(credentials.key.clone().into_bytes()),
+        }
+    }
+
+    fn name(&self) -> Option<&str> {
+        match self {
+            TlsSource::Files(files) => files.name.as_deref(),
+            TlsSource::Run(_) => Some(CERTIFICATE_NAME),
+        }
     }
 }
 
@@ -142,15 +193,4 @@ pub fn fingerprint(certificate: &CertificateDer<'_>) -> Vec<u8> {
 fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path)
         .map_err(|error| unreadable_file("the certificate or key cannot be read", path, error))
-}
-
-/// A fault for a file that the user has named.
-pub fn unreadable_file(message: &str, path: &Path, error: std::io::Error) -> Fault {
-    let fault = match error.kind() {
-        ErrorKind::NotFound => Fault::new(codes::ACCESS, message)
-            .hint("correct its path")
-            .cause(error),
-        _ => Fault::disk(message, error),
-    };
-    fault.file(path.display().to_string())
 }

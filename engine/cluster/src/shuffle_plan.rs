@@ -1,4 +1,4 @@
-//! How a shuffle distributes rows over workers.
+//! Distribution of a shuffle's rows over workers.
 
 use std::ops::Range;
 
@@ -6,17 +6,17 @@ use forebay_model::ContentId;
 use forebay_plan::{OpId, SharedSort};
 use serde::{Deserialize, Serialize};
 
-/// How the rows of some windows are distributed over workers.
+/// Distribution of the rows of some windows over workers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ShufflePlan {
     pub id: ContentId,
     pub windows: Vec<OpId>,
     pub stand: OpId,
-    /// For each side, the ends of the runs of spans that one task partitions.
+    /// The ends of the runs of spans that one task partitions, for each side.
     pub runs: Vec<Vec<usize>>,
     /// The number of partitions; all rows of a key are in one partition.
     pub parts: usize,
-    /// The ends of the groups of spans whose outputs are stored together.
+    /// Ends of the groups of spans whose outputs are stored together.
     pub groups: Vec<usize>,
 }
 
@@ -43,7 +43,7 @@ impl ShufflePlan {
 pub fn run_range(ends: &[usize], number: usize) -> Range<usize> {
     let begin = number
         .checked_sub(1)
-        .and_then(|before| ends.get(before))
+        .and_then(|previous| ends.get(previous))
         .copied()
         .unwrap_or(0);
     begin..ends.get(number).copied().unwrap_or(begin)

@@ -1,19 +1,22 @@
-//! How a run with workers goes, for those who look from outside: a file in the state directory that is
-//! written anew every second, and gone with the run.
+//! Status of a run with workers, for observers: a file in the state directory that is written every
+//! second and removed at the end of the run.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result};
 use forebay_storage::{StorageClient, StorageLocation};
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::TaskProgress;
 
-/// How often the file is written.
+/// Interval at which the file is written.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// Runs whose file is older have probably ended.
+const SILENT_AFTER: Duration = Duration::from_secs(10);
 
 /// Files of this age were left by runs that were killed.
 const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
@@ -25,24 +28,24 @@ pub struct ClusterStatus {
     pub pipeline: String,
     /// The pass, from 1; 0 for a feed.
     pub pass: usize,
-    /// When this was written, in seconds since 1970.
+    /// Time of writing, in seconds since 1970.
     pub at: u64,
     /// Tasks that no worker has begun.
     pub queued: usize,
     /// Tasks that are running.
     pub running: usize,
-    /// By address.
+    /// Status of workers by address.
     pub workers: BTreeMap<String, WorkerStatus>,
 }
 
 /// A worker, as a coordinator sees it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerStatus {
-    /// Whether it can be had now.
+    /// True if it is connected now.
     pub there: bool,
-    /// How many tasks it can run at a time.
+    /// Number of tasks that it can run at a time.
     pub slots: usize,
-    /// How many it does.
+    /// Number of running tasks.
     pub busy: usize,
     /// Spans, or runs of them, that it has committed.
     pub parts: u64,
@@ -54,7 +57,7 @@ pub struct WorkerStatus {
     pub spilled_bytes: u64,
     /// CPU seconds that it has spent.
     pub cpu_seconds: f64,
-    /// Attempts of it that came to nothing.
+    /// Failed attempts of the worker.
     pub retries: u64,
 }
 
@@ -72,23 +75,28 @@ fn status_folder(state: &StorageLocation) -> StorageLocation {
 }
 
 impl ClusterStatus {
-    /// All runs that use a state directory and have workers.
+    /// Status of all runs with workers that use a state directory.
     pub fn all(io: &StorageClient, state: &StorageLocation) -> Result<Vec<ClusterStatus>> {
-        let mut found = Vec::new();
+        let mut statuses = Vec::new();
         let folder = status_folder(state);
         for object in io.list(&folder)? {
             // It may have ended meanwhile.
             let Some(bytes) = io.get(&folder.at(&object.location))? else {
                 continue;
             };
-            found.extend(serde_json::from_slice::<ClusterStatus>(&bytes).ok());
+            statuses.extend(serde_json::from_slice::<ClusterStatus>(&bytes).ok());
         }
-        Ok(found)
+        Ok(statuses)
     }
 
-    /// How long ago it was written.
+    /// Time since it was written.
     pub fn age(&self) -> Duration {
         Duration::from_secs(now().saturating_sub(self.at))
+    }
+
+    /// True if the run has probably ended: its status has not been written for ten seconds.
+    pub fn is_silent(&self) -> bool {
+        self.age() > SILENT_AFTER
     }
 }
 
@@ -109,16 +117,12 @@ pub struct StatusWriter {
 impl StatusWriter {
     pub fn new(io: StorageClient, state: &StorageLocation, name: &str) -> Result<StatusWriter> {
         let (to, statuses) = sync_channel(1);
-        let (folder, place) = (
-            status_folder(state),
-            status_folder(state).join(&format!("{name}.json")),
-        );
+        let folder = status_folder(state);
+        let location = status_folder(state).join(&format!("{name}.json"));
         let writer = std::thread::Builder::new()
             .name("forebay-status".to_owned())
-            .spawn(move || write_statuses(&io, &folder, &place, &statuses))
-            .map_err(|error| {
-                Fault::new(codes::STORAGE, "a thread cannot be started").cause(error)
-            })?;
+            .spawn(move || write_statuses(&io, &folder, &location, &statuses))
+            .map_err(Fault::refused_thread)?;
         Ok(StatusWriter {
             to: Some(to),
             writer: Some(writer),
@@ -156,7 +160,7 @@ impl Drop for StatusWriter {
 fn write_statuses(
     io: &StorageClient,
     folder: &StorageLocation,
-    place: &StorageLocation,
+    location: &StorageLocation,
     statuses: &Receiver<ClusterStatus>,
 ) {
     for object in io.list(folder).unwrap_or_default() {
@@ -169,9 +173,9 @@ fn write_statuses(
         let Ok(bytes) = serde_json::to_vec(&status) else {
             continue;
         };
-        if io.put(place, bytes.into()).is_err() {
+        if io.put(location, bytes.into()).is_err() {
             return;
         }
     }
-    let _ = io.delete(place);
+    let _ = io.delete(location);
 }

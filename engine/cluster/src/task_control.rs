@@ -1,14 +1,15 @@
-//! What a task on a worker reports, and how it ends.
+//! Reports and outcome of a task on a worker.
 
 use std::sync::atomic::AtomicBool;
 
 use forebay_model::{Result, SeriesCounts};
 use serde_json::Value;
 
-/// How a worker's task ended.
+/// Outcome of a worker's task.
 #[derive(Debug)]
 pub enum TaskOutcome {
-    /// Everything is committed. Holds what windows counted: gaps up to the last span, and duplicates of a shuffle.
+    /// Everything is committed. Holds the counts of the windows: gaps up to the last span, and
+    /// duplicates of a shuffle.
     Done(SeriesCounts),
     /// The worker is draining, and some units are not done.
     HandedBack,
@@ -20,8 +21,8 @@ pub enum TaskOutcome {
 pub trait TaskControl: Sync {
     /// Set once the coordinator has cancelled the task.
     fn cancel_flag(&self) -> &AtomicBool;
-    /// Whether the worker is draining.
+    /// True if the worker is draining.
     fn is_draining(&self) -> bool;
     /// Reports a committed unit.
-    fn report_unit(&self, first: usize, made: Value) -> Result<()>;
+    fn report_unit(&self, first: usize, results: Value) -> Result<()>;
 }

@@ -1,4 +1,4 @@
-//! The leaf of the plans that workers get: it takes a request and gives messages.
+//! Leaf of the plans that workers receive: it reads a request and returns messages.
 
 use std::fmt;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ use forebay_plan::OpId;
 use futures::Stream;
 use tokio::sync::mpsc;
 
-use crate::protocol::{TaskProgress, WorkerMessage, WorkerRequest};
+use crate::protocol::{RequestKind, TaskProgress, WorkerMessage, WorkerRequest};
 use crate::task_control::TaskOutcome;
 use crate::task_tally::{EndedTask, TaskTally};
 
@@ -37,7 +37,7 @@ static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
     Arc::new(Schema::new(fields))
 });
 
-/// What a leaf gives.
+/// Output of a leaf.
 pub enum WorkerOutput {
     Message(WorkerMessage),
     /// Rows, as [`super::rows`] writes them.
@@ -49,23 +49,24 @@ pub trait RequestHandler: Send + Sync + fmt::Debug {
     fn handle(self: Arc<Self>, request: WorkerRequest, out: MessageSink);
 }
 
-/// The sending side of a reply stream, with a flag that tells whether the coordinator still reads it.
+/// The sending side of a reply stream, with a flag that is set when the coordinator no longer reads
+/// it.
 #[derive(Clone)]
 pub struct MessageSink {
     to: mpsc::Sender<WorkerOutput>,
     stop: Arc<AtomicBool>,
-    /// Counts outcomes, where the worker wants them counted.
+    /// Counts outcomes, where the worker requests it.
     tally: Option<Arc<TaskTally>>,
     /// The coordinator's span of the task.
     trace: Option<TraceContext>,
     /// The worker's span of it.
     span: Option<TraceContext>,
-    /// What is told of the task, and when it came.
+    /// Kind of the task in reports, and the time of its arrival.
     task: (&'static str, SystemTime),
 }
 
 impl MessageSink {
-    /// The same, with outcomes counted, and told of as those of a task of a kind that comes now.
+    /// Counts the outcome of a task of this kind that arrives now, and reports it.
     pub fn with_tally(self, tally: Arc<TaskTally>, kind: &'static str) -> MessageSink {
         MessageSink {
             tally: Some(tally),
@@ -87,7 +88,7 @@ impl MessageSink {
             .is_ok()
     }
 
-    /// The same for rows.
+    /// Sends rows. False once the receiver has gone.
     pub fn send_rows(&self, rows: Vec<u8>) -> bool {
         self.to
             .blocking_send(WorkerOutput::Rows(Buffer::from_vec(rows)))
@@ -150,7 +151,7 @@ impl TaskExec {
     }
 }
 
-/// The properties of a leaf that gives its rows as they come.
+/// Properties of a leaf that returns its rows in the order of arrival.
 pub(crate) fn leaf_properties(schema: &SchemaRef, partitions: usize) -> Arc<PlanProperties> {
     let equivalences = EquivalenceProperties::new(schema.clone());
     let partitioning = Partitioning::UnknownPartitioning(partitions);
@@ -162,13 +163,14 @@ pub(crate) fn leaf_properties(schema: &SchemaRef, partitions: usize) -> Arc<Plan
     ))
 }
 
-/// What a batch says.
+/// Decodes the outputs of a batch.
 pub fn decode_outputs(batch: &RecordBatch) -> Result<Vec<WorkerOutput>> {
     let strange = || DataFusionError::Internal("a message is no text".to_owned());
     let [texts, rows] = batch.columns() else {
         return Err(strange());
     };
-    let (texts, rows) = (texts.as_string_opt::<i32>(), rows.as_binary_opt::<i32>());
+    let texts = texts.as_string_opt::<i32>();
+    let rows = rows.as_binary_opt::<i32>();
     let (texts, rows) = texts.zip(rows).ok_or_else(strange)?;
     let message = |(at, text): (usize, Option<&str>)| match text {
         Some(text) => match serde_json::from_str(text) {
@@ -176,10 +178,8 @@ pub fn decode_outputs(batch: &RecordBatch) -> Result<Vec<WorkerOutput>> {
             Err(error) => Err(DataFusionError::External(Box::new(error))),
         },
         None => {
-            let (start, length) = (
-                rows.value_offsets()[at] as usize,
-                rows.value_length(at) as usize,
-            );
+            let start = rows.value_offsets()[at] as usize;
+            let length = rows.value_length(at) as usize;
             Ok(WorkerOutput::Rows(
                 rows.values().slice_with_length(start, length),
             ))
@@ -188,9 +188,9 @@ pub fn decode_outputs(batch: &RecordBatch) -> Result<Vec<WorkerOutput>> {
     texts.iter().enumerate().map(message).collect()
 }
 
-/// The batch that says it.
-fn encode_output(said: WorkerOutput) -> Result<RecordBatch> {
-    let (text, rows) = match said {
+/// Encodes a message as a batch.
+fn encode_output(output: WorkerOutput) -> Result<RecordBatch> {
+    let (text, rows) = match output {
         WorkerOutput::Message(message) => {
             let text = serde_json::to_string(&message)
                 .map_err(|error| DataFusionError::External(Box::new(error)))?;
@@ -283,7 +283,7 @@ impl Stream for MessageStream {
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.from
             .poll_recv(context)
-            .map(|said| said.map(encode_output))
+            .map(|output| output.map(encode_output))
     }
 }
 
@@ -293,10 +293,27 @@ impl RecordBatchStream for MessageStream {
     }
 }
 
+/// The request in a text that is not too long for its kind.
+fn decode_request(text: &[u8]) -> Result<WorkerRequest> {
+    let kind = RequestKind::of_text(text);
+    if text.len() > kind.bytes_max() {
+        let message = format!("a request of {} bytes is too long", text.len());
+        return Err(DataFusionError::Execution(message));
+    }
+    let request: WorkerRequest =
+        serde_json::from_slice(text).map_err(|error| DataFusionError::External(Box::new(error)))?;
+    if request.request_kind() != kind {
+        // It was measured as another one.
+        let message = "a request begins as no coordinator writes it".to_owned();
+        return Err(DataFusionError::Execution(message));
+    }
+    Ok(request)
+}
+
 /// Plans of a leaf as bytes.
 #[derive(Debug, Clone, Default)]
 pub struct TaskExecCodec {
-    /// What does the tasks; coordinators have none.
+    /// Handler of requests; coordinators have none.
     pub host: Option<Arc<dyn RequestHandler>>,
     /// The span that the tasks belong to.
     pub trace: Option<TraceContext>,
@@ -310,9 +327,7 @@ impl PhysicalExtensionCodec for TaskExecCodec {
         _: &TaskContext,
         _: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let request = serde_json::from_slice(bytes)
-            .map_err(|error| DataFusionError::External(Box::new(error)))?;
-        Ok(TaskExec::plan(request, self.clone()))
+        Ok(TaskExec::plan(decode_request(bytes)?, self.clone()))
     }
 
     fn try_encode(
@@ -326,5 +341,63 @@ impl PhysicalExtensionCodec for TaskExecCodec {
             leaf.ok_or_else(|| DataFusionError::Internal(format!("{} is no task", node.name())))?;
         serde_json::to_writer(bytes, &leaf.request)
             .map_err(|error| DataFusionError::External(Box::new(error)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A text that begins with some words, with spaces behind them.
+    fn padded(begin: &str, bytes: usize) -> Vec<u8> {
+        let mut text = begin.as_bytes().to_vec();
+        text.resize(bytes, b' ');
+        text
+    }
+
+    fn is_too_long(text: &[u8]) -> bool {
+        let decoded = decode_request(text);
+        decoded.is_err_and(|error| error.to_string().contains("is too long"))
+    }
+
+    #[test]
+    fn requests_are_measured_by_their_kind_before_they_are_parsed() {
+        for (begin, bytes_max) in [
+            ("\"hello\"", 1 << 10),
+            ("{\"probe\":", 16 << 20),
+            ("{\"rows\":", 16 << 20),
+            ("{\"train\":", 16 << 20),
+            ("{\"task\":", 32 << 20),
+            // No coordinator writes these.
+            (" {\"task\":", 1 << 10),
+            ("[", 1 << 10),
+        ] {
+            assert!(!is_too_long(&padded(begin, bytes_max)), "{begin}");
+            assert!(is_too_long(&padded(begin, bytes_max + 1)), "{begin}");
+        }
+        assert!(decode_request(&padded("\"hello\"", 1 << 10)).is_ok());
+        let greeting = serde_json::to_vec(&WorkerRequest::Hello).unwrap();
+        assert!(decode_request(&greeting).is_ok());
+    }
+
+    #[test]
+    fn texts_name_the_kind_of_their_request() {
+        for (text, kind) in [
+            ("\"hello\"", RequestKind::Hello),
+            ("{\"probe\":{", RequestKind::Probe),
+            ("{\"task\":{", RequestKind::Task),
+            ("{\"rows\":{", RequestKind::Rows),
+            ("{\"train\":{", RequestKind::Train),
+            ("{ \"task\":{", RequestKind::Hello),
+        ] {
+            assert_eq!(RequestKind::of_text(text.as_bytes()), kind, "{text}");
+        }
+        // Serde writes the names of variants as the kinds have them.
+        let fault = serde_json::from_str::<WorkerRequest>("{\"other\":1}").unwrap_err();
+        let names = fault.to_string();
+        assert!(
+            names.contains("`probe`, `task`, `rows`, `train`"),
+            "{names}"
+        );
     }
 }

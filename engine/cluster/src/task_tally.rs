@@ -15,7 +15,7 @@ pub struct TaskTally {
     listener: OnceLock<Arc<dyn TaskListener>>,
 }
 
-/// Hears of tasks that have ended. Handling one must not block.
+/// Receives tasks that have ended. Handling one must not block.
 pub trait TaskListener: std::fmt::Debug + Send + Sync {
     fn task_ended(&self, task: &EndedTask<'_>);
 }
@@ -27,15 +27,15 @@ pub struct EndedTask<'t> {
     pub trace: Option<TraceContext>,
     /// The worker's span of it, in that.
     pub span: Option<TraceContext>,
-    /// What was done, such as `parts` or `merge`.
+    /// Kind of the task, such as `parts` or `merge`.
     pub kind: &'static str,
-    /// When the worker got it.
+    /// Time at which the worker received it.
     pub began: SystemTime,
     pub ended: &'t Result<TaskOutcome>,
     pub progress: TaskProgress,
 }
 
-/// What a worker has done. Rows and costs are those of ended tasks.
+/// Counts of a worker's tasks. Rows and costs are those of ended tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TaskCounts {
     pub running: u64,
@@ -43,7 +43,7 @@ pub struct TaskCounts {
     /// The worker leaves, and other workers get them.
     pub handed_back: u64,
     pub failed: u64,
-    /// The coordinator no longer wants them.
+    /// Tasks that the coordinator has cancelled.
     pub stopped: u64,
     pub rows: u64,
     pub bytes: u64,
@@ -52,19 +52,19 @@ pub struct TaskCounts {
 }
 
 impl TaskTally {
-    /// Tells `listener` of the tasks that end from now on. Only the first listener counts.
+    /// Reports the tasks that end from now on to `listener`. Only the first listener counts.
     pub fn listen(&self, listener: Arc<dyn TaskListener>) {
         let _ = self.listener.set(listener);
     }
 
-    /// Tells of a task that has ended.
+    /// Reports a task that has ended.
     pub fn tell(&self, task: &EndedTask<'_>) {
         if let Some(listener) = self.listener.get() {
             listener.task_ended(task);
         }
     }
 
-    /// The counts so far; `running` is for the worker to say.
+    /// Counts so far, without `running`, which the worker sets.
     pub fn counts(&self) -> TaskCounts {
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,15 +1,13 @@
 //! The cluster's token: where it comes from, and which files are not believed.
 
 use std::fmt;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use forebay_model::{Fault, Result, codes};
 use ring::rand::{SecureRandom, SystemRandom};
-
-use crate::authentication::constant_time_eq;
 
 /// The variable that holds a token, where no file is given.
 pub const VARIABLE: &str = "FOREBAY_TOKEN";
@@ -39,6 +37,14 @@ impl ClusterToken {
         Ok(ClusterToken(BASE64_URL_SAFE_NO_PAD.encode(bytes)))
     }
 
+    /// A token that another process has made.
+    pub(crate) fn of_text(text: &str) -> Result<ClusterToken> {
+        match text.trim() {
+            "" => Err(Fault::new(codes::STRANGER, "the token of the run is empty")),
+            token => Ok(ClusterToken(token.to_owned())),
+        }
+    }
+
     pub fn text(&self) -> &str {
         &self.0
     }
@@ -47,9 +53,18 @@ impl ClusterToken {
         self.0.as_bytes()
     }
 
-    /// Whether a text is this token; takes as long for a wrong first byte as for a wrong last one.
-    pub fn matches(&self, shown: &[u8]) -> bool {
-        constant_time_eq(self.bytes(), shown)
+    /// True if a text is this token; takes as long for a wrong first byte as for a wrong last one.
+    pub fn matches(&self, presented: &[u8]) -> bool {
+        constant_time_eq(self.bytes(), presented)
+    }
+
+    /// True if the credentials of HTTP's scheme `Basic` have this token as their password. Browsers ask for them.
+    pub fn matches_basic(&self, credentials: &str) -> bool {
+        let Ok(decoded) = BASE64_STANDARD.decode(credentials.trim()) else {
+            return false;
+        };
+        let colon = decoded.iter().position(|byte| *byte == b':');
+        colon.is_some_and(|colon| self.matches(&decoded[colon + 1..]))
     }
 
     /// The token of a file that the user names. An empty file is a fault.
@@ -85,7 +100,7 @@ impl ClusterToken {
     }
 }
 
-/// Who may read a token file.
+/// Users that may read a token file.
 #[derive(Clone, Copy, PartialEq)]
 enum FileAccess {
     /// Mounted secrets are often readable by all users of a container.
@@ -96,7 +111,7 @@ enum FileAccess {
 /// `$XDG_STATE_HOME/forebay/token`, else `~/.local/state/forebay/token`. Sessions without a login (cron, systemd
 /// units) find it, too, which a runtime directory of a login would not allow.
 fn user_file() -> Result<PathBuf> {
-    let given = std::env::var_os("XDG_STATE_HOME")
+    let state_home = std::env::var_os("XDG_STATE_HOME")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute());
     let home = || {
@@ -104,7 +119,7 @@ fn user_file() -> Result<PathBuf> {
             .filter(|home| home.is_absolute())
             .map(|home| home.join(".local/state"))
     };
-    let root = given.or_else(home).ok_or_else(|| {
+    let root = state_home.or_else(home).ok_or_else(|| {
         let fault = Fault::new(
             codes::STRANGER,
             "there is no token, and no home directory to keep one in",
@@ -146,12 +161,11 @@ fn create_token(path: &Path) -> Result<ClusterToken> {
 }
 
 fn read_token(path: &Path, access: FileAccess) -> Result<ClusterToken> {
-    let shown = path.display().to_string();
-    let unreadable =
-        |error| super::security::unreadable_file("the token cannot be read", path, error);
+    let path_text = path.display().to_string();
+    let unreadable = |error| unreadable_file("the token cannot be read", path, error);
     let bad = |message: &str, hint: &str| {
         Fault::new(codes::STRANGER, message)
-            .file(shown.clone())
+            .file(path_text.clone())
             .hint(hint)
     };
     // Opening a pipe would wait for its other end.
@@ -164,7 +178,11 @@ fn read_token(path: &Path, access: FileAccess) -> Result<ClusterToken> {
     }
     let mut file = std::fs::File::open(path).map_err(unreadable)?;
     permitted(&file.metadata().map_err(unreadable)?, access).map_err(|message| {
-        bad(message, "make it readable and writable by its user alone: `chmod 600`; if others could read it, change it")
+        bad(
+            message,
+            "make it readable and writable by its user alone: `chmod 600`; if others could read \
+             it, change it",
+        )
     })?;
     let mut bytes = Vec::new();
     (&mut file)
@@ -197,8 +215,10 @@ fn permitted(meta: &std::fs::Metadata, access: FileAccess) -> Result<(), &'stati
     use std::os::unix::fs::MetadataExt;
 
     let mode = meta.mode() & 0o777;
-    // Linux tells whose this process is; elsewhere, the mode has to do.
-    let user = std::fs::metadata("/proc/self").ok().map(|own| own.uid());
+    // Linux reports the user of this process; elsewhere, only the mode is checked.
+    let user = std::fs::metadata("/proc/self")
+        .ok()
+        .map(|metadata| metadata.uid());
     match access {
         FileAccess::OthersMayRead if mode & 0o002 != 0 => {
             Err("every user may write the token file")
@@ -216,4 +236,47 @@ fn permitted(meta: &std::fs::Metadata, access: FileAccess) -> Result<(), &'stati
 #[cfg(not(unix))]
 fn permitted(_: &std::fs::Metadata, _: FileAccess) -> Result<(), &'static str> {
     Ok(())
+}
+
+/// Compares in a time that does not depend on the bytes.
+pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len()
+        && a.iter()
+            .zip(b)
+            .fold(0, |sum, (a, b)| std::hint::black_box(sum | (a ^ b)))
+            == 0
+}
+
+/// A fault for a file that the user has named.
+pub fn unreadable_file(message: &str, path: &Path, error: std::io::Error) -> Fault {
+    let fault = match error.kind() {
+        ErrorKind::NotFound => Fault::new(codes::ACCESS, message)
+            .hint("correct its path")
+            .cause(error),
+        _ => Fault::disk(message, error),
+    };
+    fault.file(path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_password_of_a_browser_is_the_token() {
+        let token = ClusterToken::of_text("secret:7").unwrap();
+        let cases = [
+            ("anyone:secret:7", true),
+            (":secret:7", true),
+            ("secret:7", false),
+            ("anyone:secret", false),
+            ("anyone:", false),
+            ("", false),
+        ];
+        for (credentials, expected) in cases {
+            let encoded = BASE64_STANDARD.encode(credentials);
+            assert_eq!(token.matches_basic(&encoded), expected, "{credentials}");
+        }
+        assert!(!token.matches_basic("no base64!"));
+    }
 }

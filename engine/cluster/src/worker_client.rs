@@ -1,4 +1,4 @@
-//! One worker, as a coordinator sees it.
+//! A worker, as a coordinator sees it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,13 +24,13 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::authentication::{AuthenticatedChannel, ChannelBinding, ProofFailure};
-use crate::cluster::{AttemptRows, ROWS_AHEAD};
-use crate::protocol::{PROTOCOL, TaskProgress, WorkerHello, WorkerMessage, WorkerRequest};
+use crate::protocol::{TaskProgress, WorkerHello, WorkerMessage, WorkerRequest, protocol_version};
 use crate::row_codec::PIECE_BYTES;
 use crate::security::ClusterSecurity;
+use crate::stage::{AttemptRows, ROWS_AHEAD};
 use crate::task_exec::{TaskExec, TaskExecCodec, WorkerOutput, decode_outputs};
 
-/// How long a worker may take to answer a greeting.
+/// Time that a worker has to answer a greeting.
 const GREETING: Duration = Duration::from_secs(10);
 
 /// Window in bytes of one task's stream, of a worker's connection, and of the buffer that the engine holds per
@@ -50,29 +50,29 @@ pub struct WorkerClient {
     ctx: Arc<TaskContext>,
 }
 
-/// A connection, and what the worker says of itself.
+/// Connection to a worker, and the worker's description of itself.
 pub struct WorkerConnection {
     pub link: WorkerClient,
     pub hello: WorkerHello,
 }
 
-/// Why a worker does not go on.
+/// Reason why a worker does not continue.
 #[derive(Debug)]
 pub enum WorkerLoss {
-    /// It never took the plan.
+    /// The worker never took the plan.
     Unreached(String),
-    /// It went silent, or the connection broke.
+    /// The worker went silent, or the connection broke.
     Silent(String),
-    /// It stopped because its rows are not wanted any more.
+    /// The worker stopped because its rows are no longer needed.
     Unwanted,
 }
 
-/// What is asked of a worker.
+/// Request to a worker, with its lease and trace.
 pub struct WorkerCall {
     pub request: WorkerRequest,
-    /// How long the worker may be silent.
+    /// Time for which the worker may be silent.
     pub lease: Duration,
-    /// The span that what it does belongs to.
+    /// Span that contains the work of the call, in a trace.
     pub trace: Option<TraceContext>,
 }
 
@@ -83,11 +83,6 @@ fn trace_header(trace: Option<TraceContext>) -> HeaderMap {
         .map(|value| (HeaderName::from_static(TRACE_HEADER), value))
         .into_iter()
         .collect()
-}
-
-/// What both sides call their version.
-pub fn protocol_version() -> String {
-    format!("forebay {} protocol {PROTOCOL}", env!("CARGO_PKG_VERSION"))
 }
 
 /// A connection to a worker of this version that has proved to know the cluster's token.
@@ -159,10 +154,13 @@ impl ProvedConnection {
             ProofFailure::Fault(fault) => fault.worker(address),
             ProofFailure::Transport(error) => unreached(error_chain(&error)),
             ProofFailure::Stranger => {
-                let message = "the worker does not know the cluster's token, or another process passes messages on";
-                let hint = "give both sides the same --token-file, and the worker's own address; use TLS for addresses \
-                            that are forwarded";
-                Fault::new(codes::STRANGER, message).worker(address).hint(hint)
+                let message = "the worker does not know the cluster's token, or another process \
+                               passes messages on";
+                let hint = "give both sides the same --token-file, and the worker's own address; \
+                            use TLS for addresses that are forwarded";
+                Fault::new(codes::STRANGER, message)
+                    .worker(address)
+                    .hint(hint)
             }
         })?;
         Ok(ProvedConnection {
@@ -181,7 +179,7 @@ fn unreached_fault(address: &str, error: &str) -> Fault {
 }
 
 impl WorkerClient {
-    /// Connects, and asks the worker what it is.
+    /// Connects, and requests the description of the worker.
     pub async fn connect(address: &str, security: &ClusterSecurity) -> Result<WorkerConnection> {
         let unreached = |error: String| unreached_fault(address, &error);
         let ProvedConnection { url, channel } =
@@ -205,12 +203,12 @@ impl WorkerClient {
         };
         let mut hello = None;
         let mut hear = |message| {
-            if let WorkerMessage::Hello(said) = message {
-                hello = Some(said);
+            if let WorkerMessage::Hello(worker_hello) = message {
+                hello = Some(worker_hello);
             }
         };
-        let asked = link.send_request(hello_call, &mut hear, None).await;
-        asked.map_err(|lost| match lost {
+        let hello_result = link.send_request(hello_call, &mut hear, None).await;
+        hello_result.map_err(|lost| match lost {
             WorkerLoss::Unwanted => unreached("it gives rows".to_owned()),
             WorkerLoss::Unreached(why) | WorkerLoss::Silent(why) => unreached(why),
         })?;
@@ -227,7 +225,7 @@ impl WorkerClient {
         &self.channel
     }
 
-    /// Waits for a sign of life. The error tells what happened instead.
+    /// Waits for the reply to a ping. The error describes the failure.
     pub async fn ping(&self, lease: Duration) -> Result<(), String> {
         let mut client = create_worker_client(self.channel.clone());
         match timeout(lease, client.get_worker_info(GetWorkerInfoRequest {})).await {
@@ -237,8 +235,8 @@ impl WorkerClient {
         }
     }
 
-    /// Sends a plan and hears all that comes of it. Rows go to `rows`; while that is full, nothing more is taken from the
-    /// network.
+    /// Sends a plan and passes on its messages. Rows go to `rows`; while that is full, no more is
+    /// read from the network.
     pub async fn send_request(
         &self,
         call: WorkerCall,
@@ -286,7 +284,7 @@ impl WorkerClient {
             .await
             .map_err(|_| WorkerLoss::Unreached(format!("{lease:?} without an answer")))?;
         let _answers = set.map_err(|error| WorkerLoss::Unreached(error_chain(&error)))?;
-        // It has the plan: whatever ends it now may be the plan's doing.
+        // The worker has the plan: if it ends now, the plan may be the cause.
         heard(WorkerMessage::Beat(TaskProgress::default()));
         let run = ExecuteTaskRequest {
             task_key: key,
@@ -301,11 +299,11 @@ impl WorkerClient {
             .map_err(broken)?;
         let mut stream = futures::stream::iter(streams).flatten();
         while let Some(batch) = timeout(lease, stream.next()).await.map_err(|_| silent())? {
-            for said in batch
+            for output in batch
                 .and_then(|batch| decode_outputs(&batch))
                 .map_err(broken)?
             {
-                match (said, &rows) {
+                match (output, &rows) {
                     (WorkerOutput::Message(message), _) => heard(message),
                     (WorkerOutput::Rows(bytes), Some(AttemptRows { attempt, to })) => {
                         to.send((*attempt, bytes))
@@ -322,42 +320,52 @@ impl WorkerClient {
     }
 }
 
-/// What is said of a worker that is silent for longer than its lease.
+/// Error text for a worker that is silent for longer than its lease.
 pub fn silence(lease: Duration) -> String {
     format!("nothing was heard of it for {} s", lease.as_secs_f64())
 }
 
-/// Connects to an address, and tells which one it reached. A second connection is refused.
-fn dial_once(
-    address: &str,
-) -> (
-    impl Service<Uri, Response = TokioIo<TcpStream>, Error = io::Error, Future: Send> + Send + 'static,
-    Arc<OnceLock<SocketAddr>>,
-) {
+/// Service that opens a TCP connection, as a channel to a worker takes it.
+trait DialService:
+    Service<Uri, Response = TokioIo<TcpStream>, Error = io::Error, Future: Send> + Send + 'static
+{
+}
+
+impl<S> DialService for S where
+    S: Service<Uri, Response = TokioIo<TcpStream>, Error = io::Error, Future: Send>
+        + Send
+        + 'static
+{
+}
+
+/// Connects to an address, and stores the address that it reached. A second connection is refused.
+fn dial_once(address: &str) -> (impl DialService, Arc<OnceLock<SocketAddr>>) {
     let reached = Arc::new(OnceLock::new());
-    let (address, tell) = (address.to_owned(), reached.clone());
+    let address = address.to_owned();
+    let tell = reached.clone();
     let dial = tower::service_fn(move |_: Uri| {
-        let (address, tell) = (address.clone(), tell.clone());
+        let address = address.clone();
+        let tell = tell.clone();
         async move {
-            let gone = || {
+            let closed = || {
                 io::Error::new(
                     io::ErrorKind::NotConnected,
                     "the connection to the worker is gone",
                 )
             };
             if tell.get().is_some() {
-                return Err(gone());
+                return Err(closed());
             }
             let stream = TcpStream::connect(address).await?;
             stream.set_nodelay(true)?;
-            tell.set(stream.peer_addr()?).map_err(|_| gone())?;
+            tell.set(stream.peer_addr()?).map_err(|_| closed())?;
             Ok(TokioIo::new(stream))
         }
     });
     (dial, reached)
 }
 
-/// An error with what led to it.
+/// Text of an error and of its causes.
 pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

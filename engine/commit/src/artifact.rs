@@ -1,19 +1,23 @@
-//! Artifacts: what a fit learned, in files that people can read. They hold no code.
+//! Artifacts: the findings of a fit, in files that people can read. They hold no code.
 //!
 //! ```text
 //! artifacts/<id>/artifact.json        the pipeline's steps, columns, and small findings
 //! artifacts/<id>/findings/7.parquet   findings that are too long for JSON; where they are many, those of the same
 //!                                     columns together, each in a row group
-//! artifacts/<id>/origin.json          what applying it asks of the data of the fit: where it begins, what is predicted
-//! artifacts/<id>/lineage.json         where it came from: spans, states, versions
-//! artifacts/<name>.json               the ids of the newest artifact of a pipeline and of the one before it
+//! artifacts/<id>/serving.json         what windows need of the rows before (`serving_state.rs`), where the pipeline serves
+//! artifacts/<id>/origin.json          facts of the fit's data that applying it needs: its beginning, the predicted columns
+//! artifacts/<id>/lineage.json         its origin: spans, states, versions
+//! artifacts/<name>.json               ids of the newest artifact of a pipeline and of the one before it
 //! ```
-//! The id is a hash of `artifact.json` and the findings: what was learned, not from which files.
+//! The id is a hash of `artifact.json` and the findings: the findings, not the files that they were
+//! learned from.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Cursor;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
 use forebay_model::{
@@ -24,12 +28,14 @@ use forebay_model::{
 use forebay_plan::{BoundPipeline, SqlCompiler, TransformRegistry, bind, config_without};
 use forebay_storage::{StorageClient, StorageLocation};
 use forebay_threads::parallel_map;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::artifact_findings::{
     FindingFile, finding_file, finding_from_json, finding_json, findings_parquet, group_findings,
 };
+use crate::serving_state::ServingReference;
 
 /// The version of artifacts that have a file for each long finding.
 const FORMAT: u32 = 1;
@@ -37,10 +43,10 @@ const FORMAT: u32 = 1;
 /// The version of artifacts with several findings in a file.
 const FORMAT_GROUPED: u32 = 2;
 
-/// The version of artifacts with steps that do not learn anew in each run.
+/// The version of artifacts with steps that are not fitted in each run.
 const FORMAT_HELD: u32 = 3;
 
-/// What a fit learned: the pipeline, the columns of its sources, and a finding per question.
+/// Result of a fit: the pipeline, the columns of its sources, and a finding per analyzer.
 #[derive(Debug, Clone)]
 pub struct Artifact {
     /// Hash of the content.
@@ -49,29 +55,35 @@ pub struct Artifact {
     pub pipeline: Pipeline,
     /// Columns of each source.
     pub schemas: BTreeMap<String, SchemaRef>,
-    /// In the order of the questions.
+    /// Findings in the order of the analyzers.
     pub findings: Vec<LearnedFinding>,
-    /// Since when the findings of steps that do not learn anew in each run are in force.
+    /// Times since which the findings are in use, for steps that are not fitted in each run.
     pub fits: Vec<StepFit>,
-    /// The data of the fit, as far as applying the artifact asks for it. It is no part of the id.
+    /// Facts about the data of the fit that applying the artifact needs. They are no part of the
+    /// id.
     pub origin: ArtifactOrigin,
+    /// Reference to what windows need of the rows before, where that is kept. It is no part of the id.
+    pub serving: Option<ServingReference>,
 }
 
-/// The data of a fit, as far as applying its artifact asks for it.
+/// Facts about the data of a fit that applying its artifact needs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArtifactOrigin {
-    /// The first time of each source whose metadata tells it.
+    /// The first time of each source whose metadata records it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub begins: BTreeMap<String, String>,
-    /// The columns that are predicted: the pipeline's label, and those of its trainings.
+    /// Predicted columns: the pipeline's label, and those of its trainings.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub labels: BTreeSet<String>,
+    /// Columns that forecasts of a step need in advance, by step.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub known: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// The name of the file with the origin.
 const ORIGIN: &str = "origin.json";
 
-/// When a step learned what is in force.
+/// Time and reason of a step's fit that is in use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepFit {
     /// The step.
@@ -79,25 +91,25 @@ pub struct StepFit {
     /// The time of the data then, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// Why it learned anew.
+    /// Reason for the fit.
     pub reason: String,
 }
 
-/// Names and contents, below the artifact's directory; what is written last comes first.
+/// Names and contents, relative to the artifact's directory, in the reverse order of writing.
 pub type ArtifactFiles = Vec<(String, Bytes)>;
 
-/// One finding and what it answers.
+/// A finding with its analyzer.
 #[derive(Debug, Clone)]
 pub struct LearnedFinding {
-    /// The step that asked.
+    /// The step that requested the finding.
     pub step: String,
     /// The analyzer.
     pub analyzer: String,
-    /// Its input columns.
+    /// Input columns of the analyzer.
     pub columns: Vec<String>,
     /// The part of the split that it saw.
     pub part: Option<String>,
-    /// The answer.
+    /// The finding.
     pub finding: Arc<Finding>,
 }
 
@@ -155,15 +167,15 @@ struct WireFinding {
     table: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
-    /// Where several findings share the file, the row group of this one.
+    /// The row group of this finding, where several share the file.
     #[serde(skip_serializing_if = "Option::is_none")]
     row_group: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     rows: Option<usize>,
 }
 
-fn json_fault(what: &str) -> impl Fn(serde_json::Error) -> Fault + '_ {
-    move |error| corrupt_fault(format!("{what} cannot be read")).cause(error)
+fn json_fault(subject: &str) -> impl Fn(serde_json::Error) -> Fault + '_ {
+    move |error| corrupt_fault(format!("{subject} cannot be read")).cause(error)
 }
 
 pub(crate) fn corrupt_fault(message: impl Into<String>) -> Fault {
@@ -171,7 +183,7 @@ pub(crate) fn corrupt_fault(message: impl Into<String>) -> Fault {
 }
 
 impl Artifact {
-    /// Puts an artifact together, and gives its files; its id follows from their content.
+    /// Creates an artifact, and returns its files; its id follows from their content.
     pub fn new(
         pipeline: Pipeline,
         schemas: BTreeMap<String, SchemaRef>,
@@ -187,25 +199,26 @@ impl Artifact {
             findings,
             fits,
             origin,
+            serving: None,
         };
         let mut files = artifact.identified_files(threads)?;
         let mut id = IdBuilder::new("artifact");
-        files.iter().for_each(|(name, bytes)| {
+        for (name, bytes) in &files {
             id.text(name).bytes(bytes);
-        });
+        }
         artifact.id = id.finish();
         files.extend(artifact.origin_file()?);
         Ok((artifact, files))
     }
 
-    /// The files of the artifact, but for the lineage, encoded by so many threads.
+    /// The files of the artifact, except for the lineage, encoded by `threads` threads.
     pub fn files(&self, threads: usize) -> Result<ArtifactFiles> {
         let mut files = self.identified_files(threads)?;
         files.extend(self.origin_file()?);
         Ok(files)
     }
 
-    /// The file with the origin, where something is known of it.
+    /// The file with the origin; `None` for an artifact without one.
     fn origin_file(&self) -> Result<Option<(String, Bytes)>> {
         if self.origin == ArtifactOrigin::default() {
             return Ok(None);
@@ -229,32 +242,32 @@ impl Artifact {
                 .map(|index| self.findings[*index].finding.as_ref());
             findings_parquet(members)
         })?;
-        let mut places: Vec<Option<(String, Option<usize>)>> = vec![None; count];
+        let mut findings = Vec::with_capacity(count);
+        for (learned, table) in self.findings.iter().zip(tables) {
+            findings.push(WireFinding {
+                step: learned.step.clone(),
+                analyzer: learned.analyzer.clone(),
+                columns: learned.columns.clone(),
+                part: learned.part.clone(),
+                table,
+                file: None,
+                row_group: None,
+                rows: None,
+            });
+        }
         let mut files = Vec::new();
         for (group, bytes) in groups.iter().zip(encoded) {
             let Some(first) = group.first() else { continue };
             let name = finding_file(*first);
             for (row_group, index) in group.iter().enumerate() {
-                places[*index] = Some((name.clone(), (group.len() > 1).then_some(row_group)));
+                let stored = &mut findings[*index];
+                stored.file = Some(name.clone());
+                stored.row_group = (group.len() > 1).then_some(row_group);
+                stored.rows = Some(self.findings[*index].finding.rows());
             }
             files.push((name, Bytes::from(bytes)));
         }
-        let findings =
-            self.findings
-                .iter()
-                .zip(tables)
-                .zip(places)
-                .map(|((learned, table), place)| WireFinding {
-                    step: learned.step.clone(),
-                    analyzer: learned.analyzer.clone(),
-                    columns: learned.columns.clone(),
-                    part: learned.part.clone(),
-                    table,
-                    rows: place.is_some().then(|| learned.finding.rows()),
-                    row_group: place.as_ref().and_then(|(_, row_group)| *row_group),
-                    file: place.map(|(name, _)| name),
-                });
-        let wire = self.wire(findings.collect())?;
+        let wire = self.wire(findings)?;
         let mut text = serde_json::to_vec_pretty(&wire)
             .map_err(|e| Fault::internal("an artifact").cause(e))?;
         text.push(b'\n');
@@ -263,82 +276,48 @@ impl Artifact {
     }
 
     fn wire(&self, findings: Vec<WireFinding>) -> Result<WireArtifact> {
+        let pipeline = &self.pipeline;
         let mut sources = BTreeMap::new();
-        for source in &self.pipeline.sources {
-            let schema = self
-                .schemas
-                .get(&source.name)
-                .cloned()
-                .unwrap_or_else(|| Arc::new(Schema::empty()));
-            let columns = schema
-                .fields()
-                .iter()
-                .map(|field| Ok((field.name().clone(), type_json(field)?)));
-            sources.insert(
-                source.name.clone(),
-                WireSource {
-                    format: source.format.clone(),
-                    config: without_paths(&source.config),
-                    time: source.time.clone(),
-                    keys: source.keys.clone(),
-                    duplicates: source.duplicates,
-                    columns: columns.collect::<Result<_>>()?,
-                },
-            );
+        for source in &pipeline.sources {
+            sources.insert(source.name.clone(), self.wire_source(source)?);
         }
-        let steps = self
-            .pipeline
-            .nodes
-            .iter()
-            .map(|node| WireNode {
-                name: node.name.clone(),
-                input: match &node.input {
-                    NodeInput::From(name) => json!({ "from": name }),
-                    NodeInput::Union(names) => json!({ "union": names }),
-                    NodeInput::Sql(query) => json!({ "sql": query }),
-                },
-                fit_on: node.fit_on.clone(),
-                refit: node.refit.clone(),
-                steps: node
-                    .steps
-                    .iter()
-                    .map(|step| (step.kind.clone(), step.config.clone()))
-                    .collect(),
-            })
-            .collect();
-        let sinks = self
-            .pipeline
-            .sinks
-            .iter()
-            .map(|sink| WireSink {
-                name: sink.name.clone(),
-                from: sink.from.clone(),
-                format: sink.format.clone(),
-                split: sink.split.clone(),
-                config: without_paths(&sink.config),
-            })
-            .collect();
-        let split = self
-            .pipeline
-            .split
-            .as_ref()
-            .map_or(Value::Null, DataSplit::config);
         let is_grouped = findings.iter().any(|finding| finding.row_group.is_some());
-        let format = match (self.fits.is_empty(), is_grouped) {
-            (false, _) => FORMAT_HELD,
-            (true, true) => FORMAT_GROUPED,
-            (true, false) => FORMAT,
+        let format = if !self.fits.is_empty() {
+            FORMAT_HELD
+        } else if is_grouped {
+            FORMAT_GROUPED
+        } else {
+            FORMAT
         };
-        let (name, fits) = (self.pipeline.name.clone(), self.fits.clone());
         Ok(WireArtifact {
             format,
-            name,
+            name: pipeline.name.clone(),
             sources,
-            steps,
-            split,
-            sinks,
+            steps: pipeline.nodes.iter().map(WireNode::of).collect(),
+            split: match &pipeline.split {
+                Some(split) => split.config(),
+                None => Value::Null,
+            },
+            sinks: pipeline.sinks.iter().map(WireSink::of).collect(),
             findings,
-            fits,
+            fits: self.fits.clone(),
+        })
+    }
+
+    fn wire_source(&self, source: &PipelineSource) -> Result<WireSource> {
+        let mut columns = Map::new();
+        if let Some(schema) = self.schemas.get(&source.name) {
+            for field in schema.fields() {
+                columns.insert(field.name().clone(), type_json(field)?);
+            }
+        }
+        Ok(WireSource {
+            format: source.format.clone(),
+            config: without_paths(&source.config),
+            time: source.time.clone(),
+            keys: source.keys.clone(),
+            duplicates: source.duplicates,
+            columns,
         })
     }
 
@@ -356,7 +335,7 @@ impl Artifact {
         let name = &self.pipeline.name;
         // A pointer that cannot be read is replaced.
         let newest = NewestArtifact::read(io, root, name).ok().flatten();
-        let before = newest.and_then(|newest| {
+        let previous = newest.and_then(|newest| {
             if newest.id == self.id {
                 newest.before
             } else {
@@ -364,8 +343,8 @@ impl Artifact {
             }
         });
         let mut pointer = json!({ "format": FORMAT, "artifact": self.id.to_string() });
-        if let Some(before) = before {
-            pointer["before"] = json!(before.to_string());
+        if let Some(previous) = previous {
+            pointer["before"] = json!(previous.to_string());
         }
         io.put_durable(
             &Artifact::pointer(root, name),
@@ -374,7 +353,7 @@ impl Artifact {
         Ok(dir)
     }
 
-    /// Writes what is needed to apply the artifact below `root`.
+    /// Writes the files that are needed to apply the artifact below `root`.
     fn write_files(
         &self,
         files: ArtifactFiles,
@@ -384,27 +363,28 @@ impl Artifact {
         let dir = Artifact::directory(root, self.id);
         for (name, bytes) in files.into_iter().rev() {
             // The last one names the others by their content: one that was lost is found out.
-            match name == "artifact.json" {
-                true => io.put_durable(&dir.join(&name), &bytes)?,
-                false => io.put(&dir.join(&name), bytes)?,
+            if name == "artifact.json" {
+                io.put_durable(&dir.join(&name), &bytes)?
+            } else {
+                io.put(&dir.join(&name), bytes)?
             }
         }
         Ok(dir)
     }
 
-    /// The same, unless it is there and whole.
+    /// Writes the files of the artifact below `root`, unless they exist and are complete.
     pub fn ensure_written(
         &self,
         io: &StorageClient,
         root: &StorageLocation,
         threads: usize,
     ) -> Result<()> {
-        let there = Artifact::load(io, &Artifact::directory(root, self.id));
-        if there.is_ok_and(|there| there.id == self.id) {
-            Ok(())
-        } else {
-            self.write_files(self.files(threads)?, io, root).map(drop)
+        let stored = Artifact::load(io, &Artifact::directory(root, self.id));
+        if stored.is_ok_and(|stored| stored.id == self.id) {
+            return Ok(());
         }
+        self.write_files(self.files(threads)?, io, root)?;
+        Ok(())
     }
 
     /// The directory of an artifact below `root`.
@@ -423,63 +403,25 @@ impl Artifact {
     }
 
     fn load_files(io: &StorageClient, dir: &StorageLocation) -> Result<Self> {
-        let bytes = io.get(&dir.join("artifact.json"))?.ok_or_else(|| {
-            Fault::new(codes::NOT_FOUND, "there is no artifact here")
+        let Some(bytes) = io.get(&dir.join("artifact.json"))? else {
+            return Err(Fault::new(codes::NOT_FOUND, "there is no artifact here")
                 .file(&dir.shown)
-                .hint("give the directory that holds `artifact.json`, as `forebay fit` prints it")
-        })?;
+                .hint(
+                    "give the directory that holds `artifact.json`, as `forebay fit` prints it",
+                ));
+        };
         let mut id = IdBuilder::new("artifact");
         id.text("artifact.json").bytes(&bytes);
-        let version: Value = serde_json::from_slice(&bytes).map_err(json_fault("the artifact"))?;
-        if !(FORMAT..=FORMAT_HELD).any(|format| version["format"] == format) {
-            let message = format!(
-                "the artifact has format {}, this program reads {FORMAT} to {FORMAT_HELD}",
-                version["format"]
-            );
-            return Err(
-                Fault::new(codes::STATE_VERSION, message).hint("fit again with this program")
-            );
-        }
-        let wire: WireArtifact =
-            serde_json::from_value(version).map_err(json_fault("the artifact"))?;
-        let mut findings = Vec::new();
-        let mut files: BTreeMap<String, FindingFile> = BTreeMap::new();
+        let wire = read_wire(&bytes)?;
+        let mut reader = FindingReader {
+            io,
+            dir,
+            id,
+            files: BTreeMap::new(),
+        };
+        let mut findings = Vec::with_capacity(wire.findings.len());
         for (index, stored) in wire.findings.iter().enumerate() {
-            let finding = match (&stored.table, &stored.file) {
-                (Some(table), _) => finding_from_json(table)?,
-                (None, Some(file)) => {
-                    // Never a path of the artifact's own choosing.
-                    let first = match stored.row_group {
-                        None => index,
-                        Some(_) => file
-                            .trim_matches(|letter: char| !letter.is_ascii_digit())
-                            .parse()
-                            .unwrap_or(index),
-                    };
-                    let name = finding_file(first);
-                    let broken = |fault: Fault| fault.file(dir.join(&name).shown);
-                    if !files.contains_key(&name) {
-                        let bytes = io
-                            .get(&dir.join(&name))?
-                            .filter(|_| *file == name)
-                            .ok_or_else(|| {
-                                Fault::new(codes::NOT_FOUND, "a finding of the artifact is missing")
-                                    .file(&dir.join(&name).shown)
-                                    .hint("copy the whole directory of the artifact, or fit again")
-                            })?;
-                        id.text(&name).bytes(&bytes);
-                        files.insert(name.clone(), FindingFile::open(bytes).map_err(broken)?);
-                    }
-                    let found = match stored.row_group {
-                        None => files.remove(&name).map(|file| file.finding(None)),
-                        Some(group) => files.get(&name).map(|file| file.finding(Some(group))),
-                    };
-                    found
-                        .unwrap_or_else(|| Err(corrupt_fault("a finding of the artifact is empty")))
-                        .map_err(broken)?
-                }
-                (None, None) => return Err(corrupt_fault("a finding of the artifact is empty")),
-            };
+            let finding = reader.read(index, stored)?;
             findings.push(LearnedFinding {
                 step: stored.step.clone(),
                 analyzer: stored.analyzer.clone(),
@@ -497,17 +439,11 @@ impl Artifact {
             }
             None => ArtifactOrigin::default(),
         };
-        let id = id.finish();
-        // The directory that it was written to is called by its id.
-        let name = dir
-            .path
-            .parts()
-            .next_back()
-            .and_then(|name| ContentId::parse(name.as_ref()));
-        if name.is_some_and(|name| name != id) {
-            return Err(corrupt_fault(
-                "the artifact has been changed since it was written",
-            ));
+        let serving = ServingReference::read(io, dir)?;
+        let id = reader.id.finish();
+        if id_in_path(dir).is_some_and(|named| named != id) {
+            let message = "the artifact has been changed since it was written";
+            return Err(corrupt_fault(message));
         }
         Ok(Artifact {
             id,
@@ -516,41 +452,37 @@ impl Artifact {
             findings,
             fits,
             origin,
+            serving,
         })
     }
 
-    /// Its sources as they were, without rows.
+    /// Datasets with the columns of the fit's sources, without rows.
     pub fn datasets(&self) -> BTreeMap<String, Dataset> {
-        self.schemas
-            .iter()
-            .map(|(name, schema)| {
-                let schema = schema.clone();
-                (
-                    name.clone(),
-                    Dataset {
-                        schema,
-                        spans: Vec::new(),
-                        column_bytes: None,
-                        null_counts: Vec::new(),
-                        watched: Vec::new(),
-                        version: None,
-                        left_out: LeftOutFiles::default(),
-                    },
-                )
-            })
-            .collect()
+        let mut datasets = BTreeMap::new();
+        for (name, schema) in &self.schemas {
+            let dataset = Dataset {
+                schema: schema.clone(),
+                spans: Vec::new(),
+                column_bytes: None,
+                null_counts: Vec::new(),
+                watched: Vec::new(),
+                version: None,
+                left_out: LeftOutFiles::default(),
+                files: Vec::new(),
+            };
+            datasets.insert(name.clone(), dataset);
+        }
+        datasets
     }
 
     /// Its pipeline, bound to the columns of its sources.
     pub fn bind(&self, registry: &TransformRegistry, sql: &SqlCompiler) -> Result<BoundPipeline> {
         let bound = bind(&self.pipeline, registry, sql, &self.datasets())?;
-        let asked = bound.asks.iter().map(|ask| ask.ask.analyzer.kind());
-        if !asked.eq(self
-            .findings
-            .iter()
-            .map(|learned| learned.analyzer.as_str()))
-        {
-            let message = "the artifact was made by a version of this program whose steps learn other statistics";
+        let kinds = bound.asks.iter().map(|request| request.ask.analyzer.kind());
+        let learned_kinds = self.findings.iter().map(|learned| &*learned.analyzer);
+        if !kinds.eq(learned_kinds) {
+            let message = "the artifact was made by a version of this program whose steps learn \
+                           other statistics";
             return Err(
                 Fault::new(codes::STATE_VERSION, message).hint("fit again with this program")
             );
@@ -574,15 +506,15 @@ impl Artifact {
         root: &StorageLocation,
         name: &str,
     ) -> Result<Option<StorageLocation>> {
-        let before = NewestArtifact::read(io, root, name)?.and_then(|newest| newest.before);
-        Ok(before.map(|id| Artifact::directory(root, id)))
+        let previous = NewestArtifact::read(io, root, name)?.and_then(|newest| newest.before);
+        Ok(previous.map(|id| Artifact::directory(root, id)))
     }
 }
 
-/// What the pointer of a pipeline names.
+/// Content of the pointer of a pipeline.
 struct NewestArtifact {
     id: ContentId,
-    /// The one that was the newest before.
+    /// The newest artifact before this one.
     before: Option<ContentId>,
 }
 
@@ -597,143 +529,235 @@ impl NewestArtifact {
         };
         let pointer: Value =
             serde_json::from_slice(&bytes).map_err(json_fault("the artifact's pointer"))?;
-        let id = |name: &str| pointer[name].as_str().and_then(ContentId::parse);
-        Ok(id("artifact").map(|newest| NewestArtifact {
-            id: newest,
-            before: id("before"),
+        let Some(id) = id_from_json(&pointer["artifact"]) else {
+            return Ok(None);
+        };
+        Ok(Some(NewestArtifact {
+            id,
+            before: id_from_json(&pointer["before"]),
         }))
     }
+}
+
+/// Reads findings, and adds the content of their files to the id of the artifact.
+struct FindingReader<'a> {
+    io: &'a StorageClient,
+    dir: &'a StorageLocation,
+    id: IdBuilder,
+    /// Files with several findings, and a file whose only finding is read next
+    files: BTreeMap<String, FindingFile>,
+}
+
+impl FindingReader<'_> {
+    fn read(&mut self, index: usize, stored: &WireFinding) -> Result<Finding> {
+        if let Some(table) = &stored.table {
+            return finding_from_json(table);
+        }
+        let Some(file) = &stored.file else {
+            return Err(corrupt_fault("a finding of the artifact is empty"));
+        };
+        // Never a path of the artifact's own choosing.
+        let first = match stored.row_group {
+            None => index,
+            Some(_) => file
+                .trim_matches(|letter: char| !letter.is_ascii_digit())
+                .parse()
+                .unwrap_or(index),
+        };
+        let name = finding_file(first);
+        let location = self.dir.join(&name);
+        if !self.files.contains_key(&name) {
+            let bytes = self.io.get(&location)?;
+            let Some(bytes) = bytes.filter(|_| *file == name) else {
+                let message = "a finding of the artifact is missing";
+                return Err(Fault::new(codes::NOT_FOUND, message)
+                    .file(&location.shown)
+                    .hint("copy the whole directory of the artifact, or fit again"));
+            };
+            self.id.text(&name).bytes(&bytes);
+            let opened = FindingFile::open(bytes);
+            let opened = opened.map_err(|fault| fault.file(&location.shown))?;
+            self.files.insert(name.clone(), opened);
+        }
+        let finding = match stored.row_group {
+            None => self.files.remove(&name).map(|file| file.finding(None)),
+            Some(group) => self.files.get(&name).map(|file| file.finding(Some(group))),
+        };
+        let finding =
+            finding.unwrap_or_else(|| Err(corrupt_fault("a finding of the artifact is empty")));
+        finding.map_err(|fault| fault.file(&location.shown))
+    }
+}
+
+/// The id that a directory is called by, if it is where the artifact was written.
+fn id_in_path(dir: &StorageLocation) -> Option<ContentId> {
+    let name = dir.path.parts().next_back()?;
+    ContentId::parse(name.as_ref())
+}
+
+fn id_from_json(value: &Value) -> Option<ContentId> {
+    ContentId::parse(value.as_str()?)
+}
+
+/// Decodes `artifact.json`. Refuses other versions of the format.
+fn read_wire(bytes: &[u8]) -> Result<WireArtifact> {
+    let version: Value = serde_json::from_slice(bytes).map_err(json_fault("the artifact"))?;
+    if !(FORMAT..=FORMAT_HELD).any(|format| version["format"] == format) {
+        let message = format!(
+            "the artifact has format {}, this program reads {FORMAT} to {FORMAT_HELD}",
+            version["format"]
+        );
+        return Err(Fault::new(codes::STATE_VERSION, message).hint("fit again with this program"));
+    }
+    serde_json::from_value(version).map_err(json_fault("the artifact"))
 }
 
 fn from_wire(wire: WireArtifact) -> Result<(Pipeline, BTreeMap<String, SchemaRef>)> {
     let mut schemas = BTreeMap::new();
     let mut sources = Vec::new();
     for (name, source) in wire.sources {
-        let fields = source
-            .columns
-            .iter()
-            .map(|(name, stored)| field_from_json(name, stored));
-        schemas.insert(
-            name.clone(),
-            Arc::new(Schema::new(fields.collect::<Result<Vec<_>>>()?)),
-        );
-        let WireSource {
-            format,
-            config,
-            time,
-            keys,
-            duplicates,
-            ..
-        } = source;
-        sources.push(PipelineSource {
-            name,
-            format,
-            config,
-            time,
-            keys,
-            ready: None,
-            duplicates,
-            lookback: None,
-            at: None,
-        });
+        let mut fields = Vec::with_capacity(source.columns.len());
+        for (column, stored) in &source.columns {
+            fields.push(field_from_json(column, stored)?);
+        }
+        schemas.insert(name.clone(), Arc::new(Schema::new(fields)));
+        sources.push(source.into_source(name));
     }
-    let mut nodes = Vec::new();
-    for node in wire.steps {
-        let texts = |value: &Value| -> Vec<String> {
-            value
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(|name| name.as_str().map(str::to_owned))
-                .collect()
-        };
-        let input = match (node.input["from"].as_str(), node.input["sql"].as_str()) {
-            (Some(name), _) => NodeInput::From(name.to_owned()),
-            (None, Some(query)) => NodeInput::Sql(query.to_owned()),
-            (None, None) => NodeInput::Union(texts(&node.input["union"])),
-        };
-        let steps = node.steps.iter().map(|(kind, config)| Step {
-            kind: kind.clone(),
-            config: config.clone(),
+    let pipeline = Pipeline {
+        name: wire.name,
+        sources,
+        nodes: wire.steps.into_iter().map(WireNode::into_node).collect(),
+        split: split_from_json(&wire.split)?,
+        sinks: wire.sinks.into_iter().map(WireSink::into_sink).collect(),
+        ..Pipeline::default()
+    };
+    Ok((pipeline, schemas))
+}
+
+impl WireSource {
+    fn into_source(self, name: String) -> PipelineSource {
+        PipelineSource {
+            name,
+            format: self.format,
+            config: self.config,
+            time: self.time,
+            keys: self.keys,
+            ready: None,
+            duplicates: self.duplicates,
+            lookback: None,
+            days: Default::default(),
             at: None,
-        });
-        let steps = steps.collect();
-        let WireNode {
-            name,
-            fit_on,
-            refit,
-            ..
-        } = node;
-        nodes.push(PipelineNode {
-            name,
+        }
+    }
+}
+
+impl WireNode {
+    fn of(node: &PipelineNode) -> WireNode {
+        let mut steps = Vec::with_capacity(node.steps.len());
+        for step in &node.steps {
+            steps.push((step.kind.clone(), step.config.clone()));
+        }
+        WireNode {
+            name: node.name.clone(),
+            input: match &node.input {
+                NodeInput::From(name) => json!({ "from": name }),
+                NodeInput::Union(names) => json!({ "union": names }),
+                NodeInput::Sql(query) => json!({ "sql": query }),
+            },
+            fit_on: node.fit_on.clone(),
+            refit: node.refit.clone(),
+            steps,
+        }
+    }
+
+    fn into_node(self) -> PipelineNode {
+        let input = if let Some(name) = self.input["from"].as_str() {
+            NodeInput::From(name.to_owned())
+        } else if let Some(query) = self.input["sql"].as_str() {
+            NodeInput::Sql(query.to_owned())
+        } else {
+            NodeInput::Union(texts(&self.input["union"]))
+        };
+        let mut steps = Vec::with_capacity(self.steps.len());
+        for (kind, config) in self.steps {
+            steps.push(Step {
+                kind,
+                config,
+                at: None,
+            });
+        }
+        PipelineNode {
+            name: self.name,
             input,
-            fit_on,
+            fit_on: self.fit_on,
             allow_empty: false,
-            refit,
+            refit: self.refit,
             data_age: BTreeMap::new(),
             steps,
             optional: false,
             at: None,
-        });
+        }
     }
-    let sinks = wire.sinks.into_iter().map(|sink| {
-        let WireSink {
-            name,
-            from,
-            format,
-            split,
-            config,
-        } = sink;
+}
+
+impl WireSink {
+    fn of(sink: &PipelineSink) -> WireSink {
+        WireSink {
+            name: sink.name.clone(),
+            from: sink.from.clone(),
+            format: sink.format.clone(),
+            split: sink.split.clone(),
+            config: without_paths(&sink.config),
+        }
+    }
+
+    fn into_sink(self) -> PipelineSink {
         PipelineSink {
-            name,
-            from,
-            format,
-            config,
-            split,
+            name: self.name,
+            from: self.from,
+            format: self.format,
+            config: self.config,
+            split: self.split,
             optional: false,
             at: None,
         }
-    });
-    let split = split_from_json(&wire.split)?;
-    let (name, sinks) = (wire.name, sinks.collect());
-    Ok((
-        Pipeline {
-            name,
-            sources,
-            nodes,
-            split,
-            sinks,
-            ..Pipeline::default()
-        },
-        schemas,
-    ))
+    }
+}
+
+/// The texts of an array.
+fn texts(value: &Value) -> Vec<String> {
+    let mut texts = Vec::new();
+    for text in value.as_array().into_iter().flatten() {
+        texts.extend(text.as_str().map(str::to_owned));
+    }
+    texts
 }
 
 fn split_from_json(value: &Value) -> Result<Option<DataSplit>> {
-    let read = json_fault("the split of the artifact");
-    let get = |value: &Value| value.clone();
     if value.is_null() {
         return Ok(None);
     }
     if let Some(parts) = value.get("expressions") {
-        return Ok(Some(DataSplit::Expressions(
-            serde_json::from_value(get(parts)).map_err(read)?,
-        )));
+        return Ok(Some(DataSplit::Expressions(split_value(parts)?)));
     }
     if let Some(time) = value.get("time") {
         return Ok(Some(DataSplit::Time {
-            column: serde_json::from_value(get(&time["column"])).map_err(&read)?,
-            parts: serde_json::from_value(get(&time["parts"])).map_err(&read)?,
-            ends: serde_json::from_value(get(&time["ends"])).map_err(&read)?,
-            embargo: serde_json::from_value(get(&time["embargo"])).map_err(&read)?,
+            column: split_value(&time["column"])?,
+            parts: split_value(&time["parts"])?,
+            ends: split_value(&time["ends"])?,
+            embargo: split_value(&time["embargo"])?,
         }));
     }
     let hash = &value["hash"];
     Ok(Some(DataSplit::Hash {
-        keys: serde_json::from_value(get(&hash["keys"])).map_err(&read)?,
-        parts: serde_json::from_value(get(&hash["parts"])).map_err(&read)?,
-        seed: serde_json::from_value(get(&hash["seed"])).map_err(&read)?,
+        keys: split_value(&hash["keys"])?,
+        parts: split_value(&hash["parts"])?,
+        seed: split_value(&hash["seed"])?,
     }))
+}
+
+fn split_value<T: DeserializeOwned>(value: &Value) -> Result<T> {
+    serde_json::from_value(value.clone()).map_err(json_fault("the split of the artifact"))
 }
 
 /// A configuration without the places that belong to a run.
@@ -743,48 +767,53 @@ fn without_paths(config: &Value) -> Value {
 
 /// Simple types by name; all others as an Arrow IPC schema in hexadecimal.
 fn type_json(field: &Field) -> Result<Value> {
-    if let Some(name) = simple_types()
-        .iter()
-        .find(|(_, data_type)| data_type == field.data_type())
-        .map(|(n, _)| *n)
-    {
-        return Ok(name.into());
+    for (name, data_type) in simple_types() {
+        if data_type == *field.data_type() {
+            return Ok(name.into());
+        }
     }
     let schema = Schema::new(vec![field.clone()]);
     let mut bytes = Vec::new();
     StreamWriter::try_new(&mut bytes, &schema)?.finish()?;
-    Ok(
-        json!({ "type": field.data_type().to_string(), "ipc": bytes.iter().map(|b| format!("{b:02x}")).collect::<String>() }),
-    )
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(json!({ "type": field.data_type().to_string(), "ipc": hex }))
 }
 
 fn field_from_json(name: &str, stored: &Value) -> Result<Field> {
-    let broken = || {
+    let field = if let Some(type_name) = stored.as_str() {
+        simple_field(name, type_name)
+    } else if let Some(hex) = stored["ipc"].as_str() {
+        ipc_field(hex)?
+    } else {
+        None
+    };
+    field.ok_or_else(|| {
         corrupt_fault(format!(
             "the type of `{name}` in the artifact cannot be read"
         ))
-    };
-    if let Some(text) = stored.as_str() {
-        let known = simple_types()
-            .into_iter()
-            .find(|(simple, _)| *simple == text)
-            .ok_or_else(broken)?;
-        return Ok(Field::new(name, known.1, true));
+    })
+}
+
+fn simple_field(name: &str, type_name: &str) -> Option<Field> {
+    let mut types = simple_types().into_iter();
+    let (_, data_type) = types.find(|(simple_name, _)| *simple_name == type_name)?;
+    Some(Field::new(name, data_type, true))
+}
+
+/// The field of an Arrow IPC schema in hexadecimal.
+fn ipc_field(hex: &str) -> Result<Option<Field>> {
+    let mut bytes = Vec::with_capacity(hex.len() / 2);
+    for index in 0..hex.len() / 2 {
+        let digits = hex.get(2 * index..2 * index + 2);
+        let Some(byte) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) else {
+            return Ok(None);
+        };
+        bytes.push(byte);
     }
-    let text = stored["ipc"].as_str().ok_or_else(broken)?;
-    let bytes: Option<Vec<u8>> = (0..text.len() / 2)
-        .map(|i| {
-            text.get(2 * i..2 * i + 2)
-                .and_then(|pair| u8::from_str_radix(pair, 16).ok())
-        })
-        .collect();
-    let reader = arrow::ipc::reader::StreamReader::try_new(
-        std::io::Cursor::new(bytes.ok_or_else(broken)?),
-        None,
-    )?;
+    let reader = StreamReader::try_new(Cursor::new(bytes), None)?;
     let schema = reader.schema();
-    let field = schema.fields().first().ok_or_else(broken)?;
-    Ok(field.as_ref().clone().with_nullable(true))
+    let field = schema.fields().first();
+    Ok(field.map(|field| field.as_ref().clone().with_nullable(true)))
 }
 
 pub(crate) fn simple_types() -> Vec<(&'static str, DataType)> {

@@ -48,14 +48,14 @@ pub fn group_findings(findings: &[LearnedFinding], tables: &[Option<Value>]) -> 
             .iter_mut()
             .find(|(schema, ..)| *schema == table.schema())
         {
-            Some((_, group, together)) if *together + rows <= GROUPED_FILE_ROWS_MAX => {
+            Some((_, group, group_rows)) if *group_rows + rows <= GROUPED_FILE_ROWS_MAX => {
                 groups[*group].push(*index);
-                *together += rows;
+                *group_rows += rows;
             }
-            known => {
+            slot => {
                 let opened = (table.schema(), groups.len(), rows);
-                match known {
-                    Some(known) => *known = opened,
+                match slot {
+                    Some(slot) => *slot = opened,
                     None => open.push(opened),
                 }
                 groups.push(vec![*index]);
@@ -104,7 +104,7 @@ pub fn finding_json(finding: &Finding) -> Option<Value> {
     Some(Value::Object(columns))
 }
 
-/// Numbers that JSON has, and the others by name.
+/// A number, or the name of one that JSON does not have.
 fn number_json(value: Option<f64>) -> Value {
     match value {
         None => Value::Null,
@@ -158,7 +158,7 @@ pub fn findings_parquet<'f>(findings: impl Iterator<Item = &'f Finding>) -> Resu
     Ok(bytes)
 }
 
-/// A file of findings that is at hand.
+/// File of findings in memory.
 pub struct FindingFile {
     bytes: Bytes,
     metadata: ArrowReaderMetadata,

@@ -1,27 +1,27 @@
 //! The commit protocol's decisions: observed facts in, one decision out.
 
-/// What was found where a record should be.
+/// State of the location of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordState {
-    /// Nothing.
+    /// No record.
     Absent,
     /// A record of this id.
     Ours {
-        /// All data that it names is there with the right size.
+        /// True if all data that it names exists with the right size.
         intact: bool,
     },
     /// A record that this version cannot read.
     Foreign,
 }
 
-/// What to do before the work.
+/// Decision before the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReuseDecision {
-    /// It is done: take the result.
+    /// The work is done: take the result.
     Reuse,
     /// Do it.
     Work,
-    /// Do it again, because what the record names is gone or unreadable.
+    /// Repeat the work, because an object that the record names is missing or unreadable.
     Repair,
 }
 
@@ -34,35 +34,35 @@ pub fn decide_reuse(record: RecordState) -> ReuseDecision {
     }
 }
 
-/// What putting the record came to.
+/// Outcome of putting a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutOutcome {
-    /// It was created.
+    /// The record was created.
     Created,
-    /// One was there already.
+    /// A record existed already.
     Exists {
-        /// With the same bytes.
+        /// True if it has the same bytes.
         same: bool,
-        /// And all that it names is there.
+        /// True if all data that it names exists.
         intact: bool,
     },
 }
 
-/// What to do after the record was put.
+/// Action after a record was put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitAction {
     /// Our result is the result.
     Committed,
     /// Another run's intact result stands; ours is discarded.
     LostRace,
-    /// What stands is broken: replace it.
+    /// The existing record is broken: replace it.
     Replace,
 }
 
 /// Identical bytes count as our own success, also when another run wrote them. A broken record is
 /// replaced only by a run that saw it broken.
-pub fn decide_commit(before: ReuseDecision, outcome: PutOutcome) -> CommitAction {
-    match (before, outcome) {
+pub fn decide_commit(reuse: ReuseDecision, outcome: PutOutcome) -> CommitAction {
+    match (reuse, outcome) {
         (
             _,
             PutOutcome::Created

@@ -1,15 +1,15 @@
-//! What a run left out in order to end before its deadline.
+//! Report of the parts that a run left out in order to end before its deadline.
 
 use serde::{Deserialize, Serialize};
 
-/// What a run did to be on time: stated in the summary, the manifests and the lineage.
+/// Degradation of a run to be on time: stated in the summary, the manifests and the lineage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DegradationReport {
-    /// The rungs that were taken, in order.
+    /// Levels of degradation that were applied, in order.
     pub rungs: Vec<String>,
     /// Steps and sinks that were left out.
     pub skipped: Vec<String>,
-    /// The artifact whose findings stand in for those that were not learned.
+    /// Artifact whose findings replace those that were not learned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact: Option<String>,
     /// The steps whose findings are taken from there.

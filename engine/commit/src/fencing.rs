@@ -26,7 +26,7 @@ pub struct AttemptFence {
     io: StorageClient,
     place: StorageLocation,
     run_id: String,
-    /// From 1.
+    /// Number of the attempt, from 1.
     number: u64,
     looked: Mutex<Instant>,
 }
@@ -38,43 +38,46 @@ impl fmt::Debug for AttemptFence {
 }
 
 impl AttemptFence {
-    /// Takes the run over from the attempt that has it, if any.
+    /// Takes the run over from its present attempt, if there is one.
     pub fn acquire(
         io: &StorageClient,
         root: &StorageLocation,
         run_id: &str,
         run: ContentId,
     ) -> Result<AttemptFence> {
-        let place = root.join(&format!("runs/{run}"));
+        let location = root.join(&format!("runs/{run}"));
         let named = |name: &str| name.strip_suffix(".json")?.parse::<u64>().ok();
-        let known = io.list(&place)?;
-        let newest = known
+        let attempts = io.list(&location)?;
+        let newest = attempts
             .iter()
             .filter_map(|object| named(object.location.filename()?))
             .max();
         let looked = Mutex::new(Instant::now());
-        let mut claim = AttemptFence {
+        let mut fence = AttemptFence {
             io: io.clone(),
-            place,
+            place: location,
             run_id: run_id.to_owned(),
             number: newest.unwrap_or(0) + 1,
             looked,
         };
         // Processes of two machines may look alike.
-        let (began, token) = (
-            AttemptOrigin::current_process(),
-            Uuid::new_v4().simple().to_string(),
-        );
-        let bytes = json!({ "host": began.host, "process": began.process, "began": began.began, "token": token });
+        let began = AttemptOrigin::current_process();
+        let token = Uuid::new_v4().simple().to_string();
+        let bytes = json!({
+            "host": began.host,
+            "process": began.process,
+            "began": began.began,
+            "token": token,
+        });
         let bytes = Bytes::from(bytes.to_string());
         // An attempt that took this number meanwhile counts as earlier.
-        while !io.put_if_absent(&claim.attempt_location(claim.number), bytes.clone())? {
-            claim.number += 1;
+        while !io.put_if_absent(&fence.attempt_location(fence.number), bytes.clone())? {
+            fence.number += 1;
         }
-        Ok(claim)
+        Ok(fence)
     }
 
-    /// Which attempt it is, from 1.
+    /// Number of the attempt, from 1.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -98,11 +101,12 @@ impl AttemptFence {
             "attempt {next} of run `{}` took over from this one: {began}",
             self.run_id
         );
-        let hint = "what is committed stays: that attempt goes on from it, and the same command finds its result";
+        let hint = "what is committed stays: that attempt goes on from it, and the same command \
+                    finds its result";
         Err(Fault::new(codes::TAKEN_OVER, message).hint(hint))
     }
 
-    /// The same check, at most once per `LOOK_EVERY`.
+    /// Like `check`, at most once per `LOOK_EVERY`.
     pub fn check_throttled(&self) -> Result<()> {
         // The thread that holds the lock performs the check.
         let Ok(mut looked) = self.looked.try_lock() else {

@@ -1,5 +1,6 @@
-//! Locks between processes, on local disks. The system releases a lock with the process that holds it. A process that has
-//! a lock alone writes into its file who it is; a process that waits tells whom it waits for.
+//! Locks between processes, on local disks. The system releases a lock with the process that holds
+//! it. The holder of an exclusive lock writes its identity into the file; a waiting process reports
+//! the holder.
 
 use std::fs::{File, TryLockError};
 use std::io::{Result as IoResult, Write};
@@ -12,54 +13,55 @@ use serde::{Deserialize, Serialize};
 
 use crate::lease::LeaseHolder;
 
-/// A run that waits longer tells whom it waits for.
+/// Time after which a waiting run reports the holder of the lock.
 const TELL_AFTER: Duration = Duration::from_secs(2);
 
-/// Time between two looks whether another process is done.
+/// Interval at which a waiting run tries to get the lock.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// A lock that this process has, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct FileLock {
     file: File,
-    /// True if no other process has it, too.
+    /// True for an exclusive lock.
     is_alone: bool,
 }
 
-/// A process that has a lock alone, as its file tells.
+/// The holder of an exclusive lock, as recorded in its file.
 #[derive(Serialize, Deserialize)]
 struct LockHolder {
-    /// For people.
+    /// Identity for people.
     origin: AttemptOrigin,
-    /// For processes on the same machine.
+    /// Identity for processes on the same machine.
     process: LeaseHolder,
 }
 
 impl FileLock {
-    /// Shares a lock; waits while another process has it alone. `what` names in faults and warnings what is locked.
-    pub fn shared(io: &StorageClient, path: &Path, what: &str) -> Result<FileLock> {
-        let file = open(path).map_err(|error| lock_failed(what, error))?;
-        wait_for(io, path, what, || file.try_lock_shared())?;
+    /// Takes a shared lock; waits while another process holds it exclusively. `subject` names
+    /// the locked object in faults and warnings.
+    pub fn shared(io: &StorageClient, path: &Path, subject: &str) -> Result<FileLock> {
+        let file = open(path).map_err(|error| lock_failed(subject, error))?;
+        wait_for(io, path, subject, || file.try_lock_shared())?;
         Ok(FileLock {
             file,
             is_alone: false,
         })
     }
 
-    /// Takes a lock alone; waits while another process has it.
-    pub fn alone(io: &StorageClient, path: &Path, what: &str) -> Result<FileLock> {
-        let file = open(path).map_err(|error| lock_failed(what, error))?;
-        wait_for(io, path, what, || file.try_lock())?;
+    /// Takes an exclusive lock; waits while another process holds the lock.
+    pub fn alone(io: &StorageClient, path: &Path, subject: &str) -> Result<FileLock> {
+        let file = open(path).map_err(|error| lock_failed(subject, error))?;
+        wait_for(io, path, subject, || file.try_lock())?;
         Ok(FileLock::signed(file))
     }
 
-    /// Takes a lock alone, unless another process has it.
-    pub fn try_alone(path: &Path, what: &str) -> Result<Option<FileLock>> {
-        let file = open(path).map_err(|error| lock_failed(what, error))?;
+    /// Takes an exclusive lock, unless another process holds the lock.
+    pub fn try_alone(path: &Path, subject: &str) -> Result<Option<FileLock>> {
+        let file = open(path).map_err(|error| lock_failed(subject, error))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(FileLock::signed(file))),
             Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(lock_failed(what, error)),
+            Err(TryLockError::Error(error)) => Err(lock_failed(subject, error)),
         }
     }
 
@@ -92,21 +94,21 @@ fn open(path: &Path) -> IoResult<File> {
     File::options().create(true).append(true).open(path)
 }
 
-fn lock_failed(what: &str, error: std::io::Error) -> Fault {
-    Fault::disk(format!("{what} cannot be locked"), error)
+fn lock_failed(subject: &str, error: std::io::Error) -> Fault {
+    Fault::disk(format!("{subject} cannot be locked"), error)
 }
 
 fn wait_for(
     io: &StorageClient,
     path: &Path,
-    what: &str,
+    subject: &str,
     try_lock: impl Fn() -> Result<(), TryLockError>,
 ) -> Result<()> {
-    let mut wait = LockWait::new(io, what);
+    let mut wait = LockWait::new(io, subject);
     loop {
         match try_lock() {
             Ok(()) => return Ok(()),
-            Err(TryLockError::Error(error)) => return Err(lock_failed(what, error)),
+            Err(TryLockError::Error(error)) => return Err(lock_failed(subject, error)),
             Err(TryLockError::WouldBlock) => wait.pause(|| holder_of(path))?,
         }
     }
@@ -123,7 +125,7 @@ fn holder_of(path: &Path) -> Option<String> {
     }
 }
 
-/// A wait for another process. It tells whom it waits for, and ends when the run is stopped, or when it has lasted
+/// A wait for another process. It reports the holder, and ends when the run is cancelled, or after
 /// `FOREBAY_LOCK_SECONDS`.
 pub(crate) struct LockWait<'a> {
     io: &'a StorageClient,
@@ -133,34 +135,35 @@ pub(crate) struct LockWait<'a> {
 }
 
 impl<'a> LockWait<'a> {
-    /// A wait that begins now, for what `what` names.
-    pub fn new(io: &'a StorageClient, what: &'a str) -> LockWait<'a> {
+    /// Begins a wait for the object that `subject` names.
+    pub fn new(io: &'a StorageClient, subject: &'a str) -> LockWait<'a> {
         LockWait {
             io,
-            what,
+            what: subject,
             begun: Instant::now(),
             is_told: false,
         }
     }
 
-    /// Waits a moment. `holder` tells which process is waited for, where that is known.
+    /// Pauses for a moment. `holder` returns the process that holds the lock, where that is known.
     pub fn pause(&mut self, holder: impl Fn() -> Option<String>) -> Result<()> {
         self.io.run_cancellation().check()?;
-        let what = self.what;
+        let subject = self.what;
         let holder = || holder().unwrap_or_else(|| "another process".to_owned());
         let waited = self.begun.elapsed();
         let wait_max = self.io.lock_wait_max();
         if waited >= wait_max {
             let seconds = wait_max.as_secs_f64();
-            let message = format!("{what} is in use by {}", holder());
+            let message = format!("{subject} is in use by {}", holder());
             return Err(Fault::new(codes::IN_USE, message).hint(format!(
-                "run this again when that process has ended; FOREBAY_LOCK_SECONDS ({seconds}) tells how long to wait"
+                "run this again when that process has ended; FOREBAY_LOCK_SECONDS ({seconds}) \
+                 tells how long to wait"
             )));
         }
         if waited >= TELL_AFTER && !self.is_told {
             self.is_told = true;
             self.io.emit(Event::Warning {
-                message: format!("{what} is in use by {}: waiting for it", holder()),
+                message: format!("{subject} is in use by {}: waiting for it", holder()),
             });
         }
         std::thread::sleep(LOOK_EVERY.min(wait_max - waited));

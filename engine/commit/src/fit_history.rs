@@ -1,4 +1,4 @@
-//! The order of a pipeline's fits in time: which artifact a run goes on from.
+//! The order of a pipeline's fits in time: determines the artifact that a run continues.
 //!
 //! ```text
 //! fits/<pipeline>/numbering/...         which tokens have which ids (`token_ledger.rs`)
@@ -6,9 +6,10 @@
 //! fits/<pipeline>/n<number>.json        the same where times are numbers
 //! fits/<pipeline>/whole.json            the newest artifact of runs over all rows, and the one before it
 //! ```
-//! A run up to a time goes on from the last fit up to an earlier time, whatever was fitted since: repeats and runs in
-//! another order come to the same. A run over all rows goes on from the newest one, unless that one had the same input:
-//! then it is a repeat, and goes on from what that one went on from.
+//! A run up to a time continues the last fit up to an earlier time, independent of fits since:
+//! repeats and runs in another order have the same result. A run over all rows continues the newest
+//! one, unless that one had the same input: then it is a repeat, and continues the artifact that
+//! that one continued.
 
 use std::collections::BTreeMap;
 
@@ -30,9 +31,9 @@ const WHOLE: &str = "whole.json";
 /// The rows that a fit learned from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FitRange {
-    /// Those before a time.
+    /// The rows before a time.
     Before(TimeCutoff),
-    /// All that there were. The id names them and the operations on them.
+    /// All rows at the time of the run. The id names them and the operations on them.
     Whole(ContentId),
 }
 
@@ -45,7 +46,7 @@ pub struct FitNumbering {
     pub tokens: BTreeMap<String, u64>,
 }
 
-/// A fit that a run goes on from. Its artifact may have been removed.
+/// Fit that a run continues from. Its artifact may have been removed.
 #[derive(Debug, Clone)]
 pub struct EarlierFit {
     /// The artifact.
@@ -78,16 +79,16 @@ pub struct FitHistory<'a> {
 struct WireFit {
     format: u32,
     artifact: String,
-    /// What a run over all rows had as input.
+    /// Id of the input of a run over all rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     input: Option<String>,
-    /// The artifact that it went on from.
+    /// The artifact that the fit continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     before: Option<String>,
     /// Progress of the ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     numbering: Option<FitNumbering>,
-    /// Progress of the ids in the fit that it went on from.
+    /// Progress of the ids in the fit that it continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     numbering_before: Option<FitNumbering>,
 }
@@ -138,12 +139,12 @@ impl FitHistory<'_> {
             .filter(|key| key.0 == until.0 && key.1 < until.1)
             .collect();
         earlier.sort_unstable();
-        let mut found = Vec::new();
+        let mut earlier_fits = Vec::new();
         for (kind, tick) in earlier.into_iter().rev().take(EARLIER_MAX) {
             let fit = self.read(&format!("{kind}{tick}.json"))?;
-            found.extend(fit.and_then(WireFit::earlier));
+            earlier_fits.extend(fit.and_then(WireFit::earlier));
         }
-        Ok(found)
+        Ok(earlier_fits)
     }
 
     /// The artifacts of the newest fits, those that know the most first.
@@ -156,12 +157,12 @@ impl FitHistory<'_> {
         keys.sort_unstable();
         let by_time = keys.into_iter().rev().take(NEWEST_MAX);
         let names = by_time.map(|(kind, tick)| format!("{kind}{tick}.json"));
-        let mut found = Vec::new();
+        let mut ids = Vec::new();
         for name in names.chain([WHOLE.to_owned()]) {
             let fit = self.read(&name)?;
-            found.extend(fit.and_then(|fit| ContentId::parse(&fit.artifact)));
+            ids.extend(fit.and_then(|fit| ContentId::parse(&fit.artifact)));
         }
-        Ok(found)
+        Ok(ids)
     }
 
     /// The artifacts that belong to a range or to one before it, the best first.
@@ -171,11 +172,11 @@ impl FitHistory<'_> {
             return Ok(earlier.into_iter().map(|fit| fit.artifact).collect());
         };
         let (kind, tick) = time_key(until)?;
-        let own = self
+        let fit_of_tick = self
             .read(&format!("{kind}{tick}.json"))?
             .and_then(|fit| ContentId::parse(&fit.artifact));
         let earlier = self.before(range)?.into_iter().map(|fit| fit.artifact);
-        Ok(own.into_iter().chain(earlier).collect())
+        Ok(fit_of_tick.into_iter().chain(earlier).collect())
     }
 
     /// Records a fit that went on from another one.
@@ -184,7 +185,7 @@ impl FitHistory<'_> {
         range: &FitRange,
         artifact: ContentId,
         numbering: Option<FitNumbering>,
-        before: Option<&EarlierFit>,
+        previous: Option<&EarlierFit>,
     ) -> Result<()> {
         let (name, input) = match range {
             FitRange::Before(until) => {
@@ -197,9 +198,9 @@ impl FitHistory<'_> {
             format: FORMAT,
             artifact: artifact.to_string(),
             input,
-            before: before.map(|before| before.artifact.to_string()),
+            before: previous.map(|fit| fit.artifact.to_string()),
             numbering,
-            numbering_before: before.and_then(|before| before.numbering.clone()),
+            numbering_before: previous.and_then(|fit| fit.numbering.clone()),
         };
         let text = serde_json::to_vec(&fit)
             .map_err(|error| Fault::internal("the record of a fit").cause(error))?;
@@ -207,12 +208,12 @@ impl FitHistory<'_> {
     }
 
     fn read(&self, name: &str) -> Result<Option<WireFit>> {
-        let place = self.directory().join(name);
-        let Some(bytes) = self.io.get(&place)? else {
+        let location = self.directory().join(name);
+        let Some(bytes) = self.io.get(&location)? else {
             return Ok(None);
         };
         let unreadable = |code, message: &str| {
-            let fault = Fault::new(code, message).file(&place.shown);
+            let fault = Fault::new(code, message).file(&location.shown);
             Err(fault
                 .hint("remove the file: the run then goes on from an earlier one, or from none"))
         };
@@ -226,7 +227,7 @@ impl FitHistory<'_> {
         }
     }
 
-    /// Whether the artifact of a fit is still there.
+    /// True if the artifact of a fit still exists.
     pub fn holds(&self, artifact: ContentId) -> Result<bool> {
         let file = Artifact::directory(self.root, artifact).join("artifact.json");
         Ok(self.io.head(&file)?.is_some())
@@ -256,7 +257,8 @@ fn time_key(until: &TimeCutoff) -> Result<(char, i64)> {
 }
 
 fn parse_key(name: &str) -> Option<(char, i64)> {
-    let (kind, tick) = (name.chars().next()?, name.get(1..)?);
+    let kind = name.chars().next()?;
+    let tick = name.get(1..)?;
     ['t', 'n'].contains(&kind).then_some(())?;
     Some((kind, tick.parse().ok()?))
 }

@@ -1,4 +1,5 @@
-//! What runs keep, from damaged bytes: a fault or a value, never a panic, never much memory.
+//! Fuzz targets for stored state: damaged bytes give a fault or a value, never a panic, and take
+//! little memory.
 
 use std::fs;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ struct StoreFixture {
 
 impl StoreFixture {
     fn new() -> StoreFixture {
-        let (io, folder) = (StorageClient::new().unwrap(), tempfile::tempdir().unwrap());
+        let io = StorageClient::new().unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let store = StateStore::new(
             io.clone(),
             io.resolve(folder.path().to_str().unwrap()).unwrap(),
@@ -39,7 +41,8 @@ impl StoreFixture {
 /// Files of a header, a body and their digest: as they are, and with a digest that fits the damage.
 #[test]
 fn framed_files() {
-    let (shop, id) = (StoreFixture::new(), ContentId::of(b"fuzz"));
+    let shop = StoreFixture::new();
+    let id = ContentId::of(b"fuzz");
     let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
     shop.store
         .put_metadata(id, br#"[{"path":"a","rows":3}]"#, &scratch)
@@ -77,7 +80,8 @@ fn framed_files() {
 /// A finding that another process left, damaged, with a digest that fits: it is not there, or another table.
 #[test]
 fn findings_with_any_damage_are_read() {
-    let (shop, id) = (StoreFixture::new(), ContentId::of(b"fuzz"));
+    let shop = StoreFixture::new();
+    let id = ContentId::of(b"fuzz");
     let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
     let counts: ArrayRef = Arc::new(Int64Array::from_iter_values(0..9));
     let finding = Finding::new(RecordBatch::try_from_iter([("count", counts)]).unwrap());
@@ -99,7 +103,8 @@ fn findings_with_any_damage_are_read() {
 /// Manifests and records, read as the next run reads them.
 #[test]
 fn manifests() {
-    let (shop, id) = (StoreFixture::new(), ContentId::of(b"fuzz"));
+    let shop = StoreFixture::new();
+    let id = ContentId::of(b"fuzz");
     let out = shop.store.root().join("out");
     let path = RelativePath::new("_data/a/part-00000.parquet").unwrap();
     let file = OutputFile {

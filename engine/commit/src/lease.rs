@@ -1,7 +1,8 @@
-//! Leases of state directories: a run holds one while it works, and nothing is collected meanwhile.
+//! Leases of state directories: a run holds one while it works, and collections wait.
 //!
-//! On a local disk, a lease is a lock on a file, which the system releases with the process that holds it. Runs share
-//! it; collecting takes it alone. In a bucket, a lease is an object that its holder renews:
+//! On a local disk, a lease is a lock on a file, which the system releases with the process that
+//! holds it. Runs share it; a collection takes it exclusively. In a bucket, a lease is an object
+//! that its holder renews:
 //!
 //! ```text
 //! _lease                          the file of the lock, on local disks
@@ -9,9 +10,10 @@
 //! leases/<uuid>.gc.json           the same of a collection
 //! ```
 //!
-//! Both sides put their own object first, and look at the others' then: of two at the same time, at least one sees the
-//! other. A run waits for a collection; a collection gives way. How old an object is, the store's clock tells. Holders
-//! on the same machine whose process has ended hold nothing.
+//! Both sides put their own object first and then list the others': of two at the same time, at
+//! least one sees the other. A run waits for a collection; a collection gives way. The age of an
+//! object is measured by the store's clock. Holders on the same machine whose process has ended
+//! hold nothing.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,19 +24,20 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
 use forebay_storage::{AttemptOrigin, StorageClient, StorageLocation};
+use forebay_threads::start_thread;
 use object_store::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::file_lock::{FileLock, LockWait};
 
-/// How often a lease in a bucket is renewed.
+/// Interval at which a lease in a bucket is renewed.
 const RENEWED_EVERY: Duration = Duration::from_secs(20);
 
-/// How long a lease in a bucket holds after it was renewed.
+/// Time for which a lease in a bucket holds after it was renewed.
 const HELD_FOR: Duration = Duration::from_secs(90);
 
-/// What the names of leases end with.
+/// Suffixes of the names of leases.
 const RUN: &str = ".run.json";
 const COLLECTION: &str = ".gc.json";
 
@@ -54,7 +57,7 @@ struct ObjectLease {
     io: StorageClient,
     place: StorageLocation,
     holder: Bytes,
-    /// When it was renewed last, and whether it was given up.
+    /// Time of the last renewal, and true once the lease is released.
     state: Mutex<(Instant, bool)>,
     ended: Condvar,
 }
@@ -62,10 +65,10 @@ struct ObjectLease {
 /// A process, as others on its machine can find it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeaseHolder {
-    /// The machine since it was started, and the processes that see each other there.
+    /// Machine since its last start, and the process namespace on it.
     machine: Option<String>,
     process: u32,
-    /// When the process began, as the system counts.
+    /// Start time of the process, in the system's own unit.
     began: Option<String>,
     /// The machine, as it calls itself; absent in leases of earlier versions.
     #[serde(default)]
@@ -73,7 +76,7 @@ pub(crate) struct LeaseHolder {
 }
 
 impl LeaseHolder {
-    /// This process.
+    /// Identity of this process.
     pub fn here() -> LeaseHolder {
         let process = std::process::id();
         LeaseHolder {
@@ -84,7 +87,7 @@ impl LeaseHolder {
         }
     }
 
-    /// Whether it is known that the process has ended.
+    /// True if the process is known to have ended.
     pub fn has_ended(&self) -> bool {
         self.machine.is_some()
             && self.machine == machine()
@@ -92,14 +95,14 @@ impl LeaseHolder {
     }
 }
 
-/// The machine and the namespace of its processes, where the system tells.
+/// The machine and the namespace of its processes, where the system has them.
 fn machine() -> Option<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let namespace = std::fs::read_link("/proc/self/ns/pid").ok()?;
     Some(format!("{} {}", boot.trim(), namespace.display()))
 }
 
-/// When a process began; `None` where there is none of this number.
+/// Start time of a process; `None` if there is none of this number.
 fn process_start(process: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name before may hold anything; the time is the twentieth field after it.
@@ -113,16 +116,16 @@ fn process_start(process: u32) -> Option<String> {
 }
 
 impl StateLease {
-    /// Takes a state directory for a run; waits while it is collected.
+    /// Takes a lease of a state directory for a run; waits while a collection holds one.
     pub fn of_run(io: &StorageClient, state: &StorageLocation) -> Result<StateLease> {
-        let what = state_directory(state);
+        let subject = state_directory(state);
         if let Some(path) = lock_path(state)? {
             let lock =
-                FileLock::shared(io, &path, &what).map_err(|fault| fault.file(&state.shown))?;
+                FileLock::shared(io, &path, &subject).map_err(|fault| fault.file(&state.shown))?;
             return Ok(StateLease(LeaseKind::File { _lock: lock }));
         }
         let lease = StateLease::begin_object_lease(io, state, RUN)?;
-        let mut wait = LockWait::new(io, &what);
+        let mut wait = LockWait::new(io, &subject);
         while let Some(holder) = holder_among_others(io, state, COLLECTION)? {
             wait.pause(|| Some(holder.to_string()))
                 .map_err(|fault| fault.file(&state.shown))?;
@@ -130,7 +133,7 @@ impl StateLease {
         Ok(lease)
     }
 
-    /// Takes a state directory for a collection; fails while a run holds it.
+    /// Takes a lease of a state directory for a collection; fails while a run holds one.
     pub fn of_collection(io: &StorageClient, state: &StorageLocation) -> Result<StateLease> {
         let in_use = || {
             let fault = Fault::new(
@@ -154,7 +157,8 @@ impl StateLease {
         }
     }
 
-    /// Fails where a lease in a bucket could not be renewed in time: what the run relies on may be gone.
+    /// Fails if a lease in a bucket could not be renewed in time: objects that the run relies on
+    /// may have been removed.
     pub fn check(&self) -> Result<()> {
         let LeaseKind::Object(object, _) = &self.0 else {
             return Ok(());
@@ -180,28 +184,32 @@ impl StateLease {
         state: &StorageLocation,
         kind: &str,
     ) -> Result<StateLease> {
-        let place = state.join(&format!("leases/{}{kind}", Uuid::new_v4().simple()));
+        let location = state.join(&format!("leases/{}{kind}", Uuid::new_v4().simple()));
         let holder = serde_json::to_vec(&LeaseHolder::here())
             .map_err(|error| Fault::internal("a lease").cause(error))?;
-        let (begun, ended) = (Mutex::new((Instant::now(), false)), Condvar::new());
+        let begun = Mutex::new((Instant::now(), false));
+        let ended = Condvar::new();
         let object = Arc::new(ObjectLease {
             io: io.clone(),
-            place,
+            place: location,
             holder: holder.into(),
             state: begun,
             ended,
         });
         object.io.put(&object.place, object.holder.clone())?;
         let renewed = object.clone();
-        Ok(StateLease(LeaseKind::Object(
-            object,
-            Some(std::thread::spawn(move || renewed.renew())),
-        )))
+        // Dropping the lease removes its object, also where the system refuses the thread.
+        let mut lease = StateLease(LeaseKind::Object(object, None));
+        let renewal = start_thread("forebay-lease", move || renewed.renew())?;
+        if let LeaseKind::Object(_, thread) = &mut lease.0 {
+            *thread = Some(renewal);
+        }
+        Ok(lease)
     }
 }
 
 impl ObjectLease {
-    /// Renews the lease until it is given up.
+    /// Renews the lease until it is released.
     fn renew(&self) {
         let Ok(mut state) = self.state.lock() else {
             return;
@@ -216,12 +224,12 @@ impl ObjectLease {
             }
             drop(now);
             // It counts from before the request: the store may have written it at once.
-            let before = Instant::now();
+            let asked_at = Instant::now();
             let is_put = self.io.put(&self.place, self.holder.clone()).is_ok();
             let Ok(now) = self.state.lock() else { return };
             state = now;
             if is_put {
-                state.0 = before;
+                state.0 = asked_at;
             }
         }
     }
@@ -259,9 +267,9 @@ fn lock_path(state: &StorageLocation) -> Result<Option<PathBuf>> {
 
 /// A process that holds a lease of a kind in a bucket.
 struct ObjectLeaseHolder {
-    /// Its number and when its process began, where the lease tells.
+    /// The process of the holder and its start time, where the lease records them.
     holder: Option<LeaseHolder>,
-    /// When the lease was renewed last.
+    /// Time of the last renewal.
     renewed: String,
 }
 
@@ -280,15 +288,15 @@ impl fmt::Display for ObjectLeaseHolder {
     }
 }
 
-/// A process that holds a lease of a kind in a bucket; removes the leases that hold nothing. The caller has just put its
-/// own lease, so that the newest of all tells the store's time.
+/// A process that holds a lease of a kind in a bucket; removes expired leases. The caller has just
+/// put its own lease, so that the newest of all gives the store's time.
 fn holder_among_others(
     io: &StorageClient,
     state: &StorageLocation,
     kind: &str,
 ) -> Result<Option<ObjectLeaseHolder>> {
-    let all = io.list(&state.join("leases"))?;
-    let Some(now) = all.iter().map(|lease| lease.last_modified).max() else {
+    let leases = io.list(&state.join("leases"))?;
+    let Some(now) = leases.iter().map(|lease| lease.last_modified).max() else {
         return Ok(None);
     };
     let is_alike = |lease: &&ObjectMeta| {
@@ -298,16 +306,16 @@ fn holder_among_others(
             .is_some_and(|name| name.ends_with(kind))
     };
     let mut held_by = None;
-    for lease in all.iter().filter(is_alike) {
-        let place = state.at(&lease.location);
-        let Some(bytes) = io.get(&place)? else {
+    for lease in leases.iter().filter(is_alike) {
+        let location = state.at(&lease.location);
+        let Some(bytes) = io.get(&location)? else {
             continue;
         };
         let holder = serde_json::from_slice::<LeaseHolder>(&bytes).ok();
         let has_ended = holder.as_ref().is_some_and(LeaseHolder::has_ended);
         let age = (now - lease.last_modified).to_std().unwrap_or_default();
         if has_ended || age >= HELD_FOR {
-            io.delete(&place)?;
+            io.delete(&location)?;
         } else {
             let renewed = lease.last_modified.to_rfc3339();
             held_by = Some(ObjectLeaseHolder { holder, renewed });
@@ -336,10 +344,8 @@ mod tests {
                     .err()
                     .map(|fault| fault.code())
             };
-            let (one, other) = (
-                StateLease::of_run(&io, &state).unwrap(),
-                StateLease::of_run(&io, &state).unwrap(),
-            );
+            let one = StateLease::of_run(&io, &state).unwrap();
+            let other = StateLease::of_run(&io, &state).unwrap();
             assert_eq!(refused(), Some(codes::IN_USE));
             drop(one);
             assert_eq!(refused(), Some(codes::IN_USE));

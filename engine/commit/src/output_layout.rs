@@ -1,4 +1,4 @@
-//! Where an output lies.
+//! Location and layout of an output.
 //!
 //! ```text
 //! on a local disk
@@ -11,19 +11,23 @@
 //!   out/features/_data/<shard id>/part-00000.parquet
 //! ```
 //!
-//! The *root* of an output holds its manifest and data. On a local disk it is a hidden directory beside the visible one:
-//! a tool that reads `out/features`, also recursively, finds each row once. Its data files end in `.data`, so that a
-//! recursive pattern above it (`out/**/*.parquet`) does not find them either.
+//! The *root* of an output holds its manifest and data. On a local disk it is a hidden directory
+//! next to the visible one: a tool that reads `out/features`, also recursively, finds each row
+//! once. Its data files end in `.data`, so that a recursive pattern above it (`out/**/*.parquet`)
+//! does not find them either.
 
 use std::path::{Path, PathBuf};
 
 use forebay_model::{Fault, Result, codes};
 use forebay_storage::{StorageClient, StorageLocation};
 
+/// Bytes of a name in the path of an output at most: file systems take 255, and a root has a longer name.
+const NAME_BYTES_MAX: usize = 240;
+
 /// The end of the name of a root.
 const ROOT_SUFFIX: &str = ".forebay";
 
-/// What data files are called on local disks, after their extension.
+/// Suffix of data files on local disks, after their extension.
 pub const DATA_SUFFIX: &str = ".data";
 
 /// The root of the output that readers find at `path`.
@@ -37,6 +41,7 @@ pub fn output_root(io: &StorageClient, path: &str) -> Result<StorageLocation> {
         Ok(real) if local.is_symlink() => io.resolve(&real.display().to_string())?,
         _ => visible,
     };
+    check_name_lengths(&visible)?;
     let name = visible
         .local
         .as_ref()
@@ -51,7 +56,23 @@ pub fn output_root(io: &StorageClient, path: &str) -> Result<StorageLocation> {
     })
 }
 
-/// Where readers see the output of a root.
+/// Refuses a local path of which a part is longer than file systems take, with what is written around it.
+pub fn check_name_lengths(location: &StorageLocation) -> Result<()> {
+    let Some(local) = &location.local else {
+        return Ok(());
+    };
+    let Some(long) = local.iter().find(|part| part.len() > NAME_BYTES_MAX) else {
+        return Ok(());
+    };
+    let message = format!(
+        "a name in the path has {} bytes, and {NAME_BYTES_MAX} is the most",
+        long.len()
+    );
+    let fault = Fault::new(codes::BAD_VALUE, message).file(&location.shown);
+    Err(fault.hint("choose a shorter name"))
+}
+
+/// Path at which readers see the output of a root.
 pub fn visible_location(root: &StorageLocation) -> StorageLocation {
     let name = root.local.as_ref().and_then(|local| visible_name(local));
     name.and_then(|name| root.sibling(&name))

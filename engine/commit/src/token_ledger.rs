@@ -1,12 +1,13 @@
-//! The tokens that a pipeline has given ids, in the order of their ids.
+//! Tokens of a pipeline, in the order of their ids.
 //!
 //! ```text
-//! fits/<pipeline>/numbering/<epoch>/begun            a numbering that a run began anew
+//! fits/<pipeline>/numbering/<epoch>/begun            mark of a numbering that a run began
 //! fits/<pipeline>/numbering/<epoch>/<key>/00000003   the tokens that were added fourth, in a table
 //! ```
-//! A ledger only grows, so an id that it has given belongs to its token for good. What one addition holds is written
-//! once: of two runs that add tokens at the same time, the slower one reads the ledger again. A run adds its tokens before
-//! it uses their ids, so that no output ever shows an id that the ledger does not know. Garbage collection keeps all of it.
+//! A ledger only grows, so an id belongs to its token permanently. An addition is written once: of
+//! two runs that add tokens at the same time, the slower one reads the ledger again. A run adds its
+//! tokens before it uses their ids, so that no output ever shows an id that the ledger does not
+//! know. Garbage collection keeps all of it.
 
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ const TOKEN: &str = "token";
 /// The directory of numberings, below that of a pipeline.
 const NUMBERING: &str = "numbering";
 
-/// Marks a numbering that was begun anew.
+/// Marks a new numbering.
 const BEGUN: &str = "begun";
 
 /// True if a file below the directory of a pipeline's fits belongs to a numbering.
@@ -36,11 +37,14 @@ pub(crate) fn is_numbering_file(path: &str) -> bool {
 }
 
 /// True if a file of a numbering can be read.
-pub(crate) fn numbering_file_is_whole(io: &StorageClient, place: &StorageLocation) -> Result<bool> {
-    let Some(bytes) = io.get(place)? else {
+pub(crate) fn numbering_file_is_whole(
+    io: &StorageClient,
+    location: &StorageLocation,
+) -> Result<bool> {
+    let Some(bytes) = io.get(location)? else {
         return Ok(true);
     };
-    let is_marker = place.shown.ends_with(BEGUN);
+    let is_marker = location.shown.ends_with(BEGUN);
     Ok(is_marker || read_tokens(bytes).is_ok())
 }
 
@@ -56,7 +60,7 @@ pub struct TokenNumbering {
     io: StorageClient,
     /// The directory of all numberings of the pipeline.
     place: StorageLocation,
-    /// Counts the numberings that were begun anew.
+    /// Counts the new numberings.
     epoch: u64,
 }
 
@@ -98,10 +102,10 @@ impl TokenNumbering {
         root: &StorageLocation,
         pipeline: &str,
     ) -> Result<TokenNumbering> {
-        let before = TokenNumbering::newest(io, root, pipeline)?;
+        let previous = TokenNumbering::newest(io, root, pipeline)?;
         let numbering = TokenNumbering {
-            epoch: before.epoch + 1,
-            ..before
+            epoch: previous.epoch + 1,
+            ..previous
         };
         let marker = numbering.directory().join(BEGUN);
         numbering.io.put_durable(&marker, b"")?;
@@ -134,7 +138,7 @@ pub struct TokenLedger {
 }
 
 impl TokenLedger {
-    /// All tokens.
+    /// Reads all tokens.
     pub fn read(&self) -> Result<NumberedTokens> {
         let mut parts: Vec<ArrayRef> = Vec::new();
         let files = list_files(&self.io, &self.place)?;
@@ -143,14 +147,14 @@ impl TokenLedger {
             .filter(|file| file.path.parse::<u64>().is_ok())
             .count();
         for entry in 0..entries {
-            let place = self.entry_place(entry as u64);
+            let location = self.entry_place(entry as u64);
             let broken = || {
                 let fault = Fault::new(codes::CORRUPT, "the ids of tokens cannot be read");
                 fault
-                    .file(&place.shown)
+                    .file(&location.shown)
                     .hint("restore the file; without it, `--renumber` gives all tokens new ids")
             };
-            let bytes = self.io.get(&place)?.ok_or_else(broken)?;
+            let bytes = self.io.get(&location)?.ok_or_else(broken)?;
             parts.push(read_tokens(bytes).map_err(|fault| broken().cause(fault))?);
         }
         let tokens: ArrayRef = if parts.is_empty() {
@@ -166,11 +170,11 @@ impl TokenLedger {
     }
 
     /// Adds tokens after those that were read. False if another run has added tokens since.
-    pub fn append(&self, after: &NumberedTokens, tokens: ArrayRef) -> Result<bool> {
+    pub fn append(&self, numbered: &NumberedTokens, tokens: ArrayRef) -> Result<bool> {
         let table = Finding::of([(TOKEN, tokens)])?;
         let bytes = findings_parquet(std::iter::once(&table))?;
         self.io
-            .put_durable_if_absent(&self.entry_place(after.entries), Bytes::from(bytes))
+            .put_durable_if_absent(&self.entry_place(numbered.entries), Bytes::from(bytes))
     }
 
     fn entry_place(&self, entry: u64) -> StorageLocation {
@@ -206,7 +210,7 @@ impl NumberedTokens {
         ])
     }
 
-    /// Names the first tokens in their order; `None` if there are fewer.
+    /// Id of the first tokens in their order; `None` if there are fewer.
     pub fn digest(&self, tokens: usize) -> Result<Option<ContentId>> {
         if tokens > self.len() {
             return Ok(None);

@@ -19,10 +19,10 @@ use crate::output_layout::{DATA_SUFFIX, visible_directory, visible_location};
 /// Hexadecimal digits of a file's digest in its visible name.
 const DIGEST_DIGITS: usize = 12;
 
-/// How the names of data files begin that are numbered; other files keep their names.
+/// Prefix of the names of numbered data files; other files keep their names.
 const NUMBERED: &str = "part-";
 
-/// What earlier versions wrote into the directory that readers see.
+/// Entries that earlier versions wrote into the directory that readers see.
 const EARLIER_LAYOUT: [&str; 2] = ["_manifest.json", "_data"];
 
 /// A name in the visible directory, and the file that has it.
@@ -32,7 +32,8 @@ struct VisibleLink {
     bytes: u64,
 }
 
-/// Replaces what readers see by some files, in one step. The lock of the output is held.
+/// Replaces the files that readers see by others, in one step. The caller holds the lock of the
+/// output.
 pub fn show<'f>(root: &Path, files: impl Iterator<Item = &'f OutputFile>) -> Result<()> {
     let Some(visible) = visible_directory(root) else {
         return Ok(());
@@ -51,7 +52,7 @@ pub fn show<'f>(root: &Path, files: impl Iterator<Item = &'f OutputFile>) -> Res
     Ok(())
 }
 
-/// Whether readers see some files, told by the names.
+/// True if the names in the visible directory are exactly those of some files.
 pub fn is_shown<'f>(root: &Path, files: impl Iterator<Item = &'f OutputFile>) -> Result<bool> {
     let Some(visible) = visible_directory(root) else {
         return Ok(true);
@@ -73,15 +74,15 @@ pub fn is_shown<'f>(root: &Path, files: impl Iterator<Item = &'f OutputFile>) ->
             .collect())
 }
 
-/// Refuses a visible directory that holds anything but the files of an output: replacing it would remove that. `known`
-/// are the files of the manifest.
+/// Refuses a visible directory that holds anything but the files of an output: replacing it would remove that.
+/// `known_files` are the files of the manifest.
 ///
 /// A file is the output's if it is a link to a data file of the output, or, on a file system without hard links, if it
 /// has the name and the size of a file of the manifest or the bytes of another data file. The look of a name proves
 /// nothing: a copy of an output has the same names.
 pub fn check_replaceable<'f>(
     out: &StorageLocation,
-    known: impl Iterator<Item = &'f OutputFile>,
+    known_files: impl Iterator<Item = &'f OutputFile>,
 ) -> Result<()> {
     let Some((root, visible)) = out
         .local
@@ -90,7 +91,7 @@ pub fn check_replaceable<'f>(
     else {
         return Ok(());
     };
-    let shown = || visible_location(out).shown;
+    let shown_path = || visible_location(out).shown;
     if EARLIER_LAYOUT
         .iter()
         .all(|name| visible.join(name).exists())
@@ -99,12 +100,12 @@ pub fn check_replaceable<'f>(
             codes::STATE_VERSION,
             "the output has the layout of an earlier version",
         )
-        .file(shown());
+        .file(shown_path());
         return Err(
             fault.hint("move it away, or write to another directory: a run writes the output anew")
         );
     }
-    let failed = |error| Fault::disk("the output cannot be listed", error).file(shown());
+    let failed = |error| Fault::disk("the output cannot be listed", error).file(shown_path());
     let mut seen = Vec::new();
     match list_files(&visible, Path::new(""), &mut |name, meta| {
         seen.push((name, meta.clone()));
@@ -112,7 +113,7 @@ pub fn check_replaceable<'f>(
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         listed => listed.map_err(failed)?,
     }
-    let owned = OwnedFiles::list(root, known).map_err(failed)?;
+    let owned = OwnedFiles::list(root, known_files).map_err(failed)?;
     let mut foreign = None;
     for (name, meta) in seen {
         if !owned.holds(&visible, &name, &meta).map_err(failed)? {
@@ -124,11 +125,12 @@ pub fn check_replaceable<'f>(
         let message = "the directory holds a file that is not the output's, and would be replaced";
         let fault = Fault::new(codes::OUTPUT_CLASH, message).file(format!(
             "{}/{}",
-            shown(),
+            shown_path(),
             name.display()
         ));
         Err(fault.hint(
-            "a copy of an output is not the output: move the directory away, or write to another directory",
+            "a copy of an output is not the output: move the directory away, or write to another \
+             directory",
         ))
     })
 }
@@ -175,7 +177,7 @@ struct DataFile {
 impl OwnedFiles {
     fn list<'f>(
         root: &Path,
-        known: impl Iterator<Item = &'f OutputFile>,
+        known_files: impl Iterator<Item = &'f OutputFile>,
     ) -> io::Result<OwnedFiles> {
         let mut data: BTreeMap<u64, Vec<DataFile>> = BTreeMap::new();
         let listed = list_files(root, Path::new(""), &mut |name, meta| {
@@ -189,7 +191,7 @@ impl OwnedFiles {
             _ => {}
         }
         let mut names = BTreeMap::new();
-        for link in visible_links(root, known) {
+        for link in visible_links(root, known_files) {
             names.insert(link.name, link.bytes);
         }
         Ok(OwnedFiles { data, names })
@@ -198,8 +200,8 @@ impl OwnedFiles {
     /// Checks that a file of the visible directory is the output's.
     fn holds(&self, visible: &Path, name: &Path, meta: &Metadata) -> io::Result<bool> {
         let alike = self.data.get(&meta.len()).map_or(&[][..], Vec::as_slice);
-        let own = inode(meta);
-        if own.is_some() && alike.iter().any(|file| file.inode == own) {
+        let inode_of_file = inode(meta);
+        if inode_of_file.is_some() && alike.iter().any(|file| file.inode == inode_of_file) {
             return Ok(true);
         }
         if self.names.get(name) == Some(&meta.len()) {
@@ -220,13 +222,17 @@ const COMPARED_BYTES: usize = 1 << 16;
 
 /// Compares the bytes of two files of one size. A file that vanishes meanwhile differs from all others.
 fn same_bytes(a: &Path, b: &Path) -> io::Result<bool> {
-    let (Some(a), Some(b)) = (open_if_there(a)?, open_if_there(b)?) else {
+    let Some(a) = open_if_there(a)? else {
+        return Ok(false);
+    };
+    let Some(b) = open_if_there(b)? else {
         return Ok(false);
     };
     let mut a = BufReader::with_capacity(COMPARED_BYTES, a);
     let mut b = BufReader::with_capacity(COMPARED_BYTES, b);
     loop {
-        let (next, other) = (a.fill_buf()?, b.fill_buf()?);
+        let next = a.fill_buf()?;
+        let other = b.fill_buf()?;
         let length = next.len().min(other.len());
         if length == 0 {
             return Ok(next.len() == other.len());
@@ -281,14 +287,16 @@ fn open_if_there(path: &Path) -> io::Result<Option<File>> {
 fn list_files(
     folder: &Path,
     below: &Path,
-    found: &mut dyn FnMut(PathBuf, &Metadata),
+    visit: &mut dyn FnMut(PathBuf, &Metadata),
 ) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
-        let (meta, below) = (entry.metadata()?, below.join(entry.file_name()));
-        match meta.is_dir() {
-            true => list_files(&entry.path(), &below, found)?,
-            false => found(below, &meta),
+        let meta = entry.metadata()?;
+        let below = below.join(entry.file_name());
+        if meta.is_dir() {
+            list_files(&entry.path(), &below, visit)?
+        } else {
+            visit(below, &meta)
         }
     }
     Ok(())

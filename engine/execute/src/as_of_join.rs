@@ -1,11 +1,12 @@
-//! As-of joins: both sides are sorted together by key and time, so that each row meets the row of the other side that
-//! was valid at its time. Neither side has to fit into memory.
+//! As-of joins: both sides are sorted together by key and time, so that each row is matched with
+//! the row of the other side that was valid at its time. Neither side has to fit into memory.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions,
+    Array, ArrayRef, AsArray, BooleanArray, Int8Array, Int64Array, RecordBatch, RecordBatchOptions,
     UInt64Array, make_comparator, new_null_array,
 };
 use arrow::compute::kernels::zip::zip;
@@ -15,9 +16,13 @@ use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::logical_expr::{
     Expr, LogicalPlan, LogicalPlanBuilder, SortExpr, cast, ident, lit, when,
 };
-use forebay_model::Result;
-use forebay_plan::{AsOf, GatherOp, JoinOp, PrecomputedOutputs, canonical_key};
+use forebay_model::{Result, picked_text_bytes};
+use forebay_plan::{
+    AdmitBytes, AsOf, GatherOp, JoinOp, PrecomputedOutputs, TakenOutputs, canonical_key,
+};
+use forebay_storage::MemoryBudget;
 
+use crate::admission::admission;
 use crate::sorted_outputs::SortedRows;
 use crate::sorted_pass::{BatchFn, SortedOperator};
 
@@ -36,22 +41,36 @@ pub fn as_of_order(
     join: &JoinOp,
     as_of: &AsOf,
     backward: bool,
-    here: LogicalPlan,
-    there: LogicalPlan,
+    own_side: LogicalPlan,
+    other_side: LogicalPlan,
     keys: &[(String, DataType)],
 ) -> Result<(LogicalPlan, Vec<SortExpr>), DataFusionError> {
     let types: Vec<DataType> = keys
         .iter()
         .map(|(_, data_type)| data_type.clone())
         .collect();
-    let both = union_sides(join, as_of, here, there, &types)?;
+    let union = union_sides(join, as_of, own_side, other_side, &types)?;
     let keys = (0..join.keys.len()).map(|key| ident(format!("__key{key}")).sort(true, true));
     let order = [
         ident(SEEN).sort(backward, true),
         ident(SIDE).sort(true, true),
         ident(GatherOp::ROW).sort(true, true),
     ];
-    Ok((both, keys.chain(order).collect()))
+    Ok((union, keys.chain(order).collect()))
+}
+
+fn type_of(plan: &LogicalPlan, column: &str) -> Result<DataType, DataFusionError> {
+    let field = plan.schema().field_with_unqualified_name(column)?;
+    Ok(field.data_type().clone())
+}
+
+/// The time as a number of ticks of a type. The cast fails if the finer unit cannot hold the time.
+fn ticks_of(column: &str, time_type: &DataType) -> Expr {
+    cast(cast(ident(column), time_type.clone()), DataType::Int64)
+}
+
+fn join_key(column: &str, data_type: &DataType) -> Expr {
+    canonical_key(cast(ident(column), data_type.clone()), data_type)
 }
 
 /// The rows of both sides with the same columns: keys, `VISIBLE_AT`, [`SIDE`], [`TIME`], the joined columns, the row's
@@ -59,54 +78,36 @@ pub fn as_of_order(
 fn union_sides(
     join: &JoinOp,
     as_of: &AsOf,
-    here: LogicalPlan,
-    there: LogicalPlan,
+    own_side: LogicalPlan,
+    other_side: LogicalPlan,
     types: &[DataType],
 ) -> Result<LogicalPlan, DataFusionError> {
-    let types_of = |plan: &LogicalPlan, name: &String| -> Result<DataType, DataFusionError> {
-        Ok(plan
-            .schema()
-            .field_with_unqualified_name(name)?
-            .data_type()
-            .clone())
-    };
-    let mut common = types_of(&here, &as_of.time)?;
+    let mut common = type_of(&own_side, &as_of.time)?;
     for name in [&as_of.other_time].into_iter().chain(&as_of.known_at) {
-        let found = types_of(&there, name)?;
+        let other_type = type_of(&other_side, name)?;
         let unlike = || DataFusionError::Internal("times that cannot be compared".to_owned());
-        common = AsOf::time_type(&common, &found).ok_or_else(unlike)?;
+        common = AsOf::time_type(&common, &other_type).ok_or_else(unlike)?;
     }
-    // Casting a time fails if the finer unit cannot hold it.
-    let ticks = |name: &String| cast(cast(ident(name.as_str()), common.clone()), DataType::Int64);
-    let key = |(place, (name, data_type)): (usize, (&String, &DataType))| {
-        canonical_key(cast(ident(name.as_str()), data_type.clone()), data_type)
-            .alias(format!("__key{place}"))
-    };
-    let mut left: Vec<Expr> = join
-        .keys
-        .iter()
-        .map(|(here, _)| here)
-        .zip(types)
-        .enumerate()
-        .map(key)
-        .collect();
-    left.extend([
-        ticks(&as_of.time).alias(SEEN),
+    let mut own_columns = Vec::new();
+    let mut right = Vec::new();
+    for (number, ((own_key, other_key), data_type)) in join.keys.iter().zip(types).enumerate() {
+        let alias = format!("__key{number}");
+        own_columns.push(join_key(own_key, data_type).alias(alias.clone()));
+        right.push(join_key(other_key, data_type).alias(alias));
+    }
+    own_columns.extend([
+        ticks_of(&as_of.time, &common).alias(SEEN),
         lit(HERE).alias(SIDE),
         lit(ScalarValue::Int64(None)).alias(TIME),
     ]);
-    let mut right: Vec<Expr> = join
-        .keys
-        .iter()
-        .map(|(_, there)| there)
-        .zip(types)
-        .enumerate()
-        .map(key)
-        .collect();
-    let time = ticks(&as_of.other_time);
+    let time = ticks_of(&as_of.other_time, &common);
     let seen = match &as_of.known_at {
         None => time.clone(),
-        Some(known) => when(ticks(known).gt(time.clone()), ticks(known)).otherwise(time.clone())?,
+        // A row is seen once it is known, but not before its own time.
+        Some(known_at) => {
+            let known_time = ticks_of(known_at, &common);
+            when(known_time.clone().gt(time.clone()), known_time).otherwise(time.clone())?
+        }
     };
     // A right row of the same time matches only if it sorts before the left row.
     let side = if as_of.exact { HERE - 1 } else { HERE + 1 };
@@ -115,23 +116,23 @@ fn union_sides(
         lit(side).alias(SIDE),
         time.clone().alias(TIME),
     ]);
-    for (index, (there, field)) in join.columns.iter().enumerate() {
+    for (index, (other_name, field)) in join.columns.iter().enumerate() {
         let name = format!("__column{index}");
-        left.push(lit(ScalarValue::try_from(field.data_type())?).alias(name.clone()));
-        right.push(cast(ident(there.as_str()), field.data_type().clone()).alias(name));
+        own_columns.push(lit(ScalarValue::try_from(field.data_type())?).alias(name.clone()));
+        right.push(cast(ident(other_name.as_str()), field.data_type().clone()).alias(name));
     }
-    left.push(ident(GatherOp::ROW));
+    own_columns.push(ident(GatherOp::ROW));
     right.push(ident(GatherOp::ROW));
-    let mut known = time.is_not_null();
+    let mut is_usable = time.is_not_null();
     if let Some(column) = &as_of.known_at {
-        known = known.and(ident(column.as_str()).is_not_null());
+        is_usable = is_usable.and(ident(column.as_str()).is_not_null());
     }
-    let right = LogicalPlanBuilder::from(there)
-        .filter(known)?
+    let right = LogicalPlanBuilder::from(other_side)
+        .filter(is_usable)?
         .project(right)?
         .build()?;
-    LogicalPlanBuilder::from(here)
-        .project(left)?
+    LogicalPlanBuilder::from(own_side)
+        .project(own_columns)?
         .union(right)?
         .build()
 }
@@ -143,6 +144,8 @@ pub struct AsOfOperator {
     /// Right rows become visible in another order than their own times: the latest one matches.
     by_time: bool,
     schema: SchemaRef,
+    /// Asked for long texts that many rows match.
+    admit: Option<AdmitBytes>,
 }
 
 impl AsOfOperator {
@@ -159,6 +162,15 @@ impl AsOfOperator {
             tolerance: as_of.tolerance,
             by_time: as_of.known_at.is_some(),
             schema: Arc::new(Schema::new(fields)),
+            admit: None,
+        }
+    }
+
+    /// Bounds the memory of a batch of matches.
+    pub fn within(self, memory: MemoryBudget) -> Self {
+        AsOfOperator {
+            admit: Some(admission(memory)),
+            ..self
         }
     }
 }
@@ -171,7 +183,7 @@ struct AsOfCandidate {
     time: i64,
 }
 
-/// What one batch carries over to the next: the last key and its matching row.
+/// State carried from one batch to the next: the last key and its matching row.
 struct AsOfCarryover {
     keys: Vec<ArrayRef>,
     best: Option<(Vec<ArrayRef>, i64)>,
@@ -183,107 +195,214 @@ impl SortedOperator for AsOfOperator {
     }
 
     fn start(&self) -> BatchFn {
-        let (count, tolerance, by_time, schema) =
-            (self.keys, self.tolerance, self.by_time, self.schema.clone());
-        let mut kept: Option<AsOfCarryover> = None;
-        Box::new(move |batch| {
-            let columns = batch.columns();
-            let keys = &columns[..count];
-            let seen = columns[count].as_primitive::<Int64Type>();
-            let side = columns[count + 1].as_primitive::<Int8Type>();
-            let time = columns[count + 2].as_primitive::<Int64Type>();
-            let values = &columns[count + 3..columns.len() - 1];
-            let positions = columns[columns.len() - 1].as_primitive::<UInt64Type>();
-            let groups = match (batch.num_rows(), keys) {
-                (0, _) => Vec::new(),
-                (rows, []) => std::iter::once(0..rows).collect(),
-                (_, keys) => partition(keys)?.ranges(),
-            };
-            let mut best = match &kept {
-                Some(kept) if batch.num_rows() > 0 && same_key(&kept.keys, keys)? => {
-                    kept.best.as_ref().map(|(_, time)| AsOfCandidate {
-                        row: None,
-                        time: *time,
-                    })
-                }
-                _ => None,
-            };
-            let (mut picks, mut distances, mut rows) = (Vec::new(), Vec::new(), Vec::new());
-            for (index, group) in groups.into_iter().enumerate() {
-                if index > 0 {
-                    best = None;
-                }
-                let whole = keys.iter().all(|key| key.is_valid(group.start));
-                for row in group {
-                    if side.value(row) != HERE {
-                        let newer =
-                            best.is_none_or(|best| !by_time || time.value(row) >= best.time);
-                        if whole && newer {
-                            best = Some(AsOfCandidate {
-                                row: Some(row),
-                                time: time.value(row),
-                            });
-                        }
-                        continue;
-                    }
-                    let near = best
-                        .filter(|_| seen.is_valid(row))
-                        .map(|best| (best, seen.value(row).abs_diff(best.time)));
-                    let near = near.filter(|(_, distance)| {
-                        tolerance.is_none_or(|most| *distance <= most.unsigned_abs())
-                    });
-                    picks.push(match near {
-                        None => (0, 0),
-                        Some((AsOfCandidate { row: None, .. }, _)) => (1, 0),
-                        Some((AsOfCandidate { row: Some(row), .. }, _)) => (2, row),
-                    });
-                    distances.push(
-                        near.map(|(_, distance)| i64::try_from(distance).unwrap_or(i64::MAX)),
-                    );
-                    rows.push(positions.value(row));
-                }
-            }
-            let mut outputs: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(distances))];
-            let before = kept.as_ref().and_then(|kept| kept.best.as_ref());
-            for (index, column) in values.iter().enumerate() {
-                let null = new_null_array(column.data_type(), 1);
-                let before =
-                    before.map_or_else(|| null.clone(), |(columns, _)| columns[index].clone());
-                outputs.push(interleave(&[&null, &before, column], &picks)?);
-            }
-            let count = rows.len();
-            outputs.push(Arc::new(UInt64Array::from(rows)));
-            if let Some(last) = batch.num_rows().checked_sub(1) {
-                let one = |columns: &[ArrayRef], row: usize| {
-                    columns
-                        .iter()
-                        .map(|column| copy_row(column, row))
-                        .collect::<Vec<_>>()
-                };
-                let best = match (best, kept.take().and_then(|kept| kept.best)) {
-                    (None, _) => None,
-                    (
-                        Some(AsOfCandidate {
-                            row: Some(row),
-                            time,
-                        }),
-                        _,
-                    ) => Some((one(values, row), time)),
-                    (Some(AsOfCandidate { row: None, .. }), before) => before,
-                };
-                kept = Some(AsOfCarryover {
-                    keys: one(keys, last),
-                    best,
-                });
-            }
-            let options = RecordBatchOptions::new().with_row_count(Some(count));
-            Ok(RecordBatch::try_new_with_options(
-                schema.clone(),
-                outputs,
-                &options,
-            )?)
-        })
+        let mut matcher = AsOfMatcher {
+            key_count: self.keys,
+            tolerance: self.tolerance,
+            by_time: self.by_time,
+            schema: self.schema.clone(),
+            carryover: None,
+            admit: self.admit.clone(),
+        };
+        Box::new(move |batch| matcher.join(batch))
     }
+}
+
+/// Matches the rows of consecutive batches, sorted by key and time.
+struct AsOfMatcher {
+    key_count: usize,
+    tolerance: Option<i64>,
+    by_time: bool,
+    schema: SchemaRef,
+    carryover: Option<AsOfCarryover>,
+    admit: Option<AdmitBytes>,
+}
+
+/// Columns of the union of both sides.
+struct UnionColumns<'a> {
+    keys: &'a [ArrayRef],
+    seen: &'a Int64Array,
+    side: &'a Int8Array,
+    time: &'a Int64Array,
+    values: &'a [ArrayRef],
+    positions: &'a UInt64Array,
+}
+
+impl<'a> UnionColumns<'a> {
+    fn new(batch: &'a RecordBatch, key_count: usize) -> UnionColumns<'a> {
+        let columns = batch.columns();
+        let last = columns.len() - 1;
+        UnionColumns {
+            keys: &columns[..key_count],
+            seen: columns[key_count].as_primitive::<Int64Type>(),
+            side: columns[key_count + 1].as_primitive::<Int8Type>(),
+            time: columns[key_count + 2].as_primitive::<Int64Type>(),
+            values: &columns[key_count + 3..last],
+            positions: columns[last].as_primitive::<UInt64Type>(),
+        }
+    }
+
+    /// Rows of each key.
+    fn groups(&self) -> Result<Vec<Range<usize>>> {
+        match (self.side.len(), self.keys) {
+            (0, _) => Ok(Vec::new()),
+            (rows, []) => Ok(std::iter::once(0..rows).collect()),
+            (_, keys) => Ok(partition(keys)?.ranges()),
+        }
+    }
+}
+
+/// Matches of the own side's rows of a batch.
+#[derive(Default)]
+struct BatchMatches {
+    /// Array and row of each match: null, the row carried over, or a row of the batch.
+    picks: Vec<(usize, usize)>,
+    distances: Vec<Option<i64>>,
+    /// Positions of the rows
+    rows: Vec<u64>,
+    /// Candidate behind the last row
+    best: Option<AsOfCandidate>,
+}
+
+impl AsOfMatcher {
+    fn join(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let columns = UnionColumns::new(batch, self.key_count);
+        let matches = self.match_rows(&columns)?;
+        let count = matches.rows.len();
+        let mut outputs: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(matches.distances))];
+        let earlier = self
+            .carryover
+            .as_ref()
+            .and_then(|earlier| earlier.best.as_ref());
+        for (index, column) in columns.values.iter().enumerate() {
+            let null = new_null_array(column.data_type(), 1);
+            let earlier_value = match earlier {
+                Some((values, _)) => values[index].clone(),
+                None => null.clone(),
+            };
+            let sources: [&dyn Array; 3] = [&null, &earlier_value, column];
+            if let Some(admit) = &self.admit {
+                admit(picked_text_bytes(&sources, &matches.picks))?;
+            }
+            outputs.push(interleave(&sources, &matches.picks)?);
+        }
+        outputs.push(Arc::new(UInt64Array::from(matches.rows)));
+        self.carry_over(&columns, matches.best);
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        let schema = self.schema.clone();
+        Ok(RecordBatch::try_new_with_options(
+            schema, outputs, &options,
+        )?)
+    }
+
+    fn match_rows(&self, columns: &UnionColumns<'_>) -> Result<BatchMatches> {
+        let mut matches = BatchMatches {
+            best: self.carried_candidate(columns)?,
+            ..BatchMatches::default()
+        };
+        for (index, group) in columns.groups()?.into_iter().enumerate() {
+            if index > 0 {
+                matches.best = None;
+            }
+            let is_whole_key = columns.keys.iter().all(|key| key.is_valid(group.start));
+            for row in group {
+                if columns.side.value(row) == HERE {
+                    let nearest = self.nearest(columns, row, matches.best);
+                    matches.push(columns, row, nearest);
+                } else if is_whole_key && self.is_newer(columns, row, matches.best) {
+                    matches.best = Some(AsOfCandidate {
+                        row: Some(row),
+                        time: columns.time.value(row),
+                    });
+                }
+            }
+        }
+        Ok(matches)
+    }
+
+    /// The row carried over, if the batch begins with its key.
+    fn carried_candidate(&self, columns: &UnionColumns<'_>) -> Result<Option<AsOfCandidate>> {
+        let Some(carryover) = &self.carryover else {
+            return Ok(None);
+        };
+        if columns.side.is_empty() || !same_key(&carryover.keys, columns.keys)? {
+            return Ok(None);
+        }
+        let best = carryover.best.as_ref();
+        Ok(best.map(|(_, time)| AsOfCandidate {
+            row: None,
+            time: *time,
+        }))
+    }
+
+    /// True if a row of the other side replaces the candidate before it.
+    fn is_newer(
+        &self,
+        columns: &UnionColumns<'_>,
+        row: usize,
+        best: Option<AsOfCandidate>,
+    ) -> bool {
+        best.is_none_or(|best| !self.by_time || columns.time.value(row) >= best.time)
+    }
+
+    /// The candidate with its distance, unless it is too far away.
+    fn nearest(
+        &self,
+        columns: &UnionColumns<'_>,
+        row: usize,
+        best: Option<AsOfCandidate>,
+    ) -> Option<(AsOfCandidate, u64)> {
+        if !columns.seen.is_valid(row) {
+            return None;
+        }
+        let best = best?;
+        let distance = columns.seen.value(row).abs_diff(best.time);
+        let is_near = self
+            .tolerance
+            .is_none_or(|most| distance <= most.unsigned_abs());
+        is_near.then_some((best, distance))
+    }
+
+    /// Keeps the last key and its matching row for the next batch.
+    fn carry_over(&mut self, columns: &UnionColumns<'_>, best: Option<AsOfCandidate>) {
+        let Some(last) = columns.side.len().checked_sub(1) else {
+            return;
+        };
+        let earlier = self.carryover.take();
+        let best = match best {
+            None => None,
+            Some(AsOfCandidate {
+                row: Some(row),
+                time,
+            }) => Some((copy_rows(columns.values, row), time)),
+            Some(AsOfCandidate { row: None, .. }) => earlier.and_then(|earlier| earlier.best),
+        };
+        self.carryover = Some(AsOfCarryover {
+            keys: copy_rows(columns.keys, last),
+            best,
+        });
+    }
+}
+
+impl BatchMatches {
+    fn push(
+        &mut self,
+        columns: &UnionColumns<'_>,
+        row: usize,
+        nearest: Option<(AsOfCandidate, u64)>,
+    ) {
+        self.picks.push(match nearest {
+            None => (0, 0),
+            Some((AsOfCandidate { row: None, .. }, _)) => (1, 0),
+            Some((AsOfCandidate { row: Some(row), .. }, _)) => (2, row),
+        });
+        let distance = nearest.map(|(_, distance)| i64::try_from(distance).unwrap_or(i64::MAX));
+        self.distances.push(distance);
+        self.rows.push(columns.positions.value(row));
+    }
+}
+
+fn copy_rows(columns: &[ArrayRef], row: usize) -> Vec<ArrayRef> {
+    columns.iter().map(|column| copy_row(column, row)).collect()
 }
 
 /// Copies one row, so that the batch can be freed.
@@ -307,34 +426,48 @@ pub struct AsOfRows {
 }
 
 impl PrecomputedOutputs for AsOfRows {
-    fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
-        // The distance is the first column of the files.
-        let wanted: Vec<bool> = std::iter::once(self.after.is_some())
-            .chain(emit.iter().copied())
-            .collect();
-        let before = self.before.take(rows, &wanted)?;
-        let Some(after) = &mut self.after else {
-            return Ok(before);
+    fn take(&mut self, rows: usize, emit: &[bool]) -> Result<TakenOutputs> {
+        // The distance is the first column of the files. It is null in rows without a match.
+        let emitted: Vec<bool> = std::iter::once(true).chain(emit.iter().copied()).collect();
+        let mut backward = self.before.take(rows, &emitted)?.columns;
+        let Some(forward_reader) = &mut self.after else {
+            let distances = backward.remove(0);
+            return Ok(TakenOutputs {
+                columns: backward,
+                unmatched: Some(distances.null_count() as u64),
+            });
         };
-        let after = after.take(rows, &wanted)?;
+        let forward = forward_reader.take(rows, &emitted)?.columns;
         let distance = |columns: &[ArrayRef]| -> Vec<Option<i64>> {
             columns
                 .first()
                 .map(|column| column.as_primitive::<Int64Type>().iter().collect())
                 .unwrap_or_default()
         };
-        let pairs = distance(&before).into_iter().zip(distance(&after));
-        let earlier: BooleanArray = pairs
-            .map(|(before, after)| match (before, after) {
-                (Some(before), Some(after)) => Some(before <= after),
-                (_, after) => Some(after.is_none()),
-            })
-            .collect();
-        before
-            .iter()
-            .zip(&after)
-            .skip(1)
-            .map(|(before, after)| Ok(zip(&earlier, before, after)?))
-            .collect()
+        let pairs = distance(&backward).into_iter().zip(distance(&forward));
+        let mut unmatched = 0;
+        let mut earlier = Vec::with_capacity(rows);
+        for (backward_distance, forward_distance) in pairs {
+            earlier.push(match (backward_distance, forward_distance) {
+                (Some(backward_distance), Some(forward_distance)) => {
+                    backward_distance <= forward_distance
+                }
+                (_, forward_distance) => forward_distance.is_none(),
+            });
+            unmatched += u64::from(backward_distance.is_none() && forward_distance.is_none());
+        }
+        let earlier = BooleanArray::from(earlier);
+        let nearer =
+            backward
+                .iter()
+                .zip(&forward)
+                .skip(1)
+                .map(|(backward_column, forward_column)| {
+                    Ok(zip(&earlier, backward_column, forward_column)?)
+                });
+        Ok(TakenOutputs {
+            columns: nearer.collect::<Result<_>>()?,
+            unmatched: Some(unmatched),
+        })
     }
 }

@@ -32,11 +32,13 @@ impl ChunkGroups<'_> {
         open: OpenSpanFn<'_, '_>,
         take: ChunkGroupFn<'_>,
     ) -> Result<bool> {
-        let (mut waiting, mut rows, mut turn) = (Vec::new(), 0, 0);
+        let mut waiting = Vec::new();
+        let mut rows = 0;
+        let mut chunk_number = 0;
         let mut take = |chunks: &[Chunk], carry: &mut Carry| {
             take(chunks, carry)?;
-            turn += 1;
-            if turn % CHUNKS_PER_CHECK == 1 {
+            chunk_number += 1;
+            if chunk_number % CHUNKS_PER_CHECK == 1 {
                 self.memory.check()
             } else {
                 Ok(())
@@ -48,14 +50,17 @@ impl ChunkGroups<'_> {
                     return Ok(false);
                 }
                 for chunk in open(task, carry)? {
-                    let chunk = chunk?;
-                    let own = chunk.batch.num_rows();
-                    rows += own;
-                    waiting.push(chunk);
-                    // Another chunk of this size would exceed the limit.
-                    if rows + own > self.rows_max {
-                        rows = 0;
-                        take(&std::mem::take(&mut waiting), carry)?;
+                    let parts = chunk?.divided();
+                    let is_divided = parts.len() > 1;
+                    for part in parts {
+                        let part_rows = part.batch.num_rows();
+                        rows += part_rows;
+                        waiting.push(part);
+                        // Another chunk of this size would exceed the limit. Parts are computed one after the other.
+                        if is_divided || rows + part_rows > self.rows_max {
+                            rows = 0;
+                            take(&std::mem::take(&mut waiting), carry)?;
+                        }
                     }
                 }
             }

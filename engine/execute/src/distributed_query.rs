@@ -7,13 +7,16 @@ use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use forebay_cluster::{
     ClusterSize, DistributedQuery, QueryEnd, QueryFailure, QueryRows, RunSpec, SpanTable,
-    TableSpec, explain_stages,
+    TableSpec, explain_stages, new_query_id,
 };
+use forebay_commit::StateStore;
 use forebay_model::{ContentId, Fault, Result, Span};
-use forebay_plan::{GatherBy, GatherOp, OpId, PlanOp};
+use forebay_plan::{GatherBy, GatherOp, OpId, PlanOp, RowCounts};
+use forebay_storage::ScratchDir;
 use forebay_threads::lock;
+use serde::{Deserialize, Serialize};
 
-use crate::materialize::{MaterializePass, column_names, engine_fault, schema_with_positions};
+use crate::materialize::{FlowTally, MaterializePass, engine_fault, schema_with_positions};
 use crate::query_engine::{query_config, query_runtime};
 use crate::remote::ClusterHandle;
 
@@ -27,6 +30,51 @@ struct InputPlace<'a> {
     /// The pass of the gather, by its place in the program.
     pass: usize,
     input: usize,
+    /// The exchange for counts of rows.
+    counts: ContentId,
+}
+
+/// The rows of spans that a worker read to their ends.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct WorkerCounts {
+    /// The place of their table among the inputs of the gather.
+    pub input: usize,
+    /// The number of each span, and its rows.
+    pub spans: Vec<(usize, RowCounts)>,
+}
+
+impl WorkerCounts {
+    /// Leaves the counts for the coordinator. `part` names the spans and columns that were read.
+    pub fn leave(
+        &self,
+        store: &StateStore,
+        of: ContentId,
+        part: &str,
+        scratch: &ScratchDir,
+    ) -> Result<()> {
+        let name = ContentId::of(format!("{} {part}", self.input).as_bytes()).to_string();
+        store.put_shared(of, &name, scratch, &mut |out| {
+            let failed = |error| Fault::internal("counts of rows").cause(error);
+            serde_json::to_writer(out, self).map_err(failed)
+        })
+    }
+
+    /// Adds the counts that workers left to those of each input, and removes them.
+    fn collect(store: &StateStore, of: ContentId, inputs: &[FlowTally]) -> Result<()> {
+        for name in store.shared_names(of)? {
+            let counts: Option<WorkerCounts> = store.get_shared(of, &name, |input| {
+                let broken = |error| Fault::internal("counts of rows").cause(error);
+                serde_json::from_reader(input).map_err(broken)
+            })?;
+            let Some(WorkerCounts { input, spans }) = counts else {
+                continue;
+            };
+            if let Some(tally) = inputs.get(input) {
+                tally.add_counts(spans)?;
+            }
+        }
+        store.drop_shared(of)
+    }
 }
 
 /// The columns of a table: the position of a row is of no use to a query.
@@ -48,6 +96,7 @@ impl MaterializePass<'_> {
         &self,
         op: OpId,
         workers: ClusterHandle<'_>,
+        tallies: &[FlowTally],
         rows: &mut dyn QueryRows,
     ) -> Result<QueryEnd> {
         let bound = &self.context.program.bound;
@@ -58,6 +107,7 @@ impl MaterializePass<'_> {
         else {
             return Ok(QueryEnd::NotDistributed);
         };
+        let counts = new_query_id();
         let mut inputs = Vec::new();
         for (input, (name, flow)) in bound
             .gather_inputs
@@ -66,7 +116,7 @@ impl MaterializePass<'_> {
             .flatten()
             .enumerate()
         {
-            let spans = self.spans(flow, &column_names(flow))?;
+            let spans = self.spans(flow, &flow.column_names())?;
             let rows = self.rows_id(flow)?;
             let spec = self.table_spec(
                 workers.run_spec,
@@ -74,6 +124,7 @@ impl MaterializePass<'_> {
                     name,
                     pass: workers.pass,
                     input,
+                    counts,
                 },
                 rows,
             );
@@ -84,7 +135,8 @@ impl MaterializePass<'_> {
                 spans.is_ordered(),
             ))?);
         }
-        let (memory, threads) = (self.context.memory, self.context.threads);
+        let memory = self.context.memory;
+        let threads = self.context.threads;
         let query = DistributedQuery {
             label: &bound.ops[op].label,
             plan: &lower(inputs)?,
@@ -96,14 +148,14 @@ impl MaterializePass<'_> {
             watch: self.watch.as_ref(),
             interrupt: workers.interrupt,
         };
-        workers
-            .cluster
-            .run_query(&query, rows)
-            .map_err(|failure| self.failed_query(op, failure))
+        let ended = workers.cluster.run_query(&query, rows);
+        let collected = WorkerCounts::collect(workers.store, counts, tallies);
+        let end = ended.map_err(|failure| self.failed_query(op, failure))?;
+        collected.map(|()| end)
     }
 
-    /// The stages of a query on so many workers, as text; `None` if the coordinator would run it, or if it cannot be
-    /// planned before other passes have run.
+    /// The stages of a query on `size` workers, as text; `None` if the coordinator would run it, or
+    /// if it cannot be planned before other passes have run.
     pub fn explain_query(
         &self,
         op: OpId,
@@ -132,14 +184,15 @@ impl MaterializePass<'_> {
                     name,
                     pass: 0,
                     input,
+                    counts: ContentId::of(b"explained"),
                 },
                 ContentId::of(b"explained"),
             );
             let mut bytes = Vec::new();
             for stream in &flow.streams {
                 // The spans of a dataset that is gathered before are not known.
-                if let Ok(known) = self.context.input(stream.base) {
-                    bytes.extend(known.dataset.spans.iter().map(Span::bytes));
+                if let Ok(source) = self.context.input(stream.base) {
+                    bytes.extend(source.dataset.spans.iter().map(Span::bytes));
                 }
             }
             let over_series = |op: &OpId| bound.ops[*op].op.is_over_series();
@@ -147,7 +200,7 @@ impl MaterializePass<'_> {
                 .streams
                 .iter()
                 .any(|stream| stream.ops.iter().any(over_series));
-            let schema = without_position(&schema_with_positions(flow, &column_names(flow))?)?;
+            let schema = without_position(&schema_with_positions(flow, &flow.column_names())?)?;
             inputs.push(scan(SpanTable::new(spec, schema, bytes, is_ordered))?);
         }
         // Types are not all known yet where vectors are learned.
@@ -162,13 +215,13 @@ impl MaterializePass<'_> {
         stages.map_err(|error| self.query_fault(op, error))
     }
 
-    fn table_spec(&self, run: &RunSpec, place: InputPlace<'_>, rows: ContentId) -> TableSpec {
+    fn table_spec(&self, run: &RunSpec, input_place: InputPlace<'_>, rows: ContentId) -> TableSpec {
         let state = self.context.state;
         TableSpec {
-            name: place.name.to_owned(),
+            name: input_place.name.to_owned(),
             job: run.clone(),
-            pass: place.pass,
-            input: place.input,
+            pass: input_place.pass,
+            input: input_place.input,
             row_orders: state
                 .row_orders
                 .iter()
@@ -176,6 +229,7 @@ impl MaterializePass<'_> {
                 .collect(),
             shuffles: state.shuffles.clone(),
             rows,
+            counts: input_place.counts,
         }
     }
 
@@ -186,10 +240,10 @@ impl MaterializePass<'_> {
                 fault,
                 order_failure,
             } => {
-                if let (Some(window), Ok(mut known)) =
+                if let (Some(window), Ok(mut first_failure)) =
                     (order_failure, lock(&self.context.state.order_failure))
                 {
-                    known.get_or_insert((window, fault.code()));
+                    first_failure.get_or_insert((window, fault.code()));
                 }
                 self.scratch.locate_fault(fault)
             }

@@ -53,7 +53,7 @@ pub struct SpillingSorter {
 
 /// Sorted rows.
 pub enum SortedRun {
-    /// In memory.
+    /// A run in memory.
     Held {
         batches: Vec<RecordBatch>,
         places: Vec<(usize, usize)>,
@@ -80,7 +80,8 @@ impl SortSpec {
         Ok(RowConverter::new(self.columns.iter().map(field).collect())?)
     }
 
-    /// How many bytes all keys begin with: one that tells a value from a null, where there are no nulls.
+    /// Number of leading bytes that all keys share: the byte that marks nulls, if the first column
+    /// has none.
     fn equal_key_bytes(&self) -> usize {
         let first = self.columns.first();
         usize::from(first.is_some_and(|(column, _)| !self.schema.field(*column).is_nullable()))
@@ -124,8 +125,8 @@ impl SpillingSorter {
         let batch = compact(batch)?;
         let rows = self.order.sort_keys(&self.converter, &batch)?;
         // Sorting takes half as much again.
-        let places = batch.num_rows() * size_of::<RowPosition>() * 3 / 2;
-        let bytes = batch.get_array_memory_size() + rows.size() + places;
+        let position_bytes = batch.num_rows() * size_of::<RowPosition>() * 3 / 2;
+        let bytes = batch.get_array_memory_size() + rows.size() + position_bytes;
         if self.held_bytes + bytes > self.budget_bytes {
             self.spill()?;
         }
@@ -158,39 +159,41 @@ impl SpillingSorter {
 
     /// Sorts the buffered rows.
     fn sort_buffered(&mut self) -> Option<SortedRun> {
-        let held = std::mem::take(&mut self.held);
-        let (rows, bytes) = (
-            std::mem::take(&mut self.held_rows),
-            std::mem::take(&mut self.held_bytes),
-        );
+        let buffered = std::mem::take(&mut self.held);
+        let rows = std::mem::take(&mut self.held_rows);
+        let bytes = std::mem::take(&mut self.held_bytes);
         if rows == 0 {
             return None;
         }
         let skipped = self.order.equal_key_bytes();
-        let mut places: Vec<RowPosition> = Vec::with_capacity(rows);
-        for (batch, (_, rows)) in held.iter().enumerate() {
-            let place = |(row, key): (usize, arrow::row::Row<'_>)| RowPosition {
+        let mut positions: Vec<RowPosition> = Vec::with_capacity(rows);
+        for (batch, (_, rows)) in buffered.iter().enumerate() {
+            let position_of = |(row, key): (usize, arrow::row::Row<'_>)| RowPosition {
                 prefix: key_prefix(key.as_ref().get(skipped..).unwrap_or_default()),
                 batch: batch as u32,
                 row: row as u32,
             };
-            places.extend(rows.iter().enumerate().map(place));
+            positions.extend(rows.iter().enumerate().map(position_of));
         }
-        let key = |place: &RowPosition| held[place.batch as usize].1.row(place.row as usize);
+        let key = |position: &RowPosition| {
+            buffered[position.batch as usize]
+                .1
+                .row(position.row as usize)
+        };
         // Rows often come as runs in order, which a stable sort merges.
-        places.sort_by(|a, b| {
+        positions.sort_by(|a, b| {
             a.prefix
                 .cmp(&b.prefix)
                 .then_with(|| key(a).as_ref().cmp(key(b).as_ref()))
         });
         let batch_rows = (BATCH_BYTES / (bytes / rows).max(1)).clamp(1, BATCH_ROWS);
-        let places = places
+        let positions = positions
             .iter()
-            .map(|place| (place.batch as usize, place.row as usize))
+            .map(|position| (position.batch as usize, position.row as usize))
             .collect();
         Some(SortedRun::Held {
-            batches: held.into_iter().map(|(batch, _)| batch).collect(),
-            places,
+            batches: buffered.into_iter().map(|(batch, _)| batch).collect(),
+            places: positions,
             batch_rows,
         })
     }
@@ -211,7 +214,7 @@ fn key_prefix(key: &[u8]) -> u64 {
     u64::from_be_bytes(first)
 }
 
-/// How rows are written to files that this run alone reads.
+/// Compression of rows in files that only this run reads.
 pub fn compressed_ipc() -> Result<IpcWriteOptions> {
     Ok(IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?)
 }
@@ -226,8 +229,8 @@ pub fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
     if batch.get_array_memory_size() <= 2 * sliced + (64 << 10) {
         return Ok(batch.clone());
     }
-    let all: Vec<(usize, usize)> = (0..batch.num_rows()).map(|row| (0, row)).collect();
-    Ok(interleave_record_batch(&[batch], &all)?)
+    let positions: Vec<(usize, usize)> = (0..batch.num_rows()).map(|row| (0, row)).collect();
+    Ok(interleave_record_batch(&[batch], &positions)?)
 }
 
 pub type BatchIter = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
@@ -238,13 +241,13 @@ impl SortedRun {
         match self {
             SortedRun::Held {
                 batches,
-                places,
+                places: positions,
                 batch_rows,
             } => {
                 let mut from = 0;
                 Ok(Box::new(std::iter::from_fn(move || {
-                    let until = (from + batch_rows).min(places.len());
-                    let some = places.get(from..until).filter(|some| !some.is_empty())?;
+                    let until = (from + batch_rows).min(positions.len());
+                    let some = positions.get(from..until).filter(|some| !some.is_empty())?;
                     from = until;
                     let batches: Vec<&RecordBatch> = batches.iter().collect();
                     Some(interleave_record_batch(&batches, some).map_err(Into::into))

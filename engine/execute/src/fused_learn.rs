@@ -1,6 +1,7 @@
-//! Fused learning: analyzers read the rows on their way to a sink. A nightly run rewrites some spans and learns from
-//! the same spans. Where the written columns need none of the pending findings, the rows are read and pass through
-//! windows once for both. The states are committed under the ids by which the learning pass looks for them.
+//! Fused learning: analyzers read the rows that a pass writes to a sink. A daily run rewrites some
+//! spans and learns from the same spans. Where the written columns need none of the pending
+//! findings, the rows are read and pass through windows once for both. The states are committed
+//! under the ids by which the learning pass looks them up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -38,7 +39,7 @@ pub struct FusionRequest<'a, 'l> {
     pub link: LinkShardsFn<'a>,
 }
 
-/// What was learned before the pass read anything itself.
+/// Spans and counts that were learned before the pass read anything itself.
 #[derive(Default)]
 pub struct FusedCoverage {
     /// The spans that were read, by their positions in the timeline.
@@ -47,11 +48,11 @@ pub struct FusedCoverage {
     pub counts: RowCounts,
 }
 
-/// Analyzers that read the rows on their way to a sink.
+/// Analyzers that read the rows that a pass writes to a sink.
 pub struct FusedLearner<'a> {
-    /// Each with its lane and its index in that lane.
+    /// Each analyzer, as its lane and its index in that lane.
     questions: Vec<(&'a IncrementalLane<'a>, usize)>,
-    /// By the first span of a work unit: which analyzers have no state for the unit.
+    /// For each analyzer, true if it has no state for the work unit, by the unit's first span.
     lacking: BTreeMap<usize, Vec<bool>>,
     /// The scan for the sink and the analyzers.
     scan: ColumnScan,
@@ -69,10 +70,10 @@ impl<'a> FusedLearner<'a> {
         parts: &[&WorkUnit],
     ) -> Result<Option<FusedLearner<'a>>> {
         let lanes = request.lanes;
-        let places = lanes
+        let lane_indices = lanes
             .iter()
             .flat_map(|lane| (0..lane.asks().len()).map(|index| (*lane, index)));
-        let places: Vec<(&'a IncrementalLane<'a>, usize)> = places.collect();
+        let lane_indices: Vec<(&'a IncrementalLane<'a>, usize)> = lane_indices.collect();
         let mut lacking: BTreeMap<usize, Vec<bool>> = BTreeMap::new();
         for part in parts {
             for lane in lanes {
@@ -82,18 +83,21 @@ impl<'a> FusedLearner<'a> {
                     .extend(lane.missing_states(&part.tasks, false)?);
             }
         }
-        let asks: Vec<AnalyzerId> = lanes.iter().flat_map(|lane| lane.asks()).copied().collect();
-        let is_open = |place: &usize| lacking.values().any(|lacking| lacking[*place]);
-        let open = (0..asks.len()).filter(is_open).map(|place| asks[place]);
+        let analyzers: Vec<AnalyzerId> =
+            lanes.iter().flat_map(|lane| lane.asks()).copied().collect();
+        let is_open = |index: &usize| lacking.values().any(|lacking| lacking[*index]);
+        let open = (0..analyzers.len())
+            .filter(is_open)
+            .map(|index| analyzers[index]);
         let Some(scan) = fuse_learn_into_write(&write.context.program.bound, work, open) else {
             return Ok(None);
         };
         let taps = scan.streams.iter().flat_map(|stream| &stream.taps);
-        let taken: Vec<usize> = taps
-            .filter_map(|(tap, _)| asks.iter().position(|ask| ask == tap))
+        let tapped: Vec<usize> = taps
+            .filter_map(|(tap, _)| analyzers.iter().position(|analyzer| analyzer == tap))
             .collect();
-        let questions = taken.iter().map(|place| places[*place]).collect();
-        let of_taken = |lacking: Vec<bool>| taken.iter().map(|place| lacking[*place]).collect();
+        let questions = tapped.iter().map(|index| lane_indices[*index]).collect();
+        let of_taken = |lacking: Vec<bool>| tapped.iter().map(|index| lacking[*index]).collect();
         let lacking = lacking
             .into_iter()
             .map(|(start, lacking)| (start, of_taken(lacking)))
@@ -115,13 +119,13 @@ impl<'a> FusedLearner<'a> {
         work: &SinkWork,
         alone: &PreparedChains,
     ) -> Result<Option<PreparedChains>> {
-        let after = work
+        let op_count = work
             .scans
             .first()
             .and_then(|scan| scan.streams.first())
-            .map_or(0, |own| own.stream.ops.len());
+            .map_or(0, |stream_slice| stream_slice.stream.ops.len());
         let mut wants = vec![ColumnTap {
-            after,
+            after: op_count,
             columns: work.columns.clone(),
             part: work.part.clone(),
             marks_unfound: true,
@@ -134,26 +138,29 @@ impl<'a> FusedLearner<'a> {
                 .flat_map(|stream| stream.column_taps(bound)),
         );
         let chain = write.chain(&self.scan, &wants)?;
-        let both = PreparedChains::new(vec![chain], wants.swap_remove(0))?;
+        let fused_chains = PreparedChains::new(vec![chain], wants.swap_remove(0))?;
         let windows = |prepared: &PreparedChains| {
             let windows = prepared.chains().iter().flat_map(|chain| chain.windows());
             windows
                 .map(|window| (window.op, window.row_order, window.plan.clone()))
                 .collect::<Vec<_>>()
         };
-        Ok((windows(&both) == windows(alone)).then_some(both))
+        Ok((windows(&fused_chains) == windows(alone)).then_some(fused_chains))
     }
 
-    /// For each analyzer, whether it has no state for a unit.
+    /// For each analyzer, true if it has no state for a unit.
     pub fn missing_states(&self, tasks: &Range<usize>) -> &[bool] {
         self.lacking.get(&tasks.start).map_or(&[], Vec::as_slice)
     }
 
     /// The states to update for a unit: a zero state for each analyzer that needs one.
     pub fn begin_states(&self, tasks: &Range<usize>) -> Result<Vec<Option<AnyState>>> {
-        let begin = |((lane, index), lacks): (&(&IncrementalLane<'_>, usize), &bool)| match lacks {
-            true => lane.zero(*index).map(Some),
-            false => Ok(None),
+        let begin = |((lane, index), lacks): (&(&IncrementalLane<'_>, usize), &bool)| {
+            if *lacks {
+                lane.zero(*index).map(Some)
+            } else {
+                Ok(None)
+            }
         };
         self.questions
             .iter()
@@ -166,11 +173,11 @@ impl<'a> FusedLearner<'a> {
     pub fn update(
         &self,
         states: &mut [Option<AnyState>],
-        question: usize,
+        analyzer: usize,
         input: &AnalyzerInput<'_>,
     ) -> Result<()> {
-        let (lane, index) = self.questions[question];
-        states[question]
+        let (lane, index) = self.questions[analyzer];
+        states[analyzer]
             .as_mut()
             .map_or(Ok(()), |state| lane.update(index, state, input))
     }
@@ -238,23 +245,25 @@ impl WritePass<'_> {
         if bytes > line.history.bytes(0..line.tasks.len()) / NEW_PART_MAX {
             return Ok(None);
         }
-        let Some(along) = FusedLearner::new(self, work, request, &todo)? else {
+        let Some(fused) = FusedLearner::new(self, work, request, &todo)? else {
             return Ok(None);
         };
-        let Some(prepared) = &along.prepare(self, work, prepared)? else {
+        let Some(prepared) = &fused.prepare(self, work, prepared)? else {
             return Ok(None);
         };
-        let sequence = self.ordered_scan(std::slice::from_ref(&along.scan), prepared);
-        let (sequence, line, layout) = (&sequence, &line, &self.sink.layout());
+        let sequence = self.ordered_scan(std::slice::from_ref(&fused.scan), prepared);
+        let sequence = &sequence;
+        let line = &line;
+        let layout = &self.sink.layout();
         let making = ShardContext {
             sequence,
             prepared,
             target,
             line,
-            along: Some(&along),
+            along: Some(&fused),
             layout,
         };
-        let made = self.write_shards(&making, parts)?;
-        self.with_schema_file(made, prepared, target).map(Some)
+        let written = self.write_shards(&making, parts)?;
+        self.with_schema_file(written, prepared, target).map(Some)
     }
 }

@@ -15,15 +15,16 @@ use crate::materialize::{FlowSpans, GatheredCounts, MaterializePass, SpanRows};
 /// A computation per key whose types are all known.
 pub struct ResolvedGroupBy {
     spans: FlowSpans,
-    /// The columns that are read: those of the spec, or any column by which rows are counted.
+    /// Columns that are read: those of the spec, or any column if the spec has none and rows are
+    /// only counted.
     pub columns: Vec<String>,
     pub spec: Arc<GroupBy>,
-    /// Of the result.
+    /// Schema of the result.
     pub schema: SchemaRef,
 }
 
 impl MaterializePass<'_> {
-    /// Puts in the widths of vectors, which were not known when the steps were bound.
+    /// Sets the widths of vectors, which were not known when the steps were bound.
     pub fn resolve_group_by(
         &self,
         flow: &NodeFlow,
@@ -109,7 +110,8 @@ impl MaterializePass<'_> {
             self.context.memory.check()?;
             take(batch)?;
         }
-        let changes = (RowChange::Grouped, RowChange::Queried);
+        // Only an aggregate without keys gives more rows than it read: one for no rows.
+        let changes = (RowChange::Grouped, RowChange::EmptyTotal);
         Ok(self.settled(op, counts, rows, changes))
     }
 

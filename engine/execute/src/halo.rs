@@ -31,13 +31,14 @@ impl HaloIndex {
         let (Some(first), Some(last)) = ends else {
             return tasks.start..tasks.start;
         };
-        let (from, to) = (
-            shift_back(&first.min, *distances.end()),
-            shift_back(&last.max, *distances.start()),
-        );
-        let before = &self.extents[..tasks.start];
-        let start = before.partition_point(|extent| extent.max < from);
-        start..before.partition_point(|extent| extent.min <= to).max(start)
+        let from = shift_back(&first.min, *distances.end());
+        let to = shift_back(&last.max, *distances.start());
+        let earlier_extents = &self.extents[..tasks.start];
+        let start = earlier_extents.partition_point(|extent| extent.max < from);
+        start
+            ..earlier_extents
+                .partition_point(|extent| extent.min <= to)
+                .max(start)
     }
 
     /// The earlier spans that affect some spans: ascending ranges that do not touch.

@@ -20,13 +20,13 @@ pub struct IntervalFilter {
 impl IntervalFilter {
     /// Consecutive spans that hold all rows of the interval.
     pub fn overlapping_spans(&self, dataset: &Dataset) -> Range<usize> {
-        let all = 0..dataset.spans.len();
+        let whole_dataset = 0..dataset.spans.len();
         let Some(extents) = self
             .base
             .as_ref()
             .and_then(|base| span_extents(dataset, base))
         else {
-            return all;
+            return whole_dataset;
         };
         let meets = |extent: &ColumnExtent| {
             extent.max >= BoundValue::Int(self.first) && extent.min <= BoundValue::Int(self.last)
@@ -36,7 +36,7 @@ impl IntervalFilter {
             extents.iter().rposition(meets),
         ) {
             (Some(from), Some(to)) => from..to + 1,
-            _ => all.end..all.end,
+            _ => whole_dataset.end..whole_dataset.end,
         }
     }
 

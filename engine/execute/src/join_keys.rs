@@ -28,7 +28,7 @@ pub struct EncodedKeys {
 }
 
 impl EncodedKeys {
-    /// Whether a row's key may match.
+    /// True if a row's key may match.
     pub fn is_valid(&self, row: usize) -> bool {
         self.valid.as_ref().is_none_or(|valid| valid.is_valid(row))
     }
@@ -68,15 +68,15 @@ impl JoinKeys {
         copied
     }
 
-    /// Whether there is no key column.
+    /// True if there is no key column.
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()
     }
 
     /// The key columns of a batch, in the types in which they are compared, with one form of each value.
     fn columns_of(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
-        let column = |(place, data_type): &(usize, DataType)| {
-            canonical_keys(&cast(batch.column(*place), data_type)?)
+        let column = |(index, data_type): &(usize, DataType)| {
+            canonical_keys(&cast(batch.column(*index), data_type)?)
         };
         self.columns.iter().map(column).collect()
     }
@@ -109,7 +109,7 @@ impl JoinKeys {
             self.names
                 .iter()
                 .map(String::as_str)
-                .zip(self.columns.iter().map(|(place, _)| batch.column(*place))),
+                .zip(self.columns.iter().map(|(index, _)| batch.column(*index))),
             row,
         )
     }

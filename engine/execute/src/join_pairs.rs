@@ -7,12 +7,14 @@ use std::sync::atomic::AtomicBool;
 use arrow::array::{AsArray, RecordBatch, UInt32Array};
 use arrow::compute::cast;
 use arrow::datatypes::{Field, Schema, SchemaRef, UInt64Type};
-use forebay_model::{Fault, Result, RowChange, logical_type, take_rows};
+use forebay_model::{
+    Fault, Result, RowChange, has_text_length, logical_type, take_rows, text_length,
+};
 use forebay_plan::{JoinOp, NodeFlow, OpId};
 
 use crate::external_sort::BatchIter;
 use crate::hash_join::{HashJoin, RowsPerMatch};
-use crate::materialize::{GatheredCounts, MaterializePass, SpanRows, column_names};
+use crate::materialize::{GatheredCounts, MaterializePass, SpanRows};
 use crate::sorted_pass::{SortedPass, distinct, typed_join_keys};
 
 /// Rows of an output batch at most.
@@ -21,7 +23,10 @@ const BATCH_ROWS: usize = 8192;
 /// Approximate bytes of an output batch at most.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Nothing cancels a gather but the interrupt of its run.
+/// Bytes of texts of an output batch at most, unless it has one row.
+const BATCH_TEXT_BYTES: usize = 4 << 20;
+
+/// A flag that is never set: only the cancellation of its run stops a gather.
 static NEVER: AtomicBool = AtomicBool::new(false);
 
 impl MaterializePass<'_> {
@@ -34,22 +39,22 @@ impl MaterializePass<'_> {
             .get(&op)
             .map(Vec::as_slice)
         {
-            Some([(_, here), (_, there)]) => Ok((here, there)),
+            Some([(_, own_side), (_, other_side)]) => Ok((own_side, other_side)),
             _ => Err(Fault::internal("a join of other than two sides")),
         }
     }
 
     /// The columns of this side, with the actual widths of vectors, followed by those of the other.
     pub fn joined_schema(&self, op: OpId, join: &JoinOp) -> Result<SchemaRef> {
-        let (here, _) = self.join_sides(op)?;
-        let spans = self.spans(here, &column_names(here))?;
-        let own = spans
+        let (own_side, _) = self.join_sides(op)?;
+        let spans = self.spans(own_side, &own_side.column_names())?;
+        let own_fields = spans
             .schema
             .fields()
             .iter()
-            .take(here.schema.fields().len())
+            .take(own_side.schema.fields().len())
             .map(|field| field.as_ref().clone());
-        let fields = own.chain(join.writes().map(|field| {
+        let fields = own_fields.chain(join.writes().map(|field| {
             let data_type = logical_type(field.data_type());
             field.clone().with_data_type(data_type).with_nullable(true)
         }));
@@ -66,11 +71,11 @@ impl MaterializePass<'_> {
         schema: &SchemaRef,
         take: &mut dyn FnMut(RecordBatch) -> Result<()>,
     ) -> Result<GatheredCounts> {
-        let (here, there) = self.join_sides(op)?;
-        let keys = typed_join_keys(join, &here.schema, &there.schema)?;
+        let (own_side, other_side) = self.join_sides(op)?;
+        let keys = typed_join_keys(join, &own_side.schema, &other_side.schema)?;
         let sides = (
-            self.input_table("here", here, &distinct(join.columns_here()))?,
-            self.input_table("there", there, &distinct(join.columns_there()))?,
+            self.input_table("here", own_side, &distinct(join.columns_here()))?,
+            self.input_table("there", other_side, &distinct(join.columns_there()))?,
         );
         let pass = SortedPass {
             gather: self.clone(),
@@ -91,8 +96,9 @@ impl MaterializePass<'_> {
             current: None,
             last: None,
             matched: 0,
+            unmatched: 0,
         };
-        let spans = self.spans(here, &column_names(here))?;
+        let spans = self.spans(own_side, &own_side.column_names())?;
         let mut count = 0;
         self.scan_beside(&spans, &|rows| Ok(Some(rows)), &mut |rows: SpanRows| {
             while let Some(batch) = pairs.next_of(&rows, schema)? {
@@ -111,6 +117,9 @@ impl MaterializePass<'_> {
             rows.saturating_sub(pairs.matched),
         );
         counts.append(label, RowChange::Multiplied, count - pairs.matched);
+        counts
+            .changes
+            .record(label, RowChange::NoMatch, pairs.unmatched);
         Ok(GatheredCounts {
             rows: count,
             counts,
@@ -124,8 +133,32 @@ struct Pairs {
     current: Option<(RecordBatch, usize)>,
     /// The position of the row here of the last pair.
     last: Option<u64>,
-    /// Rows here of which there were pairs.
+    /// Rows here of which there were pairs, with nulls or without.
     matched: u64,
+    /// Rows here without a match, which stay with nulls.
+    unmatched: u64,
+}
+
+/// The number of pairs, at least one, whose rows here bring texts of limited bytes. Each pair has a copy of the texts.
+fn rows_of_text(rows: &SpanRows, positions: &[u64]) -> usize {
+    let mut text_columns = rows.columns.clone();
+    text_columns.retain(|column| has_text_length(column.data_type()));
+    if text_columns.is_empty() {
+        return positions.len();
+    }
+    let mut bytes = 0;
+    for (number, position) in positions.iter().enumerate() {
+        let Some(row) = position.checked_sub(rows.first) else {
+            continue;
+        };
+        for column in &text_columns {
+            bytes += text_length(column, row as usize);
+        }
+        if bytes > BATCH_TEXT_BYTES {
+            return number.max(1);
+        }
+    }
+    positions.len()
 }
 
 impl Pairs {
@@ -160,27 +193,30 @@ impl Pairs {
             self.current = Some((batch, from));
             return Ok(None);
         }
-        let before = |position: &u64| {
+        let until = from + rows_of_text(rows, &positions[from..until]);
+        let previous_of = |position: &u64| {
             position
                 .checked_sub(rows.first)
                 .and_then(|row| u32::try_from(row).ok())
         };
         let picks: Option<UInt32Array> = positions[from..until]
             .iter()
-            .map(|position| before(position).map(Some))
+            .map(|position| previous_of(position).map(Some))
             .collect();
         let picks = picks.ok_or_else(|| Fault::internal("a pair of a row that was read before"))?;
         for position in &positions[from..until] {
             self.matched += u64::from(self.last != Some(*position));
             self.last = Some(*position);
         }
-        let own = rows.columns.iter().map(|column| take_rows(column, &picks));
+        let own_columns = rows.columns.iter().map(|column| take_rows(column, &picks));
         // The position of the other side's row, and that of this side's, come last.
+        let other = batch.column(batch.num_columns() - 2);
+        self.unmatched += other.slice(from, until - from).null_count() as u64;
         let brought = schema.fields().len() - rows.columns.len();
         let brought = batch.columns()[..brought]
             .iter()
             .map(|column| Ok(column.slice(from, until - from)));
-        let columns = own
+        let columns = own_columns
             .chain(brought)
             .zip(schema.fields())
             .map(|(column, field)| Ok(cast(&column?, field.data_type())?));

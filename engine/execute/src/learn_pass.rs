@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use forebay_commit::{RetainedIds, StateStore};
 use forebay_model::{
-    AnyAnalyzer, AnyState, Chunk, ContentId, Fault, Finding, Pipeline, Result, ScratchSpace,
-    catch_panic, codes,
+    AnalyzerInput, AnyAnalyzer, AnyState, Chunk, ContentId, Fault, Finding, Pipeline, Result,
+    ScratchSpace, catch_panic, codes,
 };
 use forebay_plan::{
-    AnalyzerId, AnalyzerLane, BaseId, Carry, ChainContext, ColumnTap, OpChain, RowCounts,
+    AnalyzerId, AnalyzerLane, BaseId, Carry, ColumnScan, ColumnTap, OpChain, RowCounts, ScanStream,
     WindowBudget,
 };
 use forebay_storage::failpoint::{reading, step};
@@ -25,7 +25,7 @@ use crate::ordered_scan::SpanRef;
 use crate::pass_context::PassContext;
 use crate::read_ahead::{PlannedSpan, ReadAhead};
 use crate::remote::ClusterHandle;
-use crate::run_state::{group_rows_max, scan_request};
+use crate::run_state::{SourceInput, group_rows_max, scan_request};
 use crate::scan_progress::ScanProgress;
 
 /// The least memory for a state that can spill; with less it would spill constantly.
@@ -45,9 +45,10 @@ pub struct LearnPass<'a> {
     pub scratch: &'a ScratchDir,
     pub watch: &'a dyn EventListener,
     pub cluster: Option<ClusterHandle<'a>>,
-    /// Whether this process is a worker.
+    /// True if this process is a worker.
     pub on_worker: bool,
-    /// Where states of all rows go that have no finding. `None`: states are committed, and findings made of them.
+    /// Receives the states of all rows for analyzers without a finding. `None`: states are
+    /// committed, and findings are made of them.
     pub states: Option<&'a Mutex<BTreeMap<AnalyzerId, AnyState>>>,
     /// Groups whose states of runs of spans are committed along with those of the other analyzers. Another pass merges
     /// them.
@@ -70,21 +71,28 @@ pub struct LearnResult {
 /// A stream's chain with its taps.
 pub struct TappedChain {
     pub chain: OpChain,
-    /// For each tap, the index of the lane's analyzer.
+    /// Index of the lane's analyzer, for each tap.
     pub places: Vec<usize>,
 }
 
-/// What one scan of a lane reads, and the chains of its streams.
+/// Columns that one scan of a lane reads, and the chains of its streams.
 pub struct LaneScan {
     pub request: Arc<ScanRequest>,
     pub chains: Vec<TappedChain>,
 }
 
+impl LaneScan {
+    /// True if windows need the rows in order.
+    fn is_ordered(&self) -> bool {
+        self.chains.iter().any(|tapped| tapped.chain.is_ordered())
+    }
+}
+
 /// The states that rows are accumulated into, and the counts of these rows.
 pub struct LaneStates<'a> {
-    /// One for each analyzer of the lane.
+    /// State of each analyzer of the lane.
     pub states: &'a mut [AnyState],
-    /// Which of them are wanted.
+    /// Returns true for the analyzers that are updated.
     pub wants: &'a dyn Fn(usize) -> bool,
     pub counts: &'a mut RowCounts,
 }
@@ -94,9 +102,9 @@ pub struct LaneExecution<'a> {
     pub scans: Vec<LaneScan>,
     tasks: Vec<SpanRef>,
     next: AtomicUsize,
-    /// Whether one thread has to read all spans in order, because of window state.
+    /// True if one thread has to read all spans in order, because of window state.
     in_order: bool,
-    /// Whether a thread may update one state with any spans in any order.
+    /// True if a thread may update one state with any spans in any order.
     order_free: bool,
     pub scratches: Vec<Arc<dyn ScratchSpace>>,
     merged: Mutex<LaneMerge>,
@@ -123,41 +131,160 @@ impl LaneExecution<'_> {
         learn: &LearnPass<'_>,
         tasks: impl Iterator<Item = SpanRef>,
     ) -> Result<()> {
-        let (ahead, place) = &self.ahead;
+        let (read_ahead, lane_number) = &self.ahead;
         for task in tasks {
             let input = learn
                 .context
                 .input(self.lane.scans[task.scan].base)?
                 .clone();
             let request = self.scans[task.scan].request.clone();
-            ahead.plan([(
-                (*place, task),
-                PlannedSpan {
-                    input,
-                    span: task.span,
-                    request,
-                },
-            )])?;
+            let planned_span = PlannedSpan {
+                input,
+                span: task.span,
+                request,
+            };
+            read_ahead.plan([((*lane_number, task), planned_span)])?;
         }
         Ok(())
     }
 
-    /// Gives up what was announced and not read.
+    /// Cancels reads that were announced and not used.
     pub fn end_reads(&self) -> Result<()> {
         self.ahead.0.clear()
     }
 
+    /// The next span that no thread reads yet, with its index.
+    fn next_task(&self) -> Option<(usize, &[SpanRef])> {
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        let task = self.tasks.get(index..=index)?;
+        Some((index, task))
+    }
+
+    fn unread_spans(&self) -> usize {
+        let started = self.next.load(Ordering::Relaxed);
+        self.tasks.len().saturating_sub(started)
+    }
+
     fn open_ahead(&self, learn: &LearnPass<'_>, task: SpanRef) -> Result<ChunkIterator> {
-        let (ahead, place) = &self.ahead;
-        let open = || {
+        let (read_ahead, lane_number) = &self.ahead;
+        let io = learn.context.io;
+        read_ahead.take(io, (*lane_number, task), || {
             let input = learn.context.input(self.lane.scans[task.scan].base)?;
-            input.source.open(
-                learn.context.io,
-                &input.dataset.spans[task.span],
-                &self.scans[task.scan].request,
-            )
+            let span = &input.dataset.spans[task.span];
+            input.source.open(io, span, &self.scans[task.scan].request)
+        })
+    }
+}
+
+/// Reads spans of one scan of a lane, and updates the analyzers of the lane.
+struct LaneScanReader<'a> {
+    learn: &'a LearnPass<'a>,
+    run: &'a LaneExecution<'a>,
+    scan: usize,
+}
+
+impl LaneScanReader<'_> {
+    fn chains(&self) -> &[TappedChain] {
+        &self.run.scans[self.scan].chains
+    }
+
+    fn input(&self) -> Result<&SourceInput> {
+        let base = self.run.lane.scans[self.scan].base;
+        self.learn.context.input(base)
+    }
+
+    /// The progress of reading some spans.
+    fn progress(&self, tasks: &[SpanRef]) -> Result<ScanProgress> {
+        let dataset = &self.input()?.dataset;
+        // Lanes share the bytes of a span; each reports its share.
+        let share = if dataset.column_bytes.is_some() {
+            self.run.lane.bytes as f64 / (dataset.bytes() as f64).max(1.0)
+        } else {
+            1.0
         };
-        ahead.take(learn.context.io, (*place, task), open)
+        let spans = tasks.iter().map(|task| &dataset.spans[task.span]);
+        Ok(ScanProgress::new(spans, share.min(1.0)))
+    }
+
+    /// Rows that pass through the chain together; 0 for one chunk at a time.
+    fn group_rows_max(&self) -> usize {
+        let [tapped] = self.chains() else {
+            // If several chains feed an analyzer, they take turns at each chunk.
+            return 0;
+        };
+        let context = &self.learn.context;
+        let batch_rows = self.run.scans[self.scan].request.batch_rows;
+        group_rows_max(batch_rows, &tapped.chain, context.memory, context.threads)
+    }
+
+    /// Opens a span, with the precomputed outputs of its windows.
+    fn open(&self, task: &SpanRef, carry: &mut Carry) -> Result<ChunkIter<'_>> {
+        let streams = &self.run.lane.scans[self.scan].streams;
+        for (tapped, stream) in self.chains().iter().zip(streams) {
+            let context = &self.learn.context;
+            for sorted in context.sorted_for(&stream.stream, &tapped.chain)? {
+                sorted.attach(task.span, carry)?;
+            }
+        }
+        let label = self.input()?.dataset.spans[task.span].label();
+        reading(&label);
+        let chunks = self.run.open_ahead(self.learn, *task)?;
+        Ok(Box::new(chunks.map(move |chunk| {
+            chunk.map_err(|fault| fault.file(&*label))
+        })))
+    }
+
+    /// Runs consecutive chunks through the chains and updates the states.
+    fn accumulate(
+        &self,
+        chunks: &[Chunk],
+        carry: &mut Carry,
+        lane_states: &mut LaneStates<'_>,
+        progress: &mut ScanProgress,
+    ) -> Result<()> {
+        let mut skipped = 0;
+        let mut rows = 0;
+        for chunk in chunks {
+            skipped += chunk.skipped;
+            rows += chunk.batch.num_rows() as u64 + chunk.skipped;
+        }
+        let mut streamed = RowCounts::default();
+        for TappedChain { chain, places } in self.chains() {
+            let counted = chain.run(chunks, carry, &mut |tap, input| {
+                self.update(lane_states, places[tap], &input)
+            });
+            let state = self.learn.context.state;
+            let counted = counted.map_err(|fault| state.record_order_failure(carry, fault))?;
+            streamed.add(&counted);
+        }
+        // Rows that several chains take are read once.
+        lane_states.counts.add(&RowCounts {
+            input: rows,
+            skipped,
+            ..streamed
+        });
+        self.learn.watch.on_event(Event::Progress {
+            rows,
+            bytes: progress.advance(rows),
+        });
+        Ok(())
+    }
+
+    /// Updates the state of one analyzer, unless it is not wanted.
+    fn update(
+        &self,
+        lane_states: &mut LaneStates<'_>,
+        index: usize,
+        input: &AnalyzerInput<'_>,
+    ) -> Result<()> {
+        if !(lane_states.wants)(index) {
+            return Ok(());
+        }
+        let analyzer_id = self.run.lane.asks[index];
+        let analyzer = self.learn.analyzer(analyzer_id);
+        let state = &mut lane_states.states[index];
+        catch_panic(|| analyzer.update(state, input))
+            .map_err(|fault| self.learn.place(fault, analyzer_id))
     }
 }
 
@@ -187,65 +314,34 @@ impl LearnResult {
 }
 
 impl LearnPass<'_> {
-    /// Learns the lanes. `along` first learns the units that it can fuse with writing.
+    /// Learns the lanes. `fused_learn` first learns the units that it can fuse with writing.
     pub fn run(
         &self,
         lanes: &[AnalyzerLane],
-        along: Option<FusedLearnFn<'_>>,
+        fused_learn: Option<FusedLearnFn<'_>>,
     ) -> Result<LearnResult> {
         // Other runs may have committed states since this one was planned.
         self.store.refresh()?;
-        let answers = self.answers(lanes, along);
+        let result = self.answers(lanes, fused_learn);
         // A pass that fails keeps what it has learned.
         let synced = self.store.sync();
-        answers.and_then(|answers| synced.map(|()| answers))
+        let result = result?;
+        synced?;
+        Ok(result)
     }
 
     fn answers(
         &self,
         lanes: &[AnalyzerLane],
-        along: Option<FusedLearnFn<'_>>,
+        fused_learn: Option<FusedLearnFn<'_>>,
     ) -> Result<LearnResult> {
-        // As many threads as have memory for the states of the lane with the largest ones.
-        let need = lanes
-            .iter()
-            .map(|lane| self.need(lane))
-            .map(|(fixed, spilling)| fixed + spilling * SPILLING_STATE_BYTES_MIN);
-        let fitting = self.context.memory.states_bytes() / need.max().unwrap_or(0).max(1);
-        let threads = self.context.threads.min(fitting).max(1);
-        let budget = self.context.memory.states_bytes() / threads;
-        let mut runs = lanes
-            .iter()
-            .map(|lane| self.prepare(lane, budget))
-            .collect::<Result<Vec<_>>>()?;
-        // Large lanes first, so that threads finish together.
-        runs.sort_by_key(|run| std::cmp::Reverse(run.lane.bytes));
+        let threads = self.concurrent_lanes(lanes);
+        let runs = self.executions(lanes, threads)?;
         let answers: Mutex<LearnResult> = Mutex::default();
         let turns = CountingSemaphore::new(threads);
         let mut runs = match self.cluster {
             Some(cluster) => self.by_workers(runs, cluster, &turns, &answers)?,
-            None => {
-                let partials = runs
-                    .iter()
-                    .map(|run| IncrementalLane::new(self, run, &turns));
-                let partials = partials.collect::<Result<Vec<_>>>()?;
-                let divided: Vec<&IncrementalLane<'_>> = partials.iter().flatten().collect();
-                let answer = |learned| {
-                    divided
-                        .iter()
-                        .try_for_each(|partials| partials.run(&answers, &learned))
-                };
-                match along {
-                    Some(along) => along(&divided, &answer)?,
-                    None => answer(FusedCoverage::default())?,
-                }
-                let is_done: Vec<bool> = partials.iter().map(Option::is_some).collect();
-                runs.into_iter()
-                    .zip(is_done)
-                    .filter(|(_, done)| !done)
-                    .map(|(run, _)| run)
-                    .collect()
-            }
+            None => self.by_units(runs, fused_learn, &turns, &answers)?,
         };
         let bytes = runs.iter().map(|run| self.lane_bytes(run.lane)).sum();
         if bytes > 0 {
@@ -253,38 +349,106 @@ impl LearnPass<'_> {
         }
         self.plan_reads(&mut runs, threads)?;
         let stop = AtomicBool::new(false);
-        let each = || {
-            while !stop.load(Ordering::Relaxed) {
-                let done = catch_panic(|| match self.pick(&runs)? {
-                    Some(run) => self.participate(run, &stop, &answers).map(|()| true),
-                    None => Ok(false),
-                });
-                if !done.inspect_err(|_| stop.store(true, Ordering::Relaxed))? {
-                    break;
-                }
-            }
-            Ok(())
-        };
-        run_on_all(threads, &each)
-            .into_iter()
-            .collect::<Result<()>>()?;
+        let outcomes = run_on_all(threads, &|| self.learn_lanes(&runs, &stop, &answers));
+        for outcome in outcomes {
+            outcome?;
+        }
         answers.into_inner().map_err(|_| poisoned_lock())
     }
 
-    /// Announces the spans of lanes in the order in which threads come to them: a lane for each thread at a time.
-    fn plan_reads(&self, runs: &mut [LaneExecution<'_>], threads: usize) -> Result<()> {
-        let ahead = Arc::new(ReadAhead::new(threads));
-        for (place, run) in runs.iter_mut().enumerate() {
-            run.ahead = (ahead.clone(), place);
+    /// As many threads as have memory for the states of the lane with the largest ones.
+    fn concurrent_lanes(&self, lanes: &[AnalyzerLane]) -> usize {
+        let mut bytes_max = 1;
+        for lane in lanes {
+            let (fixed, spilling) = self.need(lane);
+            bytes_max = bytes_max.max(fixed + spilling * SPILLING_STATE_BYTES_MIN);
         }
-        for together in runs.chunks(threads) {
-            let longest = together
-                .iter()
-                .map(|run| run.tasks.len())
-                .max()
-                .unwrap_or(0);
-            for at in 0..longest {
-                for run in together {
+        let fitting = self.context.memory.states_bytes() / bytes_max;
+        self.context.threads.min(fitting).max(1)
+    }
+
+    /// The lanes with an equal share of memory for each thread, large ones first, so that threads finish together.
+    fn executions<'l>(
+        &self,
+        lanes: &'l [AnalyzerLane],
+        threads: usize,
+    ) -> Result<Vec<LaneExecution<'l>>> {
+        let budget = self.context.memory.states_bytes() / threads;
+        let mut runs = Vec::with_capacity(lanes.len());
+        for lane in lanes {
+            runs.push(self.prepare(lane, budget)?);
+        }
+        runs.sort_by_key(|run| std::cmp::Reverse(run.lane.bytes));
+        Ok(runs)
+    }
+
+    /// Learns the lanes whose spans are divided into units with committed states; returns the others.
+    fn by_units<'l>(
+        &self,
+        runs: Vec<LaneExecution<'l>>,
+        fused_learn: Option<FusedLearnFn<'_>>,
+        turns: &CountingSemaphore,
+        answers: &Mutex<LearnResult>,
+    ) -> Result<Vec<LaneExecution<'l>>> {
+        let mut incremental_lanes = Vec::with_capacity(runs.len());
+        for run in &runs {
+            incremental_lanes.push(IncrementalLane::new(self, run, turns)?);
+        }
+        let divided: Vec<&IncrementalLane<'_>> = incremental_lanes.iter().flatten().collect();
+        match fused_learn {
+            Some(fused_learn) => fused_learn(&divided, &|coverage| {
+                run_incrementally(&divided, answers, &coverage)
+            })?,
+            None => run_incrementally(&divided, answers, &FusedCoverage::default())?,
+        }
+        let is_learned: Vec<bool> = incremental_lanes.iter().map(Option::is_some).collect();
+        Ok(unlearned(runs, is_learned))
+    }
+
+    /// Reads lanes until every span is read. The first fault stops all threads.
+    fn learn_lanes(
+        &self,
+        runs: &[LaneExecution<'_>],
+        stop: &AtomicBool,
+        answers: &Mutex<LearnResult>,
+    ) -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            let has_read = catch_panic(|| self.learn_next_lane(runs, stop, answers));
+            if has_read.is_err() {
+                stop.store(true, Ordering::Relaxed);
+            }
+            if !has_read? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the lane that needs a thread most; false if none does.
+    fn learn_next_lane(
+        &self,
+        runs: &[LaneExecution<'_>],
+        stop: &AtomicBool,
+        answers: &Mutex<LearnResult>,
+    ) -> Result<bool> {
+        let Some(run) = self.pick(runs)? else {
+            return Ok(false);
+        };
+        self.participate(run, stop, answers)?;
+        Ok(true)
+    }
+
+    /// Announces the spans of lanes in the order in which threads read them: a lane for each thread
+    /// at a time.
+    fn plan_reads(&self, runs: &mut [LaneExecution<'_>], threads: usize) -> Result<()> {
+        let read_ahead = Arc::new(ReadAhead::new(threads));
+        for (lane_number, run) in runs.iter_mut().enumerate() {
+            run.ahead = (read_ahead.clone(), lane_number);
+        }
+        for concurrent_runs in runs.chunks(threads) {
+            let lengths = concurrent_runs.iter().map(|run| run.tasks.len());
+            for at in 0..lengths.max().unwrap_or(0) {
+                for run in concurrent_runs {
                     run.plan_reads(self, run.tasks.get(at).into_iter().copied())?;
                 }
             }
@@ -301,23 +465,15 @@ impl LearnPass<'_> {
         turns: &CountingSemaphore,
         answers: &Mutex<LearnResult>,
     ) -> Result<Vec<LaneExecution<'l>>> {
-        let together = cluster.cluster.wait_for_slots(cluster.interrupt)? * LANES_PER_SLOT;
-        let done = parallel_map(together, runs.len(), &|lane| match IncrementalLane::new(
-            self,
-            &runs[lane],
-            turns,
-        )? {
-            Some(partials) => partials
-                .run(answers, &FusedCoverage::default())
-                .map(|()| true),
-            None => Ok(false),
+        let lanes_at_once = cluster.cluster.wait_for_slots(cluster.interrupt)? * LANES_PER_SLOT;
+        let is_learned = parallel_map(lanes_at_once, runs.len(), &|lane| {
+            let Some(incremental_lane) = IncrementalLane::new(self, &runs[lane], turns)? else {
+                return Ok(false);
+            };
+            incremental_lane.run(answers, &FusedCoverage::default())?;
+            Ok(true)
         })?;
-        Ok(runs
-            .into_iter()
-            .zip(done)
-            .filter(|(_, done)| !done)
-            .map(|(run, _)| run)
-            .collect())
+        Ok(unlearned(runs, is_learned))
     }
 
     /// Stored bytes of the columns that a lane reads.
@@ -329,100 +485,131 @@ impl LearnPass<'_> {
         })
     }
 
-    /// How many spans the lane with the most unread spans has to read, and of how many.
+    /// Number of spans to read in the lane with the most unread spans, and of all its spans.
     pub fn to_read(&self, lanes: &[AnalyzerLane]) -> Result<(usize, usize)> {
         let mut most = (0, 0);
         for lane in lanes {
             let run = self.prepare(lane, self.context.memory.states_bytes())?;
-            let (read, all) = match IncrementalLane::new(self, &run, &CountingSemaphore::new(1))? {
-                Some(partials) => partials.spans_to_read()?,
+            let turns = CountingSemaphore::new(1);
+            let spans = match IncrementalLane::new(self, &run, &turns)? {
+                Some(incremental_lane) => incremental_lane.spans_to_read()?,
                 None => (run.tasks.len(), run.tasks.len()),
             };
-            most = most.max((read, all));
+            most = most.max(spans);
         }
         Ok(most)
     }
 
-    /// The bytes of a lane's states of bounded size, and the number of its other states, which fill the memory they get
-    /// and spill the rest.
+    /// The bytes of a lane's states of bounded size, and the number of its other states, which fill
+    /// the memory that they are given and spill the rest.
     pub fn need(&self, lane: &AnalyzerLane) -> (usize, usize) {
-        let sizes = lane
-            .asks
-            .iter()
-            .map(|ask| fixed_bytes(self.context.program.bound.asks[*ask].ask.analyzer.as_ref()));
-        sizes.fold((0, 0), |(fixed, spilling), size| match size {
-            Some(size) => (fixed + size, spilling),
-            None => (fixed, spilling + 1),
-        })
+        let mut fixed = 0;
+        let mut spilling = 0;
+        for analyzer in &lane.asks {
+            match fixed_bytes(self.analyzer(*analyzer).as_ref()) {
+                Some(bytes) => fixed += bytes,
+                None => spilling += 1,
+            }
+        }
+        (fixed, spilling)
     }
 
+    fn analyzer(&self, analyzer: AnalyzerId) -> &Arc<dyn AnyAnalyzer> {
+        &self.context.program.bound.asks[analyzer].ask.analyzer
+    }
+
+    /// Compiles the chains of a lane. `budget` is the memory of its states in bytes.
     pub fn prepare<'l>(&self, lane: &'l AnalyzerLane, budget: usize) -> Result<LaneExecution<'l>> {
-        let bound = &self.context.program.bound;
-        let analyzers: Vec<_> = lane
-            .asks
-            .iter()
-            .map(|ask| &bound.asks[*ask].ask.analyzer)
-            .collect();
-        let keys = analyzers.iter().any(|analyzer| analyzer.needs_row_keys());
-        let mut scans = Vec::new();
+        let mut scans = Vec::with_capacity(lane.scans.len());
         let mut tasks = Vec::new();
         for (index, scan) in lane.scans.iter().enumerate() {
-            let input = self.context.input(scan.base)?;
-            let mut chains: Vec<TappedChain> = Vec::new();
-            for stream in &scan.streams {
-                let wants: Vec<ColumnTap> = stream.column_taps(bound).collect();
-                let compile = |told: ChainContext<'_>| {
-                    OpChain::new(
-                        bound,
-                        &stream.stream,
-                        &stream.needed,
-                        &scan.columns,
-                        &wants,
-                        told,
-                    )
-                };
-                let chain = self.context.with_chains(compile)?;
-                let places = stream
-                    .taps
-                    .iter()
-                    .map(|(ask, _)| index_of_ask(&lane.asks, *ask))
-                    .collect::<Result<_>>()?;
-                chains.push(TappedChain { chain, places });
-            }
-            let rows = self
-                .context
-                .chunk_rows_max(chains.iter().map(|tapped| &tapped.chain));
-            let request = Arc::new(scan_request(self.context.program, scan, input, rows, keys));
-            scans.push(LaneScan { request, chains });
-            tasks.extend((0..input.dataset.spans.len()).map(|span| SpanRef { scan: index, span }));
+            scans.push(self.lane_scan(lane, scan)?);
+            let span_count = self.context.input(scan.base)?.dataset.spans.len();
+            tasks.extend((0..span_count).map(|span| SpanRef { scan: index, span }));
         }
-        let in_order = scans
-            .iter()
-            .flat_map(|scan: &LaneScan| &scan.chains)
-            .any(|tapped| tapped.chain.is_ordered());
-        let (fixed, spilling) = self.need(lane);
-        let share = budget.saturating_sub(fixed) / spilling.max(1);
-        let share = share.max(SPILLING_STATE_BYTES_MIN.min(budget));
-        let scratches = analyzers
-            .iter()
-            .map(|analyzer| {
-                self.scratch.scratch_with_budget(
-                    self.context.memory,
-                    fixed_bytes(analyzer.as_ref()).unwrap_or(share),
-                )
-            })
-            .collect();
         Ok(LaneExecution {
             lane,
+            in_order: scans.iter().any(LaneScan::is_ordered),
             scans,
             tasks,
             next: AtomicUsize::new(0),
-            in_order,
-            order_free: analyzers.iter().all(|analyzer| analyzer.order_free()),
-            scratches,
+            order_free: self.analyzers(lane).all(|analyzer| analyzer.order_free()),
+            scratches: self.scratches(lane, budget),
             merged: Mutex::default(),
             ahead: (Arc::new(ReadAhead::new(self.context.threads)), 0),
         })
+    }
+
+    /// The analyzers of a lane, in order.
+    fn analyzers<'l>(
+        &'l self,
+        lane: &'l AnalyzerLane,
+    ) -> impl Iterator<Item = &'l Arc<dyn AnyAnalyzer>> {
+        lane.asks
+            .iter()
+            .map(move |analyzer| self.analyzer(*analyzer))
+    }
+
+    /// Compiles the chains of a scan's streams.
+    fn lane_scan(&self, lane: &AnalyzerLane, scan: &ColumnScan) -> Result<LaneScan> {
+        let mut chains = Vec::with_capacity(scan.streams.len());
+        for stream in &scan.streams {
+            chains.push(self.tapped_chain(lane, scan, stream)?);
+        }
+        let compiled = chains.iter().map(|tapped| &tapped.chain);
+        let rows = self.context.chunk_rows_max(compiled);
+        let needs_keys = self
+            .analyzers(lane)
+            .any(|analyzer| analyzer.needs_row_keys());
+        let input = self.context.input(scan.base)?;
+        let request = scan_request(self.context.program, scan, input, rows, needs_keys);
+        Ok(LaneScan {
+            request: Arc::new(request),
+            chains,
+        })
+    }
+
+    /// Compiles the chain of a stream, with a tap for each of its analyzers.
+    fn tapped_chain(
+        &self,
+        lane: &AnalyzerLane,
+        scan: &ColumnScan,
+        stream: &ScanStream,
+    ) -> Result<TappedChain> {
+        let bound = &self.context.program.bound;
+        let taps: Vec<ColumnTap> = stream.column_taps(bound).collect();
+        let chain = self.context.with_chains(|chain_context| {
+            OpChain::new(
+                bound,
+                &stream.stream,
+                &stream.needed,
+                &scan.columns,
+                &taps,
+                chain_context,
+            )
+        })?;
+        let mut analyzer_indices = Vec::with_capacity(taps.len());
+        for (analyzer, _) in &stream.taps {
+            analyzer_indices.push(index_of_ask(&lane.asks, *analyzer)?);
+        }
+        Ok(TappedChain {
+            chain,
+            places: analyzer_indices,
+        })
+    }
+
+    /// The scratch space of each analyzer. States that spill share the memory that states of bounded size leave.
+    fn scratches(&self, lane: &AnalyzerLane, budget: usize) -> Vec<Arc<dyn ScratchSpace>> {
+        let (fixed, spilling) = self.need(lane);
+        let share = budget.saturating_sub(fixed) / spilling.max(1);
+        let share = share.max(SPILLING_STATE_BYTES_MIN.min(budget));
+        let mut scratches = Vec::with_capacity(lane.asks.len());
+        for analyzer in self.analyzers(lane) {
+            let bytes = fixed_bytes(analyzer.as_ref()).unwrap_or(share);
+            let scratch = self.scratch.scratch_with_budget(self.context.memory, bytes);
+            scratches.push(scratch);
+        }
+        scratches
     }
 
     /// A lane that no thread has started, else the one with the most unread spans.
@@ -435,16 +622,10 @@ impl LearnPass<'_> {
                 return Ok(Some(run));
             }
         }
-        let left = |run: &LaneExecution<'_>| {
-            run.tasks
-                .len()
-                .saturating_sub(run.next.load(Ordering::Relaxed))
-        };
-        let Some(run) = runs
+        let shareable = runs
             .iter()
-            .filter(|run| !run.in_order && left(run) > 0)
-            .max_by_key(|run| left(run))
-        else {
+            .filter(|run| !run.in_order && run.unread_spans() > 0);
+        let Some(run) = shareable.max_by_key(|run| run.unread_spans()) else {
             return Ok(None);
         };
         let mut merged = lock(&run.merged)?;
@@ -456,18 +637,16 @@ impl LearnPass<'_> {
         Ok(Some(run))
     }
 
+    /// Empty states of all analyzers of a lane.
     pub fn zero(&self, run: &LaneExecution<'_>) -> Result<Vec<AnyState>> {
-        let analyzers = run
-            .lane
-            .asks
-            .iter()
-            .map(|ask| &self.context.program.bound.asks[*ask].ask.analyzer);
-        analyzers
-            .zip(&run.scratches)
-            .map(|(analyzer, scratch)| analyzer.zero(scratch))
-            .collect()
+        let mut states = Vec::with_capacity(run.scratches.len());
+        for (analyzer, scratch) in self.analyzers(run.lane).zip(&run.scratches) {
+            states.push(analyzer.zero(scratch)?);
+        }
+        Ok(states)
     }
 
+    /// Reads spans of a lane until all are read. The last thread of a lane concludes it.
     fn participate(
         &self,
         run: &LaneExecution<'_>,
@@ -475,190 +654,200 @@ impl LearnPass<'_> {
         answers: &Mutex<LearnResult>,
     ) -> Result<()> {
         let mut counts = RowCounts::default();
-        let mut own = if run.order_free {
-            Some(self.zero(run)?)
-        } else {
-            None
-        };
-        let mut carry = Carry::new(&WindowBudget::new(
-            self.context.memory.states_bytes() / self.context.threads.max(1),
-        ));
-        loop {
-            let index = run.next.fetch_add(1, Ordering::Relaxed);
-            let Some(task) = run.tasks.get(index) else {
-                break;
-            };
+        let mut thread_states = None;
+        let window_bytes = self.context.memory.states_bytes() / self.context.threads.max(1);
+        let mut carry = Carry::new(&WindowBudget::new(window_bytes));
+        if run.order_free {
+            thread_states = Some(self.zero(run)?);
+        }
+        while let Some((index, task)) = run.next_task() {
             if stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            let task = std::slice::from_ref(task);
-            match &mut own {
-                Some(states) => {
-                    if !self.spans(
-                        run,
-                        task,
-                        &mut carry,
-                        stop,
-                        LaneStates {
-                            states,
-                            wants: &|_| true,
-                            counts: &mut counts,
-                        },
-                    )? {
-                        return Ok(());
-                    }
-                }
-                None => {
-                    let mut states = self.zero(run)?;
-                    let into = LaneStates {
-                        states: &mut states,
-                        wants: &|_| true,
-                        counts: &mut counts,
-                    };
-                    if !self.spans(run, task, &mut carry, stop, into)? {
-                        return Ok(());
-                    }
-                    let mut merged = lock(&run.merged)?;
-                    merged.waiting.insert(index, states);
-                    while let Some(states) = {
-                        let until = merged.merged_until;
-                        merged.waiting.remove(&until)
-                    } {
-                        merged.merged_until += 1;
-                        self.merge(run, &mut merged, states)?;
-                    }
-                }
+            let mut states = match thread_states.take() {
+                Some(states) => states,
+                None => self.zero(run)?,
+            };
+            let into = LaneStates {
+                states: &mut states,
+                wants: &|_| true,
+                counts: &mut counts,
+            };
+            if !self.spans(run, task, &mut carry, stop, into)? {
+                return Ok(());
+            }
+            if run.order_free {
+                thread_states = Some(states);
+            } else {
+                self.merge_in_order(run, index, states)?;
             }
         }
+        let Some((states, counts)) = self.merge_thread(run, thread_states, &counts, stop)? else {
+            return Ok(());
+        };
+        for (analyzer, state) in run.lane.asks.iter().zip(states) {
+            self.conclude(*analyzer, state, true, answers)?;
+        }
+        lock(answers)?.record_counts(counts, 0);
+        self.store.note_read(self.lane_bytes(run.lane))
+    }
+
+    /// Merges the states of a span once those of all spans before it are merged.
+    fn merge_in_order(
+        &self,
+        run: &LaneExecution<'_>,
+        index: usize,
+        states: Vec<AnyState>,
+    ) -> Result<()> {
         let mut merged = lock(&run.merged)?;
-        merged.counts.add(&counts);
-        if let Some(states) = own {
+        merged.waiting.insert(index, states);
+        loop {
+            let next_index = merged.merged_until;
+            let Some(next_states) = merged.waiting.remove(&next_index) else {
+                return Ok(());
+            };
+            merged.merged_until += 1;
+            self.merge(run, &mut merged, next_states)?;
+        }
+    }
+
+    /// Merges what a thread has learned into its lane. The last thread gets the states and counts of all rows.
+    fn merge_thread(
+        &self,
+        run: &LaneExecution<'_>,
+        thread_states: Option<Vec<AnyState>>,
+        counts: &RowCounts,
+        stop: &AtomicBool,
+    ) -> Result<Option<(Vec<AnyState>, RowCounts)>> {
+        let mut merged = lock(&run.merged)?;
+        merged.counts.add(counts);
+        if let Some(states) = thread_states {
             self.merge(run, &mut merged, states)?;
         }
         merged.participants -= 1;
         if merged.participants > 0 || stop.load(Ordering::Relaxed) {
-            return Ok(());
+            return Ok(None);
         }
         let states = match merged.states.take() {
             Some(states) => states,
             None => self.zero(run)?,
         };
-        let lane_counts = merged.counts.clone();
-        drop(merged);
-        for (ask, state) in run.lane.asks.iter().zip(states) {
-            self.conclude(*ask, state, true, answers)?;
-        }
-        lock(answers)?.record_counts(lane_counts, 0);
-        self.store.note_read(self.lane_bytes(run.lane))
+        Ok(Some((states, merged.counts.clone())))
     }
 
-    /// Whether another pass merges the states of an analyzer.
-    pub fn is_along(&self, ask: AnalyzerId) -> bool {
-        self.along.is_some_and(|along| along.contains(&ask))
+    /// True if another pass merges the states of an analyzer.
+    pub fn is_along(&self, analyzer: AnalyzerId) -> bool {
+        match self.along {
+            Some(fused_analyzers) => fused_analyzers.contains(&analyzer),
+            None => false,
+        }
     }
 
     /// Commits the state of all rows and inserts its finding.
     pub fn conclude(
         &self,
-        ask: AnalyzerId,
+        analyzer: AnalyzerId,
         state: AnyState,
         durable: bool,
         answers: &Mutex<LearnResult>,
     ) -> Result<()> {
-        if self.is_along(ask) {
+        if self.is_along(analyzer) {
             return Ok(());
         }
         if let Some(states) = self.states {
-            lock(states)?.insert(ask, state);
+            lock(states)?.insert(analyzer, state);
             return Ok(());
         }
-        let finding = self.find(ask, state, durable)?;
-        self.answer(ask, Arc::new(finding), answers)
+        let finding = self.find(analyzer, state, durable)?;
+        self.answer(analyzer, Arc::new(finding), answers)
     }
 
     /// Inserts a finding that a worker computed.
     pub fn hear(
         &self,
-        ask: AnalyzerId,
+        analyzer_id: AnalyzerId,
         scratch: &Arc<dyn ScratchSpace>,
         answers: &Mutex<LearnResult>,
     ) -> Result<()> {
-        let id = self.context.program.state_ids[ask];
-        let analyzer = &self.context.program.bound.asks[ask].ask.analyzer;
+        let id = self.context.program.state_ids[analyzer_id];
+        let analyzer = self.analyzer(analyzer_id);
         if let Some(finding) = self.store.shared_table(id, false)? {
             lock(&self.context.state.shared)?.push(id);
-            return self.answer(ask, Arc::new(finding), answers);
+            return self.answer(analyzer_id, Arc::new(finding), answers);
         }
-        let mut found = BTreeMap::new();
+        let mut findings = BTreeMap::new();
         self.store.refresh()?;
         let recalled = self
             .store
-            .load_finding(id, analyzer.as_ref(), scratch, &mut found);
-        recalled.map_err(|fault| self.place(fault, ask))?;
-        let finding = found.remove(&id).ok_or_else(|| {
-            let fault = Fault::new(
-                codes::STORAGE,
-                format!("a state that a worker committed ({id}) is gone"),
-            );
-            fault.hint("nothing is lost: run the same command again")
-        })?;
-        self.answer(ask, finding, answers)
+            .load_finding(id, analyzer.as_ref(), scratch, &mut findings);
+        recalled.map_err(|fault| self.place(fault, analyzer_id))?;
+        let Some(finding) = findings.remove(&id) else {
+            let message = format!("a state that a worker committed ({id}) is gone");
+            return Err(Fault::new(codes::STORAGE, message)
+                .hint("nothing is lost: run the same command again"));
+        };
+        self.answer(analyzer_id, finding, answers)
     }
 
     fn answer(
         &self,
-        ask: AnalyzerId,
+        analyzer: AnalyzerId,
         finding: Arc<Finding>,
         answers: &Mutex<LearnResult>,
     ) -> Result<()> {
-        let id = self.context.program.state_ids[ask];
+        let id = self.context.program.state_ids[analyzer];
         lock(answers)?.findings.insert(id, finding);
         Ok(())
     }
 
     /// Commits the state of all rows, and returns its finding. With workers, the finding is committed for them, too. A
     /// state that is not `durable` was merged of committed states, and is merged again if a power failure loses it.
-    pub fn find(&self, ask: AnalyzerId, mut state: AnyState, durable: bool) -> Result<Finding> {
-        let id = self.context.program.state_ids[ask];
-        let analyzer = &self.context.program.bound.asks[ask].ask.analyzer;
-        let found = catch_panic(|| {
+    pub fn find(
+        &self,
+        analyzer_id: AnalyzerId,
+        mut state: AnyState,
+        durable: bool,
+    ) -> Result<Finding> {
+        let id = self.context.program.state_ids[analyzer_id];
+        let analyzer = self.analyzer(analyzer_id);
+        let finding = catch_panic(|| {
             analyzer.condense(&mut state)?;
             self.store
                 .put_state(id, analyzer.as_ref(), &mut state, self.scratch, durable)?;
             analyzer.finish(state)
         });
-        let found = found.map_err(|fault| self.place(fault, ask))?;
+        let finding = finding.map_err(|fault| self.place(fault, analyzer_id))?;
         if self.on_worker {
-            // The coordinator is told next that the state is committed.
+            // The coordinator is notified next that the state is committed.
             self.store.sync()?;
         }
-        if (self.cluster.is_some() || self.on_worker)
-            && found.table().num_rows() >= SHARED_FINDING_ROWS_MIN
-        {
-            let index = analyzer.index(&found)?;
+        let is_distributed = self.cluster.is_some() || self.on_worker;
+        if is_distributed && finding.table().num_rows() >= SHARED_FINDING_ROWS_MIN {
+            let index = analyzer.index(&finding)?;
             self.store
-                .share_finding(id, &found, index.as_ref(), self.scratch)?;
+                .share_finding(id, &finding, index.as_ref(), self.scratch)?;
             if self.cluster.is_some() {
                 lock(&self.context.state.shared)?.push(id);
             }
         }
-        Ok(found)
+        Ok(finding)
     }
 
+    /// Merges the states of later spans into those of a lane.
     fn merge(
         &self,
         run: &LaneExecution<'_>,
         merged: &mut LaneMerge,
-        later: Vec<AnyState>,
+        later_states: Vec<AnyState>,
     ) -> Result<()> {
         let Some(states) = &mut merged.states else {
-            merged.states = Some(later);
+            merged.states = Some(later_states);
             return Ok(());
         };
-        for ((ask, state), later) in run.lane.asks.iter().zip(states).zip(later) {
-            let analyzer = &self.context.program.bound.asks[*ask].ask.analyzer;
-            catch_panic(|| analyzer.merge(state, later))
-                .map_err(|fault| self.place(fault, *ask))?;
+        let states = states.iter_mut().zip(later_states);
+        for (analyzer_id, (state, later_state)) in run.lane.asks.iter().zip(states) {
+            catch_panic(|| self.analyzer(*analyzer_id).merge(state, later_state))
+                .map_err(|fault| self.place(fault, *analyzer_id))?;
         }
         Ok(())
     }
@@ -670,95 +859,28 @@ impl LearnPass<'_> {
         tasks: &[SpanRef],
         carry: &mut Carry,
         stop: &AtomicBool,
-        LaneStates {
-            states,
-            wants,
-            counts,
-        }: LaneStates<'_>,
+        mut lane_states: LaneStates<'_>,
     ) -> Result<bool> {
-        let Some(scan) = tasks.first().map(|task| task.scan) else {
+        let Some(task) = tasks.first() else {
             return Ok(true);
         };
-        let bound = &self.context.program.bound;
-        let LaneScan { request, chains } = &run.scans[scan];
-        let input = self.context.input(run.lane.scans[scan].base)?;
-        // Lanes share the bytes of a span; each reports its share.
-        let share = match &input.dataset.column_bytes {
-            Some(_) => run.lane.bytes as f64 / (input.dataset.bytes() as f64).max(1.0),
-            None => 1.0,
+        let reader = LaneScanReader {
+            learn: self,
+            run,
+            scan: task.scan,
         };
-        let spans = || tasks.iter().map(|task| &input.dataset.spans[task.span]);
-        let mut progress = ScanProgress::new(spans(), share.min(1.0));
-        let mut run_through = |chunks: &[Chunk], carry: &mut Carry| {
-            let skipped = chunks.iter().map(|chunk| chunk.skipped).sum();
-            let rows = chunks
-                .iter()
-                .map(|chunk| chunk.batch.num_rows() as u64)
-                .sum::<u64>()
-                + skipped;
-            let mut streamed = RowCounts::default();
-            for TappedChain { chain, places } in chains {
-                let counted = chain.run(chunks, carry, &mut |want, input| {
-                    let place = places[want];
-                    let ask = run.lane.asks[place];
-                    if !wants(place) {
-                        return Ok(());
-                    }
-                    let analyzer = &bound.asks[ask].ask.analyzer;
-                    catch_panic(|| analyzer.update(&mut states[place], &input))
-                        .map_err(|fault| self.place(fault, ask))
-                });
-                let counted = counted
-                    .map_err(|fault| self.context.state.record_order_failure(carry, fault))?;
-                streamed.add(&counted);
-            }
-            // Rows that several chains take are read once.
-            counts.add(&RowCounts {
-                input: rows,
-                skipped,
-                ..streamed
-            });
-            self.watch.on_event(Event::Progress {
-                rows,
-                bytes: progress.advance(rows),
-            });
-            Ok(())
-        };
-        // If several chains feed an analyzer, they take turns at each chunk.
-        let rows_max = match chains.as_slice() {
-            [TappedChain { chain, .. }] => group_rows_max(
-                request.batch_rows,
-                chain,
-                self.context.memory,
-                self.context.threads,
-            ),
-            _ => 0,
-        };
-        let mut open = |task: &SpanRef, carry: &mut Carry| {
-            for (TappedChain { chain, .. }, stream) in
-                chains.iter().zip(&run.lane.scans[scan].streams)
-            {
-                let sorted = self.context.sorted_for(&stream.stream, chain)?;
-                sorted
-                    .iter()
-                    .try_for_each(|sorted| sorted.attach(task.span, carry))?;
-            }
-            let span = &input.dataset.spans[task.span];
-            let label = span.label();
-            reading(&label);
-            let chunks = run.open_ahead(self, *task)?;
-            Ok(
-                Box::new(chunks.map(move |chunk| chunk.map_err(|fault| fault.file(&*label))))
-                    as ChunkIter<'_>,
-            )
-        };
+        let mut progress = reader.progress(tasks)?;
         let groups = ChunkGroups {
             tasks,
-            rows_max,
+            rows_max: reader.group_rows_max(),
             stop,
             memory: self.context.memory,
         };
-        let whole = groups.for_each(carry, &mut open, &mut run_through)?;
+        let whole = groups.for_each(
+            carry,
+            &mut |task, carry| reader.open(task, carry),
+            &mut |chunks, carry| reader.accumulate(chunks, carry, &mut lane_states, &mut progress),
+        )?;
         step("have read", "a span");
         if whole {
             self.watch.on_event(Event::Progress {
@@ -769,11 +891,11 @@ impl LearnPass<'_> {
         Ok(whole)
     }
 
-    pub fn place(&self, fault: Fault, ask: AnalyzerId) -> Fault {
-        let ask = &self.context.program.bound.asks[ask];
-        let op = &self.context.program.bound.ops[ask.op];
+    pub fn place(&self, fault: Fault, analyzer: AnalyzerId) -> Fault {
+        let bound_analyzer = &self.context.program.bound.asks[analyzer];
+        let op = &self.context.program.bound.ops[bound_analyzer.op];
         let fault = fault.step(&op.label).at(op.at.as_ref());
-        match ask.ask.inputs.first() {
+        match bound_analyzer.ask.inputs.first() {
             Some(column) => fault.column(column),
             None => fault,
         }
@@ -786,13 +908,37 @@ pub fn fixed_bytes(analyzer: &dyn AnyAnalyzer) -> Option<usize> {
     Some(analyzer.size_bytes_max(plenty)).filter(|bytes| *bytes < plenty)
 }
 
-fn index_of_ask(asks: &[AnalyzerId], ask: AnalyzerId) -> Result<usize> {
-    asks.iter()
-        .position(|known| *known == ask)
+/// Learns divided lanes, one after the other.
+fn run_incrementally(
+    lanes: &[&IncrementalLane<'_>],
+    answers: &Mutex<LearnResult>,
+    fused: &FusedCoverage,
+) -> Result<()> {
+    for lane in lanes {
+        lane.run(answers, fused)?;
+    }
+    Ok(())
+}
+
+/// The lanes that are not learned yet.
+fn unlearned(runs: Vec<LaneExecution<'_>>, is_learned: Vec<bool>) -> Vec<LaneExecution<'_>> {
+    let mut remaining = Vec::new();
+    for (run, is_learned) in runs.into_iter().zip(is_learned) {
+        if !is_learned {
+            remaining.push(run);
+        }
+    }
+    remaining
+}
+
+fn index_of_ask(analyzers: &[AnalyzerId], analyzer: AnalyzerId) -> Result<usize> {
+    analyzers
+        .iter()
+        .position(|candidate| *candidate == analyzer)
         .ok_or_else(|| Fault::internal("a lane misses one of its questions"))
 }
 
-/// Stored bytes of what a lane is about.
+/// Stored bytes of the columns that a lane reads.
 pub fn lane_bytes(lane: &AnalyzerLane, dataset_bytes: &dyn Fn(BaseId) -> u64) -> u64 {
     match lane.bytes {
         0 => lane.scans.iter().map(|scan| dataset_bytes(scan.base)).sum(),

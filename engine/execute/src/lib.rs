@@ -1,15 +1,16 @@
-//! What a pass does: learn, write, materialize, sort, shuffle, and reuse what earlier runs left.
+//! Passes: learning, writing, materializing, sorting, shuffling, and the reuse of results of
+//! earlier runs.
 
 #![allow(
     missing_docs,
     reason = "the interface of engine crates: what a field or method is called says what it is"
 )]
 
+mod admission;
 mod as_of_join;
 mod chunk_groups;
 mod chunk_source;
 mod distributed_query;
-mod divided_units;
 mod external_sort;
 mod fused_learn;
 mod group_by;
@@ -23,6 +24,7 @@ mod learn_pass;
 mod materialize;
 mod one_per_key;
 mod ordered_scan;
+mod partition_merge;
 mod pass_context;
 mod query_engine;
 mod query_memory;
@@ -31,6 +33,7 @@ mod recursive_rows;
 mod remote;
 mod restore_order;
 mod row_groups;
+mod row_order;
 mod run_state;
 mod scan_progress;
 mod shard_writer;
@@ -39,7 +42,6 @@ mod shuffle_read;
 mod sorted_outputs;
 mod sorted_pass;
 mod span_index;
-mod state_sources;
 mod time_join;
 mod time_merge;
 mod truncated_source;
@@ -48,6 +50,7 @@ mod window_operator;
 mod write_pass;
 mod write_target;
 
+pub use distributed_query::WorkerCounts;
 pub use fused_learn::{FusedCoverage, FusedLearnFn, FusionRequest};
 pub use incremental_learn::IncrementalLane;
 pub use interval_filter::IntervalFilter;
@@ -57,10 +60,11 @@ pub use materialize::{
     fallible_batch_stream,
 };
 pub use ordered_scan::SpanTimeline;
-pub use pass_context::PassContext;
+pub use pass_context::{PassContext, stop_check_of};
 pub use query_engine::{query_runtime, stage_config};
 pub use read_ahead::{PlannedSpan, ReadAhead};
 pub use remote::ClusterHandle;
+pub use row_groups::FOLDER_BYTES_MAX;
 pub use run_state::{RunState, SourceInput, scan_request};
 pub use shard_writer::new_shard;
 pub use shuffle::ShuffleStage;

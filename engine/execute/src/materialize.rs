@@ -8,8 +8,9 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
-use arrow::compute::cast;
+use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::error::ArrowError;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::DataFusionError;
 use datafusion::datasource::provider_as_source;
@@ -19,17 +20,17 @@ use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionContext;
-use forebay_cluster::{QueryEnd, QueryRows};
+use forebay_cluster::{QueryEnd, QueryRows, with_admitted_inputs};
 use forebay_model::{
-    ContentId, Dataset, Fault, IdBuilder, Result, RowChange, WireFault, catch_panic, codes,
+    Chunk, ContentId, Dataset, Fault, IdBuilder, Result, RowChange, WireFault, catch_panic, codes,
     find_io_error, is_unsized_vector, logical_type,
 };
 use forebay_plan::{
-    Carry, ChainContext, ColumnTap, FutureRowsOp, GatherBy, GatherOp, NodeFlow, OpChain, OpId,
-    PlanOp, RowCounts, WindowBudget, query_plan, refuse_writing,
+    Carry, ColumnTap, FutureRowsOp, GatherBy, GatherOp, LowerGather, NodeFlow, OpChain, OpId,
+    OpStream, PlanOp, RowCounts, WindowBudget, query_plan, refuse_writing,
 };
 use forebay_storage::{Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient};
-use forebay_threads::{for_current_span, lock, poisoned_lock};
+use forebay_threads::{lock, poisoned_lock, start_scoped, start_thread};
 use futures::StreamExt;
 
 use crate::pass_context::PassContext;
@@ -54,99 +55,89 @@ pub struct MaterializePass<'a> {
 impl MaterializePass<'_> {
     /// Plans a gather over its inputs.
     pub fn open(&self, op: OpId) -> Result<MaterializePlan> {
-        let bound = &self.context.program.bound;
-        let PlanOp::Gather(gather) = &bound.ops[op].op else {
-            return Err(Fault::internal("not a gather"));
+        let gather = self.gather(op)?;
+        let schema = match &gather.lower {
+            GatherBy::Query(lower) => return self.open_query(op, gather, lower),
+            GatherBy::Future(_) => gather.schema.clone(),
+            GatherBy::GroupBy(group_by) => {
+                let flow = self.only_flow(op)?;
+                self.resolve_group_by(flow, group_by, &gather.schema)?
+                    .schema
+            }
+            GatherBy::Join { join, .. } => self.joined_schema(op, join)?,
+            GatherBy::OnePerKey { .. } => self.one_per_key_schema(self.only_flow(op)?)?,
         };
-        let lower = match &gather.lower {
-            GatherBy::Query(lower) => lower,
-            GatherBy::Future(_) => {
-                return Ok(MaterializePlan::without_query(op, gather.schema.clone()));
-            }
-            GatherBy::GroupBy(own) => {
-                let schema = self
-                    .resolve_group_by(self.only_flow(op)?, own, &gather.schema)?
-                    .schema;
-                return Ok(MaterializePlan::without_query(op, schema));
-            }
-            GatherBy::Join { join, .. } => {
-                return Ok(MaterializePlan::without_query(
-                    op,
-                    self.joined_schema(op, join)?,
-                ));
-            }
-            GatherBy::OnePerKey { .. } => {
-                let schema = self.one_per_key_schema(self.only_flow(op)?)?;
-                return Ok(MaterializePlan::without_query(op, schema));
-            }
-        };
+        Ok(MaterializePlan {
+            op,
+            query: None,
+            schema,
+        })
+    }
+
+    fn gather(&self, op: OpId) -> Result<&GatherOp> {
+        match &self.context.program.bound.ops[op].op {
+            PlanOp::Gather(gather) => Ok(gather),
+            _ => Err(Fault::internal("not a gather")),
+        }
+    }
+
+    /// Plans a query of the query engine.
+    fn open_query(
+        &self,
+        op: OpId,
+        gather: &GatherOp,
+        lower: &LowerGather,
+    ) -> Result<MaterializePlan> {
+        let flows = self.context.program.bound.gather_inputs.get(&op);
         let mut inputs = Vec::new();
         let mut tallies = Vec::new();
-        for (name, flow) in bound.gather_inputs.get(&op).into_iter().flatten() {
-            let columns: Vec<String> = flow
-                .schema
-                .fields()
-                .iter()
-                .map(|field| field.name().clone())
-                .collect();
-            let spans = self.spans(flow, &columns)?;
+        for (name, flow) in flows.into_iter().flatten() {
+            let spans = self.spans(flow, &flow.column_names())?;
             tallies.push(spans.tally());
             inputs.push(self.table_of_spans(name, spans)?);
         }
         let plan = lower(inputs)?;
         refuse_writing(&plan)?;
-        // The widths of vectors were not known when the steps were bound.
-        let fields = gather
-            .schema
-            .fields()
-            .iter()
-            .zip(plan.schema().fields())
-            .map(|(declared, planned)| {
-                let open = is_unsized_vector(declared.data_type());
-                let data_type = if open {
-                    logical_type(planned.data_type())
-                } else {
-                    declared.data_type().clone()
-                };
-                Field::new(declared.name(), data_type, true)
-            });
-        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let mut fields = Vec::new();
+        for (declared, planned) in gather.schema.fields().iter().zip(plan.schema().fields()) {
+            // The widths of vectors were not known when the steps were bound.
+            let data_type = if is_unsized_vector(declared.data_type()) {
+                logical_type(planned.data_type())
+            } else {
+                declared.data_type().clone()
+            };
+            fields.push(Field::new(declared.name(), data_type, true));
+        }
         Ok(MaterializePlan {
             op,
             query: Some(PlannedQuery {
                 plan,
                 inputs: tallies,
             }),
-            schema,
+            schema: Arc::new(Schema::new(fields)),
         })
     }
 
     /// The input of a gather with a single input.
     pub fn only_flow(&self, op: OpId) -> Result<&NodeFlow> {
-        match self
-            .context
-            .program
-            .bound
-            .gather_inputs
-            .get(&op)
-            .map(Vec::as_slice)
-        {
+        let inputs = self.context.program.bound.gather_inputs.get(&op);
+        match inputs.map(Vec::as_slice) {
             Some([(_, flow)]) => Ok(flow),
             _ => Err(Fault::internal("one row of each key of no rows")),
         }
     }
 
-    /// Gives the rows of the future, as made of the last row of each series.
+    /// Passes on the rows of the future, as made of the last row of each series.
     fn future_rows(
         &self,
         op: OpId,
         future: &FutureRowsOp,
         take: &mut dyn FnMut(RecordBatch) -> Result<()>,
     ) -> Result<GatheredCounts> {
-        let asks = self.context.program.bound.ops[op].asks.iter();
-        let findings = asks
-            .map(|ask| self.context.finding(*ask))
-            .collect::<Result<Vec<_>>>()?;
+        let mut findings = Vec::new();
+        for analyzer in &self.context.program.bound.ops[op].asks {
+            findings.push(self.context.finding(*analyzer)?);
+        }
         let mut rows = 0;
         for batch in (future.rows)(&findings)? {
             let batch = batch?;
@@ -154,8 +145,8 @@ impl MaterializePass<'_> {
             self.context.memory.check()?;
             take(batch)?;
         }
-        let made = (RowChange::QueriedAway, RowChange::Future);
-        Ok(self.settled(op, RowCounts::default(), rows, made))
+        let row_changes = (RowChange::QueriedAway, RowChange::Future);
+        Ok(self.settled(op, RowCounts::default(), rows, row_changes))
     }
 
     /// The counts of a gather that made `rows` rows of those that it read.
@@ -171,7 +162,8 @@ impl MaterializePass<'_> {
         GatheredCounts { rows, counts }
     }
 
-    /// Runs the plan and gives its rows in canonical order to `rows`. A query runs on the workers, if there are any.
+    /// Runs the plan and passes its rows in canonical order to `rows`. A query runs on the workers,
+    /// if there are any.
     pub fn run(
         &self,
         gathering: MaterializePlan,
@@ -179,102 +171,151 @@ impl MaterializePass<'_> {
         rows: &mut dyn QueryRows,
     ) -> Result<GatheredCounts> {
         let MaterializePlan { op, query, schema } = gathering;
-        let mut take = |batch: RecordBatch| rows.take(batch);
-        let PlannedQuery { plan, inputs } = match (query, &self.context.program.bound.ops[op].op) {
-            (Some(query), _) => query,
-            (
-                None,
-                PlanOp::Gather(GatherOp {
-                    lower: GatherBy::OnePerKey { keys, last },
-                    ..
-                }),
-            ) => {
-                return self.one_per_key(op, keys, *last, &schema, &mut take);
-            }
-            (
-                None,
-                PlanOp::Gather(GatherOp {
-                    lower: GatherBy::GroupBy(own),
-                    ..
-                }),
-            ) => {
-                let groups = self.resolve_group_by(self.only_flow(op)?, own, &schema)?;
-                return self.group_by(op, groups, &mut take);
-            }
-            (
-                None,
-                PlanOp::Gather(GatherOp {
-                    lower: GatherBy::Join { join, unmatched },
-                    ..
-                }),
-            ) => {
-                return self.join_pairs(op, join, *unmatched, &schema, &mut take);
-            }
-            (
-                None,
-                PlanOp::Gather(GatherOp {
-                    lower: GatherBy::Future(future),
-                    ..
-                }),
-            ) => {
-                return self.future_rows(op, future, &mut take);
-            }
-            (None, _) => return Err(Fault::internal("a gather without a plan")),
+        self.plan_work(op)?;
+        match query {
+            Some(query) => self.run_query(op, query, &schema, workers, rows),
+            None => self.compute(op, &schema, rows),
+        }
+    }
+
+    /// Computes the rows of a gather that is no query.
+    fn compute(
+        &self,
+        op: OpId,
+        schema: &SchemaRef,
+        rows: &mut dyn QueryRows,
+    ) -> Result<GatheredCounts> {
+        let gather = self.gather(op)?;
+        let take = &mut |batch: RecordBatch| {
+            let done = batch.num_rows() as u64;
+            self.watch.on_event(Event::Worked { done, planned: 0 });
+            rows.take(batch)
         };
+        match &gather.lower {
+            GatherBy::OnePerKey { keys, last } => self.one_per_key(op, keys, *last, schema, take),
+            GatherBy::GroupBy(group_by) => {
+                let groups = self.resolve_group_by(self.only_flow(op)?, group_by, schema)?;
+                self.group_by(op, groups, take)
+            }
+            GatherBy::Join { join, unmatched } => {
+                self.join_pairs(op, join, *unmatched, schema, take)
+            }
+            GatherBy::Future(future) => self.future_rows(op, future, take),
+            GatherBy::Query(_) => Err(Fault::internal("a gather without a plan")),
+        }
+    }
+
+    /// Runs a query on workers, if there are any that can, or else in this process.
+    fn run_query(
+        &self,
+        op: OpId,
+        query: PlannedQuery,
+        schema: &SchemaRef,
+        workers: Option<ClusterHandle<'_>>,
+        rows: &mut dyn QueryRows,
+    ) -> Result<GatheredCounts> {
+        let PlannedQuery { plan, inputs } = query;
         let mut rows = ConformedRows {
-            schema: &schema,
+            schema,
             memory: self.context.memory,
+            watch: self.watch.as_ref(),
             rows,
             count: 0,
         };
-        if let Some(workers) = workers {
-            match self.query_on_workers(op, workers, &mut rows) {
-                Ok(QueryEnd::Done) => return self.query_counts(op, &inputs, rows.count),
-                Ok(QueryEnd::NotDistributed) => {}
-                // Each worker has a share of the rows, but less memory for it than the coordinator may have.
-                Err(fault) if fault.code() == codes::MEMORY => {
-                    let label = &self.context.program.bound.ops[op].label;
-                    let message = format!(
-                        "`{label}` does not fit into the memory of workers: the coordinator runs it"
-                    );
-                    self.watch.on_event(Event::Warning { message });
-                    rows.restart()?;
-                }
-                Err(fault) => return Err(fault),
-            }
-        }
-        let context = self.engine_context()?;
-        let place = |error: DataFusionError| self.query_fault(op, error);
-        let state = context.state();
-        let physical = self
-            .context
-            .io
-            .block_on_computation(query_plan(&state, &plan))?
-            .map_err(place)?;
-        let mut stream = self
-            .context
-            .io
-            .block_on(async {
-                datafusion::physical_plan::execute_stream(physical, state.task_ctx())
-            })?
-            .map_err(place)?;
-        while let Some(batch) = self.context.io.block_on_computation(stream.next())? {
-            rows.take(batch.map_err(place)?)?;
+        let is_done = match workers {
+            Some(workers) => self.try_workers(op, workers, &inputs, &mut rows)?,
+            None => false,
+        };
+        if !is_done {
+            self.query_here(op, &plan, &mut rows)?;
         }
         self.query_counts(op, &inputs, rows.count)
+    }
+
+    /// Runs a query on workers; false if this process has to run it.
+    fn try_workers(
+        &self,
+        op: OpId,
+        workers: ClusterHandle<'_>,
+        inputs: &[FlowTally],
+        rows: &mut ConformedRows<'_>,
+    ) -> Result<bool> {
+        let fault = match self.query_on_workers(op, workers, inputs, rows) {
+            Ok(QueryEnd::Done) => return Ok(true),
+            Ok(QueryEnd::NotDistributed) => return Ok(false),
+            Err(fault) => fault,
+        };
+        // Each worker has a share of the rows, but less memory for it than the coordinator may have.
+        if fault.code() != codes::MEMORY {
+            return Err(fault);
+        }
+        let label = &self.context.program.bound.ops[op].label;
+        let message =
+            format!("`{label}` does not fit into the memory of workers: the coordinator runs it");
+        self.watch.on_event(Event::Warning { message });
+        // Rows that workers have sent already would come twice.
+        rows.restart()?;
+        Ok(false)
+    }
+
+    /// Runs a query in this process.
+    fn query_here(&self, op: OpId, plan: &LogicalPlan, rows: &mut ConformedRows<'_>) -> Result<()> {
+        let io = self.context.io;
+        let context = self.engine_context()?;
+        let state = context.state();
+        let physical = io
+            .block_on_computation(query_plan(&state, plan))?
+            .and_then(with_admitted_inputs)
+            .map_err(|error| self.query_fault(op, error))?;
+        // Streams are started on the runtime that drives them.
+        let stream = io.block_on(async {
+            datafusion::physical_plan::execute_stream(physical, state.task_ctx())
+        })?;
+        let mut stream = stream.map_err(|error| self.query_fault(op, error))?;
+        while let Some(batch) = io.block_on_computation(stream.next())? {
+            rows.take(batch.map_err(|error| self.query_fault(op, error))?)?;
+        }
+        Ok(())
+    }
+
+    /// Reports the rows to read of all inputs, where their numbers are known.
+    fn plan_work(&self, op: OpId) -> Result<()> {
+        let inputs = self.context.program.bound.gather_inputs.get(&op);
+        let mut planned = 0;
+        for (_, flow) in inputs.into_iter().flatten() {
+            let Some(rows) = self.rows_in(flow)? else {
+                return Ok(());
+            };
+            planned += rows;
+        }
+        self.watch.on_event(Event::Worked { done: 0, planned });
+        Ok(())
+    }
+
+    /// The rows of the datasets that a flow reads, where they are known.
+    pub(crate) fn rows_in(&self, flow: &NodeFlow) -> Result<Option<u64>> {
+        let mut sum = 0;
+        for stream in &flow.streams {
+            let Some(rows) = self.context.input(stream.base)?.dataset.rows() else {
+                return Ok(None);
+            };
+            sum += rows;
+        }
+        Ok(Some(sum))
     }
 
     /// The counts of a query that gave `rows` rows.
     fn query_counts(&self, op: OpId, inputs: &[FlowTally], rows: u64) -> Result<GatheredCounts> {
         let mut counts = RowCounts::default();
-        let mut added = RowChange::Queried;
         for input in inputs {
-            counts.add(&input.row_counts()?);
+            // A part of the rows would look like all of them: no row counts where some are unknown.
             if !input.is_known()? {
-                added = RowChange::Uncounted;
+                let changes = (RowChange::QueriedAway, RowChange::Uncounted);
+                return Ok(self.settled(op, RowCounts::default(), rows, changes));
             }
+            counts.add(&input.row_counts()?);
         }
-        let changes = (RowChange::QueriedAway, added);
+        let changes = (RowChange::QueriedAway, RowChange::Queried);
         Ok(self.settled(op, counts, rows, changes))
     }
 
@@ -316,92 +357,46 @@ impl MaterializePass<'_> {
             self.context.threads.max(1)
         };
         let share = tasks.len().div_ceil(threads).max(1);
-        let rows = |tasks: &[NumberedSpan]| {
-            let rows = SpanStream {
-                schema: schema.clone(),
-                tasks: tasks.to_vec(),
-                io: self.context.io.clone(),
-                watch: self.watch.clone(),
-                bytes_max: self.windows_bytes(),
-            };
-            Arc::new(rows) as Arc<dyn PartitionStream>
-        };
-        let partitions = match tasks.is_empty() {
-            true => vec![rows(&[])],
-            false => tasks.chunks(share).map(rows).collect(),
-        };
-        let fault = |error| engine_fault(error, name);
-        one_time_table(
-            name,
-            StreamingTable::try_new(schema, partitions).map_err(fault)?,
-        )
-        .map_err(fault)
+        let mut partitions: Vec<Arc<dyn PartitionStream>> = Vec::new();
+        for tasks in tasks.chunks(share) {
+            partitions.push(Arc::new(self.span_stream(&schema, tasks)));
+        }
+        if partitions.is_empty() {
+            partitions.push(Arc::new(self.span_stream(&schema, &[])));
+        }
+        let table = StreamingTable::try_new(schema, partitions)
+            .map_err(|error| engine_fault(error, name))?;
+        one_time_table(name, table).map_err(|error| engine_fault(error, name))
+    }
+
+    fn span_stream(&self, schema: &SchemaRef, tasks: &[NumberedSpan]) -> SpanStream {
+        SpanStream {
+            schema: schema.clone(),
+            tasks: tasks.to_vec(),
+            io: self.context.io.clone(),
+            watch: self.watch.clone(),
+            bytes_max: self.windows_bytes(),
+        }
     }
 
     /// The spans to read for some columns of a flow.
     pub fn spans(&self, flow: &NodeFlow, columns: &[String]) -> Result<FlowSpans> {
-        let wanted: Vec<&str> = columns.iter().map(String::as_str).collect();
-        let mut tasks = Vec::new();
+        let mut tasks: Vec<NumberedSpan> = Vec::new();
         let counts = Arc::new(FlowCounts::default());
         for stream in &flow.streams {
-            let slice =
-                forebay_plan::slice_for_columns(&self.context.program.bound, stream, &wanted);
-            let want = ColumnTap {
-                after: stream.ops.len(),
-                columns: columns.to_vec(),
-                part: None,
-                marks_unfound: false,
-            };
-            let compile = |told: ChainContext<'_>| {
-                let bound = &self.context.program.bound;
-                OpChain::new(
-                    bound,
-                    stream,
-                    &slice.0,
-                    &slice.1,
-                    std::slice::from_ref(&want),
-                    told,
-                )
-            };
-            let chain = self.context.with_chains(compile)?;
-            let sorted = self.context.sorted_for(stream, &chain)?;
-            let input = self.context.input(stream.base)?.clone();
-            let rows_max = self.context.chunk_rows_max([&chain].into_iter());
-            // Batches of wide rows wait in a queue.
-            let share = self.context.memory.rows_bytes()
-                / (self.context.threads.max(1) * (QUEUE_BATCHES + 2));
-            let rows_max = rows_max
-                .min(share / stored_row_bytes(&input.dataset, &slice.1).max(1))
-                .max(1);
-            let request = ScanRequest {
-                columns: slice.1,
-                schema: input.dataset.schema.clone(),
-                pruning: Vec::new(),
-                batch_rows: rows_max,
-                row_keys: false,
-            };
-            let order_failure = self.context.state.order_failure.clone();
-            let part = Arc::new(StreamInput {
-                chain,
-                input,
-                request,
-                sorted,
-                order_failure,
-                counts: counts.clone(),
-            });
+            let input = Arc::new(self.stream_input(stream, columns, counts.clone())?);
             let first = tasks.len();
-            let spans = 0..part.input.dataset.spans.len();
-            tasks.extend(spans.map(|span| NumberedSpan {
-                number: first + span,
-                input: part.clone(),
-                span,
-            }));
+            for span in 0..input.input.dataset.spans.len() {
+                tasks.push(NumberedSpan {
+                    number: first + span,
+                    input: input.clone(),
+                    span,
+                });
+            }
         }
-        let learned = tasks
-            .first()
-            .map(|task: &NumberedSpan| task.input.chain.fields(0));
-        let schema = match learned {
-            Some(fields) => with_position(fields.iter().cloned()),
+        // Compiled chains know the widths of vectors.
+        let schema = match tasks.first() {
+            Some(task) => with_position(task.input.chain.fields(0).iter().cloned()),
             None => schema_with_positions(flow, columns)?,
         };
         Ok(FlowSpans {
@@ -409,6 +404,54 @@ impl MaterializePass<'_> {
             tasks,
             counts,
         })
+    }
+
+    /// Compiles the chain that gives some columns of a stream.
+    fn stream_input(
+        &self,
+        stream: &OpStream,
+        columns: &[String],
+        counts: Arc<FlowCounts>,
+    ) -> Result<StreamInput> {
+        let bound = &self.context.program.bound;
+        let column_names: Vec<&str> = columns.iter().map(String::as_str).collect();
+        let (needed, scan_columns) = forebay_plan::slice_for_columns(bound, stream, &column_names);
+        let tap = ColumnTap {
+            after: stream.ops.len(),
+            columns: columns.to_vec(),
+            part: None,
+            marks_unfound: false,
+        };
+        let taps = std::slice::from_ref(&tap);
+        let chain = self.context.with_chains(|chain_context| {
+            OpChain::new(bound, stream, &needed, &scan_columns, taps, chain_context)
+        })?;
+        let sorted = self.context.sorted_for(stream, &chain)?;
+        let input = self.context.input(stream.base)?.clone();
+        let row_bytes = stored_row_bytes(&input.dataset, &scan_columns);
+        let request = ScanRequest {
+            columns: scan_columns,
+            schema: input.dataset.schema.clone(),
+            pruning: Vec::new(),
+            batch_rows: self.queued_rows_max(&chain, row_bytes),
+            row_keys: false,
+        };
+        Ok(StreamInput {
+            chain,
+            input,
+            request,
+            sorted,
+            order_failure: self.context.state.order_failure.clone(),
+            counts,
+        })
+    }
+
+    /// Rows to read in one chunk. Batches of wide rows wait in a queue.
+    fn queued_rows_max(&self, chain: &OpChain, row_bytes: usize) -> usize {
+        let batches = self.context.threads.max(1) * (QUEUE_BATCHES + 2);
+        let fitting = self.context.memory.rows_bytes() / batches / row_bytes.max(1);
+        let rows_max = self.context.chunk_rows_max([chain].into_iter());
+        rows_max.min(fitting).max(1)
     }
 
     /// Reads spans in order; stops when `take` returns false.
@@ -447,7 +490,8 @@ impl MaterializePass<'_> {
         )
     }
 
-    /// Reads all spans in order on a thread of its own. What `convert` makes of them there comes to `take` here.
+    /// Reads all spans in order on a thread of its own, which applies `convert`; `take` receives
+    /// the results on this thread.
     pub fn scan_beside<T: Send>(
         &self,
         spans: &FlowSpans,
@@ -456,13 +500,16 @@ impl MaterializePass<'_> {
     ) -> Result<()> {
         std::thread::scope(|scope| {
             let (sender, converted) = sync_channel(QUEUE_BATCHES);
-            let reader = scope.spawn(for_current_span(move || {
-                let mut send = |rows: SpanRows| match convert(rows)? {
-                    Some(converted) => Ok(sender.send(converted).is_ok()),
-                    None => Ok(true),
-                };
-                catch_panic(|| self.scan(spans, 0..spans.len(), &mut send))
-            }));
+            let reader = start_scoped(scope, move || {
+                catch_panic(|| {
+                    self.scan(spans, 0..spans.len(), &mut |rows| {
+                        let Some(converted) = convert(rows)? else {
+                            return Ok(true);
+                        };
+                        Ok(sender.send(converted).is_ok())
+                    })
+                })
+            })?;
             for converted in converted {
                 take(converted)?;
             }
@@ -473,24 +520,19 @@ impl MaterializePass<'_> {
     /// A reader of some columns of a flow. Without columns, its batches have rows only.
     pub fn reader(&self, flow: &NodeFlow, columns: &[String]) -> Result<FlowReader> {
         let spans = self.spans(flow, &columns_to_read(flow, columns))?;
-        let schema = Arc::new(
-            spans
-                .schema
-                .project(&(0..columns.len()).collect::<Vec<_>>())?,
-        );
-        let (io, watch) = (self.context.io.clone(), self.watch.clone());
-        let order_failure = self.context.state.order_failure.clone();
+        let column_indices: Vec<usize> = (0..columns.len()).collect();
+        let schema = spans.schema.project(&column_indices)?;
         Ok(FlowReader {
             spans,
-            schema,
-            io,
-            watch,
+            schema: Arc::new(schema),
+            io: self.context.io.clone(),
+            watch: self.watch.clone(),
             memory: self.context.memory,
-            order_failure,
+            order_failure: self.context.state.order_failure.clone(),
         })
     }
 
-    /// Names all that there is to read of a flow.
+    /// Id of all rows that a flow reads.
     pub fn rows_id(&self, flow: &NodeFlow) -> Result<ContentId> {
         let mut id = IdBuilder::new("rows of a query");
         for stream in &flow.streams {
@@ -509,58 +551,45 @@ fn windows_bytes(memory: MemoryBudget) -> usize {
     memory.engine_bytes() / 4
 }
 
-/// The columns by which rows are read: one of them counts rows of which no column is wanted.
+/// The columns to read: the first one, to count rows, if no column is needed.
 pub fn columns_to_read(flow: &NodeFlow, columns: &[String]) -> Vec<String> {
-    match columns.is_empty() {
-        true => flow
-            .schema
-            .fields()
-            .iter()
-            .take(1)
-            .map(|field| field.name().clone())
-            .collect(),
-        false => columns.to_vec(),
+    let mut columns = columns.to_vec();
+    if columns.is_empty() {
+        let first = flow.schema.fields().first();
+        columns.extend(first.map(|field| field.name().clone()));
     }
-}
-
-/// The names of a flow's columns.
-pub fn column_names(flow: &NodeFlow) -> Vec<String> {
-    flow.schema
-        .fields()
-        .iter()
-        .map(|field| field.name().clone())
-        .collect()
+    columns
 }
 
 /// Stored bytes of some columns of a row, on the average; 0 if not known.
 fn stored_row_bytes(dataset: &Dataset, columns: &[String]) -> usize {
-    let bytes = dataset
-        .bytes_of_columns(columns)
-        .unwrap_or_else(|| dataset.bytes());
-    dataset
-        .rows()
-        .and_then(|rows| bytes.checked_div(rows))
-        .map_or(0, |bytes| bytes as usize)
+    let bytes = match dataset.bytes_of_columns(columns) {
+        Some(bytes) => bytes,
+        None => dataset.bytes(),
+    };
+    match dataset.rows() {
+        Some(rows) if rows > 0 => (bytes / rows) as usize,
+        _ => 0,
+    }
 }
 
 /// Columns of a flow, followed by the position of each row.
 pub fn schema_with_positions(flow: &NodeFlow, columns: &[String]) -> Result<SchemaRef> {
-    let fields = columns
-        .iter()
-        .map(|column| Ok(flow.schema.field_with_name(column)?.clone()));
-    Ok(with_position(fields.collect::<Result<Vec<_>>>()?))
+    let mut fields = Vec::with_capacity(columns.len());
+    for column in columns {
+        fields.push(flow.schema.field_with_name(column)?.clone());
+    }
+    Ok(with_position(fields))
 }
 
 fn with_position(fields: impl IntoIterator<Item = Field>) -> SchemaRef {
-    let fields = fields.into_iter().map(|field| {
+    let mut positioned = Vec::new();
+    for field in fields {
         let data_type = logical_type(field.data_type());
-        field.with_data_type(data_type).with_nullable(true)
-    });
-    Arc::new(Schema::new(
-        fields
-            .chain([Field::new(GatherOp::ROW, DataType::UInt64, false)])
-            .collect::<Vec<_>>(),
-    ))
+        positioned.push(field.with_data_type(data_type).with_nullable(true));
+    }
+    positioned.push(Field::new(GatherOp::ROW, DataType::UInt64, false));
+    Arc::new(Schema::new(positioned))
 }
 
 /// A table that can be read once.
@@ -591,7 +620,30 @@ impl FlowTally {
     fn is_known(&self) -> Result<bool> {
         let counted = lock(&self.counts)?;
         let mut spans = self.known.iter().enumerate();
-        Ok(spans.all(|(number, known)| known.is_some() || counted.contains_key(&number)))
+        Ok(spans
+            .all(|(number, rows_of_span)| rows_of_span.is_some() || counted.contains_key(&number)))
+    }
+
+    /// Adds the rows of spans that workers read to their ends. Where a span was read several times, the counts of the
+    /// reading with the most changes stay: it read the most columns.
+    pub(crate) fn add_counts(
+        &self,
+        spans: impl IntoIterator<Item = (usize, RowCounts)>,
+    ) -> Result<()> {
+        let mut counted_spans = lock(&self.counts)?;
+        for (number, counts) in spans {
+            if number >= self.known.len() {
+                continue;
+            }
+            let changes = counts.changes.entries().len();
+            match counted_spans.get(&number) {
+                Some(counted) if counted.changes.entries().len() >= changes => {}
+                _ => {
+                    counted_spans.insert(number, counts);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The rows that the flow gave. Spans that were not read to their ends in this process count with the rows that their
@@ -599,10 +651,10 @@ impl FlowTally {
     pub fn row_counts(&self) -> Result<RowCounts> {
         let counted = lock(&self.counts)?;
         let mut sum = RowCounts::default();
-        for (number, known) in self.known.iter().enumerate() {
+        for (number, rows_of_span) in self.known.iter().enumerate() {
             match counted.get(&number) {
                 Some(counts) => sum.add(counts),
-                None => sum.input += known.unwrap_or_default(),
+                None => sum.input += rows_of_span.unwrap_or_default(),
             }
         }
         Ok(sum)
@@ -638,58 +690,67 @@ impl FlowReader {
         self.order_failure.lock().ok()?.take().map(|(op, _)| op)
     }
 
+    /// The rows of those of some spans that were read to their ends.
+    pub fn counts(&self, which: Range<usize>) -> Result<Vec<(usize, RowCounts)>> {
+        let counted = lock(&self.spans.counts)?;
+        let spans = counted.range(which);
+        Ok(spans
+            .map(|(number, counts)| (*number, counts.clone()))
+            .collect())
+    }
+
     /// Sends the rows of some spans, in order, until `send` returns false.
     pub fn read(
         &self,
         which: Range<usize>,
         send: &mut dyn FnMut(RecordBatch) -> bool,
     ) -> Result<()> {
-        let tasks = self
-            .spans
-            .tasks
-            .get(which)
-            .ok_or_else(|| Fault::internal("spans that are not there"))?;
+        let Some(tasks) = self.spans.tasks.get(which) else {
+            return Err(Fault::internal("spans that are not there"));
+        };
         let carry = Carry::new(&WindowBudget::new(windows_bytes(self.memory)));
-        let mut checked = Ok(());
+        let mut conversion = Ok(());
         send_batches(
             tasks,
             &self.spans.schema,
             &self.io,
             self.watch.as_ref(),
             carry,
-            &mut |batch| {
-                checked = self.memory.check();
-                let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-                let columns = batch
-                    .columns()
-                    .iter()
-                    .take(self.schema.fields().len())
-                    .cloned()
-                    .collect();
-                match RecordBatch::try_new_with_options(self.schema.clone(), columns, &options) {
-                    Ok(batch) if checked.is_ok() => send(batch),
-                    Ok(_) => false,
-                    Err(error) => {
-                        checked = Err(error.into());
-                        false
-                    }
+            &mut |batch| match self.without_position(&batch) {
+                Ok(batch) => send(batch),
+                Err(fault) => {
+                    conversion = Err(fault);
+                    false
                 }
             },
         )?;
-        checked
+        conversion
+    }
+
+    /// The columns of the reader, while the process is within its memory.
+    fn without_position(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        self.memory.check()?;
+        let count = self.schema.fields().len();
+        let columns = batch.columns().iter().take(count).cloned().collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        Ok(RecordBatch::try_new_with_options(
+            self.schema.clone(),
+            columns,
+            &options,
+        )?)
     }
 }
 
 impl FlowSpans {
     /// Counts the rows while they are read.
     pub fn tally(&self) -> FlowTally {
-        let known = self
+        let rows_of_spans = self
             .tasks
             .iter()
             .map(|task| task.input.input.dataset.spans[task.span].rows());
         FlowTally {
             counts: self.counts.clone(),
-            known: known.collect(),
+            known: rows_of_spans.collect(),
         }
     }
 
@@ -706,7 +767,7 @@ impl FlowSpans {
             .collect()
     }
 
-    /// Whether the output of a span depends on the spans before it.
+    /// True if the output of a span depends on the spans before it.
     pub fn is_ordered(&self) -> bool {
         in_order(&self.tasks)
     }
@@ -721,8 +782,18 @@ fn in_order(tasks: &[NumberedSpan]) -> bool {
 struct NumberedSpan {
     number: usize,
     input: Arc<StreamInput>,
-    /// Its place in the dataset of the input.
+    /// Index of the span in the dataset of the input.
     span: usize,
+}
+
+impl NumberedSpan {
+    fn planned(&self) -> PlannedSpan {
+        PlannedSpan {
+            input: self.input.input.clone(),
+            span: self.span,
+            request: Arc::new(self.input.request.clone()),
+        }
+    }
 }
 
 struct StreamInput {
@@ -741,16 +812,6 @@ pub struct MaterializePlan {
     query: Option<PlannedQuery>,
     /// The columns of the result, with the actual widths of vectors.
     pub schema: SchemaRef,
-}
-
-impl MaterializePlan {
-    fn without_query(op: OpId, schema: SchemaRef) -> MaterializePlan {
-        MaterializePlan {
-            op,
-            query: None,
-            schema,
-        }
-    }
 }
 
 /// A query of the query engine.
@@ -782,15 +843,13 @@ impl PartitionStream for SpanStream {
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (tasks, schema, io, watch) = (
-            self.tasks.clone(),
-            self.schema.clone(),
-            self.io.clone(),
-            self.watch.clone(),
-        );
+        let tasks = self.tasks.clone();
+        let schema = self.schema.clone();
+        let io = self.io.clone();
+        let listener = self.watch.clone();
         let carry = Carry::new(&WindowBudget::new(self.bytes_max));
         batch_stream(&self.schema, move |send| {
-            send_batches(&tasks, &schema, &io, watch.as_ref(), carry, send)
+            send_batches(&tasks, &schema, &io, listener.as_ref(), carry, send)
         })
     }
 }
@@ -804,7 +863,7 @@ pub fn batch_stream(
     fallible_batch_stream(schema, move |send| produce(send).map_err(external_error))
 }
 
-/// Like `batch_stream`, of a producer that makes the engine's errors itself.
+/// Like `batch_stream`, for a producer whose errors are those of the query engine.
 pub fn fallible_batch_stream(
     schema: &SchemaRef,
     produce: impl FnOnce(&mut dyn FnMut(RecordBatch) -> bool) -> Result<(), DataFusionError>
@@ -812,7 +871,7 @@ pub fn fallible_batch_stream(
     + 'static,
 ) -> SendableRecordBatchStream {
     let (sender, receiver) = tokio::sync::mpsc::channel(QUEUE_BATCHES);
-    std::thread::spawn(for_current_span(move || {
+    let started = start_thread("forebay-rows", move || {
         let produced = catch_panic(|| {
             Ok(produce(&mut |batch| {
                 sender.blocking_send(Ok(batch)).is_ok()
@@ -822,10 +881,12 @@ pub fn fallible_batch_stream(
         if let Err(error) = produced.unwrap_or_else(|fault| Err(external_error(fault))) {
             let _ = sender.blocking_send(Err(error));
         }
-    }));
-    let stream = futures::stream::unfold(receiver, |mut receiver| async move {
+    });
+    let refused = started.err().map(|fault| Err(external_error(fault)));
+    let produced = futures::stream::unfold(receiver, |mut receiver| async move {
         receiver.recv().await.map(|batch| (batch, receiver))
     });
+    let stream = futures::stream::iter(refused).chain(produced);
     Box::pin(RecordBatchStreamAdapter::new(schema.clone(), stream))
 }
 
@@ -835,7 +896,7 @@ fn external_error(fault: Fault) -> DataFusionError {
 
 /// Rows of a span.
 pub struct SpanRows {
-    /// In the order of the schema, without the position.
+    /// Columns in the order of the schema, without the position.
     pub columns: Vec<ArrayRef>,
     pub rows: usize,
     /// The position of the first row; the others follow.
@@ -847,117 +908,151 @@ fn send_batches(
     tasks: &[NumberedSpan],
     schema: &SchemaRef,
     io: &StorageClient,
-    watch: &dyn EventListener,
+    listener: &dyn EventListener,
     carry: Carry,
     send: &mut dyn FnMut(RecordBatch) -> bool,
 ) -> Result<()> {
-    scan_spans(
-        tasks,
-        schema,
-        io,
-        watch,
-        carry,
-        &mut |SpanRows {
-                  columns,
-                  rows,
-                  first,
-              }| {
-            let columns = columns
-                .iter()
-                .zip(schema.fields())
-                .map(|(column, field)| cast(column, field.data_type()));
-            let mut columns = columns.collect::<Result<Vec<_>, _>>()?;
-            columns.push(Arc::new(UInt64Array::from_iter_values(
-                first..first + rows as u64,
-            )));
-            Ok(send(RecordBatch::try_new(schema.clone(), columns)?))
-        },
-    )
+    scan_spans(tasks, schema, io, listener, carry, &mut |rows| {
+        Ok(send(rows.with_positions(schema)?))
+    })
 }
 
+impl SpanRows {
+    /// The rows in the types of a schema, with their positions.
+    fn with_positions(&self, schema: &SchemaRef) -> Result<RecordBatch> {
+        let mut columns = Vec::with_capacity(schema.fields().len());
+        for (column, field) in self.columns.iter().zip(schema.fields()) {
+            columns.push(cast(column, field.data_type())?);
+        }
+        let positions = self.first..self.first + self.rows as u64;
+        columns.push(Arc::new(UInt64Array::from_iter_values(positions)));
+        Ok(RecordBatch::try_new(schema.clone(), columns)?)
+    }
+}
+
+/// Reads spans in order; stops when `take` returns false.
 fn scan_spans(
     tasks: &[NumberedSpan],
     schema: &SchemaRef,
     io: &StorageClient,
-    watch: &dyn EventListener,
-    mut carry: Carry,
+    listener: &dyn EventListener,
+    carry: Carry,
     take: &mut dyn FnMut(SpanRows) -> Result<bool>,
 ) -> Result<()> {
-    let ahead = ReadAhead::new(1);
-    for NumberedSpan {
-        number,
-        input: part,
-        span,
-    } in tasks
-    {
-        let (input, request) = (part.input.clone(), Arc::new(part.request.clone()));
-        ahead.plan([(
-            *number,
-            PlannedSpan {
-                input,
-                span: *span,
-                request,
-            },
-        )])?;
+    let mut scan = SpanScan {
+        schema,
+        io,
+        listener,
+        carry,
+        read_ahead: ReadAhead::new(1),
+        take,
+    };
+    for task in tasks {
+        scan.read_ahead.plan([(task.number, task.planned())])?;
     }
-    for NumberedSpan {
-        number,
-        input: part,
-        span: place,
-    } in tasks
-    {
-        let span = &part.input.dataset.spans[*place];
-        // The span's number above, the row below: ascending in canonical order, however spans are divided among
-        // threads.
-        let mut row = (*number as u64) << ROW_BITS;
-        part.sorted
-            .iter()
-            .try_for_each(|sorted| sorted.attach(*place, &mut carry))?;
-        let open = || part.input.source.open(io, span, &part.request);
-        let mut counts = RowCounts::default();
-        for chunk in ahead.take(io, *number, open)? {
-            let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
-            let mut read = None;
-            let streamed =
-                part.chain
-                    .run(std::slice::from_ref(&chunk), &mut carry, &mut |_, input| {
-                        let columns = input.columns.iter().zip(schema.fields());
-                        let columns =
-                            columns.map(|(column, field)| match logical_type(column.data_type()) {
-                                own if own == *field.data_type() => Ok(column.clone()),
-                                _ => cast(column, field.data_type()),
-                            });
-                        let columns = columns.collect::<Result<Vec<_>, _>>()?;
-                        read = Some(SpanRows {
-                            columns,
-                            rows: input.rows,
-                            first: row,
-                        });
-                        row += input.rows as u64;
-                        Ok(())
-                    });
-            let streamed = streamed
-                .map_err(|fault| record_order_failure(&part.order_failure, &carry, fault))?;
-            counts.add(&streamed);
-            watch.on_event(Event::Progress {
-                rows: chunk.batch.num_rows() as u64,
-                bytes: 0,
-            });
-            if let Some(read) = read.filter(|read| read.rows > 0)
-                && !take(read)?
-            {
-                return Ok(());
-            }
+    for task in tasks {
+        if !scan.read_span(task)? {
+            break;
         }
-        lock(&part.counts)?.insert(*number, counts);
     }
     Ok(())
+}
+
+/// Spans that are read in order, and the state of their windows.
+struct SpanScan<'a> {
+    schema: &'a SchemaRef,
+    io: &'a StorageClient,
+    listener: &'a dyn EventListener,
+    carry: Carry,
+    read_ahead: ReadAhead<usize>,
+    take: &'a mut dyn FnMut(SpanRows) -> Result<bool>,
+}
+
+impl SpanScan<'_> {
+    /// Reads a span; false if no more rows are wanted.
+    fn read_span(&mut self, task: &NumberedSpan) -> Result<bool> {
+        let input = &task.input;
+        let span = &input.input.dataset.spans[task.span];
+        for sorted in &input.sorted {
+            sorted.attach(task.span, &mut self.carry)?;
+        }
+        let io = self.io;
+        let source = &input.input.source;
+        let chunks = self
+            .read_ahead
+            .take(io, task.number, || source.open(io, span, &input.request))?;
+        // The span's number above, the row below: ascending in canonical order, however spans are divided among
+        // threads.
+        let mut row = (task.number as u64) << ROW_BITS;
+        let mut counts = RowCounts::default();
+        for chunk in chunks {
+            let chunk = chunk.map_err(|fault| fault.file(span.label()))?;
+            for part in chunk.divided() {
+                let rows = self.run_chunk(input, &part, row, &mut counts)?;
+                self.listener.on_event(Event::Progress {
+                    rows: part.batch.num_rows() as u64,
+                    bytes: 0,
+                });
+                let Some(rows) = rows.filter(|rows| rows.rows > 0) else {
+                    continue;
+                };
+                row += rows.rows as u64;
+                if !(self.take)(rows)? {
+                    return Ok(false);
+                }
+            }
+        }
+        lock(&input.counts)?.insert(task.number, counts);
+        Ok(true)
+    }
+
+    /// Runs a chunk through its chain. `first` is the position of its first row.
+    fn run_chunk(
+        &mut self,
+        input: &StreamInput,
+        chunk: &Chunk,
+        first: u64,
+        counts: &mut RowCounts,
+    ) -> Result<Option<SpanRows>> {
+        let schema = self.schema;
+        let mut rows = None;
+        let streamed = input.chain.run(
+            std::slice::from_ref(chunk),
+            &mut self.carry,
+            &mut |_, output| {
+                rows = Some(SpanRows {
+                    columns: logical_columns(output.columns, schema)?,
+                    rows: output.rows,
+                    first,
+                });
+                Ok(())
+            },
+        );
+        let streamed = streamed
+            .map_err(|fault| record_order_failure(&input.order_failure, &self.carry, fault))?;
+        counts.add(&streamed);
+        Ok(rows)
+    }
+}
+
+/// Columns of the logical types of a schema. Strings keep the layout in which they come.
+fn logical_columns(columns: &[ArrayRef], schema: &SchemaRef) -> Result<Vec<ArrayRef>> {
+    let mut logical_columns = Vec::with_capacity(columns.len());
+    for (column, field) in columns.iter().zip(schema.fields()) {
+        if logical_type(column.data_type()) == *field.data_type() {
+            logical_columns.push(column.clone());
+        } else {
+            logical_columns.push(cast(column, field.data_type())?);
+        }
+    }
+    Ok(logical_columns)
 }
 
 /// Casts the rows of a query to the declared columns, and counts them.
 struct ConformedRows<'a> {
     schema: &'a SchemaRef,
     memory: MemoryBudget,
+    watch: &'a dyn EventListener,
     rows: &'a mut dyn QueryRows,
     count: u64,
 }
@@ -970,23 +1065,25 @@ impl QueryRows for ConformedRows<'_> {
 
     fn take(&mut self, batch: RecordBatch) -> Result<()> {
         let batch = conform(&batch, self.schema)?;
-        self.count += batch.num_rows() as u64;
+        let done = batch.num_rows() as u64;
+        self.count += done;
+        self.watch.on_event(Event::Worked { done, planned: 0 });
         self.memory.check()?;
         self.rows.take(batch)
     }
 }
 
-/// Casts the engine's rows to the declared columns.
+/// Casts the engine's rows to the declared columns. A value that does not fit is a fault.
 fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    let columns = batch
-        .columns()
-        .iter()
-        .zip(schema.fields())
-        .map(|(column, field)| cast(column, field.data_type()));
-    Ok(RecordBatch::try_new(
-        schema.clone(),
-        columns.collect::<Result<Vec<_>, _>>()?,
-    )?)
+    let strict = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
+    let mut columns = Vec::with_capacity(batch.num_columns());
+    for (column, field) in batch.columns().iter().zip(schema.fields()) {
+        columns.push(cast_with_options(column, field.data_type(), &strict)?);
+    }
+    Ok(RecordBatch::try_new(schema.clone(), columns)?)
 }
 
 /// The fault for an error of the engine; faults of this workspace are unwrapped.
@@ -1025,9 +1122,24 @@ pub fn engine_fault(error: DataFusionError, label: &str) -> Fault {
             "does not fit into the memory limit even with spilling",
             "raise --memory",
         ),
+        DataFusionError::ArrowError(error, _)
+            if matches!(**error, ArrowError::ArithmeticOverflow(_)) =>
+        {
+            (
+                codes::OVERFLOW,
+                "cannot be computed",
+                "compute with a wider type, such as `CAST(... AS DOUBLE)`",
+            )
+        }
         DataFusionError::ArrowError(..) => {
             (codes::BAD_ROW, "cannot be computed", "look at the cause")
         }
+        // A function met a value for which it has no result.
+        DataFusionError::Execution(_) => (
+            codes::BAD_ROW,
+            "cannot be computed",
+            "filter such rows, or use `try_cast`, which gives null",
+        ),
         _ => (
             codes::EXPRESSION,
             "cannot be run by the query engine",

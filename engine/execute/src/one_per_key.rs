@@ -13,9 +13,7 @@ use forebay_model::{
 };
 use forebay_plan::{NodeFlow, OpId};
 
-use crate::materialize::{
-    FlowSpans, GatheredCounts, MaterializePass, ROW_BITS, SpanRows, column_names,
-};
+use crate::materialize::{FlowSpans, GatheredCounts, MaterializePass, ROW_BITS, SpanRows};
 
 /// Masks the row of a position, without the span's number.
 const ROW_MASK: u64 = (1 << ROW_BITS) - 1;
@@ -26,7 +24,7 @@ type KeptRows = BTreeMap<u64, Vec<u64>>;
 impl MaterializePass<'_> {
     /// The columns of a flow's rows, once all findings are known.
     pub fn one_per_key_schema(&self, flow: &NodeFlow) -> Result<SchemaRef> {
-        let spans = self.spans(flow, &column_names(flow))?;
+        let spans = self.spans(flow, &flow.column_names())?;
         let columns: Vec<usize> = (0..spans.schema.fields().len() - 1).collect();
         Ok(Arc::new(spans.schema.project(&columns)?))
     }
@@ -42,7 +40,7 @@ impl MaterializePass<'_> {
     ) -> Result<GatheredCounts> {
         let flow = self.only_flow(op)?;
         let stays = self.select_rows(&self.spans(flow, keys)?, last)?;
-        let spans = self.spans(flow, &column_names(flow))?;
+        let spans = self.spans(flow, &flow.column_names())?;
         let mut rows = 0;
         self.scan_beside(
             &spans,
@@ -95,17 +93,17 @@ impl MaterializePass<'_> {
                     *words = (*words).max((position & ROW_MASK) as usize / 64 + 1);
                 }
                 for (span, words) in words_max {
-                    let held = stays.entry(span).or_default();
-                    if words > held.len() {
-                        let more = words.max(2 * held.len());
+                    let bits = stays.entry(span).or_default();
+                    if words > bits.len() {
+                        let words_allocated = words.max(2 * bits.len());
                         self.context.memory.admit(
                             MemoryRequest {
-                                now: more * size_of::<u64>(),
+                                now: words_allocated * size_of::<u64>(),
                                 later: 0,
                             },
                             0,
                         )?;
-                        held.resize(more, 0);
+                        bits.resize(words_allocated, 0);
                     }
                 }
                 for position in positions.values() {
@@ -136,9 +134,9 @@ fn filter_kept(
             .get(row / 64)
             .is_some_and(|word| word >> (row % 64) & 1 == 1)
     };
-    let kept = BooleanBuffer::collect_bool(read.rows, |row| is_staying(first + row));
-    let kept = BooleanArray::new(kept, None);
-    if kept.true_count() == 0 {
+    let mask = BooleanBuffer::collect_bool(read.rows, |row| is_staying(first + row));
+    let mask = BooleanArray::new(mask, None);
+    if mask.true_count() == 0 {
         return Ok(None);
     }
     let columns = read
@@ -146,10 +144,10 @@ fn filter_kept(
         .iter()
         .zip(schema.fields())
         .map(|(column, field)| {
-            let column = if kept.true_count() == read.rows {
+            let column = if mask.true_count() == read.rows {
                 column
             } else {
-                &filter(column, &kept)?
+                &filter(column, &mask)?
             };
             Ok(cast(column, field.data_type())?)
         });

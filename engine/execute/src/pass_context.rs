@@ -1,11 +1,14 @@
-//! What all passes of a run read from.
+//! Inputs that all passes of a run share.
 
 use std::sync::Arc;
 
 use forebay_model::{ContentId, Finding, Result};
-use forebay_plan::{AnalyzerId, BaseId, ChainContext, ColumnScan, OpChain, OpStream, Program};
+use forebay_plan::{
+    AnalyzerId, BaseId, ChainContext, CheckStop, ColumnScan, OpChain, OpStream, Program,
+};
 use forebay_storage::{MemoryBudget, StorageClient};
 
+use crate::admission::admission;
 use crate::run_state::{RunState, SortedStream, SourceInput};
 use crate::span_index::SpanDigests;
 
@@ -35,13 +38,13 @@ impl<'a> PassContext<'a> {
     }
 
     /// See [`RunState::finding`].
-    pub fn finding(&self, ask: AnalyzerId) -> Result<Arc<Finding>> {
-        self.state.finding(self.program, ask)
+    pub fn finding(&self, analyzer: AnalyzerId) -> Result<Arc<Finding>> {
+        self.state.finding(self.program, analyzer)
     }
 
     /// See [`RunState::digest`].
-    pub fn digest(&self, ask: AnalyzerId) -> Result<ContentId> {
-        self.state.digest(self.program, ask)
+    pub fn digest(&self, analyzer: AnalyzerId) -> Result<ContentId> {
+        self.state.digest(self.program, analyzer)
     }
 
     /// See [`RunState::span_digests`].
@@ -59,18 +62,19 @@ impl<'a> PassContext<'a> {
         self.state.sorted_for(self.program, stream, chain)
     }
 
-    /// Rows to read in one chunk: more than a batch if chains profit from it, as far as memory allows; fewer if vectors
-    /// make rows wide.
+    /// Rows to read in one chunk: more than a batch if chains profit from it, as far as memory allows; fewer if many
+    /// columns or vectors make rows wide.
     pub fn chunk_rows_max<'c>(&self, chains: impl Iterator<Item = &'c OpChain> + Clone) -> usize {
         let share = self.memory.rows_bytes() / self.threads.max(1);
-        let vectors = chains.clone().map(OpChain::vector_bytes).sum::<usize>();
-        let batch_rows = self.batch_rows.min(share / vectors.max(1)).max(1);
-        if !chains.clone().any(OpChain::gains_by_rows) {
+        let vector_bytes = chains.clone().map(OpChain::vector_bytes).sum::<usize>();
+        let columns = chains.clone().map(OpChain::columns_max).sum::<usize>();
+        let row_bytes = VALUE_BYTES * columns.max(1) + vector_bytes;
+        let fitting = share / row_bytes;
+        let batch_rows = self.batch_rows.min(fitting).max(1);
+        let mut chains = chains;
+        if !chains.any(OpChain::gains_by_rows) {
             return batch_rows;
         }
-        let row_bytes =
-            VALUE_BYTES * chains.map(OpChain::columns_max).sum::<usize>().max(1) + vectors;
-        let fitting = share / row_bytes;
         batch_rows
             .saturating_mul(WINDOW_BATCHES)
             .min(fitting)
@@ -79,9 +83,19 @@ impl<'a> PassContext<'a> {
 
     /// Compiles chains with the findings and row orders of the run.
     pub fn with_chains<R>(&self, compile: impl FnOnce(ChainContext<'_>) -> Result<R>) -> Result<R> {
+        let admit = admission(self.memory);
+        let check_stop = stop_check_of(self.io);
         compile(ChainContext {
-            finding: &|ask| self.finding(ask),
+            finding: &|analyzer| self.finding(analyzer),
             row_order: &|op| self.state.row_order(op),
+            admit: Some(&admit),
+            check_stop: Some(&check_stop),
         })
     }
+}
+
+/// Fails when the run that a client of storage serves should stop: for kernels that wait.
+pub fn stop_check_of(io: &StorageClient) -> CheckStop {
+    let cancellation = io.run_cancellation().clone();
+    Arc::new(move || cancellation.check())
 }

@@ -28,7 +28,8 @@ pub fn query_config(memory: MemoryBudget, threads: usize) -> SessionConfig {
     stage_config(config, memory, threads)
 }
 
-/// Settings for a plan of which this process executes so many partitions at a time, wherever it was planned.
+/// Settings for a plan of which this process executes `partitions` partitions at a time, planned
+/// here or on another machine.
 pub fn stage_config(
     config: SessionConfig,
     memory: MemoryBudget,

@@ -1,6 +1,7 @@
-//! The memory pool of the query engine. Sorts that can spill take all they can get; their merges cannot spill and would
-//! find nothing. So a part of the memory is out of the sorts' reach. The engine does not count all its
-//! memory; large requests are therefore also checked against the memory of the process.
+//! The memory pool of the query engine. Sorts that can spill take all they can get; their merges
+//! cannot spill and would find no memory left. So sorts may use only a part of the memory. The
+//! engine does not count all its memory; large requests are therefore also checked against the
+//! memory of the process.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +13,11 @@ use datafusion::execution::memory_pool::{
 use forebay_model::MemoryRequest;
 use forebay_storage::MemoryBudget;
 
-/// The percentage that sorts may fill. A sort reserves twice the bytes of its rows. When it spills, its merge holds the
-/// rows of all batches and their keys in another form: 1.1 times the bytes of texts of 64 bytes, 2.3 times those of two
-/// numbers of 32 bits. All columns are keys, since a query ends in a total order. Half of 40 % times 3.3 are 66 %, which
-/// leaves what `LEFT_SHARE` and a few other merges ask for.
+/// The percentage that sorts may fill. A sort reserves twice the bytes of its rows. When it spills,
+/// its merge holds the rows of all batches and their keys in another form: 1.1 times the bytes of
+/// texts of 64 bytes, 2.3 times those of two numbers of 32 bits. All columns are keys, since a
+/// query ends in a total order. Half of 40 % times 3.3 are 66 %, which leaves room for `LEFT_SHARE`
+/// and a few other merges.
 const SORT_PERCENT: usize = 40;
 
 /// One part in this many is left free by sorts and their own merges.
@@ -68,8 +70,8 @@ impl QueryMemoryPool {
         }
     }
 
-    /// The bytes that a reservation has to leave to others when it holds `held` bytes.
-    fn left(&self, reservation: &MemoryReservation, held: usize) -> usize {
+    /// The bytes that a reservation has to leave to others when it holds `bytes_held`.
+    fn left(&self, reservation: &MemoryReservation, bytes_held: usize) -> usize {
         let consumer = reservation.consumer();
         // Sorts and their own merges leave memory for the merges behind them, which need little at once.
         let behind = if consumer.name().starts_with(SORT) {
@@ -83,7 +85,7 @@ impl QueryMemoryPool {
         let others = self.merges.load(Ordering::Relaxed).saturating_sub(1);
         let minima = (others * least).min(self.bytes / MINIMA_SHARE);
         behind
-            + if is_merge(consumer) && held > least {
+            + if is_merge(consumer) && bytes_held > least {
                 minima
             } else {
                 0
@@ -95,28 +97,25 @@ impl QueryMemoryPool {
     /// the memory divided by the number of sorts.
     fn most(&self, reservation: &MemoryReservation) -> usize {
         let sorts = self.sorts.load(Ordering::Relaxed).max(1);
-        match self.merges.load(Ordering::Relaxed) > 1 && is_merge(reservation.consumer()) {
-            true => (self.bytes / MERGES_SHARE / sorts).max(self.bytes / MERGE_SHARE),
-            false => usize::MAX,
+        if self.merges.load(Ordering::Relaxed) > 1 && is_merge(reservation.consumer()) {
+            (self.bytes / MERGES_SHARE / sorts).max(self.bytes / MERGE_SHARE)
+        } else {
+            usize::MAX
         }
     }
 
     fn exhausted(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionError {
-        let (name, held) = (
-            reservation.consumer().name(),
-            human_readable_size(self.reserved()),
-        );
-        let (more, all) = (
-            human_readable_size(additional),
-            human_readable_size(self.bytes),
-        );
+        let name = reservation.consumer().name();
+        let reserved_text = human_readable_size(self.reserved());
+        let additional_text = human_readable_size(additional);
+        let limit_text = human_readable_size(self.bytes);
         DataFusionError::ResourcesExhausted(format!(
-            "{name} wants {more} more where {held} of {all} are held"
+            "{name} wants {additional_text} more where {reserved_text} of {limit_text} are held"
         ))
     }
 }
 
-/// Whether the consumer merges the runs of a sort.
+/// True if the consumer merges the runs of a sort.
 fn is_merge(consumer: &MemoryConsumer) -> bool {
     consumer.name().starts_with(MERGE)
 }
@@ -149,16 +148,18 @@ impl MemoryPool for QueryMemoryPool {
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
-        match reservation.consumer().can_spill() {
-            true => self.spilling.grow(reservation, additional),
-            false => drop(self.fixed.fetch_add(additional, Ordering::Relaxed)),
+        if reservation.consumer().can_spill() {
+            self.spilling.grow(reservation, additional);
+        } else {
+            self.fixed.fetch_add(additional, Ordering::Relaxed);
         }
     }
 
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
-        match reservation.consumer().can_spill() {
-            true => self.spilling.shrink(reservation, shrink),
-            false => drop(self.fixed.fetch_sub(shrink, Ordering::Relaxed)),
+        if reservation.consumer().can_spill() {
+            self.spilling.shrink(reservation, shrink);
+        } else {
+            self.fixed.fetch_sub(shrink, Ordering::Relaxed);
         }
     }
 
@@ -181,11 +182,13 @@ impl MemoryPool for QueryMemoryPool {
         {
             return Err(self.exhausted(reservation, additional));
         }
-        let held = reservation.size() + additional;
-        if held > self.most(reservation) {
+        let grown_bytes = reservation.size() + additional;
+        if grown_bytes > self.most(reservation) {
             return Err(self.exhausted(reservation, additional));
         }
-        let free = self.bytes.saturating_sub(self.left(reservation, held));
+        let free = self
+            .bytes
+            .saturating_sub(self.left(reservation, grown_bytes));
         if reservation.consumer().can_spill() {
             if self.reserved() + additional > free {
                 return Err(self.exhausted(reservation, additional));
@@ -193,12 +196,12 @@ impl MemoryPool for QueryMemoryPool {
             return self.spilling.try_grow(reservation, additional);
         }
         let free = free.saturating_sub(self.spilling.reserved());
-        let taken = self
+        let reserved = self
             .fixed
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |fixed| {
                 fixed.checked_add(additional).filter(|fixed| *fixed <= free)
             });
-        taken
+        reserved
             .map(drop)
             .map_err(|_| self.exhausted(reservation, additional))
     }

@@ -1,4 +1,5 @@
-//! Spans that are opened before a thread reads them: a remote store then sends what comes next while rows are decoded.
+//! Spans that are opened before a thread reads them: a remote store then sends the next bytes while
+//! rows are decoded.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -16,7 +17,7 @@ const OPEN_MAX: usize = 64;
 /// are read.
 pub struct ReadAhead<K> {
     state: Mutex<ReadAheadState<K>>,
-    /// Spans that are kept open whatever else is on its way: one for each thread.
+    /// Minimum number of spans that are kept open: one for each thread.
     open_min: usize,
 }
 
@@ -25,7 +26,7 @@ struct ReadAheadState<K> {
     open: Vec<(K, ChunkIterator)>,
 }
 
-/// A span of a dataset, and what will be read of it.
+/// Span of a dataset and the planned read of it.
 pub struct PlannedSpan {
     pub input: SourceInput,
     pub span: usize,
@@ -33,7 +34,7 @@ pub struct PlannedSpan {
 }
 
 impl PlannedSpan {
-    /// Whether it lies in a remote store.
+    /// True if the span lies in a remote store.
     fn is_remote(&self) -> bool {
         self.input.dataset.spans[self.span]
             .pieces
@@ -49,7 +50,7 @@ impl PlannedSpan {
 }
 
 impl<K: Copy + PartialEq> ReadAhead<K> {
-    /// For so many threads.
+    /// Creates the reader for `threads` threads.
     pub fn new(threads: usize) -> Self {
         let state = ReadAheadState {
             planned: VecDeque::new(),
@@ -69,7 +70,7 @@ impl<K: Copy + PartialEq> ReadAhead<K> {
         Ok(())
     }
 
-    /// Drops what was announced and not read.
+    /// Drops the spans that were announced and not read.
     pub fn clear(&self) -> Result<()> {
         let mut state = lock(&self.state)?;
         state.planned.clear();
@@ -87,17 +88,25 @@ impl<K: Copy + PartialEq> ReadAhead<K> {
         open: impl FnOnce() -> Result<ChunkIterator>,
     ) -> Result<ChunkIterator> {
         let mut state = lock(&self.state)?;
-        let known = match state.open.iter().position(|(known, _)| *known == span) {
-            Some(place) => Some(state.open.swap_remove(place).1),
+        let opened_ahead = match state
+            .open
+            .iter()
+            .position(|(open_span, _)| *open_span == span)
+        {
+            Some(position) => Some(state.open.swap_remove(position).1),
             None => {
-                if let Some(place) = state.planned.iter().position(|(known, _)| *known == span) {
-                    state.planned.remove(place);
+                if let Some(position) = state
+                    .planned
+                    .iter()
+                    .position(|(planned_span, _)| *planned_span == span)
+                {
+                    state.planned.remove(position);
                 }
                 None
             }
         };
         // The span itself comes first.
-        let chunks = match known {
+        let chunks = match opened_ahead {
             Some(chunks) => chunks,
             None if state.planned.is_empty() => {
                 drop(state);
@@ -110,7 +119,7 @@ impl<K: Copy + PartialEq> ReadAhead<K> {
             let Some(next) = state.planned.pop_front() else {
                 break;
             };
-            // What cannot be opened fails again, and is told, when it is read.
+            // A span that cannot be opened fails again when it is read, and is reported then.
             let Ok(chunks) = next.1.open(io) else { break };
             state.open.push((next.0, chunks));
         }

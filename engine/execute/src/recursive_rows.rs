@@ -1,4 +1,5 @@
-//! Rows whose predictions feed later rows: of a recursive forecast, one time after the other.
+//! Rows whose predictions are inputs of later rows: those of a recursive forecast, one time after
+//! the other.
 //!
 //! The rows of a time pass through the chain with a copy of the window state, which gives their predictions. Then the
 //! windows receive them with their predictions as values.
@@ -11,7 +12,7 @@ use arrow::datatypes::{Field, Schema};
 use forebay_model::{AnalyzerInput, Chunk, Fault, Result, codes};
 use forebay_plan::{Carry, OpChain, PredictionFeedback, RowCounts, WindowRowOrder};
 
-/// Takes what a chain gives for a tap.
+/// Receives the output of a chain for a tap.
 pub type GiveFn<'g> = &'g mut dyn FnMut(usize, AnalyzerInput<'_>) -> Result<()>;
 
 /// Runs rows in order of time through a chain whose predictions feed later rows.
@@ -25,12 +26,12 @@ pub struct RecursiveRows<'a> {
 }
 
 impl<'a> RecursiveRows<'a> {
-    /// For a chain with feedback; `None` where nothing looks back at its predictions. `columns` are those that chunks
-    /// have.
+    /// Creates the executor for a chain with feedback; `None` if no window reads its predictions.
+    /// `columns` are those of the chunks.
     pub fn new(chain: &'a OpChain, columns: &[String]) -> Result<Option<RecursiveRows<'a>>> {
         let Some(feedback) = chain
             .feedback()
-            .filter(|own| chain.is_ordered() && columns.contains(&own.label))
+            .filter(|window| chain.is_ordered() && columns.contains(&window.label))
         else {
             return Ok(None);
         };
@@ -39,7 +40,8 @@ impl<'a> RecursiveRows<'a> {
             .iter()
             .any(|window| window.row_order != WindowRowOrder::Time)
         {
-            let message = "the history comes in no order of time, and recursive predictions follow each other in time";
+            let message = "the history comes in no order of time, and recursive predictions \
+                           follow each other in time";
             let hint = "order the files of the source by time, or use `strategy: per_step`";
             return Err(Fault::new(codes::UNSUPPORTED, message).hint(hint));
         }
@@ -68,11 +70,11 @@ impl<'a> RecursiveRows<'a> {
         for chunk in chunks {
             let times = partition(&[self.time(chunk)?])?;
             for rows in times.ranges() {
-                let own = slice_chunk(chunk, rows.start, rows.len());
-                if self.is_later(&own)? {
+                let part = slice_chunk(chunk, rows.start, rows.len());
+                if self.is_later(&part)? {
                     counts.add(&self.run_waiting(carry, give)?);
                 }
-                self.waiting.push(own);
+                self.waiting.push(part);
             }
         }
         Ok(counts)
@@ -89,16 +91,16 @@ impl<'a> RecursiveRows<'a> {
             .ok_or_else(|| Fault::internal("rows of the future without their time"))
     }
 
-    /// Whether rows have another time than those that wait.
+    /// True if the rows have another time than the waiting rows.
     fn is_later(&self, chunk: &Chunk) -> Result<bool> {
         let Some(last) = self.waiting.last() else {
             return Ok(false);
         };
-        let both = concat(&[
+        let times = concat(&[
             &self.time(last)?.slice(0, 1),
             &self.time(chunk)?.slice(0, 1),
         ])?;
-        Ok(partition(&[both])?.len() > 1)
+        Ok(partition(&[times])?.len() > 1)
     }
 
     /// Predicts the rows of one time, and lets the windows receive them with their predictions.
@@ -117,7 +119,8 @@ impl<'a> RecursiveRows<'a> {
                 give(tap, input)
             })?;
         if counts.filtered > 0 || counts.expanded != 0 || predicted.len() != chunks.len() {
-            let message = "a step behind `future_rows` filters or adds rows, whose predictions feed later rows";
+            let message = "a step behind `future_rows` filters or adds rows, whose predictions \
+                           feed later rows";
             return Err(Fault::new(codes::BAD_ROW, message).hint("move it before `future_rows`"));
         }
         let filled = chunks
@@ -131,14 +134,16 @@ impl<'a> RecursiveRows<'a> {
 
     /// A chunk for [`OpChain::advance`], with predictions in place of the label.
     fn filled(&self, chunk: &Chunk, predicted: &ArrayRef) -> Result<Chunk> {
-        let (mut fields, mut columns) = (Vec::new(), Vec::new());
+        let mut fields = Vec::new();
+        let mut columns = Vec::new();
         for name in self.chain.advance_columns() {
-            let own = chunk.batch.column_by_name(name);
-            let own =
-                own.ok_or_else(|| Fault::internal(format!("rows of the future without `{name}`")))?;
-            let column = match *name == self.feedback.label {
-                true => cast(predicted, own.data_type())?,
-                false => own.clone(),
+            let column = chunk.batch.column_by_name(name);
+            let column = column
+                .ok_or_else(|| Fault::internal(format!("rows of the future without `{name}`")))?;
+            let column = if *name == self.feedback.label {
+                cast(predicted, column.data_type())?
+            } else {
+                column.clone()
             };
             fields.push(Field::new(name, column.data_type().clone(), true));
             columns.push(column);
@@ -161,5 +166,10 @@ fn slice_chunk(chunk: &Chunk, from: usize, rows: usize) -> Chunk {
         file: chunk.file.clone(),
         first_row: chunk.first_row + from as u64,
         skipped: if from == 0 { chunk.skipped } else { 0 },
+        unfit: if from == 0 {
+            chunk.unfit.clone()
+        } else {
+            Vec::new()
+        },
     }
 }

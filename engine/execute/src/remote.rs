@@ -1,6 +1,7 @@
 //! Work units of a pass on workers: how the coordinator submits them, and how a worker runs them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use forebay_cluster::{
@@ -9,22 +10,23 @@ use forebay_cluster::{
 };
 use forebay_commit::StateStore;
 use forebay_model::{ContentId, Fault, Result, SeriesCounts, codes};
-use forebay_plan::{Carry, WindowBudget};
+use forebay_plan::{Carry, OpId, WindowBudget};
 use forebay_storage::{CancellationToken, Event, EventListener, ScratchDir};
 use forebay_threads::FlushPool;
+use forebay_window::WindowPlan;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::ordered_scan::{
-    ADVANCE_SHARE, CheckpointHook, OrderedScan, PartitionStrategy, PendingUnits, ScanCursor,
-    SpanRef, SpanTimeline, UnitResults, WindowRestore, bytes_min, lane_of_range,
+    ADVANCE_SHARE, CheckpointHook, OrderedScan, PartitionStrategy, PendingUnits, RangePlan,
+    ScanCursor, SpanRef, SpanTimeline, UnitResults, WindowRestore, bytes_min, lane_of_range,
 };
 use crate::run_state::RunState;
 use crate::span_index::WorkUnit;
 
-/// With sequential lanes, each range restores the window state that the range before it in its lane wrote. Workers
-/// cannot share such ranges freely. So a lane has at most `RANGES_PER_LANE` ranges of at least `LANE_RANGE_BYTES_MIN`
-/// stored bytes each.
+/// With sequential lanes, each range restores the window state that the range before it in its lane
+/// wrote. Workers cannot share such ranges freely. So a lane has at most `RANGES_PER_ROW` ranges of
+/// at least `ROW_RANGE_BYTES_MIN` stored bytes each.
 const RANGES_PER_ROW: u64 = 3;
 const ROW_RANGE_BYTES_MIN: u64 = 32 << 20;
 
@@ -40,9 +42,9 @@ pub struct RemoteExecutor<'a> {
 }
 
 impl RemoteExecutor<'_> {
-    /// What workers need to know for all tasks of the stage.
-    pub fn stage_context(&self, known: &RunState) -> StageContext {
-        let row_orders = known
+    /// Context that workers need for all tasks of the stage.
+    pub fn stage_context(&self, run_state: &RunState) -> StageContext {
+        let row_orders = run_state
             .row_orders
             .iter()
             .map(|(op, row_order)| (*op, *row_order))
@@ -51,7 +53,7 @@ impl RemoteExecutor<'_> {
             job: self.run_spec.clone(),
             work: self.work,
             row_orders,
-            shuffles: known.shuffles.clone(),
+            shuffles: run_state.shuffles.clone(),
         }
     }
 
@@ -60,28 +62,28 @@ impl RemoteExecutor<'_> {
         &self,
         common: &StageContext,
         tasks: Vec<TaskSpec>,
-        known: &RunState,
+        run_state: &RunState,
         hear: &mut dyn FnMut(TaskEvent) -> Result<()>,
     ) -> Result<(), StageFailure> {
         let done = self
             .cluster
-            .run_stage_tasks(common, tasks, self.interrupt, &mut |said| {
+            .run_stage_tasks(common, tasks, self.interrupt, &mut |event| {
                 if let TaskEvent::Moved {
                     rows,
                     bytes,
                     spilled,
-                } = said
+                } = event
                 {
                     self.watch.on_event(Event::Progress { rows, bytes });
                     if spilled > 0 {
                         self.watch.on_event(Event::Spilled { bytes: spilled });
                     }
                 }
-                hear(said)
+                hear(event)
             });
         done.inspect_err(|failure| {
             if let (Some(op), Ok(mut order_failure)) =
-                (failure.order_failure, known.order_failure.lock())
+                (failure.order_failure, run_state.order_failure.lock())
             {
                 order_failure.get_or_insert((op, failure.fault.code()));
             }
@@ -93,7 +95,7 @@ impl RemoteExecutor<'_> {
 #[derive(Clone, Copy)]
 pub struct WorkerTask<'a> {
     pub line: &'a SpanTimeline,
-    /// The id of what is done with the rows of each span.
+    /// Id of the operation on the rows of each span.
     pub operation: ContentId,
     /// The id that unit ids are made of.
     pub units_of: ContentId,
@@ -112,21 +114,190 @@ pub struct ClusterHandle<'a> {
     pub run_spec: &'a RunSpec,
     /// The pass's position in the program.
     pub pass: usize,
+    pub store: &'a StateStore,
     pub interrupt: &'a CancellationToken,
 }
 
 impl<'a> ClusterHandle<'a> {
     /// An executor for a stage of the pass.
-    pub fn executor(self, work: StageRef, watch: &'a dyn EventListener) -> RemoteExecutor<'a> {
+    pub fn executor(self, work: StageRef, listener: &'a dyn EventListener) -> RemoteExecutor<'a> {
         RemoteExecutor {
             cluster: self.cluster,
             run_spec: self.run_spec,
             work,
             share: 1.0,
-            watch,
+            watch: listener,
             interrupt: self.interrupt,
         }
     }
+}
+
+/// Window state that some task leaves, or a checkpoint.
+struct RestoredState {
+    /// The span before which the state stands
+    span: usize,
+    init: WindowInit,
+    /// The task that produces it, if it is not there yet
+    task: Option<usize>,
+}
+
+/// Tasks for ranges of work units, in the order of the ranges.
+struct RangeTasks<'a> {
+    line: &'a SpanTimeline,
+    operation: ContentId,
+    units: &'a [WorkUnit],
+    ranges: &'a [RangePlan],
+    slots: usize,
+    has_windows: bool,
+    /// The share of the spans' stored bytes that is read
+    share: f64,
+    tasks: Vec<TaskSpec>,
+    /// The furthest span at which window state is known
+    furthest: RestoredState,
+    /// Task of the range before
+    previous: Option<usize>,
+}
+
+impl RangeTasks<'_> {
+    fn plan(mut self) -> Vec<TaskSpec> {
+        for number in 0..self.ranges.len() {
+            self.add_range(number);
+        }
+        self.tasks
+    }
+
+    /// Adds the task of a range, and a task that restores its window state where nothing else does.
+    fn add_range(&mut self, number: usize) {
+        let range = &self.ranges[number];
+        let (start, predecessor) = match &range.start {
+            WindowInit::Carried if self.continues_lane(number) => {
+                (self.checkpoint(range.from), self.previous)
+            }
+            WindowInit::Carried => self.advance_to(range.from),
+            WindowInit::Kept(id) => {
+                self.furthest = RestoredState {
+                    span: range.from,
+                    init: WindowInit::Kept(*id),
+                    task: None,
+                };
+                (range.start.clone(), None)
+            }
+            start => (start.clone(), None),
+        };
+        let units = &self.units[range.parts.clone()];
+        let is_last = range.parts.end == self.units.len();
+        let is_at_end = is_last && self.end_of(number) == self.line.tasks.len();
+        // A checkpoint is kept for the next run if it is complete, and for the range that continues
+        // here.
+        let is_wanted = is_at_end && range.is_whole || self.continues_lane(number + 1);
+        let mut bytes = 0;
+        let mut parts = Vec::with_capacity(units.len());
+        for unit in units {
+            bytes += self.line.history.bytes(unit.tasks.clone());
+            parts.push(WorkUnitRef {
+                tasks: unit.tasks.clone(),
+                id: unit.id,
+            });
+        }
+        self.previous = Some(self.tasks.len());
+        self.tasks.push(TaskSpec {
+            cost: (bytes as f64 * self.share) as u64,
+            after: predecessor,
+            what: TaskKind::Parts {
+                parts,
+                from: range.from,
+                start,
+                keeps: self.has_windows && is_wanted,
+            },
+        });
+    }
+
+    /// Adds a task that advances the window state from the furthest known one, since no range of the
+    /// lane ends where the next one begins. It reads only the columns that windows keep
+    /// (decisions/ranges-and-halos.md). Returns the state with the task that produces it.
+    fn advance_to(&mut self, span: usize) -> (WindowInit, Option<usize>) {
+        let bytes = self.line.history.bytes(self.furthest.span..span);
+        let init = self.checkpoint(span);
+        let task = self.tasks.len();
+        let reached = RestoredState {
+            span,
+            init: init.clone(),
+            task: Some(task),
+        };
+        let origin = std::mem::replace(&mut self.furthest, reached);
+        self.tasks.push(TaskSpec {
+            cost: (bytes as f64 * self.share * ADVANCE_SHARE) as u64,
+            after: origin.task,
+            what: TaskKind::Advance {
+                from: origin.span,
+                start: origin.init,
+                to: span,
+            },
+        });
+        (init, Some(task))
+    }
+
+    fn checkpoint(&self, span: usize) -> WindowInit {
+        WindowInit::Kept(self.line.history.carry_id(self.operation, span))
+    }
+
+    /// The span behind the last unit of a range.
+    fn end_of(&self, number: usize) -> usize {
+        let last = self.ranges[number].parts.end - 1;
+        self.units[last].tasks.end
+    }
+
+    fn lane_of(&self, number: usize) -> usize {
+        lane_of_range(number, self.ranges.len(), self.slots)
+    }
+
+    /// True if a range begins where the range before it in its lane ended.
+    fn continues_lane(&self, number: usize) -> bool {
+        let Some(range) = self.ranges.get(number) else {
+            return false;
+        };
+        let Some(previous) = number.checked_sub(1) else {
+            return false;
+        };
+        range.start == WindowInit::Carried
+            && self.lane_of(number) == self.lane_of(previous)
+            && self.end_of(previous) == range.from
+    }
+}
+
+/// Results of units that workers have reported.
+struct ReportedUnits<T> {
+    /// Result of each unit, by its first span
+    parts: BTreeMap<usize, T>,
+    gaps: u64,
+    /// The task at whose end all gaps are counted
+    last_task: usize,
+}
+
+impl<T: DeserializeOwned> ReportedUnits<T> {
+    fn record(&mut self, event: TaskEvent) -> Result<()> {
+        match event {
+            TaskEvent::Part {
+                first,
+                made: answer,
+            } => {
+                let results = serde_json::from_value(answer).map_err(|error| {
+                    Fault::internal("a worker's answer cannot be read").cause(error)
+                })?;
+                self.parts.insert(first, results);
+            }
+            TaskEvent::Done { task, counts } if task == self.last_task => self.gaps = counts.gaps,
+            TaskEvent::Done { .. } | TaskEvent::Moved { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+/// Reports the result of a unit to the coordinator.
+fn report_unit(control: &dyn TaskControl, first: usize, result: &impl Serialize) -> Result<()> {
+    let result = serde_json::to_value(result)
+        .map_err(|error| Fault::internal("an answer cannot be written").cause(error))?;
+    control.report_unit(first, result)
 }
 
 impl OrderedScan<'_> {
@@ -138,137 +309,90 @@ impl OrderedScan<'_> {
         workers: &RemoteExecutor<'_>,
     ) -> Result<Option<UnitResults<T>>> {
         let PendingUnits {
-            line,
-            operation,
-            units: todo,
-            ..
+            line, operation, ..
         } = *pending;
         let has_windows = self.checkpointed_windows().is_some();
         let slots = workers.cluster.wait_for_slots(workers.interrupt)?;
-        let bytes: u64 = todo
+        let ranges = self.remote_ranges(pending, slots)?;
+        let hands_over = ranges
             .iter()
-            .map(|part| line.history.bytes(part.tasks.clone()))
-            .sum();
-        let per_row =
-            (bytes / slots.max(1) as u64 / bytes_min(ROW_RANGE_BYTES_MIN)).clamp(1, RANGES_PER_ROW);
-        let cut = match line.needs_all() {
-            true => PartitionStrategy::Evenly {
-                rows: slots,
-                each: per_row as usize,
-                advance: ADVANCE_SHARE,
-            },
-            false => PartitionStrategy::Falling { slots },
-        };
-        let ranges = self.plan_ranges(todo, line, cut, &self.find_checkpoint(pending))?;
-        if !has_windows
-            && ranges
-                .iter()
-                .any(|range| range.start == WindowInit::Carried)
-        {
+            .any(|range| range.start == WindowInit::Carried);
+        // Window state that has no checkpoint form cannot be handed to another worker.
+        if hands_over && !has_windows {
             return Ok(None);
         }
-        let carry_id = |task: usize| line.history.carry_id(operation, task);
-        let end_of = |range: usize| todo[ranges[range].parts.end - 1].tasks.end;
-        let row = |range: usize| lane_of_range(range, ranges.len(), slots);
-        // A range continues where the range before it in its lane ended.
-        let follows = |range: usize| {
-            let carried = ranges
-                .get(range)
-                .is_some_and(|range| range.start == WindowInit::Carried);
-            carried
-                && range > 0
-                && row(range) == row(range - 1)
-                && end_of(range - 1) == ranges[range].from
+        let range_tasks = RangeTasks {
+            line,
+            operation,
+            units: pending.units,
+            ranges: &ranges,
+            slots,
+            has_windows,
+            share: workers.share,
+            tasks: Vec::new(),
+            furthest: RestoredState {
+                span: 0,
+                init: WindowInit::Fresh,
+                task: None,
+            },
+            previous: None,
         };
-        let mut tasks: Vec<TaskSpec> = Vec::new();
-        // The furthest span at which window state is known, how it is restored, and the task that produces it.
-        let mut chain = (0, WindowInit::Fresh, None);
-        let mut before = None;
-        for (number, range) in ranges.iter().enumerate() {
-            let (start, after) = match &range.start {
-                WindowInit::Carried if follows(number) => {
-                    (WindowInit::Kept(carry_id(range.from)), before)
-                }
-                WindowInit::Carried => {
-                    let bytes = line.history.bytes(chain.0..range.from);
-                    let what = TaskKind::Advance {
-                        from: chain.0,
-                        start: chain.1,
-                        to: range.from,
-                    };
-                    tasks.push(TaskSpec {
-                        cost: (bytes as f64 * workers.share * ADVANCE_SHARE) as u64,
-                        after: chain.2,
-                        what,
-                    });
-                    chain = (
-                        range.from,
-                        WindowInit::Kept(carry_id(range.from)),
-                        Some(tasks.len() - 1),
-                    );
-                    (chain.1.clone(), chain.2)
-                }
-                WindowInit::Kept(id) => {
-                    chain = (range.from, WindowInit::Kept(*id), None);
-                    (range.start.clone(), None)
-                }
-                start => (start.clone(), None),
-            };
-            let bytes: u64 = todo[range.parts.clone()]
-                .iter()
-                .map(|part| line.history.bytes(part.tasks.clone()))
-                .sum();
-            let ends = range.parts.end == todo.len() && end_of(number) == line.tasks.len();
-            let parts = todo[range.parts.clone()].iter();
-            let parts = parts
-                .map(|part| WorkUnitRef {
-                    tasks: part.tasks.clone(),
-                    id: part.id,
-                })
-                .collect();
-            let keeps = has_windows && (ends && range.is_whole || follows(number + 1));
-            let cost = (bytes as f64 * workers.share) as u64;
-            tasks.push(TaskSpec {
-                cost,
-                after,
-                what: TaskKind::Parts {
-                    parts,
-                    from: range.from,
-                    start,
-                    keeps,
-                },
-            });
-            before = Some(tasks.len() - 1);
+        let tasks = range_tasks.plan();
+        let mut reported = ReportedUnits {
+            parts: BTreeMap::new(),
+            gaps: 0,
+            last_task: tasks.len().saturating_sub(1),
+        };
+        let run_state = self.context.state;
+        let stage_context = workers.stage_context(run_state);
+        workers
+            .run_tasks(&stage_context, tasks, run_state, &mut |event| {
+                reported.record(event)
+            })
+            .map_err(|failure| self.stage_fault(failure, line))?;
+        let is_whole = ranges.last().is_none_or(|range| range.is_whole);
+        let mut carry = None;
+        if has_windows && is_whole {
+            carry = Some(line.history.carry_id(operation, line.tasks.len()));
         }
-        let last = tasks.len().saturating_sub(1);
-        let (mut parts, mut gaps) = (BTreeMap::new(), 0);
-        let done = workers.run_tasks(
-            &workers.stage_context(self.context.state),
-            tasks,
-            self.context.state,
-            &mut |said| {
-                match said {
-                    TaskEvent::Part { first, made } => {
-                        let strange = |error| {
-                            Fault::internal("a worker's answer cannot be read").cause(error)
-                        };
-                        parts.insert(first, serde_json::from_value(made).map_err(strange)?);
-                    }
-                    TaskEvent::Done { task, counts } if task == last => gaps = counts.gaps,
-                    TaskEvent::Done { .. } | TaskEvent::Moved { .. } => {}
-                }
-                Ok(())
-            },
-        );
-        done.map_err(
-            |failure| match failure.deadly.and_then(|task| line.tasks.get(task)) {
-                Some(task) => self.locate_fault(failure.fault, *task),
-                None => failure.fault,
-            },
-        )?;
-        let is_kept = has_windows && ranges.last().is_none_or(|range| range.is_whole);
-        let carry = is_kept.then(|| carry_id(line.tasks.len()));
-        Ok(Some(UnitResults { parts, gaps, carry }))
+        Ok(Some(UnitResults {
+            parts: reported.parts,
+            gaps: reported.gaps,
+            carry,
+        }))
+    }
+
+    /// The ranges of workers with this many task slots.
+    fn remote_ranges(&self, pending: &PendingUnits<'_>, slots: usize) -> Result<Vec<RangePlan>> {
+        let PendingUnits { line, units, .. } = *pending;
+        // If each range needs all rows before it, it restores the state of its predecessor, so
+        // workers get lanes. Otherwise tasks become smaller towards the end:
+        // decisions/task-scheduling.md.
+        let cut = if line.needs_all() {
+            let mut bytes = 0;
+            for unit in units {
+                bytes += line.history.bytes(unit.tasks.clone());
+            }
+            let lane_bytes = bytes / slots.max(1) as u64;
+            let per_row = lane_bytes / bytes_min(ROW_RANGE_BYTES_MIN);
+            PartitionStrategy::Evenly {
+                rows: slots,
+                each: per_row.clamp(1, RANGES_PER_ROW) as usize,
+                advance: ADVANCE_SHARE,
+            }
+        } else {
+            PartitionStrategy::Falling { slots }
+        };
+        self.plan_ranges(units, line, cut, &self.find_checkpoint(pending))
+    }
+
+    /// The fault of a stage, with the file that ends every worker.
+    fn stage_fault(&self, failure: StageFailure, line: &SpanTimeline) -> Fault {
+        let deadly_span = failure.deadly.and_then(|task| line.tasks.get(task));
+        match deadly_span {
+            Some(task) => self.locate_fault(failure.fault, *task),
+            None => failure.fault,
+        }
     }
 
     fn locate_fault(&self, fault: Fault, task: SpanRef) -> Fault {
@@ -285,59 +409,36 @@ impl OrderedScan<'_> {
         work: impl Fn(&WorkUnit, &mut Carry, &AtomicBool, CheckpointHook<'_>) -> Result<Option<U>>,
         finish: &(dyn Fn(U) -> Result<T> + Sync),
     ) -> Result<TaskOutcome> {
-        let WorkerTask {
-            line,
-            operation,
-            units_of,
-            store,
-            scratch,
-            kind,
-            control,
-            finish_threads,
-        } = *task;
-        let windows = self.checkpointed_windows();
-        let budget =
-            WindowBudget::new(self.context.memory.states_bytes() / self.context.threads.max(1));
-        let none = BTreeMap::new();
-        let kept = |id: ContentId| {
-            store.get_carry(id, |input| {
-                Carry::decode(windows.as_ref().unwrap_or(&none), &budget, input)
-            })
+        let threads = self.context.threads.max(1);
+        let run = TaskRun {
+            scan: self,
+            task,
+            windows: self.checkpointed_windows(),
+            budget: WindowBudget::new(self.context.memory.states_bytes() / threads),
         };
-        let keep = |carry: &Carry, task: usize| match &windows {
-            Some(windows) => {
-                let id = line.history.carry_id(operation, task);
-                store.put_carry(id, scratch, &mut |out| carry.encode(windows, out))
-            }
-            None => Ok(()),
-        };
-        let stop = control.cancel_flag();
-        let begin = |from: usize, start: &WindowInit| {
-            let restore = WindowRestore {
-                budget: &budget,
-                kept: &kept,
-                stop,
-            };
-            self.init_windows(&line.tasks, start, from, &restore, &self)
-        };
-        match kind {
-            TaskKind::Advance { from, start, to } => {
-                let Some(mut carry) = begin(*from, start)? else {
+        match task.kind {
+            TaskKind::Advance { from, start, to } => run.advance(*from, start, *to),
+            TaskKind::Parts {
+                parts,
+                from,
+                start,
+                keeps,
+            } => {
+                run.check_units(parts)?;
+                let Some(carry) = run.begin(*from, start)? else {
                     return Ok(TaskOutcome::Stopped);
                 };
-                let over = line.tasks.get(*from..*to).ok_or_else(bad_request)?;
-                if !self.advance_over(
-                    over,
-                    ScanCursor {
-                        carry: &mut carry,
-                        reads: &self,
-                    },
-                    stop,
-                )? {
-                    return Ok(TaskOutcome::Stopped);
-                }
-                keep(&carry, *to)?;
-                Ok(TaskOutcome::Done(gap_counts(&carry)))
+                let report = |(first, unfinished): (usize, U)| {
+                    report_unit(task.control, first, &finish(unfinished)?)
+                };
+                // Flushes and uploads of a unit overlap with the rows of the next one:
+                // decisions/night-end.md.
+                let finishers = FlushPool::new(task.finish_threads, &report);
+                finishers.run_scoped(
+                    task.finish_threads,
+                    || run.execute_units(parts, *from, carry, *keeps, &work, &finishers),
+                    None,
+                )
             }
             TaskKind::Merge { .. }
             | TaskKind::MergeRuns { .. }
@@ -345,73 +446,132 @@ impl OrderedScan<'_> {
             | TaskKind::Compute { .. }
             | TaskKind::Read { .. }
             | TaskKind::Train { .. } => Err(Fault::internal("a task of another kind")),
-            TaskKind::Parts {
-                parts,
-                from,
-                start,
-                keeps,
-            } => {
-                let same = |part: &&WorkUnitRef| {
-                    line.history.result_id(units_of, part.tasks.clone()) == part.id
-                };
-                let within = |part: &&WorkUnitRef| part.tasks.end <= line.tasks.len();
-                if parts.iter().filter(within).filter(same).count() != parts.len() {
-                    let fault = Fault::new(
-                        codes::SEES_OTHER_DATA,
-                        "the worker sees other data than the coordinator",
-                    );
-                    return Err(fault.hint("give all of them the same files, at the same paths"));
-                }
-                let Some(mut carry) = begin(*from, start)? else {
-                    return Ok(TaskOutcome::Stopped);
-                };
-                let unwritten = |error| Fault::internal("an answer cannot be written").cause(error);
-                let finish = |(first, unfinished): (usize, U)| {
-                    control.report_unit(
-                        first,
-                        serde_json::to_value(finish(unfinished)?).map_err(unwritten)?,
-                    )
-                };
-                let finishers = FlushPool::new(finish_threads, &finish);
-                let mut at = *from;
-                let each = || {
-                    for (number, WorkUnitRef { tasks, id }) in parts.iter().enumerate() {
-                        if control.is_draining() {
-                            return Ok(TaskOutcome::HandedBack);
-                        }
-                        if self.is_ordered() {
-                            let before = line.tasks.get(at..tasks.start).ok_or_else(bad_request)?;
-                            if !self.advance_over(
-                                before,
-                                ScanCursor {
-                                    carry: &mut carry,
-                                    reads: &self,
-                                },
-                                stop,
-                            )? {
-                                return Ok(TaskOutcome::Stopped);
-                            }
-                        }
-                        let part = WorkUnit::new(tasks.clone(), *id);
-                        let ends = *keeps && number + 1 == parts.len();
-                        let seal = |carry: &Carry| {
-                            if ends {
-                                keep(carry, part.tasks.end)
-                            } else {
-                                Ok(())
-                            }
-                        };
-                        let Some(unfinished) = work(&part, &mut carry, stop, &seal)? else {
-                            return Ok(TaskOutcome::Stopped);
-                        };
-                        finishers.submit((tasks.start, unfinished))?;
-                        at = tasks.end;
-                    }
-                    Ok(TaskOutcome::Done(gap_counts(&carry)))
-                };
-                finishers.run_scoped(finish_threads, each, None)
-            }
         }
+    }
+}
+
+/// A task that a worker runs.
+struct TaskRun<'a> {
+    scan: &'a OrderedScan<'a>,
+    task: &'a WorkerTask<'a>,
+    /// Windows whose state is handed from task to task
+    windows: Option<BTreeMap<OpId, Arc<WindowPlan>>>,
+    budget: WindowBudget,
+}
+
+impl TaskRun<'_> {
+    /// Advances window state over some spans, and keeps it for the tasks behind.
+    fn advance(&self, from: usize, start: &WindowInit, to: usize) -> Result<TaskOutcome> {
+        let Some(mut carry) = self.begin(from, start)? else {
+            return Ok(TaskOutcome::Stopped);
+        };
+        let spans = self.task.line.tasks.get(from..to).ok_or_else(bad_request)?;
+        if !self.advance_over(spans, &mut carry)? {
+            return Ok(TaskOutcome::Stopped);
+        }
+        self.keep(&carry, to)?;
+        Ok(TaskOutcome::Done(gap_counts(&carry)))
+    }
+
+    /// Refuses units of other content. The worker compiled the program itself: equal ids prove that
+    /// it reads the same content with the same operations (decisions/workers-fill-the-store.md).
+    fn check_units(&self, parts: &[WorkUnitRef]) -> Result<()> {
+        let SpanTimeline { tasks, history } = self.task.line;
+        let units_of = self.task.units_of;
+        let are_same = parts.iter().all(|part| {
+            part.tasks.end <= tasks.len()
+                && history.result_id(units_of, part.tasks.clone()) == part.id
+        });
+        if are_same {
+            return Ok(());
+        }
+        let message = "the worker sees other data than the coordinator";
+        let fault = Fault::new(codes::SEES_OTHER_DATA, message);
+        Err(fault.hint("give all of them the same files, at the same paths"))
+    }
+
+    fn execute_units<U: Send>(
+        &self,
+        parts: &[WorkUnitRef],
+        from: usize,
+        mut carry: Carry,
+        keeps: bool,
+        work: &impl Fn(&WorkUnit, &mut Carry, &AtomicBool, CheckpointHook<'_>) -> Result<Option<U>>,
+        finishers: &FlushPool<'_, (usize, U)>,
+    ) -> Result<TaskOutcome> {
+        let stop = self.task.control.cancel_flag();
+        let mut at = from;
+        for (number, WorkUnitRef { tasks, id }) in parts.iter().enumerate() {
+            // A draining worker stops between units. Committed units count, so only the rest goes
+            // to others.
+            if self.task.control.is_draining() {
+                return Ok(TaskOutcome::HandedBack);
+            }
+            if self.scan.is_ordered() {
+                let skipped = self.task.line.tasks.get(at..tasks.start);
+                let skipped = skipped.ok_or_else(bad_request)?;
+                if !self.advance_over(skipped, &mut carry)? {
+                    return Ok(TaskOutcome::Stopped);
+                }
+            }
+            let part = WorkUnit::new(tasks.clone(), *id);
+            // The checkpoint is written before the last unit is committed: a crash repeats the unit
+            // and never loses the state.
+            let is_kept = keeps && number + 1 == parts.len();
+            let checkpoint_hook = |carry: &Carry| {
+                if is_kept {
+                    self.keep(carry, part.tasks.end)
+                } else {
+                    Ok(())
+                }
+            };
+            let Some(unfinished) = work(&part, &mut carry, stop, &checkpoint_hook)? else {
+                return Ok(TaskOutcome::Stopped);
+            };
+            finishers.submit((tasks.start, unfinished))?;
+            at = tasks.end;
+        }
+        Ok(TaskOutcome::Done(gap_counts(&carry)))
+    }
+
+    /// Window state before a span; `None` if the task was stopped.
+    fn begin(&self, from: usize, start: &WindowInit) -> Result<Option<Carry>> {
+        let restore = WindowRestore {
+            budget: &self.budget,
+            kept: &|id| self.load_carry(id),
+            stop: self.task.control.cancel_flag(),
+        };
+        let tasks = &self.task.line.tasks;
+        self.scan
+            .init_windows(tasks, start, from, &restore, &self.scan)
+    }
+
+    fn load_carry(&self, id: ContentId) -> Result<Option<Carry>> {
+        let no_windows = BTreeMap::new();
+        let windows = self.windows.as_ref().unwrap_or(&no_windows);
+        self.task
+            .store
+            .get_carry(id, |input| Carry::decode(windows, &self.budget, input))
+    }
+
+    /// Keeps window state that has a checkpoint form.
+    fn keep(&self, carry: &Carry, span: usize) -> Result<()> {
+        let Some(windows) = &self.windows else {
+            return Ok(());
+        };
+        let WorkerTask { store, scratch, .. } = *self.task;
+        let id = self.task.line.history.carry_id(self.task.operation, span);
+        store.put_carry(id, scratch, &mut |out| carry.encode(windows, out))
+    }
+
+    /// Reads spans for the window state only; false if the task was stopped.
+    fn advance_over(&self, spans: &[SpanRef], carry: &mut Carry) -> Result<bool> {
+        let cursor = ScanCursor {
+            carry,
+            reads: &self.scan,
+        };
+        let stop = self.task.control.cancel_flag();
+        self.scan.advance_over(spans, cursor, stop)
     }
 }
 

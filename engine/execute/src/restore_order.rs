@@ -13,7 +13,7 @@ use datafusion::common::DataFusionError;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionContext;
 use forebay_model::{Fault, Result, codes};
-use forebay_storage::{MemoryBudget, ScratchDir, StorageClient};
+use forebay_storage::{Event, EventListener, MemoryBudget, ScratchDir, StorageClient};
 use futures::StreamExt;
 use tempfile::TempPath;
 
@@ -26,10 +26,11 @@ pub struct RestoreOrder {
     pub io: StorageClient,
     pub scratch: ScratchDir,
     pub memory: MemoryBudget,
+    pub watch: Arc<dyn EventListener>,
     pub context: SessionContext,
     /// The label of the operation.
     pub label: String,
-    /// All outputs, followed by the row's position.
+    /// Schema of all outputs, followed by the row's position.
     pub schema: SchemaRef,
     /// The number of spans of each stream.
     pub spans: Vec<usize>,
@@ -43,20 +44,20 @@ impl RestoreOrder {
         keeps_rows: bool,
         stop: &AtomicBool,
     ) -> Result<SortedFile> {
-        let place = |error: DataFusionError| engine_fault(error, &self.label);
+        let locate = |error: DataFusionError| engine_fault(error, &self.label);
         let state = self.context.state();
         let physical = self
             .io
             .block_on(state.create_physical_plan(&outputs))?
-            .map_err(place)?;
+            .map_err(locate)?;
         let mut stream = self
             .io
             .block_on(async {
                 datafusion::physical_plan::execute_stream(physical, state.task_ctx())
             })?
-            .map_err(place)?;
+            .map_err(locate)?;
         let outputs = std::iter::from_fn(|| match self.io.block_on_computation(stream.next()) {
-            Ok(batch) => batch.map(|batch| batch.map_err(place)),
+            Ok(batch) => batch.map(|batch| batch.map_err(locate)),
             Err(fault) => Some(Err(fault)),
         });
         self.write_all(outputs, keeps_rows, stop)
@@ -72,7 +73,12 @@ impl RestoreOrder {
         let write = || {
             let mut writer = SortedWriter::new(&self.scratch, &self.schema, keeps_rows)?;
             for batch in outputs {
-                writer.write(&batch?)?;
+                let batch = batch?;
+                writer.write(&batch)?;
+                self.watch.on_event(Event::Worked {
+                    done: batch.num_rows() as u64,
+                    planned: 0,
+                });
                 self.memory.check()?;
                 check_cancel_flag(stop)?;
             }
@@ -106,11 +112,11 @@ struct SortedWriter {
 }
 
 impl SortedWriter {
-    fn new(scratch: &ScratchDir, all: &SchemaRef, keeps_rows: bool) -> Result<Self> {
-        let outputs = all.fields().len() - 1;
-        let schema = Arc::new(all.project(&(0..outputs).collect::<Vec<_>>())?);
+    fn new(scratch: &ScratchDir, full_schema: &SchemaRef, keeps_rows: bool) -> Result<Self> {
+        let outputs = full_schema.fields().len() - 1;
+        let schema = Arc::new(full_schema.project(&(0..outputs).collect::<Vec<_>>())?);
         let (file, path) = scratch.file()?.into_parts();
-        let file_schema = if keeps_rows { all } else { &schema };
+        let file_schema = if keeps_rows { full_schema } else { &schema };
         let writer = FileWriter::try_new_with_options(
             BufWriter::with_capacity(1 << 20, file),
             file_schema,
@@ -155,11 +161,9 @@ impl SortedWriter {
     fn finish(mut self, spans: &[usize], kind: SortedKind) -> Result<SortedFile> {
         self.writer.finish()?;
         let columns = 0..self.schema.fields().len();
-        let (path, batches, firsts) = (
-            Arc::new(self.path),
-            Arc::new(self.batches),
-            Arc::new(first_spans(spans)),
-        );
+        let path = Arc::new(self.path);
+        let batches = Arc::new(self.batches);
+        let firsts = Arc::new(first_spans(spans));
         Ok(SortedFile {
             path,
             schema: self.schema,
@@ -173,17 +177,18 @@ impl SortedWriter {
 
 /// The first span of each stream, among the spans of all streams.
 fn first_spans(spans: &[usize]) -> Vec<usize> {
-    let before = |end: &mut usize, spans: &usize| Some(std::mem::replace(end, *end + spans));
-    spans.iter().scan(0, before).collect()
+    let span_start = |end: &mut usize, spans: &usize| Some(std::mem::replace(end, *end + spans));
+    spans.iter().scan(0, span_start).collect()
 }
 
 /// Ends a pass of a worker whose coordinator has gone on without it.
 pub fn check_cancel_flag(stop: &AtomicBool) -> Result<()> {
-    match stop.load(Ordering::Relaxed) {
-        true => Err(Fault::new(
+    if stop.load(Ordering::Relaxed) {
+        Err(Fault::new(
             codes::INTERRUPTED,
             "the coordinator no longer waits for these rows",
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }

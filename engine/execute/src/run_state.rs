@@ -1,4 +1,4 @@
-//! The state of a run, and what all kinds of passes share.
+//! State of a run that all kinds of passes share.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ pub const CHUNKS_PER_CHECK: usize = 8;
 pub struct SourceInput {
     pub dataset: Arc<Dataset>,
     pub source: Arc<dyn Source>,
-    /// Whether its spans follow each other in time: a history that grows at its end.
+    /// True if its spans follow each other in time: a history that grows at its end.
     pub in_time_order: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct DigestedDatasets {
 pub struct RunState {
     pub sources: BTreeMap<String, SourceInput>,
     pub gathered: BTreeMap<OpId, SourceInput>,
-    /// By state id, so that analyzers with equal states share one finding.
+    /// Findings by state id, so that analyzers with equal states share one finding.
     pub findings: BTreeMap<ContentId, Arc<Finding>>,
     /// The order in which rows reach each window.
     pub row_orders: BTreeMap<OpId, WindowRowOrder>,
@@ -74,7 +74,7 @@ pub struct RunState {
     pub single_threaded: BTreeSet<OpId>,
     /// The outputs of windows and joins that chains do not compute themselves.
     pub sorted: BTreeMap<OpId, Arc<SortedOutputs>>,
-    /// Where workers sorted them.
+    /// Shuffles of the windows and joins that workers sorted.
     pub shuffles: Vec<ShufflePlan>,
     /// As-of joins of which a row came out of order.
     pub out_of_order: BTreeSet<OpId>,
@@ -88,11 +88,11 @@ pub struct RunState {
 
 impl RunState {
     pub fn input(&self, program: &Program, base: BaseId) -> Result<&SourceInput> {
-        let found = match &program.bound.bases[base] {
+        let input = match &program.bound.bases[base] {
             BaseDataset::Source(name) => self.sources.get(name),
             BaseDataset::Gathered(op) => self.gathered.get(op),
         };
-        found.ok_or_else(|| Fault::internal("a dataset was read before it was there"))
+        input.ok_or_else(|| Fault::internal("a dataset was read before it was there"))
     }
 
     /// The digests of the spans that some scans read, scan by scan.
@@ -103,30 +103,30 @@ impl RunState {
     ) -> Result<Arc<SpanDigests>> {
         let dataset = |scan: &ColumnScan| Ok(self.input(program, scan.base)?.dataset.clone());
         let datasets = scans.iter().map(dataset).collect::<Result<Vec<_>>>()?;
-        let mut known = lock(&self.span_digests)?;
-        let are_they = |known: &[Arc<Dataset>]| {
-            known.len() == datasets.len()
-                && known
+        let mut cached = lock(&self.span_digests)?;
+        let are_they = |cached_datasets: &[Arc<Dataset>]| {
+            cached_datasets.len() == datasets.len()
+                && cached_datasets
                     .iter()
                     .zip(&datasets)
-                    .all(|(known, dataset)| Arc::ptr_eq(known, dataset))
+                    .all(|(cached_dataset, dataset)| Arc::ptr_eq(cached_dataset, dataset))
         };
-        if let Some(found) = known.iter().find(|known| are_they(&known.datasets)) {
-            return Ok(found.digests.clone());
+        if let Some(cached_digests) = cached.iter().find(|cached| are_they(&cached.datasets)) {
+            return Ok(cached_digests.digests.clone());
         }
         let spans = datasets
             .iter()
             .enumerate()
             .flat_map(|(at, dataset)| dataset.spans.iter().map(move |span| (at, span)));
         let digests = Arc::new(SpanDigests::new(spans));
-        known.push(DigestedDatasets {
+        cached.push(DigestedDatasets {
             datasets: datasets.clone(),
             digests: digests.clone(),
         });
         Ok(digests)
     }
 
-    /// Whether all rows come from sources that grow with time.
+    /// True if all rows come from sources that grow with time.
     pub fn is_history(&self, program: &Program, scans: &[ColumnScan]) -> Result<bool> {
         for scan in scans {
             if !self.input(program, scan.base)?.in_time_order {
@@ -136,14 +136,16 @@ impl RunState {
         Ok(true)
     }
 
-    /// Whether rows may be written in shards, each kept as long as its inputs stay the same.
+    /// True if rows may be written in shards, each kept as long as its inputs stay the same.
     pub fn in_shards(&self, program: &Program, scans: &[ColumnScan]) -> Result<bool> {
         Ok(!program.windows_of(scans).is_empty() || self.is_history(program, scans)?)
     }
 
-    /// The digest of an analyzer's finding.
-    pub fn digest(&self, program: &Program, ask: AnalyzerId) -> Result<ContentId> {
-        self.finding(program, ask)?.digest()
+    /// The digest of the part of an analyzer's finding that decides the values of rows.
+    pub fn digest(&self, program: &Program, analyzer: AnalyzerId) -> Result<ContentId> {
+        let request = &program.bound.asks[analyzer].ask;
+        let finding = self.finding(program, analyzer)?;
+        request.row_finding(finding)?.digest()
     }
 
     pub fn row_order(&self, op: OpId) -> WindowRowOrder {
@@ -174,7 +176,7 @@ impl RunState {
         stream: &OpStream,
         chain: &OpChain,
     ) -> Result<Vec<SortedStream>> {
-        let mut found = Vec::new();
+        let mut sorted_streams = Vec::new();
         for ChainWindow { op, row_order, .. } in chain
             .windows()
             .iter()
@@ -184,31 +186,31 @@ impl RunState {
                 .sorted
                 .get(op)
                 .ok_or_else(|| Fault::internal(format!("{row_order:?} rows are not there")))?;
-            let before = |known: &OpStream| {
-                known.base == stream.base
-                    && stream.ops.starts_with(&known.ops)
-                    && stream.ops.get(known.ops.len()) == Some(op)
+            let is_input = |candidate: &OpStream| {
+                candidate.base == stream.base
+                    && stream.ops.starts_with(&candidate.ops)
+                    && stream.ops.get(candidate.ops.len()) == Some(op)
             };
             let flow = program.bound.window_inputs.get(op);
-            let place = flow.and_then(|flow| flow.streams.iter().position(before));
-            let place =
-                place.ok_or_else(|| Fault::internal("a window stands on another stream"))?;
-            found.push(SortedStream {
+            let position = flow.and_then(|flow| flow.streams.iter().position(is_input));
+            let position =
+                position.ok_or_else(|| Fault::internal("a window stands on another stream"))?;
+            sorted_streams.push(SortedStream {
                 op: *op,
                 sorted: sorted.clone(),
-                place,
+                place: position,
             });
         }
-        Ok(found)
+        Ok(sorted_streams)
     }
 
-    pub fn finding(&self, program: &Program, ask: AnalyzerId) -> Result<Arc<Finding>> {
-        let found = self
+    pub fn finding(&self, program: &Program, analyzer: AnalyzerId) -> Result<Arc<Finding>> {
+        let finding = self
             .findings
-            .get(&program.state_ids[ask])
-            .or(program.bound.asks[ask].held.as_ref())
+            .get(&program.state_ids[analyzer])
+            .or(program.bound.asks[analyzer].held.as_ref())
             .cloned();
-        found.ok_or_else(|| Fault::internal("a statistic was used before it was known"))
+        finding.ok_or_else(|| Fault::internal("a statistic was used before it was known"))
     }
 }
 
@@ -240,8 +242,9 @@ pub fn group_rows_max(
     memory: MemoryBudget,
     threads: usize,
 ) -> usize {
-    match chain.gains_by_chunks() {
-        true => at_once.min(memory.states_bytes() / threads.max(1) / SERIES_BYTES),
-        false => 0,
+    if chain.gains_by_chunks() {
+        at_once.min(memory.states_bytes() / threads.max(1) / SERIES_BYTES)
+    } else {
+        0
     }
 }

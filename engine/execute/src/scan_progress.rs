@@ -1,12 +1,13 @@
-//! Stored bytes of a scan, told from the rows that have gone through.
+//! Stored bytes of a scan, estimated from the rows that have been read.
 
 use forebay_model::Span;
 
-/// Bytes of a row where neither this scan nor a footer tells: a guess that only decides how evenly a scan moves on.
+/// Assumed bytes of a row where neither this scan nor a footer gives them. It only affects how
+/// evenly progress is reported.
 const ROW_BYTES_GUESS: f64 = 64.0;
 
-/// How far a scan has come in stored bytes. In the end it has told those of its spans, neither more nor fewer, whatever
-/// is known of their rows.
+/// Progress of a scan in stored bytes. At the end exactly the bytes of its spans have been
+/// reported, with any estimate of their rows.
 pub(crate) struct ScanProgress {
     bytes_per_row: f64,
     left: u64,
@@ -15,7 +16,9 @@ pub(crate) struct ScanProgress {
 impl ScanProgress {
     /// A scan of some spans that reads this share of their bytes.
     pub fn new<'s>(spans: impl Iterator<Item = &'s Span>, share: f64) -> ScanProgress {
-        let (mut bytes, mut counted_bytes, mut counted_rows) = (0, 0, 0);
+        let mut bytes = 0;
+        let mut counted_bytes = 0;
+        let mut counted_rows = 0;
         for span in spans {
             bytes += span.bytes();
             if let Some(rows) = span.rows() {

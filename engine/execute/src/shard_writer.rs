@@ -12,18 +12,18 @@ use forebay_plan::{Carry, RowCounts, WindowBudget};
 use forebay_storage::{EncodedBatch, EncodedPiece, Event, FileLayout, total_rows};
 use forebay_threads::{FlushPool, OnComplete, WorkSharingPool, lock, poisoned_lock};
 
-use crate::chunk_source::{ChunkPrefetch, RangeReader};
+use crate::chunk_source::ChunkPrefetch;
 use crate::fused_learn::FusedLearner;
 use crate::ordered_scan::{
-    CheckpointHook, OrderedScan, PendingUnits, RangeExecution, RangePlan, ReadMode, ScanCursor,
+    CheckpointHook, OrderedScan, PendingUnits, RangeExecution, ReadMode, ScanCursor, SpanRef,
     SpanTimeline, UnitResults, warn_of_counts,
 };
-use crate::row_groups::{EncodedRowGroup, RowGroup, RowGroupBuilder};
+use crate::row_groups::{EncodedRowGroup, RowGroup, RowGroupBuilder, RowGroupLimits};
 use crate::span_index::WorkUnit;
 use crate::write_pass::{PreparedChains, WritePass, WriteResult, WrittenRows};
 use crate::write_target::WriteTarget;
 
-/// Puts the new shards, by their first spans, in order with the committed ones.
+/// Merges the new shards, by their first spans, with the committed ones, in order.
 type OrderShardsFn<'a> = &'a (dyn Fn(&BTreeMap<usize, Shard>) -> Result<Vec<Shard>> + Sync);
 
 /// The inputs of writing shards.
@@ -32,7 +32,7 @@ pub struct ShardContext<'a> {
     pub prepared: &'a PreparedChains,
     pub target: &'a WriteTarget<'a>,
     pub line: &'a SpanTimeline,
-    /// Analyzers that read the rows on their way.
+    /// Analyzers that read the rows that are written.
     pub along: Option<&'a FusedLearner<'a>>,
     pub layout: &'a FileLayout,
 }
@@ -80,7 +80,7 @@ struct RowGroupJob<'a> {
 #[derive(Default)]
 struct EncodedPieces {
     done: usize,
-    /// By their positions in the file.
+    /// Pieces by their positions in the file.
     pieces: BTreeMap<usize, EncodedPiece>,
 }
 
@@ -128,7 +128,141 @@ impl<'a> ShardBuilder<'a> {
     }
 }
 
-/// Whether any shard has files.
+/// Writing of the shards of a pass by the threads of this process.
+struct ShardRun<'a, 'm> {
+    pass: &'a WritePass<'a>,
+    making: &'m ShardContext<'m>,
+    /// Set by the first thread that fails, so that the others stop
+    failed: AtomicBool,
+    /// Committed shards by their first spans
+    written: Mutex<BTreeMap<usize, Shard>>,
+}
+
+impl<'m> ShardRun<'_, 'm> {
+    /// Computes the rows of units. Idle threads prefetch chunks, encode computed rows, and compute
+    /// partitions of series for the threads with ranges.
+    fn compute(
+        &self,
+        units: &[WorkUnit],
+        finishers: &FlushPool<'_, EncodedShard<'m>>,
+    ) -> Result<UnitResults<()>> {
+        let ShardContext { sequence, line, .. } = self.making;
+        let context = self.pass.context;
+        let pending = self.making.pending(units);
+        let ranges = sequence.local_ranges(&pending, context.threads)?;
+        let busy = ranges.len().clamp(1, context.threads.max(1));
+        let idle = context.threads.saturating_sub(busy);
+        let idle_per_range = idle / ranges.len().max(1);
+        // Idle threads hold no rows of their own.
+        let thread_bytes = context.memory.rows_bytes() / context.threads.max(1);
+        let ahead_bytes = thread_bytes * idle / ranges.len().max(1);
+        let readings: Vec<Vec<(SpanRef, ReadMode)>> = ranges
+            .iter()
+            .map(|range| range.planned_reads(&line.tasks, units))
+            .collect();
+        sequence.plan_reads(interleaved(&readings))?;
+        let open = |(task, columns)| sequence.open_span(task, columns);
+        let encode = |group: &RowGroupJob<'m>, piece: usize| self.encode(group, piece, finishers);
+        let helpers: WorkSharingPool<'_, RowGroupJob<'m>, ChunkPrefetch> =
+            WorkSharingPool::new(&open, &encode, readings, ahead_bytes);
+        let budget = WindowBudget::new(context.memory.states_bytes())
+            .with_parallelism(1 + idle_per_range, helpers.parallel_for());
+        helpers.run_scoped(idle, || {
+            sequence.run_on_threads(
+                &pending,
+                RangeExecution {
+                    ranges: &ranges,
+                    threads: busy,
+                    reads: &|range| Box::new(helpers.reader(range)),
+                    around: &|ranges| helpers.run_then_work(ranges),
+                    budget,
+                },
+                |part: &WorkUnit,
+                 cursor: ScanCursor<'_>,
+                 stop: &AtomicBool,
+                 checkpoint_hook: CheckpointHook<'_>| {
+                    self.compute_unit(part, cursor, stop, checkpoint_hook, &helpers, finishers)
+                },
+            )
+        })
+    }
+
+    /// Computes the rows of a unit; `None` if the pass was stopped.
+    fn compute_unit(
+        &self,
+        part: &WorkUnit,
+        cursor: ScanCursor<'_>,
+        stop: &AtomicBool,
+        checkpoint_hook: CheckpointHook<'_>,
+        helpers: &WorkSharingPool<'_, RowGroupJob<'m>, ChunkPrefetch>,
+        finishers: &FlushPool<'_, EncodedShard<'m>>,
+    ) -> Result<Option<()>> {
+        if self.failed.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let ScanCursor { carry, reads } = cursor;
+        let rows = ScanCursor {
+            carry: &mut *carry,
+            reads,
+        };
+        let computed = self
+            .pass
+            .compute_rows(self.making, part, rows, stop, &|group| {
+                let pieces = group.shard.pieces;
+                helpers.spawn(group, pieces)
+            })?;
+        let Some((shard, end)) = computed else {
+            return Ok(None);
+        };
+        // The checkpoint is written before the unit is committed: a crash repeats the unit and never
+        // loses the state.
+        checkpoint_hook(carry)?;
+        if let Some(complete) = shard.add(|state| state.end = Some(end))? {
+            finishers.submit(complete)?;
+        }
+        Ok(Some(()))
+    }
+
+    /// Encodes a piece of a group, and submits its shard if that is now complete.
+    fn encode(
+        &self,
+        group: &RowGroupJob<'m>,
+        piece: usize,
+        finishers: &FlushPool<'_, EncodedShard<'m>>,
+    ) -> Result<()> {
+        let encoded = self
+            .pass
+            .catch_encoding(|| self.pass.encode_group(group, piece));
+        let submitted = encoded.and_then(|complete| match complete {
+            Some(complete) => finishers.submit(complete),
+            None => Ok(()),
+        });
+        submitted.inspect_err(|_| self.failed.store(true, Ordering::Relaxed))
+    }
+
+    /// Closes the files of a shard and commits it.
+    fn finish(&self, complete: EncodedShard<'m>) -> Result<()> {
+        let finished = catch_panic(|| self.pass.finish_shard(self.making, complete));
+        let recorded = finished.and_then(|(first, shard)| {
+            lock(&self.written)?.insert(first, shard);
+            Ok(())
+        });
+        recorded.inspect_err(|_| self.failed.store(true, Ordering::Relaxed))
+    }
+}
+
+/// The first read of each range, then the second of each, and so on: as threads take them.
+fn interleaved(readings: &[Vec<(SpanRef, ReadMode)>]) -> impl Iterator<Item = (SpanRef, ReadMode)> {
+    let longest = readings.iter().map(Vec::len).max().unwrap_or(0);
+    let nth_reads = move |number: usize| {
+        readings
+            .iter()
+            .filter_map(move |reads| reads.get(number).copied())
+    };
+    (0..longest).flat_map(nth_reads)
+}
+
+/// True if any shard has files.
 pub fn has_files(shards: &[Shard]) -> bool {
     shards.iter().any(|shard| !shard.files.is_empty())
 }
@@ -184,11 +318,11 @@ impl WritePass<'_> {
             .cluster
             .map(|cluster| cluster.executor(StageRef::Write { pass: cluster.pass }, self.watch));
         let done = workers.map(|workers| sequence.run_on_workers(&making.pending(&todo), &workers));
-        let shards = |made: &BTreeMap<usize, Shard>| {
+        let shards = |written: &BTreeMap<usize, Shard>| {
             let shard = |part: &WorkUnit| {
                 part.known
                     .clone()
-                    .or_else(|| made.get(&part.tasks.start).cloned())
+                    .or_else(|| written.get(&part.tasks.start).cloned())
             };
             let shards = parts
                 .iter()
@@ -217,112 +351,37 @@ impl WritePass<'_> {
     }
 
     /// Writes shards on threads of this process. A range needs the rows that its windows reach, so that a few days are
-    /// a single range. Idle threads prefetch chunks and encode computed rows. `all` puts the new shards in order with
-    /// the committed ones.
+    /// a single range. Idle threads prefetch chunks and encode computed rows. `order_shards` puts
+    /// the new shards in order with the committed ones.
     fn write_shards_on_threads<'m>(
         &self,
         making: &'m ShardContext<'_>,
         todo: &[WorkUnit],
-        all: OrderShardsFn<'_>,
+        order_shards: OrderShardsFn<'_>,
     ) -> Result<UnitResults<Shard>> {
-        let ShardContext {
-            sequence,
-            target,
-            line,
-            ..
-        } = making;
-        let pending = making.pending(todo);
-        let ranges = sequence.local_ranges(&pending, self.context.threads)?;
-        let busy = ranges.len().clamp(1, self.context.threads.max(1));
-        let idle = self.context.threads.saturating_sub(busy);
-        // Idle threads hold no rows of their own.
-        let ahead_bytes = self.context.memory.rows_bytes() / self.context.threads.max(1) * idle
-            / ranges.len().max(1);
-        let readings = |range: &RangePlan| range.planned_reads(&line.tasks, todo);
-        let readings: Vec<Vec<_>> = ranges.iter().map(readings).collect();
-        let longest = readings.iter().map(Vec::len).max().unwrap_or(0);
-        sequence.plan_reads((0..longest).flat_map(|at| {
-            readings
-                .iter()
-                .filter_map(move |reads| reads.get(at))
-                .copied()
-        }))?;
-        let failed = AtomicBool::new(false);
-        let made = Mutex::new(BTreeMap::new());
-        let finish = |complete: EncodedShard<'m>| {
-            let done =
-                catch_panic(|| self.finish_shard(making, complete)).and_then(|(first, shard)| {
-                    lock(&made)?.insert(first, shard);
-                    Ok(())
-                });
-            done.inspect_err(|_| failed.store(true, Ordering::Relaxed))
+        let run = ShardRun {
+            pass: self,
+            making,
+            failed: AtomicBool::new(false),
+            written: Mutex::default(),
         };
+        let finish = |complete: EncodedShard<'m>| run.finish(complete);
         let finishers = FlushPool::new(self.context.threads, &finish);
-        let complete = |complete: Option<EncodedShard<'m>>| {
-            complete.map_or(Ok(()), |complete| finishers.submit(complete))
-        };
-        let encode = |group: &RowGroupJob<'m>, piece: usize| {
-            let done = self
-                .catch_encoding(|| self.encode_group(group, piece))
-                .and_then(complete);
-            done.inspect_err(|_| failed.store(true, Ordering::Relaxed))
-        };
-        let open = |(task, columns)| sequence.open_span(task, columns);
-        let helpers: WorkSharingPool<'_, RowGroupJob<'m>, ChunkPrefetch> =
-            WorkSharingPool::new(&open, &encode, readings, ahead_bytes);
-        let leave = |group: RowGroupJob<'m>| {
-            let pieces = group.shard.pieces;
-            helpers.spawn(group, pieces)
-        };
-        let reads = |range| Box::new(helpers.reader(range)) as Box<dyn RangeReader>;
-        let around = |ranges: &dyn Fn() -> Result<()>| helpers.run_then_work(ranges);
-        // Idle threads compute partitions of series for the threads with ranges.
-        let parts = 1 + idle / ranges.len().max(1);
-        let budget = WindowBudget::new(self.context.memory.states_bytes())
-            .with_parallelism(parts, helpers.parallel_for());
-        let each = || {
-            let execution = RangeExecution {
-                ranges: &ranges,
-                threads: busy,
-                reads: &reads,
-                around: &around,
-                budget: budget.clone(),
-            };
-            let work = |part: &WorkUnit,
-                        cursor: ScanCursor<'_>,
-                        stop: &AtomicBool,
-                        seal: CheckpointHook<'_>| {
-                if failed.load(Ordering::Relaxed) {
-                    return Ok(None);
-                }
-                let ScanCursor { carry, reads } = cursor;
-                let rows = ScanCursor {
-                    carry: &mut *carry,
-                    reads,
+        let threads = self.finish_threads(making.target);
+        let compute = || run.compute(todo, &finishers);
+        let results = match making.along {
+            None => finishers.run_scoped(threads, compute, None),
+            Some(fused) => {
+                let on_complete = OnComplete {
+                    meanwhile: &|| fused.finalize_lanes(),
+                    last: &|| fused.link_shards(order_shards(&*lock(&run.written)?)?),
                 };
-                let Some((shard, end)) = self.compute_rows(making, part, rows, stop, &leave)?
-                else {
-                    return Ok(None);
-                };
-                seal(carry)?;
-                complete(shard.add(|state| state.end = Some(end))?).map(Some)
-            };
-            helpers.run_scoped(idle, || sequence.run_on_threads(&pending, execution, work))
+                finishers.run_scoped(threads, compute, Some(on_complete))
+            }
         };
-        let answer = || making.along.map_or(Ok(()), FusedLearner::finalize_lanes);
-        let link = || {
-            making
-                .along
-                .map_or(Ok(()), |along| along.link_shards(all(&*lock(&made)?)?))
-        };
-        let then = making.along.map(|_| OnComplete {
-            meanwhile: &answer,
-            last: &link,
-        });
-        let UnitResults { gaps, carry, .. } =
-            finishers.run_scoped(self.finish_threads(target), each, then)?;
+        let UnitResults { gaps, carry, .. } = results?;
         Ok(UnitResults {
-            parts: made.into_inner().map_err(|_| poisoned_lock())?,
+            parts: run.written.into_inner().map_err(|_| poisoned_lock())?,
             gaps,
             carry,
         })
@@ -343,7 +402,7 @@ impl WritePass<'_> {
         making: &'m ShardContext<'_>,
         part: &WorkUnit,
         carry: &mut Carry,
-        seal: CheckpointHook<'_>,
+        checkpoint_hook: CheckpointHook<'_>,
         stop: &AtomicBool,
     ) -> Result<Option<EncodedShard<'m>>> {
         let cursor = ScanCursor {
@@ -356,7 +415,7 @@ impl WritePass<'_> {
         let Some((shard, end)) = self.compute_rows(making, part, cursor, stop, &encode)? else {
             return Ok(None);
         };
-        seal(carry)?;
+        checkpoint_hook(carry)?;
         shard.add(|state| state.end = Some(end))
     }
 
@@ -374,13 +433,15 @@ impl WritePass<'_> {
             prepared,
             target,
             line,
-            along,
+            along: fused,
             layout,
         } = making;
         let files = target.begin(prepared.schema.clone(), part.id)?;
         // Each thread holds the rows of one group, and those of one more may wait.
         let group_bytes_max = self.context.memory.output_bytes() / (self.context.threads + 1);
-        let mut groups = RowGroupBuilder::new(&prepared.schema, layout, group_bytes_max)?;
+        let limits =
+            RowGroupLimits::of_thread(self.context.memory, self.context.threads, group_bytes_max);
+        let mut groups = RowGroupBuilder::new(&prepared.schema, layout, limits)?;
         let schema = groups.file_schema.clone();
         let pieces = self.sink.pieces(&schema);
         let state = ShardProgress {
@@ -406,12 +467,12 @@ impl WritePass<'_> {
             number += 1;
             leave(group)
         };
-        let mut states = along
-            .map(|along| along.begin_states(&part.tasks))
+        let mut states = fused
+            .map(|fused| fused.begin_states(&part.tasks))
             .transpose()?;
-        let mut learn = |question: usize, input: AnalyzerInput<'_>| match along.zip(states.as_mut())
+        let mut learn = |analyzer: usize, input: AnalyzerInput<'_>| match fused.zip(states.as_mut())
         {
-            Some((along, states)) => along.update(states, question, &input),
+            Some((fused, states)) => fused.update(states, analyzer, &input),
             None => Ok(()),
         };
         let rows = WrittenRows {
@@ -426,8 +487,8 @@ impl WritePass<'_> {
             return Ok(None);
         };
         groups.rest().try_for_each(|ready| take(ready?))?;
-        along.zip(states).map_or(Ok(()), |(along, states)| {
-            along.commit_states(&part.tasks, states, &counts)
+        fused.zip(states).map_or(Ok(()), |(fused, states)| {
+            fused.commit_states(&part.tasks, states, &counts)
         })?;
         Ok(Some((
             shard,

@@ -46,12 +46,14 @@ const VERSION: u32 = 1;
 /// Plans the shuffle of rows that are sorted together.
 fn plan_shuffle(
     pass: &SortedPass<'_>,
-    together: &SharedSort,
-    job: &RunSpec,
+    shared_sort: &SharedSort,
+    run_spec: &RunSpec,
     slots: usize,
 ) -> Result<ShufflePlan> {
-    let (mut runs, mut total, mut groups) = (Vec::new(), 0, Vec::new());
-    for side in pass.sort_inputs(together)? {
+    let mut runs = Vec::new();
+    let mut total = 0;
+    let mut groups = Vec::new();
+    for side in pass.sort_inputs(shared_sort)? {
         let spans = pass.gather.spans(side.flow, &side.columns)?;
         let bytes = spans.bytes();
         // Earlier windows depend on all rows before: one task reads everything.
@@ -69,7 +71,7 @@ fn plan_shuffle(
         }
     }
     let parts = task_count(total, (slots * SHARES_PER_SLOT).min(PARTS_MAX));
-    let SharedSort { windows, stand } = together.clone();
+    let SharedSort { windows, stand } = shared_sort.clone();
     let row_orders: Vec<(OpId, WindowRowOrder)> = pass
         .gather
         .context
@@ -79,15 +81,17 @@ fn plan_shuffle(
         .map(|(op, row_order)| (*op, *row_order))
         .collect();
     // The findings known when the run began do not change the rows.
-    let job = RunSpec {
+    let run_spec = RunSpec {
         known: Default::default(),
-        ..job.clone()
+        ..run_spec.clone()
     };
+    // The id holds everything that determines the exchanged rows: an object of an earlier attempt
+    // is equal, or has another name.
     let mut id = IdBuilder::new("exchange");
     id.json(&json!([
         VERSION,
         env!("CARGO_PKG_VERSION"),
-        job,
+        run_spec,
         row_orders,
         windows,
         stand,
@@ -115,6 +119,7 @@ pub struct ShuffleStage<'a> {
 impl ShuffleStage<'_> {
     /// Partitions the rows of a run of spans by their keys.
     pub fn partition(&self, number: usize, which: usize) -> Result<()> {
+        // The mark is written last: an attempt that finds it has nothing left to do.
         let done = format!("divided-{number}-{which}");
         if self
             .store
@@ -123,14 +128,12 @@ impl ShuffleStage<'_> {
         {
             return Ok(());
         }
-        let (sides, strange) = (self.pass.sort_inputs(&self.plan.shared_sort())?, || {
-            Fault::internal("a shuffle of other rows")
-        });
-        let (side, runs) = (
-            sides.get(number).ok_or_else(strange)?,
-            self.plan.runs.get(number).ok_or_else(strange)?,
-        );
+        let sides = self.pass.sort_inputs(&self.plan.shared_sort())?;
+        let strange = || Fault::internal("a shuffle of other rows");
+        let side = sides.get(number).ok_or_else(strange)?;
+        let runs = self.plan.runs.get(number).ok_or_else(strange)?;
         let spans = self.pass.gather.spans(side.flow, &side.columns)?;
+        // Workers list the spans themselves: the plan of other spans would exchange other rows.
         if runs.last().copied().unwrap_or(0) != spans.bytes().len() {
             return Err(strange());
         }
@@ -150,6 +153,7 @@ impl ShuffleStage<'_> {
             })?;
         pushed?;
         let failed = |error| Fault::disk("rows for another worker cannot be written", error);
+        // One object for each partition, so that a worker reads only the rows of its keys.
         for (part, mut file) in divider.finish()?.into_iter().enumerate() {
             self.store.put_shared(
                 self.plan.id,
@@ -167,11 +171,11 @@ impl ShuffleStage<'_> {
             })
     }
 
-    /// Computes over the rows of a partition; returns what the windows counted.
+    /// Computes over the rows of a partition; returns the counts of the windows.
     pub fn reduce(&self, part: usize) -> Result<SeriesCounts> {
         let failed = |error| Fault::disk("rows for another worker cannot be written", error);
         let done = format!("computed-{part}");
-        let known = self.store.get_shared(self.plan.id, &done, |input| {
+        let stored_counts = self.store.get_shared(self.plan.id, &done, |input| {
             let mut counts = [[0; 8]; 2];
             input
                 .read_exact(counts.as_flattened_mut())
@@ -179,13 +183,15 @@ impl ShuffleStage<'_> {
             let [gaps, duplicates] = counts.map(u64::from_le_bytes);
             Ok(SeriesCounts { gaps, duplicates })
         })?;
-        if let Some(counts) = known {
+        if let Some(counts) = stored_counts {
             return Ok(counts);
         }
         let (sorted, counts) = self.pass.sort(&self.plan.shared_sort(), &|side| {
             self.partition_table(side, part)
         })?;
         for (layer, sorted) in sorted.directions().into_iter().enumerate() {
+            // Outputs go back to the order of spans: a reader of a group fetches one object of each
+            // partition.
             for group in 0..self.plan.groups.len() {
                 let name = ShufflePlan::output_name(layer, group, part);
                 self.store.put_shared(
@@ -241,9 +247,10 @@ impl ShuffleStage<'_> {
             };
             Arc::new(stored) as Arc<dyn PartitionStream>
         };
-        let partitions = match names.is_empty() {
-            true => vec![stored(&[])],
-            false => names.chunks(share).map(stored).collect(),
+        let partitions = if names.is_empty() {
+            vec![stored(&[])]
+        } else {
+            names.chunks(share).map(stored).collect()
         };
         let placed = |error| self.pass.engine_fault_at(error, self.plan.stand);
         one_time_table(
@@ -256,15 +263,15 @@ impl ShuffleStage<'_> {
 
 impl RemoteExecutor<'_> {
     /// Partitions the rows by key on workers, then sorts them and computes over them.
-    pub fn shuffle(&self, pass: &SortedPass<'_>, together: &SharedSort) -> Result<ShufflePlan> {
-        let known = pass.gather.context.state;
+    pub fn shuffle(&self, pass: &SortedPass<'_>, shared_sort: &SharedSort) -> Result<ShufflePlan> {
+        let run_state = pass.gather.context.state;
         let shuffle = plan_shuffle(
             pass,
-            together,
+            shared_sort,
             self.run_spec,
             self.cluster.wait_for_slots(self.interrupt)?,
         )?;
-        let mut common = self.stage_context(known);
+        let mut common = self.stage_context(run_state);
         common.shuffles.push(shuffle.clone());
         let sides = shuffle.runs.iter().enumerate();
         let divide = sides.flat_map(|(side, runs)| {
@@ -272,17 +279,18 @@ impl RemoteExecutor<'_> {
         });
         let compute = (0..shuffle.parts).map(|part| TaskKind::Compute { part });
         let mut counts = SeriesCounts::default();
+        // Two waves: a partition needs the rows of all runs before it is computed.
         for whats in [divide.collect::<Vec<_>>(), compute.collect()] {
-            let task = |what| TaskSpec {
+            let task = |kind| TaskSpec {
                 cost: 1,
                 after: None,
-                what,
+                what: kind,
             };
             let tasks = whats.into_iter().map(task).collect();
-            let done = self.run_tasks(&common, tasks, known, &mut |said| {
+            let done = self.run_tasks(&common, tasks, run_state, &mut |event| {
                 if let TaskEvent::Done {
                     counts: counted, ..
-                } = said
+                } = event
                 {
                     counts.add(counted);
                 }
@@ -303,7 +311,7 @@ pub fn read_shuffled(
     take: &mut dyn FnMut(RecordBatch) -> bool,
 ) -> Result<bool> {
     let mut failed = None;
-    let more = store.get_shared(of, name, |input| {
+    let content = store.get_shared(of, name, |input| {
         let mut input = BufReader::with_capacity(1 << 16, input);
         // A worker without rows committed an empty file.
         if std::io::BufRead::fill_buf(&mut input).is_ok_and(<[u8]>::is_empty) {
@@ -316,7 +324,7 @@ pub fn read_shuffled(
         }
         Ok(true)
     })?;
-    more.ok_or_else(|| {
+    content.ok_or_else(|| {
         let fault = Fault::new(
             codes::STORAGE,
             format!("rows of a shuffle between workers ({of}/{name}) are gone"),
@@ -434,7 +442,8 @@ fn task_count(bytes: u64, most: usize) -> usize {
 fn cut_runs(bytes: &[u64], most: usize) -> Vec<usize> {
     let total: u64 = bytes.iter().sum();
     let run_bytes = total.div_ceil(task_count(total, most) as u64).max(1);
-    let (mut ends, mut seen) = (Vec::new(), 0);
+    let mut ends = Vec::new();
+    let mut seen = 0;
     for (span, bytes) in bytes.iter().enumerate() {
         seen += bytes;
         if seen >= run_bytes * (ends.len() as u64 + 1) {

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::streaming::StreamingTable;
+use datafusion::common::DataFusionError;
 use datafusion::execution::TaskContext;
-use datafusion::logical_expr::{LogicalPlanBuilder, ident};
+use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder, ident};
 use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::streaming::PartitionStream;
 use forebay_cluster::ShufflePlan;
@@ -28,7 +29,7 @@ use crate::sorted_pass::SortedPass;
 /// The outputs of one of the windows of a shuffle.
 pub struct ShuffleReader {
     groups: Arc<RestoredGroups>,
-    /// Its columns among those of all windows.
+    /// Range of its columns among those of all windows.
     columns: Range<usize>,
 }
 
@@ -63,8 +64,9 @@ impl ShuffleReader {
         store: &StateStore,
         shuffle: &ShufflePlan,
     ) -> Result<Vec<ShuffleReader>> {
-        let together = shuffle.shared_sort();
-        let (flow, schema) = (pass.flow(&together)?, pass.schema(&together)?);
+        let shared_sort = shuffle.shared_sort();
+        let flow = pass.flow(&shared_sort)?;
+        let schema = pass.schema(&shared_sort)?;
         let back =
             pass.restore_order(shuffle.stand, pass.gather.engine_context()?, schema, flow)?;
         let as_of = match &pass.gather.context.program.bound.ops[shuffle.stand].op {
@@ -76,9 +78,11 @@ impl ShuffleReader {
         } else {
             1
         };
-        let (firsts, latest) = (back.stream_offsets(), Mutex::default());
+        let firsts = back.stream_offsets();
+        let latest = Mutex::default();
         let most = pass.gather.context.threads.max(1);
-        let (shuffle, store) = (shuffle.clone(), store.clone());
+        let shuffle = shuffle.clone();
+        let store = store.clone();
         let groups = Arc::new(RestoredGroups {
             shuffle,
             store,
@@ -89,7 +93,7 @@ impl ShuffleReader {
             most,
         });
         Ok(pass
-            .output_columns(&together)?
+            .output_columns(&shared_sort)?
             .into_iter()
             .map(|columns| ShuffleReader {
                 groups: groups.clone(),
@@ -114,7 +118,10 @@ impl RestoredGroups {
         let group = self.shuffle.groups.partition_point(|end| *end <= task);
         // Threads that need the same group wait for it under this lock.
         let mut latest = lock(&self.latest)?;
-        if let Some((_, sorted)) = latest.iter().find(|(known, _)| *known == group) {
+        if let Some((_, sorted)) = latest
+            .iter()
+            .find(|(cached_group, _)| *cached_group == group)
+        {
             return Ok(sorted.clone());
         }
         latest.truncate(self.most - 1);
@@ -124,35 +131,39 @@ impl RestoredGroups {
     }
 
     fn put_back(&self, group: usize) -> Result<SortedFile> {
-        let layer = |layer: usize| {
-            let stored = |part: usize| {
-                let (names, schema) = (
-                    vec![ShufflePlan::output_name(layer, group, part)],
-                    self.back.schema.clone(),
-                );
-                let stored = ShuffleStream {
-                    store: self.store.clone(),
-                    of: self.shuffle.id,
-                    names,
-                    schema,
-                };
-                Arc::new(stored) as Arc<dyn PartitionStream>
-            };
-            let by = || vec![ident(GatherOp::ROW).sort(true, true)];
-            let stored = (0..self.shuffle.parts).map(stored).collect();
-            let plan = StreamingTable::try_new(self.back.schema.clone(), stored)
-                .and_then(|stored| one_time_table("outputs", stored.with_sort_order(by())))
-                .and_then(|outputs| LogicalPlanBuilder::from(outputs).sort(by())?.build());
-            self.back.write(
-                plan.map_err(|error| self.back.fault(error))?,
-                false,
-                &AtomicBool::new(false),
-            )
-        };
-        let layers = (0..self.layers).map(layer).collect::<Result<Vec<_>>>()?;
-        let together = layers.into_iter().reduce(SortedFile::with_other_direction);
-        together.ok_or_else(|| Fault::internal("a shuffle without outputs"))
+        let layers = (0..self.layers)
+            .map(|layer| self.read_layer(layer, group))
+            .collect::<Result<Vec<_>>>()?;
+        let sorted_file = layers.into_iter().reduce(SortedFile::with_other_direction);
+        sorted_file.ok_or_else(|| Fault::internal("a shuffle without outputs"))
     }
+
+    /// Puts the outputs of one layer back into the order of the rows.
+    fn read_layer(&self, layer: usize, group: usize) -> Result<SortedFile> {
+        let mut parts: Vec<Arc<dyn PartitionStream>> = Vec::new();
+        for part in 0..self.shuffle.parts {
+            parts.push(Arc::new(ShuffleStream {
+                store: self.store.clone(),
+                of: self.shuffle.id,
+                names: vec![ShufflePlan::output_name(layer, group, part)],
+                schema: self.back.schema.clone(),
+            }));
+        }
+        let plan = sort_by_row(self.back.schema.clone(), parts);
+        let plan = plan.map_err(|error| self.back.fault(error))?;
+        self.back.write(plan, false, &AtomicBool::new(false))
+    }
+}
+
+/// Merges partitions, each of which is sorted by the position of the row.
+fn sort_by_row(
+    schema: SchemaRef,
+    parts: Vec<Arc<dyn PartitionStream>>,
+) -> Result<LogicalPlan, DataFusionError> {
+    let order = vec![ident(GatherOp::ROW).sort(true, true)];
+    let table = StreamingTable::try_new(schema, parts)?.with_sort_order(order.clone());
+    let outputs = one_time_table("outputs", table)?;
+    LogicalPlanBuilder::from(outputs).sort(order)?.build()
 }
 
 /// Outputs that workers committed, as a stream.
@@ -176,7 +187,9 @@ impl PartitionStream for ShuffleStream {
     }
 
     fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (store, of, names) = (self.store.clone(), self.of, self.names.clone());
+        let store = self.store.clone();
+        let of = self.of;
+        let names = self.names.clone();
         batch_stream(&self.schema, move |send| {
             for name in names {
                 if !read_shuffled(&store, of, &name, send)? {

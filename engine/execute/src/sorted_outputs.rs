@@ -11,8 +11,8 @@ use arrow::array::{Array, ArrayRef, RecordBatch, new_empty_array};
 use arrow::compute::concat;
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::reader::FileReader;
-use forebay_model::{Fault, Result};
-use forebay_plan::PrecomputedOutputs;
+use forebay_model::{Fault, Result, column_bytes};
+use forebay_plan::{GrowingOutput, PrecomputedOutputs, TakenOutputs};
 use tempfile::TempPath;
 
 use crate::as_of_join::AsOfRows;
@@ -46,7 +46,7 @@ pub struct SortedFile {
     pub path: Arc<TempPath>,
     pub schema: SchemaRef,
     pub columns: Range<usize>,
-    /// By span, among the spans of all streams: its batches in the file.
+    /// Batches of each span in the file, by the number of the span among those of all streams.
     pub batches: Arc<BTreeMap<usize, BatchRange>>,
     /// The first span of each stream, among the spans of all streams.
     pub firsts: Arc<Vec<usize>>,
@@ -63,7 +63,7 @@ pub struct BatchRange {
 /// The operation of the outputs.
 #[derive(Debug, Clone)]
 pub enum SortedKind {
-    /// A window's, or those of a join by equal keys.
+    /// Outputs of a window, or of a join by equal keys.
     Plain,
     /// An as-of join, with the distance to the matched row as the first column.
     AsOf,
@@ -73,9 +73,9 @@ pub enum SortedKind {
 
 impl SortedFile {
     /// Adds the outputs of the other direction; the nearer match counts.
-    pub fn with_other_direction(self, after: SortedFile) -> SortedFile {
+    pub fn with_other_direction(self, forward: SortedFile) -> SortedFile {
         SortedFile {
-            kind: SortedKind::Nearest(Box::new(after)),
+            kind: SortedKind::Nearest(Box::new(forward)),
             ..self
         }
     }
@@ -83,7 +83,7 @@ impl SortedFile {
     /// The files: one for each direction.
     pub fn directions(&self) -> Vec<&SortedFile> {
         match &self.kind {
-            SortedKind::Nearest(after) => vec![self, after],
+            SortedKind::Nearest(forward) => vec![self, forward],
             _ => vec![self],
         }
     }
@@ -93,12 +93,12 @@ impl SortedFile {
         &self,
         tasks: Range<usize>,
     ) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
-        let (first, count) = self
-            .batches
-            .range(tasks)
-            .fold((None, 0), |(first, count), (_, own)| {
-                (first.or(Some(own.first)), count + own.count)
-            });
+        let (first, count) =
+            self.batches
+                .range(tasks)
+                .fold((None, 0), |(first, count), (_, batch_range)| {
+                    (first.or(Some(batch_range.first)), count + batch_range.count)
+                });
         let mut reader = open(&self.path, None)?;
         if let Some(first) = first {
             reader.set_index(first)?;
@@ -125,20 +125,23 @@ impl SortedFile {
                 before: rows,
                 after: None,
             }),
-            SortedKind::Nearest(after) => Box::new(AsOfRows {
+            SortedKind::Nearest(forward) => Box::new(AsOfRows {
                 before: rows,
-                after: Some(after.rows(stream, span)?),
+                after: Some(forward.rows(stream, span)?),
             }),
         })
     }
 
     fn rows(&self, stream: usize, span: usize) -> Result<SortedRows> {
-        let BatchRange { first, count: left } = self
+        let BatchRange {
+            first,
+            count: batches_left,
+        } = self
             .batches
             .get(&(self.firsts[stream] + span))
             .copied()
             .unwrap_or_default();
-        let reader = match left {
+        let reader = match batches_left {
             0 => None,
             _ => {
                 let mut reader = open(&self.path, Some(self.columns.clone().collect()))?;
@@ -149,7 +152,7 @@ impl SortedFile {
         Ok(SortedRows {
             reader,
             schema: self.schema.clone(),
-            left,
+            left: batches_left,
             batch: None,
         })
     }
@@ -174,43 +177,53 @@ fn open(path: &Path, columns: Option<Vec<usize>>) -> Result<FileReader<BufReader
 }
 
 impl PrecomputedOutputs for SortedRows {
-    fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
+    fn take(&mut self, rows: usize, emit: &[bool]) -> Result<TakenOutputs> {
         let SortedRows {
             reader,
-            left,
+            left: batches_left,
             batch,
             schema,
         } = self;
-        let few = || Fault::internal("there are fewer sorted rows than rows");
+        let too_few = || Fault::internal("there are fewer sorted rows than rows");
         let parts = next_rows(rows, batch, &mut || {
-            *left = left.checked_sub(1).ok_or_else(few)?;
-            Ok(reader.as_mut().and_then(Iterator::next).ok_or_else(few)??)
+            *batches_left = batches_left.checked_sub(1).ok_or_else(too_few)?;
+            Ok(reader
+                .as_mut()
+                .and_then(Iterator::next)
+                .ok_or_else(too_few)??)
         })?;
-        let wanted = emit
+        let emitted = emit
             .iter()
             .enumerate()
             .filter(|(_, emit)| **emit)
             .map(|(index, _)| index);
-        select_outputs(&parts, schema, wanted)
+        let columns = select_outputs(&parts, schema, emitted)?;
+        Ok(TakenOutputs::of_columns(columns))
     }
 }
 
-/// The next rows of consecutive batches. `rest` is what is left of the batch before.
+/// The next rows of consecutive batches. `remainder` is the unread part of the previous batch.
 pub fn next_rows(
     rows: usize,
-    rest: &mut Option<RecordBatch>,
+    remainder: &mut Option<RecordBatch>,
     next: &mut dyn FnMut() -> Result<RecordBatch>,
 ) -> Result<Vec<RecordBatch>> {
     let mut parts: Vec<RecordBatch> = Vec::new();
     let mut missing = rows;
+    // Joined texts may be long, and the batches of a chunk become one.
+    let mut output = GrowingOutput::default();
     while missing > 0 {
-        let batch = rest.take().map_or_else(&mut *next, Ok)?;
-        let taken = missing.min(batch.num_rows());
-        parts.push(batch.slice(0, taken));
-        if taken < batch.num_rows() {
-            *rest = Some(batch.slice(taken, batch.num_rows() - taken));
+        let batch = remainder.take().map_or_else(&mut *next, Ok)?;
+        let head = missing.min(batch.num_rows());
+        let part = batch.slice(0, head);
+        for column in part.columns() {
+            output.grow(column_bytes(column))?;
         }
-        missing -= taken;
+        parts.push(part);
+        if head < batch.num_rows() {
+            *remainder = Some(batch.slice(head, batch.num_rows() - head));
+        }
+        missing -= head;
     }
     Ok(parts)
 }
@@ -219,7 +232,7 @@ pub fn next_rows(
 pub fn select_outputs(
     parts: &[RecordBatch],
     schema: &SchemaRef,
-    wanted: impl Iterator<Item = usize>,
+    columns: impl Iterator<Item = usize>,
 ) -> Result<Vec<ArrayRef>> {
     let column = |index: usize| match parts {
         [part] => Ok(part.column(index).clone()),
@@ -232,5 +245,5 @@ pub fn select_outputs(
             Ok(concat(&columns)?)
         }
     };
-    wanted.map(column).collect()
+    columns.map(column).collect()
 }

@@ -1,5 +1,6 @@
-//! Windows over rows in no particular order: the inputs are sorted by series and time, with spilling. The outputs are
-//! sorted back to the order of the rows and stored beside them.
+//! Windows over rows in no particular order: the inputs are sorted by series and time, with
+//! spilling. The outputs are sorted back to the order of the rows and stored in a file of their
+//! own.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use forebay_plan::{
     GatherOp, JoinBy, JoinOp, MatchDirection, NodeFlow, OpId, OpStream, PlanOp, SharedSort,
     WindowOp, canonical_key,
 };
+use forebay_storage::Event;
 use forebay_threads::{lock, parallel_map};
 use futures::StreamExt;
 
@@ -45,7 +47,7 @@ pub trait SortedOperator: Send + Sync {
 /// Computes outputs over sorted rows and sorts them back.
 pub struct SortedPass<'a> {
     pub gather: MaterializePass<'a>,
-    /// Whether the positions of rows are written after their outputs.
+    /// True if the positions of rows are written after their outputs.
     pub keeps_rows: bool,
     /// Set once the pass was cancelled.
     pub stop: &'a AtomicBool,
@@ -53,7 +55,7 @@ pub struct SortedPass<'a> {
 
 /// Rows to sort: those of windows, or of one side of a join.
 pub struct SortInput<'f> {
-    /// Its index among the sides.
+    /// Index of the input among the sides.
     pub number: usize,
     pub name: &'static str,
     pub flow: &'f NodeFlow,
@@ -70,33 +72,71 @@ type MergedWindow = (WindowOp, Vec<Range<usize>>);
 
 impl SortedPass<'_> {
     /// The outputs of each operation that shares the sort.
-    pub fn run(&self, together: &SharedSort) -> Result<Vec<SortedFile>> {
-        if let Some(merged) = self.merge_by_time(together)? {
+    pub fn run(&self, shared_sort: &SharedSort) -> Result<Vec<SortedFile>> {
+        self.plan_work(shared_sort)?;
+        if let Some(merged) = self.merge_by_time(shared_sort)? {
             return self
-                .output_columns(together)?
+                .output_columns(shared_sort)?
                 .into_iter()
                 .map(|columns| merged.select_columns(columns))
                 .collect();
         }
         let rows =
             |side: &SortInput<'_>| self.gather.input_table(side.name, side.flow, &side.columns);
-        let (sorted, counts) = self.sort(together, &rows)?;
+        let (sorted, counts) = self.sort(shared_sort, &rows)?;
         warn_of_counts(self.gather.watch.as_ref(), counts);
-        self.output_columns(together)?
+        self.output_columns(shared_sort)?
             .into_iter()
             .map(|columns| sorted.select_columns(columns))
             .collect()
     }
 
+    /// Reports the work that is to do, where the numbers of rows are known: rows are read, sorted or looked up, and put
+    /// back in order.
+    fn plan_work(&self, shared_sort: &SharedSort) -> Result<()> {
+        let mut sides = Vec::new();
+        for side in self.sort_inputs(shared_sort)? {
+            let Some(rows) = self.gather.rows_in(side.flow)? else {
+                return Ok(());
+            };
+            sides.push(rows);
+        }
+        let first = sides.first().copied().unwrap_or_default();
+        let total_bytes: u64 = sides.iter().sum();
+        let bound = &self.gather.context.program.bound;
+        let planned = match &bound.ops[shared_sort.stand].op {
+            PlanOp::Join(JoinOp {
+                by: JoinBy::Equality(_),
+                ..
+            }) => total_bytes + 2 * first,
+            PlanOp::Join(JoinOp {
+                by: JoinBy::Time(as_of),
+                ..
+            }) => {
+                let directions = if as_of.direction == MatchDirection::Nearest {
+                    2
+                } else {
+                    1
+                };
+                directions * (2 * total_bytes + first)
+            }
+            _ => 2 * total_bytes + first,
+        };
+        let event = Event::Worked { done: 0, planned };
+        self.gather.watch.on_event(event);
+        Ok(())
+    }
+
     /// Sorts the rows of `tables` and computes over them; also returns what windows counted.
     pub fn sort(
         &self,
-        together: &SharedSort,
+        shared_sort: &SharedSort,
         tables: InputTableFn<'_>,
     ) -> Result<(SortedFile, SeriesCounts)> {
-        let (flow, sides) = (self.flow(together)?, self.sort_inputs(together)?);
+        let flow = self.flow(shared_sort)?;
+        let sides = self.sort_inputs(shared_sort)?;
         match (
-            &self.gather.context.program.bound.ops[together.stand].op,
+            &self.gather.context.program.bound.ops[shared_sort.stand].op,
             sides.as_slice(),
         ) {
             (
@@ -106,24 +146,24 @@ impl SortedPass<'_> {
                         ..
                     },
                 ),
-                [here, there],
+                [own_side, other_side],
             ) => {
                 let rows = RowsPerMatch::One;
                 let hash_join = HashJoin {
                     pass: self,
-                    op: together.stand,
+                    op: shared_sort.stand,
                     join,
-                    keys: &here.keys,
-                    other_keys: &there.keys,
+                    keys: &own_side.keys,
+                    other_keys: &other_side.keys,
                     rows,
                 };
                 let back = self.restore_order(
-                    together.stand,
+                    shared_sort.stand,
                     self.gather.engine_context()?,
                     join_schema(join),
                     flow,
                 )?;
-                let outputs = hash_join.run(&tables(here)?, &tables(there)?)?;
+                let outputs = hash_join.run(&tables(own_side)?, &tables(other_side)?)?;
                 let sorted = back.write_all(outputs, self.keeps_rows, self.stop)?;
                 Ok((sorted, SeriesCounts::default()))
             }
@@ -134,20 +174,21 @@ impl SortedPass<'_> {
                         ..
                     },
                 ),
-                [here, there],
+                [own_side, other_side],
             ) => {
-                let over = || AsOfOperator::new(join, as_of);
                 let one_way = |backward| {
                     let (rows, by) = as_of_order(
                         join,
                         as_of,
                         backward,
-                        tables(here)?,
-                        tables(there)?,
-                        &here.keys,
+                        tables(own_side)?,
+                        tables(other_side)?,
+                        &own_side.keys,
                     )
-                    .map_err(|error| self.engine_fault_at(error, together.stand))?;
-                    self.sort_and_compute(together.stand, rows, by, Arc::new(over()), flow)
+                    .map_err(|error| self.engine_fault_at(error, shared_sort.stand))?;
+                    let memory = self.gather.context.memory;
+                    let operator = Arc::new(AsOfOperator::new(join, as_of).within(memory));
+                    self.sort_and_compute(shared_sort.stand, rows, by, operator, flow)
                 };
                 let sorted = match as_of.direction {
                     MatchDirection::Backward => one_way(true)?,
@@ -157,18 +198,22 @@ impl SortedPass<'_> {
                 Ok((sorted, SeriesCounts::default()))
             }
             (_, [rows]) => {
-                let (window, _) = self.merged_window(together)?;
-                let key = |(name, data_type): &(String, DataType)| {
-                    canonical_key(ident(name.as_str()), data_type)
-                };
-                let keys = rows.keys.iter().map(|named| key(named).sort(true, true));
-                let time = ident(window.time.as_str()).sort(!window.backward, true);
-                let by = keys
-                    .chain([time, ident(GatherOp::ROW).sort(!window.backward, true)])
-                    .collect();
-                let over = Arc::new(WindowOperator::new(&window, &rows.columns)?);
-                let sorted =
-                    self.sort_and_compute(together.stand, tables(rows)?, by, over.clone(), flow)?;
+                let (window, _) = self.merged_window(shared_sort)?;
+                let mut by = Vec::new();
+                for (name, data_type) in &rows.keys {
+                    by.push(canonical_key(ident(name.as_str()), data_type).sort(true, true));
+                }
+                by.push(ident(window.time.as_str()).sort(!window.backward, true));
+                by.push(ident(GatherOp::ROW).sort(!window.backward, true));
+                let over = WindowOperator::new(&window, &rows.columns)?;
+                let over = Arc::new(over.within(self.gather.context.memory));
+                let sorted = self.sort_and_compute(
+                    shared_sort.stand,
+                    tables(rows)?,
+                    by,
+                    over.clone(),
+                    flow,
+                )?;
                 let counts = *lock(&over.counts)?;
                 Ok((sorted, counts))
             }
@@ -177,48 +222,49 @@ impl SortedPass<'_> {
     }
 
     /// The flow whose row order the outputs have.
-    pub fn flow(&self, together: &SharedSort) -> Result<&NodeFlow> {
+    pub fn flow(&self, shared_sort: &SharedSort) -> Result<&NodeFlow> {
         let missing = || Fault::internal("an operation without its rows");
         self.gather
             .context
             .program
             .bound
             .window_inputs
-            .get(&together.stand)
+            .get(&shared_sort.stand)
             .ok_or_else(missing)
     }
 
     /// The sides to sort.
-    pub fn sort_inputs(&self, together: &SharedSort) -> Result<Vec<SortInput<'_>>> {
-        let (bound, flow) = (&self.gather.context.program.bound, self.flow(together)?);
+    pub fn sort_inputs(&self, shared_sort: &SharedSort) -> Result<Vec<SortInput<'_>>> {
+        let bound = &self.gather.context.program.bound;
+        let flow = self.flow(shared_sort)?;
         let typed = |name: &String| {
             Ok((
                 name.clone(),
                 flow.schema.field_with_name(name)?.data_type().clone(),
             ))
         };
-        if let PlanOp::Join(join) = &bound.ops[together.stand].op {
-            let other = bound.join_inputs.get(&together.stand);
+        if let PlanOp::Join(join) = &bound.ops[shared_sort.stand].op {
+            let other = bound.join_inputs.get(&shared_sort.stand);
             let other = other.ok_or_else(|| Fault::internal("a join without its other side"))?;
-            let (here, there) = typed_join_keys(join, &flow.schema, &other.schema)?;
+            let (own_keys, other_keys) = typed_join_keys(join, &flow.schema, &other.schema)?;
             return Ok(vec![
                 SortInput {
                     number: 0,
                     name: "here",
                     flow,
                     columns: distinct(join.columns_here()),
-                    keys: here,
+                    keys: own_keys,
                 },
                 SortInput {
                     number: 1,
                     name: "there",
                     flow: other,
                     columns: distinct(join.columns_there()),
-                    keys: there,
+                    keys: other_keys,
                 },
             ]);
         }
-        let (window, _) = self.merged_window(together)?;
+        let (window, _) = self.merged_window(shared_sort)?;
         let keys = window.keys.iter().map(typed).collect::<Result<_>>()?;
         Ok(vec![SortInput {
             number: 0,
@@ -230,40 +276,41 @@ impl SortedPass<'_> {
     }
 
     /// The output columns of each operation among those of all.
-    pub fn output_columns(&self, together: &SharedSort) -> Result<Vec<Range<usize>>> {
-        match &self.gather.context.program.bound.ops[together.stand].op {
+    pub fn output_columns(&self, shared_sort: &SharedSort) -> Result<Vec<Range<usize>>> {
+        match &self.gather.context.program.bound.ops[shared_sort.stand].op {
             PlanOp::Join(join) => {
                 let outputs = join_outputs(join).fields().len() - 1;
                 Ok(std::iter::once(0..outputs).collect())
             }
-            _ => Ok(self.merged_window(together)?.1),
+            _ => Ok(self.merged_window(shared_sort)?.1),
         }
     }
 
-    /// All outputs, followed by the row's position.
-    pub fn schema(&self, together: &SharedSort) -> Result<SchemaRef> {
-        match &self.gather.context.program.bound.ops[together.stand].op {
+    /// Schema of all outputs, followed by the row's position.
+    pub fn schema(&self, shared_sort: &SharedSort) -> Result<SchemaRef> {
+        match &self.gather.context.program.bound.ops[shared_sort.stand].op {
             PlanOp::Join(join) => Ok(join_outputs(join)),
             _ => {
-                let (window, _) = self.merged_window(together)?;
+                let (window, _) = self.merged_window(shared_sort)?;
                 Ok(WindowOperator::new(&window, &distinct(window.columns()))?.schema)
             }
         }
     }
 
-    fn merged_window(&self, together: &SharedSort) -> Result<MergedWindow> {
+    fn merged_window(&self, shared_sort: &SharedSort) -> Result<MergedWindow> {
         let mut merged: Option<WindowOp> = None;
         let mut parts = Vec::new();
-        for op in &together.windows {
+        for op in &shared_sort.windows {
             let PlanOp::Window(window) = &self.gather.context.program.bound.ops[*op].op else {
                 return Err(Fault::internal("not an operation over series"));
             };
-            let both = match merged {
+            let merged_window = match merged {
                 None => window.clone(),
                 Some(merged) => merged.with(window),
             };
-            parts.push(both.writes.len() - window.writes.len()..both.writes.len());
-            merged = Some(both);
+            parts
+                .push(merged_window.writes.len() - window.writes.len()..merged_window.writes.len());
+            merged = Some(merged_window);
         }
         Ok((
             merged.ok_or_else(|| Fault::internal("no operation over series"))?,
@@ -304,7 +351,12 @@ impl SortedPass<'_> {
         let mut outputs = SpillingSorter::new(&by_row, gather.scratch, budget_bytes)?;
         let mut run = over.start();
         for batch in self.sorted_rows(op, rows, by, budget_bytes)? {
-            outputs.push(&run(&batch?)?)?;
+            let batch = batch?;
+            outputs.push(&run(&batch)?)?;
+            gather.watch.on_event(Event::Worked {
+                done: batch.num_rows() as u64,
+                planned: 0,
+            });
             gather.context.memory.check()?;
             self.check_cancelled()?;
         }
@@ -390,12 +442,13 @@ impl SortedPass<'_> {
         let io = self.gather.context.io.clone();
         let label = self.gather.context.program.bound.ops[plan.op].label.clone();
         let scratch = self.gather.scratch.clone();
-        let place = move |error: DataFusionError| scratch.locate_fault(engine_fault(error, &label));
+        let locate =
+            move |error: DataFusionError| scratch.locate_fault(engine_fault(error, &label));
         let stream = io.block_on(async { plan.physical.execute(number, plan.context.clone()) })?;
-        let mut stream = stream.map_err(&place)?;
+        let mut stream = stream.map_err(&locate)?;
         Ok(Box::new(std::iter::from_fn(move || {
             match io.block_on_computation(stream.next()) {
-                Ok(batch) => batch.map(|batch| batch.map_err(&place)),
+                Ok(batch) => batch.map(|batch| batch.map_err(&locate)),
                 Err(fault) => Some(Err(fault)),
             }
         })))
@@ -415,6 +468,7 @@ impl SortedPass<'_> {
             io: gather.context.io.clone(),
             scratch: gather.scratch.clone(),
             memory: gather.context.memory,
+            watch: gather.watch.clone(),
             label: gather.context.program.bound.ops[op].label.clone(),
             kind: match &gather.context.program.bound.ops[op].op {
                 PlanOp::Join(join) if join.as_of().is_some() => SortedKind::AsOf,
@@ -462,20 +516,20 @@ type TypedKeys = Vec<(String, DataType)>;
 /// The keys of both sides of a join, with the types in which they are compared.
 pub fn typed_join_keys(
     join: &JoinOp,
-    here: &Schema,
-    there: &Schema,
+    own_schema: &Schema,
+    other_schema: &Schema,
 ) -> Result<(TypedKeys, TypedKeys)> {
-    let both = join.keys.iter().map(|(own, other)| {
+    let key_pairs = join.keys.iter().map(|(own_key, other)| {
         let types = (
-            here.field_with_name(own)?.data_type(),
-            there.field_with_name(other)?.data_type(),
+            own_schema.field_with_name(own_key)?.data_type(),
+            other_schema.field_with_name(other)?.data_type(),
         );
         let common = JoinOp::key_type(types.0, types.1);
         let common =
             common.ok_or_else(|| Fault::internal("keys of a join that cannot be compared"))?;
-        Ok(((own.clone(), common.clone()), (other.clone(), common)))
+        Ok(((own_key.clone(), common.clone()), (other.clone(), common)))
     });
-    Ok(both.collect::<Result<Vec<_>>>()?.into_iter().unzip())
+    Ok(key_pairs.collect::<Result<Vec<_>>>()?.into_iter().unzip())
 }
 
 pub fn distinct<'n>(names: impl IntoIterator<Item = &'n String>) -> Vec<String> {

@@ -1,5 +1,6 @@
-//! The spans of a pass compared with what earlier runs made of them. The result of consecutive spans has an id of
-//! everything that determines it. Equal ids mean equal rows, so that nothing is computed twice.
+//! Spans of a pass, compared with the results of earlier runs for them. The result of consecutive
+//! spans has an id of everything that determines it. Equal ids mean equal rows, so that nothing is
+//! computed twice.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -28,13 +29,13 @@ const RUN_BYTES_MIN: u64 = 64 << 20;
 const RUN_BYTES_PER_STATE_BYTE: u64 = 3;
 const RUNS_MAX: u64 = 1024;
 
-/// Which of the earlier spans affect the output of a span.
+/// The earlier spans that affect the output of a span.
 pub enum SpanDependency {
-    /// None of them.
+    /// No earlier span.
     Nothing,
-    /// Those within some distances.
+    /// The spans within some distances.
     Halos(HaloIndex),
-    /// All of them.
+    /// All earlier spans.
     Everything,
 }
 
@@ -42,7 +43,7 @@ pub enum SpanDependency {
 pub struct SpanIndex {
     digests: Arc<SpanDigests>,
     pub past: SpanDependency,
-    /// For each span: a halo of spans starting with it, and its id, computed on first use.
+    /// Halo of spans that starts with the span, and its id, computed on first use, for each span.
     past_ids: Vec<OnceLock<(Vec<Range<usize>>, ContentId)>>,
     /// The id of the windows whose rows are sorted, if there are any.
     sorted: Option<ContentId>,
@@ -54,14 +55,15 @@ pub struct SpanIndex {
 pub struct JoinedSpans {
     /// The spans of the other side.
     pub digests: Arc<SpanDigests>,
-    /// For each span of this side: the first span of the other side that its rows may meet.
+    /// First span of the other side that the rows of a span of this side may match, for each span.
     pub starts: Vec<usize>,
-    /// For each span of this side: the end of the spans of the other side that its rows may meet.
+    /// End of the spans of the other side that the rows of a span of this side may match, for each
+    /// span.
     pub ends: Vec<usize>,
 }
 
 impl JoinedSpans {
-    /// The id of what rows of some spans may meet.
+    /// Id of the rows that can match the rows of some spans.
     fn content(&self, tasks: &Range<usize>) -> ContentId {
         let end = tasks
             .end
@@ -79,7 +81,7 @@ impl JoinedSpans {
     }
 }
 
-/// The digests of the contents of spans, independent of what is computed from them.
+/// Digests of the contents of spans, independent of the operations on them.
 pub struct SpanDigests {
     spans: Vec<SpanDigest>,
     /// For each span, and the end: the digest of all spans before it.
@@ -91,7 +93,7 @@ pub struct SpanDigests {
 struct SpanDigest {
     content: ContentId,
     bytes: u64,
-    /// `None` where the metadata do not tell.
+    /// Number of rows; `None` where the metadata do not record it.
     rows: Option<u64>,
     boundary: u64,
 }
@@ -137,16 +139,16 @@ impl SpanDigests {
             }
         };
         let spans: Vec<SpanDigest> = spans.into_iter().map(mark).collect();
-        let mut before = vec![IdBuilder::new("tasks").finish()];
+        let mut prefix_ids = vec![IdBuilder::new("tasks").finish()];
         for mark in &spans {
             let mut id = IdBuilder::new("tasks");
-            id.id(before[before.len() - 1]).id(mark.content);
-            before.push(id.finish());
+            id.id(prefix_ids[prefix_ids.len() - 1]).id(mark.content);
+            prefix_ids.push(id.finish());
         }
         let contents = spans.iter().map(|_| OnceLock::new()).collect();
         SpanDigests {
             spans,
-            before,
+            before: prefix_ids,
             contents,
         }
     }
@@ -221,7 +223,8 @@ impl SpanIndex {
         (!bytes.is_empty()).then(|| bytes.iter().sum())
     }
 
-    /// Whether all spans that may affect rows after the last span lie in `halo` or in the spans from `from` on.
+    /// True if all spans that may affect rows after the last span lie in `halo` or in the spans
+    /// from `from` on.
     pub fn covers_retention(&self, halo: &[Range<usize>], from: usize) -> bool {
         let SpanDependency::Halos(halos) = &self.past else {
             return false;
@@ -233,7 +236,7 @@ impl SpanIndex {
                 .is_some_and(|last| last.start <= first && last.end >= from)
     }
 
-    /// The id of all rows that affect some spans, beside their own.
+    /// The id of all other rows that affect some spans: earlier spans, and joined rows.
     fn dependency_id(&self, tasks: &Range<usize>) -> ContentId {
         let first = match &self.past {
             SpanDependency::Nothing => tasks.start,
@@ -270,8 +273,13 @@ impl SpanIndex {
                     .flat_map(|tasks| contents_of(&self.digests.spans[tasks.clone()])),
             ))
         };
-        let (known, id) = self.past_ids[tasks.start].get_or_init(|| (halo.clone(), name(&halo)));
-        if *known == halo { *id } else { name(&halo) }
+        let (cached_halo, id) =
+            self.past_ids[tasks.start].get_or_init(|| (halo.clone(), name(&halo)));
+        if *cached_halo == halo {
+            *id
+        } else {
+            name(&halo)
+        }
     }
 
     /// The id of the result of some spans; `shape` is the id of the operations on their rows.
@@ -316,7 +324,7 @@ impl SpanIndex {
         ranges.iter().map(|tasks| self.bytes(tasks.clone())).sum()
     }
 
-    /// Rows of some spans, as far as their metadata tell.
+    /// Sum of the recorded rows of some spans; spans without a record count as 0.
     pub fn rows(&self, tasks: Range<usize>) -> u64 {
         self.digests.spans[tasks]
             .iter()
@@ -324,7 +332,7 @@ impl SpanIndex {
             .sum()
     }
 
-    /// Rows of some spans; `None` where the metadata of one of them do not tell.
+    /// Rows of some spans; `None` if the metadata of one of them do not record them.
     pub fn known_rows(&self, tasks: impl IntoIterator<Item = usize>) -> Option<u64> {
         tasks
             .into_iter()
@@ -332,26 +340,30 @@ impl SpanIndex {
             .sum()
     }
 
-    /// Divides some spans into units, in order: those of the committed shards as they are, the rest at content-defined
-    /// cuts.
+    /// Divides some spans into units, in order: those of the committed shards unchanged, the rest
+    /// at content-defined cuts.
     pub fn work_units(
         &self,
         shape: ContentId,
         tasks: Range<usize>,
-        known: &[Shard],
+        prior_shards: &[Shard],
     ) -> Vec<WorkUnit> {
         let mut by_first: BTreeMap<&str, Vec<&Shard>> = BTreeMap::new();
-        for shard in known {
+        for shard in prior_shards {
             by_first
                 .entry(shard.spans.first().map_or("", String::as_str))
                 .or_default()
                 .push(shard);
         }
         let mut parts = Vec::new();
-        let (mut task, mut open, end) = (tasks.start, tasks.start, tasks.end);
+        let mut task = tasks.start;
+        let mut open = tasks.start;
+        let end = tasks.end;
         while task < end {
             let first = self.digests.spans[task].content.to_string();
             let candidates = by_first.get(first.as_str()).into_iter().flatten();
+            // The id decides, not the spans alone: it also names the operations and the earlier
+            // spans that windows read (decisions/shard-boundaries.md).
             match candidates
                 .copied()
                 .find(|shard| self.matches(shape, shard, task..end))
@@ -372,7 +384,7 @@ impl SpanIndex {
         parts
     }
 
-    /// Whether a shard is the result of the first of some spans.
+    /// True if a shard is the result of the first of some spans.
     fn matches(&self, shape: ContentId, shard: &Shard, among: Range<usize>) -> bool {
         let tasks = among.start..among.start + shard.spans.len();
         tasks.end <= among.end
@@ -380,15 +392,15 @@ impl SpanIndex {
             && self.result_id(shape, tasks).to_string() == shard.id
     }
 
-    /// Whether a shard covers exactly some spans.
+    /// True if a shard covers exactly some spans.
     fn covers(&self, tasks: &Range<usize>, shard: &Shard) -> bool {
-        let same = |(mark, span): (&SpanDigest, &String)| mark.content.to_string() == *span;
+        let is_same = |(mark, span): (&SpanDigest, &String)| mark.content.to_string() == *span;
         !tasks.is_empty()
             && tasks.len() == shard.spans.len()
             && self.digests.spans[tasks.clone()]
                 .iter()
                 .zip(&shard.spans)
-                .all(same)
+                .all(is_same)
     }
 
     fn new_units(&self, shape: ContentId, tasks: Range<usize>) -> impl Iterator<Item = WorkUnit> {
@@ -396,22 +408,25 @@ impl SpanIndex {
         cut.map(move |tasks| WorkUnit::new(tasks.clone(), self.result_id(shape, tasks)))
     }
 
-    /// Whether a small span ends its shard: if the hash of its name is less than those of its neighbours. So shards
-    /// have three spans on average, and nearly all have two to five. If spans are added, removed or changed, only the
-    /// shards around them change. Shorter shards are more files. Longer shards, or shards of very different lengths,
-    /// recompute more that did not change.
+    /// True if a small span ends its shard: if the hash of its name is less than those of its
+    /// neighbours. So shards have three spans on average, and nearly all have two to five. If spans
+    /// are added, removed or changed, only the shards around them change. Shorter shards are more
+    /// files. With longer shards, or shards of very different lengths, more unchanged rows are
+    /// computed again.
     fn is_boundary(&self, task: usize) -> bool {
         let of = |task: usize| self.digests.spans.get(task).map(|mark| mark.boundary);
-        let (before, after) = (task.checked_sub(1).and_then(of), of(task + 1));
-        of(task)
-            .zip(before)
-            .is_some_and(|(own, before)| own < before && after.is_none_or(|after| own < after))
+        let previous = task.checked_sub(1).and_then(of);
+        let following = of(task + 1);
+        of(task).zip(previous).is_some_and(|(current, previous)| {
+            current < previous && following.is_none_or(|following| current < following)
+        })
     }
 
     /// Content-defined cuts: divides spans into runs whose ends depend on the names of neighbouring spans alone.
     fn content_defined_cut(&self, tasks: Range<usize>) -> Vec<Range<usize>> {
         let mut cut = Vec::new();
-        let (mut start, mut bytes) = (tasks.start, 0);
+        let mut start = tasks.start;
+        let mut bytes = 0;
         for task in tasks.clone() {
             let mark = &self.digests.spans[task];
             bytes += mark.bytes;
@@ -427,9 +442,9 @@ impl SpanIndex {
     /// Divides all spans into runs of about the same size. `read` are the bytes that the work reads in all, `state` the
     /// bytes of its states for each run.
     pub fn runs(&self, read: u64, state: u64) -> Vec<Range<usize>> {
-        let all = self.bytes(0..self.digests.spans.len());
+        let total_bytes = self.bytes(0..self.digests.spans.len());
         let least = bytes_min(RUN_BYTES_MIN.max(state.saturating_mul(RUN_BYTES_PER_STATE_BYTE)));
-        let target = all.div_ceil((read / least).clamp(1, RUNS_MAX));
+        let target = total_bytes.div_ceil((read / least).clamp(1, RUNS_MAX));
         let mut runs: Vec<Range<usize>> = Vec::new();
         let mut bytes = 0;
         for (task, mark) in self.digests.spans.iter().enumerate() {

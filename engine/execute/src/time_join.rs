@@ -1,11 +1,12 @@
-//! As-of joins of histories: the last row of each key of the other side is state beside that of windows. It is held from
-//! span to span, each thread from where it begins, and kept at the end, from where the next night goes on.
+//! As-of joins of histories: the last row of each key of the other side is state, like that of
+//! windows. Each thread holds it from span to span from the beginning of its range, and the state
+//! at the end is kept, so that the next run continues from it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use arrow::array::{ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, SchemaRef};
 use forebay_commit::StateStore;
@@ -14,11 +15,13 @@ use forebay_model::{
     catch_panic, codes,
 };
 use forebay_plan::{
-    AsOf, JoinBy, JoinOp, JoinedExtents, OpId, PlanOp, PrecomputedOutputs, join_id,
+    AdmitBytes, AsOf, JoinBy, JoinOp, JoinedExtents, OpId, PlanOp, PrecomputedOutputs,
+    TakenOutputs, join_id,
 };
 use forebay_storage::{BackgroundTask, ScratchDir};
 use forebay_threads::lock;
 
+use crate::admission::admission;
 use crate::materialize::{FlowReader, MaterializePass, QUEUE_BATCHES};
 use crate::run_state::RowOrderFailure;
 use crate::sorted_outputs::{next_rows, select_outputs};
@@ -26,10 +29,10 @@ use crate::sorted_pass::{distinct, typed_join_keys};
 use crate::span_index::{JoinedSpans, SpanDigests};
 use crate::time_merge::{HELD_SHARE, TimeMerge, follows};
 
-/// Among so many last spans of this side, the state of an earlier run is looked for before each.
+/// Number of last spans of this side before each of which a state of an earlier run is looked up.
 const PROBED_SPANS: usize = 32;
 
-/// What a join in order of time needs.
+/// Inputs of a join in order of time.
 pub struct TimeJoinSetup<'a> {
     pub gather: MaterializePass<'a>,
     pub pipeline: &'a Pipeline,
@@ -48,16 +51,18 @@ pub struct TimeJoin {
     there: Arc<OtherSide>,
     /// The times of the spans of this side.
     times: Vec<TimeExtent>,
-    /// Names what is done with the rows of both sides; without it nothing is kept.
+    /// Id of the operation on the rows of both sides; without it no state is kept.
     operation: Option<ContentId>,
     store: StateStore,
     scratch: ScratchDir,
     order_failure: RowOrderFailure,
     held_bytes_max: usize,
+    /// Asked for long texts that many rows meet.
+    admit: AdmitBytes,
     /// Merges of threads that are between two spans, the oldest first.
     idle: Mutex<Vec<IdleMerge>>,
     idle_max: usize,
-    /// The merge whose rows are copied for spans that no thread has come to.
+    /// The merge whose rows are copied for spans that no thread has reached.
     front: Mutex<Option<IdleMerge>>,
 }
 
@@ -136,7 +141,8 @@ impl OtherSide {
         if lock(&self.checked)?.contains(&span) {
             return Ok(());
         }
-        let (mut seen, mut ordered) = (i64::MIN, Ok(true));
+        let mut seen = i64::MIN;
+        let mut ordered = Ok(true);
         self.order.read(span..span + 1, &mut |batch| {
             let ticks = cast(batch.column(0), &DataType::Int64);
             ordered = ticks.map(|ticks| follows(ticks.as_primitive(), &mut seen));
@@ -171,7 +177,8 @@ impl SpanMerge {
         }
     }
 
-    /// The outputs for a batch of this side, which may meet the spans before `end`; `None` if the join gives up.
+    /// The outputs for a batch of this side, whose rows may match the spans before `end`; `None` if
+    /// the join is abandoned.
     fn join(&mut self, batch: &RecordBatch, end: usize) -> Result<Option<Vec<RecordBatch>>> {
         let SpanMerge {
             merge,
@@ -182,7 +189,7 @@ impl SpanMerge {
         merge.join(batch, &mut || next_batch(side, next, open, end))
     }
 
-    /// Sees all rows up to a time; false if the join gives up.
+    /// Advances over all rows up to a time; false if the join is abandoned.
     fn see_until(&mut self, time: i64) -> Result<bool> {
         let SpanMerge {
             merge,
@@ -228,9 +235,8 @@ impl TimeJoin {
             op,
         } = setup;
         let context = &gather.context;
-        let (bound, strange) = (&context.program.bound, || {
-            Fault::internal("a join whose sides are no histories")
-        });
+        let bound = &context.program.bound;
+        let strange = || Fault::internal("a join whose sides are no histories");
         let PlanOp::Join(
             join @ JoinOp {
                 by: JoinBy::Time(as_of),
@@ -246,13 +252,13 @@ impl TimeJoin {
             there: there_times,
         } = JoinedExtents::of(bound, *op, &dataset).ok_or_else(strange)?;
         let flows = bound.window_inputs.get(op).zip(bound.join_inputs.get(op));
-        let (here, there) = flows.ok_or_else(strange)?;
-        let base = there.streams.first().ok_or_else(strange)?.base;
+        let (own_flow, other_flow) = flows.ok_or_else(strange)?;
+        let base = other_flow.streams.first().ok_or_else(strange)?.base;
         let spans = &context.input(base)?.dataset.spans;
-        let (own, other) = typed_join_keys(join, &here.schema, &there.schema)?;
+        let (own_keys, other) = typed_join_keys(join, &own_flow.schema, &other_flow.schema)?;
         let side = OtherSide {
-            rows: gather.reader(there, &distinct(join.columns_there()))?,
-            order: gather.reader(there, std::slice::from_ref(&as_of.other_time))?,
+            rows: gather.reader(other_flow, &distinct(join.columns_there()))?,
+            order: gather.reader(other_flow, std::slice::from_ref(&as_of.other_time))?,
             times: there_times
                 .iter()
                 .map(TimeExtent::of)
@@ -265,20 +271,21 @@ impl TimeJoin {
             op: *op,
             join: join.clone(),
             as_of: as_of.clone(),
-            keys: [own, other],
-            here: Arc::new(gather.reader(here, &distinct(join.columns_here()))?),
+            keys: [own_keys, other],
+            here: Arc::new(gather.reader(own_flow, &distinct(join.columns_here()))?),
             there: Arc::new(side),
             times: here_times
                 .iter()
                 .map(TimeExtent::of)
                 .collect::<Option<_>>()
                 .ok_or_else(strange)?,
-            operation: join_id(bound, pipeline, *op, &|ask| context.digest(ask))?,
+            operation: join_id(bound, pipeline, *op, &|analyzer| context.digest(analyzer))?,
             store: (*store).clone(),
             scratch: gather.scratch.clone(),
             order_failure: context.state.order_failure.clone(),
             // Each thread holds rows, and the front does.
             held_bytes_max: context.memory.engine_bytes() / HELD_SHARE / (context.threads + 1),
+            admit: admission(context.memory),
             idle: Mutex::default(),
             idle_max: context.threads.max(1),
             front: Mutex::default(),
@@ -322,17 +329,20 @@ impl TimeJoin {
 
     /// The outputs for the rows of a span.
     pub fn read(join: &Arc<TimeJoin>, span: usize) -> Result<MergedRows> {
-        let here = SpanBatches::open(join.here.clone(), span, |rows| rows);
+        let own_batches = SpanBatches::open(join.here.clone(), span, |rows| rows);
         let merge = join.noting_order(join.merge_before(span))?;
         let schema = merge.merge.schema().clone();
-        let (join, merge, ready, rest) = (join.clone(), Some(merge), VecDeque::new(), None);
+        let join = join.clone();
+        let merge = Some(merge);
+        let ready = VecDeque::new();
+        let remainder = None;
         let mut rows = MergedRows {
             join,
             span,
             merge,
-            here,
+            here: own_batches,
             ready,
-            rest,
+            rest: remainder,
             schema,
         };
         rows.fill()?;
@@ -359,23 +369,24 @@ impl TimeJoin {
         Some(id.finish())
     }
 
-    /// The rows that are held before a span. A thread that goes on where one ended takes over what that one held. All
-    /// others copy what the front holds, which sees each row of the other side once.
+    /// The rows that are held before a span. A thread that continues where another ended takes over
+    /// its rows. All others copy the rows of the front, which reads each row of the other side
+    /// once.
     fn merge_before(&self, span: usize) -> Result<SpanMerge> {
         {
             let mut idle = lock(&self.idle)?;
-            if let Some(place) = idle.iter().position(|idle| idle.at == span) {
-                return Ok(idle.remove(place).merge);
+            if let Some(position) = idle.iter().position(|idle| idle.at == span) {
+                return Ok(idle.remove(position).merge);
             }
         }
         let first = self
             .times
             .get(span)
             .map_or(0, |extent| self.first_useful(extent.min));
-        let Some(before) = span.checked_sub(1) else {
+        let Some(previous) = span.checked_sub(1) else {
             return self.merge_from(first);
         };
-        let last = self.times[before].max;
+        let last = self.times[previous].max;
         // Rows that are held are met again in the first of these spans, in the same order.
         let unseen = if self.as_of.exact {
             last.saturating_add(1)
@@ -383,23 +394,29 @@ impl TimeJoin {
             last
         };
         let unseen = first.max(self.there.first_from(unseen));
+        // The front advances under its lock, so that each row of the other side is read once for
+        // all threads.
         let mut front = lock(&self.front)?;
         let is_there = front.as_ref().is_some_and(|front| front.at == span);
         if !is_there
+            // A run keeps the state after its last span alone: it is looked up near the end of the
+            // history (decisions/time-merge.md).
             && let Some(id) = self
                 .state_id(span)
                 .filter(|_| span + PROBED_SPANS >= self.times.len())
         {
-            let mut kept = self.merge_from(unseen)?;
+            let mut unfinished = self.merge_from(unseen)?;
             if self
                 .store
-                .get_carry(id, |input| catch_panic(|| kept.merge.decode(input)))?
+                .get_carry(id, |input| catch_panic(|| unfinished.merge.decode(input)))?
                 .is_some()
             {
-                return Ok(kept);
+                return Ok(unfinished);
             }
         }
         let front = match &mut *front {
+            // The front does not go back: before its position it starts again at the first useful
+            // row.
             Some(front) if front.at <= span => front,
             front => front.insert(IdleMerge {
                 at: 0,
@@ -418,12 +435,13 @@ impl TimeJoin {
         Ok(merge)
     }
 
-    /// A merge that holds nothing, and reads from a span of the other side on.
+    /// Creates a merge without rows that reads from a span of the other side on.
     fn merge_from(&self, next: usize) -> Result<SpanMerge> {
         let schemas = [self.here.schema(), self.there.rows.schema()];
         let keys = [self.keys[0].as_slice(), self.keys[1].as_slice()];
         let mut merge = TimeMerge::new(&self.join, &self.as_of, keys, schemas)?;
         merge.held_bytes_max = self.held_bytes_max;
+        merge.admit = Some(self.admit.clone());
         Ok(SpanMerge {
             merge,
             side: self.there.clone(),
@@ -448,7 +466,10 @@ impl TimeJoin {
         }
         lock(&self.idle)?.clear();
         drop(lock(&self.front)?.take());
-        let (Some(id), Some(last)) = (self.state_id(span + 1), self.times.get(span)) else {
+        let Some(id) = self.state_id(span + 1) else {
+            return Ok(());
+        };
+        let Some(last) = self.times.get(span) else {
             return Ok(());
         };
         if self.store.carry_bytes(id)?.is_some() {
@@ -464,15 +485,16 @@ impl TimeJoin {
 
     /// The fault after which both sides are sorted.
     fn give_up(&self, merge: &TimeMerge) -> Fault {
-        let (code, message) = match merge.is_outgrown() {
-            true => (
+        let (code, message) = if merge.is_outgrown() {
+            (
                 codes::MEMORY,
                 "the last rows of all keys outgrow their memory",
-            ),
-            false => (
+            )
+        } else {
+            (
                 codes::OUT_OF_ORDER,
                 "rows of a join do not come in order of time",
-            ),
+            )
         };
         self.note_order(code);
         Fault::new(code, message)
@@ -515,7 +537,7 @@ pub struct MergedRows {
     here: SpanBatches,
     /// Outputs that are not taken yet: the distance, then the columns of the join.
     ready: VecDeque<RecordBatch>,
-    /// What is left of the outputs that were taken last.
+    /// Unread rows of the last outputs.
     rest: Option<RecordBatch>,
     schema: SchemaRef,
 }
@@ -548,24 +570,30 @@ impl MergedRows {
 }
 
 impl PrecomputedOutputs for MergedRows {
-    fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>> {
-        let mut rest = self.rest.take();
-        let parts = next_rows(rows, &mut rest, &mut || {
+    fn take(&mut self, rows: usize, emit: &[bool]) -> Result<TakenOutputs> {
+        let mut remainder = self.rest.take();
+        let parts = next_rows(rows, &mut remainder, &mut || {
             self.fill()?;
             self.ready
                 .pop_front()
                 .ok_or_else(|| Fault::internal("a join read fewer rows than its step"))
         })?;
-        self.rest = rest;
+        self.rest = remainder;
         // The end of a span is noticed behind its last row: what is held then is kept before the rows are committed.
         if self.rest.is_none() {
             self.fill()?;
         }
-        let wanted = emit
+        let emitted = emit
             .iter()
             .enumerate()
             .filter(|(_, emit)| **emit)
             .map(|(index, _)| index + 1);
-        select_outputs(&parts, &self.schema, wanted)
+        let columns = select_outputs(&parts, &self.schema, emitted)?;
+        // The distance is null in rows without a match.
+        let unmatched = parts.iter().map(|part| part.column(0).null_count() as u64);
+        Ok(TakenOutputs {
+            columns,
+            unmatched: Some(unmatched.sum()),
+        })
     }
 }

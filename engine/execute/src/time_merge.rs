@@ -1,9 +1,9 @@
 //! As-of joins of sides in order of time: the last row of each key of the other side is held, and nothing is sorted.
 
-use std::cell::Cell;
 use std::io::{Read, Write};
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{Scope, ScopedJoinHandle};
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, Int64Array, RecordBatch, new_null_array,
@@ -12,23 +12,25 @@ use arrow::compute::{CastOptions, cast, cast_with_options, interleave};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
-use forebay_model::{Fault, Result, catch_panic, codes};
+use forebay_model::{Fault, Result, catch_panic, codes, picked_text_bytes};
 use forebay_plan::{
-    AsOf, JoinBy, JoinOp, MatchDirection, NodeFlow, PlanOp, SharedSort, base_column, span_extents,
+    AdmitBytes, AsOf, JoinBy, JoinOp, MatchDirection, NodeFlow, OpId, PlanOp, SharedSort,
+    base_column, span_extents,
 };
-use forebay_threads::{for_current_span, poisoned_lock};
+use forebay_threads::{poisoned_lock, start_scoped};
 use hashbrown::HashTable;
 
+use crate::admission::admission;
 use crate::as_of_join::AsOfOperator;
 use crate::join_keys::{EncodedKeys, JoinKeys};
 use crate::materialize::{FlowSpans, QUEUE_BATCHES};
 use crate::sorted_outputs::SortedFile;
-use crate::sorted_pass::{SortInput, SortedOperator, SortedPass};
+use crate::sorted_pass::{SortedOperator, SortedPass};
 
 /// Batches of the other side that are held before those rows that count are copied into one.
 const BATCHES_MAX: usize = 64;
 
-/// Bytes that a held key takes beside its own, about.
+/// Approximate bytes of a held key in addition to the key itself.
 const ENTRY_BYTES: usize = 64;
 
 /// The share of the engine's memory that held rows may fill.
@@ -44,110 +46,92 @@ const WRITTEN_ROWS: usize = 8192;
 impl SortedPass<'_> {
     /// The outputs of a backward as-of join whose sides come in order of time. `None` for other operations, where a row
     /// comes out of order, and where the held rows outgrow their memory: the sides are then sorted.
-    pub fn merge_by_time(&self, together: &SharedSort) -> Result<Option<SortedFile>> {
-        let PlanOp::Join(
-            join @ JoinOp {
-                by: JoinBy::Time(as_of),
-                ..
-            },
-        ) = &self.gather.context.program.bound.ops[together.stand].op
-        else {
+    pub fn merge_by_time(&self, shared_sort: &SharedSort) -> Result<Option<SortedFile>> {
+        let op = shared_sort.stand;
+        let PlanOp::Join(join) = &self.gather.context.program.bound.ops[op].op else {
             return Ok(None);
         };
-        let is_backward = as_of.direction == MatchDirection::Backward && as_of.known_at.is_none();
-        if !is_backward
-            || join.keys.is_empty()
-            || self
-                .gather
-                .context
-                .state
-                .out_of_order
-                .contains(&together.stand)
+        let JoinBy::Time(as_of) = &join.by else {
+            return Ok(None);
+        };
+        if !self.may_merge(op, join, as_of) {
+            return Ok(None);
+        }
+        let sides = self.sort_inputs(shared_sort)?;
+        let [own_side, other_side] = sides.as_slice() else {
+            return Ok(None);
+        };
+        if !self.may_follow(own_side.flow, &as_of.time)?
+            || !self.may_follow(other_side.flow, &as_of.other_time)?
         {
             return Ok(None);
         }
-        let sides = self.sort_inputs(together)?;
-        let [here, there] = sides.as_slice() else {
-            return Ok(None);
-        };
-        if !self.may_follow(here.flow, &as_of.time)?
-            || !self.may_follow(there.flow, &as_of.other_time)?
-        {
-            return Ok(None);
-        }
-        let spans = |side: &SortInput<'_>| self.gather.spans(side.flow, &side.columns);
-        let (here_spans, there_spans) = (spans(here)?, spans(there)?);
-        let schemas = [&here_spans.schema, &there_spans.schema];
-        let mut merge = TimeMerge::new(join, as_of, [&here.keys, &there.keys], schemas)?;
-        let schema = AsOfOperator::new(join, as_of).schema().clone();
-        let back = self.restore_order(
-            together.stand,
-            self.gather.engine_context()?,
-            schema.clone(),
-            self.flow(together)?,
-        )?;
+        let own_spans = self.gather.spans(own_side.flow, &own_side.columns)?;
+        let other_spans = self.gather.spans(other_side.flow, &other_side.columns)?;
+        let keys = [own_side.keys.as_slice(), other_side.keys.as_slice()];
+        let schemas = [&own_spans.schema, &other_spans.schema];
+        let mut merge = TimeMerge::new(join, as_of, keys, schemas)?;
         merge.held_bytes_max = self.gather.context.memory.engine_bytes() / HELD_SHARE;
-        let gives_up = Cell::new(false);
+        merge.admit = Some(admission(self.gather.context.memory));
+        let schema = AsOfOperator::new(join, as_of).schema().clone();
+        let engine_context = self.gather.engine_context()?;
+        let restore_order =
+            self.restore_order(op, engine_context, schema.clone(), self.flow(shared_sort)?)?;
         std::thread::scope(|scope| {
-            let (here_sender, here_rows) = sync_channel::<RecordBatch>(QUEUE_BATCHES);
-            let (there_sender, there_rows) = sync_channel::<RecordBatch>(QUEUE_BATCHES);
-            let gather = &self.gather;
-            let read = |spans: FlowSpans, sender: std::sync::mpsc::SyncSender<RecordBatch>| {
-                let all = 0..spans.len();
-                let read = move || {
-                    catch_panic(|| {
-                        gather.read(&spans, all, &mut |batch| sender.send(batch).is_ok())
-                    })
-                };
-                scope.spawn(for_current_span(read))
-            };
+            // The queues are bounded: a side that is ahead in time waits instead of filling the
+            // memory.
+            let (own_sender, own_rows) = sync_channel::<RecordBatch>(QUEUE_BATCHES);
+            let (other_sender, other_rows) = sync_channel::<RecordBatch>(QUEUE_BATCHES);
             let readers = [
-                read(here_spans, here_sender),
-                read(there_spans, there_sender),
+                self.read_side(scope, own_spans, own_sender)?,
+                self.read_side(scope, other_spans, other_sender)?,
             ];
-            let mut next_there = move || Ok(there_rows.recv().ok());
-            let mut is_done = false;
-            let mut batches = here_rows.into_iter();
-            let merged = std::iter::from_fn(|| {
-                if is_done || gives_up.get() {
-                    return None;
-                }
-                let step = match batches.next() {
-                    Some(batch) => {
-                        let joined = merge.join(&batch, &mut next_there);
-                        joined.and_then(|outputs| {
-                            outputs
-                                .map(|own| with_positions(own, &batch, &schema))
-                                .transpose()
-                        })
-                    }
-                    None => {
-                        is_done = true;
-                        merge.finish(&mut next_there)
-                    }
-                };
-                match step {
-                    Ok(None) => {
-                        gives_up.set(true);
-                        None
-                    }
-                    Ok(Some(outputs)) => Some(outputs.into_iter().map(Ok).collect::<Vec<_>>()),
-                    Err(fault) => Some(vec![Err(fault)]),
-                }
-            });
-            let written = back.write_all(merged.flatten(), self.keeps_rows, self.stop);
+            let mut outputs = MergedOutputs {
+                merge,
+                schema,
+                own_rows,
+                other_rows,
+                unwritten: Vec::new().into_iter(),
+                is_finished: false,
+                gives_up: false,
+            };
+            let written = restore_order.write_all(&mut outputs, self.keeps_rows, self.stop);
+            let gives_up = outputs.gives_up;
             // Readers end once their rows are no longer received.
-            drop((batches, next_there));
+            drop(outputs);
             for reader in readers {
                 reader.join().unwrap_or_else(|_| Err(poisoned_lock()))?;
             }
             let written = written?;
-            Ok((!gives_up.get()).then_some(written))
+            Ok((!gives_up).then_some(written))
         })
     }
 
-    /// Whether the rows of a flow come in order of time, as far as it is worth to try. Where extents of spans say nothing,
-    /// the times are read first: a join that is given up costs more.
+    /// True for backward joins with keys of which no row has come out of order.
+    fn may_merge(&self, op: OpId, join: &JoinOp, as_of: &AsOf) -> bool {
+        let is_backward = as_of.direction == MatchDirection::Backward && as_of.known_at.is_none();
+        let is_in_order = !self.gather.context.state.out_of_order.contains(&op);
+        is_backward && is_in_order && !join.keys.is_empty()
+    }
+
+    /// Starts a thread that sends the rows of a side until they are no longer received.
+    fn read_side<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        spans: FlowSpans,
+        sender: SyncSender<RecordBatch>,
+    ) -> Result<ScopedJoinHandle<'scope, Result<()>>> {
+        let gather = &self.gather;
+        start_scoped(scope, move || {
+            catch_panic(|| {
+                let all_spans = 0..spans.len();
+                gather.read(&spans, all_spans, &mut |batch| sender.send(batch).is_ok())
+            })
+        })
+    }
+
+    /// True if the rows of a flow are likely in order of time. If extents of spans do not decide
+    /// it, the times are read first, since an abandoned join costs more.
     fn may_follow(&self, flow: &NodeFlow, time: &str) -> Result<bool> {
         let [stream] = flow.streams.as_slice() else {
             return Ok(false);
@@ -164,16 +148,67 @@ impl SortedPass<'_> {
         }
     }
 
-    /// Whether the times of a flow do not fall.
+    /// True if the times of a flow do not decrease.
     fn follows_in(&self, flow: &NodeFlow, time: &str) -> Result<bool> {
         let spans = self.gather.spans(flow, &[time.to_owned()])?;
-        let (mut seen, mut is_ordered) = (i64::MIN, true);
+        let mut seen = i64::MIN;
+        let mut is_ordered = true;
         self.gather.read(&spans, 0..spans.len(), &mut |batch| {
             let ticks = cast(batch.column(0), &DataType::Int64);
             is_ordered = ticks.is_ok_and(|ticks| follows(ticks.as_primitive(), &mut seen));
             is_ordered
         })?;
         Ok(is_ordered)
+    }
+}
+
+/// The outputs of a join whose sides are read in order of time, with the positions of their rows.
+struct MergedOutputs {
+    merge: TimeMerge,
+    schema: SchemaRef,
+    own_rows: Receiver<RecordBatch>,
+    other_rows: Receiver<RecordBatch>,
+    unwritten: std::vec::IntoIter<RecordBatch>,
+    is_finished: bool,
+    /// True after a row out of order, or too many held rows: the caller sorts both sides (decisions/time-merge.md).
+    gives_up: bool,
+}
+
+impl MergedOutputs {
+    /// Joins the next batch; `None` if a row is out of order, or if the held rows outgrow their memory.
+    fn join_next(&mut self) -> Result<Option<Vec<RecordBatch>>> {
+        let other_rows = &self.other_rows;
+        let Ok(batch) = self.own_rows.recv() else {
+            self.is_finished = true;
+            return self.merge.finish(&mut || Ok(other_rows.recv().ok()));
+        };
+        let joined = self
+            .merge
+            .join(&batch, &mut || Ok(other_rows.recv().ok()))?;
+        match joined {
+            Some(outputs) => with_positions(outputs, &batch, &self.schema).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Iterator for MergedOutputs {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Result<RecordBatch>> {
+        loop {
+            if let Some(output) = self.unwritten.next() {
+                return Some(Ok(output));
+            }
+            if self.is_finished || self.gives_up {
+                return None;
+            }
+            match self.join_next() {
+                Ok(Some(outputs)) => self.unwritten = outputs.into_iter(),
+                Ok(None) => self.gives_up = true,
+                Err(fault) => return Some(Err(fault)),
+            }
+        }
     }
 }
 
@@ -184,14 +219,16 @@ fn with_positions(
     schema: &SchemaRef,
 ) -> Result<Vec<RecordBatch>> {
     let positions = batch.column(batch.num_columns() - 1);
-    let mut from = 0;
-    let placed = outputs.into_iter().map(|own| {
-        let rows = positions.slice(from, own.num_rows());
-        from += own.num_rows();
-        let columns = own.columns().iter().cloned().chain([rows]).collect();
-        Ok(RecordBatch::try_new(schema.clone(), columns)?)
-    });
-    placed.collect()
+    let mut offset = 0;
+    let mut positioned = Vec::with_capacity(outputs.len());
+    for output in outputs {
+        let rows = output.num_rows();
+        let mut columns = output.columns().to_vec();
+        columns.push(positions.slice(offset, rows));
+        offset += rows;
+        positioned.push(RecordBatch::try_new(schema.clone(), columns)?);
+    }
+    Ok(positioned)
 }
 
 /// The last row of each key that was seen.
@@ -217,20 +254,19 @@ struct LatestRow {
 
 impl LatestRows {
     fn entry(&self, hash: u64, key: &[u8]) -> Option<u32> {
-        let same = |entry: &u32| {
+        let entry = self.table.find(hash, |entry| {
             let entry = *entry as usize;
-            let start = entry.checked_sub(1).map_or(0, |before| self.ends[before]);
-            self.hashes[entry] == hash && self.keys[start..self.ends[entry]] == *key
-        };
-        self.table.find(hash, same).copied()
+            self.hashes[entry] == hash && self.key(entry) == key
+        });
+        entry.copied()
     }
 
     fn find(&self, keys: &EncodedKeys, row: usize) -> Option<LatestRow> {
         if !keys.is_valid(row) {
             return None;
         }
-        self.entry(keys.hashes[row], keys.rows.row(row).as_ref())
-            .map(|entry| self.rows[entry as usize])
+        let entry = self.entry(keys.hashes[row], keys.rows.row(row).as_ref())?;
+        Some(self.rows[entry as usize])
     }
 
     fn set(&mut self, keys: &EncodedKeys, row: usize, latest: LatestRow) {
@@ -254,38 +290,54 @@ impl LatestRows {
 
     /// Appends a batch; returns its number.
     fn push(&mut self, columns: Vec<ArrayRef>) -> u32 {
-        self.batch_bytes += columns
-            .iter()
-            .map(|column| column.get_array_memory_size())
-            .sum::<usize>();
+        for column in &columns {
+            self.batch_bytes += column.get_array_memory_size();
+        }
         self.batches.push(columns);
         self.batches.len() as u32 - 1
     }
 
-    /// Columns of some of the rows.
-    fn take(&self, schema: &Schema, picks: &[Option<LatestRow>]) -> Result<Vec<ArrayRef>> {
-        let places: Vec<(usize, usize)> = picks
-            .iter()
-            .map(|pick| pick.map_or((0, 0), |pick| (pick.batch as usize + 1, pick.row as usize)))
-            .collect();
-        let column = |(place, field): (usize, &Arc<arrow::datatypes::Field>)| {
+    /// Columns of some of the rows, with nulls where there is none. `admit` is asked for their texts.
+    fn take(
+        &self,
+        schema: &Schema,
+        picks: &[Option<LatestRow>],
+        admit: Option<&AdmitBytes>,
+    ) -> Result<Vec<ArrayRef>> {
+        let mut positions = Vec::with_capacity(picks.len());
+        for pick in picks {
+            positions.push(match pick {
+                Some(latest) => (latest.batch as usize + 1, latest.row as usize),
+                // The first source of each column holds a null.
+                None => (0, 0),
+            });
+        }
+        let mut columns = Vec::with_capacity(schema.fields().len());
+        for (index, field) in schema.fields().iter().enumerate() {
             let null = new_null_array(field.data_type(), 1);
-            let sources: Vec<&dyn Array> = std::iter::once(null.as_ref())
-                .chain(self.batches.iter().map(|batch| batch[place].as_ref()))
-                .collect();
-            Ok(interleave(&sources, &places)?)
-        };
-        schema.fields().iter().enumerate().map(column).collect()
+            let mut sources: Vec<&dyn Array> = vec![null.as_ref()];
+            for batch in &self.batches {
+                sources.push(batch[index].as_ref());
+            }
+            if let Some(admit) = admit {
+                admit(picked_text_bytes(&sources, &positions))?;
+            }
+            columns.push(interleave(&sources, &positions)?);
+        }
+        Ok(columns)
     }
 
     /// Copies the rows that count into one batch and frees the others.
     fn compact(&mut self, schema: &Schema) -> Result<()> {
         let picks: Vec<Option<LatestRow>> = self.rows.iter().copied().map(Some).collect();
-        let columns = self.take(schema, &picks)?;
-        (self.batches, self.batch_bytes) = (Vec::new(), 0);
+        // Each row is copied once: that is not more than what is held.
+        let columns = self.take(schema, &picks, None)?;
+        self.batches.clear();
+        self.batch_bytes = 0;
         self.push(columns);
         for (row, latest) in self.rows.iter_mut().enumerate() {
-            (latest.batch, latest.row) = (0, row as u32);
+            latest.batch = 0;
+            latest.row = row as u32;
         }
         Ok(())
     }
@@ -295,65 +347,79 @@ impl LatestRows {
     }
 
     fn key(&self, entry: usize) -> &[u8] {
-        let start = entry.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let start = match entry.checked_sub(1) {
+            Some(previous) => self.ends[previous],
+            None => 0,
+        };
         &self.keys[start..self.ends[entry]]
     }
 
     /// Writes the rows from a time on, in the order of their keys: batches of keys, times and columns.
     fn encode(&self, schema: &Schema, from: i64, out: &mut dyn Write) -> Result<()> {
-        let mut entries: Vec<usize> = (0..self.rows.len())
-            .filter(|entry| self.rows[*entry].time >= from)
-            .collect();
+        let mut entries: Vec<usize> = Vec::new();
+        for (entry, latest) in self.rows.iter().enumerate() {
+            if latest.time >= from {
+                entries.push(entry);
+            }
+        }
         entries.sort_unstable_by(|a, b| self.key(*a).cmp(self.key(*b)));
-        let fields = [
-            Field::new(KEY, DataType::Binary, false),
-            Field::new(TIME, DataType::Int64, false),
+        let mut fields = vec![
+            Arc::new(Field::new(KEY, DataType::Binary, false)),
+            Arc::new(Field::new(TIME, DataType::Int64, false)),
         ];
-        let fields = fields
-            .into_iter()
-            .map(Arc::new)
-            .chain(schema.fields().iter().cloned());
-        let written = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        fields.extend(schema.fields().iter().cloned());
+        let written = Arc::new(Schema::new(fields));
         let mut writer = StreamWriter::try_new(out, &written)?;
         for entries in entries.chunks(WRITTEN_ROWS) {
-            let keys = BinaryArray::from_iter_values(entries.iter().map(|entry| self.key(*entry)));
-            let times =
-                Int64Array::from_iter_values(entries.iter().map(|entry| self.rows[*entry].time));
-            let picks: Vec<Option<LatestRow>> = entries
-                .iter()
-                .map(|entry| Some(self.rows[*entry]))
-                .collect();
-            let mut columns: Vec<ArrayRef> = vec![Arc::new(keys), Arc::new(times)];
-            columns.extend(self.take(schema, &picks)?);
+            let columns = self.encoded_columns(schema, entries)?;
             writer.write(&RecordBatch::try_new(written.clone(), columns)?)?;
         }
         Ok(writer.finish()?)
     }
 
-    /// Reads what [`LatestRows::encode`] wrote.
+    /// The keys, the times and the columns of some entries.
+    fn encoded_columns(&self, schema: &Schema, entries: &[usize]) -> Result<Vec<ArrayRef>> {
+        let mut times = Vec::with_capacity(entries.len());
+        let mut picks = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let latest = self.rows[*entry];
+            times.push(latest.time);
+            picks.push(Some(latest));
+        }
+        let keys = BinaryArray::from_iter_values(entries.iter().map(|entry| self.key(*entry)));
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(keys), Arc::new(Int64Array::from(times))];
+        columns.extend(self.take(schema, &picks, None)?);
+        Ok(columns)
+    }
+
+    /// Reads the rows that [`LatestRows::encode`] wrote.
     fn decode(input: &mut dyn Read) -> Result<LatestRows> {
-        let damaged = || Fault::new(codes::CORRUPT, "the state of a join cannot be read");
         let mut latest = LatestRows::default();
         for batch in StreamReader::try_new(input, None)? {
             let batch = batch?;
-            let keys = batch.column(0).as_binary_opt::<i32>().ok_or_else(damaged)?;
-            let times = batch
-                .column(1)
-                .as_primitive_opt::<Int64Type>()
-                .ok_or_else(damaged)?;
+            let Some(keys) = batch.column(0).as_binary_opt::<i32>() else {
+                return Err(damaged_state());
+            };
+            let Some(times) = batch.column(1).as_primitive_opt::<Int64Type>() else {
+                return Err(damaged_state());
+            };
             let number = latest.push(batch.columns()[2..].to_vec());
             for row in 0..batch.num_rows() {
                 let key = keys.value(row);
-                let found = LatestRow {
+                let latest_row = LatestRow {
                     batch: number,
                     row: row as u32,
                     time: times.value(row),
                 };
-                latest.set_key(JoinKeys::hash(key), key, found);
+                latest.set_key(JoinKeys::hash(key), key, latest_row);
             }
         }
         Ok(latest)
     }
+}
+
+fn damaged_state() -> Fault {
+    Fault::new(codes::CORRUPT, "the state of a join cannot be read")
 }
 
 /// Rows of the other side, of which the first ones have been seen.
@@ -365,16 +431,31 @@ struct OtherRows {
     at: usize,
 }
 
-/// How far the other side was seen.
+/// The row that each row of a batch meets, and the distance between them.
+#[derive(Default)]
+struct Matches {
+    rows: Vec<Option<LatestRow>>,
+    distances: Vec<Option<i64>>,
+}
+
+impl Matches {
+    fn push(&mut self, row_match: Option<(LatestRow, i64)>) {
+        let (latest, distance) = row_match.unzip();
+        self.rows.push(latest);
+        self.distances.push(distance);
+    }
+}
+
+/// Result of advancing over the other side.
 enum Advance {
-    /// As far as a row needs.
+    /// Advanced as far as a row needs.
     Done,
     OutOfOrder,
     /// Batches have to be freed before the next one.
     Full,
 }
 
-/// Gives the next rows of the other side.
+/// Returns the next rows of the other side.
 pub type NextBatchFn<'f> = &'f mut dyn FnMut() -> Result<Option<RecordBatch>>;
 
 /// Joins batches of rows in order of time with the rows of the other side.
@@ -394,6 +475,8 @@ pub struct TimeMerge {
     latest: LatestRows,
     /// The memory of held rows.
     pub held_bytes_max: usize,
+    /// Asked for long texts that many rows meet.
+    pub admit: Option<AdmitBytes>,
     other: Option<OtherRows>,
     /// The last times of both sides.
     seen: [i64; 2],
@@ -407,42 +490,40 @@ impl TimeMerge {
         keys: [&[(String, DataType)]; 2],
         schemas: [&SchemaRef; 2],
     ) -> Result<Self> {
-        let [here, there] = schemas;
+        let [own_schema, other_schema] = schemas;
         let times = [
-            here.index_of(&as_of.time)?,
-            there.index_of(&as_of.other_time)?,
+            own_schema.index_of(&as_of.time)?,
+            other_schema.index_of(&as_of.other_time)?,
         ];
-        let time_type = AsOf::time_type(
-            here.field(times[0]).data_type(),
-            there.field(times[1]).data_type(),
-        );
-        let fields: Vec<_> = join
-            .columns
-            .iter()
-            .map(|(_, field)| field.clone().with_nullable(true))
-            .collect();
-        let outputs = [Field::new("distance", DataType::Int64, true)]
-            .into_iter()
-            .chain(fields.iter().cloned());
-        let takes = join
-            .columns
-            .iter()
-            .map(|(name, _)| Ok(there.index_of(name)?))
-            .collect::<Result<_>>()?;
+        let own_type = own_schema.field(times[0]).data_type();
+        let other_type = other_schema.field(times[1]).data_type();
+        let Some(time_type) = AsOf::time_type(own_type, other_type) else {
+            return Err(Fault::internal("times that cannot be compared"));
+        };
+        let mut outputs = vec![Field::new("distance", DataType::Int64, true)];
+        let mut columns = Vec::with_capacity(join.columns.len());
+        let mut takes = Vec::with_capacity(join.columns.len());
+        for (name, field) in &join.columns {
+            let field = field.clone().with_nullable(true);
+            outputs.push(field.clone());
+            columns.push(field);
+            takes.push(other_schema.index_of(name)?);
+        }
         Ok(TimeMerge {
-            schema: Arc::new(Schema::new(outputs.collect::<Vec<_>>())),
-            columns: Arc::new(Schema::new(fields)),
+            schema: Arc::new(Schema::new(outputs)),
+            columns: Arc::new(Schema::new(columns)),
             takes,
             keys: [
-                JoinKeys::new(here, keys[0])?,
-                JoinKeys::new(there, keys[1])?,
+                JoinKeys::new(own_schema, keys[0])?,
+                JoinKeys::new(other_schema, keys[1])?,
             ],
             times,
-            time_type: time_type.ok_or_else(|| Fault::internal("times that cannot be compared"))?,
+            time_type,
             tolerance: as_of.tolerance.map(i64::unsigned_abs),
             exact: as_of.exact,
             latest: LatestRows::default(),
             held_bytes_max: usize::MAX,
+            admit: None,
             other: None,
             seen: [i64::MIN; 2],
         })
@@ -466,46 +547,49 @@ impl TimeMerge {
         batch: &RecordBatch,
         next: NextBatchFn<'_>,
     ) -> Result<Option<Vec<RecordBatch>>> {
-        let (keys, times) = (self.keys[0].encode(batch)?, self.ticks(0, batch)?);
+        let keys = self.keys[0].encode(batch)?;
+        let times = self.ticks(0, batch)?;
         let mut outputs = Vec::new();
-        let (mut picks, mut distances) = (Vec::new(), Vec::new());
+        let mut matches = Matches::default();
         for row in 0..batch.num_rows() {
-            let mut found = None;
-            if times.is_valid(row) {
-                let time = times.value(row);
-                if time < self.seen[0] {
-                    return Ok(None);
-                }
-                loop {
-                    match self.advance(time, next)? {
-                        Advance::Done => break,
-                        Advance::OutOfOrder => return Ok(None),
-                        // What was found so far lies in the batches that are freed.
-                        Advance::Full => {
-                            outputs.push(self.outputs(&picks, &distances)?);
-                            (picks, distances) = (Vec::new(), Vec::new());
-                            if !self.free_batches()? {
-                                return Ok(None);
-                            }
+            if !times.is_valid(row) {
+                matches.push(None);
+                continue;
+            }
+            let time = times.value(row);
+            if time < self.seen[0] {
+                return Ok(None);
+            }
+            loop {
+                match self.advance(time, next)? {
+                    Advance::Done => break,
+                    Advance::OutOfOrder => return Ok(None),
+                    // The matches so far lie in the batches that are freed.
+                    Advance::Full => {
+                        outputs.push(self.outputs(std::mem::take(&mut matches))?);
+                        if !self.free_batches()? {
+                            return Ok(None);
                         }
                     }
                 }
-                self.seen[0] = time;
-                let near = |latest: &LatestRow| {
-                    self.tolerance
-                        .is_none_or(|most| time.abs_diff(latest.time) <= most)
-                };
-                found = self
-                    .latest
-                    .find(&keys, row)
-                    .filter(near)
-                    .map(|latest| (latest, time.abs_diff(latest.time)));
             }
-            picks.push(found.map(|(latest, _)| latest));
-            distances.push(found.map(|(_, distance)| i64::try_from(distance).unwrap_or(i64::MAX)));
+            self.seen[0] = time;
+            matches.push(self.nearest(&keys, row, time));
         }
-        outputs.push(self.outputs(&picks, &distances)?);
+        outputs.push(self.outputs(matches)?);
         Ok(Some(outputs))
+    }
+
+    /// The row that a row of this time meets, and the distance between them.
+    fn nearest(&self, keys: &EncodedKeys, row: usize, time: i64) -> Option<(LatestRow, i64)> {
+        let latest = self.latest.find(keys, row)?;
+        let distance = time.abs_diff(latest.time);
+        if let Some(tolerance) = self.tolerance
+            && distance > tolerance
+        {
+            return None;
+        }
+        Some((latest, i64::try_from(distance).unwrap_or(i64::MAX)))
     }
 
     /// The schema of outputs.
@@ -519,13 +603,13 @@ impl TimeMerge {
         Ok(!self.is_outgrown())
     }
 
-    /// Whether the held rows take more than half of their memory.
+    /// True if the held rows take more than half of their memory.
     pub fn is_outgrown(&self) -> bool {
         self.latest.bytes() > self.held_bytes_max / 2
     }
 
-    /// Sees the rows of the other side that a row of this time, or a later one, may meet; false if a row is out of order,
-    /// or if the held rows outgrow their memory.
+    /// Reads the rows of the other side that can match a row of this time or a later one; returns
+    /// false if a row is out of order, or if the held rows outgrow their memory.
     pub fn see_until(&mut self, time: i64, next: NextBatchFn<'_>) -> Result<bool> {
         loop {
             match self.advance(time, next)? {
@@ -537,27 +621,28 @@ impl TimeMerge {
         }
     }
 
-    /// Whether rows of the other side wait that no row has met yet.
+    /// True if rows of the other side are waiting that no row has been matched with yet.
     pub fn has_waiting(&self) -> bool {
         self.other.is_some()
     }
 
-    /// Writes the rows that are held. Those of no use at a time, or later, are left out.
+    /// Writes the held rows, without those that cannot match at `time` or later.
     pub fn encode(&self, time: i64, out: &mut dyn Write) -> Result<()> {
-        let most = self.tolerance.and_then(|most| i64::try_from(most).ok());
-        self.latest.encode(
-            &self.columns,
-            most.map_or(i64::MIN, |most| time.saturating_sub(most)),
-            out,
-        )
+        let mut from = i64::MIN;
+        if let Some(tolerance) = self.tolerance
+            && let Ok(tolerance) = i64::try_from(tolerance)
+        {
+            from = time.saturating_sub(tolerance);
+        }
+        self.latest.encode(&self.columns, from, out)
     }
 
-    /// Goes on with the rows that another merge holds.
+    /// Continues with the rows that another merge holds.
     pub fn continue_from(&mut self, other: &TimeMerge) {
         self.latest = other.latest.clone();
     }
 
-    /// Goes on with rows that [`TimeMerge::encode`] wrote.
+    /// Continues with rows that [`TimeMerge::encode`] wrote.
     pub fn decode(&mut self, input: &mut dyn Read) -> Result<()> {
         self.latest = LatestRows::decode(input)?;
         Ok(())
@@ -565,13 +650,11 @@ impl TimeMerge {
 
     /// Checks the order of the rows of the other side that no row meets; `None` if a row is out of order.
     fn finish(&mut self, next: NextBatchFn<'_>) -> Result<Option<Vec<RecordBatch>>> {
-        if let Some(other) = self.other.take()
-            && !follows(
-                &other.times.slice(other.at, other.times.len() - other.at),
-                &mut self.seen[1],
-            )
-        {
-            return Ok(None);
+        if let Some(other) = self.other.take() {
+            let unseen = other.times.len() - other.at;
+            if !follows(&other.times.slice(other.at, unseen), &mut self.seen[1]) {
+                return Ok(None);
+            }
         }
         while let Some(batch) = next()? {
             if !follows(&self.ticks(1, &batch)?, &mut self.seen[1]) {
@@ -581,72 +664,86 @@ impl TimeMerge {
         Ok(Some(Vec::new()))
     }
 
-    fn outputs(
-        &self,
-        picks: &[Option<LatestRow>],
-        distances: &[Option<i64>],
-    ) -> Result<RecordBatch> {
-        let mut columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(distances.to_vec()))];
-        columns.extend(self.latest.take(&self.columns, picks)?);
+    fn outputs(&self, matches: Matches) -> Result<RecordBatch> {
+        let distances = Int64Array::from(matches.distances);
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(distances)];
+        // One long text may be the latest of many rows.
+        let admit = self.admit.as_ref();
+        columns.extend(self.latest.take(&self.columns, &matches.rows, admit)?);
         Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
     }
 
-    /// Sees the rows of the other side that a row of this time may meet.
+    /// Reads the rows of the other side that can match a row of this time.
     fn advance(&mut self, until: i64, next: NextBatchFn<'_>) -> Result<Advance> {
         loop {
-            let Some(mut other) = self.other.take() else {
-                let is_full =
-                    self.latest.bytes() > self.held_bytes_max && self.latest.batches.len() > 1;
-                if is_full || self.latest.batches.len() > BATCHES_MAX {
-                    return Ok(Advance::Full);
+            if let Some(other) = self.other.take() {
+                if let Some(outcome) = self.see_rows(other, until) {
+                    return Ok(outcome);
                 }
-                let Some(batch) = next()? else {
-                    return Ok(Advance::Done);
-                };
-                let taken = self.takes.iter().zip(self.columns.fields());
-                let taken =
-                    taken.map(|(place, field)| Ok(cast(batch.column(*place), field.data_type())?));
-                let columns = taken.collect::<Result<_>>()?;
-                let (keys, times) = (self.keys[1].encode(&batch)?, self.ticks(1, &batch)?);
-                self.other = Some(OtherRows {
-                    keys,
-                    times,
-                    batch: self.latest.push(columns),
-                    at: 0,
-                });
-                continue;
-            };
-            while other.at < other.times.len() {
-                let row = other.at;
-                if other.times.is_valid(row) {
-                    let time = other.times.value(row);
-                    if time < self.seen[1] {
-                        return Ok(Advance::OutOfOrder);
-                    }
-                    if time > until || (time == until && !self.exact) {
-                        self.other = Some(other);
-                        return Ok(Advance::Done);
-                    }
-                    self.seen[1] = time;
-                    if other.keys.is_valid(row) {
-                        self.latest.set(
-                            &other.keys,
-                            row,
-                            LatestRow {
-                                batch: other.batch,
-                                row: row as u32,
-                                time,
-                            },
-                        );
-                    }
-                }
-                other.at += 1;
+            } else if self.is_full() {
+                return Ok(Advance::Full);
+            } else if let Some(batch) = next()? {
+                self.hold_batch(&batch)?;
+            } else {
+                return Ok(Advance::Done);
             }
         }
     }
+
+    /// True if batches have to be freed before the next one.
+    fn is_full(&self) -> bool {
+        let batches = self.latest.batches.len();
+        let is_large = self.latest.bytes() > self.held_bytes_max && batches > 1;
+        is_large || batches > BATCHES_MAX
+    }
+
+    /// Holds a batch of the other side, of which no row is seen yet.
+    fn hold_batch(&mut self, batch: &RecordBatch) -> Result<()> {
+        let mut columns = Vec::with_capacity(self.takes.len());
+        for (index, field) in self.takes.iter().zip(self.columns.fields()) {
+            columns.push(cast(batch.column(*index), field.data_type())?);
+        }
+        let keys = self.keys[1].encode(batch)?;
+        let times = self.ticks(1, batch)?;
+        self.other = Some(OtherRows {
+            keys,
+            times,
+            batch: self.latest.push(columns),
+            at: 0,
+        });
+        Ok(())
+    }
+
+    /// Sees the rows of a batch of the other side up to a time; `None` if the batch has no more rows.
+    fn see_rows(&mut self, mut other: OtherRows, until: i64) -> Option<Advance> {
+        while other.at < other.times.len() {
+            let row = other.at;
+            if other.times.is_valid(row) {
+                let time = other.times.value(row);
+                if time < self.seen[1] {
+                    return Some(Advance::OutOfOrder);
+                }
+                if time > until || (time == until && !self.exact) {
+                    self.other = Some(other);
+                    return Some(Advance::Done);
+                }
+                self.seen[1] = time;
+                if other.keys.is_valid(row) {
+                    let latest = LatestRow {
+                        batch: other.batch,
+                        row: row as u32,
+                        time,
+                    };
+                    self.latest.set(&other.keys, row, latest);
+                }
+            }
+            other.at += 1;
+        }
+        None
+    }
 }
 
-/// Whether times do not fall, from a time on.
+/// True if times do not decrease, starting from `seen`.
 pub fn follows(times: &Int64Array, seen: &mut i64) -> bool {
     times
         .iter()
@@ -714,6 +811,20 @@ mod tests {
         rows.chunks(size).enumerate().map(batch).collect()
     }
 
+    fn merge_of(as_of: &AsOf) -> TimeMerge {
+        let join = JoinOp {
+            other: "there".to_owned(),
+            keys: vec![("key".to_owned(), "key".to_owned())],
+            matched: None,
+            keeps_unmatched: true,
+            columns: vec![("value".to_owned(), Field::new("met", DataType::Utf8, true))],
+            by: JoinBy::Time(as_of.clone()),
+        };
+        let schema = batches(&[(None, None, 0)], 1)[0].schema();
+        let keys = [("key".to_owned(), DataType::Int32)];
+        TimeMerge::new(&join, as_of, [&keys, &keys], [&schema, &schema]).unwrap()
+    }
+
     /// Distances and values, or `None` where a row is out of order.
     fn merged(
         here: &[Row],
@@ -721,17 +832,7 @@ mod tests {
         as_of: &AsOf,
         size: usize,
     ) -> Option<Vec<(Option<i64>, Option<String>)>> {
-        let join = JoinOp {
-            other: "there".to_owned(),
-            keys: vec![("key".to_owned(), "key".to_owned())],
-            matched: None,
-            columns: vec![("value".to_owned(), Field::new("met", DataType::Utf8, true))],
-            expects_match: true,
-            by: JoinBy::Time(as_of.clone()),
-        };
-        let schema = batches(&[(None, None, 0)], 1)[0].schema();
-        let keys = [("key".to_owned(), DataType::Int32)];
-        let mut merge = TimeMerge::new(&join, as_of, [&keys, &keys], [&schema, &schema]).unwrap();
+        let mut merge = merge_of(as_of);
         let mut others = batches(there, size).into_iter();
         let mut next = || Ok(others.next());
         let mut found = Vec::new();
@@ -800,6 +901,34 @@ mod tests {
             };
             assert_eq!(merged(&late(&here), &there, &as_of, 3), None);
             assert_eq!(merged(&here, &late(&there), &as_of, 3), None);
+        }
+    }
+
+    #[test]
+    fn texts_count_for_each_row_that_meets_them() {
+        let as_of = AsOf {
+            time: "time".to_owned(),
+            other_time: "time".to_owned(),
+            known_at: None,
+            direction: MatchDirection::Backward,
+            tolerance: None,
+            exact: true,
+        };
+        let here: Vec<Row> = (2..6).map(|time| (Some(time), Some(1), 0)).collect();
+        // Four rows meet three bytes.
+        for (bytes_max, is_refused) in [(12, false), (11, true)] {
+            let mut merge = merge_of(&as_of);
+            merge.admit = Some(Arc::new(move |bytes| {
+                if bytes > bytes_max {
+                    return Err(Fault::new(codes::MEMORY, "the memory is full"));
+                }
+                Ok(())
+            }));
+            let mut others = batches(&[(Some(1), Some(1), 10)], 1).into_iter();
+            let joined = merge.join(&batches(&here, 4)[0], &mut || Ok(others.next()));
+            assert_eq!(joined.is_err(), is_refused, "{bytes_max} bytes");
+            // Copies of what is held need no more memory.
+            assert!(merge.free_batches().unwrap());
         }
     }
 }

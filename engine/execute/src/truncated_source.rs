@@ -12,9 +12,9 @@ use forebay_storage::{ChunkIterator, ScanRequest, Source, StorageClient};
 
 use crate::run_state::SourceInput;
 
-/// A source as it was when time had come as far as an end: spans after it are not
-/// there, and of those that reach beyond it only the rows before. Rows without a time lie outside of every
-/// interval, in whatever span they are: they are filtered.
+/// A source as it was at the time `end`: without spans after it, and with only the rows before it
+/// of spans that reach beyond it. Rows without a time lie outside of every interval, in any span:
+/// they are filtered.
 pub fn truncate_at(input: SourceInput, time: &str, end: &TimeCutoff) -> Result<SourceInput> {
     let SourceInput {
         dataset,
@@ -51,14 +51,15 @@ pub fn truncate_at(input: SourceInput, time: &str, end: &TimeCutoff) -> Result<S
         spans.push(span);
     }
     dataset.spans = spans;
-    let source: Arc<dyn Source> = match whole.is_empty() {
-        true => source,
-        false => Arc::new(TruncatedSource {
+    let source: Arc<dyn Source> = if whole.is_empty() {
+        source
+    } else {
+        Arc::new(TruncatedSource {
             inner: source,
             time: time.to_owned(),
             last,
             whole,
-        }),
+        })
     };
     Ok(SourceInput {
         dataset: Arc::new(dataset),
@@ -78,8 +79,12 @@ struct TruncatedSource {
 }
 
 impl Source for TruncatedSource {
-    fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
-        self.inner.discover(io, watch)
+    fn discover(&self, io: &StorageClient, watched_columns: &[String]) -> Result<Dataset> {
+        self.inner.discover(io, watched_columns)
+    }
+
+    fn paths(&self) -> Vec<String> {
+        self.inner.paths()
     }
 
     fn open(
@@ -95,7 +100,8 @@ impl Source for TruncatedSource {
         {
             return self.inner.open(io, span, request);
         }
-        let (mut span, mut request) = (span.clone(), request.clone());
+        let mut span = span.clone();
+        let mut request = request.clone();
         for piece in &mut span.pieces {
             piece.fingerprint = self
                 .whole
@@ -103,42 +109,45 @@ impl Source for TruncatedSource {
                 .copied()
                 .unwrap_or(piece.fingerprint);
         }
-        let asked = request.columns.contains(&self.time);
-        if !asked {
+        let reads_time = request.columns.contains(&self.time);
+        if !reads_time {
             request.columns.push(self.time.clone());
         }
-        let (time, last) = (self.time.clone(), self.last);
+        let time = self.time.clone();
+        let last = self.last;
         let chunks = self.inner.open(io, &span, &request)?;
-        Ok(Box::new(
-            chunks.map(move |chunk| rows_up_to(chunk?, &time, last, asked)),
-        ))
+        Ok(Box::new(chunks.map(move |chunk| {
+            rows_up_to(chunk?, &time, last, reads_time)
+        })))
     }
 }
 
-/// The rows of a chunk up to a tick. The time column is dropped unless it was `asked` for.
-fn rows_up_to(chunk: Chunk, time: &str, last: i64, asked: bool) -> Result<Chunk> {
+/// The rows of a chunk up to a tick. The time column is dropped unless the request
+/// `reads_time`.
+fn rows_up_to(chunk: Chunk, time: &str, last: i64, reads_time: bool) -> Result<Chunk> {
     let Chunk {
         batch,
         keys,
         file,
         first_row,
         skipped,
+        unfit,
     } = chunk;
     let rows = batch.num_rows();
-    let place = batch.schema_ref().index_of(time)?;
-    let times = ticks(batch.column(place))?;
+    let index = batch.schema_ref().index_of(time)?;
+    let times = ticks(batch.column(index))?;
     let seen: Vec<bool> = times
         .iter()
         .map(|tick| tick.is_some_and(|tick| tick <= last))
         .collect();
     let keys = keys.map(|keys| {
-        let kept = keys.as_slice().iter().zip(&seen).filter(|(_, seen)| **seen);
-        RowKeys::from_keys(kept.map(|(key, _)| *key))
+        let kept_keys = keys.as_slice().iter().zip(&seen).filter(|(_, seen)| **seen);
+        RowKeys::from_keys(kept_keys.map(|(key, _)| *key))
     });
     let mut batch = filter_record_batch(&batch, &BooleanArray::from(seen))?;
-    if !asked {
+    if !reads_time {
         let others: Vec<usize> = (0..batch.num_columns())
-            .filter(|column| *column != place)
+            .filter(|column| *column != index)
             .collect();
         batch = batch.project(&others)?;
     }
@@ -149,5 +158,6 @@ fn rows_up_to(chunk: Chunk, time: &str, last: i64, asked: bool) -> Result<Chunk>
         file,
         first_row,
         skipped,
+        unfit,
     })
 }

@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex};
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
-use forebay_model::{DuplicateRows, Fault, Result, SeriesCounts};
-use forebay_plan::{GatherOp, WindowOp};
+use forebay_model::{DuplicateRows, Fault, Result, SeriesCounts, dictionary_text_bytes};
+use forebay_plan::{AdmitBytes, GatherOp, WindowOp};
+use forebay_storage::MemoryBudget;
 use forebay_threads::lock;
 use forebay_window::{InputRows, WindowEngine, WindowFunction, WindowPlan};
 
+use crate::admission::admission;
 use crate::sorted_pass::{BatchFn, SortedOperator};
 
 /// A window over rows sorted by series and time.
@@ -24,13 +26,15 @@ pub struct WindowOperator {
     pub schema: SchemaRef,
     /// Counts of the window between the rows of series.
     pub counts: Arc<Mutex<SeriesCounts>>,
+    /// Asked for long texts that many rows get.
+    admit: Option<AdmitBytes>,
 }
 
 impl WindowOperator {
     pub fn new(window: &WindowOp, columns: &[String]) -> Result<Self> {
-        let place = |name: &String| {
-            let found = columns.iter().position(|column| column == name);
-            found.ok_or_else(|| Fault::internal("a window's column is missing"))
+        let position_of = |name: &String| {
+            let position = columns.iter().position(|column| column == name);
+            position.ok_or_else(|| Fault::internal("a window's column is missing"))
         };
         let mut plan = window.plan.as_ref().clone();
         if window.backward {
@@ -43,14 +47,27 @@ impl WindowOperator {
             .collect();
         fields.push(Field::new(GatherOp::ROW, DataType::UInt64, false));
         Ok(WindowOperator {
-            keys: window.keys.iter().map(place).collect::<Result<_>>()?,
-            time: place(&window.time)?,
-            inputs: window.reads.iter().map(place).collect::<Result<_>>()?,
+            keys: window.keys.iter().map(position_of).collect::<Result<_>>()?,
+            time: position_of(&window.time)?,
+            inputs: window
+                .reads
+                .iter()
+                .map(position_of)
+                .collect::<Result<_>>()?,
             backward: window.backward,
             plan: Arc::new(plan),
             schema: Arc::new(Schema::new(fields)),
             counts: Arc::default(),
+            admit: None,
         })
+    }
+
+    /// Bounds the memory of a batch of outputs.
+    pub fn within(self, memory: MemoryBudget) -> Self {
+        WindowOperator {
+            admit: Some(admission(memory)),
+            ..self
+        }
     }
 }
 
@@ -61,17 +78,23 @@ impl SortedOperator for WindowOperator {
 
     fn start(&self) -> BatchFn {
         let mut engine = WindowEngine::new(self.plan.clone());
-        let (keys, time, inputs) = (self.keys.clone(), self.time, self.inputs.clone());
-        let (plan, schema, counts) = (self.plan.clone(), self.schema.clone(), self.counts.clone());
+        let keys = self.keys.clone();
+        let time = self.time;
+        let inputs = self.inputs.clone();
+        let plan = self.plan.clone();
+        let schema = self.schema.clone();
+        let counts = self.counts.clone();
         let backward = self.backward;
+        let admit = self.admit.clone();
         Box::new(move |batch| {
-            let columns = |places: &[usize]| {
-                places
+            let columns = |indices: &[usize]| {
+                indices
                     .iter()
-                    .map(|place| batch.column(*place).clone())
+                    .map(|index| batch.column(*index).clone())
                     .collect::<Vec<_>>()
             };
-            let (keys, inputs) = (columns(&keys), columns(&inputs));
+            let keys = columns(&keys);
+            let inputs = columns(&inputs);
             let mut time = batch.column(time).clone();
             if backward {
                 time = negated(&cast(&time, &DataType::Int64)?);
@@ -99,6 +122,16 @@ impl SortedOperator for WindowOperator {
                         )?;
                     }
                 }
+            }
+            for (output, field) in outputs.iter_mut().zip(schema.fields()) {
+                if output.data_type() == field.data_type() {
+                    continue;
+                }
+                // Long texts come in a dictionary, and files of sorted rows have none.
+                if let Some(admit) = &admit {
+                    admit(dictionary_text_bytes(output))?;
+                }
+                *output = cast(output, field.data_type())?;
             }
             outputs.push(batch.column(batch.num_columns() - 1).clone());
             let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));

@@ -5,21 +5,22 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use arrow::array::AsArray;
+use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::compute::{and, filter_record_batch};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_cluster::{TaskControl, TaskKind, TaskOutcome};
 use forebay_commit::Shard;
-use forebay_model::{AnalyzerInput, ContentId, Fault, Result, RowChange, catch_panic_at};
-use forebay_plan::{Carry, ChainContext, ColumnScan, ColumnTap, OpChain, RowCounts, SinkWork};
+use forebay_model::{AnalyzerInput, Chunk, ContentId, Fault, Result, RowChange, catch_panic_at};
+use forebay_plan::{Carry, ColumnScan, ColumnTap, OpChain, RowCounts, SinkWork};
 use forebay_storage::{Event, EventListener, Sink};
 
+use crate::interval_filter::IntervalFilter;
 use crate::ordered_scan::{
     CheckpointHook, OrderedScan, ReadMode, ScanCursor, SpanRef, SpanTimeline,
 };
 use crate::pass_context::PassContext;
 use crate::read_ahead::ReadAhead;
-use crate::recursive_rows::{GiveFn, RecursiveRows};
+use crate::recursive_rows::RecursiveRows;
 use crate::remote::{ClusterHandle, WorkerTask};
 use crate::row_groups::{RowGroup, RowGroupBuilder, written_batch};
 use crate::scan_progress::ScanProgress;
@@ -61,7 +62,7 @@ pub struct PreparedChains {
 /// The result of a write pass.
 #[derive(Default)]
 pub struct WriteResult {
-    /// In row order, those of earlier runs among them.
+    /// Shards in row order, including those of earlier runs.
     pub shards: Vec<Shard>,
     /// Rows of the shards of earlier runs.
     pub rows_kept: u64,
@@ -77,14 +78,13 @@ enum ShardOutcome<'a> {
 
 impl PreparedChains {
     pub fn new(chains: Vec<OpChain>, want: ColumnTap) -> Result<PreparedChains> {
-        let first = chains
-            .first()
-            .ok_or_else(|| Fault::internal("a sink without rows to read"))?;
-        let fields: Vec<Field> = first
-            .fields(0)
-            .iter()
-            .map(|field| field.clone().with_nullable(true))
-            .collect();
+        let Some(first) = chains.first() else {
+            return Err(Fault::internal("a sink without rows to read"));
+        };
+        let mut fields: Vec<Field> = Vec::new();
+        for field in first.fields(0) {
+            fields.push(field.clone().with_nullable(true));
+        }
         Ok(PreparedChains {
             schema: Arc::new(Schema::new(fields)),
             chains,
@@ -101,57 +101,34 @@ impl PreparedChains {
 
 impl WritePass<'_> {
     /// Compiles the operations, once for all threads: their findings can be large.
-    pub fn prepare(
-        &self,
-        SinkWork {
-            scans,
-            columns,
-            part,
-            first_scan,
-            ..
-        }: &SinkWork,
-    ) -> Result<PreparedChains> {
-        let want = |scan: &ColumnScan| {
-            let after = scan
-                .streams
-                .first()
-                .map_or(0, |stream| stream.stream.ops.len());
-            ColumnTap {
-                after,
-                columns: columns.clone(),
-                part: part.clone(),
-                marks_unfound: true,
-            }
+    pub fn prepare(&self, work: &SinkWork) -> Result<PreparedChains> {
+        let Some(first) = work.scans.first() else {
+            return Err(Fault::internal("a sink without rows to read"));
         };
-        let chains = scans.iter().map(|scan| self.chain(scan, &[want(scan)]));
-        let first = scans
-            .first()
-            .ok_or_else(|| Fault::internal("a sink without rows to read"))?;
-        let prepared = PreparedChains::new(chains.collect::<Result<Vec<_>>>()?, want(first))?;
-        Ok(PreparedChains {
-            first_scan: *first_scan,
-            ..prepared
-        })
+        let mut chains = Vec::with_capacity(work.scans.len());
+        for scan in &work.scans {
+            chains.push(self.chain(scan, &[sink_tap(work, scan)])?);
+        }
+        let mut prepared = PreparedChains::new(chains, sink_tap(work, first))?;
+        prepared.first_scan = work.first_scan;
+        Ok(prepared)
     }
 
     /// The operations of a scan. The first tap is the sink's.
     pub fn chain(&self, scan: &ColumnScan, wants: &[ColumnTap]) -> Result<OpChain> {
-        let stream = scan
-            .streams
-            .first()
-            .ok_or_else(|| Fault::internal("a scan without a stream"))?;
-        let bound = &self.context.program.bound;
-        let compile = |told: ChainContext<'_>| {
+        let Some(stream) = scan.streams.first() else {
+            return Err(Fault::internal("a scan without a stream"));
+        };
+        self.context.with_chains(|chain_context| {
             OpChain::new(
-                bound,
+                &self.context.program.bound,
                 &stream.stream,
                 &stream.needed,
                 &scan.columns,
                 wants,
-                told,
+                chain_context,
             )
-        };
-        self.context.with_chains(compile)
+        })
     }
 
     pub fn ordered_scan<'s>(
@@ -178,15 +155,20 @@ impl WritePass<'_> {
     ) -> Result<(usize, usize)> {
         let sequence = self.ordered_scan(scans, prepared);
         let line = sequence.timeline()?;
+        let span_count = line.tasks.len();
         if !sequence.is_ordered() && !self.context.is_history(scans)? {
-            return Ok((line.tasks.len(), line.tasks.len()));
+            return Ok((span_count, span_count));
         }
-        let parts = self.work_units(&sequence, &line, target)?;
-        let todo = parts.iter().filter(|part| part.known.is_none());
-        Ok((todo.map(|part| part.tasks.len()).sum(), line.tasks.len()))
+        let mut unwritten = 0;
+        for part in self.work_units(&sequence, &line, target)? {
+            if part.known.is_none() {
+                unwritten += part.tasks.len();
+            }
+        }
+        Ok((unwritten, span_count))
     }
 
-    /// Whether windows need the state of all rows before: a checkpoint, or else all rows.
+    /// True if windows need the state of all rows before: a checkpoint, or else all rows.
     pub fn depends_on_all_before(
         &self,
         scans: &[ColumnScan],
@@ -202,56 +184,50 @@ impl WritePass<'_> {
         prepared: &PreparedChains,
         target: &WriteTarget<'_>,
     ) -> Result<WriteResult> {
-        let sequence = self.ordered_scan(scans, prepared);
+        let sequence = &self.ordered_scan(scans, prepared);
         let in_shards = self.cluster.is_some() || sequence.is_ordered();
-        let made = match in_shards || self.context.is_history(scans)? {
-            true => {
-                let line = sequence.timeline()?;
-                let parts = self.work_units(&sequence, &line, target)?;
-                let (sequence, line, layout) = (&sequence, &line, &self.sink.layout());
-                self.write_shards(
-                    &ShardContext {
-                        sequence,
-                        prepared,
-                        target,
-                        line,
-                        along: None,
-                        layout,
-                    },
-                    parts,
-                )?
-            }
-            false => WriteResult {
-                shards: vec![self.write_one_shard(&sequence, &prepared.schema, target)?],
-                ..WriteResult::default()
-            },
+        if in_shards || self.context.is_history(scans)? {
+            let line = sequence.timeline()?;
+            let parts = self.work_units(sequence, &line, target)?;
+            let making = ShardContext {
+                sequence,
+                prepared,
+                target,
+                line: &line,
+                along: None,
+                layout: &self.sink.layout(),
+            };
+            let written = self.write_shards(&making, parts)?;
+            return self.with_schema_file(written, prepared, target);
+        }
+        let shard = self.write_one_shard(sequence, &prepared.schema, target)?;
+        let written = WriteResult {
+            shards: vec![shard],
+            ..WriteResult::default()
         };
-        self.with_schema_file(made, prepared, target)
+        self.with_schema_file(written, prepared, target)
     }
 
     /// Adds a file without rows to an output without files, so that readers see its columns.
     pub fn with_schema_file(
         &self,
-        mut made: WriteResult,
+        mut written: WriteResult,
         prepared: &PreparedChains,
         target: &WriteTarget<'_>,
     ) -> Result<WriteResult> {
-        if !has_files(&made.shards) {
-            let files = target
-                .begin(prepared.schema.clone(), target.pass)?
-                .finish(true)?;
-            let sums = made
-                .shards
-                .into_iter()
-                .reduce(Shard::merged_with)
-                .unwrap_or_default();
-            made.shards = vec![Shard {
-                id: target.pass.to_string(),
-                files,
-                ..sums
-            }];
+        if has_files(&written.shards) {
+            return Ok(written);
         }
-        Ok(made)
+        let writer = target.begin(prepared.schema.clone(), target.pass)?;
+        let files = writer.finish(true)?;
+        let sums = written.shards.into_iter().reduce(Shard::merged_with);
+        let shard = Shard {
+            id: target.pass.to_string(),
+            files,
+            ..sums.unwrap_or_default()
+        };
+        written.shards = vec![shard];
+        Ok(written)
     }
 
     /// Calls `serve` with the function that executes tasks of the pass on a worker. A shard that another process has
@@ -274,65 +250,90 @@ impl WritePass<'_> {
             along: None,
             layout,
         };
-        serve(&|what, control| {
-            let work =
-                |part: &WorkUnit,
-                 carry: &mut Carry,
-                 stop: &AtomicBool,
-                 seal: CheckpointHook<'_>| match target.kept(part.id)? {
-                    Some(shard) if !sequence.is_ordered() => Ok(Some(ShardOutcome::Kept(shard))),
-                    Some(shard) => {
-                        if !{
-                            let cursor = ScanCursor {
-                                carry,
-                                reads: &sequence,
-                            };
-                            sequence.advance_over(&line.tasks[part.tasks.clone()], cursor, stop)?
-                        } {
-                            return Ok(None);
-                        }
-                        seal(carry).map(|()| Some(ShardOutcome::Kept(shard)))
-                    }
-                    None => Ok(self
-                        .encode_shard(&making, part, carry, seal, stop)?
-                        .map(|new| ShardOutcome::Complete(Box::new(new)))),
-                };
-            let finish = |whole: ShardOutcome<'_>| match whole {
-                ShardOutcome::Kept(shard) => Ok(shard),
-                ShardOutcome::Complete(complete) => self
-                    .finish_shard(&making, *complete)
-                    .map(|(_, shard)| shard),
-            };
+        serve(&|kind, control| {
             let task = WorkerTask {
                 line: &line,
                 operation: target.shape,
                 units_of: target.shards,
                 store: target.store,
                 scratch: target.scratch,
-                kind: what,
+                kind,
                 control,
                 finish_threads: self.finish_threads(target),
             };
-            sequence.run_task(&task, work, &finish)
+            sequence.run_task(
+                &task,
+                |part: &WorkUnit,
+                 carry: &mut Carry,
+                 stop: &AtomicBool,
+                 checkpoint_hook: CheckpointHook<'_>| {
+                    self.serve_unit(&making, part, carry, stop, checkpoint_hook)
+                },
+                &|outcome| self.finish_outcome(&making, outcome),
+            )
         });
         Ok(())
     }
 
-    /// The wanted spans as work units, with the shards that are committed.
+    /// Encodes the shard of a unit, unless another process has committed it; `None` if the pass was stopped.
+    fn serve_unit<'m>(
+        &self,
+        making: &'m ShardContext<'_>,
+        part: &WorkUnit,
+        carry: &mut Carry,
+        stop: &AtomicBool,
+        checkpoint_hook: CheckpointHook<'_>,
+    ) -> Result<Option<ShardOutcome<'m>>> {
+        let Some(shard) = making.target.kept(part.id)? else {
+            let encoded = self.encode_shard(making, part, carry, checkpoint_hook, stop)?;
+            return Ok(encoded.map(|shard| ShardOutcome::Complete(Box::new(shard))));
+        };
+        let sequence = making.sequence;
+        // Windows of the next unit need the rows of a committed one, too.
+        if sequence.is_ordered() {
+            let spans = &making.line.tasks[part.tasks.clone()];
+            let cursor = ScanCursor {
+                carry: &mut *carry,
+                reads: &sequence,
+            };
+            if !sequence.advance_over(spans, cursor, stop)? {
+                return Ok(None);
+            }
+            checkpoint_hook(carry)?;
+        }
+        Ok(Some(ShardOutcome::Kept(shard)))
+    }
+
+    /// Commits an encoded shard.
+    fn finish_outcome(
+        &self,
+        making: &ShardContext<'_>,
+        outcome: ShardOutcome<'_>,
+    ) -> Result<Shard> {
+        match outcome {
+            ShardOutcome::Kept(shard) => Ok(shard),
+            ShardOutcome::Complete(encoded) => {
+                let (_, shard) = self.finish_shard(making, *encoded)?;
+                Ok(shard)
+            }
+        }
+    }
+
+    /// The spans to write as work units, with the shards that are committed.
     pub fn work_units(
         &self,
         sequence: &OrderedScan<'_>,
         line: &SpanTimeline,
         target: &WriteTarget<'_>,
     ) -> Result<Vec<WorkUnit>> {
-        let wanted = self.spans_in_interval(sequence, &line.tasks, target)?;
-        match self.recursive_rows(sequence, &line.tasks[wanted.clone()])? {
-            Some(_) => target.whole_part(&line.history, wanted),
-            None => target.parts(&line.history, wanted),
+        let spans_wanted = self.spans_in_interval(sequence, &line.tasks, target)?;
+        match self.recursive_rows(sequence, &line.tasks[spans_wanted.clone()])? {
+            Some(_) => target.whole_part(&line.history, spans_wanted),
+            None => target.parts(&line.history, spans_wanted),
         }
     }
 
-    /// Consecutive spans that hold all wanted rows.
+    /// Consecutive spans that hold all rows to write.
     pub fn spans_in_interval(
         &self,
         sequence: &OrderedScan<'_>,
@@ -383,88 +384,44 @@ impl WritePass<'_> {
             target,
             stop,
         } = *rows;
-        let mut spans = Vec::with_capacity(tasks.len());
-        for task in tasks {
-            spans.push(
-                &self
-                    .context
-                    .input(sequence.scans[task.scan].base)?
-                    .dataset
-                    .spans[task.span],
-            );
-        }
-        let mut progress = ScanProgress::new(spans.into_iter(), 1.0);
-        let mut counts = RowCounts::default();
-        let mut recursive = self.recursive_rows(sequence, tasks)?;
+        let mut writer = RowWriter {
+            pass: self,
+            sequence,
+            target,
+            recursive: self.recursive_rows(sequence, tasks)?,
+            groups,
+            learn,
+            take,
+            progress: self.scan_progress(sequence, tasks)?,
+            counts: RowCounts::default(),
+        };
         let ScanCursor { carry, reads } = cursor;
         let cursor = ScanCursor {
             carry: &mut *carry,
             reads,
-        };
-        let mut run = |carry: &mut Carry,
-                       rows: &mut dyn FnMut(&mut Carry, GiveFn<'_>) -> Result<RowCounts>|
-         -> Result<()> {
-            let mut batches = Vec::new();
-            let mut give = |want: usize, input: AnalyzerInput<'_>| match want.checked_sub(1) {
-                None => {
-                    let batch = written_batch(groups.schema, input.columns, input.rows)?;
-                    let unfound = input.columns.get(batch.num_columns());
-                    batches.push((batch, unfound.map(|marks| marks.as_boolean().clone())));
-                    Ok(())
-                }
-                Some(question) => learn(question, input),
-            };
-            let streamed = rows(carry, &mut give);
-            let streamed =
-                streamed.map_err(|fault| self.context.state.record_order_failure(carry, fault))?;
-            counts.add(&streamed);
-            for (mut batch, mut unfound) in batches {
-                if let Some(within) = &target.within {
-                    let rows = batch.num_rows();
-                    let inside = within.inside(&batch)?;
-                    if inside.true_count() < rows {
-                        batch = filter_record_batch(&batch, &inside)?;
-                        unfound = unfound.map(|marks| and(&marks, &inside)).transpose()?;
-                    }
-                    let outside = (rows - batch.num_rows()) as u64;
-                    counts.remove("", RowChange::OutsideInterval, outside);
-                }
-                counts.without_history += unfound.map_or(0, |marks| marks.true_count() as u64);
-                groups.push(batch)?.into_iter().try_for_each(&mut *take)?;
-            }
-            Ok(())
         };
         let whole = sequence.for_each_chunk_group(
             tasks,
             columns,
             cursor,
             stop,
-            &mut |scan, chunks, carry| {
-                run(carry, &mut |carry, give| match &mut recursive {
-                    Some(recursive) => recursive.push(chunks, carry, give),
-                    None => sequence.chains[scan].run(chunks, carry, give),
-                })?;
-                let rows = chunks
-                    .iter()
-                    .map(|chunk| chunk.batch.num_rows() as u64 + chunk.skipped)
-                    .sum();
-                self.watch.on_event(Event::Progress {
-                    rows,
-                    bytes: progress.advance(rows),
-                });
-                Ok(())
-            },
+            &mut |scan, chunks, carry| writer.push(scan, chunks, carry),
         )?;
-        if whole {
-            if let Some(recursive) = &mut recursive {
-                run(carry, &mut |carry, give| recursive.finish(carry, give))?;
-            }
-            self.watch.on_event(Event::Progress {
-                rows: 0,
-                bytes: progress.finish(),
-            });
+        if !whole {
+            return Ok(None);
         }
-        Ok(whole.then_some(counts))
+        writer.finish(carry)?;
+        Ok(Some(writer.counts))
+    }
+
+    /// The progress of reading some spans.
+    fn scan_progress(&self, sequence: &OrderedScan<'_>, tasks: &[SpanRef]) -> Result<ScanProgress> {
+        let mut spans = Vec::with_capacity(tasks.len());
+        for task in tasks {
+            let input = self.context.input(sequence.scans[task.scan].base)?;
+            spans.push(&input.dataset.spans[task.span]);
+        }
+        Ok(ScanProgress::new(spans.into_iter(), 1.0))
     }
 
     /// The rows of spans whose predictions feed later rows, if they do.
@@ -480,5 +437,161 @@ impl WritePass<'_> {
             sequence.chains[task.scan],
             &sequence.scans[task.scan].columns,
         )
+    }
+}
+
+/// The columns that a sink takes from a scan.
+fn sink_tap(work: &SinkWork, scan: &ColumnScan) -> ColumnTap {
+    let op_count = match scan.streams.first() {
+        Some(stream) => stream.stream.ops.len(),
+        None => 0,
+    };
+    ColumnTap {
+        after: op_count,
+        columns: work.columns.clone(),
+        part: work.part.clone(),
+        marks_unfound: true,
+    }
+}
+
+/// Receives the inputs of fused analyzers.
+type LearnRowsFn<'f> = &'f mut dyn FnMut(usize, AnalyzerInput<'_>) -> Result<()>;
+
+/// Runs chunks through their chains and collects the written rows in row groups.
+struct RowWriter<'a, 'g> {
+    pass: &'a WritePass<'a>,
+    sequence: &'a OrderedScan<'a>,
+    target: &'a WriteTarget<'a>,
+    recursive: Option<RecursiveRows<'a>>,
+    groups: &'a mut RowGroupBuilder<'g>,
+    learn: LearnRowsFn<'a>,
+    /// Receives the full row groups.
+    take: &'a mut dyn FnMut(RowGroup) -> Result<()>,
+    progress: ScanProgress,
+    counts: RowCounts,
+}
+
+impl RowWriter<'_, '_> {
+    /// Writes the rows of consecutive chunks of a scan.
+    fn push(&mut self, scan: usize, chunks: &[Chunk], carry: &mut Carry) -> Result<()> {
+        let mut taps = WriteTaps {
+            schema: self.groups.schema,
+            learn: &mut *self.learn,
+            batches: Vec::new(),
+        };
+        let streamed = match &mut self.recursive {
+            Some(recursive) => {
+                recursive.push(chunks, carry, &mut |tap, input| taps.add(tap, input))
+            }
+            None => {
+                let chain = self.sequence.chains[scan];
+                chain.run(chunks, carry, &mut |tap, input| taps.add(tap, input))
+            }
+        };
+        let batches = taps.batches;
+        self.write(batches, streamed, carry)?;
+        let mut rows = 0;
+        for chunk in chunks {
+            rows += chunk.batch.num_rows() as u64 + chunk.skipped;
+        }
+        self.pass.watch.on_event(Event::Progress {
+            rows,
+            bytes: self.progress.advance(rows),
+        });
+        Ok(())
+    }
+
+    /// Writes the rows that waited for later ones.
+    fn finish(&mut self, carry: &mut Carry) -> Result<()> {
+        // Rows of the last time have waited for a later one until here
+        // (decisions/recursive-forecasts.md).
+        if let Some(recursive) = &mut self.recursive {
+            let mut taps = WriteTaps {
+                schema: self.groups.schema,
+                learn: &mut *self.learn,
+                batches: Vec::new(),
+            };
+            let streamed = recursive.finish(carry, &mut |tap, input| taps.add(tap, input));
+            let batches = taps.batches;
+            self.write(batches, streamed, carry)?;
+        }
+        self.pass.watch.on_event(Event::Progress {
+            rows: 0,
+            bytes: self.progress.finish(),
+        });
+        Ok(())
+    }
+
+    /// Adds rows to the groups, after their chain has ended: a row order that turns out wrong fails the chain, and then
+    /// none of its rows may be written.
+    fn write(
+        &mut self,
+        batches: Vec<MarkedBatch>,
+        streamed: Result<RowCounts>,
+        carry: &Carry,
+    ) -> Result<()> {
+        let state = self.pass.context.state;
+        let streamed = streamed.map_err(|fault| state.record_order_failure(carry, fault))?;
+        self.counts.add(&streamed);
+        for mut marked in batches {
+            if let Some(interval) = &self.target.within {
+                let outside = marked.keep_inside(interval)?;
+                self.counts.remove("", RowChange::OutsideInterval, outside);
+            }
+            if let Some(unfound) = &marked.unfound {
+                self.counts.without_history += unfound.true_count() as u64;
+            }
+            for group in self.groups.push(marked.batch)? {
+                (self.take)(group)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Receives the outputs of chains that write.
+struct WriteTaps<'a> {
+    schema: &'a SchemaRef,
+    learn: LearnRowsFn<'a>,
+    batches: Vec<MarkedBatch>,
+}
+
+impl WriteTaps<'_> {
+    /// Tap 0 is the written output; the others are analyzers that learn in the same read
+    /// (decisions/learn-while-writing.md).
+    fn add(&mut self, tap: usize, input: AnalyzerInput<'_>) -> Result<()> {
+        if let Some(analyzer) = tap.checked_sub(1) {
+            return (self.learn)(analyzer, input);
+        }
+        let batch = written_batch(self.schema, input.columns, input.rows)?;
+        // Marks of rows without history follow the columns.
+        let marks = input.columns.get(batch.num_columns());
+        self.batches.push(MarkedBatch {
+            unfound: marks.map(|marks| marks.as_boolean().clone()),
+            batch,
+        });
+        Ok(())
+    }
+}
+
+/// Rows to write.
+struct MarkedBatch {
+    batch: RecordBatch,
+    /// Marks the rows for which windows found no earlier value; `None` where there are none.
+    unfound: Option<BooleanArray>,
+}
+
+impl MarkedBatch {
+    /// Keeps the rows of an interval; returns the number of the others.
+    fn keep_inside(&mut self, interval: &IntervalFilter) -> Result<u64> {
+        let inside = interval.inside(&self.batch)?;
+        let outside = self.batch.num_rows() - inside.true_count();
+        if outside > 0 {
+            self.batch = filter_record_batch(&self.batch, &inside)?;
+            if let Some(unfound) = &self.unfound {
+                self.unfound = Some(and(unfound, &inside)?);
+            }
+        }
+        Ok(outside as u64)
     }
 }

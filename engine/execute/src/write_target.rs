@@ -1,4 +1,4 @@
-//! The output of a writing pass: where it writes shards, and where it finds those of earlier runs.
+//! Output of a writing pass: the place of its shards, and of those of earlier runs.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use forebay_commit::{
     Manifest, OutputWriter, Shard, StateStore, intact_shards, remove_directory, shard_directory,
     table_shard_directory, unique_shard_directory,
 };
-use forebay_model::{ContentId, Fault, RelativePath, Result};
+use forebay_model::{ContentId, Fault, RelativePath, Result, check_type_levels};
 use forebay_storage::{ScratchDir, Sink, StorageClient, StorageLocation};
 use serde_json::{Value, json};
 
@@ -29,8 +29,8 @@ pub struct WriteTarget<'a> {
     pub shards: ContentId,
     /// Selects the rows of an interval, if one is given.
     pub within: Option<IntervalFilter>,
-    /// Whether other processes may write the same shard, or remove its earlier files: each writing then has a
-    /// directory of its own.
+    /// True if other processes may write the same shard, or remove its earlier files: each write
+    /// then has a directory of its own.
     pub shared: bool,
     /// The directories of the output that were being removed when the pass began.
     pub removed: BTreeSet<RelativePath>,
@@ -46,6 +46,8 @@ impl<'a> WriteTarget<'a> {
             .filter(|field| !partitions.contains(field.name()))
             .cloned();
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        // Types of gathered rows are known only now.
+        check_type_levels(&schema)?;
         let directory = match self.shared {
             _ if self.sink.table().is_some() => table_shard_directory(shard)?,
             true => unique_shard_directory(shard)?,
@@ -61,26 +63,26 @@ impl<'a> WriteTarget<'a> {
         )
     }
 
-    /// The wanted spans as units: the committed ones, and the rest.
-    pub fn parts(&self, history: &SpanIndex, wanted: Range<usize>) -> Result<Vec<WorkUnit>> {
-        let mut parts = history.work_units(self.shards, wanted, &self.visible()?);
+    /// The spans as units: the committed ones, and the rest.
+    pub fn parts(&self, history: &SpanIndex, spans: Range<usize>) -> Result<Vec<WorkUnit>> {
+        let mut parts = history.work_units(self.shards, spans, &self.visible()?);
         for part in parts.iter_mut().filter(|part| part.known.is_none()) {
             part.known = self.kept(part.id)?;
         }
         Ok(parts)
     }
 
-    /// The wanted spans as one unit.
-    pub fn whole_part(&self, history: &SpanIndex, wanted: Range<usize>) -> Result<Vec<WorkUnit>> {
-        let id = history.result_id(self.shards, wanted.clone());
+    /// The spans as one unit.
+    pub fn whole_part(&self, history: &SpanIndex, spans: Range<usize>) -> Result<Vec<WorkUnit>> {
+        let id = history.result_id(self.shards, spans.clone());
         let visible = self
             .visible()?
             .into_iter()
             .find(|shard| shard.id == id.to_string());
-        let known = visible.map_or_else(|| self.kept(id), |shard| Ok(Some(shard)))?;
+        let kept_shard = visible.map_or_else(|| self.kept(id), |shard| Ok(Some(shard)))?;
         Ok(vec![WorkUnit {
-            known,
-            ..WorkUnit::new(wanted, id)
+            known: kept_shard,
+            ..WorkUnit::new(spans, id)
         }])
     }
 

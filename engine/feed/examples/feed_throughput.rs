@@ -34,7 +34,8 @@ const EPOCHS: u64 = 3;
 
 fn block(number: usize, rows: usize) -> RecordBatch {
     let keys = |column: usize| RowKeys::sequence((number * 100 + column) as u64, 0, rows);
-    let (mut fields, mut arrays) = (Vec::new(), Vec::<ArrayRef>::new());
+    let mut fields = Vec::new();
+    let mut arrays = Vec::<ArrayRef>::new();
     for column in 0..DENSE {
         let keys = keys(column);
         // Some columns miss values, as clicks do.
@@ -186,12 +187,14 @@ impl DirectoryBlocks {
                 .is_some_and(|extension| extension == "parquet")
         });
         paths.sort();
-        let (mut groups, mut blocks) = (Vec::new(), Vec::new());
+        let mut groups = Vec::new();
+        let mut blocks = Vec::new();
         for path in paths {
             let file = Bytes::from(std::fs::read(path).unwrap());
             let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::default()).unwrap();
             for (number, group) in metadata.metadata().row_groups().iter().enumerate() {
-                let (rows, bytes) = (group.num_rows() as u64, group.compressed_size() as u64);
+                let rows = group.num_rows() as u64;
+                let bytes = group.compressed_size() as u64;
                 blocks.push(DatasetBlock {
                     rows,
                     bytes,
@@ -301,8 +304,11 @@ fn run(config: FeedOptions) -> RunTimings {
     })
     .unwrap();
     let steps = feed.steps(0);
-    let (mut rows, mut sum, mut first) = (0, 0.0, 0.0);
-    let (mut cpu, mut begin) = (cpu_seconds(), Instant::now());
+    let mut rows = 0;
+    let mut sum = 0.0;
+    let mut first = 0.0;
+    let mut cpu = cpu_seconds();
+    let mut begin = Instant::now();
     for step in 0.. {
         if step == steps {
             first = rows as f64 / begin.elapsed().as_secs_f64();
@@ -343,7 +349,8 @@ fn main() {
         args.get(at)
             .map_or(other, |arg| arg.parse::<usize>().unwrap())
     };
-    let (rounds, window) = (number(1, 3), number(2, 512) << 20);
+    let rounds = number(1, 3);
+    let window = number(2, 512) << 20;
     if let Some(directory) = args.first().filter(|arg| arg.parse::<usize>().is_err()) {
         let only = args.get(3).map(String::as_str);
         return compare(
@@ -355,7 +362,8 @@ fn main() {
             only,
         );
     }
-    let (rows, block_rows) = (number(0, 20) * 1_000_000, number(3, 65_536));
+    let rows = number(0, 20) * 1_000_000;
+    let block_rows = number(3, 65_536);
     let count = rows / block_rows;
     let blocks: Vec<RecordBatch> = (0..DISTINCT)
         .map(|number| block(number, block_rows))

@@ -1,4 +1,4 @@
-//! The batch law: how many batches there are, and which positions each delivers.
+//! The batch plan: the number of batches, and the positions that each delivers.
 //!
 //! Step `s` takes `batch * world` consecutive positions, of which each rank delivers `batch`
 //! consecutive ones. The positions that do not fill a last step are treated as `last` says; they
@@ -11,7 +11,7 @@ use forebay_model::{BATCH_ROWS_MAX, Fault, Result, codes};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What becomes of the rows that do not fill a last step.
+/// Treatment of the rows that do not fill a last step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RemainderPolicy {
@@ -25,20 +25,20 @@ pub enum RemainderPolicy {
     Wrap,
 }
 
-/// How positions are cut into batches.
+/// Division of positions into batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchPlan {
     /// Positions from the first step to the end of the epoch.
     pub rows: u64,
     /// Rows of a batch.
     pub batch: u32,
-    /// How many ranks share the positions.
+    /// Number of ranks that share the positions.
     pub world: u32,
-    /// What becomes of the rest.
+    /// Treatment of the rows that do not fill a last step.
     pub last: RemainderPolicy,
 }
 
-/// What one rank delivers in one step.
+/// Rows that one rank delivers in one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankSlice {
     /// Positions, counted from the law's first; beyond `rows` they wrap into the next epoch.
@@ -48,20 +48,16 @@ pub struct RankSlice {
 }
 
 impl BatchPlan {
-    /// A fault where there is nothing to cut.
+    /// Checks a rank and the sizes of batch and world.
     pub fn check(batch: u32, rank: u32, world: u32) -> Result<()> {
         if batch == 0 || batch as usize > BATCH_ROWS_MAX {
-            return Err(Fault::new(
-                codes::BAD_VALUE,
-                format!("a batch of {batch} rows is not between 1 and {BATCH_ROWS_MAX}"),
-            ));
+            let message = format!("a batch of {batch} rows is not between 1 and {BATCH_ROWS_MAX}");
+            return Err(Fault::new(codes::BAD_VALUE, message));
         }
         if rank >= world {
-            return Err(Fault::new(
-                codes::BAD_VALUE,
-                format!("rank {rank} is outside a world of {world}"),
-            )
-            .hint("ranks count from 0 to the world size less one"));
+            let message = format!("rank {rank} is outside a world of {world}");
+            let fault = Fault::new(codes::BAD_VALUE, message);
+            return Err(fault.hint("ranks count from 0 to the world size less one"));
         }
         Ok(())
     }
@@ -70,7 +66,7 @@ impl BatchPlan {
         u64::from(self.batch) * u64::from(self.world)
     }
 
-    /// How many steps, and thus batches of every rank.
+    /// Number of steps, and thus of batches of every rank.
     pub fn steps(&self) -> u64 {
         match self.last {
             RemainderPolicy::Drop => self.rows / self.step_rows(),
@@ -80,7 +76,33 @@ impl BatchPlan {
         }
     }
 
-    /// How many positions the first `steps` steps have used up; after the last step, all.
+    /// Refuses an epoch without a step: a training over it would end well, and learn nothing.
+    pub fn require_steps(&self) -> Result<()> {
+        if self.steps() > 0 {
+            return Ok(());
+        }
+        if self.rows == 0 {
+            let fault = Fault::new(codes::EMPTY, "there are no rows to deliver");
+            return Err(fault.hint("look at the part of the split, and at what the steps filter"));
+        }
+        let consumers = if self.world == 1 {
+            String::new()
+        } else {
+            format!(" ({} for each of {} consumers)", self.batch, self.world)
+        };
+        let message = format!(
+            "an epoch has {} rows, and its steps have {}{consumers}: no batch is delivered, since \
+             rows that do not fill a step are left out",
+            self.rows,
+            self.step_rows()
+        );
+        Err(Fault::new(codes::EMPTY, message).hint(
+            "lower `batch_rows`, or deliver such rows too: `last: short`, `last: pad` or \
+             `last: wrap`",
+        ))
+    }
+
+    /// Positions that the first `steps` steps have used up; after the last step, all.
     pub fn consumed(&self, steps: u64) -> u64 {
         if steps >= self.steps() {
             self.rows
@@ -89,20 +111,23 @@ impl BatchPlan {
         }
     }
 
-    /// What a rank delivers in a step.
+    /// The rows that a rank delivers in a step.
     pub fn rank_slice(&self, rank: u32, step: u64) -> RankSlice {
-        let (start, batch) = (step * self.step_rows(), u64::from(self.batch));
-        let rest = self.rows - start.min(self.rows);
-        if rest >= self.step_rows() || self.last == RemainderPolicy::Wrap {
+        let start = step * self.step_rows();
+        let batch = u64::from(self.batch);
+        let unfilled = self.rows - start.min(self.rows);
+        if unfilled >= self.step_rows() || self.last == RemainderPolicy::Wrap {
             let start = start + u64::from(rank) * batch;
             return RankSlice {
                 positions: start..start + batch,
                 shape_rows: self.batch,
             };
         }
-        let (world, rank) = (u64::from(self.world), u64::from(rank));
-        let before = |rank: u64| start + rest / world * rank + rank.min(rest % world);
-        let positions = before(rank)..before(rank + 1);
+        let world = u64::from(self.world);
+        let rank = u64::from(rank);
+        // The first ranks get one row more each where the rows do not divide evenly.
+        let start_of = |rank: u64| start + unfilled / world * rank + rank.min(unfilled % world);
+        let positions = start_of(rank)..start_of(rank + 1);
         let shape_rows = match self.last {
             RemainderPolicy::Pad => self.batch,
             _ => (positions.end - positions.start) as u32,

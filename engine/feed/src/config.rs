@@ -1,4 +1,4 @@
-//! What a spec or a caller says about mini-batches.
+//! Configuration of mini-batches, from a spec or a caller.
 
 use crate::{CategoricalType, DenseType, NonFinite, OrderMode, RemainderPolicy, SampleOrder};
 use forebay_model::{Fault, Pipeline, Result, codes};
@@ -22,7 +22,7 @@ const BLOCKS_IN_WINDOW: u64 = 16;
 /// Rows of a batch unless told otherwise.
 const BATCH_ROWS_DEFAULT: u32 = 8192;
 
-/// What mini-batches for training are made of: `forebay feed SPEC` shows them, and the Python
+/// Contents of mini-batches for training: `forebay feed SPEC` shows them, and the Python
 /// package delivers them. An output that a run has written is read where one holds the rows;
 /// otherwise the sources are, and the steps are done on the way.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
@@ -36,7 +36,7 @@ pub struct FeedConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<String>,
     /// Rows of several steps or sources, mixed by weight, in place of `from`; all have the same columns.
-    /// Whatever ends first begins again.
+    /// A member that ends before the others begins again with its first row.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mix: Vec<MixSource>,
     /// Rows of an epoch of a mixture; without it, as many as deliver every row at least once.
@@ -44,11 +44,12 @@ pub struct FeedConfig {
     #[schemars(range(min = 1))]
     pub epoch_rows: Option<u64>,
     /// Dense features, side by side in this order; without them, all columns of numbers that are
-    /// nothing else, but for times and keys.
+    /// nothing else, but for times and keys. Patterns (`x_*`) and types (`type:float`) stand for all columns that match,
+    /// but for the label and those that other settings name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dense: Option<Vec<FeatureColumn>>,
     /// Categorical features, ids already; without them, the whole numbers that `vocabulary`,
-    /// `ordinal`, `hash_bucket`, `cross` and the steps that make buckets give.
+    /// `ordinal`, `hash_bucket`, `cross` and the steps that make buckets give. Patterns stand for all columns that match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub categorical: Option<Vec<FeatureColumn>>,
     /// The label; without it, the column of the pipeline's `label`.
@@ -57,17 +58,17 @@ pub struct FeedConfig {
     /// The weight of each row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<FeatureColumn>,
-    /// What missing values of dense features become; without it, a missing value is a fault.
+    /// Replaces missing values of dense features; without it, a missing value is a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<f64>,
-    /// What missing categorical features become; without it, a missing id is a fault.
+    /// Replaces missing categorical features; without it, a missing id is a fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing_id: Option<i32>,
     /// The type of dense features.
     pub dense_type: DenseType,
     /// The type of categorical features.
     pub categorical_type: CategoricalType,
-    /// What becomes of dense values, labels and weights that are not finite.
+    /// Treatment of dense values, labels and weights that are not finite.
     pub non_finite: NonFinite,
     /// Makes each row a sequence: the last steps of its series up to it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,7 +79,7 @@ pub struct FeedConfig {
     pub cache: Option<FeedCache>,
     /// The order of rows.
     pub order: FeedOrder,
-    /// How many rows a shuffle mixes; without it, as many as 512 MiB hold. At least 65536 rows are mixed, or as many as
+    /// Rows that a shuffle mixes; without it, as many as 512 MiB hold. At least 65536 rows are mixed, or as many as
     /// 16 MiB hold where these are fewer. Another window is another order. Row groups of local files that have more
     /// than a sixteenth of its rows are read in parts.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,7 +89,7 @@ pub struct FeedConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub batch_rows: Option<u32>,
-    /// What becomes of rows that do not fill a last step: `drop` when left out.
+    /// Treatment of rows that do not fill a last step: `drop` when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<RemainderPolicy>,
     /// Columns that a trainer reads as they are, such as those that name the groups of its models. Batches do not
@@ -97,7 +98,7 @@ pub struct FeedConfig {
     #[schemars(skip)]
     #[setters(skip)]
     pub beside: Vec<String>,
-    /// Whether a trainer takes numbers that are missing, as NaN.
+    /// Passes missing numbers to a trainer as NaN.
     #[serde(skip_serializing_if = "is_false")]
     #[schemars(skip)]
     pub missing_numbers: bool,
@@ -110,11 +111,13 @@ fn is_false(value: &bool) -> bool {
 /// Sequences. Dense and categorical features and the mask get one more dimension, the steps; label and
 /// weight are those of the row itself, which is the last step. Where a series has fewer rows, the first
 /// steps are 0 and so is their mask. Rows that a part of the split leaves out are steps of those that
-/// follow. The rows must lie series by series (sorted by keys and time) or in order of time.
+/// follow. The rows must lie series by series (sorted by keys and time) or in order of time. Rows with the same keys and
+/// the same time are counted: with `within` they are refused, else a warning tells of them, unless the source declares
+/// `duplicates`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 pub struct FeedSeries {
-    /// How many rows of the series at most, the row itself included.
+    /// Most rows of the series, the row itself included.
     #[schemars(range(min = 1))]
     pub steps: u32,
     /// The columns that tell series apart; without them, those of the first source that has `keys`.
@@ -123,7 +126,7 @@ pub struct FeedSeries {
     /// The column of times; without it, that of the first source that has a `time`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
-    /// How far back in time steps may lie, such as `28d`, or `28t` for a time of integers. Rows in order
+    /// Longest time that steps may lie back, such as `28d`, or `28t` for a time of integers. Rows in order
     /// of time need it: so much is read before each block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<String>,
@@ -151,8 +154,8 @@ pub struct MixSource {
     /// Delivers the rows of this part of the split only; without it, of the feed's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<String>,
-    /// How many of these rows are delivered for the weights of the others: of weights 3 and 1, three
-    /// rows of the first for one of the second.
+    /// Share of these rows, relative to the weights of the others: of weights 3 and 1, three
+    /// rows of the first are delivered for one of the second.
     #[schemars(range(min = 1))]
     pub weight: u32,
 }
@@ -177,7 +180,7 @@ pub struct DetailedFeature {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub width: Option<u32>,
-    /// What a missing value becomes; without it, a missing value is a fault.
+    /// Replaces a missing value; without it, a missing value is a fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<f64>,
 }
@@ -203,6 +206,17 @@ impl FeatureColumn {
             FeatureColumn::Detailed(feature) => &feature.column,
         }
     }
+
+    /// The feature with another column.
+    pub fn with_column(&self, column: &str) -> FeatureColumn {
+        match self {
+            FeatureColumn::Column(_) => FeatureColumn::from(column),
+            FeatureColumn::Detailed(feature) => FeatureColumn::Detailed(DetailedFeature {
+                column: column.to_owned(),
+                ..feature.clone()
+            }),
+        }
+    }
 }
 
 impl From<&str> for FeatureColumn {
@@ -212,7 +226,7 @@ impl From<&str> for FeatureColumn {
 }
 
 impl FeedConfig {
-    /// What the pipeline's `feed` says; the defaults where it has none.
+    /// The pipeline's `feed`; the defaults where it has none.
     pub fn from_pipeline(pipeline: &Pipeline) -> Result<FeedConfig> {
         let Some(feed) = &pipeline.feed else {
             return Ok(FeedConfig::default());
@@ -220,7 +234,7 @@ impl FeedConfig {
         FeedConfig::from_json(feed.config.clone()).map_err(|fault| fault.at(feed.at.as_ref()))
     }
 
-    /// From JSON, with all defaults.
+    /// Reads JSON; options that are left out have their defaults.
     pub fn from_json(config: serde_json::Value) -> Result<FeedConfig> {
         serde_json::from_value(config).map_err(|error| {
             Fault::new(codes::BAD_VALUE, format!("`feed` cannot be read: {error}"))
@@ -232,14 +246,14 @@ impl FeedConfig {
         self.batch_rows.unwrap_or(BATCH_ROWS_DEFAULT)
     }
 
-    /// How many rows a shuffle mixes, of which each takes so many bytes. A window of the whole data is not
+    /// Rows that a shuffle mixes, if each takes `row_bytes`. A window of the whole data is not
     /// rounded: it is the same for all windows beyond.
     pub fn shuffle_window(&self, row_bytes: usize) -> u64 {
         let rows_min = (WINDOW_BYTES_MIN / row_bytes.max(1) as u64).clamp(1, WINDOW_ROWS_MIN);
         self.wanted_window(row_bytes).max(rows_min)
     }
 
-    /// The same as it was asked for.
+    /// The window as it was configured, without the lower limit.
     pub fn wanted_window(&self, row_bytes: usize) -> u64 {
         self.window_rows
             .unwrap_or(WINDOW_BYTES_DEFAULT / row_bytes.max(1) as u64)
@@ -248,8 +262,11 @@ impl FeedConfig {
     /// Rows of a block at most, where it can be cut: enough blocks fit the window to mix their rows. `None` where
     /// nothing is shuffled.
     pub fn block_rows_max(&self, row_bytes: usize) -> Option<u64> {
-        (self.order == FeedOrder::Shuffled)
-            .then(|| (self.shuffle_window(row_bytes) / BLOCKS_IN_WINDOW).max(1))
+        if self.order != FeedOrder::Shuffled {
+            return None;
+        }
+        let rows = self.shuffle_window(row_bytes) / BLOCKS_IN_WINDOW;
+        Some(rows.max(1))
     }
 
     /// The order of rows that take so many bytes in a window.

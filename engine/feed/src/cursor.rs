@@ -1,4 +1,4 @@
-//! Where a feed stands: a few numbers from which it goes on.
+//! The position of a feed: a few numbers from which it resumes.
 
 use forebay_model::{ContentId, Fault, Result, codes};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ pub const ORDER_VERSION: u32 = 6;
 /// The largest cursor.
 pub const CURSOR_BYTES_MAX: usize = 4096;
 
-/// Where a feed stands. It knows nothing of ranks, threads and prefetch, so that a feed goes on
+/// The position of a feed. It holds nothing about ranks, threads and prefetch, so that a feed resumes
 /// under others with the same global sequence of rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,7 +23,7 @@ pub struct FeedCursor {
     pub order: SampleOrder,
     /// The epoch, from 0.
     pub epoch: u64,
-    /// How many positions of the epoch all ranks together have delivered.
+    /// Positions of the epoch that all ranks together have delivered.
     pub position: u64,
 }
 
@@ -40,7 +40,7 @@ impl FeedCursor {
         }
     }
 
-    /// A later place of the same sequence.
+    /// A position of the same sequence.
     pub fn at(&self, epoch: u64, position: u64) -> FeedCursor {
         FeedCursor {
             epoch,
@@ -49,13 +49,13 @@ impl FeedCursor {
         }
     }
 
-    /// As bytes for a checkpoint.
+    /// Encodes the cursor for a checkpoint.
     pub fn encode(&self) -> Result<Vec<u8>> {
         serde_json::to_vec(self)
             .map_err(|error| Fault::internal("a cursor cannot be written").cause(error))
     }
 
-    /// From the bytes of a checkpoint.
+    /// Decodes a cursor from the bytes of a checkpoint.
     pub fn decode(bytes: &[u8]) -> Result<FeedCursor> {
         #[derive(Deserialize)]
         struct CursorVersion {
@@ -64,7 +64,10 @@ impl FeedCursor {
         let corrupt = |error| {
             Fault::new(codes::CORRUPT, "this is no cursor of a feed")
                 .cause(error)
-                .hint("take the cursor from the checkpoint that was written with the model, or begin anew")
+                .hint(
+                    "take the cursor from the checkpoint that was written with the model, \
+                     or begin anew",
+                )
         };
         let bytes = &bytes[..bytes.len().min(CURSOR_BYTES_MAX + 1)];
         let CursorVersion { version } = serde_json::from_slice(bytes).map_err(corrupt)?;
@@ -78,32 +81,37 @@ impl FeedCursor {
         serde_json::from_slice(bytes).map_err(corrupt)
     }
 
-    /// A fault where the cursor belongs to other data or lies outside them.
+    /// Checks that the cursor belongs to these data and lies within them.
     pub fn check(&self, sequence: &RowSequence) -> Result<()> {
         let dataset: ContentId = sequence.fingerprint();
         if self.dataset != dataset.to_string() {
             let ours = self.dataset.get(..8).unwrap_or(&self.dataset);
-            return Err(Fault::new(
-                codes::OTHER_DATA,
-                format!("the cursor belongs to dataset {ours}, and this is dataset {}", dataset.short()),
-            )
-            .hint(
-                "resume with the data and `window_rows` that the cursor was made for, or begin anew without a cursor",
+            let message = format!(
+                "the cursor belongs to dataset {ours}, and this is dataset {}",
+                dataset.short()
+            );
+            return Err(Fault::new(codes::OTHER_DATA, message).hint(
+                "resume with the data and `window_rows` that the cursor was made for, \
+                 or begin anew without a cursor",
             ));
         }
         if self.order != *sequence.order() {
-            return Err(Fault::new(codes::BAD_VALUE, "the cursor belongs to another order of the same data")
-                .hint("resume with the cursor's own order (seed, mode, window, mix), or begin anew without a cursor"));
+            let fault = Fault::new(
+                codes::BAD_VALUE,
+                "the cursor belongs to another order of the same data",
+            );
+            return Err(fault.hint(
+                "resume with the cursor's own order (seed, mode, window, mix), \
+                 or begin anew without a cursor",
+            ));
         }
         if self.position > sequence.epoch_rows() {
-            return Err(Fault::new(
-                codes::BAD_VALUE,
-                format!(
-                    "the cursor stands at row {} of an epoch of {}",
-                    self.position,
-                    sequence.epoch_rows()
-                ),
-            ));
+            let message = format!(
+                "the cursor stands at row {} of an epoch of {}",
+                self.position,
+                sequence.epoch_rows()
+            );
+            return Err(Fault::new(codes::BAD_VALUE, message));
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Receipts: proof of which rows were delivered where.
+//! Digests of delivered rows: a proof of which rows were delivered in which order.
 
 use std::ops::AddAssign;
 
@@ -12,7 +12,7 @@ use crate::order::splitmix64;
 /// that moved, was lost or came twice changes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveryDigest {
-    /// How many rows.
+    /// Number of rows.
     pub rows: u64,
     /// The sum of their hashes.
     pub hash: u64,
@@ -21,8 +21,8 @@ pub struct DeliveryDigest {
 impl DeliveryDigest {
     /// Adds the row that lies at a place of the sequence.
     #[inline]
-    pub fn add(&mut self, place: u64, row: RowId) {
-        let hash = splitmix64(splitmix64(place ^ (u64::from(row.dataset) << 48)) ^ row.row);
+    pub fn add(&mut self, place_number: u64, row: RowId) {
+        let hash = splitmix64(splitmix64(place_number ^ (u64::from(row.dataset) << 48)) ^ row.row);
         *self += DeliveryDigest { rows: 1, hash };
     }
 }

@@ -3,7 +3,7 @@
 //! - [`SampleOrder`] makes an endless [`RowSequence`] of the rows of datasets: which row lies at a place is
 //!   a function of seed, epoch and position.
 //! - [`BatchPlan`] cuts it into batches: which places each rank delivers in each step.
-//! - [`FeedCursor`] says where a feed stands, in a few numbers; [`DeliveryDigest`] which rows it delivered.
+//! - [`FeedCursor`] is the position of a feed, in a few numbers; [`DeliveryDigest`] proves which rows it delivered.
 //! - [`BatchLayout`] says where the parts of a batch lie in a slot.
 //! - [`Feed`] drives it: threads read [`BlockSource`], hold the window that the order needs, and fill
 //!   slots ahead of the consumer.
@@ -30,10 +30,11 @@ pub use order::{
     SliceOrder,
 };
 pub use runtime::{
-    BlockSource, Feed, FeedBatch, FeedBottleneck, FeedOptions, FeedStats, WorkerTimes,
+    BlockSource, Feed, FeedBatch, FeedBottleneck, FeedOptions, FeedStats, InspectBatch, LoadCounts,
+    ReportDuplicates, WorkerTimes,
 };
 pub use slot::{
     ALIGN, BatchFeatures, BatchLayout, CategoricalType, DenseType, FeatureField, HostMemory,
-    NonFinite, NonFiniteCounts, PackedRows, PartLayout, PartRole, SequenceOptions, SlotAllocator,
-    SlotMemory, ValueType, id_values, real_values,
+    NonFinite, PackedRows, PartLayout, PartRole, SequenceOptions, SlotAllocator, SlotMemory,
+    ValueCounts, ValueType, filled_values, id_values, real_values,
 };

@@ -124,7 +124,8 @@ fn no_row_is_lost_repeated_or_moved_by_kills() {
         .and_then(|kills| kills.parse().ok())
         .unwrap_or(24);
     let mut random = KillRng(kills);
-    let (mut killed, mut seed) = (0, 0);
+    let mut killed = 0;
+    let mut seed = 0;
     while killed < kills {
         killed += epochs_with_kills(seed, &mut random);
         seed += 1;
@@ -136,8 +137,10 @@ fn epochs_with_kills(seed: u64, random: &mut KillRng) -> u64 {
     let sequence = order(seed)
         .bind(vec![TestBlocks::rows("a", &BLOCKS).dataset()])
         .unwrap();
-    let (mut cursor, mut killed) = (Value::Null, 0);
-    let (mut seen, mut receipt) = (Vec::new(), DeliveryDigest::default());
+    let mut cursor = Value::Null;
+    let mut killed = 0;
+    let mut seen = Vec::new();
+    let mut receipt = DeliveryDigest::default();
     while (seen.len() as u64) < EPOCHS * sequence.epoch_rows() {
         let world = 1 + random.below(8);
         let told = |random: &mut KillRng, batch_rows: u64, rank: u64| {

@@ -29,7 +29,8 @@ fn steps_are_equal_and_every_row_is_where_the_policy_says() {
     let mut random = BatchRng(11);
     let mut delivered = Vec::new();
     for case in 0..100_000 {
-        let (batch, world) = (1 + random.below(20) as u32, 1 + random.below(8) as u32);
+        let batch = 1 + random.below(20) as u32;
+        let world = 1 + random.below(8) as u32;
         let law = BatchPlan {
             rows: random.below(300),
             batch,
@@ -101,7 +102,8 @@ fn evaluation_delivers_every_row_once_also_when_the_world_changes() {
         let sequence = SampleOrder::shuffled(case, 1 + random.below(200))
             .bind(vec![data])
             .unwrap();
-        let (mut position, mut seen) = (0, vec![0; rows as usize]);
+        let mut position = 0;
+        let mut seen = vec![0; rows as usize];
         while position < rows {
             let world = 1 + random.below(8) as u32;
             let last = if case % 2 == 0 {
@@ -136,4 +138,34 @@ fn ranks_outside_the_world_are_refused() {
     assert_eq!(fault.message(), "rank 2 is outside a world of 2");
     assert!(BatchPlan::check(0, 0, 1).is_err());
     assert!(BatchPlan::check(8, 1, 2).is_ok());
+}
+
+#[test]
+fn an_epoch_without_a_step_is_refused() {
+    for last in POLICIES {
+        for (rows, batch, world) in [(0, 8, 1), (7, 8, 1), (15, 8, 2), (8, 8, 1), (16, 8, 2)] {
+            let plan = BatchPlan {
+                rows,
+                batch,
+                world,
+                last,
+            };
+            let step_rows = u64::from(batch * world);
+            let is_empty = rows == 0 || (last == RemainderPolicy::Drop && rows < step_rows);
+            assert_eq!(plan.steps() == 0, is_empty, "{plan:?}");
+            let Err(fault) = plan.require_steps() else {
+                assert!(!is_empty, "{plan:?}");
+                continue;
+            };
+            assert!(is_empty, "{plan:?}");
+            assert_eq!(fault.code().name, "FB0204");
+            let message = fault.message();
+            if rows > 0 {
+                assert!(message.contains(&format!("{rows} rows")), "{message}");
+            }
+            if rows > 0 && world > 1 {
+                assert!(message.contains("8 for each of 2 consumers"), "{message}");
+            }
+        }
+    }
 }

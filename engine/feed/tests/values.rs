@@ -12,7 +12,7 @@ use arrow::array::*;
 use arrow::datatypes::{Float32Type, Int32Type, Int64Type};
 use common::*;
 use forebay_feed::*;
-use forebay_model::{Fault, codes};
+use forebay_model::{DuplicateRows, Fault, codes};
 use half::{bf16, f16};
 
 fn source(columns: Vec<(&str, ArrayRef)>) -> Vec<Arc<dyn BlockSource>> {
@@ -33,7 +33,8 @@ impl BlockSource for PrecastBlocks {
         columns: &[String],
         rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
     ) -> Result<Duration, Fault> {
-        let (mut first_row, mut failed) = (0, None);
+        let mut first_row = 0;
+        let mut failed = None;
         let waited = self.0.read(block, columns, &mut |batch| {
             let ahead = self.1.precast(&batch, first_row);
             first_row += batch.num_rows() as u64;
@@ -68,10 +69,8 @@ fn batches(
     let ahead = here()
         .into_iter()
         .map(|blocks| Arc::new(PrecastBlocks(blocks, features.clone())) as Arc<dyn BlockSource>);
-    let (straight, shuffled) = (
-        run(SampleOrder::sequential(), here()),
-        run(SampleOrder::shuffled(1, 1000), here()),
-    );
+    let straight = run(SampleOrder::sequential(), here());
+    let shuffled = run(SampleOrder::shuffled(1, 1000), here());
     let ahead = run(SampleOrder::sequential(), ahead.collect());
     assert_eq!(straight.is_ok(), shuffled.is_ok());
     match (&straight, &ahead) {
@@ -347,9 +346,10 @@ fn values_that_are_not_finite_fail_are_skipped_or_zeroed() {
             let found = feed.take_stats().times.found;
             assert_eq!(
                 found,
-                NonFiniteCounts {
+                ValueCounts {
                     non_finite: 2,
-                    skipped: if policy == NonFinite::Skip { 2 } else { 0 }
+                    skipped: if policy == NonFinite::Skip { 2 } else { 0 },
+                    ..ValueCounts::default()
                 }
             );
         }
@@ -412,4 +412,157 @@ fn sequences_end_at_their_row_and_stay_in_their_series() {
         [2.0, 3.0, 10.0, 20.0]
     );
     assert!(feed.next().is_none());
+}
+
+/// Missing numbers, ids and lists, with their replacements.
+fn missing_values() -> (Vec<(&'static str, ArrayRef)>, BatchFeatures) {
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        (
+            "x",
+            Arc::new(Float32Array::from(vec![
+                Some(1.0),
+                None,
+                Some(3.0),
+                None,
+                None,
+            ])),
+        ),
+        ("whole", Arc::new(Float64Array::from(vec![1.0; 5]))),
+        (
+            "list",
+            Arc::new(
+                FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(
+                    [
+                        Some(vec![Some(1.0), None]),
+                        None,
+                        Some(vec![Some(3.0), Some(4.0)]),
+                        Some(vec![None, None]),
+                        Some(vec![Some(5.0), Some(6.0)]),
+                    ],
+                    2,
+                ),
+            ),
+        ),
+        (
+            "id",
+            Arc::new(Int64Array::from(vec![
+                Some(1),
+                None,
+                None,
+                Some(4),
+                Some(5),
+            ])),
+        ),
+    ];
+    let features = BatchFeatures {
+        dense: vec![
+            FeatureField::new("x").missing(0.0),
+            FeatureField::new("whole").missing(0.0),
+            FeatureField {
+                width: 2,
+                ..FeatureField::new("list").missing(-1.0)
+            },
+        ],
+        categorical: vec![FeatureField::new("id").missing(9.0)],
+        ..BatchFeatures::default()
+    };
+    (columns, features)
+}
+
+#[test]
+fn filled_values_are_counted_by_column() {
+    let (columns, features) = missing_values();
+    let expected = [("x", 3), ("list", 5), ("id", 2)].map(|(name, count)| (name.to_owned(), count));
+    let ahead = PrecastBlocks(source(columns.clone()).remove(0), features.clone());
+    let ahead: Arc<dyn BlockSource> = Arc::new(ahead);
+    for (sources, order) in [
+        (source(columns.clone()), SampleOrder::sequential()),
+        (source(columns.clone()), SampleOrder::shuffled(1, 9)),
+        (vec![ahead], SampleOrder::sequential()),
+    ] {
+        let mut feed = Feed::start(FeedOptions {
+            features: features.clone(),
+            batch_rows: 2,
+            epochs: 3,
+            ..config(sources, order)
+        })
+        .unwrap();
+        feed.by_ref().for_each(|batch| drop(batch.unwrap()));
+        let first = feed.first_epoch_counts();
+        assert_eq!(features.named_counts(&first.filled), expected);
+        let all = expected.clone().map(|(name, count)| (name, 3 * count));
+        assert_eq!(feed.filled_values(), all);
+        assert_eq!(
+            (first.values.filled, feed.take_stats().times.found.filled),
+            (10, 30)
+        );
+    }
+}
+
+/// Rows of series `a` at times 1, 2, 2, 2 and of `b` at 2 and 3, of which the first two are a halo.
+fn rows_of_equal_times(duplicates: DuplicateRows) -> FeedOptions {
+    let columns: [(&str, ArrayRef); 3] = [
+        (
+            "x",
+            Arc::new(Float32Array::from(vec![
+                None,
+                None,
+                Some(3.0),
+                None,
+                None,
+                Some(6.0),
+            ])),
+        ),
+        (
+            "key",
+            Arc::new(StringArray::from(vec!["a", "a", "a", "b", "a", "b"])),
+        ),
+        ("time", Arc::new(Int64Array::from(vec![1, 2, 2, 2, 2, 3]))),
+    ];
+    let mut memory = TestBlocks::new("a", vec![RecordBatch::try_from_iter(columns).unwrap()]);
+    memory.halo = 2;
+    memory.cut = 4;
+    let series = SequenceOptions {
+        steps: 2,
+        keys: vec!["key".into()],
+        time: Some("time".into()),
+        duplicates,
+        ..SequenceOptions::default()
+    };
+    FeedOptions {
+        features: BatchFeatures {
+            series: Some(series),
+            ..dense(vec![FeatureField::new("x").missing(0.0)])
+        },
+        batch_rows: 2,
+        ..config(memory.source(), SampleOrder::sequential())
+    }
+}
+
+#[test]
+fn rows_of_sequences_with_equal_times_are_counted_or_refused() {
+    for (policy, expected) in [(DuplicateRows::Allow, 0), (DuplicateRows::Warn, 2)] {
+        let reported = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let heard = reported.clone();
+        let mut feed = Feed::start(FeedOptions {
+            on_duplicates: Some(Arc::new(move |rows| heard.lock().unwrap().push(rows))),
+            ..rows_of_equal_times(policy)
+        })
+        .unwrap();
+        feed.by_ref().for_each(|batch| drop(batch.unwrap()));
+        let counts = feed.load_counts();
+        assert_eq!(counts.values.duplicates, expected, "{policy:?}");
+        // The missing values of the halo belong to the block before.
+        assert_eq!(counts.filled, [2]);
+        let expected: Vec<u64> = (expected > 0).then_some(expected).into_iter().collect();
+        assert_eq!(*reported.lock().unwrap(), expected);
+    }
+    let mut feed = Feed::start(rows_of_equal_times(DuplicateRows::Error)).unwrap();
+    let fault = feed.find_map(Result::err).unwrap();
+    assert_eq!(
+        (fault.code(), &fault.site().rows[..]),
+        (codes::OUT_OF_ORDER, &[2, 4][..])
+    );
+    let expected = "2 rows of a block have the same keys and the same time as a row before them: key a, time 2; key a, time 2";
+    assert_eq!(fault.message(), expected);
 }

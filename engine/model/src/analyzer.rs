@@ -45,12 +45,12 @@ pub trait Analyzer: Debug + Send + Sync + 'static {
     /// The configuration that determines the result; part of the state's id.
     fn config(&self) -> Value;
 
-    /// Whether `AnalyzerInput::keys` has to be filled.
+    /// True if `AnalyzerInput::keys` has to be filled.
     fn needs_row_keys(&self) -> bool {
         false
     }
 
-    /// Whether the result is independent of the order of rows. If so, threads process spans in any order. Otherwise
+    /// True if the result is independent of the order of rows. If so, threads process spans in any order. Otherwise
     /// states are kept per span and merged in span order.
     fn order_free(&self) -> bool {
         true
@@ -63,7 +63,7 @@ pub trait Analyzer: Debug + Send + Sync + 'static {
     fn update(&self, state: &mut Self::State, input: &AnalyzerInput<'_>) -> Result<()>;
 
     /// Merges the state of rows that follow in span order.
-    fn merge(&self, state: &mut Self::State, later: Self::State) -> Result<()>;
+    fn merge(&self, state: &mut Self::State, later_state: Self::State) -> Result<()>;
 
     /// Writes the state's stable bytes. May reorder the state internally, but never changes its meaning.
     fn encode(&self, state: &mut Self::State, out: &mut dyn Write) -> Result<()>;
@@ -143,7 +143,7 @@ pub trait AnyAnalyzer: Debug + Send + Sync {
     fn order_free(&self) -> bool;
     fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState>;
     fn update(&self, state: &mut AnyState, input: &AnalyzerInput<'_>) -> Result<()>;
-    fn merge(&self, state: &mut AnyState, later: AnyState) -> Result<()>;
+    fn merge(&self, state: &mut AnyState, later_state: AnyState) -> Result<()>;
     fn encode(&self, state: &mut AnyState, out: &mut dyn Write) -> Result<()>;
     fn decode(&self, input: &mut dyn Read, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState>;
     fn decode_large(
@@ -166,10 +166,10 @@ fn downcast_state<A: Analyzer>(state: &mut AnyState) -> Result<&mut A::State> {
 }
 
 fn into_typed_state<A: Analyzer>(state: AnyState) -> Result<A::State> {
-    state
-        .downcast()
-        .map(|state| *state)
-        .map_err(|_| foreign_state::<A>())
+    match state.downcast() {
+        Ok(state) => Ok(*state),
+        Err(_) => Err(foreign_state::<A>()),
+    }
 }
 
 fn foreign_state<A: Analyzer>() -> Fault {
@@ -201,12 +201,10 @@ impl<A: Analyzer> AnyAnalyzer for A {
     fn update(&self, state: &mut AnyState, input: &AnalyzerInput<'_>) -> Result<()> {
         Analyzer::update(self, downcast_state::<A>(state)?, input)
     }
-    fn merge(&self, state: &mut AnyState, later: AnyState) -> Result<()> {
-        Analyzer::merge(
-            self,
-            downcast_state::<A>(state)?,
-            into_typed_state::<A>(later)?,
-        )
+    fn merge(&self, state: &mut AnyState, later_state: AnyState) -> Result<()> {
+        let state = downcast_state::<A>(state)?;
+        let later_state = into_typed_state::<A>(later_state)?;
+        Analyzer::merge(self, state, later_state)
     }
     fn encode(&self, state: &mut AnyState, out: &mut dyn Write) -> Result<()> {
         Analyzer::encode(self, downcast_state::<A>(state)?, out)

@@ -61,7 +61,7 @@ impl StateEncoder<'_> {
     pub fn words(&mut self, words: &[u64]) -> Result<()> {
         // Words are short: one write call per word would cost more than encoding it.
         let mut buffer = [0; WORDS_PER_WRITE * WORD_BYTES_MAX];
-        words.chunks(WORDS_PER_WRITE).try_for_each(|words| {
+        for words in words.chunks(WORDS_PER_WRITE) {
             let mut used = 0;
             for word in words {
                 let free = buffer[used..]
@@ -69,8 +69,9 @@ impl StateEncoder<'_> {
                     .ok_or_else(|| Fault::internal("a word is too long"))?;
                 used += put_word(*word, free);
             }
-            self.raw(&buffer[..used])
-        })
+            self.raw(&buffer[..used])?;
+        }
+        Ok(())
     }
 
     /// A double, encoded as a word.
@@ -88,11 +89,13 @@ const WORDS_PER_WRITE: usize = 64;
 /// Encodes a word at the front of a buffer; returns its length in bytes.
 #[inline]
 fn put_word(word: u64, buffer: &mut [u8; WORD_BYTES_MAX]) -> usize {
+    // The cast saturates: a word that is no such integer differs from its way back.
     let value = f64::from_bits(word) as u8;
     if value < INTEGRAL_CODES && f64::from(value).to_bits() == word {
         buffer[0] = value;
         return 1;
     }
+    // Zero bytes at both ends are left out; the code says how many.
     let below = word.trailing_zeros() / 8;
     let bytes = (8 - word.leading_zeros() / 8 - below) as usize;
     buffer[0] = INTEGRAL_CODES + range_code(bytes) + below as u8;
@@ -128,6 +131,9 @@ const NONZERO_RANGES: [(u8, u8); u8::MAX as usize - INTEGRAL_CODES as usize + 1]
 /// Most bytes allocated before they have been read.
 const ALLOCATION_STEP_BYTES: usize = 1 << 20;
 
+/// Most rows, values or bytes that a state can have counted.
+pub const COUNT_MAX: u64 = 1 << 56;
+
 /// Reads bytes written by `StateEncoder`; every length is checked before use.
 pub struct StateDecoder<'a>(pub &'a mut dyn Read);
 
@@ -145,6 +151,7 @@ impl StateDecoder<'_> {
         for shift in (0..70).step_by(7) {
             let mut byte = [0];
             self.raw(&mut byte)?;
+            // The tenth byte has room for one bit.
             if shift == 63 && byte[0] > 1 {
                 break;
             }
@@ -163,12 +170,20 @@ impl StateDecoder<'_> {
     pub fn length(&mut self, max: usize) -> Result<usize> {
         let length = self.varint()?;
         if length > max as u64 {
-            return Err(Fault::new(
-                codes::CORRUPT,
-                format!("a state holds a length of {length}, more than {max}"),
-            ));
+            let message = format!("a state holds a length of {length}, more than {max}");
+            return Err(Fault::new(codes::CORRUPT, message));
         }
         Ok(length as usize)
+    }
+
+    /// A number of rows, values or bytes. More than [`COUNT_MAX`] is damage, so that sums of counts do not overflow.
+    pub fn count(&mut self) -> Result<u64> {
+        let count = self.varint()?;
+        if count > COUNT_MAX {
+            let message = format!("a state holds a count of {count}, more than {COUNT_MAX}");
+            return Err(Fault::new(codes::CORRUPT, message));
+        }
+        Ok(count)
     }
 
     /// Bytes preceded by their length, of which there are at most `max`.
@@ -178,7 +193,7 @@ impl StateDecoder<'_> {
         Ok(bytes)
     }
 
-    /// Like `bytes`, but replaces the content of a buffer. The buffer grows as bytes are read: a corrupt
+    /// Reads bytes with their length into a buffer, whose content is replaced. The buffer grows as bytes are read: a corrupt
     /// length allocates at most 1 MiB.
     pub fn bytes_into(&mut self, bytes: &mut Vec<u8>, max: usize) -> Result<()> {
         let length = self.length(max)?;
@@ -284,7 +299,8 @@ mod tests {
         let words: Vec<u64> = (0..333)
             .map(|number| 0x9e37_79b9_u64 << (number % 60))
             .collect();
-        let (mut one_by_one, mut together) = (Vec::new(), Vec::new());
+        let mut one_by_one = Vec::new();
+        let mut together = Vec::new();
         words
             .iter()
             .for_each(|word| StateEncoder(&mut one_by_one).word(*word).unwrap());

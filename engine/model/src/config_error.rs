@@ -1,4 +1,4 @@
-//! What is wrong with a configuration.
+//! Errors of configurations.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::{Fault, codes};
 /// The result of reading the configuration of a step, source or sink.
 pub type ConfigResult<T> = Result<T, ConfigError>;
 
-/// What is wrong with the configuration of a step, source or sink.
+/// An error in the configuration of a step, source or sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     /// The text, with a hint after `; hint: ` where there is one: serde carries both in one text.
@@ -39,24 +39,26 @@ impl ConfigError {
 
     /// The message and the hint.
     pub fn split_hint(&self) -> (&str, Option<&str>) {
-        self.message
-            .split_once("; hint: ")
-            .map_or((&self.message, None), |(text, hint)| (text, Some(hint)))
+        match self.message.split_once("; hint: ") {
+            Some((text, hint)) => (text, Some(hint)),
+            None => (&self.message, None),
+        }
     }
 
     /// The fault for a configuration of `name`.
     pub fn into_fault(self, name: &str) -> Fault {
         let is_whole = self.path.is_empty() || self.path == ".";
-        let place = if is_whole {
+        let path_words = if is_whole {
             String::new()
         } else {
             format!(" at `{}`", self.path)
         };
         let (message, hint) = self.split_hint();
-        let fault = Fault::new(
-            codes::BAD_VALUE,
-            format!("`{name}` cannot be read{place}: {message}"),
-        );
-        hint.into_iter().fold(fault, Fault::hint)
+        let message = format!("`{name}` cannot be read{path_words}: {message}");
+        let fault = Fault::new(codes::BAD_VALUE, message);
+        match hint {
+            Some(hint) => fault.hint(hint),
+            None => fault,
+        }
     }
 }

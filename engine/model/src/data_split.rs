@@ -3,6 +3,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::TimeLength;
+
+/// Prefix of a boundary that is counted back from the newest time of the data.
+const LAST: &str = "last ";
+
 /// Shares of a hash split are in parts of this.
 const SHARES: u32 = 1_000_000;
 
@@ -27,7 +32,8 @@ pub enum DataSplit {
         column: String,
         /// Part names in time order.
         parts: Vec<String>,
-        /// Boundaries, one fewer than parts, as the text of SQL date or timestamp literals.
+        /// Boundaries, one fewer than parts: the text of SQL date or timestamp literals, or `last 28d` for the begin of
+        /// the last 28 days of the data.
         ends: Vec<String>,
         /// Length excluded before each boundary, such as `7d`.
         embargo: Option<String>,
@@ -108,6 +114,14 @@ impl DataSplit {
         }
     }
 
+    /// True if a boundary is counted from the newest time of the data, which each run finds.
+    pub fn is_relative(&self) -> bool {
+        let DataSplit::Time { ends, .. } = self else {
+            return false;
+        };
+        ends.iter().any(|end| last_length(end).is_some())
+    }
+
     /// The sum of the shares of a split by hash; it has to be 1.
     pub fn shares_total(&self) -> Option<f64> {
         let DataSplit::Hash { parts, .. } = self else {
@@ -132,11 +146,27 @@ impl DataSplit {
                 ends,
                 embargo,
             } => {
-                json!({ "time": { "column": column, "parts": parts, "ends": ends, "embargo": embargo } })
+                json!({
+                    "time": { "column": column, "parts": parts, "ends": ends, "embargo": embargo },
+                })
             }
             DataSplit::Hash { keys, parts, seed } => {
                 json!({ "hash": { "keys": keys, "parts": parts, "seed": seed } })
             }
         }
     }
+}
+
+/// The length of a boundary such as `last 28d`; `None` for other boundaries. An error tells why the length cannot be
+/// read.
+///
+/// ```
+/// use forebay_model::{TimeLength, last_length};
+///
+/// assert_eq!(last_length("last 28d"), Some("28d".parse::<TimeLength>()));
+/// assert_eq!(last_length("2016-04-25"), None);
+/// ```
+pub fn last_length(end: &str) -> Option<Result<TimeLength, String>> {
+    let length = end.trim().strip_prefix(LAST)?;
+    Some(length.trim().parse())
 }

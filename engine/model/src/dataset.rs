@@ -3,7 +3,7 @@
 use arrow::datatypes::SchemaRef;
 use serde::Serialize;
 
-use crate::{ContentId, IdBuilder};
+use crate::{ContentId, IdBuilder, NameIndex};
 
 /// A contiguous part of one file.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +43,7 @@ pub struct ColumnExtent {
     pub min: BoundValue,
     /// Upper bound, inclusive.
     pub max: BoundValue,
-    /// Whether the column may also hold nulls.
+    /// True if the column may also hold nulls.
     pub nulls: bool,
 }
 
@@ -52,6 +52,7 @@ impl ColumnExtent {
     pub fn union<'a>(
         parts: impl IntoIterator<Item = Option<&'a ColumnExtent>>,
     ) -> Option<ColumnExtent> {
+        // One unknown part makes the whole unknown.
         let mut parts = parts.into_iter();
         let mut whole = parts.next()??.clone();
         for part in parts {
@@ -98,6 +99,7 @@ impl Span {
 
     /// Extent of the column at index `watched` of `Dataset::extent_columns`.
     pub fn extent(&self, watched: usize) -> Option<ColumnExtent> {
+        // Pieces without rows have no extent, and do not make that of the others unknown.
         let filled = self.pieces.iter().filter(|piece| piece.rows != Some(0));
         ColumnExtent::union(filled.map(|piece| piece.extents.get(watched)?.as_ref()))
     }
@@ -164,18 +166,35 @@ pub struct Dataset {
     pub version: Option<u64>,
     /// Files of its folders that are not read.
     pub left_out: LeftOutFiles,
+    /// Contents of its files, as metadata describe them. Empty for formats without such metadata.
+    pub files: Vec<FileContent>,
+}
+
+/// The content of a file, as its metadata describe it before any row is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileContent {
+    /// The file, as in [`FileRange::path`].
+    pub path: String,
+    /// Id of the metadata without the file's name: copies of a file have the same.
+    pub digest: ContentId,
+    /// Indices of the columns of `Dataset::schema` that are null in all of its rows.
+    pub empty_columns: Vec<usize>,
 }
 
 /// Names of files left out that are kept for messages.
 const LEFT_OUT_SHOWN: usize = 5;
 
-/// Files of a source's folders that are not read. Hidden files, whose names begin with `_` or `.`, are not among them.
+/// Files of a source's folders that are not read, and columns of its files. Hidden files, whose names begin with `_` or
+/// `.`, are not among them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct LeftOutFiles {
-    /// Their number.
+    /// Number of the files.
     pub files: u64,
     /// The first of them by name.
     pub first: Vec<LeftOutFile>,
+    /// Columns whose values are those of folders, and not those in the files.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<String>,
 }
 
 /// A file that is not read.
@@ -210,60 +229,102 @@ impl LeftOutFiles {
         left_out
     }
 
-    /// A sentence part with the number, the first names and their reasons; `None` if no file is left out.
+    /// These, and columns of the files that folders replace.
+    pub fn with_columns(mut self, columns: Vec<String>) -> LeftOutFiles {
+        self.columns = columns;
+        self
+    }
+
+    /// True if all is read.
+    pub fn is_empty(&self) -> bool {
+        self.files == 0 && self.columns.is_empty()
+    }
+
+    /// A sentence part on the files and the columns that are left out; `None` if all is read.
     pub fn text(&self) -> Option<String> {
+        let parts: Vec<String> = self
+            .files_text()
+            .into_iter()
+            .chain(self.columns_text())
+            .collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
+    fn columns_text(&self) -> Option<String> {
+        if self.columns.is_empty() {
+            return None;
+        }
+        let names: Vec<String> = self
+            .columns
+            .iter()
+            .map(|name| format!("`{name}`"))
+            .collect();
+        let verb = if names.len() == 1 { "is" } else { "are" };
+        Some(format!(
+            "{} of its files {verb} not read: the folders give the values (`partitions: none` \
+             reads those of files)",
+            names.join(", ")
+        ))
+    }
+
+    /// The number of files, the first names and their reasons.
+    fn files_text(&self) -> Option<String> {
         if self.files == 0 {
             return None;
         }
-        let named = self.first.iter().map(|file| {
+        let mut named = Vec::with_capacity(self.first.len());
+        for file in &self.first {
             let reason = match file.reason {
-                LeftOutReason::Name => "",
+                LeftOutReason::Name => " (not of this format by its name)",
                 LeftOutReason::Copy => " (a backup or an unfinished file by its name)",
             };
-            format!("`{}`{reason}", file.path)
-        });
-        let named = named.collect::<Vec<_>>().join(", ");
-        let more = match self.files - self.first.len() as u64 {
+            named.push(format!("`{}`{reason}", file.path));
+        }
+        let named = named.join(", ");
+        let others = match self.files - self.first.len() as u64 {
             0 => String::new(),
-            more => format!(" and {more} more"),
+            count => format!(" and {count} more"),
         };
         let files = if self.files == 1 { "file" } else { "files" };
-        Some(format!("{} {files} left out: {named}{more}", self.files))
+        Some(format!("{} {files} left out: {named}{others}", self.files))
     }
 }
 
 impl Dataset {
     /// The nulls of a column, where metadata count them.
     pub fn null_count(&self, column: &str) -> Option<u64> {
-        let place = self.schema.index_of(column).ok()?;
-        self.null_counts.get(place).copied().flatten()
+        let index = self.schema.index_of(column).ok()?;
+        self.null_counts.get(index).copied().flatten()
     }
 
     /// The folder that holds all its files, if it has any; `.` for that of relative paths.
     pub fn folder(&self) -> Option<String> {
-        let pieces = self.spans.iter().flat_map(|span| &span.pieces);
-        let folders = pieces.map(|piece| {
-            piece
-                .path
-                .rsplit_once('/')
-                .map_or(".", |(folder, _)| folder)
-        });
-        let (first, last) =
-            folders.fold(None, |ends: Option<(&str, &str)>, folder| match ends {
-                None => Some((folder, folder)),
-                Some((first, last)) => Some((first.min(folder), last.max(folder))),
-            })?;
-        let shared = first
-            .split('/')
-            .zip(last.split('/'))
-            .take_while(|(a, b)| a == b)
-            .map(|(part, _)| part);
-        let shared = shared.collect::<Vec<_>>().join("/");
-        Some(if shared.is_empty() {
-            "/".to_owned()
+        let mut ends: Option<(&str, &str)> = None;
+        for piece in self.spans.iter().flat_map(|span| &span.pieces) {
+            let folder = match piece.path.rsplit_once('/') {
+                Some((folder, _)) => folder,
+                None => ".",
+            };
+            ends = Some(match ends {
+                None => (folder, folder),
+                Some((first, last)) => (first.min(folder), last.max(folder)),
+            });
+        }
+        // All folders share what the first and the last one in order share.
+        let (first, last) = ends?;
+        let mut shared = Vec::new();
+        for (first_part, last_part) in first.split('/').zip(last.split('/')) {
+            if first_part != last_part {
+                break;
+            }
+            shared.push(first_part);
+        }
+        let shared = shared.join("/");
+        if shared.is_empty() {
+            Some("/".to_owned())
         } else {
-            shared
-        })
+            Some(shared)
+        }
     }
 
     /// Turns every piece into a span of its own and sorts the spans by the time column. Returns true if all extents
@@ -274,33 +335,34 @@ impl Dataset {
         let Some(watched) = self.watched.iter().position(|name| name == time) else {
             return false;
         };
-        let pieces = self.spans.iter().flat_map(|span| &span.pieces);
-        let mut spans: Vec<Span> = pieces
-            .map(|piece| Span {
+        let mut spans: Vec<Span> = Vec::new();
+        for piece in self.spans.iter().flat_map(|span| &span.pieces) {
+            spans.push(Span {
                 pieces: vec![piece.clone()],
-            })
-            .collect();
-        let mut known = Vec::with_capacity(spans.len());
-        for (at, span) in spans.iter().enumerate() {
+            });
+        }
+        let mut extents = Vec::with_capacity(spans.len());
+        for (index, span) in spans.iter().enumerate() {
             match span.extent(watched) {
                 // Spans of equal extent stay in path order.
-                Some(extent) => known.push((Some(extent), at)),
-                None if span.rows() == Some(0) => known.push((None, at)),
+                Some(extent) => extents.push((Some(extent), index)),
+                None if span.rows() == Some(0) => extents.push((None, index)),
                 None => return false,
             }
         }
-        known.sort_unstable();
-        let apart = |pair: &[(Option<ColumnExtent>, usize)]| match (&pair[0].0, &pair[1].0) {
-            (Some(before), Some(after)) => before.max <= after.min,
-            _ => true,
-        };
-        if !known.windows(2).all(apart) {
-            return false;
+        extents.sort_unstable();
+        for pair in extents.windows(2) {
+            if let (Some(extent), Some(next)) = (&pair[0].0, &pair[1].0)
+                && extent.max > next.min
+            {
+                return false;
+            }
         }
-        self.spans = known
-            .into_iter()
-            .map(|(_, at)| std::mem::take(&mut spans[at]))
-            .collect();
+        let mut sorted = Vec::with_capacity(spans.len());
+        for (_, index) in extents {
+            sorted.push(std::mem::take(&mut spans[index]));
+        }
+        self.spans = sorted;
         true
     }
 
@@ -326,19 +388,23 @@ impl Dataset {
     /// Stored bytes of some columns in all spans, if known. Names of other columns count nothing.
     pub fn bytes_of_columns(&self, columns: &[String]) -> Option<u64> {
         let bytes = self.column_bytes.as_ref()?;
-        Some(
-            columns
-                .iter()
-                .filter_map(|name| bytes.get(self.schema.index_of(name).ok()?))
-                .sum(),
-        )
+        let names = NameIndex::of_fields(self.schema.fields());
+        let mut sum = 0;
+        for name in columns {
+            if let Some(index) = names.get(name) {
+                sum += bytes.get(index).copied().unwrap_or(0);
+            }
+        }
+        Some(sum)
     }
 
     /// The share of the stored bytes that lies in some columns, from 0 to 1; 1 if it is not known.
     pub fn share_of_columns(&self, columns: &[String]) -> f64 {
-        let all = self.column_bytes.iter().flatten().sum::<u64>().max(1);
-        self.bytes_of_columns(columns)
-            .map_or(1.0, |bytes| bytes as f64 / all as f64)
+        let total = self.column_bytes.iter().flatten().sum::<u64>().max(1);
+        match self.bytes_of_columns(columns) {
+            Some(bytes) => bytes as f64 / total as f64,
+            None => 1.0,
+        }
     }
 }
 
@@ -423,6 +489,7 @@ mod tests {
                 watched,
                 version: None,
                 left_out: LeftOutFiles::default(),
+                files: Vec::new(),
             };
             assert_eq!(
                 dataset.sort_spans_by_time("day"),

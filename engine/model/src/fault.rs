@@ -40,7 +40,7 @@ impl FaultDomain {
     }
 }
 
-/// Whether a retry can succeed.
+/// The chance that a retry succeeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryAdvice {
     /// A retry fails in the same way.
@@ -56,7 +56,7 @@ pub struct FaultCode {
     pub name: &'static str,
     /// The party that has to act.
     pub domain: FaultDomain,
-    /// Whether a retry can help.
+    /// The chance that a retry helps.
     pub retry: RetryAdvice,
 }
 
@@ -156,6 +156,8 @@ pub mod codes {
         NO_HISTORY = "FB0217" Data Never;
         /// A row to score that a filter takes.
         FILTERED = "FB0218" Data Never;
+        /// A function of the spec that failed, or that returned something else than its step declares.
+        FUNCTION = "FB0219" Data Never;
 
         /// The memory limit would be exceeded.
         MEMORY = "FB0301" Resource Never;
@@ -210,13 +212,13 @@ pub struct SpecLocation {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// How many characters a caret line should underline.
+    /// Number of characters that a caret line underlines.
     pub width: usize,
     /// The path inside the document, such as `steps.cleaned.do[1].filter`.
     pub path: String,
 }
 
-/// Where a fault occurred. Every field is optional; each layer adds what it knows.
+/// The location of a fault. Every field is optional; each layer adds the fields that it has.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultSite {
     /// A place in the spec.
@@ -248,31 +250,38 @@ pub struct FaultSite {
 pub struct TextFragment {
     /// The words.
     pub text: String,
-    /// How many times they occur in the value before.
+    /// The occurrence of the word in the value: number of earlier ones.
     pub skip: usize,
 }
 
 /// Another place of the spec that explains a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelatedPlace {
-    /// What is there.
+    /// The note on the location.
     pub message: String,
-    /// Where it is.
+    /// The location.
     pub at: SpecLocation,
 }
+
+/// Error numbers of Unix for a process, and for a system, that has too many files open.
+const TOO_MANY_OPEN_FILES: i32 = 24;
+const TOO_MANY_OPEN_IN_SYSTEM: i32 = 23;
+
+/// Beginnings of the panics of the standard library and of tokio where the system refuses a thread.
+const REFUSED_THREAD_PANICS: [&str; 2] = ["failed to spawn thread", "OS can't spawn worker thread"];
 
 /// Runs `work` and turns a panic into a fault, so that threads waiting for the result receive it.
 pub fn catch_panic<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_panic_at(|fault| fault, work)
 }
 
-/// Like `catch_panic`; `place` adds the location to the fault of a panic.
+/// Runs `work` and turns a panic into a fault; `locate` adds the location to it.
 pub fn catch_panic_at<T>(
-    place: impl FnOnce(Fault) -> Fault,
+    locate: impl FnOnce(Fault) -> Fault,
     work: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|panic| Err(place(Fault::panicked(panic.as_ref()))))
+        .unwrap_or_else(|panic| Err(locate(Fault::panicked(panic.as_ref()))))
 }
 
 #[derive(Debug)]
@@ -287,7 +296,7 @@ struct FaultDetails {
     others: Vec<Fault>,
 }
 
-/// What failed, where, why, and what to do.
+/// A failure: its code, location, reason and remedy.
 ///
 /// ```
 /// use forebay_model::{codes, Fault};
@@ -319,17 +328,34 @@ impl Fault {
         Fault::new(codes::INTERNAL, message)
     }
 
-    /// A caught panic: a bug in Forebay or in a custom step.
+    /// A caught panic: a bug in Forebay or in a custom step, or a thread that a library could not start.
     pub fn panicked(panic: &(dyn Any + Send)) -> Self {
         let text = panic
             .downcast_ref::<String>()
             .map(String::as_str)
             .or_else(|| panic.downcast_ref::<&str>().copied());
+        if let Some(text) = text
+            && REFUSED_THREAD_PANICS
+                .iter()
+                .any(|start| text.starts_with(start))
+        {
+            return Fault::refused_thread(text.to_owned());
+        }
         let fault = Fault::internal(format!(
             "the program panicked: {}",
             text.unwrap_or("no message")
         ));
         fault.hint("fix the step if it is your own code; else report this with the spec and the output of the panic")
+    }
+
+    /// A thread that the system did not start.
+    pub fn refused_thread(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        let fault = Fault::new(codes::MEMORY, "the system refuses to start another thread");
+        let fault = fault.hint(
+            "lower --threads, or raise the limit of threads: of the user (`ulimit -u`), \
+             of the container (`pids.max`), or of memory for their stacks (`ulimit -v`)",
+        );
+        fault.cause(cause)
     }
 
     /// An I/O error, mapped to a code by its kind; `message` says which operation failed.
@@ -338,6 +364,14 @@ impl Fault {
         let message = message.into();
         if is_full(&error) {
             return Fault::full(message, error);
+        }
+        if matches!(
+            error.raw_os_error(),
+            Some(TOO_MANY_OPEN_FILES | TOO_MANY_OPEN_IN_SYSTEM)
+        ) {
+            let reached = format!("{message}: the system's limit of open files is reached");
+            let fault = Fault::new(codes::LIMIT, reached).cause(error);
+            return fault.hint("raise the limit (`ulimit -n`), or lower --threads");
         }
         let fault = match error.kind() {
             Kind::PermissionDenied | Kind::ReadOnlyFilesystem => Fault::new(codes::ACCESS, message)
@@ -357,16 +391,13 @@ impl Fault {
     fn full(message: impl Into<String>, error: impl Error + Send + Sync + 'static) -> Self {
         let limited = find_io_error(&error)
             .is_some_and(|error| error.kind() == std::io::ErrorKind::FileTooLarge);
-        let (why, hint) = match limited {
-            true => (
-                "the system's file size limit is reached",
-                "raise the limit (`ulimit -f`), then run again",
-            ),
-            false => (
-                "the disk is full",
-                "free disk space, or put `--state` or the output on a larger disk; then run again",
-            ),
-        };
+        let mut why = "the disk is full";
+        let mut hint =
+            "free disk space, or put `--state` or the output on a larger disk; then run again";
+        if limited {
+            why = "the system's file size limit is reached";
+            hint = "raise the limit (`ulimit -f`), then run again";
+        }
         Fault::new(codes::DISK_FULL, format!("{}: {why}", message.into()))
             .hint(hint)
             .cause(error)
@@ -374,7 +405,8 @@ impl Fault {
 
     /// Sets the remedy.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.0.hint = Some(hint.into());
+        let hint = hint.into();
+        self.0.hint = Some(hide_secrets(&hint).into_owned());
         self
     }
 
@@ -394,7 +426,8 @@ impl Fault {
 
     /// Adds a remark, such as what has been saved.
     pub fn note(mut self, note: impl Into<String>) -> Self {
-        self.0.notes.push(note.into());
+        let note = note.into();
+        self.0.notes.push(hide_secrets(&note).into_owned());
         self
     }
 
@@ -430,7 +463,10 @@ impl Fault {
 
     /// Sets the file, unless a deeper layer has set it.
     pub fn file(mut self, file: impl Into<String>) -> Self {
-        self.0.site.file.get_or_insert_with(|| file.into());
+        self.0
+            .site
+            .file
+            .get_or_insert_with(|| hide_secrets(&file.into()).into_owned());
         self
     }
 
@@ -555,7 +591,7 @@ impl Fault {
         self.0.code
     }
 
-    /// Where it happened.
+    /// The location of the fault.
     pub fn site(&self) -> &FaultSite {
         &self.0.site
     }
@@ -755,7 +791,7 @@ pub fn find_io_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e std::io
     None
 }
 
-/// Whether the error means that a disk, quota or file size limit is full.
+/// True if the error means that a disk, quota or file size limit is full.
 fn is_full(error: &std::io::Error) -> bool {
     use std::io::ErrorKind as Kind;
     matches!(
@@ -767,29 +803,33 @@ fn is_full(error: &std::io::Error) -> bool {
 /// The entry of `words` nearest to `word`, if it is near enough to be a typing error. A transposition is one error.
 pub fn nearest_word<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).max(1);
-    words
-        .into_iter()
-        .map(|candidate| (strsim::osa_distance(word, candidate), candidate))
-        .filter(|(distance, _)| *distance <= allowed)
-        .min()
-        .map(|(_, candidate)| candidate)
+    let mut nearest: Option<(usize, &str)> = None;
+    for candidate in words {
+        let distance = strsim::osa_distance(word, candidate);
+        // Of candidates at one distance, the first in the order of letters.
+        if distance <= allowed && nearest.is_none_or(|nearest| (distance, candidate) < nearest) {
+            nearest = Some((distance, candidate));
+        }
+    }
+    nearest.map(|(_, candidate)| candidate)
 }
 
 /// Words that a hint lists.
 const WORDS_LISTED_MAX: usize = 30;
 
-/// What to write instead of a word that is not among `words`: the nearest of them, or all of them after `list`, such as
+/// A replacement for a word that is not among `words`: the nearest of them, or all of them after `list`, such as
 /// `the columns are`. Nothing where none is near and `list` is empty.
 pub fn suggestion<'a>(
     word: &str,
     words: impl IntoIterator<Item = &'a str>,
     list: &str,
 ) -> Option<String> {
+    // A word in other letters' case is nearer than any other word.
     let words: Vec<&str> = words.into_iter().collect();
     let same_letters = words
         .iter()
         .copied()
-        .find(|known| known.eq_ignore_ascii_case(word));
+        .find(|candidate| candidate.eq_ignore_ascii_case(word));
     match same_letters.or_else(|| nearest_word(word, words.iter().copied())) {
         Some(near) => Some(format!("did you mean `{near}`?")),
         None => (!list.is_empty() && !words.is_empty()).then(|| listing(&words, list)),
@@ -798,10 +838,10 @@ pub fn suggestion<'a>(
 
 /// The first words of a list after what introduces them.
 pub fn listing(words: &[&str], list: &str) -> String {
-    let shown = words[..words.len().min(WORDS_LISTED_MAX)].join(", ");
+    let first_words = words[..words.len().min(WORDS_LISTED_MAX)].join(", ");
     match words.len().saturating_sub(WORDS_LISTED_MAX) {
-        0 => format!("{list}: {shown}"),
-        more => format!("{list}: {shown} and {more} more"),
+        0 => format!("{list}: {first_words}"),
+        count => format!("{list}: {first_words} and {count} more"),
     }
 }
 
@@ -825,5 +865,36 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), codes::ALL.len());
+    }
+
+    #[test]
+    fn a_limit_of_open_files_is_named() {
+        let error = std::io::Error::from_raw_os_error(TOO_MANY_OPEN_FILES);
+        let fault = Fault::disk("the output cannot be listed", error);
+        assert_eq!(fault.code(), codes::LIMIT);
+        assert!(
+            fault
+                .hint_text()
+                .is_some_and(|hint| hint.contains("ulimit -n"))
+        );
+    }
+
+    #[test]
+    fn a_panic_about_a_refused_thread_says_what_to_do() {
+        for (panic, code) in [
+            (
+                "OS can't spawn worker thread: Resource temporarily unavailable",
+                codes::MEMORY,
+            ),
+            ("failed to spawn thread: Os { code: 11 }", codes::MEMORY),
+            ("index out of bounds", codes::INTERNAL),
+        ] {
+            let fault = Fault::panicked(&panic.to_owned());
+            assert_eq!(fault.code(), code, "{panic}");
+            let names_limit = fault
+                .hint_text()
+                .is_some_and(|hint| hint.contains("ulimit -u"));
+            assert_eq!(names_limit, code == codes::MEMORY, "{panic}");
+        }
     }
 }

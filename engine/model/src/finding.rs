@@ -15,6 +15,10 @@ pub struct Finding {
     index: Option<Buffer>,
 }
 
+fn missing_column(name: &str) -> Fault {
+    Fault::internal(format!("a finding has no column `{name}`"))
+}
+
 impl PartialEq for Finding {
     fn eq(&self, other: &Self) -> bool {
         self.table == other.table
@@ -55,6 +59,20 @@ impl Finding {
         self.index.as_ref()
     }
 
+    /// Some columns of the table, in this order, with the same index.
+    pub fn with_columns(&self, names: &[String]) -> Result<Finding> {
+        let schema = self.table.schema_ref();
+        let mut positions = Vec::with_capacity(names.len());
+        for name in names {
+            let position = schema.index_of(name);
+            positions.push(position.map_err(|_| missing_column(name))?);
+        }
+        Ok(Finding {
+            table: self.table.project(&positions)?,
+            index: self.index.clone(),
+        })
+    }
+
     /// Id of the content, independent of the data it was computed from.
     pub fn digest(&self) -> Result<ContentId> {
         let mut bytes = Vec::new();
@@ -73,7 +91,7 @@ impl Finding {
     pub fn column(&self, name: &str) -> Result<&ArrayRef> {
         self.table
             .column_by_name(name)
-            .ok_or_else(|| Fault::internal(format!("a finding has no column `{name}`")))
+            .ok_or_else(|| missing_column(name))
     }
 
     /// The number in the first row; `None` if null or if there is no row. Integers are converted.
@@ -110,5 +128,42 @@ impl Finding {
             .as_primitive_opt::<Float64Type>()
             .ok_or_else(|| Fault::internal(format!("finding column `{name}` is not Float64")))?;
         Ok(column.values().to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{StringArray, UInt64Array};
+
+    use super::*;
+
+    fn vocabulary(tokens: &[&str], counts: &[u64]) -> Finding {
+        let tokens: ArrayRef = Arc::new(StringArray::from(tokens.to_vec()));
+        let counts: ArrayRef = Arc::new(UInt64Array::from(counts.to_vec()));
+        Finding::of([("token", tokens), ("count", counts)]).unwrap()
+    }
+
+    #[test]
+    fn columns_have_a_digest_of_their_own() {
+        let columns = ["token".to_owned()];
+        let digest = |finding: &Finding| finding.with_columns(&columns).unwrap().digest().unwrap();
+        let finding = vocabulary(&["a", "b"], &[3, 2]);
+        let recounted = vocabulary(&["a", "b"], &[4, 2]);
+        assert_ne!(finding.digest().unwrap(), recounted.digest().unwrap());
+        assert_eq!(digest(&finding), digest(&recounted));
+        assert_ne!(digest(&finding), digest(&vocabulary(&["b", "a"], &[3, 2])));
+        assert_ne!(
+            digest(&finding),
+            digest(&vocabulary(&["a", "b", "c"], &[3, 2, 1]))
+        );
+        // All columns are the finding itself.
+        let all = ["token".to_owned(), "count".to_owned()];
+        assert_eq!(
+            finding.with_columns(&all).unwrap().digest().unwrap(),
+            finding.digest().unwrap()
+        );
+        assert!(finding.with_columns(&["mean".to_owned()]).is_err());
     }
 }

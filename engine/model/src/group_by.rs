@@ -6,7 +6,7 @@ use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DECIMAL128_MAX_SCALE, DataType, Date32Type, Int64Type,
 };
 
-use crate::{Fault, Result, codes};
+use crate::{CalendarSpan, ColumnClock, Fault, Result, codes, type_words};
 
 /// A computation per key. Its input columns are the keys, followed by the value columns.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,13 +28,23 @@ pub struct GroupKey {
     pub bucket: Option<TimeBucket>,
 }
 
-/// Buckets of time of equal length, in ticks of their column.
+/// Buckets of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TimeBucket {
-    /// The length of one, above 0.
-    pub length: i128,
-    /// Where one of them begins.
-    pub origin: i128,
+pub enum TimeBucket {
+    /// Buckets of equal length, in ticks of their column.
+    Even {
+        /// The length of one, above 0.
+        length: i128,
+        /// The start of one of them.
+        origin: i128,
+    },
+    /// Buckets of months or days of the column's calendar.
+    Calendar {
+        /// The length of one.
+        span: CalendarSpan,
+        /// A day on which buckets of days begin, in days since 1970-01-01.
+        first_day: i64,
+    },
 }
 
 /// A result per key.
@@ -200,23 +210,20 @@ impl TimeBucket {
         let missing = |time: i64| {
             let message = format!(
                 "the bucket of the time {time} begins before the first one that {} holds",
-                times.data_type()
+                type_words(times.data_type())
             );
             Fault::new(codes::OVERFLOW, message).hint("filter such rows before")
         };
-        // 64 bits are enough for all but extreme times and lengths.
-        let narrow = i64::try_from(self.length)
-            .ok()
-            .zip(i64::try_from(self.origin).ok());
+        let clock = match self {
+            TimeBucket::Even { .. } => None,
+            TimeBucket::Calendar { .. } => ColumnClock::of(times.data_type())?,
+        };
         let start = |time: i64| {
-            let near = narrow
-                .and_then(|(length, origin)| Some(time.checked_sub(origin)?.rem_euclid(length)));
-            let start = match near {
-                Some(behind) => time.checked_sub(behind),
-                None => {
-                    let time = i128::from(time);
-                    i64::try_from(time - (time - self.origin).rem_euclid(self.length)).ok()
-                }
+            let start = match self {
+                TimeBucket::Even { length, origin } => even_start(time, length, origin),
+                TimeBucket::Calendar { span, first_day } => clock
+                    .as_ref()
+                    .and_then(|clock| clock.bucket_start(time, span, first_day)),
             };
             start.ok_or_else(|| missing(time))
         };
@@ -234,6 +241,29 @@ impl TimeBucket {
             .as_primitive::<Int64Type>()
             .try_unary::<_, Int64Type, Fault>(start)?;
         Ok(cast(&starts, times.data_type())?)
+    }
+
+    /// The most ticks that a bucket lasts, in a column with this many nanoseconds per tick.
+    pub fn most_ticks(self, tick: i128) -> i128 {
+        match self {
+            TimeBucket::Even { length, .. } => length,
+            TimeBucket::Calendar { span, .. } => i128::from(span.tick_bounds(tick).1),
+        }
+    }
+}
+
+/// The start of the bucket of a time.
+fn even_start(time: i64, length: i128, origin: i128) -> Option<i64> {
+    // 64 bits are enough for all but extreme times and lengths.
+    let narrow = i64::try_from(length).ok().zip(i64::try_from(origin).ok());
+    let behind =
+        narrow.and_then(|(length, origin)| Some(time.checked_sub(origin)?.rem_euclid(length)));
+    match behind {
+        Some(behind) => time.checked_sub(behind),
+        None => {
+            let time = i128::from(time);
+            i64::try_from(time - (time - origin).rem_euclid(length)).ok()
+        }
     }
 }
 

@@ -51,10 +51,8 @@ impl fmt::Display for ContentId {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = [0; 32];
         for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
-            (pair[0], pair[1]) = (
-                DIGITS[usize::from(byte >> 4)],
-                DIGITS[usize::from(byte & 15)],
-            );
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
         }
         f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
@@ -115,6 +113,7 @@ impl IdBuilder {
 
     /// The id of all parts added.
     pub fn finish(self) -> ContentId {
+        // Half of the hash: 128 bits are enough that no two ids collide by chance.
         let digest = self.0.finalize();
         let mut bytes = [0; 16];
         bytes.copy_from_slice(&digest[..16]);
@@ -142,6 +141,7 @@ fn write_canonical(value: &Value, out: &mut String) {
             out.push(']');
         }
         Value::Object(map) => {
+            // Equal objects have equal text, whatever the order of their keys.
             let mut keys: Vec<_> = map.keys().collect();
             keys.sort_unstable();
             out.push('{');

@@ -17,9 +17,9 @@ pub struct Interval {
 impl Interval {
     /// Its first and last tick in a column of times.
     pub fn ticks(&self, time: &Field) -> Result<(i64, i64)> {
-        let first = TimeCutoff::before(&self.from)
-            .last_tick(time)?
-            .saturating_add(1);
+        // The first tick is the one behind the last tick before the interval.
+        let before_first = TimeCutoff::before(&self.from).last_tick(time)?;
+        let first = before_first.saturating_add(1);
         let last = TimeCutoff::before(&self.to).last_tick(time)?;
         if first > last {
             let message = format!(

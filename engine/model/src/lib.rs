@@ -5,16 +5,23 @@
 
 mod analyzer;
 mod codec;
+mod column_bytes;
+mod column_clock;
+mod column_notes;
 mod config_error;
 mod data_split;
 mod dataset;
+mod day_rules;
+mod debug_text;
 mod duplicates;
+mod encoded_rows;
 mod fault;
 mod finding;
 mod group_by;
 mod id;
 mod interval;
 mod limits;
+mod name_index;
 mod numbers;
 mod path_part;
 mod pipeline;
@@ -28,16 +35,29 @@ mod strings;
 mod take;
 mod text_values;
 mod time_cutoff;
+mod time_format;
+mod time_length;
 mod trace_context;
+mod type_depth;
 
 pub use analyzer::{Analyzer, AnalyzerInput, AnyAnalyzer, AnyState};
-pub use codec::{StateDecoder, StateEncoder};
-pub use config_error::{ConfigError, ConfigResult};
-pub use data_split::DataSplit;
-pub use dataset::{
-    BoundValue, ColumnExtent, Dataset, FileRange, LeftOutFile, LeftOutFiles, LeftOutReason, Span,
+pub use codec::{COUNT_MAX, StateDecoder, StateEncoder};
+pub use column_bytes::{
+    column_bytes, dictionary_text_bytes, has_text_length, long_text_bytes, picked_text_bytes,
+    plain_bytes, taken_bytes, text_length,
 };
+pub use column_clock::{CALENDAR_DAYS, ColumnClock, PlaceInMonth, nanoseconds_of_day};
+pub use column_notes::{PARQUET_TYPES, lasting_notes, without_lasting_notes};
+pub use config_error::{ConfigError, ConfigResult};
+pub use data_split::{DataSplit, last_length};
+pub use dataset::{
+    BoundValue, ColumnExtent, Dataset, FileContent, FileRange, LeftOutFile, LeftOutFiles,
+    LeftOutReason, Span,
+};
+pub use day_rules::{DayRule, DayRules};
+pub use debug_text::without_debug_text;
 pub use duplicates::{DuplicateRows, SeriesCounts};
+pub use encoded_rows::decode_rows;
 pub use fault::{
     Fault, FaultCode, FaultDomain, FaultSite, RelatedPlace, Result, RetryAdvice, SpecLocation,
     TextFragment, WireFault, catch_panic, catch_panic_at, codes, find_io_error, listing,
@@ -48,20 +68,32 @@ pub use group_by::{GroupBy, GroupFunction, GroupKey, GroupResult, TimeBucket, ha
 pub use id::{ContentId, IdBuilder, canonical_json};
 pub use interval::Interval;
 pub use limits::*;
+pub use name_index::{NameIndex, first_repeated};
 pub use numbers::{canonical_keys, contains_floats, lerp, scaled_distance};
-pub use path_part::{encode_folders_for_urls, encode_path_part};
+pub use path_part::{encode_folder_value, encode_folders_for_urls, encode_path_part};
 pub use pipeline::{
-    DegradationLevel, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode,
-    PipelineSink, PipelineSource, PredictionLabel, ReadinessCondition, RefitPolicy, Step,
+    DegradationLevel, LateFacts, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode,
+    PipelineServing, PipelineSink, PipelineSource, PredictionLabel, ReadinessCondition,
+    RefitPolicy, Step,
 };
 pub use plain_batch::{batch_of_rows, plain_batch};
 pub use relative::RelativePath;
-pub use row_ledger::{ChangeKind, LedgerEntry, RowChange, RowLedger, RowSum};
+pub use row_ledger::{
+    ChangeKind, EXAMPLES_MAX, LedgerEntry, RowChange, RowLedger, RowSum, UnfitValues, ValueExample,
+};
 pub use rows::{Chunk, RowKeys};
 pub use scratch::{MemoryRequest, MemoryScratch, ScratchSpace, SpillFile, SpillWriter};
 pub use secrets::hide_secrets;
-pub use strings::{StringColumn, TextRef, is_unsized_vector, logical_type, type_label, type_words};
-pub use take::{take_batch, take_rows};
+pub use strings::{
+    StringColumn, TextRef, is_unsized_vector, logical_type, type_label, type_text_label, type_words,
+};
+pub use take::{look_up_rows, take_batch, take_rows};
 pub use text_values::{NumberMarks, ReadTexts, TextRules, is_utc_name, plain_integers, shorten};
 pub use time_cutoff::{TimeCutoff, tick_nanoseconds, ticks};
+pub use time_format::TimeFormat;
+pub use time_length::{
+    CalendarSpan, CalendarUnit, DAY_NANOSECONDS, ExactUnit, LENGTH_HINT, TimeDistance, TimeLength,
+    month_nanoseconds,
+};
 pub use trace_context::{NoTraceContext, TRACE_HEADER, TraceContext};
+pub use type_depth::check_type_levels;

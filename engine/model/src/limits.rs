@@ -35,6 +35,10 @@ pub const SPEC_TEXT_BYTES_MAX: usize = 16 << 20;
 /// Most nested maps and lists in a spec: the code that walks a spec recurses.
 pub const SPEC_DEPTH_MAX: usize = 64;
 
+/// Most levels of lists, structs and maps in a column that is written: encoders recurse, in a debug program with 40 KiB of
+/// stack for each.
+pub const TYPE_LEVELS_MAX: usize = 32;
+
 /// Most bytes of a vocabulary token: longer values are data, not words.
 pub const TOKEN_BYTES_MAX: usize = 1 << 20;
 
@@ -51,6 +55,9 @@ pub const WINDOW_LOG_MAX: u32 = 27;
 
 /// Most rows of a finding stored in the artifact as JSON; longer findings are stored as Parquet.
 pub const FINDING_JSON_ROWS_MAX: usize = 256;
+
+/// Most flows of rows that a union consists of with the unions among its inputs. The plan holds the operations of each.
+pub const UNION_STREAMS_MAX: usize = 4096;
 
 /// Smallest memory limit under which the program can run.
 pub const MEMORY_BYTES_MIN: u64 = 64 << 20;

@@ -49,17 +49,19 @@ pub fn canonical_keys(column: &ArrayRef) -> Result<ArrayRef> {
             )
         }
         _ => {
+            // Dictionaries, lists and structs hold their floats in child arrays.
             let data = column.to_data();
-            let children = data.child_data().iter();
-            let children: Vec<ArrayData> = children
-                .map(|child| Ok(canonical_keys(&make_array(child.clone()))?.to_data()))
-                .collect::<Result<_>>()?;
+            let mut children: Vec<ArrayData> = Vec::new();
+            for child in data.child_data() {
+                let canonical = canonical_keys(&make_array(child.clone()))?;
+                children.push(canonical.to_data());
+            }
             make_array(data.into_builder().child_data(children).build()?)
         }
     })
 }
 
-/// Whether the type is a float type or contains one.
+/// True if the type is a float type or contains one.
 pub fn contains_floats(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, value) => contains_floats(value),
@@ -110,7 +112,8 @@ pub fn lerp(lower: f64, upper: f64, share: f64) -> f64 {
 /// `(x - from) / (upper - lower)`, computed on halved operands if a difference of finite numbers overflows.
 #[inline]
 pub fn scaled_distance(x: f64, from: f64, lower: f64, upper: f64) -> f64 {
-    let (part, whole) = (x - from, upper - lower);
+    let part = x - from;
+    let whole = upper - lower;
     if part.is_infinite() || whole.is_infinite() {
         return halved_distance(x, from, lower, upper);
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{DataSplit, DuplicateRows, SpecLocation};
+use crate::{DataSplit, DayRules, DuplicateRows, SpecLocation, TimeFormat};
 
 /// The DAG of steps. No later stage can tell whether it came from YAML or from Rust.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -33,6 +33,39 @@ pub struct Pipeline {
     pub feed: Option<PipelineFeed>,
     /// Completion deadline and permitted degradations.
     pub deadline: Option<PipelineDeadline>,
+    /// The step whose rows are served one by one, with what its windows need of the rows before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serving: Option<PipelineServing>,
+}
+
+/// The step whose rows are served.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PipelineServing {
+    /// Name of the step.
+    pub from: String,
+    /// Treatment of facts that are not later than the newest of their series.
+    #[serde(default, skip_serializing_if = "LateFacts::is_refuse")]
+    pub late: LateFacts,
+    /// Location in the spec.
+    pub at: Option<SpecLocation>,
+}
+
+/// Treatment of appended facts that are not later than the newest of their series.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LateFacts {
+    /// Refuse them.
+    #[default]
+    Refuse,
+    /// Replay the facts since the run in order of time. Facts that are not later than the rows of the run are refused.
+    Replay,
+}
+
+impl LateFacts {
+    /// True for the usual treatment, which need not be written.
+    pub fn is_refuse(&self) -> bool {
+        *self == LateFacts::Refuse
+    }
 }
 
 /// A named dataset to read.
@@ -55,8 +88,19 @@ pub struct PipelineSource {
     pub ready: Option<ReadinessCondition>,
     /// Period before an interval in which rows may still change, such as `3d`. Intervals within it are recomputed.
     pub lookback: Option<String>,
+    /// Treatment of days that have not come, have come twice, or have a column without values.
+    #[serde(default, skip_serializing_if = "DayRules::is_default")]
+    pub days: DayRules,
     /// Location in the spec.
     pub at: Option<SpecLocation>,
+}
+
+impl PipelineSource {
+    /// The format in which a column of dates or times is written, where its configuration has one.
+    pub fn time_format(&self, column: &str) -> Option<TimeFormat> {
+        let format = self.config.get("formats")?.get(column)?.as_str()?;
+        TimeFormat::parse(format).ok()
+    }
 }
 
 /// Conditions under which a source is complete.
@@ -92,7 +136,7 @@ pub struct PipelineNode {
     pub data_age: BTreeMap<String, String>,
     /// Steps in execution order.
     pub steps: Vec<Step>,
-    /// Whether a run that would miss its deadline may skip it.
+    /// True if a run that would miss its deadline may skip it.
     pub optional: bool,
     /// Location in the spec.
     pub at: Option<SpecLocation>,
@@ -171,7 +215,7 @@ pub struct PipelineSink {
     pub config: Value,
     /// Part of the split that is written; `None` means all rows.
     pub split: Option<String>,
-    /// Whether a run that would miss its deadline may skip it.
+    /// True if a run that would miss its deadline may skip it.
     pub optional: bool,
     /// Location in the spec.
     pub at: Option<SpecLocation>,
@@ -193,7 +237,7 @@ pub struct PipelineDeadline {
     pub by: Option<String>,
     /// Degradations to apply when the deadline is at risk, in order; each level includes those before it.
     pub ladder: Vec<DegradationLevel>,
-    /// Whether a run stops with a fault when the deadline passes; otherwise it warns and continues.
+    /// Stops a run with a fault when the deadline passes; otherwise the run warns and continues.
     pub fail: bool,
     /// URL that receives notifications as a POST of JSON.
     pub webhook: Option<String>,
@@ -250,33 +294,40 @@ impl Pipeline {
 
     /// The pipeline without optional nodes and sinks, and the names of those removed.
     pub fn without_optional(&self) -> (Pipeline, Vec<String>) {
-        let mut kept = self.clone();
-        kept.nodes.retain(|node| !node.optional);
-        kept.sinks.retain(|sink| !sink.optional);
-        kept.trainings.retain(|training| !training.optional);
-        kept.predictions.retain(|prediction| !prediction.optional);
-        let nodes = self
-            .nodes
-            .iter()
-            .filter(|node| node.optional)
-            .map(|node| node.name.clone());
-        let sinks = self
-            .sinks
-            .iter()
-            .chain(&self.trainings)
-            .chain(&self.predictions);
-        let sinks = sinks
-            .filter(|sink| sink.optional)
-            .map(|sink| sink.name.clone());
-        let skipped = nodes.chain(sinks).collect();
-        (kept, skipped)
+        let mut pipeline = self.clone();
+        pipeline.nodes.retain(|node| !node.optional);
+        pipeline.sinks.retain(|sink| !sink.optional);
+        pipeline.trainings.retain(|training| !training.optional);
+        pipeline
+            .predictions
+            .retain(|prediction| !prediction.optional);
+        let mut removed = Vec::new();
+        for node in &self.nodes {
+            if node.optional {
+                removed.push(node.name.clone());
+            }
+        }
+        let sinks = self.sinks.iter().chain(&self.trainings);
+        for sink in sinks.chain(&self.predictions) {
+            if sink.optional {
+                removed.push(sink.name.clone());
+            }
+        }
+        (pipeline, removed)
     }
 
-    /// The pipeline whose steps learn their statistics anew in each run.
+    /// The pipeline whose steps learn their statistics again in each run, and whose models are trained in each run.
     pub fn learning_anew(&self) -> Pipeline {
-        let mut anew = self.clone();
-        anew.nodes.iter_mut().for_each(|node| node.refit = None);
-        anew
+        let mut pipeline = self.clone();
+        for node in &mut pipeline.nodes {
+            node.refit = None;
+        }
+        for training in &mut pipeline.trainings {
+            if let Some(config) = training.config.as_object_mut() {
+                config.remove("refit");
+            }
+        }
+        pipeline
     }
 
     /// The node of this name.

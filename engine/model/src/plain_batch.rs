@@ -8,10 +8,10 @@ use crate::Result;
 
 /// The columns of a batch cast to the types of a schema, by their positions.
 pub fn plain_batch(schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch> {
-    let columns = batch.columns().iter().zip(schema.fields());
-    let columns = columns
-        .map(|(column, field)| Ok(cast(column, field.data_type())?))
-        .collect::<Result<Vec<_>>>()?;
+    let mut columns = Vec::with_capacity(batch.num_columns());
+    for (column, field) in batch.columns().iter().zip(schema.fields()) {
+        columns.push(cast(column, field.data_type())?);
+    }
     batch_of_rows(schema.clone(), columns, batch.num_rows())
 }
 
@@ -22,7 +22,6 @@ pub fn batch_of_rows(
     rows: usize,
 ) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    Ok(RecordBatch::try_new_with_options(
-        schema, columns, &options,
-    )?)
+    let batch = RecordBatch::try_new_with_options(schema, columns, &options)?;
+    Ok(batch)
 }

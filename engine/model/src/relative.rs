@@ -18,6 +18,7 @@ impl RelativePath {
     /// Validates a path; refuses any that could leave its root.
     pub fn new(path: impl Into<String>) -> Result<RelativePath> {
         let path = path.into();
+        // `..` could leave the root, and an empty component at the start would make the path absolute.
         let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains('\0');
         if path.split('/').all(is_plain) {
             return Ok(RelativePath(path));
@@ -26,8 +27,10 @@ impl RelativePath {
             "`{}` is not a path below its directory",
             path.escape_debug()
         );
-        Err(Fault::new(codes::CORRUPT, message)
-            .hint("such a path is absolute, or has an empty component, `.`, `..` or NUL; Forebay writes none"))
+        Err(Fault::new(codes::CORRUPT, message).hint(
+            "such a path is absolute, or has an empty component, `.`, `..` or NUL; \
+             Forebay writes none",
+        ))
     }
 
     /// Appends a path.

@@ -33,6 +33,10 @@ pub enum RowChange {
     OtherPart,
     /// They lie outside of the interval that is written.
     OutsideInterval,
+    /// A training leaves them out, since a value in them is not finite.
+    NotFinite,
+    /// A training or a step takes a sample of the rows, and they are not in it.
+    Unsampled,
     /// A list gives a row for each of its values.
     Exploded,
     /// A join gives a row for each match.
@@ -41,17 +45,40 @@ pub enum RowChange {
     Future,
     /// A query gives more rows than it reads.
     Queried,
-    /// They are made of rows that were not counted: by an earlier version, or by workers that read a source which does not
-    /// tell its rows.
+    /// An aggregate without keys gives a row, though it read none.
+    EmptyTotal,
+    /// They are made of rows that were not counted: by an earlier version, or by a query that ended before the end of a
+    /// span whose source does not tell its rows.
     Uncounted,
     /// A value that could not be converted became null.
     Nulled,
     /// A missing value was filled in.
     Imputed,
+    /// A value that is not finite became 0.
+    Zeroed,
     /// A value was moved to a bound.
     Clipped,
+    /// A number with a fraction became a whole number.
+    FractionCut,
+    /// A finite number became NaN or infinite.
+    MadeNotFinite,
     /// Quantiles that crossed were sorted.
     Sorted,
+    /// A join found no row of the other side, and keeps the row with nulls.
+    NoMatch,
+}
+
+impl RowChange {
+    /// An explanation of a reason that its words alone do not give.
+    pub fn explanation(self) -> Option<&'static str> {
+        match self {
+            RowChange::Uncounted => Some(
+                "the rows in are not known: a step ended before it had read files, such as CSV, \
+                 that do not tell their numbers of rows, or an earlier version has counted them",
+            ),
+            _ => None,
+        }
+    }
 }
 
 /// The part of a sum that a change is.
@@ -61,7 +88,7 @@ pub enum ChangeKind {
     Removed,
     /// Rows that came out and did not go in.
     Added,
-    /// Values that changed in rows that came out.
+    /// Values that a step changed, also in rows that a later step or the split removes.
     Values,
 }
 
@@ -79,15 +106,23 @@ impl RowChange {
             | RowChange::EmptyList
             | RowChange::QueriedAway
             | RowChange::OtherPart
-            | RowChange::OutsideInterval => ChangeKind::Removed,
+            | RowChange::OutsideInterval
+            | RowChange::NotFinite
+            | RowChange::Unsampled => ChangeKind::Removed,
             RowChange::Exploded
             | RowChange::Multiplied
             | RowChange::Future
             | RowChange::Queried
+            | RowChange::EmptyTotal
             | RowChange::Uncounted => ChangeKind::Added,
-            RowChange::Nulled | RowChange::Imputed | RowChange::Clipped | RowChange::Sorted => {
-                ChangeKind::Values
-            }
+            RowChange::Nulled
+            | RowChange::Imputed
+            | RowChange::Zeroed
+            | RowChange::Clipped
+            | RowChange::FractionCut
+            | RowChange::MadeNotFinite
+            | RowChange::Sorted
+            | RowChange::NoMatch => ChangeKind::Values,
         }
     }
 
@@ -105,15 +140,22 @@ impl RowChange {
             RowChange::QueriedAway => "queried_away",
             RowChange::OtherPart => "other_part",
             RowChange::OutsideInterval => "outside_interval",
+            RowChange::NotFinite => "not_finite",
+            RowChange::Unsampled => "unsampled",
             RowChange::Exploded => "exploded",
             RowChange::Multiplied => "multiplied",
             RowChange::Future => "future",
             RowChange::Queried => "queried",
+            RowChange::EmptyTotal => "empty_total",
             RowChange::Uncounted => "uncounted",
             RowChange::Nulled => "nulled",
             RowChange::Imputed => "imputed",
+            RowChange::Zeroed => "zeroed",
             RowChange::Clipped => "clipped",
+            RowChange::FractionCut => "fraction_cut",
+            RowChange::MadeNotFinite => "made_not_finite",
             RowChange::Sorted => "sorted",
+            RowChange::NoMatch => "no_match",
         }
     }
 
@@ -131,17 +173,49 @@ impl RowChange {
             RowChange::QueriedAway => "fewer by the query",
             RowChange::OtherPart => "of other parts",
             RowChange::OutsideInterval => "outside of the interval",
+            RowChange::NotFinite => "with values that are not finite left out",
+            RowChange::Unsampled => "not in the sample",
             RowChange::Exploded => "exploded",
             RowChange::Multiplied => "more matches",
             RowChange::Future => "of the future",
             RowChange::Queried => "more by the query",
+            RowChange::EmptyTotal => "the total of no rows",
             RowChange::Uncounted => "of rows that were not counted",
             RowChange::Nulled => "made null",
             RowChange::Imputed => "filled in",
+            RowChange::Zeroed => "not finite, became 0",
             RowChange::Clipped => "moved to a bound",
+            RowChange::FractionCut => "cut to whole numbers",
+            RowChange::MadeNotFinite => "became NaN or infinite",
             RowChange::Sorted => "crossing quantiles sorted",
+            RowChange::NoMatch => "without a match, kept with nulls",
         }
     }
+}
+
+/// Most values that an entry shows.
+pub const EXAMPLES_MAX: usize = 3;
+
+/// A value that was changed, and its place.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ValueExample {
+    /// The file, by its path below the source's root.
+    pub file: String,
+    /// Its row of the file, from 0.
+    pub row: u64,
+    /// The value as it was, cut where it is long.
+    pub value: String,
+}
+
+/// Values of a column that a source read as null, since they are not of the column's type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnfitValues {
+    /// The column.
+    pub column: String,
+    /// Number of the values.
+    pub count: u64,
+    /// The first of them.
+    pub examples: Vec<ValueExample>,
 }
 
 /// Rows or values that a step changed for one reason.
@@ -156,6 +230,9 @@ pub struct LedgerEntry {
     pub change: RowChange,
     /// The number of rows, or of values.
     pub count: u64,
+    /// The first values, by file and row, where they are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<ValueExample>,
 }
 
 /// The changes of some rows, one entry for each step, column and reason, in the order in which they were first seen.
@@ -189,21 +266,49 @@ impl RowLedger {
         change: RowChange,
         count: u64,
     ) {
+        self.record_examples(step, column, change, count, &[]);
+    }
+
+    /// Counts values that a source read as null.
+    pub fn record_unfit(&mut self, source: &str, values: &UnfitValues) {
+        let column = Some(values.column.as_str());
+        let examples = &values.examples;
+        self.record_examples(source, column, RowChange::Nulled, values.count, examples);
+    }
+
+    fn record_examples(
+        &mut self,
+        step: &str,
+        column: Option<&str>,
+        change: RowChange,
+        count: u64,
+        examples: &[ValueExample],
+    ) {
         if count == 0 {
             return;
         }
+        // A search: a run has a few dozen entries.
         let entry = self.entries.iter_mut().find(|entry| {
             entry.change == change && entry.step == step && entry.column.as_deref() == column
         });
-        match entry {
-            Some(entry) => entry.count += count,
-            None => self.entries.push(LedgerEntry {
-                step: step.to_owned(),
-                column: column.map(str::to_owned),
-                change,
-                count,
-            }),
+        if let Some(entry) = entry {
+            entry.count += count;
+            if !examples.is_empty() {
+                // The first ones by place, so that the order of merging does not matter.
+                entry.examples.extend_from_slice(examples);
+                entry.examples.sort();
+                entry.examples.dedup();
+                entry.examples.truncate(EXAMPLES_MAX);
+            }
+            return;
         }
+        self.entries.push(LedgerEntry {
+            step: step.to_owned(),
+            column: column.map(str::to_owned),
+            change,
+            count,
+            examples: examples.to_vec(),
+        });
     }
 
     /// Counts the difference of the rows that an operation gave from those that it read.
@@ -221,7 +326,8 @@ impl RowLedger {
     pub fn add(&mut self, other: &RowLedger) {
         for entry in &other.entries {
             let column = entry.column.as_deref();
-            self.record_values(&entry.step, column, entry.change, entry.count);
+            let examples = &entry.examples;
+            self.record_examples(&entry.step, column, entry.change, entry.count, examples);
         }
     }
 
@@ -241,13 +347,13 @@ impl RowLedger {
 
     /// The rows that come out of `rows_in` rows. Fails where more are removed than there are.
     pub fn rows_out(&self, rows_in: u64) -> Result<u64> {
-        let there = rows_in + self.total(ChangeKind::Added);
+        let available = rows_in + self.total(ChangeKind::Added);
         let removed = self.total(ChangeKind::Removed);
-        there.checked_sub(removed).ok_or_else(|| {
-            Fault::internal(format!(
-                "{removed} rows were removed of {there} that were there"
-            ))
-        })
+        if removed > available {
+            let message = format!("{removed} rows were removed of {available} that were there");
+            return Err(Fault::internal(message));
+        }
+        Ok(available - removed)
     }
 
     /// Refuses a sum that does not hold.
@@ -306,6 +412,33 @@ mod tests {
     }
 
     #[test]
+    fn the_first_examples_are_kept_in_any_order_of_merging() {
+        let unfit = |row: u64| UnfitValues {
+            column: "qty".to_owned(),
+            count: 1,
+            examples: vec![ValueExample {
+                file: "a.csv".to_owned(),
+                row,
+                value: "x".to_owned(),
+            }],
+        };
+        let ledger = |rows: &[u64]| {
+            let mut ledger = RowLedger::default();
+            for row in rows {
+                let mut other = RowLedger::default();
+                other.record_unfit("sales", &unfit(*row));
+                ledger.add(&other);
+            }
+            ledger
+        };
+        let merged = ledger(&[5, 1, 9, 3, 2]);
+        assert_eq!(merged, ledger(&[2, 3, 9, 5, 1]));
+        let entry = &merged.entries()[0];
+        let rows: Vec<u64> = entry.examples.iter().map(|example| example.row).collect();
+        assert_eq!((entry.count, rows), (5, vec![1, 2, 3]));
+    }
+
+    #[test]
     fn a_sum_must_hold() {
         for (rows_in, rows_out, removed, added, holds) in [
             (4, 3, 1, 0, true),
@@ -329,6 +462,10 @@ mod tests {
             RowChange::EmptyList,
             RowChange::Nulled,
             RowChange::Duplicate,
+            RowChange::NoMatch,
+            RowChange::NotFinite,
+            RowChange::Unsampled,
+            RowChange::Zeroed,
         ] {
             let name = serde_json::to_value(change).unwrap();
             assert_eq!(name, change.name());

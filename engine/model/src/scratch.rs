@@ -14,10 +14,10 @@ pub trait ScratchSpace: Send + Sync {
     /// Creates a temporary file.
     fn create(&self) -> Result<Box<dyn SpillWriter>>;
 
-    /// Fails if the process would exceed its memory limit with `more`. Call it before allocating memory that cannot
+    /// Fails if the process would exceed its memory limit with `request`. Call it before allocating memory that cannot
     /// spill.
-    fn admit(&self, more: MemoryRequest) -> Result<()> {
-        let _ = more;
+    fn admit(&self, request: MemoryRequest) -> Result<()> {
+        let _ = request;
         Ok(())
     }
 }

@@ -40,7 +40,10 @@ pub fn hide_secrets(text: &str) -> Cow<'_, str> {
         push_plain(&mut shown, before);
         let end = after.find(ends_url).unwrap_or(after.len());
         let (url, others) = after.split_at(end);
-        push_url(&mut shown, url);
+        let name = before.trim_end_matches("://");
+        let mut words = name.rsplit(|letter: char| !letter.is_ascii_alphanumeric());
+        let scheme = words.next().unwrap_or_default();
+        push_url(&mut shown, scheme, url);
         remaining = others;
     }
     push_plain(&mut shown, remaining);
@@ -67,11 +70,17 @@ fn ends_url(letter: char) -> bool {
     letter.is_whitespace() || matches!(letter, '"' | '\'' | '`' | '<' | '>')
 }
 
-/// Appends a URL without its scheme.
-fn push_url(shown: &mut String, url: &str) {
+/// True for a scheme whose URLs name a container where others name a user: `abfss://container@account.host/path`.
+fn names_container(scheme: &str, user: &str) -> bool {
+    matches!(scheme, "abfs" | "abfss" | "wasb" | "wasbs") && !user.contains(':')
+}
+
+/// Appends a URL behind its scheme.
+fn push_url(shown: &mut String, scheme: &str, url: &str) {
     let authority_end = url.find(['/', '?', '#']).unwrap_or(url.len());
     let (authority, path) = url.split_at(authority_end);
     match authority.rsplit_once('@') {
+        Some((user, _)) if names_container(scheme, user) => shown.push_str(authority),
         Some((_, host)) => {
             shown.push_str(HIDDEN);
             shown.push('@');
@@ -129,6 +138,10 @@ mod tests {
                 "s3://bucket/mail@example.org",
             ),
             ("a@b and c://", "a@b and c://"),
+            (
+                "`abfss://lake@account.dfs.core.windows.net/a` or abfss://a:b@c",
+                "`abfss://lake@account.dfs.core.windows.net/a` or abfss://***@c",
+            ),
             (
                 "idle connection: (\"http\", me:word@127.0.0.1:9)",
                 "idle connection: (\"http\", ***@127.0.0.1:9)",

@@ -7,7 +7,7 @@ use arrow::array::{
     StringViewArray,
 };
 use arrow::compute::{cast, max, min};
-use arrow::datatypes::{DataType, Int32Type, Int64Type};
+use arrow::datatypes::{DataType, Int32Type, Int64Type, TimeUnit};
 
 use crate::{Fault, Result, canonical_keys, codes};
 
@@ -22,27 +22,61 @@ pub fn logical_type(physical: &DataType) -> DataType {
     }
 }
 
-/// The name of a type in messages and profiles: `text`, `date`, `timestamp(ms)`, `boolean`; others as Arrow calls them.
+/// The name of a type wherever people read one, spelled as specs declare it: `string`, `int64`, `date`, `timestamp`,
+/// `timestamp_ns`, `timestamp_utc`; types that specs cannot declare in the same style, such as `float32 x 8`,
+/// `list of string` and `timestamp_ms in Europe/Berlin`.
 pub fn type_label(data_type: &DataType) -> String {
     match logical_type(data_type) {
-        DataType::Utf8 => "text".to_owned(),
+        DataType::Utf8 => "string".to_owned(),
         DataType::Date32 => "date".to_owned(),
-        // With its unit, by which types may differ.
-        other @ DataType::Timestamp(..) => other.to_string().replacen("Timestamp", "timestamp", 1),
-        DataType::Boolean => "boolean".to_owned(),
+        DataType::Timestamp(TimeUnit::Microsecond, Some(zone)) if zone.as_ref() == "UTC" => {
+            "timestamp_utc".to_owned()
+        }
+        DataType::Timestamp(unit, zone) => {
+            let name = timestamp_label(unit);
+            match zone {
+                Some(zone) => format!("{name} in {zone}"),
+                None => name.to_owned(),
+            }
+        }
         DataType::List(item) | DataType::LargeList(item) => {
             format!("list of {}", type_label(item.data_type()))
         }
-        other => other.to_string(),
+        DataType::FixedSizeList(item, width) => {
+            format!("{} x {width}", type_label(item.data_type()))
+        }
+        DataType::Struct(fields) => {
+            let fields: Vec<String> = fields
+                .iter()
+                .map(|field| format!("{}: {}", field.name(), type_label(field.data_type())))
+                .collect();
+            format!("struct({})", fields.join(", "))
+        }
+        other => other.to_string().to_lowercase(),
     }
 }
 
-/// The same as a noun of a sentence: `a date`.
+/// The name of a type that is stored as Arrow writes it: `string` of `Utf8`. Other texts stay as they are.
+pub fn type_text_label(text: &str) -> String {
+    text.parse::<DataType>()
+        .map_or_else(|_| text.to_owned(), |data_type| type_label(&data_type))
+}
+
+/// The name of a time without a zone, with its unit, by which types may differ; microseconds have none.
+fn timestamp_label(unit: TimeUnit) -> &'static str {
+    match unit {
+        TimeUnit::Second => "timestamp_s",
+        TimeUnit::Millisecond => "timestamp_ms",
+        TimeUnit::Microsecond => "timestamp",
+        TimeUnit::Nanosecond => "timestamp_ns",
+    }
+}
+
+/// The name of a type as a noun of a sentence: `a date`.
 pub fn type_words(data_type: &DataType) -> String {
     let label = type_label(data_type);
-    let takes_article = ["date", "timestamp", "boolean", "list"]
-        .iter()
-        .any(|noun| label.starts_with(noun));
+    let nouns = ["string", "date", "timestamp", "boolean", "list", "struct"];
+    let takes_article = nouns.iter().any(|noun| label.starts_with(noun));
     if takes_article {
         format!("a {label}")
     } else {
@@ -50,7 +84,7 @@ pub fn type_words(data_type: &DataType) -> String {
     }
 }
 
-/// Whether the type is a vector type whose width is not learned yet.
+/// True for a vector type whose width is not learned yet.
 pub fn is_unsized_vector(data_type: &DataType) -> bool {
     matches!(data_type, DataType::FixedSizeList(_, 0))
 }
@@ -89,7 +123,7 @@ impl<'a> TextRef<'a> {
         }
     }
 
-    /// Whether there are no values.
+    /// True without any value.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -113,12 +147,12 @@ impl<'a> TextRef<'a> {
 /// becomes text once. `None` for others.
 fn dictionary_of(column: &ArrayRef) -> Result<Option<StringColumn>> {
     use DataType as T;
-    let own = column.data_type();
-    let is_narrow_time = matches!(own, T::Date32 | T::Time32(_));
+    let data_type = column.data_type();
+    let is_narrow_time = matches!(data_type, T::Date32 | T::Time32(_));
     let is_whole = matches!(
-        own,
+        data_type,
         T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::Int64 | T::UInt8 | T::UInt16 | T::UInt32
-    ) || matches!(own, T::Date64 | T::Time64(_) | T::Timestamp(..));
+    ) || matches!(data_type, T::Date64 | T::Time64(_) | T::Timestamp(..));
     if !is_whole && !is_narrow_time {
         return Ok(None);
     }
@@ -130,18 +164,22 @@ fn dictionary_of(column: &ArrayRef) -> Result<Option<StringColumn>> {
     };
     let whole = cast(whole, &T::Int64)?;
     let whole = whole.as_primitive::<Int64Type>();
-    let (Some(least), Some(greatest)) = (min(whole), max(whole)) else {
+    // Without a valid row there is neither a least nor a greatest value.
+    let Some(least) = min(whole) else {
         return Ok(None);
     };
-    let range = greatest
-        .checked_sub(least)
-        .and_then(|range| usize::try_from(range).ok());
-    let Some(range) =
-        range.filter(|range| *range < column.len() / ROWS_PER_VALUE || *own == T::Boolean)
-    else {
+    let Some(range) = max(whole).and_then(|greatest| greatest.checked_sub(least)) else {
         return Ok(None);
     };
-    let (mut codes, mut values) = (vec![-1; range + 1], Vec::new());
+    let Ok(range) = usize::try_from(range) else {
+        return Ok(None);
+    };
+    if range >= column.len() / ROWS_PER_VALUE && *data_type != T::Boolean {
+        return Ok(None);
+    }
+    // Codes are given in the order of rows; -1 marks values that no row has.
+    let mut codes = vec![-1; range + 1];
+    let mut values = Vec::new();
     let mut code_of = |value: i64| {
         let code: &mut i32 = &mut codes[(value - least) as usize];
         if *code < 0 {
@@ -150,12 +188,13 @@ fn dictionary_of(column: &ArrayRef) -> Result<Option<StringColumn>> {
         }
         *code
     };
+    // Rows without a value may hold any number below their null, which has no code.
     let keys = match whole.nulls() {
         None => whole.values().iter().map(|value| code_of(*value)).collect(),
-        Some(_) => whole
-            .iter()
-            .map(|value| value.map_or(0, &mut code_of))
-            .collect(),
+        Some(_) => {
+            let values = whole.iter();
+            values.map(|value| value.map_or(0, &mut code_of)).collect()
+        }
     };
     let values: ArrayRef = Arc::new(Int64Array::from(values));
     let values = if is_narrow_time {
@@ -163,11 +202,9 @@ fn dictionary_of(column: &ArrayRef) -> Result<Option<StringColumn>> {
     } else {
         values
     };
-    let words = cast(&cast(&values, own)?, &T::Utf8)?;
-    Ok(Some(StringColumn::Dictionary(
-        Int32Array::new(keys, whole.nulls().cloned()),
-        words,
-    )))
+    let words = cast(&cast(&values, data_type)?, &T::Utf8)?;
+    let keys = Int32Array::new(keys, whole.nulls().cloned());
+    Ok(Some(StringColumn::Dictionary(keys, words)))
 }
 
 /// A column as strings: a dictionary, to be processed once per distinct value, or a plain array. Columns of other
@@ -196,6 +233,7 @@ impl StringColumn {
                     dictionary.values().clone(),
                 ))
             }
+            // Other widths of keys become the one that all users of the type handle.
             DataType::Dictionary(_, value) if TextRef::is_text(value) => {
                 let narrow =
                     DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
@@ -226,7 +264,7 @@ impl StringColumn {
         }
     }
 
-    /// Whether there are no rows.
+    /// True without any row.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -247,6 +285,7 @@ impl StringColumn {
         match self {
             StringColumn::Plain(_) => Ok(values.iter().map(of_value).collect()),
             StringColumn::Dictionary(keys, _) => {
+                // Each value is mapped once, however many rows have it.
                 let of_null = of_value(None);
                 let table: Vec<T> = values.iter().map(of_value).collect();
                 Ok(keys
@@ -276,6 +315,7 @@ mod tests {
     use arrow::array::{
         BooleanArray, Date32Array, Int8Array, TimestampMicrosecondArray, UInt32Array,
     };
+    use arrow::datatypes::Field;
 
     use super::*;
 
@@ -364,6 +404,54 @@ mod tests {
                 .map(|text| text.map(str::to_owned))
                 .collect();
             assert_eq!(texts(&column), (expected, is_dictionary), "{column:?}");
+        }
+    }
+    #[test]
+    fn types_have_one_name_each() {
+        let milliseconds = TimeUnit::Millisecond;
+        let list = DataType::new_list(DataType::LargeUtf8, true);
+        let fields = vec![
+            Field::new("x", DataType::Int64, true),
+            Field::new("day", DataType::Date32, true),
+        ];
+        let cases = [
+            (DataType::Utf8View, "string", "a string"),
+            (DataType::UInt8, "uint8", "uint8"),
+            (DataType::Boolean, "boolean", "a boolean"),
+            (list, "list of string", "a list of string"),
+            (
+                DataType::new_fixed_size_list(DataType::Float32, 8, true),
+                "float32 x 8",
+                "float32 x 8",
+            ),
+            (
+                DataType::Struct(fields.into()),
+                "struct(x: int64, day: date)",
+                "a struct(x: int64, day: date)",
+            ),
+            (
+                DataType::Timestamp(milliseconds, None),
+                "timestamp_ms",
+                "a timestamp_ms",
+            ),
+            (
+                DataType::Timestamp(milliseconds, Some("Europe/Berlin".into())),
+                "timestamp_ms in Europe/Berlin",
+                "a timestamp_ms in Europe/Berlin",
+            ),
+        ];
+        for (data_type, label, words) in cases {
+            assert_eq!(type_label(&data_type), label);
+            assert_eq!(type_words(&data_type), words);
+        }
+        let stored = [
+            ("Utf8", "string"),
+            ("Timestamp(ms)", "timestamp_ms"),
+            ("Int32", "int32"),
+            ("gone", "gone"),
+        ];
+        for (text, label) in stored {
+            assert_eq!(type_text_label(text), label);
         }
     }
 }

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use arrow::array::timezone::Tz;
 use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray, StringArray,
+    StringBuilder,
 };
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::kernels::cast_utils::string_to_datetime;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
     ArrowTimestampType, DataType, Date32Type, Float32Type, Float64Type, Int8Type, Int16Type,
-    Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
+    Int32Type, Int64Type, Time32MillisecondType, Time32SecondType, Time64MicrosecondType,
+    Time64NanosecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
     TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 
@@ -28,6 +30,8 @@ const EXACT_INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
 
 const SECONDS_PER_DAY: i64 = 86_400;
 
+const NANOSECONDS_PER_SECOND: i64 = 1_000_000_000;
+
 /// Characters of a value that messages show.
 const SHOWN_CHARACTERS_MAX: usize = 80;
 
@@ -37,7 +41,7 @@ pub struct NumberMarks {
     /// Between whole and fraction.
     pub decimal: u8,
     /// Between groups of three digits, where there are such groups.
-    pub thousands: Option<u8>,
+    pub thousands: Option<char>,
 }
 
 impl Default for NumberMarks {
@@ -104,39 +108,48 @@ impl TextRules {
 
     /// A sentence on a text that is no value of a type.
     pub fn problem(&self, text: &str, of: &DataType) -> String {
-        let shown = shorten(text);
+        // The conditions of `convert`, in an order that finds the most specific reason.
+        let excerpt = shorten(text);
         let label = type_label(of);
         if of.is_integer() && self.is_inferred && is_padded(text) {
             return format!(
-                "`{shown}` is not of type {label}: as a number it would lose its zeros"
+                "`{excerpt}` is not of type {label}: as a number it would lose its zeros"
             );
         }
         if of.is_floating() && (is_padded(text) || !float_is_exact(text)) {
-            return format!("a float cannot hold `{shown}`");
+            return format!("a float cannot hold `{excerpt}`");
         }
         if of.is_floating() && text.bytes().any(|byte| byte.is_ascii_digit()) {
             if text.parse::<f64>().is_ok_and(f64::is_infinite) {
-                return format!("`{shown}` is beyond the range of {label}");
+                return format!("`{excerpt}` is beyond the range of {label}");
             }
-            return format!("`{shown}` is not of type {label}");
+            return format!("`{excerpt}` is not of type {label}");
         }
         if let (DataType::Timestamp(unit, zone), Some(time)) = (of, CivilTime::parse(text)) {
             if zone.is_none() && time.offset_seconds.is_some() && self.is_inferred {
                 return format!(
-                    "`{shown}` has an offset from UTC, and the column ({label}) has no time zone"
+                    "`{excerpt}` has an offset from UTC, and the column ({label}) has no time zone"
                 );
             }
             if zone.is_some() && time.offset_seconds.is_none() && self.is_inferred {
-                return format!("`{shown}` has no offset from UTC, as the column's other times do");
+                return format!(
+                    "`{excerpt}` has no offset from UTC, as the column's other times do"
+                );
             }
             if time.ticks(*unit).is_none() {
-                return format!("`{shown}` does not fit {label}: digits of it would be lost");
+                return format!("`{excerpt}` does not fit {label}: digits of it would be lost");
             }
         }
-        if *of == DataType::Date32 && CivilTime::parse(text).is_some_and(|time| time.has_clock) {
-            return format!("`{shown}` is not of type {label}: it has a time of day");
+        if let Some(scale) = decimal_scale(of)
+            && is_decimal(text)
+            && !holds_digits(text, scale)
+        {
+            return format!("`{excerpt}` does not fit {label}: digits of it would be lost");
         }
-        format!("`{shown}` is not of type {label}")
+        if *of == DataType::Date32 && CivilTime::parse(text).is_some_and(|time| time.has_clock) {
+            return format!("`{excerpt}` is not of type {label}: it has a time of day");
+        }
+        format!("`{excerpt}` is not of type {label}")
     }
 
     fn convert(&self, texts: &StringArray, of: &DataType, lost_max: usize) -> ReadTexts {
@@ -168,7 +181,21 @@ impl TextRules {
                     }
                 }
             }
-            other => cast_others(texts, other),
+            DataType::Time32(TimeUnit::Second) => clocks::<Time32SecondType>(texts, lost_max, 1),
+            DataType::Time32(TimeUnit::Millisecond) => {
+                clocks::<Time32MillisecondType>(texts, lost_max, 1_000)
+            }
+            DataType::Time64(TimeUnit::Microsecond) => {
+                clocks::<Time64MicrosecondType>(texts, lost_max, 1_000_000)
+            }
+            DataType::Time64(TimeUnit::Nanosecond) => {
+                clocks::<Time64NanosecondType>(texts, lost_max, NANOSECONDS_PER_SECOND)
+            }
+            // No text is taken for these unless their type is declared.
+            other => match decimal_scale(other) {
+                Some(scale) => self.decimals(texts, other, scale),
+                None => cast_others(texts, other),
+            },
         }
     }
 
@@ -208,6 +235,7 @@ impl TextRules {
             } else {
                 self.marks.plain(text, &mut buffer)?
             };
+            // An identifier that looks like a number must not lose digits; a declared type says that it is none.
             if self.is_inferred && (is_padded(plain) || !float_is_exact(plain)) {
                 return None;
             }
@@ -220,6 +248,23 @@ impl TextRules {
         })
     }
 
+    fn decimals(&self, texts: &StringArray, of: &DataType, scale: i8) -> ReadTexts {
+        // Arrow skips blanks, and rounds what the type does not hold.
+        let mut plain = StringBuilder::new();
+        for text in texts {
+            let fits = text.is_some_and(|text| {
+                let is_code = self.is_inferred && is_padded(text);
+                !is_code && is_decimal(text) && holds_digits(text, scale)
+            });
+            plain.append_option(text.filter(|_| fits));
+        }
+        let ReadTexts { values, .. } = cast_others(&plain.finish(), of);
+        let rows = 0..texts.len();
+        let lost = rows.filter(|row| texts.is_valid(*row) && values.is_null(*row));
+        let lost = lost.collect();
+        ReadTexts { values, lost }
+    }
+
     fn times<T: ArrowTimestampType>(
         &self,
         texts: &StringArray,
@@ -230,6 +275,7 @@ impl TextRules {
         let local_zone = zone.and_then(|zone| zone.parse::<Tz>().ok());
         let read = primitives::<T>(texts, lost_max, |text| {
             let time = CivilTime::parse(text)?;
+            // Texts with and without an offset do not mix in a type that was inferred from texts.
             match (zone, time.offset_seconds) {
                 (None, None) | (Some(_), Some(_)) => time.ticks(T::UNIT),
                 (None, Some(_)) if self.is_inferred => None,
@@ -237,6 +283,7 @@ impl TextRules {
                 (Some(_), None) if self.is_inferred => None,
                 (Some(_), None) if is_utc => time.ticks(T::UNIT),
                 (Some(_), None) => {
+                    // The offset of the zone at that time, by its rules of summer time.
                     let instant = string_to_datetime(&local_zone?, text).ok()?;
                     let moved = CivilTime {
                         offset_seconds: Some(time.seconds() - instant.timestamp()),
@@ -269,14 +316,18 @@ impl NumberMarks {
             Some((whole, fraction)) => (whole, Some(fraction)),
             None => (number, None),
         };
+        // The sign stays in front of the groups.
         let unsigned = whole.trim_start_matches(['-', '+']);
         buffer.clear();
         buffer.push_str(&whole[..whole.len() - unsigned.len()]);
-        match self.thousands.map(char::from) {
+        match self.thousands {
             Some(mark) if unsigned.contains(mark) => {
+                // All groups have three digits, but for the first one, which may have fewer. With a zero before it or an
+                // exponent behind it, the mark is a decimal one of other programs: `0.123` is not 123.
                 let mut groups = unsigned.split(mark);
                 let first = groups.next()?;
-                if first.is_empty() || first.len() > 3 || !is_digits(first) {
+                let is_group = !first.is_empty() && first.len() <= 3 && is_digits(first);
+                if !is_group || first.starts_with('0') || !exponent.is_empty() {
                     return None;
                 }
                 buffer.push_str(first);
@@ -304,7 +355,7 @@ impl NumberMarks {
 
 /// True if a zone is UTC by one of the names that programs write.
 pub fn is_utc_name(zone: &str) -> bool {
-    const NAMES: [&str; 12] = [
+    const NAMES: [&str; 23] = [
         "UTC",
         "Z",
         "+00:00",
@@ -317,25 +368,36 @@ pub fn is_utc_name(zone: &str) -> bool {
         "Etc/Zulu",
         "Zulu",
         "Etc/Universal",
+        "Universal",
+        "GMT",
+        "GMT0",
+        "GMT+0",
+        "GMT-0",
+        "Greenwich",
+        "Etc/GMT",
+        "Etc/GMT0",
+        "Etc/GMT+0",
+        "Etc/GMT-0",
+        "Etc/Greenwich",
     ];
     NAMES.iter().any(|name| name.eq_ignore_ascii_case(zone))
 }
 
 /// A date and a time of day as they are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct CivilTime {
+pub(crate) struct CivilTime {
     /// Days since 1970.
     days: i32,
     second_of_day: i64,
-    nanosecond: i64,
+    pub nanosecond: i64,
     has_clock: bool,
-    offset_seconds: Option<i64>,
+    pub offset_seconds: Option<i64>,
 }
 
 impl CivilTime {
     /// Reads ISO 8601: a date, and behind `T` or a blank hours, minutes, and often seconds with up to nine digits of a
     /// fraction; then, perhaps behind a blank, `Z`, `UTC` or an offset.
-    fn parse(text: &str) -> Option<CivilTime> {
+    pub fn parse(text: &str) -> Option<CivilTime> {
         let bytes = text.as_bytes();
         let days = parse_date(text.get(..10)?)?;
         let mut time = CivilTime {
@@ -348,27 +410,15 @@ impl CivilTime {
         if bytes.len() == 10 {
             return Some(time);
         }
-        if !matches!(bytes[10], b'T' | b't' | b' ') || *bytes.get(13)? != b':' {
+        // Positions are fixed: `2016-04-24T12:30:00.5+02:00`.
+        if !matches!(bytes[10], b'T' | b't' | b' ') {
             return None;
         }
-        let hour = two_digits(bytes, 11).filter(|hour| *hour < 24)?;
-        let minute = two_digits(bytes, 14).filter(|minute| *minute < 60)?;
+        let clock = ClockTime::parse(&bytes[11..])?;
         time.has_clock = true;
-        time.second_of_day = hour * 3600 + minute * 60;
-        let mut at = 16;
-        if bytes.get(at) == Some(&b':') {
-            time.second_of_day += two_digits(bytes, 17).filter(|second| *second < 60)?;
-            at = 19;
-            if bytes.get(at) == Some(&b'.') {
-                let fraction = &bytes[20..];
-                let digits = fraction
-                    .iter()
-                    .take_while(|byte| byte.is_ascii_digit())
-                    .count();
-                time.nanosecond = nanoseconds(&fraction[..digits])?;
-                at = 20 + digits;
-            }
-        }
+        time.second_of_day = clock.second_of_day;
+        time.nanosecond = clock.nanosecond;
+        let at = 11 + clock.length;
         if at < bytes.len() {
             time.offset_seconds = Some(parse_offset(text.get(at..)?)?);
         }
@@ -376,7 +426,7 @@ impl CivilTime {
     }
 
     /// Seconds since 1970 on a clock at the place of the offset.
-    fn seconds(&self) -> i64 {
+    pub fn seconds(&self) -> i64 {
         i64::from(self.days) * SECONDS_PER_DAY + self.second_of_day
     }
 
@@ -388,6 +438,7 @@ impl CivilTime {
             TimeUnit::Microsecond => (1_000_000, 1_000),
             TimeUnit::Nanosecond => (1_000_000_000, 1),
         };
+        // A fraction that the unit cannot hold would be cut.
         if self.nanosecond % nanoseconds != 0 {
             return None;
         }
@@ -395,6 +446,96 @@ impl CivilTime {
         let ticks = i128::from(seconds) * per_second + i128::from(self.nanosecond / nanoseconds);
         i64::try_from(ticks).ok()
     }
+}
+
+/// A time of day as it is written.
+struct ClockTime {
+    second_of_day: i64,
+    nanosecond: i64,
+    /// Bytes that it takes.
+    length: usize,
+}
+
+impl ClockTime {
+    /// Reads `12:30`, `12:30:59` or up to nine digits of a fraction behind that, at the begin of a text.
+    fn parse(bytes: &[u8]) -> Option<ClockTime> {
+        let hour = two_digits(bytes, 0).filter(|hour| *hour < 24)?;
+        if *bytes.get(2)? != b':' {
+            return None;
+        }
+        let minute = two_digits(bytes, 3).filter(|minute| *minute < 60)?;
+        let mut clock = ClockTime {
+            second_of_day: hour * 3600 + minute * 60,
+            nanosecond: 0,
+            length: 5,
+        };
+        if bytes.get(5) != Some(&b':') {
+            return Some(clock);
+        }
+        clock.second_of_day += two_digits(bytes, 6).filter(|second| *second < 60)?;
+        clock.length = 8;
+        if bytes.get(8) == Some(&b'.') {
+            let fraction = &bytes[9..];
+            let digits = fraction
+                .iter()
+                .take_while(|byte| byte.is_ascii_digit())
+                .count();
+            clock.nanosecond = nanoseconds(&fraction[..digits])?;
+            clock.length = 9 + digits;
+        }
+        Some(clock)
+    }
+}
+
+/// Times of day in a unit, where it has them exactly.
+fn clocks<T>(texts: &StringArray, lost_max: usize, per_second: i64) -> ReadTexts
+where
+    T: ArrowPrimitiveType,
+    T::Native: TryFrom<i64>,
+{
+    let tick = NANOSECONDS_PER_SECOND / per_second;
+    primitives::<T>(texts, lost_max, |text| {
+        let clock = ClockTime::parse(text.as_bytes())?;
+        if clock.length != text.len() || clock.nanosecond % tick != 0 {
+            return None;
+        }
+        let ticks = clock.second_of_day * per_second + clock.nanosecond / tick;
+        T::Native::try_from(ticks).ok()
+    })
+}
+
+/// Digits behind the point of a decimal type.
+fn decimal_scale(of: &DataType) -> Option<i8> {
+    match of {
+        DataType::Decimal32(_, scale)
+        | DataType::Decimal64(_, scale)
+        | DataType::Decimal128(_, scale)
+        | DataType::Decimal256(_, scale) => Some(*scale),
+        _ => None,
+    }
+}
+
+/// True for digits, perhaps behind a sign, and perhaps with a point among them.
+fn is_decimal(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let points = unsigned.bytes().filter(|byte| *byte == b'.').count();
+    let digits = unsigned.bytes().filter(u8::is_ascii_digit).count();
+    digits > 0 && points <= 1 && digits + points == unsigned.len()
+}
+
+/// True if a decimal with so many digits behind the point holds all digits of a number.
+fn holds_digits(text: &str, scale: i8) -> bool {
+    let whole = text.split('.').next().unwrap_or(text);
+    let fraction = text.split('.').nth(1).unwrap_or("");
+    let digits = usize::from(scale.unsigned_abs());
+    if scale >= 0 {
+        return fraction.bytes().skip(digits).all(|digit| digit == b'0');
+    }
+    let last_digits = whole.bytes().rev().take(digits);
+    let is_rounded = last_digits
+        .filter(u8::is_ascii_digit)
+        .all(|digit| digit == b'0');
+    is_rounded && fraction.bytes().all(|digit| digit == b'0')
 }
 
 /// Nanoseconds of the digits behind the point; none, or more than nine that count, are no fraction.
@@ -423,6 +564,7 @@ fn parse_offset(text: &str) -> Option<i64> {
         _ => return None,
     };
     let hours = two_digits(bytes, 1).filter(|hours| *hours < 24)?;
+    // The length tells the three forms apart.
     let minutes = match (bytes.len(), bytes.get(3)) {
         (3, _) => 0,
         (5, _) => two_digits(bytes, 3)?,
@@ -458,6 +600,7 @@ fn parse_date(text: &str) -> Option<i32> {
     } else {
         (year - 1, month + 9)
     };
+    // Days from civil dates by eras of 400 years, which all have 146,097 days.
     let era = year.div_euclid(400);
     let year_of_era = year.rem_euclid(400);
     let day_of_year = (153 * month + 2) / 5 + day - 1;
@@ -488,22 +631,22 @@ fn float_is_exact(text: &str) -> bool {
     if text.len() <= EXACT_DIGITS {
         return true;
     }
-    let whole = text
-        .trim_start_matches(['-', '+'])
-        .split('.')
-        .next()
-        .unwrap_or_default()
-        .trim_start_matches('0');
-    if whole.len() <= EXACT_DIGITS
-        || !whole.bytes().all(|byte| byte.is_ascii_digit())
-        || text.contains(['e', 'E'])
-    {
+    let unsigned = text.trim_start_matches(['-', '+']);
+    let whole = match unsigned.split_once('.') {
+        Some((whole, _)) => whole,
+        None => unsigned,
+    };
+    let whole = whole.trim_start_matches('0');
+    let has_exponent = text.contains(['e', 'E']);
+    let is_whole = whole.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.len() <= EXACT_DIGITS || !is_whole || has_exponent {
         return true;
     }
+    let Ok(float) = whole.parse::<f64>() else {
+        return false;
+    };
     // Some programs write the shortest digits that lead back to a float, and fill up with zeros.
-    whole
-        .parse::<f64>()
-        .is_ok_and(|float| format!("{float:.0}") == whole || format!("{float}") == whole)
+    format!("{float:.0}") == whole || format!("{float}") == whole
 }
 
 fn primitives<T: ArrowPrimitiveType>(
@@ -523,6 +666,7 @@ fn primitives<T: ArrowPrimitiveType>(
             None => {
                 values.push(T::Native::default());
                 lost.push(row);
+                // The caller needs no more failures: the other rows are not read.
                 if lost.len() >= lost_max {
                     values.resize(texts.len(), T::Native::default());
                     break;
@@ -567,17 +711,19 @@ fn cast_others(texts: &StringArray, of: &DataType) -> ReadTexts {
     };
     match cast_with_options(texts, of, &lenient) {
         Ok(values) => {
-            let lost = (0..texts.len())
-                .filter(|row| texts.is_valid(*row) && values.is_null(*row))
-                .collect();
+            // A text whose value is null could not be cast.
+            let rows = 0..texts.len();
+            let lost = rows.filter(|row| texts.is_valid(*row) && values.is_null(*row));
+            let lost = lost.collect();
             ReadTexts { values, lost }
         }
-        Err(_) => ReadTexts {
-            values: arrow::array::new_null_array(of, texts.len()),
-            lost: (0..texts.len())
-                .filter(|row| texts.is_valid(*row))
-                .collect(),
-        },
+        Err(_) => {
+            let lost = (0..texts.len()).filter(|row| texts.is_valid(*row));
+            ReadTexts {
+                values: arrow::array::new_null_array(of, texts.len()),
+                lost: lost.collect(),
+            }
+        }
     }
 }
 
@@ -595,27 +741,33 @@ fn nulls_with(nulls: Option<&NullBuffer>, rows: usize, lost: &[usize]) -> Option
 
 /// Texts of whole numbers, without points and exponents: `5.0` is 5, as programs without nulls of integers write it.
 pub fn plain_integers(texts: &StringArray) -> StringArray {
-    let whole = |text: &str| {
-        let float = text
-            .parse::<f64>()
-            .ok()
-            .filter(|float| float.fract() == 0.0 && float.abs() < EXACT_INTEGER_MAX)?;
-        Some(format!("{}", float as i64))
-    };
-    let is_plain = |text: &str| !text.contains(['.', 'e', 'E']);
-    if texts.iter().flatten().all(is_plain) {
+    // Most columns have no such text and are returned as they are.
+    if texts.iter().flatten().all(is_plain_integer) {
         return texts.clone();
     }
-    let one = |text: Option<&str>| {
-        text.map(|text| {
-            if is_plain(text) {
-                text.to_owned()
-            } else {
-                whole(text).unwrap_or_else(|| text.to_owned())
-            }
-        })
-    };
-    texts.iter().map(one).collect()
+    let mut integers = StringBuilder::new();
+    for text in texts {
+        let integer = text.and_then(|text| match text.parse::<f64>() {
+            Ok(float) if !is_plain_integer(text) => whole_number(float),
+            _ => None,
+        });
+        match (integer, text) {
+            (Some(integer), _) => integers.append_value(integer.to_string()),
+            (None, Some(text)) => integers.append_value(text),
+            (None, None) => integers.append_null(),
+        }
+    }
+    integers.finish()
+}
+
+fn is_plain_integer(text: &str) -> bool {
+    !text.contains(['.', 'e', 'E'])
+}
+
+/// A double as an integer, if it is whole and exact.
+fn whole_number(float: f64) -> Option<i64> {
+    let is_whole = float.fract() == 0.0 && float.abs() < EXACT_INTEGER_MAX;
+    is_whole.then_some(float as i64)
 }
 
 /// A value as messages show it.
@@ -721,6 +873,35 @@ mod tests {
             (utc.clone(), "2024-02-29T12:30:59+2", NEVER),
             (utc.clone(), "2024-02-29T12:30:59", DECLARED),
             (utc.clone(), "2024-02-29", DECLARED),
+            (Decimal128(10, 2), "1.5", ALWAYS),
+            (Decimal128(10, 2), "-1.500", ALWAYS),
+            (Decimal128(10, 2), "+7", ALWAYS),
+            (Decimal128(10, 2), ".5", ALWAYS),
+            (Decimal128(10, 2), "007.50", ALWAYS),
+            (Decimal128(10, 2), "007", DECLARED),
+            (Decimal128(10, 2), "1.505", NEVER),
+            (Decimal128(10, 2), " 1.5", NEVER),
+            (Decimal128(10, 2), "1.5 ", NEVER),
+            (Decimal128(10, 2), "1e2", NEVER),
+            (Decimal128(10, 2), "1.2.3", NEVER),
+            (Decimal128(10, 2), ".", NEVER),
+            (Decimal128(10, 2), "-", NEVER),
+            (Decimal128(10, 2), "", NEVER),
+            (Decimal128(10, 2), "NaN", NEVER),
+            (Decimal128(10, 2), "123456789.00", NEVER),
+            (Decimal256(60, 0), "1", ALWAYS),
+            (Decimal256(60, 0), "1.5", NEVER),
+            (Time64(TimeUnit::Nanosecond), "12:30", ALWAYS),
+            (Time64(TimeUnit::Nanosecond), "12:30:59.123456789", ALWAYS),
+            (Time64(TimeUnit::Nanosecond), "12:30:59.1234567891", NEVER),
+            (Time64(TimeUnit::Microsecond), "12:30:59.1234567", NEVER),
+            (Time64(TimeUnit::Nanosecond), "24:00", NEVER),
+            (Time64(TimeUnit::Nanosecond), "12:30 PM", NEVER),
+            (Time64(TimeUnit::Nanosecond), " 12:30", NEVER),
+            (Time64(TimeUnit::Nanosecond), "1:30", NEVER),
+            (Time32(TimeUnit::Second), "23:59:59", ALWAYS),
+            (Time32(TimeUnit::Second), "12:30:59.5", NEVER),
+            (Time32(TimeUnit::Millisecond), "12:30:59.5", ALWAYS),
             (east.clone(), "2024-07-01T12:00:00", DECLARED),
             (east.clone(), "2024-07-01T12:00:00-01:00", ALWAYS),
         ];
@@ -782,7 +963,7 @@ mod tests {
             is_inferred: true,
             marks: NumberMarks {
                 decimal: b',',
-                thousands: Some(b'.'),
+                thousands: Some('.'),
             },
         };
         for (text, expected) in [
@@ -793,6 +974,12 @@ mod tests {
             ("1.23", None),
             ("1.2345", None),
             (".234", None),
+            ("0.123", None),
+            ("-0.123,5", None),
+            ("01.234", None),
+            ("1.234e3", None),
+            ("10.000", Some(10_000.0)),
+            ("0,123", Some(0.123)),
             ("1,5,0", None),
             ("1,", None),
         ] {
@@ -803,6 +990,18 @@ mod tests {
         }
         assert!(rules.all_read(&StringArray::from(vec!["1.234"]), &DataType::Int64));
         assert!(!rules.all_read(&StringArray::from(vec!["1,5"]), &DataType::Int64));
+        // Excel and other programs in France put such a space there.
+        let narrow_space = NumberMarks {
+            decimal: b',',
+            thousands: Some('\u{202f}'),
+        };
+        let rules = TextRules {
+            is_inferred: true,
+            marks: narrow_space,
+        };
+        let grouped = StringArray::from(vec!["-1\u{202f}234\u{202f}567"]);
+        assert!(rules.all_read(&grouped, &DataType::Int64));
+        assert!(!rules.all_read(&StringArray::from(vec!["1\u{202f}23"]), &DataType::Int64));
     }
 
     #[test]
@@ -862,7 +1061,7 @@ mod tests {
             );
         };
         check("00742", DataType::Int64, "lose its zeros");
-        check("x", DataType::Int64, "not of type Int64");
+        check("x", DataType::Int64, "not of type int64");
         check("9007199254740993", DataType::Float64, "a float cannot hold");
         check("1e400", DataType::Float64, "beyond the range");
         check(
@@ -881,5 +1080,6 @@ mod tests {
             "digits",
         );
         check("2024-01-01T00:00:00", DataType::Date32, "time of day");
+        check("1.005", DataType::Decimal128(10, 2), "digits");
     }
 }

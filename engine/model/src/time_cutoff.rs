@@ -5,7 +5,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int64Type, TimeUnit};
 use arrow::temporal_conversions::NANOSECONDS;
 
-use crate::{Fault, Result, codes, type_words};
+use crate::{ColumnClock, Fault, Result, codes, type_words};
 
 /// A time up to which rows are the past.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl TimeCutoff {
         )
     }
 
-    /// The last tick of the past in a column of times.
+    /// The last tick of the past in a column of times. Without an offset, the time is local to the column's zone.
     pub fn last_tick(&self, time: &Field) -> Result<i64> {
         let wrong = || {
             Fault::new(codes::BAD_VALUE, format!("`{}` is no time of `{}`, which is {}", self.text, time.name(), type_words(time.data_type())))
@@ -78,16 +78,19 @@ impl TimeCutoff {
                 number
             });
         };
-        let nanoseconds =
-            arrow::compute::kernels::cast_utils::string_to_timestamp_nanos(self.text.trim());
-        let nanoseconds = i128::from(nanoseconds.map_err(|_| wrong())?);
+        let clock = ColumnClock::of(time.data_type())?;
+        let read = clock.and_then(|clock| clock.read(&self.text));
+        let nanoseconds = read
+            .or_else(|| self.nanoseconds().map(i128::from))
+            .ok_or_else(wrong)?;
         let floor = nanoseconds.div_euclid(tick);
         let whole = floor * tick == nanoseconds;
-        Ok((if self.before && whole {
+        let last = if self.before && whole {
             floor - 1
         } else {
             floor
-        }) as i64)
+        };
+        i64::try_from(last).map_err(|_| wrong())
     }
 }
 
@@ -146,6 +149,27 @@ mod tests {
             TimeCutoff::before("1970-01-01T00:01:00"),
             DataType::Timestamp(TimeUnit::Millisecond, None),
             59_999,
+        );
+        let berlin = DataType::Timestamp(TimeUnit::Second, Some("Europe/Berlin".into()));
+        check(
+            TimeCutoff::before("2024-04-01"),
+            berlin.clone(),
+            1_711_922_400 - 1,
+        );
+        check(
+            TimeCutoff::before("2024-04-01T00:00:00Z"),
+            berlin,
+            1_711_929_600 - 1,
+        );
+        check(
+            TimeCutoff::before("9999-12-31"),
+            DataType::Timestamp(TimeUnit::Second, None),
+            253_402_214_399,
+        );
+        check(
+            TimeCutoff::before("9999-12-31"),
+            DataType::Timestamp(TimeUnit::Nanosecond, None),
+            -1,
         );
         check(TimeCutoff::after("7"), DataType::Int64, 7);
         check(TimeCutoff::before("7"), DataType::Int32, 6);

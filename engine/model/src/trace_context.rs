@@ -1,4 +1,4 @@
-//! Where a span lies between processes, by W3C's Trace Context.
+//! The context of a span across processes, by W3C's Trace Context.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,10 +30,12 @@ impl FromStr for TraceContext {
     type Err = NoTraceContext;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // Version, trace, span and flags; unknown versions have these parts, too.
         let parts: Vec<&str> = text.split('-').collect();
         let [_, trace, span, _] = parts.as_slice() else {
             return Err(NoTraceContext);
         };
+        // `from_str_radix` also takes a sign, which is no digit.
         let is_hex = |text: &str, digits: usize| {
             text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit())
         };

@@ -3,52 +3,60 @@
 
 use std::collections::BTreeMap;
 
-use forebay_model::{ContentId, DataSplit, IdBuilder, Pipeline, Result};
+use forebay_model::{ContentId, DataSplit, IdBuilder, NameIndex, Pipeline, Result};
 use serde_json::{Value, json};
 
-use crate::slice::slice_for_columns;
+use crate::slice::StreamIndexes;
 use crate::{
-    AnalyzerId, BaseDataset, BoundOp, BoundPipeline, OpStream, PlanOp, config_without_path,
+    AnalyzerId, BaseDataset, BaseId, BoundOp, BoundPipeline, OpStream, PlanOp, config_without_path,
 };
 
-/// Identity of every analyzer of a pipeline: the analyzer and all operations before it. File locations, file
-/// contents and dates in row conditions are excluded, because they change from night to night.
+/// Identity of every analyzer of a pipeline: the analyzer and all operations before it. File
+/// locations, file contents and dates in row conditions are excluded, because they change from run
+/// to run.
 pub fn analyzer_identities(bound: &BoundPipeline, pipeline: &Pipeline) -> Result<Vec<ContentId>> {
     let mut names = IdentityBuilder {
         bound,
         pipeline,
+        indexes: StreamIndexes::default(),
+        field_indexes: BTreeMap::new(),
         known: BTreeMap::new(),
     };
-    (0..bound.asks.len()).map(|ask| names.ask(ask)).collect()
+    (0..bound.asks.len())
+        .map(|analyzer| names.ask(analyzer))
+        .collect()
 }
 
 struct IdentityBuilder<'a> {
     bound: &'a BoundPipeline,
     pipeline: &'a Pipeline,
+    indexes: StreamIndexes<'a>,
+    /// The columns of each base.
+    field_indexes: BTreeMap<BaseId, NameIndex<'a>>,
     known: BTreeMap<AnalyzerId, ContentId>,
 }
 
 impl IdentityBuilder<'_> {
-    fn ask(&mut self, ask: AnalyzerId) -> Result<ContentId> {
-        if let Some(known) = self.known.get(&ask) {
-            return Ok(*known);
+    fn ask(&mut self, analyzer_id: AnalyzerId) -> Result<ContentId> {
+        if let Some(cached) = self.known.get(&analyzer_id) {
+            return Ok(*cached);
         }
-        let question = &self.bound.asks[ask];
-        let analyzer = &question.ask.analyzer;
+        let bound_analyzer = &self.bound.asks[analyzer_id];
+        let analyzer = &bound_analyzer.ask.analyzer;
         let mut id = IdBuilder::new("asked");
-        let columns: Vec<&str> = question
+        let columns: Vec<&str> = bound_analyzer
             .ask
             .inputs
             .iter()
-            .chain(&question.part)
+            .chain(&bound_analyzer.part)
             .map(String::as_str)
             .collect();
         id.text(analyzer.kind())
             .json(&json!([analyzer.version(), analyzer.config(), columns]));
-        id.id(self.bound.ops[question.op].identity);
-        self.streams(&question.streams, &columns, &mut id)?;
+        id.id(self.bound.ops[bound_analyzer.op].identity);
+        self.streams(&bound_analyzer.streams, &columns, &mut id)?;
         let name = id.finish();
-        self.known.insert(ask, name);
+        self.known.insert(analyzer_id, name);
         Ok(name)
     }
 
@@ -59,7 +67,8 @@ impl IdentityBuilder<'_> {
         id: &mut IdBuilder,
     ) -> Result<()> {
         for stream in streams {
-            let (ops, read) = slice_for_columns(self.bound, stream, columns);
+            let index = self.indexes.of(self.bound, stream);
+            let (ops, read) = index.slice_for_columns(stream.ops.len(), columns);
             self.base(stream, &read, id)?;
             for position in ops {
                 self.operation(stream, position, id)?;
@@ -72,8 +81,14 @@ impl IdentityBuilder<'_> {
         let op = match &self.bound.bases[stream.base] {
             BaseDataset::Source(name) => {
                 id.text(name);
+                let schema = &self.bound.base_schemas[stream.base];
+                let index = self.field_indexes.entry(stream.base);
+                let index = index.or_insert_with(|| NameIndex::of_fields(schema.fields()));
                 for column in columns {
-                    let field = self.bound.base_schemas[stream.base].field_with_name(column)?;
+                    let field = match index.get(column) {
+                        Some(position) => schema.field(position),
+                        None => schema.field_with_name(column)?,
+                    };
                     id.text(column).text(&field.data_type().to_string());
                 }
                 if let Some(source) = self.pipeline.source(name) {
@@ -95,8 +110,8 @@ impl IdentityBuilder<'_> {
             id.text(name);
             self.streams(&flow.streams, &columns, id)?;
         }
-        for ask in &self.bound.ops[op].asks {
-            id.id(self.ask(*ask)?);
+        for analyzer in &self.bound.ops[op].asks {
+            id.id(self.ask(*analyzer)?);
         }
         Ok(())
     }
@@ -119,18 +134,16 @@ impl IdentityBuilder<'_> {
             }
             PlanOp::Join(join) => {
                 id.id(op.identity);
-                let here = OpStream {
+                let input_stream = OpStream {
                     base: stream.base,
-                    ops: stream.ops[..position].to_vec(),
+                    ops: stream.ops.first(position),
                 };
                 let columns: Vec<&str> = join.columns_here().map(String::as_str).collect();
-                self.streams(&[here], &columns, id)?;
-                let there = bound.join_inputs.get(&stream.ops[position]);
+                self.streams(&[input_stream], &columns, id)?;
+                let flow = bound.join_inputs.get(&stream.ops[position]);
                 let columns: Vec<&str> = join.columns_there().map(String::as_str).collect();
                 self.streams(
-                    there
-                        .map(|flow| flow.streams.as_slice())
-                        .unwrap_or_default(),
+                    flow.map(|flow| flow.streams.as_slice()).unwrap_or_default(),
                     &columns,
                     id,
                 )?;
@@ -139,8 +152,8 @@ impl IdentityBuilder<'_> {
                 id.id(op.identity);
             }
         }
-        for ask in &op.asks {
-            id.id(self.ask(*ask)?);
+        for analyzer in &op.asks {
+            id.id(self.ask(*analyzer)?);
         }
         Ok(())
     }
@@ -156,7 +169,7 @@ fn without_run_paths(config: &Value) -> Value {
     if let Some(map) = config.as_object_mut() {
         ["paths", "cache"]
             .iter()
-            .for_each(|place| drop(map.remove(*place)));
+            .for_each(|key| drop(map.remove(*key)));
     }
     config
 }
@@ -168,13 +181,15 @@ fn without_dates(text: &str) -> String {
             && at[..10]
                 .iter()
                 .enumerate()
-                .all(|(place, byte)| match place {
+                .all(|(position, byte)| match position {
                     4 | 7 => *byte == b'-',
                     _ => byte.is_ascii_digit(),
                 })
     };
     let in_time = |byte: &u8| byte.is_ascii_digit() || b"T:.+-Z".contains(byte);
-    let (bytes, mut out, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(text.len());
+    let mut at = 0;
     while at < bytes.len() {
         if day(&bytes[at..]) {
             out.push(b'*');

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use forebay_model::{Fault, Result, SpecLocation, Step, codes};
 use serde_json::Value;
 
-/// Why something was not bound.
+/// Reason why something was not bound.
 pub(crate) enum BindStop {
     /// Its input failed, and that is reported already.
     Reported,
@@ -36,7 +36,7 @@ pub(crate) struct ColumnDoubt {
 }
 
 impl ColumnDoubt {
-    /// Whether all steps were bound.
+    /// True if all steps were bound.
     pub fn is_empty(&self) -> bool {
         !self.any && self.words.is_empty() && self.types.is_empty() && self.series.is_empty()
     }
@@ -75,7 +75,8 @@ impl ColumnDoubt {
         self.series.extend(other.series.iter().cloned());
     }
 
-    /// Whether a fault may follow from the steps that failed. `config` is what the step says in which it occurs.
+    /// True if a fault may follow from the steps that failed. `config` is the configuration of the
+    /// faulty step.
     pub fn covers(&self, fault: &Fault, config: Option<&Value>) -> bool {
         if self.is_empty() {
             return false;
@@ -89,17 +90,16 @@ impl ColumnDoubt {
                 let derived = |word: &String| {
                     column
                         .strip_prefix(word.as_str())
-                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+                        .is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('_'))
                 };
                 let is_missing = fault.code() == codes::UNKNOWN_COLUMN;
-                match is_missing && self.missing.contains(column) {
-                    true => false,
-                    false => {
-                        self.any
-                            || self.words.iter().any(derived)
-                            || (!is_missing && self.types.contains(column))
-                            || (self.series.contains(column) && !named.contains(column))
-                    }
+                if is_missing && self.missing.contains(column) {
+                    false
+                } else {
+                    self.any
+                        || self.words.iter().any(derived)
+                        || (!is_missing && self.types.contains(column))
+                        || (self.series.contains(column) && !named.contains(column))
                 }
             }
             _ if fault.code() == codes::EXPRESSION => {
@@ -114,7 +114,7 @@ impl ColumnDoubt {
     }
 }
 
-/// Whether a fault is about one column.
+/// True if a fault is about one column.
 pub(crate) fn is_of_column(fault: &Fault) -> bool {
     fault.site().column.is_some()
         && [
@@ -129,7 +129,7 @@ fn is_name_part(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }
 
-/// Whether a text holds a name as a word of its own.
+/// True if a text holds a name as a word of its own.
 pub(crate) fn has_word(text: &str, name: &str) -> bool {
     text.split(|letter| !is_name_part(letter))
         .any(|word| word == name)
@@ -163,7 +163,7 @@ fn collect_words(value: &Value, words: &mut BTreeSet<String>) {
     }
 }
 
-/// The location of a field of what is at `at`; the spec's reader finds its line.
+/// Location of a field of the part of the spec at `at`; the spec's reader finds its line.
 pub(crate) fn field_location(at: Option<&SpecLocation>, field: &str) -> Option<SpecLocation> {
     at.map(|at| SpecLocation {
         path: format!("{}.{field}", at.path),
@@ -172,10 +172,7 @@ pub(crate) fn field_location(at: Option<&SpecLocation>, field: &str) -> Option<S
 }
 
 /// The location of a section of the spec, in the file of another place.
-pub(crate) fn section_location(
-    other: Option<&SpecLocation>,
-    section: &str,
-) -> Option<SpecLocation> {
+pub fn section_location(other: Option<&SpecLocation>, section: &str) -> Option<SpecLocation> {
     other.map(|at| SpecLocation {
         line: 1,
         column: 1,

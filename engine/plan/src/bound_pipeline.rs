@@ -4,10 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
-use forebay_model::{ContentId, Finding, SpecLocation, is_unsized_vector, logical_type};
+use forebay_model::{
+    ContentId, Finding, IdBuilder, Result, SpecLocation, is_unsized_vector, logical_type,
+};
+use forebay_window::SeriesLength;
+use serde::{Deserialize, Serialize};
 
-use crate::{AnalyzerId, AnalyzerRequest, CarriedFinding, FutureFlow, OpId, PlanOp, SeriesColumns};
+use crate::{AnalyzerRequest, MapOp, OpList, PlanOp, SeriesColumns, TargetChain};
 
+/// Index into `BoundPipeline::ops`.
+pub type OpId = usize;
+/// Index into `BoundPipeline::asks`.
+pub type AnalyzerId = usize;
 /// Index into `BoundPipeline::bases`.
 pub type BaseId = usize;
 
@@ -26,7 +34,17 @@ pub struct OpStream {
     /// The base dataset.
     pub base: BaseId,
     /// Indices into `BoundPipeline::ops`.
-    pub ops: Vec<OpId>,
+    pub ops: OpList,
+}
+
+impl OpStream {
+    /// The stream of the first `count` operations.
+    pub(crate) fn first(&self, count: usize) -> OpStream {
+        OpStream {
+            base: self.base,
+            ops: self.ops.first(count),
+        }
+    }
 }
 
 /// Rows of a node: its streams, one after the other.
@@ -36,12 +54,64 @@ pub struct NodeFlow {
     pub streams: Vec<OpStream>,
     /// The visible columns.
     pub schema: SchemaRef,
-    /// Whether the hidden columns of the split are present.
+    /// True if the hidden columns of the split are present.
     pub parts: bool,
     /// Event time and keys, as far as they are known here.
     pub series: SeriesColumns,
     /// Its future rows, if a step adds them.
     pub future: Option<Arc<FutureFlow>>,
+    /// The transformation of its target, which predictions undo.
+    pub target: Option<Arc<TargetChain>>,
+}
+
+impl NodeFlow {
+    /// Names of its columns.
+    pub fn column_names(&self) -> Vec<String> {
+        let fields = self.schema.fields().iter();
+        fields.map(|field| field.name().clone()).collect()
+    }
+
+    /// Updates the transformation of the target after an operation.
+    pub(crate) fn follow_target(&mut self, op: &PlanOp) -> Result<()> {
+        match op {
+            PlanOp::Map(MapOp {
+                target: Some(stage),
+                ..
+            }) => self.target = Some(TargetChain::with_stage(self.target.as_ref(), stage)?),
+            PlanOp::Project(columns) => {
+                if let Some(chain) = &mut self.target
+                    && let Some((_, to)) = columns.iter().find(|(from, _)| *from == chain.column)
+                    && *to != chain.column
+                {
+                    Arc::make_mut(chain).column.clone_from(to);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The rows of the future of a flow.
+#[derive(Debug, Clone)]
+pub struct FutureFlow {
+    /// Streams of the history. Their rows only warm up window state.
+    pub history: Vec<OpStream>,
+    /// Streams of the rows of the future.
+    pub rows: Vec<OpStream>,
+    /// The operations that make the rows.
+    pub made_by: Vec<OpId>,
+    /// The columns that rows had when they were made, under their own names. [`source_column`](crate::source_column) names those that keep
+    /// them.
+    pub source: SchemaRef,
+    /// The columns that identify a series.
+    pub keys: Vec<String>,
+    /// The event-time column.
+    pub time: String,
+    /// See [`FutureRowsOp::horizon`](crate::FutureRowsOp::horizon).
+    pub horizon: SeriesLength,
+    /// Rows per series.
+    pub steps: u64,
 }
 
 /// A bound operation.
@@ -66,6 +136,26 @@ impl BoundOp {
     }
 }
 
+/// Dependence of an analyzer's finding on an earlier run. The ids are those of the earlier
+/// finding's content, so that all results that are computed with it have ids of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CarriedFinding {
+    /// The finding of this run's rows is combined with the earlier one.
+    Continued(ContentId),
+    /// The finding begins, and later runs continue it.
+    Begun(ContentId),
+}
+
+impl CarriedFinding {
+    /// Identifies a finding that another one continues.
+    pub fn continued(earlier: &Finding) -> Result<CarriedFinding> {
+        let mut id = IdBuilder::new("earlier finding");
+        id.id(earlier.digest()?);
+        Ok(CarriedFinding::Continued(id.finish()))
+    }
+}
+
 /// A bound analyzer.
 #[derive(Clone)]
 pub struct BoundAnalyzer {
@@ -77,7 +167,7 @@ pub struct BoundAnalyzer {
     pub streams: Vec<OpStream>,
     /// Hidden column that restricts the rows to a part of the split.
     pub part: Option<String>,
-    /// How the finding depends on an earlier run.
+    /// Dependence of the finding on an earlier run.
     pub carried: Option<CarriedFinding>,
     /// The finding of an earlier run that is used instead of one of this run's rows.
     pub held: Option<Arc<Finding>>,
@@ -105,24 +195,6 @@ pub struct BoundPipeline {
 }
 
 impl BoundPipeline {
-    /// The operations up to the last that writes, renames or drops a column. Most operations of a wide table do not
-    /// touch it.
-    pub(crate) fn through_last_change<'o>(&self, ops: &'o [OpId], column: &str) -> &'o [OpId] {
-        let last = ops.iter().rposition(|op| self.changes(*op, column));
-        &ops[..last.map_or(0, |last| last + 1)]
-    }
-
-    fn changes(&self, op: OpId, column: &str) -> bool {
-        match &self.ops[op].op {
-            PlanOp::Map(map) => map.writes.iter().any(|field| field.name() == column),
-            PlanOp::Expand(expand) => expand.writes.iter().any(|field| field.name() == column),
-            PlanOp::Window(window) => window.writes.iter().any(|field| field.name() == column),
-            PlanOp::Join(join) => join.is_written(column),
-            PlanOp::Project(_) => true,
-            PlanOp::Keep(_) | PlanOp::Gather(_) => false,
-        }
-    }
-
     /// Sets the vector widths of a gathered dataset, which are known once it exists.
     pub fn set_gathered_schema(&mut self, op: OpId, gathered: &Schema) {
         for (base, schema) in self.bases.iter().zip(&mut self.base_schemas) {
@@ -134,10 +206,10 @@ impl BoundPipeline {
                     .fields()
                     .iter()
                     .map(|field| match gathered.field_with_name(field.name()) {
-                        Ok(found) if is_unsized_vector(field.data_type()) => field
+                        Ok(gathered) if is_unsized_vector(field.data_type()) => field
                             .as_ref()
                             .clone()
-                            .with_data_type(logical_type(found.data_type())),
+                            .with_data_type(logical_type(gathered.data_type())),
                         _ => field.as_ref().clone(),
                     });
             *schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));

@@ -5,24 +5,10 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::buffer::Buffer;
-use forebay_model::{
-    AnalyzerInput, AnyAnalyzer, AnyState, ContentId, Finding, IdBuilder, Result, ScratchSpace,
-};
-use serde::{Deserialize, Serialize};
+use forebay_model::{AnalyzerInput, AnyAnalyzer, AnyState, Finding, Result, ScratchSpace};
 use serde_json::Value;
 
-use crate::{AnalyzerId, BoundPipeline};
-
-/// How the finding of an analyzer depends on an earlier run. The ids are those of the earlier finding's content, so that
-/// whatever is computed with it has an id of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CarriedFinding {
-    /// The finding of this run's rows is combined with the earlier one.
-    Continued(ContentId),
-    /// The finding begins, and later runs continue it.
-    Begun(ContentId),
-}
+use crate::{AnalyzerId, BoundPipeline, CarriedFinding};
 
 /// A record of rows that findings of all runs share: those that it knows keep their places, and it takes the others in.
 pub trait FindingLedger: Send + Sync {
@@ -30,24 +16,15 @@ pub trait FindingLedger: Send + Sync {
     fn place(&self, current: &Finding) -> Result<Finding>;
 }
 
-impl CarriedFinding {
-    /// Names a finding that another one continues.
-    pub fn continued(earlier: &Finding) -> Result<CarriedFinding> {
-        let mut id = IdBuilder::new("earlier finding");
-        id.id(earlier.digest()?);
-        Ok(CarriedFinding::Continued(id.finish()))
-    }
-}
-
 impl BoundPipeline {
-    /// Lets an analyzer continue the findings of earlier runs.
+    /// Makes an analyzer continue the findings of earlier runs.
     pub fn continue_finding(
         &mut self,
-        ask: AnalyzerId,
+        analyzer: AnalyzerId,
         carried: CarriedFinding,
         ledger: Arc<dyn FindingLedger>,
     ) {
-        let bound = &mut self.asks[ask];
+        let bound = &mut self.asks[analyzer];
         bound.carried = Some(carried);
         let inner = bound.ask.analyzer.clone();
         bound.ask.analyzer = Arc::new(ContinuedAnalyzer { inner, ledger });
@@ -88,8 +65,8 @@ impl AnyAnalyzer for ContinuedAnalyzer {
     fn update(&self, state: &mut AnyState, input: &AnalyzerInput<'_>) -> Result<()> {
         self.inner.update(state, input)
     }
-    fn merge(&self, state: &mut AnyState, later: AnyState) -> Result<()> {
-        self.inner.merge(state, later)
+    fn merge(&self, state: &mut AnyState, second: AnyState) -> Result<()> {
+        self.inner.merge(state, second)
     }
     fn encode(&self, state: &mut AnyState, out: &mut dyn Write) -> Result<()> {
         self.inner.encode(state, out)

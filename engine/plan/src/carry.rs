@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow::array::ArrayRef;
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use forebay_model::{DuplicateRows, Fault, Result, canonical_keys, codes, logical_type};
-use forebay_window::{InputRows, ParallelFor, WindowEngine, WindowPlan, run_sequentially};
+use forebay_window::{
+    InputRows, ParallelFor, SeriesStates, WindowEngine, WindowPlan, run_sequentially,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::OpId;
@@ -24,10 +26,28 @@ pub enum WindowRowOrder {
     Sorted,
 }
 
-/// Precomputed outputs of a window, in row order.
+/// Precomputed outputs of a window or a join, in row order.
 pub trait PrecomputedOutputs: Send {
     /// The requested outputs of the next `rows` rows.
-    fn take(&mut self, rows: usize, emit: &[bool]) -> Result<Vec<ArrayRef>>;
+    fn take(&mut self, rows: usize, emit: &[bool]) -> Result<TakenOutputs>;
+}
+
+/// Outputs of consecutive rows.
+pub struct TakenOutputs {
+    /// The requested columns.
+    pub columns: Vec<ArrayRef>,
+    /// The number of rows for which a join found no row, where the outputs tell it beside the columns.
+    pub unmatched: Option<u64>,
+}
+
+impl TakenOutputs {
+    /// Columns alone.
+    pub fn of_columns(columns: Vec<ArrayRef>) -> TakenOutputs {
+        TakenOutputs {
+            columns,
+            unmatched: None,
+        }
+    }
 }
 
 /// Resources shared by carries: a memory limit for window state, and threads for parallel partitions.
@@ -50,9 +70,9 @@ impl WindowBudget {
     }
 
     /// Enables parallel computation of `parts` partitions of the series.
-    pub fn with_parallelism(self, parts: usize, together: Arc<ParallelFor>) -> Self {
+    pub fn with_parallelism(self, parts: usize, parallel_for: Arc<ParallelFor>) -> Self {
         WindowBudget {
-            beside: (parts > 1).then_some((parts, together)),
+            beside: (parts > 1).then_some((parts, parallel_for)),
             ..self
         }
     }
@@ -70,22 +90,22 @@ struct BudgetReservation {
 
 impl BudgetReservation {
     fn new(budget: &WindowBudget, bytes: usize) -> Self {
-        let mut held = BudgetReservation {
+        let mut reservation = BudgetReservation {
             budget: budget.clone(),
             bytes: 0,
         };
-        held.set(bytes);
-        held
+        reservation.set(bytes);
+        reservation
     }
 
     /// Sets the bytes used by this carry; returns the bytes used by all carries.
     fn set(&mut self, bytes: usize) -> usize {
-        let before = std::mem::replace(&mut self.bytes, bytes);
+        let bytes_before = std::mem::replace(&mut self.bytes, bytes);
         let others = self
             .budget
             .held
-            .fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed)
-            .wrapping_sub(before);
+            .fetch_add(bytes.wrapping_sub(bytes_before), Ordering::Relaxed)
+            .wrapping_sub(bytes_before);
         others.wrapping_add(bytes)
     }
 }
@@ -96,10 +116,21 @@ impl Drop for BudgetReservation {
     }
 }
 
+/// Stored states of a window's series.
+#[derive(Clone)]
+pub struct StoredSeries {
+    /// The states.
+    pub states: Arc<dyn SeriesStates>,
+    /// True if each row must be later than the newest row of its series.
+    pub is_strict: bool,
+}
+
 /// The state of all windows of a chain at some row, passed from span to span in order.
 #[derive(Default)]
 pub struct Carry {
     pub(crate) engines: BTreeMap<OpId, WindowEngine>,
+    /// Stored states, from which series are restored when their rows come.
+    stored: BTreeMap<OpId, StoredSeries>,
     keys: BTreeMap<OpId, KeyOrderCheck>,
     given: BTreeMap<OpId, Box<dyn PrecomputedOutputs>>,
     /// Reservation of the shared memory limit.
@@ -107,7 +138,8 @@ pub struct Carry {
     /// The window that failed because its rows were out of order or its state exceeded the limit. It has to be
     /// computed from sorted rows.
     failed: Option<OpId>,
-    /// Rows of the last push with the keys and the time of an earlier row, where a warning is asked for.
+    /// Rows of the last push with the keys and the time of an earlier row, where a warning is
+    /// requested.
     duplicates: u64,
 }
 
@@ -121,11 +153,21 @@ impl Carry {
     }
 
     /// Sets the precomputed outputs for the rows of the next span.
-    pub fn set_precomputed(&mut self, op: OpId, given: Box<dyn PrecomputedOutputs>) {
-        self.given.insert(op, given);
+    pub fn set_precomputed(&mut self, op: OpId, outputs: Box<dyn PrecomputedOutputs>) {
+        self.given.insert(op, outputs);
     }
 
-    /// After a fault: the window that has to be computed from sorted rows.
+    /// Restores the series of a window from stored states when their rows come.
+    pub fn restore_from(&mut self, op: OpId, stored: StoredSeries) {
+        self.stored.insert(op, stored);
+    }
+
+    /// The state of a window that has received rows.
+    pub fn engine(&self, op: OpId) -> Option<&WindowEngine> {
+        self.engines.get(&op)
+    }
+
+    /// The window that has to be computed from sorted rows, after a fault.
     pub fn failed(&self) -> Option<OpId> {
         self.failed
     }
@@ -163,13 +205,13 @@ impl Carry {
 
     /// Copies the state, so that another thread can continue from it.
     pub fn fork(&self) -> Carry {
-        let held = self
+        let reservation = self
             .held
             .as_ref()
-            .map(|held| BudgetReservation::new(&held.budget, held.bytes));
+            .map(|reservation| BudgetReservation::new(&reservation.budget, reservation.bytes));
         Carry {
             engines: self.engines.clone(),
-            held,
+            held: reservation,
             ..Carry::default()
         }
     }
@@ -179,12 +221,13 @@ impl Carry {
         self.engines.values().map(WindowEngine::bytes).sum()
     }
 
-    /// Number of steps that differ from the declared period, if the spec asks for a warning.
+    /// Number of steps that differ from the declared period, if the spec requests a warning.
     pub fn gaps(&self) -> u64 {
         self.engines.values().map(WindowEngine::gaps).sum()
     }
 
-    /// Number of rows of the last push with the keys and the time of an earlier row, if the spec asks for a warning.
+    /// Number of rows of the last push with the keys and the time of an earlier row, if the spec
+    /// requests a warning.
     pub(crate) fn duplicates(&self) -> u64 {
         self.duplicates
     }
@@ -194,12 +237,12 @@ impl Carry {
         op: OpId,
         rows: usize,
         emit: &[bool],
-    ) -> Result<Vec<ArrayRef>> {
-        let given = self
+    ) -> Result<TakenOutputs> {
+        let precomputed = self
             .given
             .get_mut(&op)
             .ok_or_else(|| Fault::internal("a window has no precomputed outputs"))?;
-        given.take(rows, emit)
+        precomputed.take(rows, emit)
     }
 
     /// Pushes consecutive batches through a window. A fault comes with the index of its batch.
@@ -220,20 +263,23 @@ impl Carry {
             }
         }
         // Series in key order are processed one after the other and use a single partition.
-        let beside = self
+        let parallelism = self
             .held
             .as_ref()
             .filter(|_| row_order == WindowRowOrder::Time)
-            .and_then(|held| held.budget.beside.as_ref());
-        let parts = beside.map_or(1, |(parts, _)| *parts);
+            .and_then(|reservation| reservation.budget.beside.as_ref());
+        let parts = parallelism.map_or(1, |(parts, _)| *parts);
         let engine = self
             .engines
             .entry(op)
             .or_insert_with(|| WindowEngine::in_parts(plan.clone(), parts));
-        let together: &ParallelFor =
-            beside.map_or(&run_sequentially, |(_, together)| together.as_ref());
+        if let Some(stored) = self.stored.get(&op) {
+            engine.restore(batches, stored.states.as_ref(), stored.is_strict)?;
+        }
+        let parallel_for: &ParallelFor =
+            parallelism.map_or(&run_sequentially, |(_, parallel_for)| parallel_for.as_ref());
         let outputs = engine
-            .push_all(batches, emit, together)
+            .push_all(batches, emit, parallel_for)
             .inspect_err(|(_, fault)| {
                 if fault.code() == codes::OUT_OF_ORDER && !engine.refused_duplicates() {
                     self.failed = Some(op);
@@ -245,20 +291,20 @@ impl Carry {
         };
         match (row_order, &self.held) {
             (WindowRowOrder::Key, _) => engine.keep_last(),
-            (_, Some(held)) => engine
-                .settle(held.budget.bytes_max)
+            (_, Some(reservation)) => engine
+                .settle(reservation.budget.bytes_max)
                 .map_err(|fault| (0, fault))?,
             _ => {}
         }
         let bytes = self.bytes();
-        if let Some(held) = &mut self.held {
-            let max = held.budget.bytes_max;
-            let held = held.set(bytes);
-            if held > max {
+        if let Some(reservation) = &mut self.held {
+            let max = reservation.budget.bytes_max;
+            let total_bytes = reservation.set(bytes);
+            if total_bytes > max {
                 self.failed = Some(op);
                 let message = format!(
                     "windows hold {} MiB, more than their limit of {} MiB",
-                    held >> 20,
+                    total_bytes >> 20,
                     max >> 20
                 );
                 return Err((0, Fault::new(codes::MEMORY, message).hint("raise --memory")));

@@ -1,14 +1,19 @@
 //! The age of columns: how far before its row its data ends.
 //!
-//! The age of a column is counted from the time until which its row's own data reaches: the row's time for rows of a
-//! source, the end of the bucket for rows of an aggregate. What a row brings from another step is as old as it is
-//! there, moved by the distance of both times. That distance is known where both are times of rows that were moved by
-//! a known distance at most; other rows may be of any time.
+//! The age of a column is counted from the time until which its row's own data reaches: the row's
+//! time for rows of a source, the end of the bucket for rows of an aggregate. A value from a row of
+//! another step is as old as it is there, moved by the distance of both times. That distance is
+//! known where both are times of rows that were moved by a known distance at most; other rows may
+//! be of any time.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_model::{GroupFunction, GroupResult, Pipeline, PredictionLabel};
+use arrow::datatypes::DataType;
+use forebay_model::{
+    CalendarSpan, ColumnClock, DAY_NANOSECONDS, GroupFunction, GroupResult, Pipeline,
+    PredictionLabel, month_nanoseconds, tick_nanoseconds,
+};
 use forebay_window::{GapHandling, SeriesLength, WindowFunction};
 
 use crate::query_age::{QueryAge, QueryTables};
@@ -23,25 +28,168 @@ use crate::{
 pub(crate) enum DataAge {
     /// Known in advance: keys, the calendar, constants, columns listed as known.
     Ahead,
-    /// Ends this much before the row, in nanoseconds (or ticks of an integer time column) and in rows. What is less than
-    /// 0 ends after the row.
-    Behind { time: i128, rows: i64 },
+    /// Ends this much before the row, in time and in rows. What is less than 0 ends after the row.
+    Behind { time: AgeTime, rows: i64 },
     /// Ends any time after the row.
     After,
 }
 
-/// Rows behind where a number of rows proves nothing.
+/// The most by which changes of a zone's clock make a span of the calendar longer or shorter. Zones that moved to the other
+/// side of the date line are left aside: every length of 48 hours would be shorter than a day.
+const CLOCK_CHANGE_MAX: i128 = 3 * DAY_NANOSECONDS / 24;
+
+/// A length of time of an age: months and days of the calendar, and nanoseconds beside them (or ticks of an integer time
+/// column). Months differ in length, and so do days where clocks change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct AgeTime {
+    pub months: i64,
+    pub days: i64,
+    pub nanoseconds: i128,
+    /// True in a zone whose clocks change.
+    pub has_clock_changes: bool,
+}
+
+impl AgeTime {
+    pub fn nanoseconds(nanoseconds: i128) -> AgeTime {
+        AgeTime {
+            nanoseconds,
+            ..AgeTime::default()
+        }
+    }
+
+    /// A span of a column with this many nanoseconds per tick.
+    pub fn of_span(span: CalendarSpan, tick: i128) -> AgeTime {
+        AgeTime {
+            months: span.months,
+            days: span.days,
+            nanoseconds: i128::from(span.ticks) * tick,
+            has_clock_changes: false,
+        }
+    }
+
+    /// A length of a column of times.
+    fn of_length(span: CalendarSpan, time: &DataType) -> AgeTime {
+        let length = AgeTime::of_span(span, nanoseconds_per_tick(time));
+        if has_clock_changes(time) {
+            return AgeTime {
+                has_clock_changes: true,
+                ..length
+            };
+        }
+        // Whole days without clock changes are days of the calendar: those of a horizon are like them.
+        let is_whole_days =
+            tick_nanoseconds(time).is_some() && length.nanoseconds % DAY_NANOSECONDS == 0;
+        match i64::try_from(length.nanoseconds / DAY_NANOSECONDS) {
+            Ok(days) if is_whole_days => AgeTime {
+                days: length.days.saturating_add(days),
+                nanoseconds: 0,
+                ..length
+            },
+            _ => length,
+        }
+    }
+
+    pub fn plus(self, other: AgeTime) -> AgeTime {
+        AgeTime {
+            months: self.months.saturating_add(other.months),
+            days: self.days.saturating_add(other.days),
+            nanoseconds: self.nanoseconds + other.nanoseconds,
+            has_clock_changes: self.has_clock_changes || other.has_clock_changes,
+        }
+    }
+
+    pub fn minus(self, other: AgeTime) -> AgeTime {
+        self.plus(other.times(-1))
+    }
+
+    pub fn times(self, count: i128) -> AgeTime {
+        let times = |units: i64| i64::try_from(i128::from(units) * count).unwrap_or(i64::MAX);
+        AgeTime {
+            months: times(self.months),
+            days: times(self.days),
+            nanoseconds: self.nanoseconds * count,
+            has_clock_changes: self.has_clock_changes,
+        }
+    }
+
+    /// One of so many equal parts. Days that cannot be divided are parts of 24 hours.
+    pub fn divided(self, parts: u64) -> AgeTime {
+        let count = parts as i64;
+        let undivided_days = i128::from(self.days % count) * DAY_NANOSECONDS;
+        AgeTime {
+            months: self.months / count,
+            days: self.days / count,
+            nanoseconds: (self.nanoseconds + undivided_days) / i128::from(parts),
+            has_clock_changes: self.has_clock_changes,
+        }
+    }
+
+    /// Months and days that last shortest, or longest.
+    fn calendar_bound(self, most: bool) -> i128 {
+        let months = month_nanoseconds(self.months, (self.months > 0) == most);
+        let days = i128::from(self.days) * DAY_NANOSECONDS;
+        let is_calendar = self.months != 0 || self.days != 0;
+        let change = if self.has_clock_changes && is_calendar {
+            CLOCK_CHANGE_MAX
+        } else {
+            0
+        };
+        months + days + if most { change } else { -change }
+    }
+
+    /// The least that it lasts.
+    pub fn least(self) -> i128 {
+        self.calendar_bound(false) + self.nanoseconds
+    }
+
+    /// The most that it lasts.
+    pub fn most(self) -> i128 {
+        self.calendar_bound(true) + self.nanoseconds
+    }
+
+    /// True if it lasts at least as long as another one, wherever both begin.
+    pub fn is_at_least(self, other: AgeTime) -> bool {
+        self.minus(other).least() >= 0
+    }
+
+    /// The shorter of both; of lengths that the calendar makes longer or shorter, the least that either lasts.
+    fn shorter(self, other: AgeTime) -> AgeTime {
+        if self.is_at_least(other) {
+            other
+        } else if other.is_at_least(self) {
+            self
+        } else {
+            AgeTime::nanoseconds(self.least().min(other.least()))
+        }
+    }
+}
+
+/// True if a column of times is in a zone whose clocks change.
+pub(crate) fn has_clock_changes(time: &DataType) -> bool {
+    let clock = ColumnClock::of(time).ok().flatten();
+    clock.is_some_and(|clock| !clock.has_even_days())
+}
+
+/// Number of rows that stands for no proof: rows may have any distance.
 const ROWS_UNPROVED: i64 = -(1 << 40);
 
 /// The data of the row itself.
-pub(crate) const NOW: DataAge = DataAge::Behind { time: 0, rows: 0 };
+pub(crate) const NOW: DataAge = DataAge::Behind {
+    time: AgeTime {
+        months: 0,
+        days: 0,
+        nanoseconds: 0,
+        has_clock_changes: false,
+    },
+    rows: 0,
+};
 
 impl DataAge {
     /// True if the data ends after the row.
     pub fn is_later(self) -> bool {
         match self {
             DataAge::Ahead => false,
-            DataAge::Behind { time, .. } => time < 0,
+            DataAge::Behind { time, .. } => time.least() < 0,
             DataAge::After => true,
         }
     }
@@ -53,50 +201,58 @@ impl DataAge {
             (DataAge::Ahead, age) | (age, DataAge::Ahead) => age,
             (DataAge::Behind { time: a, rows: x }, DataAge::Behind { time: b, rows: y }) => {
                 DataAge::Behind {
-                    time: a.min(b),
+                    time: a.shorter(b),
                     rows: x.min(y),
                 }
             }
         }
     }
 
-    /// Behind a length.
+    /// The age of the values of rows that lie a length before.
     fn lagged(self, by: SeriesLength, window: Option<&WindowOp>) -> DataAge {
         let DataAge::Behind { time, rows } = self else {
             return self;
         };
-        let tick = window.map_or(1, |window| nanoseconds_per_tick(&window.plan.time));
+        let length = |span: CalendarSpan| match window {
+            Some(window) => AgeTime::of_length(span, &window.plan.time),
+            None => AgeTime::of_span(span, 1),
+        };
         // Rows convert to time only if no period is missing.
         let every = match window.map(|window| window.plan.gaps) {
             Some(GapHandling::Error { every } | GapHandling::Complete { every, .. }) => {
-                i128::from(every) * tick
+                length(every.span())
             }
-            _ => 0,
+            _ => AgeTime::default(),
         };
         match by {
             SeriesLength::Rows(by) => DataAge::Behind {
-                time: time + i128::from(by) * every,
+                time: time.plus(every.times(i128::from(by))),
                 rows: rows.saturating_add(i64::try_from(by).unwrap_or(i64::MAX)),
             },
             SeriesLength::Ticks(by) => DataAge::Behind {
-                time: time + i128::from(by) * tick,
+                time: time.plus(length(CalendarSpan::ticks(by))),
+                rows,
+            },
+            SeriesLength::Calendar(by) => DataAge::Behind {
+                time: time.plus(length(by)),
                 rows,
             },
         }
     }
 
     /// Seen from a row that lies `ahead` before the row that has the data.
-    pub fn moved(self, ahead: i128) -> DataAge {
+    pub fn moved(self, shift: i128) -> DataAge {
         match self {
             DataAge::Behind { time, rows } => DataAge::Behind {
-                time: time - ahead,
-                rows: if ahead == 0 { rows } else { ROWS_UNPROVED },
+                time: time.minus(AgeTime::nanoseconds(shift)),
+                rows: if shift == 0 { rows } else { ROWS_UNPROVED },
             },
             other => other,
         }
     }
 
-    /// Of rows that stand for several others: their number proves nothing of the rows before.
+    /// Age of rows that aggregate several others: their number proves nothing about the rows
+    /// before.
     pub fn of_group(self) -> DataAge {
         match self {
             DataAge::Ahead => NOW,
@@ -112,11 +268,11 @@ impl DataAge {
 /// Dependence of a column on the time of its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimeLink {
-    /// Not at all.
+    /// No dependence on the time.
     None,
-    /// It is that time, moved by a distance within these bounds.
+    /// The time of the row, moved by a distance within these bounds.
     Moved(TimeShift),
-    /// In some other way.
+    /// Another dependence on the time.
     Unproved,
 }
 
@@ -140,13 +296,13 @@ impl TimeLink {
 #[derive(Debug, Clone)]
 pub(crate) struct AgeTrace {
     pub ends: DataAge,
-    /// Its dependence on the row's time: a lookup by it may return data of that time.
+    /// Dependence on the row's time: a lookup by it may return data of that time.
     pub time: TimeLink,
-    /// True if its data is of rows that have a time. Tables without one hold what does not change.
+    /// True if its data are rows that have a time. Tables without one hold constant data.
     pub dated: bool,
-    /// True if which rows there are depends on later rows.
+    /// True if the selection of rows depends on later rows.
     pub chosen_late: bool,
-    /// From the column back to the origin of its data.
+    /// Path from the column back to the origin of its data.
     pub path: Vec<String>,
 }
 
@@ -191,7 +347,7 @@ impl AgeTrace {
         self.merged(other, time)
     }
 
-    /// Of rows of which some have the one and some the other.
+    /// Trace of rows of which some have one trace and some the other.
     pub fn either(self, other: AgeTrace) -> AgeTrace {
         let time = match (self.time, other.time) {
             (TimeLink::None, TimeLink::None) => TimeLink::None,
@@ -201,7 +357,7 @@ impl AgeTrace {
         self.merged(other, time)
     }
 
-    /// That of some columns of which one is computed.
+    /// Trace of a column that equals one of several columns.
     pub fn of_all(traces: impl IntoIterator<Item = AgeTrace>) -> AgeTrace {
         let mut traces = traces.into_iter();
         let Some(first) = traces.next() else {
@@ -214,7 +370,7 @@ impl AgeTrace {
         traces.fold(AgeTrace { time, ..first }, AgeTrace::younger)
     }
 
-    /// That of a column of several streams.
+    /// Trace of a column of several streams.
     pub fn of_streams(traces: impl IntoIterator<Item = AgeTrace>) -> AgeTrace {
         let traces = traces.into_iter();
         traces
@@ -241,37 +397,38 @@ impl AgeTrace {
 
 /// The way in which rows of this step meet rows of another.
 pub(crate) struct MetTimes {
-    /// Each key here, and the key there.
+    /// Each key of this side, with the key of the other side.
     pub keys: Vec<(AgeTrace, AgeTrace)>,
-    /// How far the data of a row here reaches beyond its time, and that of a row there.
+    /// Reach of the data of a row of this side beyond its time, and of a row of the other side.
     pub extents: (i128, i128),
 }
 
 impl MetTimes {
     /// The age of data there, as seen from the rows here.
-    pub fn age(&self, there: AgeTrace) -> AgeTrace {
-        let here = AgeTrace::of_all(self.keys.iter().map(|(here, _)| here.clone()));
-        let is_timed = here.time != TimeLink::None;
+    pub fn age(&self, row_trace: AgeTrace) -> AgeTrace {
+        let own_trace = AgeTrace::of_all(self.keys.iter().map(|(column, _)| column.clone()));
+        let is_timed = own_trace.time != TimeLink::None;
         let of_keys = AgeTrace {
             time: TimeLink::None,
             dated: false,
-            ..here
+            ..own_trace
         };
         let AgeTrace {
             ends, dated, path, ..
-        } = there.clone();
+        } = row_trace.clone();
         let age = if !dated {
             // What a row meets by its time may be the newest of another table.
             if is_timed { NOW } else { DataAge::Ahead }
-        } else if there.chosen_late {
+        } else if row_trace.chosen_late {
             DataAge::After
         } else {
             match self.farthest_ahead() {
-                // Which row is found depends on the row's time, whatever its columns hold.
-                Some(ahead) if ends == DataAge::Ahead => NOW.moved(ahead.max(0)),
-                Some(ahead) => {
-                    let (here, there) = self.extents;
-                    ends.moved(ahead + there - here).of_group()
+                // The matched row depends on the row's time, independently of the values of its
+                // columns.
+                Some(shift) if ends == DataAge::Ahead => NOW.moved(shift.max(0)),
+                Some(shift) => {
+                    let (own_extent, other_extent) = self.extents;
+                    ends.moved(shift + other_extent - own_extent).of_group()
                 }
                 None if ends == DataAge::Ahead && is_timed => NOW,
                 None if ends == DataAge::Ahead => DataAge::Ahead,
@@ -286,17 +443,18 @@ impl MetTimes {
         brought.younger(of_keys)
     }
 
-    /// From the time of a row here to that of the row that it meets, where a key binds both.
+    /// Distance from the time of a row of this side to that of its match, where a key binds both.
     pub fn distance(&self) -> Option<TimeShift> {
-        let of_pair = |(here, there): &(AgeTrace, AgeTrace)| {
-            let back = there.time.shift()?.reversed();
-            Some(here.time.shift()?.then(back))
+        let of_pair = |(own_trace, other_trace): &(AgeTrace, AgeTrace)| {
+            let back = other_trace.time.shift()?.reversed();
+            Some(own_trace.time.shift()?.then(back))
         };
         let distances = self.keys.iter().filter_map(of_pair);
         distances.min_by_key(|distance| distance.most)
     }
 
-    /// How far after a row here the time of the row that it meets lies at most; `None` where it may be any.
+    /// Maximum distance by which the time of the match lies after that of the row; `None` if it is
+    /// unbounded.
     fn farthest_ahead(&self) -> Option<i128> {
         self.distance().map(|distance| distance.most)
     }
@@ -313,21 +471,12 @@ impl<'a> ColumnAges<'a> {
         bound: &'a BoundPipeline,
         label: &'a PredictionLabel,
     ) -> ColumnAges<'a> {
-        let keys = pipeline.sources.iter().flat_map(|source| &source.keys);
-        let declared: BTreeMap<&str, &str> = pipeline
-            .sources
-            .iter()
-            .filter_map(|source| Some((source.name.as_str(), source.time.as_deref()?)))
-            .collect();
-        let mut times: BTreeSet<&str> = declared.values().copied().collect();
-        times.extend(bound.ops.iter().flat_map(|op| times_of(&op.op)));
-        let focus = WalkFocus::Horizon(HorizonFocus {
+        let focus = HorizonFocus {
             label: &label.column,
             known: label.known.iter().collect(),
-            free: keys.collect(),
-            declared,
-            times,
-        });
+            ..HorizonFocus::of_times(pipeline, bound)
+        };
+        let focus = WalkFocus::Horizon(focus);
         ColumnAges {
             walk: AgeWalk::new(bound, focus),
         }
@@ -337,13 +486,13 @@ impl<'a> ColumnAges<'a> {
         self.walk.column(stream, stream.ops.len(), column)
     }
 
-    /// How far before its row the data of a column of a flow ends.
+    /// Distance from the end of the data of a column of a flow to its row.
     pub fn of(&self, flow: &NodeFlow, column: &str) -> DataAge {
         self.walk.of_flow(flow, column).ends
     }
 
-    /// How far the data of the rows of a flow reaches beyond their times, in nanoseconds, or in ticks where times are
-    /// whole numbers.
+    /// Reach of the data of a flow's rows beyond their times, in nanoseconds, or in ticks where
+    /// times are whole numbers.
     pub fn extent(&self, flow: &NodeFlow) -> i128 {
         let extents = flow
             .streams
@@ -351,6 +500,24 @@ impl<'a> ColumnAges<'a> {
             .map(|stream| self.walk.extent(stream.base));
         extents.max().unwrap_or(0)
     }
+}
+
+/// True if a time of a pipeline is in a zone whose clocks change.
+pub(crate) fn has_zone_with_clock_changes(pipeline: &Pipeline, bound: &BoundPipeline) -> bool {
+    let declared = pipeline
+        .sources
+        .iter()
+        .filter_map(|source| source.time.as_deref());
+    let mut times: BTreeSet<&str> = declared.collect();
+    times.extend(bound.ops.iter().flat_map(|op| times_of(&op.op)));
+    let flow_schemas = bound.flows.values().map(|flow| &flow.schema);
+    let mut fields = bound
+        .base_schemas
+        .iter()
+        .chain(flow_schemas)
+        .flat_map(|schema| schema.fields());
+    fields
+        .any(|field| times.contains(field.name().as_str()) && has_clock_changes(field.data_type()))
 }
 
 /// The columns of times that an operation names.
@@ -369,7 +536,7 @@ fn times_of(op: &PlanOp) -> Vec<&str> {
     }
 }
 
-/// What the ages of everything are found by.
+/// Columns that determine the ages of all data.
 pub(crate) struct HorizonFocus<'a> {
     label: &'a str,
     /// Columns that are known ahead.
@@ -382,7 +549,26 @@ pub(crate) struct HorizonFocus<'a> {
     times: BTreeSet<&'a str>,
 }
 
-impl HorizonFocus<'_> {
+impl<'a> HorizonFocus<'a> {
+    /// The times and keys of a pipeline, without a label.
+    fn of_times(pipeline: &'a Pipeline, bound: &'a BoundPipeline) -> HorizonFocus<'a> {
+        let keys = pipeline.sources.iter().flat_map(|source| &source.keys);
+        let declared: BTreeMap<&str, &str> = pipeline
+            .sources
+            .iter()
+            .filter_map(|source| Some((source.name.as_str(), source.time.as_deref()?)))
+            .collect();
+        let mut times: BTreeSet<&str> = declared.values().copied().collect();
+        times.extend(bound.ops.iter().flat_map(|op| times_of(&op.op)));
+        HorizonFocus {
+            label: "",
+            known: BTreeSet::new(),
+            free: keys.collect(),
+            declared,
+            times,
+        }
+    }
+
     fn is_time(&self, source: &str, column: &str) -> bool {
         match self.declared.get(source) {
             Some(time) => *time == column,
@@ -391,7 +577,7 @@ impl HorizonFocus<'_> {
     }
 }
 
-/// What a walk looks for.
+/// Target of a walk.
 pub(crate) enum WalkFocus<'a> {
     /// The age of everything.
     Horizon(HorizonFocus<'a>),
@@ -406,17 +592,17 @@ pub(crate) enum WalkFocus<'a> {
 #[derive(Default)]
 struct WalkMemo {
     streams: Vec<OpStream>,
-    /// By stream, operations before it, and column.
+    /// Traces by stream, operations before it, and column.
     traces: BTreeMap<(usize, usize, String), AgeTrace>,
-    /// How far the data of rows reaches beyond their times, by base.
+    /// Reach of the data of rows beyond their times, by base.
     extents: BTreeMap<usize, i128>,
 }
 
 impl WalkMemo {
     fn stream(&mut self, stream: &OpStream) -> usize {
         let is_same = |other: &OpStream| other.base == stream.base && other.ops == stream.ops;
-        let place = self.streams.iter().position(is_same);
-        place.unwrap_or_else(|| {
+        let position = self.streams.iter().position(is_same);
+        position.unwrap_or_else(|| {
             self.streams.push(stream.clone());
             self.streams.len() - 1
         })
@@ -430,12 +616,14 @@ pub(crate) struct AgeWalk<'a> {
     memo: RefCell<WalkMemo>,
 }
 
-/// The key of groups that says when their rows are.
-struct GroupClock {
-    /// Its place among the keys.
-    key: usize,
-    /// From the time of a row to the time of its group.
-    shift: TimeShift,
+/// Key column that bounds the times of the rows of a group.
+pub(crate) struct GroupClock {
+    /// Index of the time among the keys.
+    pub key: usize,
+    /// Shift from the time of a row to the time of its group.
+    pub shift: TimeShift,
+    /// True if the key's values, before buckets replace them, are the times of the rows.
+    pub is_of_times: bool,
 }
 
 impl<'a> AgeWalk<'a> {
@@ -447,8 +635,66 @@ impl<'a> AgeWalk<'a> {
         }
     }
 
-    /// Age of a column after `after` of the stream's operations.
-    pub fn column(&self, stream: &OpStream, after: usize, name: &str) -> AgeTrace {
+    /// A walk that follows the times of rows.
+    pub fn of_times(pipeline: &'a Pipeline, bound: &'a BoundPipeline) -> AgeWalk<'a> {
+        let focus = HorizonFocus::of_times(pipeline, bound);
+        AgeWalk::new(bound, WalkFocus::Horizon(focus))
+    }
+
+    /// Distance from the times of rows to those of their matches in a flow: `None` if that has no
+    /// times, `Some(None)` if they are of any time.
+    pub fn match_distance(
+        &self,
+        stream: &OpStream,
+        keys: &[(String, String)],
+        other: &NodeFlow,
+    ) -> Option<Option<TimeShift>> {
+        if !self.is_dated(other) {
+            return None;
+        }
+        let mut pairs = Vec::new();
+        for (column, other_column) in keys {
+            let own_trace = self.column(stream, stream.ops.len(), column);
+            pairs.push((own_trace, self.of_flow(other, other_column)));
+        }
+        let met = MetTimes {
+            keys: pairs,
+            extents: (0, 0),
+        };
+        Some(met.distance())
+    }
+
+    /// [`AgeWalk::match_distance`] of a gather that joins.
+    pub fn join_distance(&self, op: OpId) -> Option<Option<TimeShift>> {
+        let PlanOp::Gather(gather) = &self.bound.ops[op].op else {
+            return None;
+        };
+        let GatherBy::Join { join, .. } = &gather.lower else {
+            return None;
+        };
+        let flow = self.input(op, 0)?;
+        let other = self.input(op, 1)?;
+        let distances: Vec<Option<TimeShift>> = flow
+            .streams
+            .iter()
+            .filter_map(|stream| self.match_distance(stream, &join.keys, other))
+            .collect();
+        if distances.is_empty() {
+            return None;
+        }
+        let bounded = distances.into_iter().collect::<Option<Vec<_>>>();
+        Some(bounded.and_then(|bounded| bounded.into_iter().reduce(TimeShift::or)))
+    }
+
+    /// Distance before a row at which a query reads other rows, in nanoseconds; `None` if it may
+    /// read all.
+    pub fn query_reach(&self, op: OpId, gather: &'a GatherOp) -> Option<i128> {
+        let query = gather.query.as_ref()?;
+        self.query(op, query).reach(&query.plan)
+    }
+
+    /// Age of a column after `op_count` of the stream's operations.
+    pub fn column(&self, stream: &OpStream, op_count: usize, name: &str) -> AgeTrace {
         if let WalkFocus::Label { column, .. } = &self.focus
             && *column == name
         {
@@ -457,12 +703,12 @@ impl<'a> AgeWalk<'a> {
                 ..AgeTrace::of(NOW)
             };
         }
-        let place = self.memo.borrow_mut().stream(stream);
-        let key = (place, after, name.to_owned());
+        let stream_index = self.memo.borrow_mut().stream(stream);
+        let key = (stream_index, op_count, name.to_owned());
         if let Some(trace) = self.memo.borrow().traces.get(&key) {
             return trace.clone();
         }
-        let mut trace = self.written(stream, after, name);
+        let mut trace = self.written(stream, op_count, name);
         if let WalkFocus::Horizon(focus) = &self.focus
             && focus.known.iter().any(|column| *column == name)
         {
@@ -484,7 +730,7 @@ impl<'a> AgeWalk<'a> {
         AgeTrace::of_streams(traces)
     }
 
-    /// How far the data of rows of a base reaches beyond their times.
+    /// Reach of the data of a base's rows beyond their times.
     fn extent(&self, base: usize) -> i128 {
         if let Some(extent) = self.memo.borrow().extents.get(&base) {
             return *extent;
@@ -523,27 +769,29 @@ impl<'a> AgeWalk<'a> {
         extents.max().unwrap_or(0)
     }
 
-    fn extent_of_input(&self, op: OpId, place: usize) -> i128 {
-        self.input(op, place)
+    fn extent_of_input(&self, op: OpId, input_index: usize) -> i128 {
+        self.input(op, input_index)
             .map_or(0, |flow| self.extent_of_streams(&flow.streams))
     }
 
-    fn input(&self, op: OpId, place: usize) -> Option<&'a NodeFlow> {
+    fn input(&self, op: OpId, input_index: usize) -> Option<&'a NodeFlow> {
         let inputs = self.bound.gather_inputs.get(&op)?;
-        inputs.get(place).map(|(_, flow)| flow)
+        inputs.get(input_index).map(|(_, flow)| flow)
     }
 
     /// The streams whose last rows are continued.
     fn latest_streams(&self, op: OpId) -> &'a [OpStream] {
-        let ask = self.bound.ops[op].asks.first();
-        ask.map_or(&[], |ask| self.bound.asks[*ask].streams.as_slice())
+        let analyzer = self.bound.ops[op].asks.first();
+        analyzer.map_or(&[], |analyzer| {
+            self.bound.asks[*analyzer].streams.as_slice()
+        })
     }
 
     fn query(&self, op: OpId, query: &'a QueryPlan) -> QueryAge<'_> {
         QueryAge::new(query, QueryInputs { walk: self, op })
     }
 
-    /// A column of a source, or of what was gathered.
+    /// Age of a column of a source or of a gathered table.
     fn base(&self, stream: &OpStream, name: &str) -> AgeTrace {
         match &self.bound.bases[stream.base] {
             BaseDataset::Source(source) => self.of_source(stream.base, source, name),
@@ -651,13 +899,15 @@ impl<'a> AgeWalk<'a> {
                     return AgeTrace::of(DataAge::After);
                 };
                 let brought = join.columns.iter().find(|(_, field)| field.name() == name);
-                let Some((there, _)) = brought else {
+                let Some((other_column, _)) = brought else {
                     return self.of_flow(flow, name);
                 };
-                let keys = join
-                    .keys
-                    .iter()
-                    .map(|(here, there)| (self.of_flow(flow, here), self.of_flow(other, there)));
+                let keys = join.keys.iter().map(|(column, other_column)| {
+                    (
+                        self.of_flow(flow, column),
+                        self.of_flow(other, other_column),
+                    )
+                });
                 let met = MetTimes {
                     keys: keys.collect(),
                     extents: (
@@ -665,7 +915,7 @@ impl<'a> AgeWalk<'a> {
                         self.extent_of_streams(&other.streams),
                     ),
                 };
-                met.age(self.of_flow(other, there))
+                met.age(self.of_flow(other, other_column))
             }
             GatherBy::Query(_) => match &gather.query {
                 Some(query) => self.query(op, query).output(name, gather),
@@ -674,8 +924,8 @@ impl<'a> AgeWalk<'a> {
         }
     }
 
-    /// The key of groups that says most of the time of their rows.
-    fn group_clock(&self, op: OpId, group: &GroupByOp) -> Option<GroupClock> {
+    /// Key column that bounds the times of the rows of a group most closely.
+    pub fn group_clock(&self, op: OpId, group: &GroupByOp) -> Option<GroupClock> {
         let flow = self.input(op, 0)?;
         let mut best: Option<GroupClock> = None;
         for (key, name) in group.inputs.iter().take(group.spec.keys.len()).enumerate() {
@@ -686,7 +936,12 @@ impl<'a> AgeWalk<'a> {
                 .as_ref()
                 .is_none_or(|best| best.shift.least < shift.least)
             {
-                best = Some(GroupClock { key, shift });
+                let link = self.of_flow(flow, name).time;
+                best = Some(GroupClock {
+                    key,
+                    shift,
+                    is_of_times: link == TimeLink::Moved(TimeShift::NONE),
+                });
             }
         }
         best
@@ -698,7 +953,7 @@ impl<'a> AgeWalk<'a> {
         let key = &group.spec.keys[key];
         if let Some(bucket) = &key.bucket {
             let tick = nanoseconds_per_tick(&key.data_type);
-            let floor = TimeShift::floor(bucket.length * tick, tick);
+            let floor = TimeShift::floor(bucket.most_ticks(tick) * tick, tick);
             trace.time = trace.time.moved(floor);
         }
         trace
@@ -710,12 +965,12 @@ impl<'a> AgeWalk<'a> {
         };
         let clock = self.group_clock(op, group);
         let keys = group.spec.keys.len();
-        let place = gather.schema.index_of(name).unwrap_or(usize::MAX);
-        if place < keys {
-            let mut trace = self.group_key(flow, group, place, name);
+        let index = gather.schema.index_of(name).unwrap_or(usize::MAX);
+        if index < keys {
+            let mut trace = self.group_key(flow, group, index, name);
             if let Some(clock) = &clock {
                 // The time of a group is that of its clock.
-                trace.time = if clock.key == place {
+                trace.time = if clock.key == index {
                     TimeLink::Moved(TimeShift::NONE)
                 } else {
                     trace.time.moved(clock.shift.reversed())
@@ -723,7 +978,7 @@ impl<'a> AgeWalk<'a> {
             }
             return trace;
         }
-        let Some(result) = group.spec.results.get(place - keys) else {
+        let Some(result) = group.spec.results.get(index - keys) else {
             return AgeTrace::of(DataAge::After);
         };
         let inputs = result_inputs(result)
@@ -743,7 +998,7 @@ impl<'a> AgeWalk<'a> {
     fn joined(
         &self,
         stream: &OpStream,
-        before: usize,
+        position: usize,
         join: &JoinOp,
         as_of: &AsOf,
         name: &str,
@@ -753,10 +1008,10 @@ impl<'a> AgeWalk<'a> {
             .iter()
             .find(|(_, field)| field.name() == name)
             .map_or(name, |(from, _)| from.as_str());
-        let streams = self.join_streams(stream.ops[before]);
-        let there = self.of_streams(streams, from);
+        let streams = self.join_streams(stream.ops[position]);
+        let other_trace = self.of_streams(streams, from);
         let WalkFocus::Horizon(_) = &self.focus else {
-            let mut trace = there;
+            let mut trace = other_trace;
             if as_of.direction != MatchDirection::Backward && trace.ends != DataAge::Ahead {
                 trace.ends = DataAge::After;
             }
@@ -764,7 +1019,7 @@ impl<'a> AgeWalk<'a> {
             return trace;
         };
         let is_backward = as_of.direction == MatchDirection::Backward;
-        let mut trace = there.clone();
+        let mut trace = other_trace.clone();
         trace.time = TimeLink::None;
         if !trace.dated {
             if trace.ends == DataAge::Ahead {
@@ -774,24 +1029,24 @@ impl<'a> AgeWalk<'a> {
             }
             return trace;
         }
-        let here = self.column(stream, before, &as_of.time);
+        let own_time = self.column(stream, position, &as_of.time);
         let extents = (self.extent(stream.base), self.extent_of_streams(streams));
         let met = |time: &str| MetTimes {
-            keys: vec![(here.clone(), self.of_streams(streams, time))],
+            keys: vec![(own_time.clone(), self.of_streams(streams, time))],
             extents,
         };
         let by_time = met(&as_of.other_time);
         trace.ends = if !is_backward {
             DataAge::After
         } else {
-            let mut ends = by_time.age(there.clone()).ends;
+            let mut ends = by_time.age(other_trace.clone()).ends;
             if let Some(known_at) = &as_of.known_at {
                 let by_known = met(known_at);
                 let when = &by_known.keys[0].1;
-                let declared = match (when.time, here.time.shift()) {
+                let declared = match (when.time, own_time.time.shift()) {
                     // The data says itself when it was known.
-                    (TimeLink::None, Some(here)) => NOW.moved(here.most - extents.0),
-                    _ => by_known.age(there).ends,
+                    (TimeLink::None, Some(own_shift)) => NOW.moved(own_shift.most - extents.0),
+                    _ => by_known.age(other_trace).ends,
                 };
                 ends = older(ends, declared);
             }
@@ -809,52 +1064,58 @@ impl<'a> AgeWalk<'a> {
     fn met(
         &self,
         stream: &OpStream,
-        before: usize,
+        position: usize,
         keys: &[(String, String)],
         streams: &[OpStream],
         column: Option<&str>,
     ) -> AgeTrace {
-        let pairs = keys.iter().map(|(here, there)| {
-            let here = self.column(stream, before, here);
-            (here, self.of_streams(streams, there))
+        let pairs = keys.iter().map(|(column, other_column)| {
+            let own_trace = self.column(stream, position, column);
+            (own_trace, self.of_streams(streams, other_column))
         });
         let met = MetTimes {
             keys: pairs.collect(),
             extents: (self.extent(stream.base), self.extent_of_streams(streams)),
         };
-        // Which row is found tells what the keys tell.
-        let there = column.map_or_else(AgeTrace::ahead, |column| self.of_streams(streams, column));
-        met.age(there)
+        // The choice of the matched row reveals the values of the keys.
+        let other_trace =
+            column.map_or_else(AgeTrace::ahead, |column| self.of_streams(streams, column));
+        met.age(other_trace)
     }
 
-    fn all(&self, stream: &OpStream, before: usize, names: &[String]) -> AgeTrace {
-        let traces = names.iter().map(|name| self.column(stream, before, name));
+    fn all(&self, stream: &OpStream, position: usize, names: &[String]) -> AgeTrace {
+        let traces = names.iter().map(|name| self.column(stream, position, name));
         AgeTrace::of_all(traces)
     }
 
-    fn mapped(&self, stream: &OpStream, before: usize, map: &MapOp) -> AgeTrace {
+    fn mapped(&self, stream: &OpStream, position: usize, map: &MapOp) -> AgeTrace {
         let is_of_all = matches!(self.focus, WalkFocus::Horizon(_));
-        let asks = &self.bound.ops[stream.ops[before]].asks;
+        let analyzers = &self.bound.ops[stream.ops[position]].asks;
         if let Some(met) = map.met.as_ref().filter(|_| is_of_all) {
-            let other = asks.first().map(|ask| &self.bound.asks[*ask]);
+            let other = analyzers
+                .first()
+                .map(|analyzer| &self.bound.asks[*analyzer]);
             let streams = other.map_or(&[][..], |other| other.streams.as_slice());
-            return self.met(stream, before, &met.keys, streams, met.column.as_deref());
+            return self.met(stream, position, &met.keys, streams, met.column.as_deref());
         }
-        let mut trace = self.all(stream, before, &map.reads);
+        let mut trace = self.all(stream, position, &map.reads);
         if let Some(moved) = &map.moved {
-            let link = self.column(stream, before, &moved.from).time;
+            let link = self.column(stream, position, &moved.from).time;
             trace.time = link.moved(moved.shift);
+        }
+        if map.of_other_rows && is_of_all {
+            return self.with_learned(stream, position, map, trace);
         }
         let Some(behind) = map.behind.filter(|_| is_of_all) else {
             return trace;
         };
-        let values = map.asks.iter().flat_map(|ask| &ask.inputs);
+        let values = map.asks.iter().flat_map(|analyzer| &analyzer.inputs);
         let values = values.filter(|input| !map.reads.contains(input));
-        let mut values = AgeTrace::of_all(values.map(|name| self.column(stream, before, name)));
+        let mut values = AgeTrace::of_all(values.map(|name| self.column(stream, position, name)));
         let is_timed = map
             .reads
             .iter()
-            .any(|read| self.column(stream, before, read).time.shift().is_some());
+            .any(|read| self.column(stream, position, read).time.shift().is_some());
         values.ends = if is_timed {
             values.ends.or_younger(NOW).lagged(behind, None)
         } else {
@@ -864,10 +1125,33 @@ impl<'a> AgeWalk<'a> {
         trace.younger(values)
     }
 
+    /// Adds columns that are learned from rows of any time and not read from the row itself, such as the labels of a
+    /// category.
+    fn with_learned(
+        &self,
+        stream: &OpStream,
+        position: usize,
+        map: &MapOp,
+        trace: AgeTrace,
+    ) -> AgeTrace {
+        let requests = map.asks.iter();
+        let of_rows = requests.filter(|request| request.of.is_none() && !request.per_run);
+        let inputs = of_rows.flat_map(|request| &request.inputs);
+        let learned = inputs.filter(|input| !map.reads.contains(input));
+        let traces = learned.map(|name| self.column(stream, position, name));
+        let mut values = AgeTrace::of_all(traces);
+        if values.ends == DataAge::Ahead {
+            return trace;
+        }
+        values.ends = DataAge::After;
+        values.time = TimeLink::None;
+        trace.younger(values)
+    }
+
     fn windowed(
         &self,
         stream: &OpStream,
-        before: usize,
+        position: usize,
         window: &WindowOp,
         output: usize,
     ) -> AgeTrace {
@@ -881,7 +1165,7 @@ impl<'a> AgeWalk<'a> {
         };
         let input = window.reads.get(function.input);
         let mut trace = match input {
-            Some(input) => self.column(stream, before, input),
+            Some(input) => self.column(stream, position, input),
             None => AgeTrace::ahead(),
         };
         trace.ends = match window.backward {
@@ -891,7 +1175,7 @@ impl<'a> AgeWalk<'a> {
         };
         trace.time = TimeLink::None;
         if is_of_all && trace.ends != DataAge::Ahead {
-            let order = self.column(stream, before, &window.time).time;
+            let order = self.column(stream, position, &window.time).time;
             trace.ends = match order.shift() {
                 Some(shift) => trace.ends.moved(shift.spread()),
                 // What comes before in another order may come later in time.
@@ -899,42 +1183,40 @@ impl<'a> AgeWalk<'a> {
             };
         }
         match parent {
-            Some(parent) => trace.younger(self.column(stream, before, parent)),
+            Some(parent) => trace.younger(self.column(stream, position, parent)),
             None => trace,
         }
     }
 
-    fn written(&self, stream: &OpStream, after: usize, name: &str) -> AgeTrace {
-        let Some(before) = after.checked_sub(1) else {
+    fn written(&self, stream: &OpStream, op_count: usize, name: &str) -> AgeTrace {
+        let Some(position) = op_count.checked_sub(1) else {
             return self.base(stream, name);
         };
-        let id = stream.ops[before];
+        let id = stream.ops[position];
         let op = &self.bound.ops[id];
         let trace = match &op.op {
-            PlanOp::Map(map) if map.writes.iter().any(|field| field.name() == name) => {
-                self.mapped(stream, before, map)
-            }
-            PlanOp::Expand(expand) if expand.writes.iter().any(|field| field.name() == name) => {
-                self.all(stream, before, &expand.reads)
+            PlanOp::Map(map) if map.is_written(name) => self.mapped(stream, position, map),
+            PlanOp::Expand(expand) if expand.is_written(name) => {
+                self.all(stream, position, &expand.reads)
             }
             PlanOp::Join(join) if join.is_written(name) => match &join.by {
-                JoinBy::Time(as_of) => self.joined(stream, before, join, as_of, name),
+                JoinBy::Time(as_of) => self.joined(stream, position, join, as_of, name),
                 JoinBy::Equality(_) => {
                     if matches!(self.focus, WalkFocus::Label { .. }) {
                         let keys: Vec<String> = join.columns_here().cloned().collect();
-                        self.all(stream, before, &keys)
+                        self.all(stream, position, &keys)
                     } else {
                         let brought = join.columns.iter().find(|(_, field)| field.name() == name);
                         let column = brought.map(|(from, _)| from.as_str());
                         let streams = self.join_streams(id);
-                        self.met(stream, before, &join.keys, streams, column)
+                        self.met(stream, position, &join.keys, streams, column)
                     }
                 }
             },
             PlanOp::Window(window) => {
                 match window.writes.iter().position(|field| field.name() == name) {
-                    None => return self.column(stream, before, name),
-                    Some(output) => self.windowed(stream, before, window, output),
+                    None => return self.column(stream, position, name),
+                    Some(output) => self.windowed(stream, position, window, output),
                 }
             }
             PlanOp::Project(columns) => {
@@ -942,9 +1224,9 @@ impl<'a> AgeWalk<'a> {
                     .iter()
                     .find(|(_, to)| to == name)
                     .map_or(name, |(from, _)| from);
-                return self.column(stream, before, from);
+                return self.column(stream, position, from);
             }
-            _ => return self.column(stream, before, name),
+            _ => return self.column(stream, position, name),
         };
         trace.through_step(name, &op.label)
     }
@@ -1000,10 +1282,10 @@ fn older(a: DataAge, b: DataAge) -> DataAge {
         (DataAge::After, age) | (age, DataAge::After) => age,
         (DataAge::Ahead, _) | (_, DataAge::Ahead) => DataAge::Ahead,
         (DataAge::Behind { time: x, .. }, DataAge::Behind { time: y, .. }) => {
-            if x < y {
-                b
-            } else {
+            if x.is_at_least(y) {
                 a
+            } else {
+                b
             }
         }
     }

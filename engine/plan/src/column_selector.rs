@@ -1,7 +1,9 @@
 //! Columns by name, pattern or type.
 
+use std::collections::HashSet;
+
 use arrow::datatypes::{DataType, Field, Schema};
-use forebay_model::{Fault, Result, codes, listing};
+use forebay_model::{Fault, NameIndex, Result, codes, listing};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +32,7 @@ impl<S: Into<String>> From<Vec<S>> for ColumnSelector {
     }
 }
 
-/// One name, pattern or type.
+/// Selects by one name, pattern or type.
 impl From<&str> for ColumnSelector {
     fn from(item: &str) -> Self {
         ColumnSelector(vec![item.to_owned()])
@@ -47,6 +49,8 @@ impl ColumnSelector {
     /// The columns that match, and a fault for each item that matches none.
     pub(crate) fn matches<'a>(&self, schema: &'a Schema) -> (Vec<&'a Field>, Vec<Fault>) {
         let mut chosen: Vec<&Field> = Vec::new();
+        let mut chosen_names: HashSet<&str> = HashSet::new();
+        let index = NameIndex::of_fields(schema.fields());
         let mut faults = Vec::new();
         if self.0.is_empty() {
             faults.push(Fault::new(codes::BAD_VALUE, "a list of columns is empty"));
@@ -64,13 +68,16 @@ impl ColumnSelector {
                 (None, true) => fields()
                     .filter(|field| glob(item.as_bytes(), field.name().as_bytes()))
                     .collect(),
-                (None, false) => schema.field_with_name(item).into_iter().collect(),
+                (None, false) => {
+                    let position = index.get(item);
+                    position.map(|at| schema.field(at)).into_iter().collect()
+                }
             };
             if matches.is_empty() {
                 faults.push(unknown_column(item, schema));
             }
             for field in matches {
-                if !chosen.iter().any(|known| known.name() == field.name()) {
+                if chosen_names.insert(field.name()) {
                     chosen.push(field);
                 }
             }
@@ -79,7 +86,12 @@ impl ColumnSelector {
     }
 }
 
-/// What a hint begins with that lists columns.
+/// True for an item of a selection that stands for any number of columns.
+pub fn is_pattern(item: &str) -> bool {
+    item.contains('*') || item.starts_with("type:")
+}
+
+/// Beginning of a hint that lists columns.
 pub(crate) const COLUMNS_LIST: &str = "the columns are";
 
 /// A fault for an unknown column, with the nearest column name as hint.
@@ -110,28 +122,75 @@ fn type_class(name: &str) -> Result<fn(&DataType) -> bool> {
         "boolean" => |data_type| *data_type == DataType::Boolean,
         "time" => |data_type| data_type.is_temporal(),
         _ => {
-            let known = ["float", "integer", "number", "string", "boolean", "time"];
+            let classes = ["float", "integer", "number", "string", "boolean", "time"];
             return Err(Fault::new(
                 codes::BAD_VALUE,
                 format!("`type:{name}` is not a class of types"),
             )
-            .hint(format!("use one of: type:{}", known.join(", type:"))));
+            .hint(format!("use one of: type:{}", classes.join(", type:"))));
         }
     })
 }
 
-/// Whether `name` matches a pattern in which `*` stands for any characters.
+/// True if `name` matches a pattern in which `*` stands for any characters. Only the last `*` met is tried again: an
+/// earlier one never needs to take more.
 fn glob(pattern: &[u8], name: &[u8]) -> bool {
-    match pattern {
-        [] => name.is_empty(),
-        [b'*', rest @ ..] => (0..=name.len()).any(|skip| glob(rest, &name[skip..])),
-        [first, rest @ ..] => name.first() == Some(first) && glob(rest, &name[1..]),
+    let mut in_pattern = 0;
+    let mut in_name = 0;
+    // The place behind the last `*`, and that of the name from which the rest is tried.
+    let mut last_star: Option<(usize, usize)> = None;
+    while in_name < name.len() {
+        match pattern.get(in_pattern) {
+            Some(b'*') => {
+                in_pattern += 1;
+                last_star = Some((in_pattern, in_name));
+            }
+            Some(byte) if *byte == name[in_name] => {
+                in_pattern += 1;
+                in_name += 1;
+            }
+            _ => {
+                let Some((behind_star, from)) = last_star else {
+                    return false;
+                };
+                last_star = Some((behind_star, from + 1));
+                in_pattern = behind_star;
+                in_name = from + 1;
+            }
+        }
     }
+    pattern[in_pattern..].iter().all(|byte| *byte == b'*')
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A matcher that tries every split of a name takes longer than the test for the last of these.
+    #[test]
+    fn patterns_match_in_time_of_their_length() {
+        let many_stars = "*x".repeat(40);
+        let name = "x".repeat(200);
+        for (pattern, name, expected) in [
+            ("", "", true),
+            ("", "a", false),
+            ("*", "", true),
+            ("a*", "abc", true),
+            ("*c", "abc", true),
+            ("a*c", "abcc", true),
+            ("a*b*c", "aXbYbZc", true),
+            ("a*b*c", "aXcYb", false),
+            ("**", "abc", true),
+            (many_stars.as_str(), name.as_str(), true),
+            (&format!("{many_stars}*y"), name.as_str(), false),
+        ] {
+            assert_eq!(
+                glob(pattern.as_bytes(), name.as_bytes()),
+                expected,
+                "{pattern} {name}"
+            );
+        }
+    }
 
     #[test]
     fn selects_by_name_pattern_and_type() {

@@ -1,4 +1,4 @@
-//! Expectations: what a step says about its rows, judged before anything is published.
+//! Expectations: conditions of a step on its rows, judged before anything is published.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,47 +7,53 @@ use arrow::datatypes::Field;
 use forebay_model::{Finding, Result};
 use serde::Serialize;
 
-/// What happens when an expectation does not hold.
+/// Prefix of the hidden columns that hold what a rule about values or keys looks at.
+pub const VIOLATION_PREFIX: &str = "__expect_";
+
+/// Reaction to an expectation that does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpectationPolicy {
-    /// Nothing of the run is published.
+    /// The run publishes nothing.
     Fail,
-    /// The summary and an event tell of it.
+    /// The summary and an event report it.
     Warn,
-    /// Rows that violate it are taken out. Nothing of the run is published where they are too many.
+    /// Violating rows are taken out. If there are too many of them, the run publishes nothing.
     Quarantine,
 }
 
-/// What is expected of the rows of a step. The findings of its operation tell whether it holds.
+/// Expectation about the rows of a step. The findings of its operation decide whether it holds.
 #[derive(Clone)]
 pub struct Expectation {
-    /// As the spec has it, such as `not_null: qty`.
+    /// Name in the spec, such as `not_null: qty`.
     pub name: String,
-    /// What happens when it does not hold.
+    /// Reaction if it does not hold.
     pub policy: ExpectationPolicy,
     /// True if it judges the rows of the future, not the known ones.
     pub of_future: bool,
-    /// How its operation's findings are judged.
+    /// True if rows that are scored pass it, since it is about values that only labels need.
+    pub passes_scored: bool,
+    /// Judgement of its operation's findings.
     pub judge: ExpectationJudge,
 }
 
-/// How the findings of an expectation's operation are judged.
+/// Judgement of the findings of an expectation's operation.
 #[derive(Clone)]
 pub enum ExpectationJudge {
     /// Rows that violate it: a count of all rows and of those without a violation, then the most frequent violations.
     Rows(JudgeFindings),
-    /// All rows together.
+    /// A condition on all rows together.
     Whole(JudgeFindings),
     /// The profile of a column, compared with another.
     Drift(DriftRule),
 }
 
-/// What the distribution of a column is compared with. The findings are those of a `profile` step over the column.
+/// Comparison of the distribution of a column with a baseline. The findings are those of a
+/// `profile` step over the column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DriftRule {
     /// The column.
     pub field: Field,
-    /// What it is compared with.
+    /// Baseline of the comparison.
     pub against: DriftBaseline,
     /// Greatest Jensen-Shannon divergence, in bits: 0 to 1.
     pub js: f64,
@@ -55,7 +61,7 @@ pub struct DriftRule {
     pub missing: f64,
 }
 
-/// What the distribution of a column is compared with.
+/// Baseline of a comparison of distributions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DriftBaseline {
     /// The rows of a part of the split: the second half of the findings.
@@ -67,7 +73,7 @@ pub enum DriftBaseline {
 }
 
 impl DriftBaseline {
-    /// From the word of a spec. Other words than those of runs name parts.
+    /// Parses the word of a spec. Words other than those of runs name parts.
     pub fn parse(text: &str) -> DriftBaseline {
         match text {
             "last_run" => DriftBaseline::LastRun,
@@ -97,7 +103,7 @@ impl fmt::Debug for Expectation {
 pub type JudgeFindings =
     Arc<dyn Fn(&[Arc<Finding>], &JudgeContext) -> Result<ExpectationOutcome> + Send + Sync>;
 
-/// What findings are judged by.
+/// Values that findings are judged by, besides the findings.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct JudgeContext {
     /// Now, or the end of the interval, in nanoseconds since 1970.
@@ -106,16 +112,16 @@ pub struct JudgeContext {
     pub last_rows: Option<u64>,
 }
 
-/// Whether an expectation holds.
+/// Outcome of an expectation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExpectationOutcome {
-    /// Whether it holds.
+    /// True if it holds.
     pub holds: bool,
-    /// Rows that were looked at.
+    /// Number of checked rows.
     pub rows: u64,
-    /// Rows that violate it; 0 where it is about all rows together.
+    /// Number of rows that violate it; 0 if the condition is on all rows together.
     pub violations: u64,
-    /// What was found, for people: `12 rows` where more are expected.
+    /// Measured value, for people: `12 rows` where more are expected.
     pub found: String,
     /// The most frequent values that violate it.
     pub examples: Vec<ViolatingValue>,
@@ -126,7 +132,7 @@ pub struct ExpectationOutcome {
 pub struct ViolatingRow {
     /// The file.
     pub file: String,
-    /// Its position in the file, counted from 0.
+    /// Position of the row in the file, counted from 0.
     pub row: u64,
     /// The value as text.
     pub value: String,
@@ -137,6 +143,6 @@ pub struct ViolatingRow {
 pub struct ViolatingValue {
     /// The value as text.
     pub value: String,
-    /// Its rows.
+    /// Number of rows with the value.
     pub rows: u64,
 }

@@ -1,13 +1,16 @@
 //! Explanation of a program as data; `pipelines/src/present` renders it as text and pictures.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use forebay_model::{ContentId, Dataset};
 use serde::Serialize;
 
 use crate::gather_columns::gather_columns;
-
+use crate::night_cost::{ExplainRewrite, rewriting_steps};
 use crate::{
-    AnalyzerRequest, BaseDataset, BoundPipeline, CarriedFinding, ColumnScan, GatherBy, GatherOp,
-    LearnWork, OpId, PassWork, PlanOp, Program, RowOrderChoice, StepRefit, WindowRowOrder,
-    choose_row_order, needed_ops,
+    AnalyzerId, AnalyzerRequest, BaseDataset, BaseId, BoundPipeline, CarriedFinding, ColumnScan,
+    GatherBy, GatherOp, LearnWork, OpId, Pass, PassWork, PlanOp, Program, SinkWork, StepRefit,
+    WindowRowOrder, choose_row_order, needed_ops,
 };
 
 /// Display name of the sorted row order.
@@ -19,17 +22,18 @@ const LOOKUP_TABLE: &str = "lookup table";
 /// Display name of a join that partitions both sides.
 const SHUFFLE_JOIN: &str = "shuffle join";
 
-/// Where the query of a gather runs.
+/// Place where the query of a gather runs.
 const DISTRIBUTED_QUERY: &str =
     "threads here, or workers as one distributed query where there are some";
 
-/// What one row adds to a state at most, in bytes: a token of usual length with its count, its hash and its place.
+/// Maximum bytes that one row adds to a state: a token of usual length with its count, its hash and
+/// its place.
 const ROW_STATE_BYTES: u64 = 256;
 
-/// What one stored byte adds at most, where rows are not known.
+/// Maximum bytes of state per stored byte, where rows are not known.
 const STORED_STATE_BYTES: u64 = 64;
 
-/// A state of few rows has fixed parts beside them.
+/// Minimum bytes of a state, for its fixed parts.
 const STATE_BYTES_MIN: u64 = 64 << 10;
 
 /// Explanation of a program.
@@ -44,7 +48,7 @@ pub struct ExplainProgram {
     /// The artifact of the run before, where findings go on from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continues: Option<String>,
-    /// Steps that do not learn anew in each run.
+    /// Steps that are not fitted in each run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refits: Vec<StepRefit>,
 }
@@ -52,7 +56,7 @@ pub struct ExplainProgram {
 /// Explanation of a training.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExplainTraining {
-    /// Number, following those of the passes.
+    /// Number of the training; numbers continue those of the passes.
     pub number: usize,
     /// The sink.
     pub sink: String,
@@ -67,7 +71,7 @@ pub struct ExplainTraining {
 /// Explanation of a pass.
 #[derive(Debug, Clone, Serialize)]
 pub struct ExplainPass {
-    /// From 1.
+    /// Number of the pass, counted from 1.
     pub number: usize,
     /// The pass's id.
     pub id: String,
@@ -77,9 +81,9 @@ pub struct ExplainPass {
     pub work: &'static str,
     /// Purpose, as a sentence.
     pub why: String,
-    /// Its scans.
+    /// Scans of the pass.
     pub reads: Vec<ExplainRead>,
-    /// Its analyzers.
+    /// Analyzers of the pass.
     pub learns: Vec<ExplainState>,
     /// Row order of its windows and as-of joins.
     pub windows: Vec<ExplainWindow>,
@@ -93,11 +97,12 @@ pub struct ExplainPass {
     pub bytes: Option<u64>,
     /// Upper bound of the memory of its states in bytes.
     pub memory_bytes_max: u64,
-    /// Seconds that it should take, by what earlier runs took; `None` without an earlier run.
+    /// Estimated seconds, from the times of earlier runs; `None` without an earlier run.
     pub seconds: Option<f64>,
-    /// Whether a committed record makes the pass unnecessary.
+    /// True if a committed record makes the pass unnecessary.
     pub reused: bool,
-    /// Where it runs if the run has workers: `workers`, a distributed query, or the coordinator with the reason.
+    /// Executor if the run has workers: `workers`, a distributed query, or the coordinator with the
+    /// reason.
     pub runs_on: &'static str,
     /// The stages of its query on the workers that were named, and their exchanges.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,23 +110,26 @@ pub struct ExplainPass {
     /// Spans to read and total spans, of the scan with the most spans to read: those without reusable results of
     /// earlier runs.
     pub spans_to_read: Option<(usize, usize)>,
-    /// For intervals: whether a backfill can write this one concurrently with others. Otherwise it waits for the
-    /// window state of the interval before.
+    /// Steps because of which a new day changes the rows of earlier days, of a pass that writes a history.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rewrites: Vec<ExplainRewrite>,
+    /// True if a backfill can write this interval concurrently with others; false if it waits for
+    /// the window state of the interval before. `None` without intervals.
     pub beside: Option<bool>,
 }
 
 /// Reusable results of earlier runs for a pass.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PassReuse {
-    /// Whether everything is done.
+    /// True if the whole pass is done.
     pub done: bool,
     /// Spans to read and total spans; `None` if not known yet.
     pub to_read: Option<(usize, usize)>,
-    /// For intervals: whether it can be written concurrently with others.
+    /// True if the interval can be written concurrently with others; `None` without intervals.
     pub beside: Option<bool>,
-    /// For an aggregate: the learn pass in whose read its groups are learned.
-    pub learned_in: Option<forebay_model::ContentId>,
-    /// For an aggregate: whether its groups are mergeable states over spans, which workers learn.
+    /// The learn pass whose read also learns the groups, for an aggregate.
+    pub learned_in: Option<ContentId>,
+    /// True for an aggregate whose groups are mergeable states over spans, which workers learn.
     pub by_spans: bool,
 }
 
@@ -167,7 +175,7 @@ pub struct ExplainState {
     pub id: String,
     /// Kind of the analyzer.
     pub analyzer: String,
-    /// Its input columns.
+    /// Input columns of the analyzer.
     pub columns: Vec<String>,
     /// The step that needs the finding.
     pub step: String,
@@ -175,11 +183,11 @@ pub struct ExplainState {
     pub part: Option<String>,
     /// Upper bound of the state's memory in bytes, by the rows of the data where they are known.
     pub memory_bytes_max: u64,
-    /// Whether its finding is known from an earlier run.
+    /// True if its finding is known from an earlier run.
     pub reused: bool,
-    /// Whether its finding continues that of the run before.
+    /// True if its finding continues that of the previous run.
     pub continues: bool,
-    /// Whether its finding is held since an earlier run.
+    /// True if its finding is held since an earlier run.
     pub held: bool,
 }
 
@@ -189,245 +197,282 @@ impl ExplainProgram {
     pub fn new(
         program: &Program,
         sink_names: &[String],
-        datasets: &std::collections::BTreeMap<String, forebay_model::Dataset>,
+        datasets: &BTreeMap<String, Dataset>,
         states_bytes: usize,
-        standing: &dyn Fn(forebay_model::ContentId) -> PassReuse,
+        standing: &dyn Fn(ContentId) -> PassReuse,
     ) -> ExplainProgram {
-        let dataset_name = |base: usize| match &program.bound.bases[base] {
-            BaseDataset::Source(name) => name.clone(),
-            BaseDataset::Gathered(op) => format!("{} (gathered)", program.bound.ops[*op].label),
+        let explainer = PassExplainer {
+            program,
+            sink_names,
+            datasets,
+            states_bytes,
         };
-        let read = |scan: &ColumnScan| {
-            let mut steps: Vec<String> = Vec::new();
-            for stream in &scan.streams {
-                for position in &stream.needed {
-                    let label = &program.bound.ops[stream.stream.ops[*position]].label;
-                    if !steps.contains(label) {
-                        steps.push(label.clone());
-                    }
-                }
-            }
-            let spans = match &program.bound.bases[scan.base] {
-                BaseDataset::Source(name) => datasets.get(name).map(|dataset| dataset.spans.len()),
-                BaseDataset::Gathered(_) => None,
-            };
-            ExplainRead {
-                dataset: dataset_name(scan.base),
-                spans,
-                columns: scan.columns.clone(),
-                steps,
-            }
-        };
-        let scan_bytes = |scan: &ColumnScan| -> Option<u64> {
-            let BaseDataset::Source(name) = &program.bound.bases[scan.base] else {
-                return None;
-            };
-            let dataset = datasets.get(name)?;
-            Some(
-                dataset
-                    .bytes_of_columns(&scan.columns)
-                    .unwrap_or_else(|| dataset.bytes()),
-            )
-        };
-        let scan_rows = |scan: &ColumnScan| match &program.bound.bases[scan.base] {
-            BaseDataset::Source(name) => datasets.get(name)?.rows(),
-            BaseDataset::Gathered(_) => None,
-        };
-        let windows = |scans: &mut dyn Iterator<Item = &ColumnScan>| {
-            let ops = program.windows_of(scans);
-            let ops = ops
-                .into_iter()
-                .filter(|op| equal_keys(&program.bound.ops[*op].op).is_none());
-            let explained = ops.map(|op| {
-                let RowOrderChoice { row_order, why } = choose_row_order(
-                    &program.bound,
-                    op,
-                    &|base| match &program.bound.bases[base] {
-                        BaseDataset::Source(name) => datasets.get(name),
-                        BaseDataset::Gathered(_) => None,
-                    },
-                );
-                let row_order = match row_order {
-                    WindowRowOrder::Time => "in order of time",
-                    WindowRowOrder::Key => "key by key",
-                    WindowRowOrder::Sorted => SORTED,
-                };
-                ExplainWindow {
-                    step: program.bound.ops[op].label.clone(),
-                    row_order,
-                    why,
-                }
-            });
-            explained.collect::<Vec<_>>()
-        };
-        let passes = program.passes.iter().enumerate().map(|(index, pass)| {
-            let mut explained = ExplainPass {
-                number: index + 1,
-                id: pass.id.to_string(),
-                level: pass.level,
-                work: "learn",
-                why: String::new(),
-                reads: Vec::new(),
-                learns: Vec::new(),
-                windows: Vec::new(),
-                joins: Vec::new(),
-                gives: None,
-                lanes: 0,
-                bytes: None,
-                memory_bytes_max: 0,
-                seconds: None,
-                reused: standing(pass.id).done,
-                runs_on: "workers",
-                stages: None,
-                spans_to_read: standing(pass.id).to_read,
-                beside: standing(pass.id).beside,
-            };
-            match &pass.work {
-                PassWork::Learn(LearnWork { lanes, known }) => {
-                    explained.lanes = lanes.len();
-                    let scans = || lanes.iter().flat_map(|lane| &lane.scans);
-                    let grows_to = scans()
-                        .map(scan_rows)
-                        .sum::<Option<u64>>()
-                        .map(|rows| rows * ROW_STATE_BYTES);
-                    let stored = || {
-                        scans()
-                            .map(scan_bytes)
-                            .sum::<Option<u64>>()
-                            .map(|bytes| bytes * STORED_STATE_BYTES)
-                    };
-                    let grows_to = grows_to
-                        .or_else(stored)
-                        .unwrap_or(u64::MAX)
-                        .max(STATE_BYTES_MIN);
-                    let asks = lanes.iter().flat_map(|lane| &lane.asks).chain(known);
-                    for ask_id in asks.collect::<std::collections::BTreeSet<_>>() {
-                        let ask = &program.bound.asks[*ask_id];
-                        let analyzer = &ask.ask.analyzer;
-                        explained.learns.push(ExplainState {
-                            id: program.state_ids[*ask_id].to_string(),
-                            analyzer: analyzer.kind().to_owned(),
-                            columns: ask.ask.inputs.clone(),
-                            step: program.bound.ops[ask.op].label.clone(),
-                            part: ask
-                                .part
-                                .as_deref()
-                                .map(|part| crate::part_name(part).to_owned()),
-                            memory_bytes_max: (analyzer.size_bytes_max(states_bytes) as u64)
-                                .min(grows_to),
-                            reused: known.contains(ask_id),
-                            continues: matches!(ask.carried, Some(CarriedFinding::Continued(_))),
-                            held: ask.held.is_some(),
-                        });
-                    }
-                    explained.reused = lanes.is_empty();
-                    explained.joins =
-                        joins(&program.bound, lanes.iter().flat_map(|lane| &lane.scans));
-                    explained.windows = windows(&mut lanes.iter().flat_map(|lane| &lane.scans));
-                    explained.reads = merge_reads(
-                        lanes
-                            .iter()
-                            .flat_map(|lane| &lane.scans)
-                            .map(read)
-                            .collect(),
-                    );
-                    explained.bytes = lanes
-                        .iter()
-                        .flat_map(|lane| &lane.scans)
-                        .map(scan_bytes)
-                        .sum::<Option<u64>>();
-                    // States that can spill share the memory.
-                    let all: u64 = explained
-                        .learns
-                        .iter()
-                        .map(|state| state.memory_bytes_max)
-                        .sum();
-                    explained.memory_bytes_max = all.min(states_bytes as u64);
-                    explained.why = match pass.level {
-                        1 => format!("{} statistics need all rows", explained.learns.len()),
-                        _ => format!(
-                            "{} statistics use columns that need the statistics of level {}",
-                            explained.learns.len(),
-                            pass.level - 1
-                        ),
-                    };
-                }
-                PassWork::Gather(op) => {
-                    explained.work = "gather";
-                    explained.gives = Some(format!("{} (gathered)", program.bound.ops[*op].label));
-                    let label = &program.bound.ops[*op].label;
-                    let learned_in = standing(pass.id).learned_in;
-                    let number = learned_in
-                        .and_then(|id| program.passes.iter().position(|pass| pass.id == id));
-                    explained.why = match number {
-                        Some(place) => format!(
-                            "{label} is made of groups that pass {} learns in its read",
-                            place + 1
-                        ),
-                        None if standing(pass.id).by_spans => {
-                            format!("{label} merges the groups of all spans")
-                        }
-                        None => format!("{label} needs all rows at once"),
-                    };
-                    explained.joins.extend(explain_join(&program.bound, *op));
-                    let inputs = program.bound.gather_inputs.get(op).into_iter().flatten();
-                    let columns = gather_columns(&program.bound, *op);
-                    explained.reads = inputs
-                        .zip(columns)
-                        .map(|((name, flow), columns)| ExplainRead {
-                            // The input `this` is shown as the base of the step's own rows.
-                            dataset: match (name.as_str(), flow.streams.first()) {
-                                ("this", Some(stream)) => dataset_name(stream.base),
-                                _ => name.clone(),
-                            },
-                            spans: None,
-                            columns,
-                            steps: Vec::new(),
-                        })
-                        .collect();
-                }
-                PassWork::Write(work) => {
-                    explained.work = "write";
-                    let name = sink_names.get(work.sink).map_or("", String::as_str);
-                    explained.gives = Some(name.to_owned());
-                    explained.why = format!("sink `{name}` is written");
-                    explained.reads = work.scans.iter().map(read).collect();
-                    explained.bytes = work.scans.iter().map(scan_bytes).sum();
-                    explained.windows = windows(&mut work.scans.iter());
-                    explained.joins = joins(&program.bound, &work.scans);
-                }
-            }
-            let sorts = explained
-                .windows
-                .iter()
-                .any(|window| window.row_order == SORTED)
-                || explained
-                    .joins
-                    .iter()
-                    .any(|join| join.method == SHUFFLE_JOIN);
-            if sorts && explained.work == "learn" {
-                explained.runs_on = "the coordinator; workers sort the rows";
-            } else if explained.work == "gather" {
-                explained.runs_on = match &pass.work {
-                    PassWork::Gather(op) if is_query(&program.bound, *op) => DISTRIBUTED_QUERY,
-                    PassWork::Gather(_)
-                        if standing(pass.id).by_spans || standing(pass.id).learned_in.is_some() =>
-                    {
-                        "workers"
-                    }
-                    _ => "the coordinator, which needs all rows at once",
-                };
-            }
-            explained
-        });
+        let mut passes = Vec::new();
+        for (index, pass) in program.passes.iter().enumerate() {
+            passes.push(explainer.explain(index + 1, pass, &standing(pass.id)));
+        }
         ExplainProgram {
             pipeline: program.name.clone(),
-            passes: passes.collect(),
+            passes,
             trainings: Vec::new(),
             continues: None,
             refits: Vec::new(),
         }
     }
+}
+
+/// Explains the passes of a program one by one.
+struct PassExplainer<'a> {
+    program: &'a Program,
+    sink_names: &'a [String],
+    datasets: &'a BTreeMap<String, Dataset>,
+    /// Memory that the run gives all states
+    states_bytes: usize,
+}
+
+impl PassExplainer<'_> {
+    fn explain(&self, number: usize, pass: &Pass, reuse: &PassReuse) -> ExplainPass {
+        let mut explained = ExplainPass {
+            number,
+            id: pass.id.to_string(),
+            level: pass.level,
+            work: "learn",
+            why: String::new(),
+            reads: Vec::new(),
+            learns: Vec::new(),
+            windows: Vec::new(),
+            joins: Vec::new(),
+            gives: None,
+            lanes: 0,
+            bytes: None,
+            memory_bytes_max: 0,
+            seconds: None,
+            reused: reuse.done,
+            runs_on: "workers",
+            stages: None,
+            spans_to_read: reuse.to_read,
+            rewrites: Vec::new(),
+            beside: reuse.beside,
+        };
+        match &pass.work {
+            PassWork::Learn(work) => self.explain_learning(work, pass.level, &mut explained),
+            PassWork::Gather(op) => self.explain_gathering(*op, reuse, &mut explained),
+            PassWork::Write(work) => self.explain_writing(work, &mut explained),
+        }
+        explained
+    }
+
+    fn explain_learning(&self, work: &LearnWork, level: usize, explained: &mut ExplainPass) {
+        let scans: Vec<&ColumnScan> = work.lanes.iter().flat_map(|lane| &lane.scans).collect();
+        explained.lanes = work.lanes.len();
+        explained.learns = self.explain_states(work, &scans);
+        // A learn pass without lanes has only findings that are known already.
+        explained.reused = work.lanes.is_empty();
+        explained.joins = joins(&self.program.bound, scans.iter().copied());
+        explained.windows = self.windows(&scans);
+        explained.reads = merge_reads(scans.iter().map(|scan| self.read(scan)).collect());
+        explained.bytes = scans.iter().map(|scan| self.scan_bytes(scan)).sum();
+        let state_sizes = explained.learns.iter().map(|state| state.memory_bytes_max);
+        let total: u64 = state_sizes.sum();
+        // States that can spill share the memory.
+        explained.memory_bytes_max = total.min(self.states_bytes as u64);
+        explained.why = match level {
+            1 => format!("{} statistics need all rows", explained.learns.len()),
+            _ => format!(
+                "{} statistics use columns that need the statistics of level {}",
+                explained.learns.len(),
+                level - 1
+            ),
+        };
+        if sorts_rows(explained) {
+            explained.runs_on = "the coordinator; workers sort the rows";
+        }
+    }
+
+    /// The states of a learn pass, those that an earlier run committed among them.
+    fn explain_states(&self, work: &LearnWork, scans: &[&ColumnScan]) -> Vec<ExplainState> {
+        let program = self.program;
+        let bytes_max = self.state_bytes_max(scans);
+        let analyzers: BTreeSet<&AnalyzerId> = work
+            .lanes
+            .iter()
+            .flat_map(|lane| &lane.asks)
+            .chain(&work.known)
+            .collect();
+        let mut states = Vec::new();
+        for id in analyzers {
+            let bound_analyzer = &program.bound.asks[*id];
+            let analyzer = &bound_analyzer.ask.analyzer;
+            let part = bound_analyzer.part.as_deref();
+            let size = analyzer.size_bytes_max(self.states_bytes) as u64;
+            states.push(ExplainState {
+                id: program.state_ids[*id].to_string(),
+                analyzer: analyzer.kind().to_owned(),
+                columns: bound_analyzer.ask.inputs.clone(),
+                step: program.bound.ops[bound_analyzer.op].label.clone(),
+                part: part.map(|part| crate::part_name(part).to_owned()),
+                memory_bytes_max: size.min(bytes_max),
+                reused: work.known.contains(id),
+                continues: matches!(bound_analyzer.carried, Some(CarriedFinding::Continued(_))),
+                held: bound_analyzer.held.is_some(),
+            });
+        }
+        states
+    }
+
+    /// Bytes that a state of the scanned rows cannot exceed. A state of few rows stays far below its limit: it is
+    /// bounded by the rows, or by the stored bytes where the rows are not known.
+    fn state_bytes_max(&self, scans: &[&ColumnScan]) -> u64 {
+        let rows: Option<u64> = scans.iter().map(|scan| self.scan_rows(scan)).sum();
+        let stored_bytes: Option<u64> = scans.iter().map(|scan| self.scan_bytes(scan)).sum();
+        let by_rows = rows.map(|rows| rows * ROW_STATE_BYTES);
+        let by_bytes = stored_bytes.map(|bytes| bytes * STORED_STATE_BYTES);
+        let bytes_max = by_rows.or(by_bytes).unwrap_or(u64::MAX);
+        bytes_max.max(STATE_BYTES_MIN)
+    }
+
+    fn explain_gathering(&self, op: OpId, reuse: &PassReuse, explained: &mut ExplainPass) {
+        let bound = &self.program.bound;
+        let label = &bound.ops[op].label;
+        explained.work = "gather";
+        explained.gives = Some(format!("{label} (gathered)"));
+        explained.why = match self.number_of_pass(reuse.learned_in) {
+            Some(number) => {
+                format!("{label} is made of groups that pass {number} learns in its read")
+            }
+            None if reuse.by_spans => format!("{label} merges the groups of all spans"),
+            None => format!("{label} needs all rows at once"),
+        };
+        explained.joins.extend(explain_join(bound, op));
+        explained.reads = self.gather_reads(op);
+        explained.runs_on = if is_query(bound, op) {
+            DISTRIBUTED_QUERY
+        } else if reuse.by_spans || reuse.learned_in.is_some() {
+            "workers"
+        } else {
+            "the coordinator, which needs all rows at once"
+        };
+    }
+
+    fn number_of_pass(&self, id: Option<ContentId>) -> Option<usize> {
+        let id = id?;
+        let index = self.program.passes.iter().position(|pass| pass.id == id)?;
+        Some(index + 1)
+    }
+
+    fn gather_reads(&self, op: OpId) -> Vec<ExplainRead> {
+        let bound = &self.program.bound;
+        let inputs = bound.gather_inputs.get(&op).into_iter().flatten();
+        let mut reads = Vec::new();
+        for ((name, flow), columns) in inputs.zip(gather_columns(bound, op)) {
+            // The input `this` is shown as the base of the step's own rows.
+            let dataset = match (name.as_str(), flow.streams.first()) {
+                ("this", Some(stream)) => self.dataset_name(stream.base),
+                _ => name.clone(),
+            };
+            reads.push(ExplainRead {
+                dataset,
+                spans: None,
+                columns,
+                steps: Vec::new(),
+            });
+        }
+        reads
+    }
+
+    fn explain_writing(&self, work: &SinkWork, explained: &mut ExplainPass) {
+        let sink_name = self.sink_names.get(work.sink);
+        let name = sink_name.map_or("", String::as_str);
+        let scans: Vec<&ColumnScan> = work.scans.iter().collect();
+        explained.work = "write";
+        explained.gives = Some(name.to_owned());
+        explained.why = format!("sink `{name}` is written");
+        explained.reads = scans.iter().map(|scan| self.read(scan)).collect();
+        explained.bytes = scans.iter().map(|scan| self.scan_bytes(scan)).sum();
+        explained.windows = self.windows(&scans);
+        explained.joins = joins(&self.program.bound, &work.scans);
+        // A single file is read as a whole in any case.
+        let is_history = scans.iter().any(|scan| {
+            let dataset = self.dataset(scan.base);
+            dataset.is_none_or(|dataset| dataset.spans.len() > 1)
+        });
+        if is_history {
+            explained.rewrites = rewriting_steps(&self.program.bound, &work.scans);
+        }
+    }
+
+    fn dataset_name(&self, base: BaseId) -> String {
+        let bound = &self.program.bound;
+        match &bound.bases[base] {
+            BaseDataset::Source(name) => name.clone(),
+            BaseDataset::Gathered(op) => format!("{} (gathered)", bound.ops[*op].label),
+        }
+    }
+
+    /// The dataset of a source. Gathered rows have none before their pass has run.
+    fn dataset(&self, base: BaseId) -> Option<&Dataset> {
+        match &self.program.bound.bases[base] {
+            BaseDataset::Source(name) => self.datasets.get(name),
+            BaseDataset::Gathered(_) => None,
+        }
+    }
+
+    fn read(&self, scan: &ColumnScan) -> ExplainRead {
+        let mut steps: Vec<String> = Vec::new();
+        for op in needed_ops([scan]) {
+            let label = &self.program.bound.ops[op].label;
+            if !steps.contains(label) {
+                steps.push(label.clone());
+            }
+        }
+        let dataset = self.dataset(scan.base);
+        ExplainRead {
+            dataset: self.dataset_name(scan.base),
+            spans: dataset.map(|dataset| dataset.spans.len()),
+            columns: scan.columns.clone(),
+            steps,
+        }
+    }
+
+    fn scan_bytes(&self, scan: &ColumnScan) -> Option<u64> {
+        let dataset = self.dataset(scan.base)?;
+        let of_columns = dataset.bytes_of_columns(&scan.columns);
+        Some(of_columns.unwrap_or_else(|| dataset.bytes()))
+    }
+
+    fn scan_rows(&self, scan: &ColumnScan) -> Option<u64> {
+        self.dataset(scan.base)?.rows()
+    }
+
+    fn windows(&self, scans: &[&ColumnScan]) -> Vec<ExplainWindow> {
+        let bound = &self.program.bound;
+        let mut windows = Vec::new();
+        for op in self.program.windows_of(scans.iter().copied()) {
+            // Joins by equal keys are explained as joins.
+            if equal_keys(&bound.ops[op].op).is_some() {
+                continue;
+            }
+            let choice = choose_row_order(bound, op, &|base| self.dataset(base));
+            let row_order = match choice.row_order {
+                WindowRowOrder::Time => "in order of time",
+                WindowRowOrder::Key => "key by key",
+                WindowRowOrder::Sorted => SORTED,
+            };
+            windows.push(ExplainWindow {
+                step: bound.ops[op].label.clone(),
+                row_order,
+                why: choice.why,
+            });
+        }
+        windows
+    }
+}
+
+fn sorts_rows(explained: &ExplainPass) -> bool {
+    let mut windows = explained.windows.iter();
+    let mut joins = explained.joins.iter();
+    windows.any(|window| window.row_order == SORTED)
+        || joins.any(|join| join.method == SHUFFLE_JOIN)
 }
 
 /// The joins by equal keys that rows go through.
@@ -446,14 +491,14 @@ fn joins<'a>(
 
 fn explain_join(bound: &BoundPipeline, op: OpId) -> Option<ExplainJoin> {
     let step = bound.ops[op].label.clone();
-    let collected = |ask: &&AnalyzerRequest| ask.analyzer.kind() == "collect";
+    let collected = |request: &&AnalyzerRequest| request.analyzer.kind() == "collect";
     match &bound.ops[op].op {
         PlanOp::Map(map) => {
             let other = map
                 .asks
                 .iter()
                 .filter(collected)
-                .find_map(|ask| ask.of.as_ref())?;
+                .find_map(|request| request.of.as_ref())?;
             Some(ExplainJoin {
                 step,
                 method: LOOKUP_TABLE,
@@ -471,7 +516,7 @@ fn explain_join(bound: &BoundPipeline, op: OpId) -> Option<ExplainJoin> {
     }
 }
 
-/// Whether the query engine computes the rows of a gather.
+/// True if the query engine computes the rows of a gather.
 fn is_query(bound: &BoundPipeline, op: OpId) -> bool {
     matches!(
         &bound.ops[op].op,
@@ -500,18 +545,18 @@ fn merge_reads(reads: Vec<ExplainRead>) -> Vec<ExplainRead> {
     for read in reads {
         match merged
             .iter_mut()
-            .find(|known| known.dataset == read.dataset)
+            .find(|merged| merged.dataset == read.dataset)
         {
             None => merged.push(read),
-            Some(known) => {
+            Some(merged) => {
                 for column in read.columns {
-                    if !known.columns.contains(&column) {
-                        known.columns.push(column);
+                    if !merged.columns.contains(&column) {
+                        merged.columns.push(column);
                     }
                 }
                 for step in read.steps {
-                    if !known.steps.contains(&step) {
-                        known.steps.push(step);
+                    if !merged.steps.contains(&step) {
+                        merged.steps.push(step);
                     }
                 }
             }

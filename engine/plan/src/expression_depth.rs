@@ -10,6 +10,7 @@ use std::thread;
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use forebay_model::{Fault, Result, codes};
 
+use crate::parse_retries::refuse_retried_parses;
 use crate::sql_faults::shown;
 
 /// Most levels of an expression. A filter that long was written by a program, and has a shorter form.
@@ -19,7 +20,7 @@ pub(crate) const EXPRESSION_LEVELS_MAX: usize = 500;
 const SHALLOW_LEVELS: usize = 64;
 
 /// SQL of this length in bytes cannot be deep enough to outgrow the stack of a thread.
-const SHALLOW_TEXT_BYTES: usize = 256;
+const SHALLOW_TEXT_BYTES: usize = 32;
 
 /// Stack for one level of planning, in bytes. The physical planner takes 10 KiB in an optimised program.
 const LEVEL_STACK_BYTES: usize = if cfg!(debug_assertions) {
@@ -34,16 +35,21 @@ const PARSED_LEVEL_STACK_BYTES: usize = 2 << 10;
 /// Bytes of text that one level takes at least: an operand and an operator.
 const LEVEL_TEXT_BYTES: usize = 2;
 
-/// Runs `work`, which parses and plans SQL of `text_bytes` bytes, on a stack that it cannot outgrow.
+/// Runs `work`, which parses and plans some SQL, on a stack that it cannot outgrow.
 pub(crate) fn with_planning_stack<T: Send>(
-    text_bytes: usize,
+    text: &str,
     work: impl FnOnce() -> Result<T> + Send,
 ) -> Result<T> {
-    if text_bytes <= SHALLOW_TEXT_BYTES {
+    refuse_retried_parses(text)?;
+    if text.len() <= SHALLOW_TEXT_BYTES {
         return work();
     }
+    let levels = written_type_levels(text);
+    if levels > EXPRESSION_LEVELS_MAX {
+        return Err(depth_fault(text, levels));
+    }
     let planned = EXPRESSION_LEVELS_MAX * LEVEL_STACK_BYTES;
-    let parsed = text_bytes / LEVEL_TEXT_BYTES * PARSED_LEVEL_STACK_BYTES;
+    let parsed = text.len() / LEVEL_TEXT_BYTES * PARSED_LEVEL_STACK_BYTES;
     with_stack(planned + parsed, work)
 }
 
@@ -67,10 +73,9 @@ pub(crate) fn is_shallow(levels: usize) -> bool {
 fn with_stack<T: Send>(bytes: usize, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     thread::scope(|scope| {
         let builder = thread::Builder::new().stack_size(bytes);
-        let worker = builder.spawn_scoped(scope, work).map_err(|error| {
-            let message = "a thread for a long SQL expression cannot be started";
-            Fault::new(codes::MEMORY, message).cause(error)
-        })?;
+        let worker = builder
+            .spawn_scoped(scope, work)
+            .map_err(Fault::refused_thread)?;
         worker.join().unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
@@ -83,14 +88,41 @@ pub(crate) fn checked_levels(parsed: &impl Visit, text: &str) -> Result<usize> {
     if depth.levels_max <= EXPRESSION_LEVELS_MAX {
         return Ok(depth.levels_max);
     }
+    Err(depth_fault(text, depth.levels_max))
+}
+
+fn depth_fault(text: &str, levels: usize) -> Fault {
     let message = format!(
-        "`{}` nests {} levels deep; at most {EXPRESSION_LEVELS_MAX} are allowed",
-        shown(text),
-        depth.levels_max
+        "`{}` nests {levels} levels deep; at most {EXPRESSION_LEVELS_MAX} are allowed",
+        shown(text)
     );
-    Err(Fault::new(codes::EXPRESSION, message).hint(
-        "each operator of a chain is a level: write `x IN (...)` for many `x = ... OR`, or join a table of the values",
-    ))
+    Fault::new(codes::EXPRESSION, message).hint(
+        "each operator of a chain is a level: write `x IN (...)` for many `x = ... OR`, or join \
+         a table of the values",
+    )
+}
+
+/// Levels of nested types such as `ARRAY<STRUCT<a ARRAY<INT>>>`, by the text alone: the parser of types has no limit of its
+/// own.
+fn written_type_levels(text: &str) -> usize {
+    const NESTED: [&str; 3] = ["ARRAY", "STRUCT", "MAP"];
+    let mut levels: usize = 0;
+    let mut levels_max = 0;
+    let mut word_start = 0;
+    for (position, letter) in text.char_indices() {
+        if letter.is_alphanumeric() || letter == '_' {
+            continue;
+        }
+        let word = &text[word_start..position];
+        word_start = position + letter.len_utf8();
+        match letter {
+            '<' if NESTED.iter().any(|name| word.eq_ignore_ascii_case(name)) => levels += 1,
+            '>' => levels = levels.saturating_sub(1),
+            _ => {}
+        }
+        levels_max = levels_max.max(levels);
+    }
+    levels_max
 }
 
 /// Finds the deepest expression, set operations included.
@@ -124,14 +156,53 @@ impl Visitor for DepthVisitor {
         ControlFlow::Continue(())
     }
 
-    fn pre_visit_expr(&mut self, _: &ast::Expr) -> ControlFlow<()> {
-        self.enter(1);
+    fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
+        self.enter(1 + type_levels(expression));
         ControlFlow::Continue(())
     }
 
-    fn post_visit_expr(&mut self, _: &ast::Expr) -> ControlFlow<()> {
-        self.leave(1);
+    fn post_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
+        self.leave(1 + type_levels(expression));
         ControlFlow::Continue(())
+    }
+}
+
+/// Levels of nested types of a cast: an array of arrays has two.
+fn type_levels(expression: &ast::Expr) -> usize {
+    let cast_to = match expression {
+        ast::Expr::Cast { data_type, .. } => data_type,
+        ast::Expr::TypedString(constant) => &constant.data_type,
+        _ => return 0,
+    };
+    let mut levels_max = 0;
+    let mut open = vec![(0, cast_to)];
+    while let Some((levels, data_type)) = open.pop() {
+        levels_max = levels_max.max(levels);
+        for inner in inner_types(data_type) {
+            open.push((levels + 1, inner));
+        }
+    }
+    levels_max
+}
+
+/// The types in a nested type.
+fn inner_types(data_type: &ast::DataType) -> Vec<&ast::DataType> {
+    use ast::ArrayElemTypeDef as Element;
+    match data_type {
+        ast::DataType::Array(
+            Element::AngleBracket(inner)
+            | Element::SquareBracket(inner, _)
+            | Element::Parenthesis(inner),
+        )
+        | ast::DataType::Nullable(inner)
+        | ast::DataType::LowCardinality(inner) => vec![inner.as_ref()],
+        ast::DataType::Map(keys, values) => vec![keys.as_ref(), values.as_ref()],
+        ast::DataType::Struct(fields, _) | ast::DataType::Tuple(fields) => {
+            fields.iter().map(|field| &field.field_type).collect()
+        }
+        ast::DataType::Union(fields) => fields.iter().map(|field| &field.field_type).collect(),
+        ast::DataType::Nested(columns) => columns.iter().map(|column| &column.data_type).collect(),
+        _ => Vec::new(),
     }
 }
 

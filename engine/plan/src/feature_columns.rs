@@ -6,6 +6,7 @@ use arrow::datatypes::{DataType, Schema};
 use forebay_model::{Pipeline, PipelineSink};
 use serde_json::Value;
 
+use crate::column_selector::{ColumnSelector, is_pattern};
 use crate::learn_check::{ID_STEPS, step_kind};
 use crate::{BoundPipeline, PlanOp};
 
@@ -39,7 +40,7 @@ pub fn is_number(data_type: &DataType) -> bool {
     }
 }
 
-/// Settings that name columns which a model takes beside its features.
+/// Settings that name columns which a model takes in addition to its features.
 const BESIDE: [&str; 2] = ["by", "beside"];
 
 /// The columns of `schema` that a training or a feed of this configuration takes as features, or to choose a model by.
@@ -51,24 +52,28 @@ pub fn taken_columns(
     schema: &Schema,
     config: &Value,
 ) -> BTreeSet<String> {
-    let mut taken = BTreeSet::new();
+    let mut columns = BTreeSet::new();
     let names = |setting: &str| config[setting].as_array().map(|items| column_names(items));
-    let dense = names("dense");
-    let categorical = names("categorical");
+    let mut dense = names("dense");
+    let mut categorical = names("categorical");
     for setting in BESIDE {
-        taken.extend(names(setting).into_iter().flatten());
+        columns.extend(names(setting).into_iter().flatten());
     }
-    taken.extend(column_name(&config["fallback"]["column"]));
+    columns.extend(column_name(&config["fallback"]["column"]));
     let mut named: BTreeSet<String> = dense
         .iter()
         .chain(&categorical)
         .flatten()
         .cloned()
         .collect();
-    named.extend(taken.iter().cloned());
+    named.extend(columns.iter().cloned());
     named.extend(column_name(&config["label"]));
     named.extend(column_name(&config["weight"]));
     named.extend(pipeline.label.iter().map(|label| label.column.clone()));
+    for features in [&mut dense, &mut categorical].into_iter().flatten() {
+        *features = without_patterns(features, schema, &named);
+    }
+    named.extend(dense.iter().chain(&categorical).flatten().cloned());
     let ids = id_columns(bound);
     let free = schema
         .fields()
@@ -84,12 +89,12 @@ pub fn taken_columns(
                 && !is_key_or_time(pipeline, field.name())
         };
         if is_chosen {
-            taken.insert(field.name().clone());
+            columns.insert(field.name().clone());
         }
     }
-    taken.extend(dense.into_iter().flatten());
-    taken.extend(categorical.into_iter().flatten());
-    taken
+    columns.extend(dense.into_iter().flatten());
+    columns.extend(categorical.into_iter().flatten());
+    columns
 }
 
 /// The columns that the trainings and the feed take of a step; `None` where neither reads it.
@@ -110,10 +115,10 @@ pub(crate) fn taken_of_step(
     if configs.is_empty() {
         return None;
     }
-    let taken = configs
+    let columns = configs
         .into_iter()
         .flat_map(|config| taken_columns(pipeline, bound, schema, config));
-    Some(taken.collect())
+    Some(columns.collect())
 }
 
 /// The configuration of the feed, where it reads this step.
@@ -136,6 +141,22 @@ fn is_any_number(data_type: &DataType) -> bool {
         DataType::FixedSizeList(item, _) | DataType::List(item) => item.data_type().is_numeric(),
         other => is_number(other),
     }
+}
+
+/// Names of features with the columns of `schema` in place of patterns. A pattern leaves out what other settings name. One
+/// that matches nothing stands for nothing: it is refused where features are chosen.
+fn without_patterns(features: &[String], schema: &Schema, named: &BTreeSet<String>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for feature in features {
+        if !is_pattern(feature) || schema.field_with_name(feature).is_ok() {
+            names.push(feature.clone());
+            continue;
+        }
+        let (matches, _) = ColumnSelector::from(feature.as_str()).matches(schema);
+        let others = matches.iter().map(|field| field.name());
+        names.extend(others.filter(|name| !named.contains(*name)).cloned());
+    }
+    names
 }
 
 fn column_names(items: &[Value]) -> Vec<String> {

@@ -1,50 +1,48 @@
 //! Fusion of analyzers into write passes.
 
-use crate::program::{ColumnScan, ScanStream, SinkWork};
-use crate::slice::{SliceTarget, slice_stream};
-use crate::{AnalyzerId, BoundPipeline, PlanOp};
+use crate::lanes::is_continued;
+use crate::slice::{SliceTarget, StreamIndexes, slice_stream};
+use crate::{AnalyzerId, BoundPipeline, ColumnScan, PlanOp, ScanStream, SinkWork};
 
-/// The scan of a sink that also feeds analyzers. It includes those of `asks` whose operations the written stream
-/// already runs, except for additional maps. Analyzers that need row keys are excluded. `None` if no analyzer
-/// qualifies.
+/// The scan of a sink that also feeds analyzers. It includes those of `analyzers` whose
+/// operations the written stream already runs, except for additional maps. Analyzers that need row
+/// keys are excluded. `None` if no analyzer qualifies.
 pub fn fuse_learn_into_write(
     bound: &BoundPipeline,
     work: &SinkWork,
-    asks: impl IntoIterator<Item = AnalyzerId>,
+    analyzers: impl IntoIterator<Item = AnalyzerId>,
 ) -> Option<ColumnScan> {
     let [scan] = work.scans.as_slice() else {
         return None;
     };
-    let [own] = scan.streams.as_slice() else {
+    let [written_scan] = scan.streams.as_slice() else {
         return None;
     };
-    let written = own.stream.ops.len();
-    let (mut stream, mut taps) = (own.stream.clone(), Vec::new());
-    for ask in asks {
-        let question = &bound.asks[ask];
-        let [asked] = question.streams.as_slice() else {
+    let written = written_scan.stream.ops.len();
+    let mut stream = written_scan.stream.clone();
+    let mut taps = Vec::new();
+    let mut indexes = StreamIndexes::default();
+    for analyzer in analyzers {
+        let bound_analyzer = &bound.asks[analyzer];
+        let [learned_stream] = bound_analyzer.streams.as_slice() else {
             continue;
         };
-        let both = asked.ops.len().min(stream.ops.len());
-        let is_there = |position: &usize| match &bound.ops[asked.ops[*position]].op {
+        let is_there = |position: &usize| match &bound.ops[learned_stream.ops[*position]].op {
             PlanOp::Map(_) => true,
-            _ => *position < written && own.needed.contains(position),
+            _ => *position < written && written_scan.needed.binary_search(position).is_ok(),
         };
-        let continues = asked.base == stream.base && asked.ops[..both] == stream.ops[..both];
-        let needs_keys = question.ask.analyzer.needs_row_keys();
-        if continues
-            && !needs_keys
-            && slice_stream(bound, asked, &[question.slice_target(asked.ops.len())])
-                .ops
-                .iter()
-                .all(is_there)
-        {
-            taps.push((ask, asked.ops.len()));
-            stream = if asked.ops.len() > both {
-                asked.clone()
-            } else {
-                stream
-            };
+        let needs_keys = bound_analyzer.ask.analyzer.needs_row_keys();
+        if needs_keys || !is_continued(learned_stream, &stream) {
+            continue;
+        }
+        let op_count = learned_stream.ops.len();
+        let target = bound_analyzer.slice_target(op_count);
+        let slice = indexes.of(bound, learned_stream).slice(&[target]);
+        if slice.ops.iter().all(is_there) {
+            taps.push((analyzer, op_count));
+            if op_count > stream.ops.len() {
+                stream = learned_stream.clone();
+            }
         }
     }
     let columns = work
@@ -53,16 +51,16 @@ pub fn fuse_learn_into_write(
         .chain(&work.part)
         .map(String::as_str)
         .collect();
-    let asked = taps
+    let tap_targets = taps
         .iter()
-        .map(|(ask, after)| bound.asks[*ask].slice_target(*after));
-    let all: Vec<SliceTarget<'_>> = asked
+        .map(|(analyzer, position)| bound.asks[*analyzer].slice_target(*position));
+    let targets: Vec<SliceTarget<'_>> = tap_targets
         .chain([SliceTarget {
             after: written,
             columns,
         }])
         .collect();
-    let slice = slice_stream(bound, &stream, &all);
+    let slice = slice_stream(bound, &stream, &targets);
     let streams = vec![ScanStream {
         stream,
         needed: slice.ops,

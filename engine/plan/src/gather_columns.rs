@@ -23,33 +23,30 @@ pub(crate) fn gather_columns(bound: &BoundPipeline, op: OpId) -> Vec<Vec<String>
         GatherBy::Query(lower) => query_columns(lower, inputs).ok(),
         _ => None,
     };
-    let columns = inputs.iter().enumerate().map(|(place, (name, flow))| {
-        let names = flow.schema.fields().iter().map(|field| field.name());
+    let mut columns = Vec::with_capacity(inputs.len());
+    for (input, (name, flow)) in inputs.iter().enumerate() {
+        let mut names = flow.column_names();
         match &read {
-            Some(read) => {
-                let read = read.get(name);
-                names
-                    .filter(|name| read.is_some_and(|read| read.contains(*name)))
-                    .cloned()
-                    .collect()
-            }
-            None => names
-                .filter(|name| is_read(gather, place, &flow.schema, name))
-                .cloned()
-                .collect(),
+            // A query reads the columns of its leaves; one that cannot be planned, all of them.
+            Some(read) => match read.get(name) {
+                Some(read) => names.retain(|column| read.contains(column)),
+                None => names.clear(),
+            },
+            None => names.retain(|column| is_read(gather, input, &flow.schema, column)),
         }
-    });
-    columns.collect()
+        columns.push(names);
+    }
+    columns
 }
 
 /// True if an operation that is not a query reads a column of the input at a place.
-fn is_read(gather: &GatherOp, place: usize, schema: &Schema, column: &str) -> bool {
+fn is_read(gather: &GatherOp, input: usize, schema: &Schema, column: &str) -> bool {
     match &gather.lower {
         GatherBy::GroupBy(group) => group
             .read_columns(schema)
             .iter()
             .any(|read| schema.field(*read).name() == column),
-        GatherBy::Join { join, .. } if place > 0 => join.columns_there().any(|read| read == column),
+        GatherBy::Join { join, .. } if input > 0 => join.columns_there().any(|read| read == column),
         _ => true,
     }
 }

@@ -1,23 +1,31 @@
 //! The horizon of a label: how far ahead it is predicted.
 
-use forebay_model::{Fault, PredictionLabel, Result, codes};
+use forebay_model::{
+    CalendarSpan, Fault, LENGTH_HINT, Pipeline, PredictionLabel, Result, TimeDistance, TimeLength,
+    codes,
+};
 use forebay_window::SeriesLength;
 
-use crate::FutureFlow;
-use crate::column_age::DataAge;
+use crate::column_age::{AgeTime, DataAge, has_clock_changes, has_zone_with_clock_changes};
+use crate::{BoundPipeline, FutureFlow};
 
 /// Refuses to predict rows of the future beyond the label's horizon: their features would need values that are not
 /// known.
 pub fn check_horizon(future: &FutureFlow, horizon: Option<&str>) -> Result<()> {
     let Some(text) = horizon else {
-        let message = "a model predicts rows of the future, and the pipeline does not say how far ahead its features look";
-        let hint = "declare it: `label: { column: <target>, horizon: 28d }`; features that know more are then refused";
+        let message = "a model predicts rows of the future, and the pipeline does not say how \
+                       far ahead its features look";
+        let hint = "declare it: `label: { column: <target>, horizon: 28d }`; features that know \
+                    more are then refused";
         return Err(Fault::new(codes::MISSING_FIELD, message).hint(hint));
     };
-    let is_within = match (LabelHorizon::parse(text)?, future.horizon) {
+    let time = future.source.field_with_name(&future.time)?;
+    let has_changes = has_clock_changes(time.data_type());
+    let horizon = LabelHorizon::parse(text)?.with_clock_changes(has_changes);
+    let is_within = match (horizon, future.horizon.span()) {
         (LabelHorizon::Rows(rows), _) => future.steps <= rows,
-        (LabelHorizon::Time(time), SeriesLength::Ticks(horizon)) => i128::from(horizon) <= time,
-        (LabelHorizon::Time(_), SeriesLength::Rows(_)) => false,
+        (LabelHorizon::Time(time), Some(span)) => time.is_at_least(AgeTime::of_span(span, 1)),
+        (LabelHorizon::Time(_), None) => false,
     };
     if is_within {
         return Ok(());
@@ -32,89 +40,123 @@ pub fn check_horizon(future: &FutureFlow, horizon: Option<&str>) -> Result<()> {
 
 /// Time between a label's prediction and its row's time.
 pub(crate) enum LabelHorizon {
-    Time(i128),
+    Time(AgeTime),
     Rows(u64),
 }
 
 impl LabelHorizon {
-    /// The horizon of a label; `None` where it declares none.
-    pub fn of(label: &PredictionLabel) -> Result<Option<LabelHorizon>> {
-        let Some(horizon) = &label.horizon else {
+    /// The horizon of a pipeline's label; `None` where it declares none.
+    pub fn of(
+        label: &PredictionLabel,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+    ) -> Result<Option<LabelHorizon>> {
+        let Some(text) = &label.horizon else {
             return Ok(None);
         };
-        LabelHorizon::parse(horizon)
-            .map(Some)
-            .map_err(|fault| fault.at(label.at.as_ref()))
+        let horizon = LabelHorizon::parse(text).map_err(|fault| fault.at(label.at.as_ref()))?;
+        let has_changes = has_zone_with_clock_changes(pipeline, bound);
+        Ok(Some(horizon.with_clock_changes(has_changes)))
     }
 
-    /// From a whole number with a unit of time, or a number of rows.
-    pub fn parse(text: &str) -> Result<LabelHorizon> {
-        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let second: i128 = 1_000_000_000;
-        let unit = match &text[digits.len()..] {
-            "" => None,
-            "w" => Some(7 * 86_400 * second),
-            "d" => Some(86_400 * second),
-            "h" => Some(3_600 * second),
-            "m" | "min" => Some(60 * second),
-            "s" => Some(second),
-            "ms" => Some(1_000_000),
-            "us" => Some(1_000),
-            "ns" | "t" => Some(1),
-            _ => Some(-1),
-        };
-        match (digits.parse::<u32>(), unit) {
-            (Ok(rows), None) => Ok(LabelHorizon::Rows(rows.into())),
-            (Ok(count), Some(unit)) if unit > 0 => Ok(LabelHorizon::Time(i128::from(count) * unit)),
-            _ => Err(
-                Fault::new(codes::BAD_VALUE, format!("`{text}` is not a length"))
-                    .fragment(text, 0)
-                    .hint(
-                        "write a whole number and a unit: 30m, 12h, 7d or 2w; or a number of rows",
-                    ),
-            ),
+    /// The horizon in a zone whose clocks change, or do not.
+    fn with_clock_changes(self, has_clock_changes: bool) -> LabelHorizon {
+        match self {
+            LabelHorizon::Time(time) => LabelHorizon::Time(AgeTime {
+                has_clock_changes,
+                ..time
+            }),
+            rows => rows,
         }
     }
 
-    /// The length, in nanoseconds or rows.
+    /// Parses a whole number with a unit of time, or a number of rows.
+    pub fn parse(text: &str) -> Result<LabelHorizon> {
+        if let Ok(rows) = text.parse::<u32>() {
+            return Ok(LabelHorizon::Rows(rows.into()));
+        }
+        // Steps of a time column of integers count as its ticks.
+        if let Some(Ok(steps)) = text.strip_suffix('t').map(str::parse::<u32>) {
+            return Ok(LabelHorizon::Time(AgeTime::nanoseconds(steps.into())));
+        }
+        let length: TimeLength = text.parse().map_err(|wrong: String| {
+            Fault::new(codes::BAD_VALUE, wrong.replace(" of time", ""))
+                .fragment(text, 0)
+                .hint(format!("{LENGTH_HINT}; or a number of rows"))
+        })?;
+        Ok(LabelHorizon::Time(match length.calendar_span() {
+            Some(span) => AgeTime::of_span(span, 1),
+            None => AgeTime::nanoseconds(length.nominal_nanoseconds().unwrap_or(0)),
+        }))
+    }
+
+    /// The length, in nanoseconds beside the calendar, or rows.
     pub fn length(&self) -> Result<SeriesLength> {
         match self {
             LabelHorizon::Rows(rows) => Ok(SeriesLength::Rows(*rows)),
             LabelHorizon::Time(time) => {
                 let too_long = |_| Fault::new(codes::LIMIT, "the length is too long");
-                Ok(SeriesLength::Ticks(i64::try_from(*time).map_err(too_long)?))
+                let span = CalendarSpan {
+                    months: time.months,
+                    days: time.days,
+                    ticks: i64::try_from(time.nanoseconds).map_err(too_long)?,
+                };
+                Ok(match TimeDistance::from_span(span) {
+                    TimeDistance::Ticks(ticks) => SeriesLength::Ticks(ticks),
+                    TimeDistance::Calendar(span) => SeriesLength::Calendar(span),
+                })
             }
         }
     }
 
     /// The last step of a horizon for which data of this age is known; 0 where it is not even for the first.
     pub fn steps_ahead(&self, ends: DataAge, future: &FutureFlow) -> u64 {
-        let length = match future.horizon {
-            SeriesLength::Ticks(ticks) => ticks / future.steps.max(1) as i64,
-            SeriesLength::Rows(_) => 1,
-        };
-        let known = match (self, ends) {
+        let step = future
+            .horizon
+            .span()
+            .map_or(AgeTime::nanoseconds(1), |span| {
+                AgeTime::of_span(span, 1).divided(future.steps.max(1))
+            });
+        let steps = match (self, ends) {
             (_, DataAge::Ahead) => future.steps,
             (_, DataAge::After) => 0,
             (LabelHorizon::Time(_), DataAge::Behind { time, .. }) => {
-                u64::try_from(time / i128::from(length.max(1))).unwrap_or(0)
+                let is_known = |steps: u64| time.is_at_least(step.times(i128::from(steps)));
+                last_that(future.steps, is_known)
             }
             (LabelHorizon::Rows(_), DataAge::Behind { rows, .. }) => {
                 u64::try_from(rows).unwrap_or(0)
             }
         };
-        known.min(future.steps)
+        steps.min(future.steps)
     }
 
-    /// Whether data of this age is known when the label is predicted.
+    /// True if data of this age is known when the label is predicted.
     pub fn allows(&self, ends: DataAge) -> bool {
         match (self, ends) {
             (_, DataAge::Ahead) => true,
             (_, DataAge::After) => false,
-            (LabelHorizon::Time(horizon), DataAge::Behind { time, .. }) => time >= *horizon,
+            (LabelHorizon::Time(horizon), DataAge::Behind { time, .. }) => {
+                time.is_at_least(*horizon)
+            }
             (LabelHorizon::Rows(horizon), DataAge::Behind { rows, .. }) => {
                 u64::try_from(rows).is_ok_and(|rows| rows >= *horizon)
             }
         }
     }
+}
+
+/// The greatest number up to `most` for which a condition holds that holds for all lesser ones; 0 where there is none.
+fn last_that(most: u64, holds: impl Fn(u64) -> bool) -> u64 {
+    let mut least = 0;
+    let mut above = most + 1;
+    while above - least > 1 {
+        let middle = least + (above - least) / 2;
+        if holds(middle) {
+            least = middle;
+        } else {
+            above = middle;
+        }
+    }
+    least
 }

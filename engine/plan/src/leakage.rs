@@ -4,20 +4,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::datatypes::{Field, Schema};
-use forebay_model::{Fault, Pipeline, PipelineSink, PredictionLabel, Result, SpecLocation, codes};
+use forebay_model::{
+    DAY_NANOSECONDS, Fault, Pipeline, PipelineSink, PredictionLabel, Result, SpecLocation, codes,
+    month_nanoseconds,
+};
 use forebay_window::SeriesLength;
 
 use crate::column_age::{AgeTrace, AgeWalk, ColumnAges, DataAge, WalkFocus};
 use crate::feature_columns::{taken_columns, taken_of_step};
 use crate::label_horizon::LabelHorizon;
-use crate::step_columns::StepStrategy;
+use crate::step_columns::{FEED_FORMAT, StepStrategy};
 use crate::{
     BaseDataset, BoundPipeline, FutureFlow, NodeFlow, OpStream, base_column, unknown_column,
 };
 
-/// Rows of which columns must be known when the label is predicted.
+/// Rows with the columns that must be known when the label is predicted.
 struct JudgedRows<'a> {
-    /// What takes them, for people: sink `net`.
+    /// Reader of the rows, for people: sink `net`.
     taker: String,
     at: Option<&'a SpecLocation>,
     flow: &'a NodeFlow,
@@ -39,21 +42,29 @@ impl<'a> JudgedRows<'a> {
             .trainings
             .iter()
             .any(|training| training.name == sink.name);
-        let taken = if is_training {
+        let columns_taken = if is_training {
             Some(taken_columns(pipeline, bound, &flow.schema, &sink.config))
         } else {
             taken_of_step(pipeline, bound, &flow.schema, &sink.from)
+        };
+        let strategy = if is_training {
+            StepStrategy::of(sink)
+        } else if sink.format == FEED_FORMAT {
+            StepStrategy::of_feed(pipeline, &sink.from)
+        } else {
+            None
         };
         Some(JudgedRows {
             taker: format!("sink `{}`", sink.name),
             at: sink.at.as_ref(),
             flow,
-            columns: judged_columns(flow, label, taken.as_ref()),
-            strategy: StepStrategy::of(sink),
+            columns: judged_columns(flow, label, columns_taken.as_ref()),
+            strategy,
         })
     }
 
-    /// The rows of the feed. Beside a training with a model for each step, it delivers what that takes.
+    /// The rows of the feed, judged by the strategy of the first training that has one and reads the
+    /// same rows.
     fn of_feed(
         pipeline: &'a Pipeline,
         bound: &'a BoundPipeline,
@@ -66,12 +77,12 @@ impl<'a> JudgedRows<'a> {
             .trainings
             .iter()
             .filter(|training| training.from == from);
-        let taken = taken_columns(pipeline, bound, &flow.schema, &feed.config);
+        let columns_taken = taken_columns(pipeline, bound, &flow.schema, &feed.config);
         Some(JudgedRows {
             taker: "the feed".to_owned(),
             at: feed.at.as_ref(),
             flow,
-            columns: judged_columns(flow, label, Some(&taken)),
+            columns: judged_columns(flow, label, Some(&columns_taken)),
             strategy: trainings.filter_map(StepStrategy::of).next(),
         })
     }
@@ -111,11 +122,13 @@ fn flow_with_label<'a>(
 fn judged_columns(
     flow: &NodeFlow,
     label: &PredictionLabel,
-    taken: Option<&BTreeSet<String>>,
+    columns_taken: Option<&BTreeSet<String>>,
 ) -> Vec<String> {
     let names = flow.schema.fields().iter().map(|field| field.name());
-    let is_judged =
-        |name: &&String| **name != label.column && taken.is_none_or(|taken| taken.contains(*name));
+    let is_judged = |name: &&String| {
+        **name != label.column
+            && columns_taken.is_none_or(|columns_taken| columns_taken.contains(*name))
+    };
     names.filter(is_judged).cloned().collect()
 }
 
@@ -124,7 +137,7 @@ pub(crate) fn check_leakage(pipeline: &Pipeline, bound: &BoundPipeline) -> Resul
     let Some(label) = &pipeline.label else {
         return Ok(());
     };
-    let Some(horizon) = LabelHorizon::of(label)? else {
+    let Some(horizon) = LabelHorizon::of(label, pipeline, bound)? else {
         return Ok(());
     };
     let ages = ColumnAges::new(pipeline, bound, label);
@@ -159,13 +172,14 @@ pub(crate) fn check_leakage(pipeline: &Pipeline, bound: &BoundPipeline) -> Resul
             // Refused with its training: without rows of the future there are no steps.
             continue;
         }
-        let own = if steps.is_some() { &one_step } else { label };
+        let judged_label = if steps.is_some() { &one_step } else { label };
         let leaks = rows.leaks(&ages, &rows.flow.streams, |ends| match steps {
             Some(future) => horizon.steps_ahead(ends, future) > 0,
             None => horizon.allows(ends),
         });
         let is_clean = leaks.is_empty();
-        let of_group = |group: &Vec<ColumnLeak>| leak_fault(&rows.taker, own, group).at(rows.at);
+        let of_group =
+            |group: &Vec<ColumnLeak>| leak_fault(&rows.taker, judged_label, group).at(rows.at);
         faults.extend(by_cause(leaks).iter().map(of_group));
         let Some(future) =
             steps.filter(|_| is_clean && rows.strategy == Some(StepStrategy::Recursive))
@@ -188,14 +202,22 @@ pub(crate) fn check_leakage(pipeline: &Pipeline, bound: &BoundPipeline) -> Resul
     Fault::combine(faults).map_or(Ok(()), Err)
 }
 
-/// How far ahead of what is known the columns of a sink or a training must be known, in nanoseconds, or in ticks where
-/// times are whole numbers: columns that a model takes, and that the label does not list as known. Empty where the
-/// horizon is a number of rows.
+/// Distance beyond a time up to which the values of a column are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KnownAhead {
+    /// A length in nanoseconds, or in ticks where times are whole numbers.
+    Time(i128),
+    /// Rows of each series.
+    Rows(u64),
+}
+
+/// Distance ahead of the known rows for which columns of a sink or a training must be known, in nanoseconds, or in ticks where
+/// times are whole numbers: columns that a model takes, and that the label does not list as known.
 pub fn known_ahead(
     pipeline: &Pipeline,
     bound: &BoundPipeline,
     sink: &PipelineSink,
-) -> Result<BTreeMap<String, i128>> {
+) -> Result<BTreeMap<String, KnownAhead>> {
     let mut lengths = BTreeMap::new();
     let Some(label) = &pipeline.label else {
         return Ok(lengths);
@@ -203,29 +225,36 @@ pub fn known_ahead(
     let Some(rows) = JudgedRows::of_sink(pipeline, bound, label, sink) else {
         return Ok(lengths);
     };
-    let Some(horizon @ LabelHorizon::Time(length)) = LabelHorizon::of(label)? else {
+    let Some(horizon) = LabelHorizon::of(label, pipeline, bound)? else {
         return Ok(lengths);
+    };
+    let of_steps = |steps: u64, future: &FutureFlow| match horizon {
+        LabelHorizon::Time(_) => KnownAhead::Time(i128::from(steps) * step_length(future)),
+        LabelHorizon::Rows(_) => KnownAhead::Rows(steps),
     };
     let ages = ColumnAges::new(pipeline, bound, label);
     for column in rows.columns {
         if label.known.contains(&column) {
             continue;
         }
-        let ahead = match (rows.strategy, rows.flow.future.as_deref()) {
+        let lengths_of_column = match (rows.strategy, rows.flow.future.as_deref()) {
             (Some(StepStrategy::PerStep), Some(future)) => {
                 let steps = horizon.steps_ahead(ages.of(rows.flow, &column), future);
-                i128::from(steps) * step_length(future)
+                of_steps(steps, future)
             }
-            (Some(StepStrategy::Recursive), Some(future)) => step_length(future),
-            _ => length,
+            (Some(StepStrategy::Recursive), Some(future)) => of_steps(1, future),
+            _ => match horizon {
+                LabelHorizon::Time(length) => KnownAhead::Time(length.most()),
+                LabelHorizon::Rows(rows) => KnownAhead::Rows(rows),
+            },
         };
-        lengths.insert(column, ahead);
+        lengths.insert(column, lengths_of_column);
     }
     Ok(lengths)
 }
 
-/// How far the data of the rows of a flow reaches beyond their times, in nanoseconds, or in ticks where times are whole
-/// numbers: to the end of the bucket for rows of an aggregate.
+/// Reach of the data of a flow's rows beyond their times, in nanoseconds, or in ticks where times
+/// are whole numbers: to the end of the bucket for rows of an aggregate.
 pub fn row_extent(pipeline: &Pipeline, bound: &BoundPipeline, flow: &NodeFlow) -> i128 {
     let label = pipeline.label.clone().unwrap_or_else(|| PredictionLabel {
         column: String::new(),
@@ -236,9 +265,16 @@ pub fn row_extent(pipeline: &Pipeline, bound: &BoundPipeline, flow: &NodeFlow) -
     ColumnAges::new(pipeline, bound, &label).extent(flow)
 }
 
+/// The most that a step of the rows of the future lasts.
 fn step_length(future: &FutureFlow) -> i128 {
+    let steps = i128::from(future.steps.max(1));
     match future.horizon {
-        SeriesLength::Ticks(ticks) => i128::from(ticks) / i128::from(future.steps.max(1)),
+        SeriesLength::Ticks(ticks) => i128::from(ticks) / steps,
+        SeriesLength::Calendar(span) => {
+            let months = span.months / future.steps.max(1) as i64;
+            let days = i128::from(span.days) * DAY_NANOSECONDS;
+            month_nanoseconds(months, true) + (days + i128::from(span.ticks)) / steps
+        }
         SeriesLength::Rows(_) => 1,
     }
 }
@@ -249,12 +285,12 @@ pub fn training_input_name(training: &PipelineSink, part: Option<&str>) -> Strin
 }
 
 fn is_training_input(pipeline: &Pipeline, sink: &PipelineSink) -> bool {
-    let rest = |training: &PipelineSink| sink.name.strip_prefix(&training.name);
+    let suffix_of = |training: &PipelineSink| sink.name.strip_prefix(&training.name);
     pipeline
         .trainings
         .iter()
-        .filter_map(rest)
-        .any(|rest| rest.starts_with('.'))
+        .filter_map(suffix_of)
+        .any(|suffix| suffix.starts_with('.'))
 }
 
 /// A label that no step has, and known columns that match none.
@@ -264,14 +300,17 @@ pub fn check_label_names(pipeline: &Pipeline, bound: &BoundPipeline) -> Result<(
     };
     let mut fields: Vec<Field> = Vec::new();
     for field in bound.flows.values().flat_map(|flow| flow.schema.fields()) {
-        if !fields.iter().any(|known| known.name() == field.name()) {
+        if !fields
+            .iter()
+            .any(|collected| collected.name() == field.name())
+        {
             fields.push(field.as_ref().clone());
         }
     }
-    let all = Schema::new(fields);
+    let schema = Schema::new(fields);
     let named = std::iter::once(&label.column).chain(&label.known);
-    let missing = named.filter(|name| all.field_with_name(name).is_err());
-    let faults = missing.map(|name| unknown_column(name, &all).at(label.at.as_ref()));
+    let missing = named.filter(|name| schema.field_with_name(name).is_err());
+    let faults = missing.map(|name| unknown_column(name, &schema).at(label.at.as_ref()));
     Fault::combine(faults.collect()).map_or(Ok(()), Err)
 }
 
@@ -297,14 +336,12 @@ pub fn label_in_features(
             };
             let walk = AgeWalk::new(bound, focus);
             let trace = walk.column(stream, stream.ops.len(), column);
-            if matches!(
-                trace.ends,
-                DataAge::After
-                    | DataAge::Behind {
-                        time: ..=0,
-                        rows: 0
-                    }
-            ) {
+            let is_of_row = match trace.ends {
+                DataAge::After => true,
+                DataAge::Behind { time, rows } => rows == 0 && time.least() <= 0,
+                DataAge::Ahead => false,
+            };
+            if is_of_row {
                 leaks.push(ColumnLeak {
                     column: column.clone(),
                     trace,
@@ -324,8 +361,8 @@ pub fn label_in_features(
         .take(COLUMNS_EXPLAINED_MAX)
         .map(|leak| leak.trace.path.join(" <- "));
     let fault = Fault::new(codes::LEAKAGE, message).hint(
-        "lag it or let its window end earlier (`gap`), drop it, or declare `label: { column: ..., horizon: 1d }`, \
-         which refuses such columns",
+        "lag it or let its window end earlier (`gap`), drop it, or declare `label: { column: \
+         ..., horizon: 1d }`, which refuses such columns",
     );
     (!leaks.is_empty()).then(|| notes.fold(fault, Fault::note).at(sink.at.as_ref()))
 }
@@ -361,16 +398,16 @@ fn by_cause(leaks: Vec<ColumnLeak>) -> Vec<Vec<ColumnLeak>> {
     groups
 }
 
-/// `a`, `b` and 3 more.
+/// The first names of a list and the number of the others, as in "`a`, `b` and 3 more".
 fn listed_columns(names: &[&str]) -> String {
-    let shown: Vec<String> = names
+    let explained: Vec<String> = names
         .iter()
         .take(COLUMNS_EXPLAINED_MAX)
         .map(|name| format!("`{name}`"))
         .collect();
-    match names.len() - shown.len() {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
+    match names.len() - explained.len() {
+        0 => explained.join(", "),
+        others => format!("{} and {others} more", explained.join(", ")),
     }
 }
 
@@ -401,13 +438,14 @@ fn leak_fault(taker: &str, label: &PredictionLabel, group: &[ColumnLeak]) -> Fau
         _ => fault,
     };
     let fault = fault.hint(
-        "let its window end earlier (`gap`), lag it, drop it before the sink, or list it under the label's `known`",
+        "let its window end earlier (`gap`), lag it, drop it before the sink, or list it under \
+         the label's `known`",
     );
     let mut advice: Vec<&str> = group.iter().filter_map(advice_on_later_data).collect();
     advice.dedup();
     let fault = advice.into_iter().fold(fault, Fault::note);
-    let shown = group.iter().take(COLUMNS_EXPLAINED_MAX);
-    shown.fold(fault, |fault, leak| {
+    let explained = group.iter().take(COLUMNS_EXPLAINED_MAX);
+    explained.fold(fault, |fault, leak| {
         let age = describe_age(leak.trace.ends);
         match group.len() {
             1 => fault.note(format!(
@@ -423,7 +461,7 @@ fn leak_fault(taker: &str, label: &PredictionLabel, group: &[ColumnLeak]) -> Fau
     })
 }
 
-/// How far ahead a label is predicted, in words.
+/// Horizon of a label, in words.
 fn horizon_text(label: &PredictionLabel) -> &str {
     label.horizon.as_deref().unwrap_or_default()
 }
@@ -437,31 +475,42 @@ fn advice_on_later_data(leak: &ColumnLeak) -> Option<&'static str> {
     let is_joined = is_of("join") || is_of("as_of_join");
     if is_joined && is_of("aggregate") {
         return Some(
-            "a bucket of an aggregate is known at its end, and a group without a time holds rows of any time: join it by \
-             the time of its end (`derive: { day: \"CAST(day + INTERVAL '6 days' AS DATE)\" }` behind one of weeks)",
+            "a bucket of an aggregate is known at its end, and a group without a time holds rows \
+             of any time: join it by the time of its end (`derive: { day: \"CAST(day + INTERVAL \
+             '6 days' AS DATE)\" }` behind one of weeks)",
         );
     }
     if !leak.trace.ends.is_later() {
         return None;
     }
+    if is_of("target_encoding") {
+        return Some(
+            "labels of other folds may be later than the row: encode in order of time, from labels \
+             that are known by then (`cross_fit: time`, with the horizon as its `gap`)",
+        );
+    }
     if is_of("sql") {
         return Some(
-            "a query computes it over rows of other times: let frames and groups end with the row's time, or declare how \
-             long before its row the data ends (`data_age: { column: 7d }` beside `sql`), and prove that with \
-             `check --perturb-future`",
+            "a query computes it over rows of other times: let frames and groups end with the \
+             row's time, or declare how long before its row the data ends (`data_age: { column: \
+             7d }` beside `sql`), and prove that with `check --perturb-future`",
         );
     }
     is_joined.then_some(
-        "rows of another step are met by keys that do not bind their times: join by the time of the rows, moved by a \
-         known length at most",
+        "rows of another step are met by keys that do not bind their times: join by the time of \
+         the rows, moved by a known length at most",
     )
 }
 
-/// How young data is.
+/// Age of data, in words.
 fn describe_age(ends: DataAge) -> String {
-    let DataAge::Behind { time: signed, rows } = ends else {
+    let DataAge::Behind { time, rows } = ends else {
         return "ends after its row".to_owned();
     };
+    if time.months > 0 && time.nanoseconds == 0 {
+        return format!("ends {}mo before its row", time.months);
+    }
+    let signed = time.least();
     let time = signed.abs();
     let side = if signed < 0 { "after" } else { "before" };
     let units: [(i128, &str); 4] = [

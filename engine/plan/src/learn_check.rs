@@ -17,15 +17,23 @@ pub const ID_STEPS: [&str; 7] = [
     "apply_buckets",
 ];
 
-/// Those of them whose integers have no order.
+/// Steps of `ID_STEPS` whose integers have no order.
 const UNORDERED_ID_STEPS: [&str; 4] = ["vocabulary", "ordinal", "hash_bucket", "cross"];
 
 /// Steps that compute with the distances of values.
-const SCALING_STEPS: [&str; 7] = [
+const SCALING_STEPS: [&str; 15] = [
     "standardize",
+    "max_abs",
     "min_max",
-    "robust_scale",
+    "normal_quantiles",
+    "normalize",
+    "pca",
+    "polynomial",
+    "power",
     "quantiles",
+    "robust_scale",
+    "spline",
+    "winsorize",
     "bucketize",
     "k_bins",
     "log1p",
@@ -42,8 +50,10 @@ pub fn step_kind(op: &BoundOp) -> &str {
 impl BoundPipeline {
     /// True if an analyzer computes a statistic of the rows of its own step that these rows, later runs and servings get
     /// applied.
-    pub fn is_statistic(&self, ask: &BoundAnalyzer) -> bool {
-        ask.ask.of.is_none() && !ask.ask.per_run && step_kind(&self.ops[ask.op]) != DESCRIBING_STEP
+    pub fn is_statistic(&self, analyzer: &BoundAnalyzer) -> bool {
+        analyzer.ask.of.is_none()
+            && !analyzer.ask.per_run
+            && step_kind(&self.ops[analyzer.op]) != DESCRIBING_STEP
     }
 }
 
@@ -53,7 +63,8 @@ pub fn unfitted_steps(pipeline: &Pipeline, bound: &BoundPipeline) -> Vec<Fault> 
         return Vec::new();
     };
     let parts = split.parts();
-    let (Some(first), true) = (parts.first(), parts.len() > 1) else {
+    // A statistic of the only part knows no rows of others.
+    let [first, _, ..] = parts.as_slice() else {
         return Vec::new();
     };
     let mut warnings = Vec::new();
@@ -93,12 +104,17 @@ fn is_divided(bound: &BoundPipeline, node: &PipelineNode) -> bool {
     bound.flows.get(&node.name).is_some_and(|flow| flow.parts)
 }
 
-/// The steps of a node with statistics of all rows; those of tables by time know only what came before a row.
+/// Steps of a node with statistics of all rows; tables by time are not among them, since they use
+/// only data from before a row.
 fn learning_steps(bound: &BoundPipeline, node: &PipelineNode) -> BTreeSet<String> {
     let prefix = format!("{}.", node.name);
     let mut steps = BTreeSet::new();
-    for ask in bound.asks.iter().filter(|ask| bound.is_statistic(ask)) {
-        let op = &bound.ops[ask.op];
+    for analyzer in bound
+        .asks
+        .iter()
+        .filter(|analyzer| bound.is_statistic(analyzer))
+    {
+        let op = &bound.ops[analyzer.op];
         let is_by_time = matches!(&op.op, PlanOp::Map(map) if map.behind.is_some());
         if op.label.starts_with(&prefix) && !is_by_time {
             steps.insert(op.label.clone());
@@ -135,7 +151,7 @@ fn scaled_in_stream(
                     let scaled = op
                         .asks
                         .first()
-                        .and_then(|ask| bound.asks[*ask].ask.inputs.first())
+                        .and_then(|analyzer| bound.asks[*analyzer].ask.inputs.first())
                         .or(map.reads.first());
                     let made_by = scaled.and_then(|column| Some((column, ids.get(column)?)));
                     if let Some((column, made_by)) = made_by
@@ -166,7 +182,8 @@ fn scaled_in_stream(
 
 fn scaled_warning(op: &BoundOp, column: &str, made_by: &str) -> Fault {
     let message = format!(
-        "`{}` computes with `{column}`, which holds ids of `{made_by}`: their order and distances mean nothing",
+        "`{}` computes with `{column}`, which holds ids of `{made_by}`: their order and \
+         distances mean nothing",
         op.label
     );
     let hint = "leave the ids as they are for an embedding, or use `one_hot`";

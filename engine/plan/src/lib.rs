@@ -8,37 +8,60 @@ mod bind;
 mod bind_faults;
 mod bound_pipeline;
 mod bounded_functions;
+mod calendar_moves;
 mod canonical_floats;
 mod carried;
 mod carry;
 mod chain;
+mod checked_integers;
+mod checked_times;
 mod column_age;
 mod column_selector;
 mod column_units;
+mod date_hours;
+mod date_numbers;
+mod evaluation;
+mod exact_lengths;
 mod expectation;
 mod explain;
 mod expression_depth;
 mod feature_columns;
+mod framed_times;
 mod fuse;
 mod future;
 mod gather_columns;
+mod guarded_functions;
+mod hidden_columns;
 mod history;
 mod join_faults;
+mod joined_texts;
+mod kernel_memory;
 mod label_horizon;
+mod lanes;
 mod leakage;
 mod learn_check;
 mod lineage;
+mod local_times;
+mod misplanned;
 mod nan_comparison;
+mod night_cost;
 mod nulls;
 mod op;
+mod op_list;
 mod operation_id;
+mod other_rows;
+mod parse_retries;
+mod pass;
 mod plan_size;
+mod portable;
+mod portable_map;
 mod program;
 mod query;
 mod query_age;
 mod refit;
 mod registry;
 mod row_order;
+mod series_columns;
 mod shared_reads;
 mod shared_sort;
 mod slice;
@@ -46,8 +69,12 @@ mod split;
 mod split_check;
 mod sql;
 mod sql_faults;
+mod sql_names;
 mod sql_text;
 mod step_columns;
+mod stop_check;
+mod strict_casts;
+mod target;
 mod time_shift;
 mod transform;
 mod upstream;
@@ -55,18 +82,22 @@ mod window_order;
 
 pub use analyzer_identity::analyzer_identities;
 pub use bind::{PartialBinding, bind, bind_all};
+pub use bind_faults::section_location;
 pub use bound_pipeline::{
-    BaseDataset, BaseId, BoundAnalyzer, BoundOp, BoundPipeline, NodeFlow, OpStream,
+    AnalyzerId, BaseDataset, BaseId, BoundAnalyzer, BoundOp, BoundPipeline, CarriedFinding,
+    FutureFlow, NodeFlow, OpId, OpStream,
 };
 pub use canonical_floats::canonical_key;
-pub use carried::{CarriedFinding, FindingLedger};
-pub use carry::{Carry, PrecomputedOutputs, WindowBudget, WindowRowOrder};
+pub use carried::FindingLedger;
+pub use carry::{
+    Carry, PrecomputedOutputs, StoredSeries, TakenOutputs, WindowBudget, WindowRowOrder,
+};
 pub use chain::{ChainContext, ChainWindow, ColumnTap, JoinsMet, OpChain, RowCounts};
-pub use column_selector::{ColumnSelector, unknown_column};
+pub use column_selector::{ColumnSelector, is_pattern, unknown_column};
 pub use column_units::{UnitMismatch, changed_by, computed_by, unit_mismatch};
 pub use expectation::{
     DriftBaseline, DriftRule, Expectation, ExpectationJudge, ExpectationOutcome, ExpectationPolicy,
-    JudgeContext, JudgeFindings, ViolatingRow, ViolatingValue,
+    JudgeContext, JudgeFindings, VIOLATION_PREFIX, ViolatingRow, ViolatingValue,
 };
 pub use explain::{
     ExplainJoin, ExplainPass, ExplainProgram, ExplainRead, ExplainState, ExplainTraining,
@@ -74,46 +105,57 @@ pub use explain::{
 };
 pub use feature_columns::{id_columns, is_ids, is_number, taken_columns};
 pub use fuse::fuse_learn_into_write;
-pub use future::{
-    FUTURE_PART, FUTURE_ROW, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, future_streams, source_column,
-};
-pub use history::{SourceHistory, needed_history};
+pub use future::{FUTURE_PART, future_streams};
+pub use hidden_columns::{FUTURE_ROW, HORIZON_STEP, KNOWN_UNTIL, source_column};
+pub use history::{HistoryBuckets, SourceHistory, needed_history};
 pub use join_faults::{duplicate_key_fault, key_text, met_twice_fault};
+pub use kernel_memory::{ADMITTED_BYTES_MIN, AdmitBytes, GrowingOutput, admit_output};
 pub use label_horizon::check_horizon;
+pub use lanes::analyzer_scans;
 pub use leakage::{
-    check_label_names, known_ahead, label_in_features, row_extent, training_input_name,
+    KnownAhead, check_label_names, known_ahead, label_in_features, row_extent, training_input_name,
 };
 pub use learn_check::{ID_STEPS, scaled_ids, step_kind, unfitted_steps};
-pub use lineage::{ColumnOrigin, origins};
+pub use lineage::{ColumnLineage, ColumnOrigin};
+pub use night_cost::ExplainRewrite;
 pub use nulls::{NullOrigin, null_origin};
 pub use op::{
-    AnalyzerRequest, AsOf, ColumnKernel, CombineFindings, CountSeries, ExpandKernel, ExpandOp,
-    ExpandedRows, FilterOp, FutureRowsOp, FutureSeries, GatherBy, GatherOp, GroupByOp, JoinBy,
-    JoinChecks, JoinOp, LowerGather, LowerMap, LowerRows, LoweredMap, MapOp, MatchDirection,
-    MetRows, MovedTime, PlanOp, PredictionFeedback, QueryPlan, RowBatches, RowMark, ValueCount,
-    WindowOp, WrittenNulls,
+    AnalyzerRequest, AsOf, ColumnKernel, CombineFindings, CountSeries, DescribeMap, ExpandKernel,
+    ExpandOp, ExpandedRows, FilterOp, FutureRowsOp, FutureSeries, GatherBy, GatherOp, GroupByOp,
+    JoinBy, JoinChecks, JoinOp, LowerGather, LowerMap, LowerRows, LoweredMap, MapOp,
+    MatchDirection, MetRows, MovedTime, PlanOp, PredictionFeedback, QueryPlan, RepeatedEnd,
+    RowBatches, RowMark, ValueCount, WindowOp, WrittenNulls,
 };
+pub use op_list::OpList;
 pub use operation_id::{
     config_without, config_without_path, join_id, operation_id, ops_before_join,
 };
-pub use program::{
-    AnalyzerId, AnalyzerLane, ColumnScan, IsKnown, LearnWork, OpId, Pass, PassWork, Program,
-    ScanStream, SinkWork, analyzer_scans, compile, compile_analyzers, needed_ops,
+pub use pass::{
+    AnalyzerLane, ColumnScan, LearnWork, Pass, PassWork, ScanStream, SinkWork, needed_ops,
 };
-pub use query::refuse_writing;
+pub use portable::{PortableColumn, PortableStep, PortableSteps, portable_steps};
+pub use portable_map::{NumberExpr, PortableMap, TextBuckets, TextIds};
+pub use program::{IsKnown, Program, compile, compile_analyzers};
+pub use query::{INTEGER_SUM, refuse_writing};
 pub use refit::StepRefit;
 pub use registry::{ConfiguredTransform, TransformKind, TransformRegistry};
 pub use row_order::{JoinedExtents, RowOrderChoice, base_column, choose_row_order, span_extents};
+pub use series_columns::SeriesColumns;
 pub use shared_sort::{SharedSort, find_shared_sort};
-pub use slice::{live_columns, pruning_conditions, slice_for_columns};
+pub use slice::{StreamIndex, live_columns, pruning_conditions, slice_for_columns};
 pub use split::{PART_PREFIX, part_column, part_name, split_operation};
 pub use split_check::{SplitCheck, check_split};
 pub use sql::{CompiledExpression, SqlCompiler};
+pub use sql_names::{FOREIGN_FUNCTIONS, ForeignFunction, sql_functions};
 pub use sql_text::{SqlPiece, SqlValue, sql_literal, sql_name, sql_text};
 pub use step_columns::{
-    StepColumns, StepStrategy, check_recursive, check_recursive_label, step_columns,
+    FEED_FORMAT, StepColumns, StepStrategy, check_recursive, check_recursive_label, step_columns,
+};
+pub use stop_check::{CheckStop, check_stop};
+pub use target::{
+    TARGET_PREFIX, TargetChain, TargetFunction, TargetStage, parameter_columns, row_parameters,
 };
 pub use time_shift::{TimeShift, cast_shift};
-pub use transform::{BindScope, HeldRows, SeriesColumns, Transform};
+pub use transform::{BindScope, FutureRowsFacts, HeldRows, StepFacts, Transform};
 pub use upstream::{NeededColumns, all_columns, upstream_analyzers};
 pub use window_order::query_plan;

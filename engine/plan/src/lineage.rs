@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_window::WindowFunction;
 
+use crate::slice::{ColumnKey, StreamIndexes, column_key};
 use crate::{BaseDataset, BoundPipeline, NodeFlow, OpId, OpStream, PlanOp};
 
 /// A column of a source.
@@ -16,57 +17,58 @@ pub struct ColumnOrigin {
     pub column: String,
 }
 
-/// The source columns that a column of a flow depends on. Columns that only select rows do not count. A column that
-/// a query computes under a new name depends on all columns that the query reads.
-pub fn origins(bound: &BoundPipeline, flow: &NodeFlow, column: &str) -> BTreeSet<ColumnOrigin> {
-    let mut walk = LineageWalk {
-        bound,
-        seen: BTreeMap::new(),
-    };
-    walk.flow(flow, column)
-}
-
-struct LineageWalk<'a> {
+/// The source columns that columns of flows depend on. Columns that only select rows do not count. A column that a query
+/// computes under a new name depends on all columns that the query reads.
+pub struct ColumnLineage<'a> {
     bound: &'a BoundPipeline,
-    /// By base and operations of the stream, and column. An entry is empty while it is being computed.
-    seen: BTreeMap<(usize, Vec<OpId>, String), BTreeSet<ColumnOrigin>>,
+    indexes: StreamIndexes<'a>,
+    seen: BTreeMap<ColumnKey, BTreeSet<ColumnOrigin>>,
 }
 
-impl LineageWalk<'_> {
-    fn flow(&mut self, flow: &NodeFlow, column: &str) -> BTreeSet<ColumnOrigin> {
-        flow.streams
-            .iter()
-            .flat_map(|stream| self.column(stream.base, &stream.ops, column))
+impl<'a> ColumnLineage<'a> {
+    /// The lineage of a pipeline.
+    pub fn new(bound: &'a BoundPipeline) -> ColumnLineage<'a> {
+        ColumnLineage {
+            bound,
+            indexes: StreamIndexes::default(),
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// The source columns that a column of a flow depends on.
+    pub fn origins(&mut self, flow: &NodeFlow, column: &str) -> BTreeSet<ColumnOrigin> {
+        let streams = flow.streams.iter();
+        streams
+            .flat_map(|stream| self.column(stream, column))
             .collect()
     }
 
     fn all<'n>(
         &mut self,
-        base: usize,
-        ops: &[OpId],
+        stream: &OpStream,
         names: impl IntoIterator<Item = &'n String>,
     ) -> BTreeSet<ColumnOrigin> {
-        names
-            .into_iter()
-            .flat_map(|name| self.column(base, ops, name))
-            .collect()
+        let names = names.into_iter();
+        names.flat_map(|name| self.column(stream, name)).collect()
     }
 
-    /// Lineage of a column after some operations.
-    fn column(&mut self, base: usize, ops: &[OpId], name: &str) -> BTreeSet<ColumnOrigin> {
+    /// Lineage of a column at the end of a stream.
+    fn column(&mut self, stream: &OpStream, name: &str) -> BTreeSet<ColumnOrigin> {
         // Most operations of a wide table do not affect the column.
-        let ops = self.bound.through_last_change(ops, name);
-        let key = (base, ops.to_vec(), name.to_owned());
-        if let Some(found) = self.seen.get(&key) {
-            return found.clone();
+        let index = self.indexes.of(self.bound, stream);
+        let op_count = index.changes(stream.ops.len(), name);
+        let key = column_key(stream, op_count, name);
+        if let Some(cached) = self.seen.get(&key) {
+            return cached.clone();
         }
+        // The entry is empty while it is being computed.
         self.seen.insert(key.clone(), BTreeSet::new());
-        let found = match ops.split_last() {
-            None => self.of_base(base, name),
-            Some((last, before)) => self.written(base, *last, before, name),
+        let origins = match op_count.checked_sub(1) {
+            None => self.of_base(stream.base, name),
+            Some(last) => self.written(&stream.first(last), stream.ops[last], name),
         };
-        self.seen.insert(key, found.clone());
-        found
+        self.seen.insert(key, origins.clone());
+        origins
     }
 
     fn of_base(&mut self, base: usize, name: &str) -> BTreeSet<ColumnOrigin> {
@@ -89,61 +91,65 @@ impl LineageWalk<'_> {
                 .map(|(_, flow)| flow)
         };
         let with_it = |flow: &&NodeFlow| flow.schema.field_with_name(name).is_ok();
-        if let Some(latest) = bound.ops[*op].asks.first().map(|ask| &bound.asks[*ask])
+        if let Some(latest) = bound.ops[*op]
+            .asks
+            .first()
+            .map(|analyzer| &bound.asks[*analyzer])
             && latest.ask.inputs.iter().any(|input| input == name)
         {
             let streams = latest.streams.iter();
             return streams
-                .flat_map(|stream| self.column(stream.base, &stream.ops, name))
+                .flat_map(|stream| self.column(stream, name))
                 .collect();
         }
         if inputs().any(|flow| with_it(&flow)) {
             return inputs()
                 .filter(with_it)
-                .flat_map(|flow| self.flow(flow, name))
+                .flat_map(|flow| self.origins(flow, name))
                 .collect();
         }
-        let mut found = BTreeSet::new();
+        let mut origins = BTreeSet::new();
         for flow in inputs() {
             for field in flow.schema.fields() {
-                found.extend(self.flow(flow, field.name()));
+                origins.extend(self.origins(flow, field.name()));
             }
         }
-        found
+        origins
     }
 
     fn written(
         &mut self,
-        base: usize,
+        input_stream: &OpStream,
         last: OpId,
-        before: &[OpId],
         name: &str,
     ) -> BTreeSet<ColumnOrigin> {
         let bound = self.bound;
         match &bound.ops[last].op {
-            PlanOp::Map(map) if map.writes.iter().any(|field| field.name() == name) => {
-                let mut found = self.all(base, before, &map.reads);
-                for ask in &bound.ops[last].asks {
-                    let ask = &bound.asks[*ask];
+            PlanOp::Map(map) if map.is_written(name) => {
+                let mut origins = self.all(input_stream, &map.reads);
+                for analyzer in &bound.ops[last].asks {
+                    let bound_analyzer = &bound.asks[*analyzer];
                     // A join names its outputs after the columns of the other table.
-                    let is_named =
-                        |input: &&String| ask.ask.of.is_some() && name.contains(input.as_str());
-                    let mut inputs: Vec<&String> = ask.ask.inputs.iter().filter(is_named).collect();
+                    let is_named = |input: &&String| {
+                        bound_analyzer.ask.of.is_some() && name.contains(input.as_str())
+                    };
+                    let mut inputs: Vec<&String> =
+                        bound_analyzer.ask.inputs.iter().filter(is_named).collect();
                     if inputs.is_empty() {
-                        inputs = ask.ask.inputs.iter().collect();
+                        inputs = bound_analyzer.ask.inputs.iter().collect();
                     }
-                    for OpStream { base, ops } in &ask.streams {
-                        found.extend(self.all(*base, ops, inputs.iter().copied()));
+                    for stream in &bound_analyzer.streams {
+                        origins.extend(self.all(stream, inputs.iter().copied()));
                     }
                 }
-                found
+                origins
             }
-            PlanOp::Expand(expand) if expand.writes.iter().any(|field| field.name() == name) => {
-                self.all(base, before, &expand.reads)
+            PlanOp::Expand(expand) if expand.is_written(name) => {
+                self.all(input_stream, &expand.reads)
             }
             PlanOp::Window(window) => {
                 match window.writes.iter().position(|field| field.name() == name) {
-                    None => self.column(base, before, name),
+                    None => self.column(input_stream, name),
                     Some(output) => {
                         let function = &window.plan.functions[output];
                         let parent = match function.compute {
@@ -152,8 +158,7 @@ impl LineageWalk<'_> {
                         };
                         let reads = [Some(function.input), parent].into_iter().flatten();
                         self.all(
-                            base,
-                            before,
+                            input_stream,
                             reads.filter_map(|read| window.reads.get(read)),
                         )
                     }
@@ -161,11 +166,12 @@ impl LineageWalk<'_> {
             }
             PlanOp::Join(join) => match join.columns.iter().find(|(_, field)| field.name() == name)
             {
-                None if join.is_written(name) => self.all(base, before, join.columns_here()),
-                None => self.column(base, before, name),
-                Some((there, _)) => {
+                None if join.is_written(name) => self.all(input_stream, join.columns_here()),
+                None => self.column(input_stream, name),
+                Some((other_column, _)) => {
                     let flow = bound.join_inputs.get(&last);
-                    flow.map(|flow| self.flow(flow, there)).unwrap_or_default()
+                    flow.map(|flow| self.origins(flow, other_column))
+                        .unwrap_or_default()
                 }
             },
             PlanOp::Project(columns) => {
@@ -173,10 +179,10 @@ impl LineageWalk<'_> {
                     .iter()
                     .find(|(_, to)| to == name)
                     .map_or(name, |(from, _)| from);
-                self.column(base, before, from)
+                self.column(input_stream, from)
             }
             PlanOp::Map(_) | PlanOp::Expand(_) | PlanOp::Keep(_) | PlanOp::Gather(_) => {
-                self.column(base, before, name)
+                self.column(input_stream, name)
             }
         }
     }

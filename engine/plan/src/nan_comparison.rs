@@ -14,9 +14,16 @@ pub(crate) fn canonicalize_nan(
 ) -> Result<Expr, DataFusionError> {
     let done = expression.transform(|part| match part {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(op) => {
-            let (left, right) = (operand(*left, schema)?, operand(*right, schema)?);
-            let (changed, left, right) = (left.1 || right.1, Box::new(left.0), Box::new(right.0));
-            let compared = Expr::BinaryExpr(BinaryExpr { left, op, right });
+            let left_operand = operand(*left, schema)?;
+            let right = operand(*right, schema)?;
+            let changed = left_operand.1 || right.1;
+            let left_operand = Box::new(left_operand.0);
+            let right = Box::new(right.0);
+            let compared = Expr::BinaryExpr(BinaryExpr {
+                left: left_operand,
+                op,
+                right,
+            });
             Ok(if changed {
                 Transformed::yes(compared)
             } else {

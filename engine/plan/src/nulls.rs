@@ -1,7 +1,8 @@
 //! Nulls: which columns of a step can be null, and by which source or operation.
 //!
-//! A walk from a column back to the origin of its values. It is right where it finds nothing in that sources say so: a
-//! column of a source counts as one with nulls only where the metadata of the files count some.
+//! Columns are traced back to the origins of their values. A column of a source counts as one with
+//! nulls only where the metadata of the files count some, so that a column found without nulls
+//! depends on correct metadata.
 
 use std::collections::BTreeMap;
 
@@ -47,11 +48,11 @@ impl NullWalk<'_> {
             .find_map(|stream| self.of_column(stream, stream.ops.len(), column))
     }
 
-    /// Nulls of a column after the first `after` operations of a stream.
-    fn of_column(&self, stream: &OpStream, after: usize, column: &str) -> Option<NullOrigin> {
+    /// Nulls of a column after the first `op_count` operations of a stream.
+    fn of_column(&self, stream: &OpStream, op_count: usize, column: &str) -> Option<NullOrigin> {
         let mut name = column.to_owned();
-        for place in (0..after).rev() {
-            let id = stream.ops[place];
+        for position in (0..op_count).rev() {
+            let id = stream.ops[position];
             let op = &self.bound.ops[id];
             match &op.op {
                 PlanOp::Keep(keep) => {
@@ -73,7 +74,7 @@ impl NullWalk<'_> {
                     let written = map.writes.iter().find(|field| *field.name() == name);
                     if let Some(field) = written {
                         return if field.is_nullable() {
-                            self.of_map(stream, place, id, map)
+                            self.of_map(stream, position, id, map)
                         } else {
                             None
                         };
@@ -83,7 +84,7 @@ impl NullWalk<'_> {
                     let written = expand.writes.iter().find(|field| *field.name() == name);
                     if let Some(field) = written {
                         return if field.is_nullable() {
-                            self.of_first(stream, place, &expand.reads)
+                            self.of_first(stream, position, &expand.reads)
                         } else {
                             None
                         };
@@ -92,7 +93,7 @@ impl NullWalk<'_> {
                 PlanOp::Window(window) => {
                     let output = window.writes.iter().position(|field| *field.name() == name);
                     if let Some(output) = output {
-                        return self.of_window(stream, place, id, window, output);
+                        return self.of_window(stream, position, id, window, output);
                     }
                 }
                 PlanOp::Join(join) if join.is_written(&name) => {
@@ -104,37 +105,43 @@ impl NullWalk<'_> {
         self.of_base(stream, &name)
     }
 
-    /// Nulls of the first of some columns that has any.
-    fn of_first(&self, stream: &OpStream, after: usize, names: &[String]) -> Option<NullOrigin> {
+    /// Origin of the nulls of the first column that has some.
+    fn of_first(&self, stream: &OpStream, op_count: usize, names: &[String]) -> Option<NullOrigin> {
         names
             .iter()
-            .find_map(|name| self.of_column(stream, after, name))
+            .find_map(|name| self.of_column(stream, op_count, name))
     }
 
-    fn of_map(&self, stream: &OpStream, place: usize, id: OpId, map: &MapOp) -> Option<NullOrigin> {
+    fn of_map(
+        &self,
+        stream: &OpStream,
+        position: usize,
+        id: OpId,
+        map: &MapOp,
+    ) -> Option<NullOrigin> {
         match &map.nulls {
             WrittenNulls::Filled => None,
             WrittenNulls::Made(reason) => Some(self.made(id, reason)),
-            WrittenNulls::Of(column) => self.of_column(stream, place, column),
+            WrittenNulls::Of(column) => self.of_column(stream, position, column),
             WrittenNulls::Computed(expression) => {
-                let column = |name: &str| self.of_column(stream, place, name);
+                let column = |name: &str| self.of_column(stream, position, name);
                 nulls_of(expression, &mut Vec::new(), &column).map(|nulls| match nulls {
                     ExpressionNulls::Column(origin) => origin,
                     ExpressionNulls::Made(reason) => self.made(id, reason),
                 })
             }
             WrittenNulls::Read => self
-                .of_first(stream, place, &map.reads)
+                .of_first(stream, position, &map.reads)
                 .or_else(|| self.of_lookup(id)),
         }
     }
 
     /// Nulls of the column that an operation looks up in another step or source.
     fn of_lookup(&self, id: OpId) -> Option<NullOrigin> {
-        let asked = self.bound.ops[id].asks.iter();
-        let first = asked
-            .map(|ask| &self.bound.asks[*ask])
-            .find(|ask| ask.ask.of.is_some())?;
+        let analyzers = self.bound.ops[id].asks.iter();
+        let first = analyzers
+            .map(|analyzer| &self.bound.asks[*analyzer])
+            .find(|analyzer| analyzer.ask.of.is_some())?;
         let column = first.ask.inputs.first()?;
         first
             .streams
@@ -145,7 +152,7 @@ impl NullWalk<'_> {
     fn of_window(
         &self,
         stream: &OpStream,
-        place: usize,
+        position: usize,
         id: OpId,
         window: &WindowOp,
         output: usize,
@@ -156,7 +163,7 @@ impl NullWalk<'_> {
             WindowNulls::None => None,
             WindowNulls::Read => {
                 let column = window.reads.get(function.input)?;
-                self.of_column(stream, place, column)
+                self.of_column(stream, position, column)
             }
         }
     }
@@ -166,15 +173,14 @@ impl NullWalk<'_> {
             JoinBy::Time(_) => "finds no row at or near the time of some rows",
             JoinBy::Equality(_) => "finds no row with the key of some rows",
         };
-        // Rows without a match are left out where the match is written.
-        if join.matched.is_none() {
+        if join.keeps_unmatched {
             return Some(self.made(id, reason));
         }
-        let (there, _) = join
+        let (other_column, _) = join
             .columns
             .iter()
             .find(|(_, field)| field.name() == name)?;
-        self.of_flow(self.bound.join_inputs.get(&id)?, there)
+        self.of_flow(self.bound.join_inputs.get(&id)?, other_column)
     }
 
     fn of_base(&self, stream: &OpStream, name: &str) -> Option<NullOrigin> {
@@ -193,7 +199,7 @@ impl NullWalk<'_> {
                 let rows = match nulls {
                     0 => return None,
                     1 => "1 row".to_owned(),
-                    more => format!("{more} rows"),
+                    count => format!("{count} rows"),
                 };
                 let verb = if nulls == 1 { "has" } else { "have" };
                 Some(NullOrigin {
@@ -218,9 +224,9 @@ impl NullWalk<'_> {
                 of_inputs(name)
             }
             GatherBy::GroupBy(group) => {
-                let place = gather.schema.index_of(name).ok()?;
+                let index = gather.schema.index_of(name).ok()?;
                 let keys = group.spec.keys.len();
-                let Some(result) = place.checked_sub(keys) else {
+                let Some(result) = index.checked_sub(keys) else {
                     return of_inputs(name);
                 };
                 let result = group.spec.results.get(result)?;
@@ -238,9 +244,9 @@ impl NullWalk<'_> {
                     Some(_) if *unmatched => {
                         Some(self.made(id, "finds no row with the key of some rows"))
                     }
-                    Some((there, _)) => {
+                    Some((other_column, _)) => {
                         let (_, flow) = inputs.get(1)?;
-                        self.of_flow(flow, there)
+                        self.of_flow(flow, other_column)
                     }
                     None => {
                         let (_, flow) = inputs.first()?;
@@ -263,9 +269,9 @@ impl NullWalk<'_> {
 /// Nulls of a window function.
 enum WindowNulls {
     None,
-    /// Where its input has nulls.
+    /// In rows whose input is null.
     Read,
-    /// Also in other rows, for this reason.
+    /// In other rows too, for this reason.
     Made(&'static str),
 }
 
@@ -330,7 +336,7 @@ fn is_nothing(length: SeriesLength) -> bool {
 
 /// Nulls of an expression.
 enum ExpressionNulls {
-    /// Where a column that it reads has them.
+    /// In rows with a null in a column that it reads.
     Column(NullOrigin),
     /// In other rows, for this reason.
     Made(&'static str),
@@ -342,7 +348,7 @@ const FIRST_VALUES: &[&str] = &["coalesce", "nvl", "ifnull", "greatest", "least"
 /// Functions that take null for an empty text.
 const NULL_AS_EMPTY: &[&str] = &["concat", "concat_ws"];
 
-/// The nulls of an expression, where `column` gives those of a column. Columns in `valued` have none.
+/// Nulls of an expression, where `column` returns those of a column. Columns in `valued` have none.
 fn nulls_of(
     expression: &Expr,
     valued: &mut Vec<String>,
@@ -400,12 +406,12 @@ fn nulls_of_case(
         return Some(ExpressionNulls::Made("gives null where no `WHEN` holds"));
     };
     let outside = valued.len();
-    for (when, then) in &case.when_then_expr {
+    for (when, result) in &case.when_then_expr {
         let before_branch = valued.len();
         if case.expr.is_none() {
             valued.extend(columns_with_values(when));
         }
-        let nulls = nulls_of(then, valued, column);
+        let nulls = nulls_of(result, valued, column);
         valued.truncate(before_branch);
         if nulls.is_some() {
             valued.truncate(outside);

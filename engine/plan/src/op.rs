@@ -6,12 +6,14 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::logical_expr::{Expr, LogicalPlan};
-use forebay_model::{AnyAnalyzer, Finding, GroupBy, Result, RowChange};
+use forebay_model::{AnyAnalyzer, ContentId, DuplicateRows, Finding, GroupBy, Result, RowChange};
 use forebay_window::{SeriesLength, WindowPlan};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::expectation::Expectation;
+use crate::portable_map::{NumberExpr, PortableMap};
+use crate::target::TargetStage;
 use crate::time_shift::TimeShift;
 
 /// Computes output columns from input columns of the same rows. The second argument is the number of rows. Inputs
@@ -27,6 +29,9 @@ pub type LowerGather = Arc<dyn Fn(Vec<LogicalPlan>) -> Result<LogicalPlan> + Sen
 /// Builds a kernel from findings, in the order of the requested analyzers.
 pub type LowerMap = Arc<dyn Fn(&[Arc<Finding>]) -> Result<LoweredMap> + Send + Sync>;
 
+/// Describes a computation; called by exports alone, since the description of a vocabulary copies it.
+pub type DescribeMap = Arc<dyn Fn() -> PortableMap + Send + Sync>;
+
 /// The result of `LowerMap`.
 #[derive(Clone)]
 pub struct LoweredMap {
@@ -34,6 +39,10 @@ pub struct LoweredMap {
     pub kernel: ColumnKernel,
     /// Output fields, if they depend on findings (such as the width of a one-hot vector).
     pub fields: Option<Vec<Field>>,
+    /// Describes the computation for exports, where other runtimes have it.
+    pub portable: Option<DescribeMap>,
+    /// A remedy where other runtimes do not have it.
+    pub portable_instead: Option<&'static str>,
 }
 
 impl LoweredMap {
@@ -44,6 +53,8 @@ impl LoweredMap {
         LoweredMap {
             kernel: Arc::new(kernel),
             fields: None,
+            portable: None,
+            portable_instead: None,
         }
     }
 
@@ -57,6 +68,17 @@ impl LoweredMap {
         self.fields = Some(fields);
         self
     }
+
+    /// Sets the computation that exports repeat.
+    pub fn portable(mut self, describe: impl Fn() -> PortableMap + Send + Sync + 'static) -> Self {
+        self.portable = Some(Arc::new(describe));
+        self
+    }
+
+    /// Sets a number's computation that exports repeat.
+    pub fn portable_number(self, expression: NumberExpr) -> Self {
+        self.portable(move || PortableMap::Number(expression.clone()))
+    }
 }
 
 /// Combines the finding of an earlier run with that of the rows of this run, in this order.
@@ -67,22 +89,24 @@ pub type CombineFindings = Arc<dyn Fn(&Finding, &Finding) -> Result<Finding> + S
 pub struct AnalyzerRequest {
     /// The analyzer.
     pub analyzer: Arc<dyn AnyAnalyzer>,
-    /// Its input columns, in order.
+    /// Input columns, in order.
     pub inputs: Vec<String>,
     /// Another step or source whose rows are read instead of this step's (the other side of a join). Such findings
     /// are reference data: they are recomputed when an artifact is applied.
     pub of: Option<String>,
     /// The part of the split whose rows are read, for a finding of one run's rows; `None` for all rows.
     pub part: Option<String>,
-    /// Whether the finding describes the rows of one run. It is computed anew when an artifact is applied or stands in
-    /// for what a degraded run does not learn, and no artifact holds it.
+    /// True if the finding describes the rows of one run. It is computed again when an artifact is
+    /// applied or replaces findings of a degraded run, and no artifact holds it.
     pub per_run: bool,
     /// True if the rows of the future are read instead of the known ones.
     pub of_future: bool,
-    /// Continues the finding of the run before, where there is one.
+    /// Combination with the finding of the previous run, if there is one.
     pub continues: Option<CombineFindings>,
-    /// What determines ids beside the finding that continues, as text.
+    /// Text that determines ids in addition to the finding that it continues.
     pub numbering_scheme: String,
+    /// Columns of the finding that decide the values of rows; `None` for all.
+    pub row_columns: Option<Vec<String>>,
 }
 
 impl AnalyzerRequest {
@@ -101,11 +125,27 @@ impl AnalyzerRequest {
             of_future: false,
             continues: None,
             numbering_scheme: String::new(),
+            row_columns: None,
         }
     }
 
-    /// Continues the findings of earlier runs, whose rows keep their places as ids. `scheme` says what else determines
-    /// the ids.
+    /// Shows the operation these columns of the finding alone. Shards, states and checkpoints of rows are named by them:
+    /// they stay as long as these columns do, also where others move, such as counts.
+    pub fn row_columns(mut self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.row_columns = Some(columns.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// The part of the finding that decides the values of rows.
+    pub fn row_finding(&self, finding: Arc<Finding>) -> Result<Arc<Finding>> {
+        match &self.row_columns {
+            None => Ok(finding),
+            Some(columns) => Ok(Arc::new(finding.with_columns(columns)?)),
+        }
+    }
+
+    /// Continues the findings of earlier runs, whose rows keep their places as ids. `scheme`
+    /// identifies everything else that determines the ids.
     pub fn continuing(
         mut self,
         combine: impl Fn(&Finding, &Finding) -> Result<Finding> + Send + Sync + 'static,
@@ -141,13 +181,17 @@ impl AnalyzerRequest {
     }
 }
 
-/// What is counted of rows that a kernel marks.
+/// Kind of the rows that a kernel marks, to be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowMark {
     /// A prediction was moved to a bound.
     Clipped,
     /// Predicted quantiles crossed, and were sorted.
     Crossed,
+    /// A model had no value to predict from, and predicted a constant.
+    Constant,
+    /// A join found no row of the other side.
+    NoMatch,
 }
 
 /// Counts the values of a column that an operation changed, given the column before and after.
@@ -162,6 +206,8 @@ pub struct ValueCount {
     pub before: usize,
     /// Index among the columns that it writes.
     pub after: usize,
+    /// The column by which the ledger calls the change; by default the one that is written.
+    pub column: Option<String>,
     /// Counts the values of a batch.
     pub count: CountValues,
 }
@@ -173,15 +219,30 @@ impl ValueCount {
             change,
             before: 0,
             after: 0,
+            column: None,
             count,
+        }
+    }
+
+    /// Counts the missing values of a column that an operation reads and fills for itself; `before` is its index among
+    /// the columns that are read.
+    pub fn filled(before: usize, column: impl Into<String>) -> ValueCount {
+        ValueCount {
+            before,
+            column: Some(column.into()),
+            ..ValueCount::new(RowChange::Imputed, |before, _| {
+                Ok(before.logical_null_count() as u64)
+            })
         }
     }
 
     /// Counts the values that became null.
     pub fn nulled() -> ValueCount {
-        ValueCount::new(RowChange::Nulled, |before, after| {
-            let nulls_before = before.logical_null_count();
-            let nulls = after.logical_null_count().saturating_sub(nulls_before);
+        ValueCount::new(RowChange::Nulled, |column_before, column_after| {
+            let nulls_before = column_before.logical_null_count();
+            let nulls = column_after
+                .logical_null_count()
+                .saturating_sub(nulls_before);
             Ok(nulls as u64)
         })
     }
@@ -192,9 +253,9 @@ impl ValueCount {
 pub struct PredictionFeedback {
     /// The written column with the predictions.
     pub prediction: String,
-    /// The column of the rows, as they were made, that gets them.
+    /// Column that receives the predictions, in the rows before the first operation.
     pub label: String,
-    /// The event-time column of the rows, as they were made.
+    /// Event-time column of the rows before the first operation.
     pub time: String,
 }
 
@@ -206,11 +267,11 @@ pub enum WrittenNulls {
     Read,
     /// Rows in which this column is null.
     Of(String),
-    /// Also other rows. The text continues a sentence that begins with the step.
+    /// Other rows, too. The text continues a sentence that begins with the step.
     Made(&'static str),
     /// Rows in which this SQL expression is null.
     Computed(Box<Expr>),
-    /// No rows: nulls are filled.
+    /// No rows: the operation fills nulls.
     Filled,
 }
 
@@ -228,22 +289,30 @@ pub struct MapOp {
     /// Distance in nanoseconds before the row's time at which the learned data ends, for findings that depend on
     /// the row's series or time (a table by time). `None` for global statistics.
     pub behind: Option<SeriesLength>,
-    /// What is expected of the rows, as the findings of `asks` tell it.
+    /// Expectation about the rows, which the findings of `asks` decide.
     pub expectation: Option<Expectation>,
-    /// What is counted of marked rows. The kernel gives a Boolean column for each, after those that it writes.
+    /// Kinds of marked rows. The kernel returns a Boolean column for each, after those that it
+    /// writes.
     pub marks: Vec<RowMark>,
     /// The changes of values that are counted.
     pub value_counts: Vec<ValueCount>,
-    /// Predictions among what it writes that feed later rows.
+    /// Written predictions that are inputs of later rows.
     pub feedback: Option<PredictionFeedback>,
-    /// True if it finds the rows of a join: what it writes is null where there is none.
+    /// True if it looks up the rows of a join: its output is null where there is no match.
     pub finds_rows: bool,
     /// The column of times that its only output is, and how far the output lies from it.
-    pub moved: Option<MovedTime>,
+    pub moved: Option<Box<MovedTime>>,
     /// The rows of another step whose values it writes.
     pub met: Option<Box<MetRows>>,
-    /// The rows in which what it writes is null.
+    /// Rows in which its output is null.
     pub nulls: WrittenNulls,
+    /// The stage of the transformation of a target that it applies, which predictions undo.
+    pub target: Option<Box<TargetStage>>,
+    /// True if it writes what values of other rows, at any time, tell of a row: its labels, say. Other statistics count
+    /// as known.
+    pub of_other_rows: bool,
+    /// The content of code that lies outside the spec and computes its columns.
+    pub code: Option<ContentId>,
 }
 
 /// A column of times that an operation moves by a known or bounded distance.
@@ -264,7 +333,16 @@ pub struct MetRows {
     pub column: Option<String>,
 }
 
+fn has_field(fields: &[Field], name: &str) -> bool {
+    fields.iter().any(|field| field.name() == name)
+}
+
 impl MapOp {
+    /// True if it writes a column of this name.
+    pub fn is_written(&self, name: &str) -> bool {
+        has_field(&self.writes, name)
+    }
+
     /// An operation without analyzers.
     pub fn new(
         reads: impl IntoIterator<Item = impl Into<String>>,
@@ -286,20 +364,23 @@ impl MapOp {
             moved: None,
             met: None,
             nulls: WrittenNulls::default(),
+            target: None,
+            of_other_rows: false,
+            code: None,
         }
     }
 
-    /// An operation whose kernel depends on the findings of `asks`.
+    /// Creates an operation whose kernel depends on the findings of `requests`.
     pub fn fitted(
         reads: impl IntoIterator<Item = impl Into<String>>,
         writes: impl IntoIterator<Item = Field>,
-        asks: impl IntoIterator<Item = AnalyzerRequest>,
+        requests: impl IntoIterator<Item = AnalyzerRequest>,
         lower: impl Fn(&[Arc<Finding>]) -> Result<LoweredMap> + Send + Sync + 'static,
     ) -> Self {
         MapOp {
             reads: reads.into_iter().map(Into::into).collect(),
             writes: writes.into_iter().collect(),
-            asks: asks.into_iter().collect(),
+            asks: requests.into_iter().collect(),
             lower: Arc::new(lower),
             behind: None,
             expectation: None,
@@ -310,27 +391,57 @@ impl MapOp {
             moved: None,
             met: None,
             nulls: WrittenNulls::default(),
+            target: None,
+            of_other_rows: false,
+            code: None,
         }
     }
 }
 
 impl MapOp {
-    /// An operation that changes nothing, and learns the findings of `asks`.
-    pub fn asking(asks: impl IntoIterator<Item = AnalyzerRequest>) -> Self {
-        let nothing = LoweredMap::new(|_: &[ArrayRef], _| Ok(Vec::new()));
-        let none: [&str; 0] = [];
-        MapOp::fitted(none, [], asks, move |_| Ok(nothing.clone()))
+    /// Creates an operation that changes nothing, and learns the findings of `requests`.
+    pub fn asking(requests: impl IntoIterator<Item = AnalyzerRequest>) -> Self {
+        let no_columns = LoweredMap::new(|_: &[ArrayRef], _| Ok(Vec::new()));
+        let no_reads: [&str; 0] = [];
+        MapOp::fitted(no_reads, [], requests, move |_| Ok(no_columns.clone()))
     }
 
-    /// The same, that judges the rows by the findings.
+    /// Creates an operation that changes nothing, and judges the rows by the findings of `requests`.
     pub fn expecting(
-        asks: impl IntoIterator<Item = AnalyzerRequest>,
+        requests: impl IntoIterator<Item = AnalyzerRequest>,
         expectation: Expectation,
     ) -> Self {
         MapOp {
             expectation: Some(expectation),
-            ..MapOp::asking(asks)
+            ..MapOp::asking(requests)
         }
+    }
+
+    /// Sets a number's computation that exports repeat, for an operation that learns nothing.
+    pub fn portable_number(self, expression: NumberExpr) -> Self {
+        self.portable(PortableMap::Number(expression))
+    }
+
+    /// Sets the computation that exports repeat, for an operation that learns nothing.
+    pub fn portable(mut self, map: PortableMap) -> Self {
+        let lower = self.lower;
+        self.lower = Arc::new(move |findings| {
+            let lowered = lower(findings)?;
+            let map = map.clone();
+            Ok(lowered.portable(move || map.clone()))
+        });
+        self
+    }
+
+    /// Sets the remedy for exports, which refuse the operation.
+    pub fn portable_instead(mut self, remedy: &'static str) -> Self {
+        let lower = self.lower;
+        self.lower = Arc::new(move |findings| {
+            let mut lowered = lower(findings)?;
+            lowered.portable_instead = Some(remedy);
+            Ok(lowered)
+        });
+        self
     }
 
     /// Counts a change of values.
@@ -351,21 +462,40 @@ impl MapOp {
         self
     }
 
-    /// Says which column of times the only output is, and how far it lies from it.
+    /// Sets the time column that the only output is computed from, and the distance between the
+    /// two.
     pub fn moving(mut self, moved: Option<MovedTime>) -> Self {
-        self.moved = moved;
+        self.moved = moved.map(Box::new);
         self
     }
 
-    /// Says which rows of another step the values are from.
+    /// Sets the rows of another step from which the values come.
     pub fn meeting(mut self, met: MetRows) -> Self {
         self.met = Some(Box::new(met));
         self
     }
 
-    /// Sets the rows in which what it writes is null.
+    /// Sets the rows in which the output is null.
     pub fn written_nulls(mut self, nulls: WrittenNulls) -> Self {
         self.nulls = nulls;
+        self
+    }
+
+    /// Marks values that are those of other rows, at any time.
+    pub fn of_other_rows(mut self) -> Self {
+        self.of_other_rows = true;
+        self
+    }
+
+    /// Sets the content of code that lies outside the spec and computes the columns. Other code gives other ids.
+    pub fn with_code(mut self, code: ContentId) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    /// Applies a stage of the transformation of a target.
+    pub fn transforming_target(mut self, stage: TargetStage) -> Self {
+        self.target = Some(Box::new(stage));
         self
     }
 
@@ -412,6 +542,13 @@ pub struct ExpandOp {
     pub kernel: ExpandKernel,
 }
 
+impl ExpandOp {
+    /// True if it writes a column of this name.
+    pub fn is_written(&self, name: &str) -> bool {
+        has_field(&self.writes, name)
+    }
+}
+
 /// Windows over series: one output row per input row, in the same order. The new columns depend on earlier rows of
 /// the same series.
 #[derive(Clone)]
@@ -426,17 +563,22 @@ pub struct WindowOp {
     pub writes: Vec<Field>,
     /// The window functions.
     pub plan: Arc<WindowPlan>,
-    /// Whether series are read backward: "earlier" then means later.
+    /// True if series are read backward: "earlier" then means later.
     pub backward: bool,
 }
 
 impl WindowOp {
-    /// All columns that it reads.
+    /// True if it writes a column of this name.
+    pub fn is_written(&self, name: &str) -> bool {
+        has_field(&self.writes, name)
+    }
+
+    /// All columns that the window reads.
     pub fn columns(&self) -> impl Iterator<Item = &String> {
         self.keys.iter().chain([&self.time]).chain(&self.reads)
     }
 
-    /// Whether both receive the same rows of the same series.
+    /// True if both receive the same rows of the same series.
     pub fn is_alike(&self, other: &WindowOp) -> bool {
         (&self.time, &self.keys, self.backward) == (&other.time, &other.keys, other.backward)
             && self.plan.shares_state_with(&other.plan)
@@ -451,7 +593,7 @@ impl WindowOp {
     }
 }
 
-/// Which rows of the other side match in an as-of join.
+/// Direction in which an as-of join looks for the matching row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MatchDirection {
@@ -471,17 +613,17 @@ pub struct JoinOp {
     pub other: String,
     /// Key columns of this side and the other side, of comparable types.
     pub keys: Vec<(String, String)>,
-    /// Column that tells whether a row matches. Of `Equality` only.
+    /// Column that marks rows with a match. Of `Equality` only.
     pub matched: Option<Field>,
+    /// True if rows without a match stay, with nulls.
+    pub keeps_unmatched: bool,
     /// Columns taken from the other side, and the fields they become.
     pub columns: Vec<(String, Field)>,
-    /// Which row matches.
+    /// Condition of a match.
     pub by: JoinBy,
-    /// True if it is likely a mistake that no row matches.
-    pub expects_match: bool,
 }
 
-/// Which row of the other side matches.
+/// Condition of a match with a row of the other side.
 #[derive(Debug, Clone)]
 pub enum JoinBy {
     /// The row of the same key that is valid at the time of the row.
@@ -509,19 +651,19 @@ pub struct AsOf {
     /// Column of the other side that contains the time when a row became known, of a comparable type: the row is
     /// invisible before.
     pub known_at: Option<String>,
-    /// Which row matches.
+    /// Direction in which the matching row is searched.
     pub direction: MatchDirection,
     /// Largest distance in time, inclusive, in ticks.
     pub tolerance: Option<i64>,
-    /// Whether a row of exactly the same time matches.
+    /// True if a row of exactly the same time matches.
     pub exact: bool,
 }
 
 impl AsOf {
     /// The type whose ticks are used to compare times of both sides: for timestamps, the finer unit. Either both or
     /// none must have a time zone. `None` if the types are not comparable.
-    pub fn time_type(here: &DataType, there: &DataType) -> Option<DataType> {
-        match (here, there) {
+    pub fn time_type(own_type: &DataType, other_type: &DataType) -> Option<DataType> {
+        match (own_type, other_type) {
             (a, b) if a == b => Some(a.clone()),
             (a, b) if a.is_integer() && b.is_integer() => {
                 JoinOp::key_type(a, b).filter(|common| *common == DataType::Int64)
@@ -539,8 +681,8 @@ impl AsOf {
 
 impl JoinOp {
     /// The type in which keys of both sides are compared; `None` if they are not comparable.
-    pub fn key_type(here: &DataType, there: &DataType) -> Option<DataType> {
-        match (here, there) {
+    pub fn key_type(own_type: &DataType, other_type: &DataType) -> Option<DataType> {
+        match (own_type, other_type) {
             (a, b) if a == b => Some(a.clone()),
             (a, b) if a.is_integer() && b.is_integer() => {
                 Some(match (a.is_signed_integer(), b.is_signed_integer()) {
@@ -571,7 +713,7 @@ impl JoinOp {
             .chain(self.columns.iter().map(|(_, field)| field))
     }
 
-    /// Whether it writes a column of this name.
+    /// True if it writes a column of this name.
     pub fn is_written(&self, name: &str) -> bool {
         self.writes().any(|field| field.name() == name)
     }
@@ -580,19 +722,19 @@ impl JoinOp {
     pub fn columns_here(&self) -> impl Iterator<Item = &String> {
         self.keys
             .iter()
-            .map(|(here, _)| here)
+            .map(|(column, _)| column)
             .chain(self.as_of().map(|as_of| &as_of.time))
     }
 
     /// Columns read from the other side.
     pub fn columns_there(&self) -> impl Iterator<Item = &String> {
-        let keys = self.keys.iter().map(|(_, there)| there);
+        let keys = self.keys.iter().map(|(_, other_column)| other_column);
         let times = self
             .as_of()
             .into_iter()
             .flat_map(|as_of| [&as_of.other_time].into_iter().chain(&as_of.known_at));
         keys.chain(times)
-            .chain(self.columns.iter().map(|(there, _)| there))
+            .chain(self.columns.iter().map(|(other_column, _)| other_column))
     }
 }
 
@@ -601,7 +743,7 @@ impl JoinOp {
 pub struct GatherOp {
     /// Further inputs: steps or sources by name. This step's own rows are the first input, unless `alone`.
     pub others: Vec<String>,
-    /// Whether only `others` are read.
+    /// True if only `others` are read.
     pub alone: bool,
     /// Columns of the result.
     pub schema: SchemaRef,
@@ -623,35 +765,38 @@ pub struct QueryPlan {
 /// Method by which a `GatherOp` computes its rows.
 #[derive(Clone)]
 pub enum GatherBy {
-    /// By the query engine. The plan's output must have the columns of the gather's schema in a canonical order of
-    /// rows. The plans of the inputs have an extra column `ROW`, the position of the row in canonical order.
+    /// The query engine computes the rows. The plan's output must have the columns of the gather's
+    /// schema in a canonical order of rows. The plans of the inputs have an extra column `ROW`, the
+    /// position of the row in canonical order.
     Query(LowerGather),
     /// Keeps one row per key, the first or the last; rows keep their order.
     OnePerKey {
         /// The key columns.
         keys: Vec<String>,
-        /// Whether the last row of a key stays.
+        /// True if the last row of a key stays, instead of the first.
         last: bool,
     },
-    /// Gives one row per key, computed from mergeable states, in the order of the keys, nulls last.
+    /// Returns one row per key, computed from mergeable states, in the order of the keys, nulls
+    /// last.
     GroupBy(GroupByOp),
     /// Joins the rows of the only other input. Rows are in the order of this step's rows, then of the other's.
     Join {
         /// The keys, and the columns to bring.
         join: JoinOp,
-        /// Whether rows without a match stay, with nulls.
+        /// True if rows without a match stay, with nulls.
         unmatched: bool,
     },
-    /// Makes rows of the future. They do not replace the step's rows: they come after them where a sink asks for them.
+    /// Makes rows of the future. They do not replace the step's rows: they come after them in sinks
+    /// that request them.
     Future(FutureRowsOp),
 }
 
 /// One row per key.
 #[derive(Debug, Clone)]
 pub struct GroupByOp {
-    /// What is computed.
+    /// Aggregates to compute.
     pub spec: Arc<GroupBy>,
-    /// Its input columns: the keys, then the values.
+    /// Input columns: the keys, then the values.
     pub inputs: Vec<String>,
 }
 
@@ -661,7 +806,7 @@ impl GroupByOp {
         let fields = schema.fields().iter().enumerate();
         let read: Vec<usize> = fields
             .filter(|(_, field)| self.inputs.contains(field.name()))
-            .map(|(place, _)| place)
+            .map(|(position, _)| position)
             .collect();
         if read.is_empty() {
             (0..schema.fields().len().min(1)).collect()
@@ -689,6 +834,25 @@ pub struct FutureSeries {
     pub ended: u64,
     /// The last time of the data, in ticks; `None` without data.
     pub known_until: Option<i64>,
+    /// Series that go on after the last time of the data, although they end before it.
+    pub behind: u64,
+    /// The last time of these series, in ticks.
+    pub last_behind: Option<i64>,
+    /// Rows that have the keys and the last time of an earlier row of their series.
+    pub duplicates: u64,
+    /// The first series whose last time has several rows.
+    pub repeated_ends: Vec<RepeatedEnd>,
+}
+
+/// The end of a series, at which it has several rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepeatedEnd {
+    /// The keys of the series as text.
+    pub keys: Vec<String>,
+    /// Its last time in ticks.
+    pub time: i64,
+    /// The rows at that time.
+    pub rows: u64,
 }
 
 /// Rows that continue every series beyond its last time.
@@ -705,6 +869,8 @@ pub struct FutureRowsOp {
     pub horizon: SeriesLength,
     /// Rows per series.
     pub steps: u64,
+    /// Treatment of series whose last time has several rows.
+    pub duplicates: DuplicateRows,
     /// Counts the series.
     pub count: CountSeries,
     /// Makes the rows, with the hidden columns [`KNOWN_UNTIL`](crate::KNOWN_UNTIL) and
@@ -737,29 +903,41 @@ pub enum PlanOp {
 }
 
 impl PlanOp {
-    /// Whether it decides which rows a stream has.
+    /// True if it writes the values of a column of this name. A projection writes none.
+    pub fn is_written(&self, name: &str) -> bool {
+        match self {
+            PlanOp::Map(map) => map.is_written(name),
+            PlanOp::Expand(expand) => expand.is_written(name),
+            PlanOp::Window(window) => window.is_written(name),
+            PlanOp::Join(join) => join.is_written(name),
+            PlanOp::Keep(_) | PlanOp::Project(_) | PlanOp::Gather(_) => false,
+        }
+    }
+
+    /// True if it decides which rows a stream has.
     pub fn changes_rows(&self) -> bool {
         matches!(self, PlanOp::Keep(_) | PlanOp::Expand(_))
     }
 
     /// Keeps columns under the names that they have, in this order.
     pub fn keep_columns(names: impl IntoIterator<Item = impl Into<String>>) -> PlanOp {
-        let kept = names.into_iter().map(|name| {
+        let columns = names.into_iter().map(|name| {
             let name = name.into();
             (name.clone(), name)
         });
-        PlanOp::Project(kept.collect())
+        PlanOp::Project(columns.collect())
     }
 
-    /// Whether output rows depend on other rows with the same keys.
+    /// True if output rows depend on other rows with the same keys.
     pub fn is_over_series(&self) -> bool {
         matches!(self, PlanOp::Window(_) | PlanOp::Join(_))
     }
 }
 
 impl PlanOp {
-    /// What binding added to the step's kind and configuration: columns, their types, and windows. Part of the
-    /// operation's content id, so that a change here needs a new name of that id.
+    /// Facts that binding added to the step's kind and configuration: columns, their types, and
+    /// windows. Part of the operation's content id, so that a change here needs a new name of that
+    /// id.
     pub(crate) fn identity(&self) -> Result<Value> {
         let names = |fields: &[Field]| {
             fields
@@ -767,11 +945,18 @@ impl PlanOp {
                 .map(|field| field.name().clone())
                 .collect::<Vec<_>>()
         };
-        let taken = |(there, field): &(String, Field)| {
-            json!([there, field.name(), field.data_type().to_string()])
+        let column_identity = |(other_column, field): &(String, Field)| {
+            json!([other_column, field.name(), field.data_type().to_string()])
         };
         Ok(match self {
-            PlanOp::Map(map) => json!({ "map": map.reads, "writes": names(&map.writes) }),
+            PlanOp::Map(map) => {
+                let mut identity = json!({ "map": map.reads, "writes": names(&map.writes) });
+                // Operations without such code keep the ids that they have always had.
+                if let Some(code) = map.code {
+                    identity["code"] = json!(code);
+                }
+                identity
+            }
             PlanOp::Keep(keep) => json!({ "filter": keep.reads }),
             PlanOp::Project(columns) => json!({ "project": columns }),
             PlanOp::Expand(expand) => {
@@ -786,7 +971,7 @@ impl PlanOp {
                 "backward": window.backward,
             }),
             PlanOp::Join(join) => {
-                let columns = join.columns.iter().map(taken).collect::<Vec<_>>();
+                let columns = join.columns.iter().map(column_identity).collect::<Vec<_>>();
                 match &join.by {
                     JoinBy::Time(as_of) => json!({
                         "as_of": join.other,

@@ -1,16 +1,17 @@
 //! Operation ids: identify the operations on rows, independent of the rows. Equal ids over equal rows give equal
 //! results.
 
-use forebay_model::{ContentId, IdBuilder, Pipeline, Result};
+use forebay_model::{ContentId, IdBuilder, NameIndex, Pipeline, Result};
 use serde_json::{Value, json};
 
 use crate::row_order::JoinSide;
 use crate::{AnalyzerId, BaseDataset, BoundPipeline, ColumnScan, OpId, PlanOp, WindowRowOrder};
 
-/// Id of the operations that a scan applies to the rows of its source. `digest` returns the content id of a
-/// finding: equal findings give equal ids, whatever rows they came from. `None` if rows of other datasets are
-/// involved, whose content is not covered. Rows that an as-of join meets in order of time are covered by the spans of
-/// the other side.
+/// Id of the operations that a scan applies to the rows of its source. `digest` returns the content
+/// id of what rows take from a finding: equal contents give equal ids, even if they were learned
+/// from other rows.
+/// `None` if rows of other datasets are involved, whose content is not covered. Rows that an as-of
+/// join matches in order of time are covered by the spans of the other side.
 pub fn operation_id(
     bound: &BoundPipeline,
     pipeline: &Pipeline,
@@ -23,8 +24,12 @@ pub fn operation_id(
     };
     let mut id = IdBuilder::new("shape");
     let schema = &bound.base_schemas[scan.base];
+    let index = NameIndex::of_fields(schema.fields());
     for column in &scan.columns {
-        let data_type = schema.field_with_name(column)?.data_type();
+        let data_type = match index.get(column) {
+            Some(position) => schema.field(position).data_type(),
+            None => schema.field_with_name(column)?.data_type(),
+        };
         id.text(column).text(&data_type.to_string());
     }
     add_source_format(&mut id, pipeline, name);
@@ -40,11 +45,11 @@ pub fn operation_id(
         for position in &stream.needed {
             let op = &bound.ops[stream.stream.ops[*position]];
             if let PlanOp::Join(join) = &op.op {
-                let place = stream.stream.ops[*position];
+                let join_op = stream.stream.ops[*position];
                 let in_time_order =
-                    join.as_of().is_some() && row_order(place) == WindowRowOrder::Time;
+                    join.as_of().is_some() && row_order(join_op) == WindowRowOrder::Time;
                 match if in_time_order {
-                    join_id(bound, pipeline, place, digest)?
+                    join_id(bound, pipeline, join_op, digest)?
                 } else {
                     None
                 } {
@@ -53,16 +58,16 @@ pub fn operation_id(
                 };
             }
             id.id(op.identity);
-            for ask in &op.asks {
-                id.id(digest(*ask)?);
+            for analyzer in &op.asks {
+                id.id(digest(*analyzer)?);
             }
         }
     }
     Ok(Some(id.finish()))
 }
 
-/// Id of an as-of join: of what is done with the rows of both sides before they are joined, and of the join itself.
-/// `None` unless each side is one stream of rows of a source.
+/// Id of an as-of join: of the operations on the rows of both sides before the join, and of the
+/// join itself. `None` unless each side is one stream of rows of a source.
 pub fn join_id(
     bound: &BoundPipeline,
     pipeline: &Pipeline,
@@ -96,8 +101,8 @@ pub fn join_id(
                 return Ok(None);
             }
             id.id(op.identity);
-            for ask in &op.asks {
-                id.id(digest(*ask)?);
+            for analyzer in &op.asks {
+                id.id(digest(*analyzer)?);
             }
         }
     }

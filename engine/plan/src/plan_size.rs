@@ -1,7 +1,8 @@
 //! Size of the plan of a query, counted before it is planned.
 //!
 //! The planner puts the plan of a common table expression in the place of each mention. A chain of tables that read the
-//! one before twice doubles with each: forty of them are 10^12 operators.
+//! one before twice doubles with each: forty of them are 10^12 operators. A chain of tables that read the one before once
+//! is as deep as it is long, and is walked by recursion again and again.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -9,6 +10,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use forebay_model::{Fault, Result, codes};
 
+use crate::expression_depth::EXPRESSION_LEVELS_MAX;
 use crate::sql_faults::shown;
 
 /// Most tables and subqueries of a plan. Each takes some 1.5 KiB whenever the plan is rewritten.
@@ -19,11 +21,22 @@ pub(crate) fn refuse_large_plan(parsed: &ast::Query, query: &str) -> Result<()> 
     let mut size = PlanSizeVisitor::default();
     // The visitor never breaks.
     let _ = parsed.visit(&mut size);
+    if size.levels > EXPRESSION_LEVELS_MAX {
+        let message = format!(
+            "the query `{}` nests {} levels of subqueries and WITH tables; at most \
+             {EXPRESSION_LEVELS_MAX} are allowed",
+            shown(query),
+            size.levels
+        );
+        return Err(Fault::new(codes::EXPRESSION, message)
+            .hint("make steps of some WITH tables: a step is planned on its own"));
+    }
     if size.tables <= PLAN_TABLES_MAX {
         return Ok(());
     }
     let message = format!(
-        "the query `{}` reads {} tables once its WITH tables stand in the place of their names; at most {PLAN_TABLES_MAX} are allowed",
+        "the query `{}` reads {} tables once its WITH tables stand in the place of their names; \
+         at most {PLAN_TABLES_MAX} are allowed",
         shown(query),
         size.tables
     );
@@ -41,22 +54,44 @@ struct PlanSizeVisitor {
     names: HashMap<*const ast::Query, String>,
     /// Tables of the outermost query once it has been visited.
     tables: u64,
+    /// Levels of it.
+    levels: usize,
 }
 
 /// A query that is being visited.
 struct OpenQuery {
     tables: u64,
-    /// Tables of its common table expressions by name.
-    common: HashMap<String, u64>,
+    /// Levels of the deepest query in it.
+    levels_inside: usize,
+    /// Its common table expressions by name.
+    common: HashMap<String, QuerySize>,
+}
+
+/// Size of a query.
+#[derive(Clone, Copy)]
+struct QuerySize {
+    tables: u64,
+    /// Queries that stand inside each other, with itself.
+    levels: usize,
 }
 
 impl PlanSizeVisitor {
-    /// Tables behind a name: those of the innermost common table expression, else one.
-    fn tables_of(&self, name: &str) -> u64 {
+    /// Size of what a name stands for: the innermost common table expression of this name, else one table.
+    fn size_of(&self, name: &str) -> QuerySize {
         let mut scopes = self.queries.iter().rev();
-        scopes
-            .find_map(|query| query.common.get(name).copied())
-            .unwrap_or(1)
+        let common = scopes.find_map(|query| query.common.get(name).copied());
+        common.unwrap_or(QuerySize {
+            tables: 1,
+            levels: 0,
+        })
+    }
+
+    /// Adds a query or a table to the query that is being visited.
+    fn add(&mut self, size: QuerySize) {
+        if let Some(query) = self.queries.last_mut() {
+            query.tables = query.tables.saturating_add(size.tables);
+            query.levels_inside = query.levels_inside.max(size.levels);
+        }
     }
 }
 
@@ -70,6 +105,7 @@ impl Visitor for PlanSizeVisitor {
         }
         self.queries.push(OpenQuery {
             tables: 1,
+            levels_inside: 0,
             common: HashMap::new(),
         });
         ControlFlow::Continue(())
@@ -80,22 +116,27 @@ impl Visitor for PlanSizeVisitor {
             return ControlFlow::Continue(());
         };
         let name = self.names.remove(&std::ptr::from_ref(query));
+        let size = QuerySize {
+            tables: visited.tables,
+            levels: visited.levels_inside + 1,
+        };
         match (self.queries.last_mut(), name) {
             (Some(outer), Some(name)) => {
-                outer.common.insert(name, visited.tables);
+                outer.common.insert(name, size);
             }
-            (Some(outer), None) => outer.tables = outer.tables.saturating_add(visited.tables),
-            (None, _) => self.tables = visited.tables,
+            (Some(_), None) => self.add(size),
+            (None, _) => {
+                self.tables = size.tables;
+                self.levels = size.levels;
+            }
         }
         ControlFlow::Continue(())
     }
 
     fn pre_visit_relation(&mut self, relation: &ast::ObjectName) -> ControlFlow<()> {
         let name = relation.0.last().and_then(|part| part.as_ident());
-        let tables = name.map_or(1, |name| self.tables_of(&name.value));
-        if let Some(query) = self.queries.last_mut() {
-            query.tables = query.tables.saturating_add(tables);
-        }
+        let size = self.size_of(name.map_or("", |name| &name.value));
+        self.add(size);
         ControlFlow::Continue(())
     }
 }

@@ -8,24 +8,30 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, DataFusionError};
 use datafusion::datasource::empty::EmptyTable;
-use datafusion::logical_expr::expr::Sort as SortExpr;
+use datafusion::logical_expr::expr::{Sort as SortExpr, WindowFunction};
 use datafusion::logical_expr::{
-    Aggregate, Distinct, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, cast,
+    Aggregate, AggregateUDF, Distinct, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder,
+    Window, WindowFunctionDefinition, cast,
 };
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use forebay_model::{Fault, Result, codes, contains_floats, logical_type};
 
 use crate::canonical_floats::{canonical_key, canonical_key_in};
 use crate::expression_depth::{checked_levels, with_planning_stack};
+use crate::local_times::localize_plan;
+use crate::misplanned::refuse_misplanned;
 use crate::plan_size::refuse_large_plan;
 use crate::sql_faults::{query_fault, shown};
+use crate::strict_casts::checked_node;
 use crate::{GatherBy, GatherOp, QueryPlan, SqlCompiler};
 
 impl SqlCompiler {
     /// Names of the tables in a query.
     pub fn tables(&self, query: &str) -> Result<Vec<String>> {
-        with_planning_stack(query.len(), || self.table_names(query))
+        with_planning_stack(query, || self.table_names(query))
     }
 
     fn table_names(&self, query: &str) -> Result<Vec<String>> {
@@ -52,6 +58,7 @@ impl SqlCompiler {
                 ast::Statement::Query(parsed) => {
                     checked_levels(parsed.as_ref(), query)?;
                     refuse_large_plan(parsed.as_ref(), query)?;
+                    refuse_misplanned(parsed.as_ref(), query)?;
                     self.refuse_unstable(parsed.as_ref(), query)?;
                     parsed.visit(&mut ReadOnlyVisitor).is_continue()
                 }
@@ -66,11 +73,12 @@ impl SqlCompiler {
         }
     }
 
-    /// Compiles a query to a gather over its tables. Rows come out in the order of `ORDER BY`; ties, and queries
-    /// without it, are ordered by all columns, so that the result is deterministic. Sums, means and variances of
-    /// floats use the exact aggregates set by `with_exact_aggregates`. Like all statistics here, they ignore NaN.
+    /// Compiles a query to a gather over its tables. Rows are in the order of `ORDER BY`; ties, and
+    /// queries without it, are ordered by all columns, so that the result is deterministic. Sums and
+    /// means of floats, and variances, covariances and regressions of all numbers use the exact
+    /// aggregates set by `with_exact`. Like all statistics here, they ignore NaN.
     pub fn query(&self, query: &str, tables: &BTreeMap<String, SchemaRef>) -> Result<GatherOp> {
-        with_planning_stack(query.len(), || self.compile_query(query, tables))
+        with_planning_stack(query, || self.compile_query(query, tables))
     }
 
     fn compile_query(&self, query: &str, tables: &BTreeMap<String, SchemaRef>) -> Result<GatherOp> {
@@ -96,10 +104,11 @@ impl SqlCompiler {
             plan: plan.clone(),
             data_age: BTreeMap::new(),
         };
+        let plan = localize_plan(plan).map_err(fault)?;
+        let plan = self.coerced(plan).map_err(fault)?;
         let plan = plan.transform_up_with_subqueries(|node| {
-            Ok(Transformed::yes(total_order(canonicalize_keys(
-                self.exactly(node)?,
-            )?)?))
+            let node = self.exactly(checked_node(node)?)?;
+            Ok(Transformed::yes(total_order(canonicalize_keys(node)?)?))
         });
         let plan = plan.map_err(fault)?.data;
         let plan = if ordered(&plan) {
@@ -136,10 +145,20 @@ impl SqlCompiler {
 }
 
 impl SqlCompiler {
-    /// Replaces float aggregates whose bits would depend on the partitioning of rows.
+    /// Gives operands one type, as the engine does before it runs a query. Its planner types a `CASE` by its first
+    /// branch and a `UNION` by its first query, and values of other types would not fit the columns.
+    fn coerced(&self, plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
+        let state = self.context().state();
+        TypeCoercion::new().analyze(plan, state.config_options())
+    }
+
+    /// Replaces aggregates whose bits would depend on the partitioning of rows, or on rows before a window, and sums
+    /// of integers that would wrap around.
     fn exactly(&self, node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
-        let LogicalPlan::Aggregate(aggregate) = node else {
-            return Ok(node);
+        let aggregate = match node {
+            LogicalPlan::Aggregate(aggregate) => aggregate,
+            LogicalPlan::Window(window) => return self.exact_windows(window),
+            other => return Ok(other),
         };
         let input = aggregate.input.schema().clone();
         let exact = |expression: Expr| -> Result<Expr, DataFusionError> {
@@ -159,16 +178,12 @@ impl SqlCompiler {
                     call.params.args = keys.collect::<Result<_, _>>()?;
                     return Ok(Transformed::yes(Expr::AggregateFunction(call)));
                 }
-                let ([argument], Some(function)) =
-                    (params.args.as_slice(), self.exact(call.func.name()))
-                else {
+                // Sums do not depend on an order; for other functions with an order there is no exact one.
+                let name = call.func.name();
+                let Some(exact) = self.exact_call(name, &params.args, input.as_ref())? else {
                     return Ok(Transformed::no(part));
                 };
-                // Sums do not depend on an order; for other functions with an order there is no exact one.
-                if !argument.get_type(&input)?.is_floating() {
-                    return Ok(Transformed::no(part));
-                }
-                let mut replaced = function.call(vec![cast(argument.clone(), DataType::Float64)]);
+                let mut replaced = exact.function.call(exact.arguments);
                 if let Expr::AggregateFunction(call) = &mut replaced {
                     call.params.filter = params.filter.clone();
                 }
@@ -191,6 +206,109 @@ impl SqlCompiler {
             expressions,
         )?))
     }
+
+    /// Replaces such aggregates of windows: in those of the query engine, a large number, a NaN or an infinity stays
+    /// in the sums after it has left the frame.
+    fn exact_windows(&self, window: Window) -> Result<LogicalPlan, DataFusionError> {
+        let input = window.input.schema().clone();
+        let mut expressions = Vec::with_capacity(window.window_expr.len());
+        for expression in window.window_expr {
+            let name = expression.schema_name().to_string();
+            let replaced = expression.transform_up(|part| match part {
+                Expr::WindowFunction(call) => self.exact_window(*call, input.as_ref()),
+                other => Ok(Transformed::no(other)),
+            })?;
+            expressions.push(match replaced.data {
+                call @ Expr::WindowFunction(_) if replaced.transformed => call.alias(name),
+                named => named,
+            });
+        }
+        Ok(LogicalPlan::Window(Window::try_new(
+            expressions,
+            window.input,
+        )?))
+    }
+
+    fn exact_window(
+        &self,
+        mut call: WindowFunction,
+        input: &DFSchema,
+    ) -> Result<Transformed<Expr>, DataFusionError> {
+        let exact = match &call.fun {
+            WindowFunctionDefinition::AggregateUDF(function) => {
+                self.exact_call(function.name(), &call.params.args, input)?
+            }
+            WindowFunctionDefinition::WindowUDF(_) => None,
+        };
+        let Some(exact) = exact.filter(|_| !call.params.distinct) else {
+            return Ok(Transformed::no(Expr::from(call)));
+        };
+        call.fun = WindowFunctionDefinition::AggregateUDF(Arc::new(exact.function.clone()));
+        call.params.args = exact.arguments;
+        Ok(Transformed::yes(Expr::from(call)))
+    }
+
+    /// The exact function for an aggregate of the query engine: of floats, or of integers whose sum could wrap around.
+    fn exact_call(
+        &self,
+        name: &str,
+        arguments: &[Expr],
+        input: &DFSchema,
+    ) -> Result<Option<ExactCall<'_>>, DataFusionError> {
+        if self.exact(name).is_none() {
+            return Ok(None);
+        }
+        if is_inexact(name, arguments, input)? {
+            return Ok(self.exact(name).map(|function| ExactCall {
+                function,
+                arguments: doubles(arguments.iter().cloned()),
+            }));
+        }
+        let [argument] = arguments else {
+            return Ok(None);
+        };
+        let of = argument.get_type(input)?;
+        if name != "sum" || !matches!(of, DataType::Int64 | DataType::UInt64) {
+            return Ok(None);
+        }
+        Ok(self.exact(INTEGER_SUM).map(|function| ExactCall {
+            function,
+            arguments: arguments.to_vec(),
+        }))
+    }
+}
+
+/// Name under which `with_exact` is given the sum of 64-bit integers.
+pub const INTEGER_SUM: &str = "sum of integers";
+
+/// A function that replaces an aggregate, and its arguments.
+struct ExactCall<'a> {
+    function: &'a AggregateUDF,
+    arguments: Vec<Expr>,
+}
+
+/// True if the query engine computes a function of these arguments in doubles that it rounds row by row. Sums and means
+/// of integers it adds as they are.
+fn is_inexact(
+    function: &str,
+    arguments: &[Expr],
+    input: &DFSchema,
+) -> Result<bool, DataFusionError> {
+    let adds = matches!(function, "sum" | "avg");
+    for argument in arguments {
+        let data_type = argument.get_type(input)?;
+        if data_type.is_floating() || (data_type.is_numeric() && !adds) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn doubles(arguments: impl IntoIterator<Item = Expr>) -> Vec<Expr> {
+    let arguments = arguments.into_iter();
+    arguments
+        .map(|argument| cast(argument, DataType::Float64))
+        .collect()
 }
 
 /// Replaces table scans by the plans of the inputs of the same name.
@@ -266,9 +384,11 @@ pub fn refuse_writing(plan: &LogicalPlan) -> Result<()> {
     walk.map_err(|error| Fault::internal("a query plan cannot be traversed").cause(error))?;
     match refused {
         None => Ok(()),
-        Some(shown) => Err(
-            Fault::new(codes::EXPRESSION, format!("`{shown}` is not a query")).hint(QUERIES_ONLY),
-        ),
+        Some(statement) => Err(Fault::new(
+            codes::EXPRESSION,
+            format!("`{statement}` is not a query"),
+        )
+        .hint(QUERIES_ONLY)),
     }
 }
 
@@ -308,11 +428,12 @@ fn canonicalize_keys(node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> 
                 .build()?
         }
         LogicalPlan::Join(mut join) => {
-            let (left, right) = (join.left.schema().clone(), join.right.schema().clone());
-            let keys = join.on.into_iter().map(|(here, there)| {
+            let left_schema = join.left.schema().clone();
+            let right = join.right.schema().clone();
+            let keys = join.on.into_iter().map(|(key, other_key)| {
                 Ok((
-                    canonical_key_in(here, left.as_ref())?,
-                    canonical_key_in(there, right.as_ref())?,
+                    canonical_key_in(key, left_schema.as_ref())?,
+                    canonical_key_in(other_key, right.as_ref())?,
                 ))
             });
             join.on = keys.collect::<Result<Vec<_>, DataFusionError>>()?;
@@ -371,4 +492,97 @@ fn all_columns(plan: &LogicalPlan) -> Vec<SortExpr> {
 fn sort_all(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
     let columns = all_columns(&plan);
     LogicalPlanBuilder::from(plan).sort(columns)?.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::functions_aggregate::covariance::covar_pop_udaf;
+    use datafusion::functions_aggregate::expr_fn::{avg, corr, sum, var_sample};
+    use datafusion::functions_aggregate::variance::var_pop_udaf;
+    use datafusion::logical_expr::{col, table_scan};
+
+    use super::*;
+
+    #[test]
+    fn aggregates_that_round_each_row_are_exact() {
+        // Other functions stand for the exact ones.
+        let of_one = var_pop_udaf();
+        let of_two = covar_pop_udaf();
+        let compiler = SqlCompiler::default().with_exact([
+            ("sum", of_one.as_ref().clone()),
+            ("avg", of_one.as_ref().clone()),
+            ("var", of_one.as_ref().clone()),
+            ("corr", of_two.as_ref().clone()),
+        ]);
+        let schema = Schema::new(vec![
+            Field::new("i", DataType::Int64, true),
+            Field::new("x", DataType::Float64, true),
+        ]);
+        for (aggregate, is_replaced) in [
+            (sum(col("i")), false),
+            (avg(col("i")), false),
+            (sum(col("x")), true),
+            (avg(col("x")), true),
+            (var_sample(col("i")), true),
+            (var_sample(col("x")), true),
+            (corr(col("i"), col("i")), true),
+            (corr(col("i"), col("x")), true),
+        ] {
+            let text = aggregate.to_string();
+            let rows = table_scan(Some("t"), &schema, None).unwrap();
+            let aggregated = rows.aggregate(Vec::<Expr>::new(), [aggregate]).unwrap();
+            let node = compiler.exactly(aggregated.build().unwrap()).unwrap();
+            let plan = node.display_indent().to_string();
+            assert_eq!(plan.contains("_pop("), is_replaced, "{text}: {plan}");
+        }
+    }
+    fn tables() -> BTreeMap<String, SchemaRef> {
+        let columns = [
+            ("i", DataType::Int64),
+            ("small", DataType::Int8),
+            ("x", DataType::Float64),
+            ("t", DataType::Utf8),
+        ];
+        let fields = columns.map(|(name, data_type)| Field::new(name, data_type, true));
+        BTreeMap::from([("a".to_owned(), Arc::new(Schema::new(fields.to_vec())))])
+    }
+
+    /// Queries of one column, and its type: that of all values, not of the first branch or query.
+    #[test]
+    fn columns_have_the_types_of_all_their_values() {
+        for (query, expected) in [
+            (
+                "SELECT CASE WHEN i = 1 THEN i ELSE x END AS v FROM a",
+                DataType::Float64,
+            ),
+            (
+                "SELECT CASE WHEN i = 1 THEN small ELSE i END AS v FROM a",
+                DataType::Int64,
+            ),
+            (
+                "SELECT CASE WHEN i = 1 THEN i ELSE t END AS v FROM a",
+                DataType::Utf8,
+            ),
+            (
+                "SELECT i AS v FROM a UNION ALL SELECT x FROM a",
+                DataType::Float64,
+            ),
+            (
+                "SELECT small AS v FROM a UNION ALL SELECT i FROM a",
+                DataType::Int64,
+            ),
+            ("SELECT i AS v FROM a UNION SELECT t FROM a", DataType::Utf8),
+            (
+                "SELECT v FROM (SELECT i AS v FROM a UNION ALL SELECT x FROM a) ORDER BY v LIMIT 2",
+                DataType::Float64,
+            ),
+            (
+                "SELECT max(CASE WHEN i = 1 THEN i ELSE x END) AS v FROM a GROUP BY t",
+                DataType::Float64,
+            ),
+        ] {
+            let gather = SqlCompiler::default().query(query, &tables()).unwrap();
+            assert_eq!(gather.schema.field(0).data_type(), &expected, "{query}");
+        }
+    }
 }

@@ -1,7 +1,8 @@
-//! The age of what a query computes: how far before its row the data of a column ends.
+//! Age of the columns of a query: how far before its row the data of a column ends.
 //!
-//! Values of one row are as old as the columns that they are computed of. Of values over other rows, those are proved
-//! that groups, frames or joins bind to the time of the row. All others may be of any time.
+//! Values of one row are as old as the columns that they are computed of. Values over other rows
+//! have a known age only if groups, frames or joins bind them to the time of the row. All others
+//! may be of any time.
 
 use std::sync::Arc;
 
@@ -11,11 +12,11 @@ use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::logical_expr::expr::{Sort, WindowFunctionParams};
 use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{
-    Aggregate, BinaryExpr, Distinct, Expr, Join, LogicalPlan, Operator, WindowFrameBound,
+    Aggregate, Distinct, Expr, Join, LogicalPlan, Operator, WindowFrameBound,
 };
 use forebay_window::SeriesLength;
 
-use crate::column_age::{AgeTrace, DataAge, MetTimes, NOW, TimeLink};
+use crate::column_age::{AgeTime, AgeTrace, DataAge, MetTimes, NOW, TimeLink};
 use crate::time_shift::{TimeShift, shifted_column};
 use crate::{GatherOp, QueryPlan};
 
@@ -23,7 +24,7 @@ use crate::{GatherOp, QueryPlan};
 pub(crate) trait QueryTables {
     /// A column of a table.
     fn column(&self, table: &str, column: &str) -> AgeTrace;
-    /// How far the data of a table's rows reaches beyond their times.
+    /// Reach of the data of a table's rows beyond their times.
     fn extent(&self, table: &str) -> i128;
     /// True if a table's rows have a time.
     fn is_dated(&self, table: &str) -> bool;
@@ -45,18 +46,22 @@ impl<'q> QueryAge<'q> {
 
     /// A column of the result.
     pub fn output(&self, name: &str, gather: &GatherOp) -> AgeTrace {
-        let Ok(place) = gather.schema.index_of(name) else {
+        let Ok(index) = gather.schema.index_of(name) else {
             return AgeTrace::of(DataAge::After);
         };
-        let mut trace = self.column(&self.query.plan, place);
+        let mut trace = self.column(&self.query.plan, index);
         if let Some(declared) = self.query.data_age.get(name) {
             trace.ends = match declared {
                 SeriesLength::Ticks(time) => DataAge::Behind {
-                    time: i128::from(*time),
+                    time: AgeTime::nanoseconds(i128::from(*time)),
+                    rows: 0,
+                },
+                SeriesLength::Calendar(span) => DataAge::Behind {
+                    time: AgeTime::of_span(*span, 1),
                     rows: 0,
                 },
                 SeriesLength::Rows(rows) => DataAge::Behind {
-                    time: 0,
+                    time: AgeTime::default(),
                     rows: i64::try_from(*rows).unwrap_or(i64::MAX),
                 },
             };
@@ -64,7 +69,7 @@ impl<'q> QueryAge<'q> {
         trace
     }
 
-    /// How far the data of a plan's rows reaches beyond their times.
+    /// Reach of the data of a plan's rows beyond their times.
     pub fn extent(&self, plan: &LogicalPlan) -> i128 {
         match plan {
             LogicalPlan::TableScan(scan) => self.tables.extent(scan.table_name.table()),
@@ -78,6 +83,72 @@ impl<'q> QueryAge<'q> {
                 extents.max().unwrap_or(0)
             }
         }
+    }
+
+    /// Distance before the time of a row at which a plan reads other rows, in nanoseconds, or in
+    /// ticks where times are whole numbers. `None` if it may read rows of any time.
+    pub fn reach(&self, plan: &LogicalPlan) -> Option<i128> {
+        if self.has_dated_subquery(plan) {
+            return None;
+        }
+        let mut inputs = 0;
+        for input in plan.inputs() {
+            inputs = self.reach(input)?.max(inputs);
+        }
+        if !self.is_dated(plan) {
+            return Some(inputs);
+        }
+        let looks_back = match plan {
+            LogicalPlan::Aggregate(aggregate) => self.group_clock(aggregate)?.shift.spread(),
+            LogicalPlan::Window(window) => {
+                let mut most = 0;
+                for expression in &window.window_expr {
+                    most = self.partition_spread(expression, &window.input)?.max(most);
+                }
+                most
+            }
+            LogicalPlan::Join(join) => self.match_reach(join)?,
+            LogicalPlan::RecursiveQuery(_) | LogicalPlan::Extension(_) => return None,
+            _ => 0,
+        };
+        Some(inputs + looks_back)
+    }
+
+    /// Uncertainty of the times of rows that share a partition of a window function.
+    fn partition_spread(&self, expression: &Expr, input: &LogicalPlan) -> Option<i128> {
+        let inner = expression.clone().unalias();
+        let Expr::WindowFunction(call) = &inner else {
+            return None;
+        };
+        let keys = call.params.partition_by.iter();
+        let spreads = keys.filter_map(|key| self.expression(key, input).time.shift());
+        spreads.map(TimeShift::spread).min()
+    }
+
+    /// Distance by which a match lies before the rows of the leading side.
+    fn match_reach(&self, join: &Join) -> Option<i128> {
+        if !self.is_dated(&join.left) || !self.is_dated(&join.right) {
+            return Some(0);
+        }
+        let met = MetTimes {
+            keys: self.met_keys(join),
+            extents: (0, 0),
+        };
+        Some((-met.distance()?.least).max(0))
+    }
+
+    /// True if an expression of a node reads a table of rows with times.
+    fn has_dated_subquery(&self, plan: &LogicalPlan) -> bool {
+        let mut is_dated = false;
+        let walk = plan.apply_expressions(|expression| {
+            expression.apply(|part| {
+                if let Some(subquery) = subquery_of(part) {
+                    is_dated |= self.is_dated(subquery);
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        });
+        is_dated || walk.is_err()
     }
 
     /// True if rows of a plan come from rows with a time.
@@ -101,45 +172,45 @@ impl<'q> QueryAge<'q> {
         any.of_any_time()
     }
 
-    fn column(&self, plan: &LogicalPlan, place: usize) -> AgeTrace {
+    fn column(&self, plan: &LogicalPlan, index: usize) -> AgeTrace {
         match plan {
             LogicalPlan::TableScan(scan) => {
-                let field = scan.projected_schema.field(place);
+                let field = scan.projected_schema.field(index);
                 self.tables.column(scan.table_name.table(), field.name())
             }
-            LogicalPlan::Projection(projection) => match projection.expr.get(place) {
+            LogicalPlan::Projection(projection) => match projection.expr.get(index) {
                 Some(expression) => self.expression(expression, &projection.input),
                 None => self.of_any_row(plan),
             },
-            LogicalPlan::Filter(filter) => self.column(&filter.input, place),
-            LogicalPlan::Sort(sort) => self.column(&sort.input, place),
-            LogicalPlan::Limit(limit) => self.column(&limit.input, place),
-            LogicalPlan::Repartition(repartition) => self.column(&repartition.input, place),
-            LogicalPlan::SubqueryAlias(alias) => self.column(&alias.input, place),
-            LogicalPlan::Subquery(subquery) => self.column(&subquery.subquery, place),
-            LogicalPlan::Distinct(Distinct::All(input)) => self.column(input, place),
+            LogicalPlan::Filter(filter) => self.column(&filter.input, index),
+            LogicalPlan::Sort(sort) => self.column(&sort.input, index),
+            LogicalPlan::Limit(limit) => self.column(&limit.input, index),
+            LogicalPlan::Repartition(repartition) => self.column(&repartition.input, index),
+            LogicalPlan::SubqueryAlias(alias) => self.column(&alias.input, index),
+            LogicalPlan::Subquery(subquery) => self.column(&subquery.subquery, index),
+            LogicalPlan::Distinct(Distinct::All(input)) => self.column(input, index),
             LogicalPlan::Union(union) => {
-                let traces = union.inputs.iter().map(|input| self.column(input, place));
+                let traces = union.inputs.iter().map(|input| self.column(input, index));
                 AgeTrace::of_streams(traces)
             }
             LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) => AgeTrace::ahead(),
-            LogicalPlan::Aggregate(aggregate) => self.grouped(aggregate, place),
+            LogicalPlan::Aggregate(aggregate) => self.grouped(aggregate, index),
             LogicalPlan::Window(window) => {
-                let before = window.input.schema().fields().len();
-                match place.checked_sub(before) {
-                    None => self.column(&window.input, place),
+                let input_width = window.input.schema().fields().len();
+                match index.checked_sub(input_width) {
+                    None => self.column(&window.input, index),
                     Some(output) => match window.window_expr.get(output) {
                         Some(expression) => self.windowed(expression, &window.input),
                         None => self.of_any_row(plan),
                     },
                 }
             }
-            LogicalPlan::Join(join) => self.joined(join, place),
+            LogicalPlan::Join(join) => self.joined(join, index),
             other => self.of_any_row(other),
         }
     }
 
-    /// What an expression computes of a row of a plan.
+    /// Trace of an expression over a row of a plan.
     fn expression(&self, expression: &Expr, input: &LogicalPlan) -> AgeTrace {
         let schema = input.schema();
         if let Some(shifted) = shifted_column(expression, schema) {
@@ -149,19 +220,11 @@ impl<'q> QueryAge<'q> {
         }
         let mut traces = Vec::new();
         let walk = expression.apply(|part| {
-            let subquery = match part {
-                Expr::Column(column) => {
-                    traces.push(self.named(column, input));
-                    None
-                }
-                Expr::ScalarSubquery(subquery) => Some(subquery),
-                Expr::InSubquery(inside) => Some(&inside.subquery),
-                Expr::Exists(exists) => Some(&exists.subquery),
-                Expr::SetComparison(comparison) => Some(&comparison.subquery),
-                _ => None,
-            };
-            if let Some(subquery) = subquery {
-                traces.push(self.of_any_row(&subquery.subquery));
+            if let Expr::Column(column) = part {
+                traces.push(self.named(column, input));
+            }
+            if let Some(subquery) = subquery_of(part) {
+                traces.push(self.of_any_row(subquery));
             }
             Ok(TreeNodeRecursion::Continue)
         });
@@ -173,7 +236,7 @@ impl<'q> QueryAge<'q> {
 
     fn named(&self, column: &Column, input: &LogicalPlan) -> AgeTrace {
         match input.schema().maybe_index_of_column(column) {
-            Some(place) => self.column(input, place),
+            Some(index) => self.column(input, index),
             None => self.of_any_row(input),
         }
     }
@@ -185,7 +248,7 @@ impl<'q> QueryAge<'q> {
         AgeTrace::of_all(traces)
     }
 
-    /// The key of groups that says most of the time of their rows.
+    /// Key column that bounds the times of the rows of a group most closely.
     fn group_clock(&self, aggregate: &Aggregate) -> Option<QueryClock> {
         let mut best: Option<QueryClock> = None;
         for (key, expression) in aggregate.group_expr.iter().enumerate() {
@@ -203,18 +266,18 @@ impl<'q> QueryAge<'q> {
         best
     }
 
-    fn grouped(&self, aggregate: &Aggregate, place: usize) -> AgeTrace {
+    fn grouped(&self, aggregate: &Aggregate, index: usize) -> AgeTrace {
         let input = aggregate.input.as_ref();
         let keys = &aggregate.group_expr;
         if keys.iter().any(|key| matches!(key, Expr::GroupingSet(_))) {
             return self.of_any_row(input);
         }
         let clock = self.group_clock(aggregate);
-        if let Some(key) = keys.get(place) {
+        if let Some(key) = keys.get(index) {
             let mut trace = self.expression(key, input);
             if let Some(clock) = &clock {
                 // The time of a group is that of its clock.
-                trace.time = if clock.key == place {
+                trace.time = if clock.key == index {
                     TimeLink::Moved(TimeShift::NONE)
                 } else {
                     trace.time.moved(clock.shift.reversed())
@@ -222,7 +285,7 @@ impl<'q> QueryAge<'q> {
             }
             return trace;
         }
-        let Some(computed) = aggregate.aggr_expr.get(place - keys.len()) else {
+        let Some(computed) = aggregate.aggr_expr.get(index - keys.len()) else {
             return self.of_any_row(input);
         };
         let mut trace = self.expression(computed, input);
@@ -235,7 +298,7 @@ impl<'q> QueryAge<'q> {
         trace
     }
 
-    /// What a window function computes of the rows before and behind a row.
+    /// Trace of a window function over the rows before and after a row.
     fn windowed(&self, expression: &Expr, input: &LogicalPlan) -> AgeTrace {
         let inner = expression.clone().unalias();
         let Expr::WindowFunction(call) = &inner else {
@@ -296,39 +359,26 @@ impl<'q> QueryAge<'q> {
         }
     }
 
-    fn joined(&self, join: &Join, place: usize) -> AgeTrace {
+    fn joined(&self, join: &Join, index: usize) -> AgeTrace {
         let left_width = join.left.schema().fields().len();
         let is_of_left_alone = join.schema.fields().len()
             < left_width + join.right.schema().fields().len()
             && join.schema.fields().len() == left_width;
-        let (side, place) = if place < left_width || is_of_left_alone {
-            (&join.left, place)
+        let (side, index) = if index < left_width || is_of_left_alone {
+            (&join.left, index)
         } else {
-            (&join.right, place - left_width)
+            (&join.right, index - left_width)
         };
-        if place >= side.schema().fields().len() {
+        if index >= side.schema().fields().len() {
             return self.of_any_row(side);
         }
-        let trace = self.column(side, place);
+        let trace = self.column(side, index);
         let leading = self.leading_side(join);
         if Arc::ptr_eq(leading, side) {
             return trace;
         }
-        let keys = self.join_keys(join).into_iter().map(|(a, b)| {
-            if Arc::ptr_eq(leading, &join.left) {
-                (
-                    self.expression(&a, &join.left),
-                    self.expression(&b, &join.right),
-                )
-            } else {
-                (
-                    self.expression(&b, &join.right),
-                    self.expression(&a, &join.left),
-                )
-            }
-        });
         let met = MetTimes {
-            keys: keys.collect(),
+            keys: self.met_keys(join),
             extents: (self.extent(leading), self.extent(side)),
         };
         let link = trace.time;
@@ -341,18 +391,35 @@ impl<'q> QueryAge<'q> {
         brought
     }
 
+    /// The keys of a join, those of the leading side first.
+    fn met_keys(&self, join: &Join) -> Vec<(AgeTrace, AgeTrace)> {
+        let leads_left = Arc::ptr_eq(self.leading_side(join), &join.left);
+        let mut keys = Vec::new();
+        for (left, right) in self.join_keys(join) {
+            let left_trace = self.expression(&left, &join.left);
+            let right_trace = self.expression(&right, &join.right);
+            keys.push(if leads_left {
+                (left_trace, right_trace)
+            } else {
+                (right_trace, left_trace)
+            });
+        }
+        keys
+    }
+
     /// Pairs of expressions of the left and the right side that are equal.
     fn join_keys(&self, join: &Join) -> Vec<(Expr, Expr)> {
         let mut pairs = join.on.clone();
         let conditions = join.filter.iter().flat_map(split_conjunction);
         for condition in conditions {
-            let Expr::BinaryExpr(BinaryExpr { left, op, right }) = condition else {
+            let Expr::BinaryExpr(comparison) = condition else {
                 continue;
             };
-            if *op != Operator::Eq {
+            if comparison.op != Operator::Eq {
                 continue;
             }
-            let (a, b) = (left.as_ref(), right.as_ref());
+            let a = comparison.left.as_ref();
+            let b = comparison.right.as_ref();
             if is_of(a, join.left.schema()) && is_of(b, join.right.schema()) {
                 pairs.push((a.clone(), b.clone()));
             } else if is_of(b, join.left.schema()) && is_of(a, join.right.schema()) {
@@ -363,11 +430,23 @@ impl<'q> QueryAge<'q> {
     }
 }
 
-/// The key of groups that says when their rows are.
+/// The plan of an expression that is a subquery.
+fn subquery_of(expression: &Expr) -> Option<&LogicalPlan> {
+    let subquery = match expression {
+        Expr::ScalarSubquery(subquery) => subquery,
+        Expr::InSubquery(inside) => &inside.subquery,
+        Expr::Exists(exists) => &exists.subquery,
+        Expr::SetComparison(comparison) => &comparison.subquery,
+        _ => return None,
+    };
+    Some(subquery.subquery.as_ref())
+}
+
+/// Key column that bounds the times of the rows of a group.
 struct QueryClock {
-    /// Its place among the keys.
+    /// Index of the time among the keys.
     key: usize,
-    /// From the time of a row to the time of its group.
+    /// Shift from the time of a row to the time of its group.
     shift: TimeShift,
 }
 

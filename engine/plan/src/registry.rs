@@ -1,6 +1,7 @@
 //! Registry of the transforms that specs can use.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use forebay_model::{ConfigError, ConfigResult, Fault, Result, Step, codes};
@@ -9,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::Transform;
+use crate::{StepFacts, Transform};
 
 /// A transform whose value is its configuration: serde gives the canonical form, schemars the JSON Schema.
 /// Implement this and register the type to use it in specs.
@@ -37,8 +38,10 @@ pub trait ConfiguredTransform:
     }
 }
 
-/// One registered transform.
-#[derive(Clone, Copy)]
+type BuildTransform = Arc<dyn Fn(Value) -> ConfigResult<Arc<dyn Transform>> + Send + Sync>;
+
+/// A registered transform.
+#[derive(Clone)]
 pub struct TransformKind {
     /// The key in a spec.
     pub name: &'static str,
@@ -46,12 +49,18 @@ pub struct TransformKind {
     pub schema: fn(&mut SchemaGenerator) -> schemars::Schema,
     /// Validates a configuration and fills in its defaults.
     pub canonical: fn(Value) -> ConfigResult<Value>,
-    build: fn(Value) -> ConfigResult<Arc<dyn Transform>>,
+    build: BuildTransform,
 }
 
 /// Transforms by name.
 #[derive(Clone, Default)]
 pub struct TransformRegistry(BTreeMap<&'static str, TransformKind>);
+
+impl fmt::Debug for TransformRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
 
 impl TransformRegistry {
     /// An empty registry.
@@ -61,17 +70,30 @@ impl TransformRegistry {
 
     /// Adds a transform.
     pub fn register<T: ConfiguredTransform>(&mut self) -> &mut Self {
+        self.register_with(T::NAME, |transform: T| -> Arc<dyn Transform> {
+            Arc::new(transform)
+        })
+    }
+
+    /// Adds a transform that needs more than its configuration: `build` makes it from that.
+    pub fn register_with<C>(
+        &mut self,
+        name: &'static str,
+        build: impl Fn(C) -> Arc<dyn Transform> + Send + Sync + 'static,
+    ) -> &mut Self
+    where
+        C: Serialize + DeserializeOwned + JsonSchema + 'static,
+    {
         let kind = TransformKind {
-            name: T::NAME,
-            schema: |generator| generator.subschema_for::<T>(),
+            name,
+            schema: |generator| generator.subschema_for::<C>(),
             canonical: |config| {
-                let transform: T = ConfigError::parse(config)?;
-                serde_json::to_value(transform)
-                    .map_err(|error| ConfigError::whole(error.to_string()))
+                let config: C = ConfigError::parse(config)?;
+                serde_json::to_value(config).map_err(|error| ConfigError::whole(error.to_string()))
             },
-            build: |config| Ok(Arc::new(ConfigError::parse::<T>(config)?)),
+            build: Arc::new(move |config| Ok(build(ConfigError::parse::<C>(config)?))),
         };
-        self.0.insert(T::NAME, kind);
+        self.0.insert(name, kind);
         self
     }
 
@@ -89,6 +111,11 @@ impl TransformRegistry {
             );
             fault.suggest(name, self.0.keys().copied(), "the transforms are")
         })
+    }
+
+    /// Facts of a step's configuration.
+    pub fn facts(&self, step: &Step) -> Result<StepFacts> {
+        Ok(self.build(step)?.facts())
     }
 
     /// Builds the transform of a step.

@@ -1,5 +1,6 @@
 //! Choice of the order in which rows reach a window, from the extents of the spans.
 
+use arrow::datatypes::DataType;
 use forebay_model::{BoundValue, ColumnExtent, Dataset};
 
 use crate::slice::slice_for_columns;
@@ -44,12 +45,15 @@ pub fn choose_row_order<'a>(
             why,
         };
     }
-    let (PlanOp::Window(window), Some(flow)) = (&bound.ops[op].op, bound.window_inputs.get(&op))
-    else {
-        return RowOrderChoice {
-            row_order: WindowRowOrder::Time,
-            why: "is not a window",
-        };
+    let no_window = RowOrderChoice {
+        row_order: WindowRowOrder::Time,
+        why: "is not a window",
+    };
+    let PlanOp::Window(window) = &bound.ops[op].op else {
+        return no_window;
+    };
+    let Some(flow) = bound.window_inputs.get(&op) else {
+        return no_window;
     };
     if window.backward {
         return RowOrderChoice {
@@ -92,15 +96,16 @@ pub fn choose_row_order<'a>(
 
 /// The times of both sides of a backward as-of join, by span.
 pub struct JoinedExtents {
-    /// This side, in the order of its spans.
+    /// Extents of this side, in the order of its spans.
     pub here: Vec<ColumnExtent>,
     /// The other side.
     pub there: Vec<ColumnExtent>,
 }
 
 impl JoinedExtents {
-    /// `None` unless each row may meet a row at or before it alone, both sides are sources whose spans tell their times
-    /// in the same ticks, and the keys and times of a span are known from that span alone.
+    /// Extents of both sides; `None` unless each row matches only rows at or before it, both sides
+    /// are sources whose spans record their times in the same ticks, and the keys and times of a
+    /// span are known from that span alone.
     pub fn of<'a>(
         bound: &BoundPipeline,
         op: OpId,
@@ -115,38 +120,23 @@ impl JoinedExtents {
             return None;
         }
         let sides = JoinSide::both(bound, op)?;
-        let [here, there] = [sides[0].stream, sides[1].stream];
-        let stands_alone = |side: &JoinSide<'_>| {
-            let is_over_series = side.ops.iter().any(|op| bound.ops[*op].op.is_over_series());
-            matches!(bound.bases[side.stream.base], BaseDataset::Source(_)) && !is_over_series
-        };
-        let times = [(here, &as_of.time), (there, &as_of.other_time)];
-        let [own, other] = times.map(|(stream, time)| base_column(bound, stream, time));
-        let (own, other) = (own?, other?);
-        let data_type = |stream: &OpStream, column: &str| {
-            let field = bound.base_schemas[stream.base].field_with_name(column);
-            field.ok().map(|field| field.data_type().clone())
-        };
-        if !sides.iter().all(stands_alone) || data_type(here, &own)? != data_type(there, &other)? {
+        let [own_stream, other_stream] = [sides[0].stream, sides[1].stream];
+        let own_column = base_column(bound, own_stream, &as_of.time)?;
+        let other_column = base_column(bound, other_stream, &as_of.other_time)?;
+        let own_type = base_type(bound, own_stream, &own_column)?;
+        let other_type = base_type(bound, other_stream, &other_column)?;
+        if !sides.iter().all(|side| side.stands_alone(bound)) || own_type != other_type {
             return None;
         }
-        let extents = |stream: &OpStream, column: &str| {
-            let extents = span_extents(dataset(stream.base)?, column)?;
-            let ticks = |extent: &ColumnExtent| {
-                matches!(
-                    (&extent.min, &extent.max),
-                    (BoundValue::Int(_), BoundValue::Int(_))
-                )
-            };
-            extents.iter().all(ticks).then_some(extents)
-        };
+        let own_dataset = dataset(own_stream.base)?;
+        let other_dataset = dataset(other_stream.base)?;
         Some(JoinedExtents {
-            here: extents(here, &own)?,
-            there: extents(there, &other)?,
+            here: tick_extents(own_dataset, &own_column)?,
+            there: tick_extents(other_dataset, &other_column)?,
         })
     }
 
-    /// Whether this side is a history, and the spans of both sides follow each other in time.
+    /// True if this side is a history, and the spans of both sides follow each other in time.
     fn follow(&self) -> bool {
         let follow =
             |extents: &[ColumnExtent]| extents.windows(2).all(|pair| pair[0].max <= pair[1].min);
@@ -154,7 +144,25 @@ impl JoinedExtents {
     }
 }
 
-/// One side of a join, which is one stream.
+fn base_type(bound: &BoundPipeline, stream: &OpStream, column: &str) -> Option<DataType> {
+    let schema = &bound.base_schemas[stream.base];
+    let field = schema.field_with_name(column).ok()?;
+    Some(field.data_type().clone())
+}
+
+/// Extents of a column in each span; `None` unless all of them are integers, as ticks are.
+fn tick_extents(dataset: &Dataset, column: &str) -> Option<Vec<ColumnExtent>> {
+    let extents = span_extents(dataset, column)?;
+    let are_ticks = extents.iter().all(|extent| {
+        matches!(
+            (&extent.min, &extent.max),
+            (BoundValue::Int(_), BoundValue::Int(_))
+        )
+    });
+    are_ticks.then_some(extents)
+}
+
+/// One side of a join, if it is a single stream.
 pub(crate) struct JoinSide<'a> {
     pub stream: &'a OpStream,
     /// The operations that its keys, times and columns need.
@@ -169,25 +177,40 @@ impl<'a> JoinSide<'a> {
         let PlanOp::Join(join) = &bound.ops[op].op else {
             return None;
         };
-        let (here, there) = (bound.window_inputs.get(&op)?, bound.join_inputs.get(&op)?);
-        let ([here], [there]) = (here.streams.as_slice(), there.streams.as_slice()) else {
+        let own_flow = bound.window_inputs.get(&op)?;
+        let other_flow = bound.join_inputs.get(&op)?;
+        let [own_stream] = own_flow.streams.as_slice() else {
             return None;
         };
-        let side = |stream: &'a OpStream, needed: Vec<&str>| {
-            let (positions, columns) = slice_for_columns(bound, stream, &needed);
-            let ops = positions
-                .into_iter()
-                .map(|position| stream.ops[position])
-                .collect();
-            JoinSide {
-                stream,
-                ops,
-                columns,
-            }
+        let [other_stream] = other_flow.streams.as_slice() else {
+            return None;
         };
-        let own = join.columns_here().map(String::as_str).collect();
-        let other = join.columns_there().map(String::as_str).collect();
-        Some([side(here, own), side(there, other)])
+        let own_columns = join.columns_here().map(String::as_str).collect();
+        let other_columns = join.columns_there().map(String::as_str).collect();
+        Some([
+            JoinSide::new(bound, own_stream, own_columns),
+            JoinSide::new(bound, other_stream, other_columns),
+        ])
+    }
+
+    fn new(bound: &'a BoundPipeline, stream: &'a OpStream, needed: Vec<&str>) -> JoinSide<'a> {
+        let (positions, columns) = slice_for_columns(bound, stream, &needed);
+        let ops = positions
+            .into_iter()
+            .map(|position| stream.ops[position])
+            .collect();
+        JoinSide {
+            stream,
+            ops,
+            columns,
+        }
+    }
+
+    /// True if the rows of a span are known from that span of a source alone.
+    fn stands_alone(&self, bound: &BoundPipeline) -> bool {
+        let is_source = matches!(bound.bases[self.stream.base], BaseDataset::Source(_));
+        let is_over_series = self.ops.iter().any(|op| bound.ops[*op].op.is_over_series());
+        is_source && !is_over_series
     }
 }
 
@@ -195,19 +218,13 @@ impl<'a> JoinSide<'a> {
 pub fn base_column(bound: &BoundPipeline, stream: &OpStream, column: &str) -> Option<String> {
     let mut name = column.to_owned();
     for op in stream.ops.iter().rev() {
-        let writes = match &bound.ops[*op].op {
-            PlanOp::Map(map) => map.writes.as_slice(),
-            PlanOp::Expand(expand) => expand.writes.as_slice(),
-            PlanOp::Window(window) => window.writes.as_slice(),
-            PlanOp::Join(join) if join.is_written(&name) => return None,
-            PlanOp::Project(columns) => {
-                name = columns.iter().find(|(_, to)| *to == name)?.0.clone();
-                &[]
-            }
-            PlanOp::Keep(_) | PlanOp::Join(_) | PlanOp::Gather(_) => &[],
-        };
-        if writes.iter().any(|field| *field.name() == name) {
+        let op = &bound.ops[*op].op;
+        if op.is_written(&name) {
             return None;
+        }
+        if let PlanOp::Project(columns) = op {
+            let (from, _) = columns.iter().find(|(_, to)| *to == name)?;
+            name.clone_from(from);
         }
     }
     Some(name)
@@ -223,7 +240,7 @@ pub fn span_extents(dataset: &Dataset, column: &str) -> Option<Vec<ColumnExtent>
         .collect()
 }
 
-/// Whether the extents of consecutive spans do not overlap; `None` if they are unknown.
+/// True if the extents of consecutive spans do not overlap; `None` if they are unknown.
 fn follow_each_other(dataset: &Dataset, column: &str) -> Option<bool> {
     let extents = span_extents(dataset, column)?;
     Some(extents.windows(2).all(|pair| pair[0].max <= pair[1].min))

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::program::{OpId, PassWork, Program};
 use crate::{BaseDataset, BaseId, GatherBy, GatherOp, PlanOp};
+use crate::{OpId, PassWork, Program};
 
 impl Program {
     /// The aggregates whose groups can be learned in the read of a learn pass: those of its level that read nothing but
@@ -15,26 +15,25 @@ impl Program {
         let PassWork::Learn(work) = &learn.work else {
             return Vec::new();
         };
-        let bases: BTreeSet<BaseId> = work
-            .lanes
-            .iter()
-            .flat_map(|lane| &lane.scans)
-            .map(|scan| scan.base)
-            .collect();
-        let gathers = self
-            .passes
-            .iter()
-            .filter(|pass| pass.level == learn.level)
-            .filter_map(|pass| match pass.work {
-                PassWork::Gather(op) => Some(op),
-                _ => None,
-            });
-        gathers
-            .filter(|op| {
-                self.only_source(*op)
-                    .is_some_and(|base| bases.iter().eq([&base]))
-            })
-            .collect()
+        let mut bases: BTreeSet<BaseId> = BTreeSet::new();
+        for lane in &work.lanes {
+            bases.extend(lane.scans.iter().map(|scan| scan.base));
+        }
+        let mut aggregates = Vec::new();
+        for pass in &self.passes {
+            let PassWork::Gather(op) = pass.work else {
+                continue;
+            };
+            if pass.level != learn.level {
+                continue;
+            }
+            // All lanes read the one source that the aggregate reads.
+            let source = self.only_source(op);
+            if source.is_some() && bases.iter().copied().eq(source) {
+                aggregates.push(op);
+            }
+        }
+        aggregates
     }
 
     /// The source that an aggregate reads, if it reads one in one stream without windows.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::datatypes::{DataType, Field, Schema};
-use forebay_model::{DataSplit, Fault, Result, StringColumn, codes};
+use forebay_model::{
+    CalendarUnit, DataSplit, ExactUnit, Fault, LENGTH_HINT, Result, StringColumn, TimeLength, codes,
+};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::{MapOp, SqlCompiler, sql_name};
@@ -28,11 +30,31 @@ pub fn split_operation(split: &DataSplit, schema: &Schema, sql: &SqlCompiler) ->
     if let DataSplit::Hash { keys, parts, seed } = split {
         return by_hash(keys, parts, *seed, schema);
     }
+    if split.is_relative() {
+        return unresolved(split, schema, sql);
+    }
     let parts = split_conditions(split)?.unwrap_or_default();
     conditions(parts.into_iter(), schema, sql)
 }
 
-/// The parts of a split with their conditions as SQL; `None` where a hash divides the rows.
+/// The operation of a split whose boundaries no run has resolved: its columns bind, and its rows cannot be computed.
+fn unresolved(split: &DataSplit, schema: &Schema, sql: &SqlCompiler) -> Result<MapOp> {
+    let DataSplit::Time { column, parts, .. } = split else {
+        return Err(Fault::internal("a split without boundaries"));
+    };
+    // Any times bind as those of a run do.
+    let any_time = parts.iter().skip(1).map(|_| "1970-01-01");
+    let placeholder = DataSplit::by_time(column, parts, any_time);
+    let conditions = split_operation(&placeholder, schema, sql)?;
+    Ok(MapOp::new(
+        conditions.reads.clone(),
+        conditions.writes.clone(),
+        |_, _| Err(Fault::internal("a split whose boundaries are not resolved")),
+    ))
+}
+
+/// The parts of a split with their conditions as SQL; `None` where a hash divides the rows, or where the boundaries are
+/// not resolved.
 pub(crate) fn split_conditions(split: &DataSplit) -> Result<Option<Vec<(String, String)>>> {
     match split {
         DataSplit::Expressions(parts) => Ok(Some(parts.clone())),
@@ -41,8 +63,10 @@ pub(crate) fn split_conditions(split: &DataSplit) -> Result<Option<Vec<(String, 
             parts,
             ends,
             embargo,
-        } => time_conditions(column, parts, ends, embargo.as_deref()).map(Some),
-        DataSplit::Hash { .. } => Ok(None),
+        } if !split.is_relative() => {
+            time_conditions(column, parts, ends, embargo.as_deref()).map(Some)
+        }
+        DataSplit::Time { .. } | DataSplit::Hash { .. } => Ok(None),
     }
 }
 
@@ -88,25 +112,29 @@ fn time_conditions(
     Ok(conditions)
 }
 
-/// Converts `7d`, `12h`, `30m` or `2w` to the text of a SQL interval.
+/// Converts `7d`, `12h`, `30m`, `2w` or `1mo` to the text of a SQL interval.
 fn interval(text: &str) -> Result<String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "w" => "weeks",
-        "d" => "days",
-        "h" => "hours",
-        "m" | "min" => "minutes",
-        "s" => "seconds",
-        _ => "",
-    };
-    match digits.parse::<u32>() {
-        Ok(count) if !unit.is_empty() => Ok(format!("{count} {unit}")),
-        _ => Err(Fault::new(
-            codes::BAD_VALUE,
-            format!("`{text}` is not a length of time"),
-        )
-        .hint("write a whole number and a unit: 30m, 12h, 7d or 2w")),
-    }
+    let length: TimeLength = text
+        .parse()
+        .map_err(|wrong: String| Fault::new(codes::BAD_VALUE, wrong).hint(LENGTH_HINT))?;
+    let count = length.count();
+    Ok(match length {
+        TimeLength::Calendar { unit, .. } => match unit {
+            CalendarUnit::Year => format!("{count} years"),
+            CalendarUnit::Quarter => format!("{} months", u64::from(count) * 3),
+            CalendarUnit::Month => format!("{count} months"),
+            CalendarUnit::Week => format!("{count} weeks"),
+            CalendarUnit::Day => format!("{count} days"),
+        },
+        TimeLength::Exact { unit, .. } => match unit {
+            ExactUnit::Hour => format!("{count} hours"),
+            ExactUnit::Minute => format!("{count} minutes"),
+            ExactUnit::Second => format!("{count} seconds"),
+            ExactUnit::Millisecond => format!("{count} milliseconds"),
+            ExactUnit::Microsecond => format!("{count} microseconds"),
+            ExactUnit::Nanosecond => format!("{count} nanoseconds"),
+        },
+    })
 }
 
 fn conditions(
@@ -122,7 +150,7 @@ fn conditions(
         let inputs = expression.reads.iter().map(|read| {
             reads
                 .iter()
-                .position(|known| known == read)
+                .position(|column| column == read)
                 .unwrap_or_else(|| {
                     reads.push(read.clone());
                     reads.len() - 1
@@ -133,9 +161,9 @@ fn conditions(
     }
     Ok(MapOp::new(reads, writes, move |inputs, rows| {
         let mut outputs = Vec::with_capacity(kernels.len());
-        for (wanted, kernel) in &kernels {
+        for (indices, kernel) in &kernels {
             let columns: Vec<ArrayRef> =
-                wanted.iter().map(|index| inputs[*index].clone()).collect();
+                indices.iter().map(|index| inputs[*index].clone()).collect();
             outputs.extend(kernel(&columns, rows)?);
         }
         Ok(outputs)

@@ -1,11 +1,14 @@
-//! Parts of a split that overlap, leave rows out or are empty, as far as the conditions alone tell.
+//! Parts of a split that overlap, leave rows out or are empty, as far as the conditions alone
+//! decide it.
 //!
 //! Conditions that compare one column with constants change only at these constants. Their parts are evaluated at
 //! each constant, between each two of them and beyond the last ones: that decides every value of the column.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, StringArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Int64Array, StringArray, new_null_array,
+};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type, Schema};
 use arrow::util::display::array_value_to_string;
@@ -18,12 +21,12 @@ use forebay_model::{
 use crate::bind_faults::section_location;
 use crate::nan_comparison::is_comparison;
 use crate::split::split_conditions;
-use crate::{BaseDataset, BoundPipeline, NodeFlow, PlanOp, SqlCompiler};
+use crate::{BaseDataset, BoundPipeline, CompiledExpression, NodeFlow, PlanOp, SqlCompiler};
 
-/// What the conditions of a split tell of its parts.
+/// Result of checking the conditions of a split.
 #[derive(Debug, Default)]
 pub struct SplitCheck {
-    /// True if the conditions tell for each value in which parts it is.
+    /// True if the conditions determine the parts of each value.
     pub is_decided: bool,
     /// Parts that overlap, leave rows out or are empty.
     pub warnings: Vec<Fault>,
@@ -37,6 +40,8 @@ struct SplitCells {
     parts: Vec<Vec<usize>>,
     /// True if there may be values below the first and above the last.
     is_open: bool,
+    /// True if rows without a value are in a part, or if the column has one in each row.
+    has_part_of_nulls: bool,
 }
 
 /// Neighbouring values that are in the same parts.
@@ -45,8 +50,8 @@ struct CellRun {
     last: usize,
 }
 
-/// Checks the split of a pipeline, where its conditions compare one column with constants. The rows of a source count
-/// only where the metadata of its files tells which values there are.
+/// Checks the split of a pipeline, where its conditions compare one column with constants. The rows
+/// of a source count only if the metadata of its files bound the values.
 pub fn check_split(
     pipeline: &Pipeline,
     bound: &BoundPipeline,
@@ -57,8 +62,9 @@ pub fn check_split(
         return Ok(decided());
     };
     let Some(conditions) = split_conditions(split)? else {
-        // A hash gives each row one part.
-        return Ok(decided());
+        // A hash gives each row one part. Parts that no key falls into are found by counting alone. Boundaries that no
+        // run has resolved decide nothing.
+        return Ok(SplitCheck::default());
     };
     let Some((flow, source)) = first_divided(pipeline, bound) else {
         return Ok(SplitCheck::default());
@@ -86,18 +92,29 @@ pub fn check_split(
         warnings.extend(gaps.warnings);
     }
     warnings.extend(report.empty_parts());
+    warnings.extend(report.reversed_parts(&learning_parts(pipeline)));
+    let nulls = report.nulls();
+    warnings.extend(nulls.warnings);
     let at = pipeline
         .sources
         .first()
         .and_then(|source| source.at.as_ref());
     let at = section_location(at, "split");
     Ok(SplitCheck {
-        is_decided: gaps.is_decided || has_gaps,
+        is_decided: (gaps.is_decided || has_gaps) && nulls.is_decided,
         warnings: warnings
             .into_iter()
             .map(|warning| warning.at(at.as_ref()))
             .collect(),
     })
+}
+
+/// The parts of a split that something is learned from: those under `fit_on`, and one that is called `train`.
+fn learning_parts(pipeline: &Pipeline) -> BTreeSet<&str> {
+    let nodes = pipeline.nodes.iter();
+    let mut parts: BTreeSet<&str> = nodes.filter_map(|node| node.fit_on.as_deref()).collect();
+    parts.insert("train");
+    parts
 }
 
 fn decided() -> SplitCheck {
@@ -154,10 +171,14 @@ fn split_cells(
         compiled.push(expression);
     }
     let mut columns = columns.into_iter();
-    let (Some(column), None) = (columns.next(), columns.next()) else {
+    let Some(column) = columns.next() else {
         return Ok(None);
     };
-    let data_type = logical_type(schema.field_with_name(&column)?.data_type());
+    if columns.next().is_some() {
+        return Ok(None);
+    }
+    let field = schema.field_with_name(&column)?;
+    let data_type = logical_type(field.data_type());
     let extent = dataset.and_then(|dataset| column_extent(dataset, &column));
     let Some(values) = cell_values(&constants, &data_type, extent.as_ref())? else {
         return Ok(None);
@@ -174,12 +195,27 @@ fn split_cells(
         };
         add_part(&mut parts, part, mask);
     }
+    let has_part_of_nulls = !field.is_nullable() || holds_nulls(&compiled, values.data_type());
     Ok(Some(SplitCells {
         column,
         values,
         parts,
         is_open: extent.is_none(),
+        has_part_of_nulls,
     }))
+}
+
+/// True if a condition holds where its column is null.
+fn holds_nulls(conditions: &[CompiledExpression], data_type: &DataType) -> bool {
+    let null = new_null_array(data_type, 1);
+    conditions.iter().any(|condition| {
+        let inputs: Vec<ArrayRef> = condition.reads.iter().map(|_| null.clone()).collect();
+        let Ok(outputs) = (condition.kernel)(&inputs, 1) else {
+            return false;
+        };
+        let mask = outputs.first().and_then(|output| output.as_boolean_opt());
+        mask.is_some_and(|mask| mask.true_count() > 0)
+    })
 }
 
 fn add_part(parts: &mut [Vec<usize>], part: usize, mask: &BooleanArray) {
@@ -362,7 +398,8 @@ impl CellReport<'_> {
                 self.describe(&run),
                 self.count(&run)
             );
-            let hint = "let one part end where the next begins; what is learned from one part knows the rows of the other";
+            let hint = "let one part end where the next begins; what is learned from one part \
+                        knows the rows of the other";
             warnings.push(Fault::new(codes::LEAKAGE, message).hint(hint));
         }
         warnings
@@ -394,6 +431,31 @@ impl CellReport<'_> {
         }
     }
 
+    /// Rows without a value that are in no part, where metadata count them.
+    fn nulls(&self) -> SplitCheck {
+        if self.cells.has_part_of_nulls {
+            return decided();
+        }
+        let column = &self.cells.column;
+        let count = self.dataset.and_then(|dataset| dataset.null_count(column));
+        let Some(count) = count else {
+            return SplitCheck::default();
+        };
+        let mut warnings = Vec::new();
+        if count > 0 {
+            let message = format!(
+                "the split leaves rows out: those without a `{column}` are in no part, {count} of \
+                 them"
+            );
+            let hint = format!("say `OR {column} IS NULL` in a part, or filter these rows before");
+            warnings.push(Fault::new(codes::EMPTY, message).hint(hint));
+        }
+        SplitCheck {
+            is_decided: true,
+            warnings,
+        }
+    }
+
     /// Parts that have none of the values.
     fn empty_parts(&self) -> Vec<Fault> {
         let mut warnings = Vec::new();
@@ -404,7 +466,8 @@ impl CellReport<'_> {
             let column = &self.cells.column;
             let message = match (self.cells.is_open, self.text_of_last()) {
                 (false, Some((first, last))) => format!(
-                    "the part `{name}` of the split has no rows: `{column}` runs from {first} to {last}"
+                    "the part `{name}` of the split has no rows: `{column}` runs from {first} to \
+                     {last}"
                 ),
                 _ => format!(
                     "the part `{name}` of the split has no rows: no value of `{column}` is in it"
@@ -416,12 +479,45 @@ impl CellReport<'_> {
         warnings
     }
 
+    /// Parts to learn from whose times all lie behind those of a part that is listed after them.
+    fn reversed_parts(&self, learning: &BTreeSet<&str>) -> Vec<Fault> {
+        let mut warnings = Vec::new();
+        if !self.cells.values.data_type().is_temporal() {
+            return warnings;
+        }
+        let cells = &self.cells.parts;
+        for (part, name) in self.names.iter().enumerate() {
+            let begin = cells.iter().position(|parts| parts.contains(&part));
+            let Some(begin) = begin.filter(|_| learning.contains(name)) else {
+                continue;
+            };
+            for (other, other_name) in self.names.iter().enumerate().skip(part + 1) {
+                let end = cells.iter().rposition(|parts| parts.contains(&other));
+                let Some(end) = end.filter(|end| *end < begin) else {
+                    continue;
+                };
+                let column = &self.cells.column;
+                let message = format!(
+                    "the part `{name}` of the split is later than `{other_name}`: its `{column}` \
+                     begins at {}, and that of `{other_name}` ends at {}",
+                    self.text(begin),
+                    self.text(end)
+                );
+                let hint = "what is learned from later rows knows the future of earlier ones: \
+                            exchange the conditions if they were mixed up";
+                warnings.push(Fault::new(codes::LEAKAGE, message).hint(hint));
+            }
+        }
+        warnings
+    }
+
     fn text_of_last(&self) -> Option<(String, String)> {
         let last = self.cells.values.len().checked_sub(1)?;
         Some((self.text(0), self.text(last)))
     }
 
-    /// The longest runs of neighbouring values with equal parts that are wanted.
+    /// The longest runs of neighbouring values with equal parts, among those that satisfy
+    /// `is_wanted`.
     fn runs(&self, is_wanted: &dyn Fn(&[usize]) -> bool) -> Vec<CellRun> {
         let parts = &self.cells.parts;
         let mut runs: Vec<CellRun> = Vec::new();
@@ -462,7 +558,7 @@ impl CellReport<'_> {
         }
     }
 
-    /// The number of rows of a run, as far as the metadata of files tells.
+    /// The number of rows of a run, as far as the metadata of files bound it.
     fn count(&self, run: &CellRun) -> String {
         let Some(dataset) = self.dataset else {
             return String::new();
@@ -484,8 +580,10 @@ impl CellReport<'_> {
         let mut most = 0;
         let mut total = 0;
         for piece in dataset.spans.iter().flat_map(|span| &span.pieces) {
-            let extent = piece.extents.get(watched).and_then(Option::as_ref);
-            let (Some(rows), Some(extent)) = (piece.rows, extent) else {
+            let Some(rows) = piece.rows else {
+                return String::new();
+            };
+            let Some(extent) = piece.extents.get(watched).and_then(Option::as_ref) else {
                 return String::new();
             };
             total += rows;

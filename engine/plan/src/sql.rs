@@ -3,8 +3,6 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError};
@@ -18,15 +16,23 @@ use datafusion::physical_expr::expressions::BinaryExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::prelude::SessionConfig;
 use datafusion::sql::sqlparser::ast::{self, Visit, visit_expressions};
-use forebay_model::{Fault, Result, canonical_keys, codes, logical_type};
+use forebay_model::{Fault, Result, codes, logical_type, type_words};
 
-use crate::bounded_functions::register_bounded;
+use crate::calendar_moves::moved_time_function;
 use crate::canonical_floats::canonical_key_function;
+use crate::checked_integers::{checked_integer_functions, checked_signs};
+use crate::evaluation::{BoundedExpression, to_type};
 use crate::expression_depth::{
     checked_levels, is_shallow, with_evaluation_stack, with_planning_stack,
 };
+use crate::framed_times::framed_time_function;
+use crate::guarded_functions::register_guarded;
+use crate::joined_texts::{joined_texts_function, with_bounds};
+use crate::local_times::{local_time_function, localize_times};
 use crate::nan_comparison::canonicalize_nan;
-use crate::sql_faults::{data_type_words, expression_fault};
+use crate::other_rows::refuse_other_rows;
+use crate::sql_faults::{expression_fault, shown};
+use crate::strict_casts::{strict_casts, text_as_function};
 use crate::time_shift::shifted_column;
 use crate::{ColumnKernel, MovedTime};
 
@@ -54,22 +60,27 @@ pub struct CompiledExpression {
     pub kernel: ColumnKernel,
     /// The logical expression, for pruning. `None` if it is too deep for the stack of a thread that walks it.
     pub logical: Option<Expr>,
-    /// The column of times that it moves, where it does nothing else.
+    /// Time column that it shifts, if it does nothing else.
     pub moved: Option<MovedTime>,
 }
 
 impl SqlCompiler {
     /// Parses, resolves and types an expression.
     pub fn expression(&self, text: &str, schema: &Schema) -> Result<CompiledExpression> {
-        with_planning_stack(text.len(), || self.compile_expression(text, schema))
+        with_planning_stack(text, || self.compile_expression(text, schema))
     }
 
     fn compile_expression(&self, text: &str, schema: &Schema) -> Result<CompiledExpression> {
         let fault = |error: DataFusionError| expression_fault(text, schema, &error);
-        let all = DFSchema::try_from(schema.clone()).map_err(fault)?;
+        let df_schema = DFSchema::try_from(schema.clone()).map_err(fault)?;
         let levels = self.parsed_levels(text)?;
-        let logical = self.context().parse_sql_expr(text, &all).map_err(fault)?;
-        let moved = shifted_column(&logical, &all).map(|shifted| MovedTime {
+        let logical = self
+            .context()
+            .parse_sql_expr(text, &df_schema)
+            .map_err(fault)?;
+        refuse_other_rows(&logical)?;
+        let logical = localize_times(logical, &df_schema).map_err(fault)?;
+        let moved = shifted_column(&logical, &df_schema).map(|shifted| MovedTime {
             from: shifted.column.name,
             shift: shifted.shift,
         });
@@ -77,7 +88,7 @@ impl SqlCompiler {
         // A narrow schema: batches need only the columns that are read.
         let wide = self
             .context()
-            .create_physical_expr(simple.clone(), &all)
+            .create_physical_expr(simple.clone(), &df_schema)
             .map_err(fault)?;
         let mut reads: Vec<_> = collect_columns(&wide).into_iter().collect();
         reads.sort_unstable_by_key(|column| column.index());
@@ -95,7 +106,7 @@ impl SqlCompiler {
         let data_type = physical.data_type(&narrow).map_err(fault)?;
         let nullable = physical.nullable(&narrow).map_err(fault)?;
         let field = Field::new(text, logical_type(&data_type), nullable);
-        let wanted = field.data_type().clone();
+        let target = field.data_type().clone();
         let text: Arc<str> = Arc::from(text);
         // Layouts vary between spans, but the expression is compiled for logical types. Columns declared as
         // non-nullable may contain nulls.
@@ -106,21 +117,14 @@ impl SqlCompiler {
                 .map(|field| field.as_ref().clone().with_nullable(true))
                 .collect::<Vec<_>>(),
         ));
+        let bounded = BoundedExpression::new(physical, open)
+            .map_err(|error| evaluation_fault(&text, error))?;
         let kernel: ColumnKernel = Arc::new(move |inputs, rows| {
-            let columns = inputs
-                .iter()
-                .zip(open.fields())
-                .map(|(column, field)| canonical_keys(&to_type(column, field.data_type())?))
-                .collect::<Result<Vec<_>>>()?;
-            let options = RecordBatchOptions::new().with_row_count(Some(rows));
-            let batch = RecordBatch::try_new_with_options(open.clone(), columns, &options)?;
-            let evaluate = || {
-                let value = physical.evaluate(&batch);
-                let array = value.and_then(|value| value.into_array(rows));
-                array.map_err(|error| evaluation_fault(&text, error))
-            };
-            let value = with_evaluation_stack(levels, evaluate)?;
-            Ok(vec![to_type(&value, &wanted)?])
+            let value = with_evaluation_stack(levels, || {
+                let value = bounded.evaluate(inputs, rows);
+                value.map_err(|error| evaluation_fault(&text, error))
+            })?;
+            Ok(vec![to_type(&value, &target)?])
         });
         Ok(CompiledExpression {
             reads: narrow
@@ -149,10 +153,11 @@ impl SqlCompiler {
             .with_config_options(options)
             .build();
         let simplifier = ExprSimplifier::new(info);
-        canonicalize_nan(
-            simplifier.simplify(simplifier.coerce(expression.clone(), &open)?)?,
-            &open,
-        )
+        let coerced = simplifier.coerce(expression.clone(), &open)?;
+        let strict = strict_casts(coerced, open.as_ref())?.data;
+        let bounded = with_bounds(strict, open.as_ref())?.data;
+        let signed = checked_signs(bounded, open.as_ref())?.data;
+        canonicalize_nan(simplifier.simplify(signed)?, &open)
     }
 
     /// An expression with its types coerced and its constants computed.
@@ -169,7 +174,7 @@ impl SqlCompiler {
             DataType::Null => Ok(expression),
             other => Err(Fault::new(
                 codes::EXPRESSION,
-                format!("`{text}` is {}, not a condition", data_type_words(other)),
+                format!("`{text}` is {}, not a condition", type_words(other)),
             )
             .hint("compare it with something, such as `... > 0`")),
         }
@@ -177,7 +182,7 @@ impl SqlCompiler {
 
     /// Checks that the text is a single SQL expression, without resolving columns.
     pub fn parses(&self, text: &str) -> Result<()> {
-        with_planning_stack(text.len(), || self.parsed_levels(text).map(|_| ()))
+        with_planning_stack(text, || self.parsed_levels(text).map(|_| ()))
     }
 
     /// Levels of the expression that the text is; anything but a single deterministic expression is a fault.
@@ -191,9 +196,10 @@ impl SqlCompiler {
         {
             // The parser would read a path into JSON.
             let fault = Fault::new(codes::EXPRESSION, format!("`{text}` is not SQL"));
-            return Err(
-                fault.hint("write an expression such as `qty * price`; `aggregate` and `rolling` compute statistics")
-            );
+            return Err(fault.hint(
+                "write an expression such as `qty * price`; `aggregate` and `rolling` compute \
+                 statistics",
+            ));
         }
         let parsed = self.context().state().sql_to_expr(text, &dialect);
         let parsed = parsed.map_err(|error| expression_fault(text, &Schema::empty(), &error))?;
@@ -229,10 +235,12 @@ impl SqlCompiler {
             .collect();
         let hint = match volatility {
             Volatility::Stable => {
-                "declare a parameter such as `as_of: { type: date }`, and write `DATE '${as_of}'`: the time is an input of the run"
+                "declare a parameter such as `as_of: { type: date }`, and write `DATE \
+                 '${as_of}'`: the time is an input of the run"
             }
             _ => {
-                "give the value as a parameter, or compute it from columns: `hash_bucket` spreads keys evenly"
+                "give the value as a parameter, or compute it from columns: `hash_bucket` \
+                 spreads keys evenly"
             }
         };
         let message = format!("`{text}` uses `{called}`, which changes from run to run");
@@ -241,7 +249,7 @@ impl SqlCompiler {
             .hint(hint))
     }
 
-    /// Sets the functions of one double that replace float aggregates in queries.
+    /// Sets the functions of doubles that replace aggregates in queries.
     pub fn with_exact(
         mut self,
         functions: impl IntoIterator<Item = (&'static str, AggregateUDF)>,
@@ -253,14 +261,22 @@ impl SqlCompiler {
         self
     }
 
-    /// Registers the functions that compiled queries use beside those of the engine. A process that executes a part of
-    /// a query looks them up by name.
+    /// Registers the functions that compiled queries use in addition to those of the engine. A
+    /// process that executes a part of a query looks them up by name.
     pub fn register_functions(
         &self,
         registry: &mut dyn FunctionRegistry,
     ) -> Result<(), DataFusionError> {
         registry.register_udf(Arc::new(canonical_key_function().clone()))?;
-        register_bounded(registry)?;
+        registry.register_udf(Arc::new(text_as_function().clone()))?;
+        registry.register_udf(Arc::new(joined_texts_function().clone()))?;
+        registry.register_udf(Arc::new(local_time_function().clone()))?;
+        registry.register_udf(Arc::new(moved_time_function().clone()))?;
+        registry.register_udf(Arc::new(framed_time_function().clone()))?;
+        for function in checked_integer_functions() {
+            registry.register_udf(Arc::new(function.clone()))?;
+        }
+        register_guarded(registry)?;
         for (_, function) in &self.exact {
             registry.register_udaf(function.clone())?;
         }
@@ -270,7 +286,7 @@ impl SqlCompiler {
     pub(crate) fn exact(&self, name: &str) -> Option<&AggregateUDF> {
         self.exact
             .iter()
-            .find(|(known, _)| *known == name)
+            .find(|(function_name, _)| *function_name == name)
             .map(|(_, function)| function.as_ref())
     }
 
@@ -287,8 +303,8 @@ impl SqlCompiler {
             config.options_mut().sql_parser.enable_ident_normalization = false;
             config.options_mut().sql_parser.map_string_types_to_utf8view = false;
             let mut state = SessionContext::new_with_config(config).state();
-            let bounded = register_bounded(&mut state);
-            debug_assert!(bounded.is_ok(), "{bounded:?}");
+            let guarded = register_guarded(&mut state);
+            debug_assert!(guarded.is_ok(), "{guarded:?}");
             SessionContext::new_with_state(state)
         })
     }
@@ -296,11 +312,19 @@ impl SqlCompiler {
 
 /// A fault of an expression that met a value for which it has no result.
 fn evaluation_fault(text: &str, error: DataFusionError) -> Fault {
+    let error = match error {
+        DataFusionError::External(inner) => match inner.downcast::<Fault>() {
+            Ok(fault) => return *fault,
+            Err(inner) => DataFusionError::External(inner),
+        },
+        other => other,
+    };
     let reason = error.to_string();
     let (code, hint) = if matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) {
         (
             codes::MEMORY,
-            "make the texts or lists shorter, or read fewer rows at a time with a smaller `--batch-rows`",
+            "make the texts or lists shorter, or read fewer rows at a time with a smaller \
+             `--batch-rows`",
         )
     } else if reason.contains("Divide by zero") {
         (
@@ -318,18 +342,9 @@ fn evaluation_fault(text: &str, error: DataFusionError) -> Fault {
             "filter such rows, or use `try_cast`, which gives null",
         )
     };
-    Fault::new(code, format!("`{text}` cannot be computed"))
+    Fault::new(code, format!("`{}` cannot be computed", shown(text)))
         .hint(hint)
         .cause(error)
-}
-
-/// Casts a column; free if it has the type already.
-pub(crate) fn to_type(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef> {
-    if column.data_type() == wanted {
-        Ok(column.clone())
-    } else {
-        Ok(cast(column, wanted)?)
-    }
 }
 
 /// Makes arithmetic fail on integer overflow instead of wrapping.
@@ -349,8 +364,10 @@ fn with_overflow_checks(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
-    use arrow::array::{AsArray, DictionaryArray, Int32Array, StringArray};
+    use arrow::array::{ArrayRef, AsArray, DictionaryArray, Int32Array, StringArray};
     use arrow::datatypes::{Float64Type, Int32Type};
 
     fn schema() -> Schema {
@@ -395,6 +412,138 @@ mod tests {
         );
         let plain = (expression.kernel)(&[Arc::new(StringArray::from(vec!["b", "a"]))], 2).unwrap();
         assert!(plain[0].as_boolean().value(1));
+    }
+
+    /// Texts, the casts of them, and the values; `None` is null.
+    #[test]
+    fn casts_of_texts_are_strict() {
+        let sql = SqlCompiler::default();
+        for (text, of, expected) in [
+            ("true", "boolean", Some("true")),
+            ("t", "boolean", None),
+            ("yes", "boolean", None),
+            ("1", "boolean", None),
+            ("007", "bigint", Some("7")),
+            ("7.0", "bigint", None),
+            ("1e400", "double", None),
+            ("1.5", "double", Some("1.5")),
+            ("2024-02-29", "date", Some("2024-02-29")),
+            ("2024-02-29T10:00:00", "date", None),
+            (
+                "2024-02-29T10:00:00",
+                "timestamp",
+                Some("2024-02-29T10:00:00"),
+            ),
+            ("2024-02-29T10:00:00.1234567891", "timestamp", None),
+            ("1.50", "decimal(10, 2)", Some("1.50")),
+            ("1.005", "decimal(10, 2)", None),
+            (" 1.5", "decimal(10, 2)", None),
+        ] {
+            let inputs: Vec<ArrayRef> = vec![Arc::new(StringArray::from(vec![Some(text), None]))];
+            let value = |call: &str| {
+                let call = format!("{call}(item as {of})");
+                let expression = sql.expression(&call, &schema()).unwrap();
+                let values = (expression.kernel)(&inputs, 2)?.swap_remove(0);
+                assert!(values.is_null(1));
+                let texts = arrow::compute::cast(&values, &DataType::Utf8)?;
+                Ok::<_, Fault>(
+                    texts
+                        .as_string::<i32>()
+                        .iter()
+                        .next()
+                        .flatten()
+                        .map(str::to_owned),
+                )
+            };
+            let tried = value("try_cast").unwrap();
+            assert_eq!(tried.as_deref(), expected, "{text} as {of}");
+            match value("cast") {
+                Ok(value) => assert_eq!(value.as_deref(), expected),
+                Err(fault) => assert_eq!((fault.code(), expected), (codes::BAD_ROW, None)),
+            }
+        }
+        // So are casts that a comparison makes.
+        let flag = sql.condition("cast(item as boolean) or item = 'x'", &schema());
+        assert!(flag.is_ok());
+    }
+
+    /// A whole number beside a date would count days since 1970.
+    #[test]
+    fn dates_are_not_compared_with_numbers() {
+        let sql = SqlCompiler::default();
+        let schema = Schema::new(vec![
+            Field::new("day", DataType::Date32, true),
+            Field::new("qty", DataType::Int64, true),
+        ]);
+        for text in [
+            "day < 2024-02-01",
+            "day < 20240201",
+            "20240201 >= day",
+            "day = qty",
+            "qty > 1 AND NOT (day <> qty)",
+            "day BETWEEN 2024-01-01 AND 2024-02-01",
+            "day IN (DATE '2024-02-01', 20240201)",
+            "CASE WHEN day > 5 THEN true ELSE false END",
+            "CASE day WHEN 20240201 THEN true ELSE false END",
+        ] {
+            let fault = sql.condition(text, &schema).err().unwrap();
+            assert_eq!(fault.code(), codes::EXPRESSION, "{text}");
+            let message = fault.message();
+            assert!(message.contains("a date"), "{message}");
+            assert!(message.ends_with("cannot be compared"), "{message}");
+            let hint = fault.hint_text().unwrap_or_default();
+            assert!(hint.contains("DATE '2024-02-01'"), "{hint}");
+        }
+        for text in [
+            "day < DATE '2024-02-01'",
+            "day < '2024-02-01'",
+            "day - DATE '2024-01-01' > 3",
+            "date_part('year', day) = 2024",
+            "day + 3 > DATE '2024-01-05'",
+            "CASE day WHEN DATE '2024-02-01' THEN true ELSE false END",
+            "CASE WHEN day IS NULL THEN 1 ELSE 2 END = 2",
+        ] {
+            assert!(sql.condition(text, &schema).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn queries_do_not_match_dates_with_numbers() {
+        let sql = SqlCompiler::default();
+        let days = Schema::new(vec![
+            Field::new("day", DataType::Date32, true),
+            Field::new("qty", DataType::Int64, true),
+        ]);
+        let numbers = Schema::new(vec![
+            Field::new("day", DataType::Int64, true),
+            Field::new("price", DataType::Int64, true),
+        ]);
+        let tables = BTreeMap::from([
+            ("a".to_owned(), Arc::new(days)),
+            ("b".to_owned(), Arc::new(numbers)),
+        ]);
+        for query in [
+            "SELECT qty FROM a JOIN b ON a.day = b.day",
+            "SELECT qty FROM a LEFT JOIN b ON b.day < a.day",
+            "SELECT qty FROM a JOIN b USING (day)",
+            "SELECT qty FROM a NATURAL JOIN b",
+            "SELECT qty FROM a WHERE day IN (SELECT day FROM b)",
+            "SELECT qty FROM a WHERE day NOT IN (SELECT price FROM b)",
+            "SELECT qty FROM a WHERE day = (SELECT max(day) FROM b)",
+            "SELECT qty FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.day = 5 AND a.day > 5)",
+        ] {
+            let fault = sql.query(query, &tables).err().unwrap();
+            assert_eq!(fault.code(), codes::EXPRESSION, "{query}");
+            let message = fault.message();
+            assert!(message.ends_with("cannot be compared"), "{message}");
+        }
+        for query in [
+            "SELECT a.qty FROM a JOIN a AS c USING (day)",
+            "SELECT qty FROM a WHERE qty IN (SELECT price FROM b)",
+            "SELECT qty FROM a JOIN b ON qty = price",
+        ] {
+            assert!(sql.query(query, &tables).is_ok(), "{query}");
+        }
     }
 
     #[test]

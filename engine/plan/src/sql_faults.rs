@@ -1,16 +1,25 @@
-//! Faults of SQL in the words of specs: what is wrong, which words, and what to write.
+//! Faults of SQL in the words of specs: the error, the wrong words, and the remedy.
 
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::{DataFusionError, SchemaError};
-use forebay_model::{Fault, codes};
+use forebay_model::{Fault, codes, without_debug_text};
 
 use crate::column_selector::{COLUMNS_LIST, unknown_column};
+use crate::date_hours::DATE_HOURS;
+use crate::other_rows::subquery_fault;
+use crate::sql_names::foreign_function;
 
 /// Characters of SQL that a message shows.
 const SQL_SHOWN_MAX: usize = 80;
 
 /// A fault of an expression over some columns.
 pub(crate) fn expression_fault(text: &str, schema: &Schema, error: &DataFusionError) -> Fault {
+    if let DataFusionError::Plan(message) = error.find_root()
+        && message.starts_with("table '")
+    {
+        // An expression names tables in a query inside it alone.
+        return subquery_fault();
+    }
     let unknown = |name: &str| {
         let fault = unknown_column(name, schema);
         match column_meant(text, name) {
@@ -27,7 +36,8 @@ pub(crate) fn expression_fault(text: &str, schema: &Schema, error: &DataFusionEr
     })
 }
 
-/// What was meant by a name that SQL takes for a column: a value of another language, or text in double quotes.
+/// Hint about a name that SQL takes for a column: a value of another language, or text in double
+/// quotes.
 fn column_meant(text: &str, name: &str) -> Option<String> {
     if text.contains(&format!("\"{name}\"")) {
         return Some(format!(
@@ -88,7 +98,7 @@ fn valid_columns(error: &DataFusionError) -> Vec<String> {
     names
 }
 
-/// A fault for an error that is understood; `noun` is what the text is.
+/// Fault for a recognised error; `noun` names the kind of text.
 fn known_fault(
     text: &str,
     noun: &str,
@@ -104,14 +114,14 @@ fn known_fault(
         DataFusionError::ArrowError(error, _) => {
             let message = error.to_string();
             let value = between(&message, "Cannot cast string '", "'")?;
-            let wanted = message
+            let expected = message
                 .rsplit("value of ")
                 .next()
                 .unwrap_or_default()
                 .trim_end_matches(" type");
             let fault = Fault::new(
                 codes::EXPRESSION,
-                format!("`{value}` is not {}", type_words(wanted)),
+                format!("`{value}` is not {}", type_words(expected)),
             );
             let fault = fault.fragment(value, 0);
             Some(match parameter_meant(value) {
@@ -171,14 +181,14 @@ fn syntax_fault(text: &str, noun: &str, message: &str) -> Fault {
     let reason = reason
         .replace(", found: EOF", "")
         .replace(", found: ", ", found ");
-    let what = match noun {
+    let subject = match noun {
         "query" => format!("the query `{}` is not valid", shown(text)),
         _ => format!("`{}` is not a valid {noun}", shown(text)),
     };
     if ended {
         let fault = Fault::new(
             codes::EXPRESSION,
-            format!("{what}: it ends where {} is missing", missing(&reason)),
+            format!("{subject}: it ends where {} is missing", missing(&reason)),
         );
         let last = text.split_whitespace().next_back().unwrap_or_default();
         let opens = text.matches('(').count() > text.matches(')').count();
@@ -189,7 +199,7 @@ fn syntax_fault(text: &str, noun: &str, message: &str) -> Fault {
             fault
         };
     }
-    let fault = Fault::new(codes::EXPRESSION, format!("{what}: {reason}"));
+    let fault = Fault::new(codes::EXPRESSION, format!("{subject}: {reason}"));
     let Some((word, skip)) = position.and_then(|(line, column)| word_at(text, line, column)) else {
         return fault;
     };
@@ -198,30 +208,35 @@ fn syntax_fault(text: &str, noun: &str, message: &str) -> Fault {
 
 /// `expected an expression` as something that is missing.
 fn missing(reason: &str) -> String {
-    let wanted = reason.trim_start_matches("expected ");
-    if wanted.starts_with("an ") || wanted.starts_with("a ") {
-        wanted.to_owned()
+    let expected = reason.trim_start_matches("expected ");
+    if expected.starts_with("an ") || expected.starts_with("a ") {
+        expected.to_owned()
     } else {
-        format!("`{wanted}`")
+        format!("`{expected}`")
     }
 }
 
 /// The word at a line and column from 1, and how often it occurs before.
 fn word_at(text: &str, line: usize, column: usize) -> Option<(&str, usize)> {
-    let before: usize = text
+    let line_start: usize = text
         .split_inclusive('\n')
         .take(line.checked_sub(1)?)
         .map(str::len)
         .sum();
-    let within = text[before..].char_indices().nth(column.checked_sub(1)?)?.0;
-    let rest = &text[before + within..];
+    let within = text[line_start..]
+        .char_indices()
+        .nth(column.checked_sub(1)?)?
+        .0;
+    let remainder = &text[line_start + within..];
     let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
-    let width = match rest.chars().next()? {
-        first if is_part(first) => rest.find(|letter| !is_part(letter)).unwrap_or(rest.len()),
+    let width = match remainder.chars().next()? {
+        first if is_part(first) => remainder
+            .find(|letter| !is_part(letter))
+            .unwrap_or(remainder.len()),
         first => first.len_utf8(),
     };
-    let word = &rest[..width];
-    let earlier = text[..before + within]
+    let word = &remainder[..width];
+    let earlier = text[..line_start + within]
         .match_indices(word)
         .filter(|(at, _)| {
             let outer = [
@@ -253,6 +268,13 @@ fn plan_fault(text: &str, message: &str) -> Option<Fault> {
         let fault = fault(format!("`{}`: SQL has no operator `&&`", shown(text))).fragment("&&", 0);
         return Some(fault.hint("write AND"));
     }
+    if message.starts_with(DATE_HOURS) {
+        let fault = fault(format!("`{}` moves a date by hours", shown(text)));
+        return Some(fault.hint(
+            "cast the date, such as `CAST(day AS TIMESTAMP) + INTERVAL '36 hours'`, or move it by \
+             whole days",
+        ));
+    }
     if message.starts_with("LIMIT without ORDER BY") {
         let limit = if text.contains("limit") {
             "limit"
@@ -271,12 +293,14 @@ fn plan_fault(text: &str, message: &str) -> Option<Fault> {
         " to valid types",
     ) {
         let mut parts = types.splitn(3, ' ');
-        let (left, operator, right) = (parts.next()?, parts.next()?, parts.next()?);
+        let left_type = parts.next()?;
+        let operator = parts.next()?;
+        let right = parts.next()?;
         return Some(
             fault(format!(
                 "`{}`: {operator} does not take {} and {}",
                 shown(text),
-                type_words(left),
+                type_words(left_type),
                 type_words(right)
             ))
             .fragment(operator, 0)
@@ -291,28 +315,37 @@ fn plan_fault(text: &str, message: &str) -> Option<Fault> {
     .or_else(|| message.strip_prefix("Cannot infer common argument type for comparison operation "))
     {
         let mut parts = types.splitn(3, ' ');
-        let (left, operator, right) = (parts.next()?, parts.next()?, parts.next()?);
-        let sides = format!("{} and {}", type_words(left), type_words(right));
+        let left_type = parts.next()?;
+        let operator = parts.next()?;
+        let right = parts.next()?;
+        let sides = format!("{} and {}", type_words(left_type), type_words(right));
+        let has_date = left_type.starts_with("Date") || right.starts_with("Date");
+        let hint = if has_date && (left_type.contains("Int") || right.contains("Int")) {
+            "write a date with quotes: DATE '2024-02-01'; without them, 2024-02-01 is a \
+             subtraction"
+        } else {
+            "cast one side"
+        };
         return Some(
             fault(format!("`{}`: {sides} cannot be compared", shown(text)))
                 .fragment(operator, 0)
-                .hint("cast one side"),
+                .hint(hint),
         );
     }
     if let Some(name) = between(message, "Function '", "' expects ") {
-        let rest = message.split("' expects ").nth(1)?.lines().next()?;
-        if let Some((wanted, given)) = rest.split_once(" but received ") {
+        let remainder = message.split("' expects ").nth(1)?.lines().next()?;
+        if let Some((expected, received)) = remainder.split_once(" but received ") {
             return Some(
                 fault(format!(
                     "`{name}` takes {}, not {}",
-                    type_words(wanted),
-                    type_words(given)
+                    type_words(expected),
+                    type_words(received)
                 ))
                 .fragment(name, 0)
                 .hint("cast the argument, such as `cast(... as double)`"),
             );
         }
-        let reason = rest.replace(" arguments but received ", " arguments, not ");
+        let reason = remainder.replace(" arguments but received ", " arguments, not ");
         return Some(fault(format!("`{name}` takes {reason}")).fragment(name, 0));
     }
     if let Some(call) = between(message, "argument types '", "'") {
@@ -341,34 +374,33 @@ fn parameter_meant(value: &str) -> Option<&str> {
     .then_some(name)
 }
 
-/// A fault for a function that there is not.
+/// Fault for an unknown function.
 fn unknown_function(name: &str) -> Fault {
     let fault =
         Fault::new(codes::EXPRESSION, format!("there is no function `{name}`")).fragment(name, 0);
+    if let Some(function) = foreign_function(name) {
+        return fault.hint(format!("write `{}`", function.sql));
+    }
     let scalars = datafusion::functions::all_default_functions();
     let aggregates = datafusion::functions_aggregate::all_default_aggregate_functions();
     let names = scalars.iter().map(|function| function.name());
     let names = names.chain(aggregates.iter().map(|function| function.name()));
     fault
-        .hint("use the SQL functions of DataFusion")
+        .hint("`forebay schema --format markdown` lists the SQL functions")
         .suggest(name, names, "")
 }
 
-/// An Arrow type in the words of SQL.
+/// A type that DataFusion's messages name, in the words of messages.
 fn type_words(name: &str) -> String {
-    match name.trim() {
-        "Utf8" | "LargeUtf8" | "Utf8View" | "String" => "text".to_owned(),
+    let name = name.trim();
+    match name {
+        "String" => "a string".to_owned(),
         "Numeric" => "numbers".to_owned(),
-        "Date32" | "Date64" => "a date".to_owned(),
-        "Boolean" => "a condition".to_owned(),
-        other if other.starts_with("Timestamp") => "a timestamp".to_owned(),
-        other => other.to_owned(),
+        _ => name.parse::<DataType>().map_or_else(
+            |_| name.to_owned(),
+            |data_type| forebay_model::type_words(&data_type),
+        ),
     }
-}
-
-/// A type in the words of SQL.
-pub(crate) fn data_type_words(data_type: &DataType) -> String {
-    type_words(&data_type.to_string())
 }
 
 /// The first line of an error of the planner, without the names of its parts.
@@ -384,17 +416,17 @@ fn planner_reason(error: &DataFusionError) -> String {
         "type_coercion",
         "caused by",
     ];
-    while let Some(rest) = PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix)) {
-        text = rest.trim();
+    while let Some(remainder) = PREFIXES.iter().find_map(|prefix| text.strip_prefix(prefix)) {
+        text = remainder.trim();
     }
-    let mut letters = text.chars();
-    letters
-        .next()
-        .map(|first| first.to_lowercase().chain(letters).collect::<String>())
-        .unwrap_or_default()
+    let mut letters = without_debug_text(text).chars();
+    letters.next().map_or_else(
+        || "the query engine does not take it".to_owned(),
+        |first| first.to_lowercase().chain(letters).collect::<String>(),
+    )
 }
 
 fn between<'t>(text: &'t str, start: &str, end: &str) -> Option<&'t str> {
-    let rest = text.split_once(start)?.1;
-    Some(rest.split_once(end)?.0)
+    let remainder = text.split_once(start)?.1;
+    Some(remainder.split_once(end)?.0)
 }

@@ -1,5 +1,5 @@
-//! Substitution of parameters in SQL text: a value can change what is compared, never the structure of the
-//! expression.
+//! Substitution of parameters in SQL text: a value can change compared values, but never the
+//! structure of the expression.
 
 use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
@@ -69,9 +69,10 @@ pub fn sql_text(pieces: &[SqlPiece]) -> Result<String> {
         })?;
     let mut out = String::with_capacity(marked.text.len());
     for (token, source) in with_sources(&tokens, &marked.text) {
-        match source.contains(&marked.prefix) {
-            true => out.push_str(&marked.filled(token, source)?),
-            false => out.push_str(source),
+        if source.contains(&marked.prefix) {
+            out.push_str(&marked.filled(token, source)?)
+        } else {
+            out.push_str(source)
         }
     }
     Ok(out)
@@ -97,7 +98,8 @@ impl<'a> MarkedText<'a> {
         while written(&prefix) {
             prefix.push('_');
         }
-        let (mut values, mut text) = (Vec::new(), String::new());
+        let mut values = Vec::new();
+        let mut text = String::new();
         for piece in pieces {
             match piece {
                 SqlPiece::Text(written) => text.push_str(written),
@@ -159,7 +161,8 @@ fn rendered(token: &Token, is_all: bool, name: &str, value: &SqlValue) -> Result
             (None, _) if is_word(text) => Ok(text.to_owned()),
             (None, _) => misplaced(
                 format!(
-                    "`${{{name}}}` stands outside of quotes, and its value is not a name, a number or a date"
+                    "`${{{name}}}` stands outside of quotes, and its value is not a name, a \
+                     number or a date"
                 ),
                 "put it in quotes to compare it as text: a value cannot extend the expression",
             ),
@@ -169,7 +172,8 @@ fn rendered(token: &Token, is_all: bool, name: &str, value: &SqlValue) -> Result
         ) => Ok(format!("${{{name}}}")),
         other => misplaced(
             format!("`${{{name}}}` cannot stand in `{other}`"),
-            "write it inside single quotes, or outside of quotes where it is a name, a number or a date",
+            "write it inside single quotes, or outside of quotes where it is a name, a number or \
+             a date",
         ),
     }
 }
@@ -184,7 +188,9 @@ fn is_word(text: &str) -> bool {
 /// Pairs each token with its source text.
 fn with_sources<'t>(tokens: &'t [TokenWithSpan], text: &'t str) -> Vec<(&'t Token, &'t str)> {
     // Lines and columns count characters from 1.
-    let (mut line, mut column, mut starts) = (1, 1, Vec::with_capacity(tokens.len()));
+    let mut line = 1;
+    let mut column = 1;
+    let mut starts = Vec::with_capacity(tokens.len());
     let mut next = tokens.iter().peekable();
     for (offset, character) in text.char_indices() {
         while next

@@ -1,4 +1,5 @@
-//! How far ahead each column is known: a model for one step of the horizon takes more columns than a model for all of it.
+//! Number of steps ahead for which each column is known: a model for one step of the horizon takes
+//! more columns than a model for all of it.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +18,11 @@ pub struct StepColumns {
     pub known: BTreeMap<String, u64>,
 }
 
-/// How a training divides the steps of the horizon, where its features need only be known one step ahead. The plan knows
-/// nothing else of what trainers are told.
+/// Format of a sink that stands for the rows of a feed. It is never written.
+pub const FEED_FORMAT: &str = "feed";
+
+/// Division of the horizon's steps by a training, where its features need only be known one step
+/// ahead. The plan reads no other setting of trainers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepStrategy {
     /// A model for each step.
@@ -28,12 +32,23 @@ pub enum StepStrategy {
 }
 
 impl StepStrategy {
-    /// That of a training; `None` of one whose features are known for the whole horizon.
+    /// Strategy of a training; `None` if its features are known for the whole horizon.
     pub fn of(training: &PipelineSink) -> Option<StepStrategy> {
         let strategies = [StepStrategy::PerStep, StepStrategy::Recursive];
         strategies
             .into_iter()
-            .find(|own| training.config["strategy"] == own.word())
+            .find(|strategy| training.config["strategy"] == strategy.word())
+    }
+
+    /// Strategy by which the rows of a feed are judged: they may have what a training on them may
+    /// have.
+    pub fn of_feed(pipeline: &Pipeline, from: &str) -> Option<StepStrategy> {
+        for training in &pipeline.trainings {
+            if training.from == from && StepStrategy::of(training).is_some() {
+                return Some(StepStrategy::PerStep);
+            }
+        }
+        None
     }
 
     fn word(self) -> &'static str {
@@ -70,7 +85,8 @@ impl<'a> PredictedFlow<'a> {
         };
         let Some(label) = &pipeline.label else {
             let message = format!(
-                "`strategy: {strategy}` needs to know which columns are known ahead, and the pipeline has no `label`"
+                "`strategy: {strategy}` needs to know which columns are known ahead, and the \
+                 pipeline has no `label`"
             );
             let hint = "declare it: `label: { column: <target>, horizon: 28d, known: [...] }`";
             return Err(Fault::new(codes::MISSING_FIELD, message).hint(hint));
@@ -83,8 +99,8 @@ impl<'a> PredictedFlow<'a> {
     }
 }
 
-/// Refuses a step whose rows of the future cannot be predicted one from another. Which columns may be among its features
-/// the check of leaks says.
+/// Refuses a step whose rows of the future cannot be predicted one from another. The check of leaks
+/// decides which columns may be among its features.
 pub fn check_recursive(pipeline: &Pipeline, bound: &BoundPipeline, from: &str) -> Result<()> {
     let PredictedFlow { future, label, .. } =
         PredictedFlow::of(pipeline, bound, from, StepStrategy::Recursive)?;
@@ -98,7 +114,8 @@ pub fn check_recursive(pipeline: &Pipeline, bound: &BoundPipeline, from: &str) -
     check_recursive_label(future, &label.column)?;
     if let Some(by) = changed_by(bound, &stream.ops, &label.column) {
         let message = format!(
-            "`{by}` changes the label `{}` behind `future_rows`, where predictions have to be values of it",
+            "`{by}` changes the label `{}` behind `future_rows`, where predictions have to be \
+             values of it",
             label.column
         );
         let hint = format!(
@@ -121,25 +138,26 @@ pub fn check_recursive_label(future: &FutureFlow, label: &str) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "`strategy: recursive` makes predictions values of `{label}`, which is {}",
+        "predictions become values of `{label}` for later rows of the future, and it is {}",
         type_words(field.data_type())
     );
     let hint = format!(
-        "make it a number with a fraction before `future_rows`: `derive: {{ {label}: \"CAST({label} AS DOUBLE)\" }}`"
+        "make it a number with a fraction before `future_rows`: `derive: {{ {label}: \
+         \"CAST({label} AS DOUBLE)\" }}`"
     );
     Err(Fault::new(codes::COLUMN_TYPE, message)
         .column(label)
         .hint(hint))
 }
 
-/// How many steps ahead the columns of a step are known.
+/// Number of steps ahead for which the columns of a step are known.
 pub fn step_columns(pipeline: &Pipeline, bound: &BoundPipeline, from: &str) -> Result<StepColumns> {
     let PredictedFlow {
         flow,
         future,
         label,
     } = PredictedFlow::of(pipeline, bound, from, StepStrategy::PerStep)?;
-    let horizon = LabelHorizon::of(label)?.ok_or_else(|| {
+    let horizon = LabelHorizon::of(label, pipeline, bound)?.ok_or_else(|| {
         let message =
             "models for each step of the horizon need to know how far ahead the label is predicted";
         let hint = "declare it: `label: { column: <target>, horizon: 28d, known: [...] }`";
@@ -148,12 +166,12 @@ pub fn step_columns(pipeline: &Pipeline, bound: &BoundPipeline, from: &str) -> R
             .at(label.at.as_ref())
     })?;
     let ages = ColumnAges::new(pipeline, bound, label);
-    let known = flow.schema.fields().iter().map(|field| {
-        let ahead = horizon.steps_ahead(ages.of(flow, field.name()), future);
-        (field.name().clone(), ahead)
+    let steps_of_columns = flow.schema.fields().iter().map(|field| {
+        let steps = horizon.steps_ahead(ages.of(flow, field.name()), future);
+        (field.name().clone(), steps)
     });
     Ok(StepColumns {
         steps: future.steps,
-        known: known.collect(),
+        known: steps_of_columns.collect(),
     })
 }

@@ -1,14 +1,19 @@
-//! How far a computed column of times lies from the time that it is computed of.
+//! Distance of a computed column of times from the time that it is computed of.
 
 use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Operator};
+
+use crate::calendar_moves::MOVED_TIME_NAME;
 
 /// Nanoseconds of a day.
 const DAY: i128 = 86_400_000_000_000;
 
 /// Days of the shortest and of the longest month.
 const MONTH_DAYS: [i128; 2] = [28, 31];
+
+/// The function of the query engine that gives the local time of a time with a zone.
+const LOCAL_TIME_NAME: &str = "to_local_time";
 
 /// The farthest a time zone is from UTC.
 const ZONE_HOURS_MAX: i128 = 14;
@@ -35,7 +40,7 @@ impl TimeShift {
         }
     }
 
-    /// Down to a multiple of `length`, where times are multiples of `tick`.
+    /// Shift down to a multiple of `length`, for times that are multiples of `tick`.
     pub(crate) fn floor(length: i128, tick: i128) -> TimeShift {
         TimeShift {
             least: tick - length,
@@ -67,7 +72,7 @@ impl TimeShift {
         }
     }
 
-    /// How far the distance is uncertain.
+    /// Uncertainty of the distance.
     pub(crate) fn spread(self) -> i128 {
         self.most - self.least
     }
@@ -150,6 +155,19 @@ pub(crate) fn shifted_column(expression: &Expr, schema: &DFSchema) -> Option<Shi
             }
             _ => None,
         },
+        Expr::ScalarFunction(call) if call.func.name() == MOVED_TIME_NAME => {
+            let [time, length] = call.args.as_slice() else {
+                return None;
+            };
+            let from = time.get_type(schema).ok()?;
+            moved(time, literal_shift(length, &from)?)
+        }
+        Expr::ScalarFunction(call) if call.func.name() == LOCAL_TIME_NAME => {
+            let [time] = call.args.as_slice() else {
+                return None;
+            };
+            moved(time, zone_shift(true))
+        }
         Expr::ScalarFunction(call) => {
             let period = match (call.func.name(), call.args.as_slice()) {
                 ("date_trunc", [unit, time]) => (truncated_length(unit)?, time),
@@ -166,7 +184,8 @@ pub(crate) fn shifted_column(expression: &Expr, schema: &DFSchema) -> Option<Shi
     }
 }
 
-/// How far a cast moves a time; `None` where the result is no time, or one of other units.
+/// Distance by which a cast moves a time; `None` where the result is no time, or one of other
+/// units.
 pub fn cast_shift(from: &DataType, to: &DataType) -> Option<TimeShift> {
     use DataType as T;
     match (from, to) {
@@ -269,8 +288,10 @@ mod tests {
 
     #[test]
     fn expressions_that_move_a_time_have_bounds() {
+        let zoned = DataType::Timestamp(TimeUnit::Microsecond, Some("Europe/Berlin".into()));
         let schema = Schema::new(vec![
             Field::new("day", DataType::Date32, true),
+            Field::new("zoned", zoned, true),
             Field::new("at", DataType::Timestamp(TimeUnit::Microsecond, None), true),
             Field::new("hour", DataType::Int64, true),
             Field::new("other", DataType::Date32, true),
@@ -292,6 +313,10 @@ mod tests {
                 Some((1_000 - 7 * DAY, 0)),
             ),
             ("CAST(at AS DATE)", Some((1_000 - DAY, 0))),
+            (
+                "CAST(zoned AS TIMESTAMP)",
+                Some((-14 * DAY / 24, 14 * DAY / 24)),
+            ),
             ("hour + 24", Some((24, 24))),
             ("hour * 2", None),
             ("DATE '2024-01-01'", None),

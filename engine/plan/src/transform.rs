@@ -1,13 +1,16 @@
 //! The public trait of transforms, built-in and custom.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use forebay_model::{DuplicateRows, Fault, Result, type_words};
+use forebay_model::{Fault, Result, type_words};
 use serde_json::Value;
 
 use crate::column_selector::unknown_column;
-use crate::{ColumnSelector, CompiledExpression, FutureFlow, PlanOp, SqlCompiler};
+use crate::{
+    ColumnSelector, CompiledExpression, FutureFlow, PlanOp, SeriesColumns, SqlCompiler, TargetChain,
+};
 
 /// A kind of step. Its value is its configuration; [`Transform::bind`] translates it into operations over given
 /// columns. One operation per output column allows unneeded columns to be skipped.
@@ -19,6 +22,37 @@ pub trait Transform: Debug + Send + Sync {
     fn held_rows(&self) -> Option<HeldRows> {
         None
     }
+
+    /// Facts of its configuration that readers besides the transform need.
+    fn facts(&self) -> StepFacts {
+        StepFacts::default()
+    }
+}
+
+/// Facts of a step's configuration that checks, forecasts and samples need. Its transform alone
+/// reads the configuration itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StepFacts {
+    /// The step or source that it reads in addition to its own rows.
+    pub other_input: Option<String>,
+    /// Rows of the future that it adds.
+    pub future_rows: Option<FutureRowsFacts>,
+    /// True if the ids that it gives stay in force in later runs.
+    pub has_stable_ids: bool,
+}
+
+/// Rows of the future that a step adds, as the spec declares them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FutureRowsFacts {
+    /// Length of time from the last known row to the last one of the future, such as `28d`; `None`
+    /// for a number of rows.
+    pub horizon: Option<String>,
+    /// Length of time between rows of a series, such as `1d`; `None` for a number of rows.
+    pub every: Option<String>,
+    /// The declared column of times.
+    pub time: Option<String>,
+    /// The declared columns that tell series apart.
+    pub keys: Option<Vec<String>>,
 }
 
 /// Rows of another step or source that a step holds in memory.
@@ -26,72 +60,10 @@ pub trait Transform: Debug + Send + Sync {
 pub struct HeldRows {
     /// The other step or source.
     pub other: String,
-    /// Its columns that are held; `None` means all.
+    /// Columns that are held; `None` means all.
     pub columns: Option<ColumnSelector>,
     /// The configuration of a step with the same results that holds no rows.
     pub spilling: Value,
-}
-
-/// Event time and keys of a flow, from the source's declaration. A step that rewrites or drops one of these columns
-/// makes it unknown.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SeriesColumns {
-    /// The event-time column.
-    pub time: Option<String>,
-    /// Columns that identify a series.
-    pub keys: Option<Vec<String>>,
-    /// Treatment of rows with the same keys and the same time, where the source declares it.
-    pub duplicates: Option<DuplicateRows>,
-}
-
-impl SeriesColumns {
-    /// Updates the columns after an operation.
-    pub(crate) fn follow(&mut self, op: &PlanOp) {
-        let after = |name: &String| match op {
-            PlanOp::Map(map) => {
-                (!map.writes.iter().any(|field| field.name() == name)).then(|| name.clone())
-            }
-            PlanOp::Expand(expand) => {
-                (!expand.writes.iter().any(|field| field.name() == name)).then(|| name.clone())
-            }
-            PlanOp::Window(window) => {
-                (!window.writes.iter().any(|field| field.name() == name)).then(|| name.clone())
-            }
-            PlanOp::Join(join) => (!join.is_written(name)).then(|| name.clone()),
-            PlanOp::Project(columns) => columns
-                .iter()
-                .find(|(from, _)| from == name)
-                .map(|(_, to)| to.clone()),
-            PlanOp::Keep(_) | PlanOp::Gather(_) => Some(name.clone()),
-        };
-        self.time = self.time.as_ref().and_then(after);
-        self.keys = self
-            .keys
-            .as_ref()
-            .and_then(|keys| keys.iter().map(after).collect());
-    }
-
-    /// The columns of the rows of both; none where they differ.
-    pub(crate) fn of_both(&self, other: &SeriesColumns) -> SeriesColumns {
-        if (&self.time, &self.keys) != (&other.time, &other.keys) {
-            return SeriesColumns::default();
-        }
-        let declared = self.duplicates.zip(other.duplicates);
-        SeriesColumns {
-            duplicates: declared.map(|(first, second)| first.max(second)),
-            ..self.clone()
-        }
-    }
-
-    /// Restricts the columns to those of a schema.
-    pub(crate) fn still_in(&self, schema: &Schema) -> SeriesColumns {
-        let there = |name: &String| schema.field_with_name(name).is_ok();
-        SeriesColumns {
-            time: self.time.clone().filter(there),
-            keys: self.keys.clone().filter(|keys| keys.iter().all(there)),
-            duplicates: self.duplicates,
-        }
-    }
 }
 
 /// Input of [`Transform::bind`].
@@ -102,6 +74,8 @@ pub struct BindScope<'a> {
     pub schema: &'a Schema,
     /// The rows of the future of the flow, if it has any.
     pub future: Option<&'a FutureFlow>,
+    /// The transformation of the target of the flow, which predictions undo.
+    pub target: Option<&'a Arc<TargetChain>>,
     /// Compiles SQL expressions.
     pub sql: &'a SqlCompiler,
     /// Returns the columns of another step or source by name.
@@ -133,17 +107,17 @@ impl<'a> BindScope<'a> {
         self.typed_columns(columns, "a number", |field| field.data_type().is_numeric())
     }
 
-    /// Selected columns that must satisfy `accepts`; `wanted` completes the message "is ..., not ...".
+    /// Selected columns that must satisfy `accepts`; `expected` completes the message "is ..., not ...".
     pub fn typed_columns(
         &self,
         columns: &ColumnSelector,
-        wanted: &str,
+        expected: &str,
         accepts: impl Fn(&Field) -> bool,
     ) -> Result<Vec<&'a Field>> {
         let (fields, mut faults) = columns.matches(self.schema);
         faults.extend(fields.iter().filter(|field| !accepts(field)).map(|field| {
             let message = format!(
-                "`{}` is {}, not {wanted}",
+                "`{}` is {}, not {expected}",
                 field.name(),
                 type_words(field.data_type())
             );

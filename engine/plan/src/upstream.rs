@@ -1,8 +1,8 @@
-//! The analyzers whose findings decide what columns hold.
+//! Analyzers whose findings determine the values of columns.
 
 use std::collections::BTreeSet;
 
-use crate::slice::slice_for_columns;
+use crate::slice::StreamIndexes;
 use crate::{AnalyzerId, BaseDataset, BoundAnalyzer, BoundPipeline, NodeFlow, OpStream, PlanOp};
 
 /// Columns at the end of a stream.
@@ -10,12 +10,7 @@ pub type NeededColumns = (OpStream, Vec<String>);
 
 /// All columns of a flow.
 pub fn all_columns(flow: &NodeFlow) -> Vec<NeededColumns> {
-    let columns: Vec<String> = flow
-        .schema
-        .fields()
-        .iter()
-        .map(|field| field.name().clone())
-        .collect();
+    let columns = flow.column_names();
     flow.streams
         .iter()
         .map(|stream| (stream.clone(), columns.clone()))
@@ -33,49 +28,52 @@ impl BoundAnalyzer {
     }
 }
 
-/// The analyzers whose findings decide what some columns hold.
+/// Analyzers whose findings determine the values of some columns.
 pub fn upstream_analyzers(
     bound: &BoundPipeline,
     mut open: Vec<NeededColumns>,
 ) -> BTreeSet<AnalyzerId> {
-    let (mut found, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    let mut analyzers = BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    let mut indexes = StreamIndexes::default();
     while let Some((stream, columns)) = open.pop() {
         if let BaseDataset::Gathered(op) = &bound.bases[stream.base]
             && seen.insert(*op)
         {
             let inputs = bound.gather_inputs.get(op).into_iter().flatten();
             open.extend(inputs.flat_map(|(_, flow)| all_columns(flow)));
-            for ask in &bound.ops[*op].asks {
-                if found.insert(*ask) {
-                    open.extend(bound.asks[*ask].needed_columns());
+            for analyzer in &bound.ops[*op].asks {
+                if analyzers.insert(*analyzer) {
+                    open.extend(bound.asks[*analyzer].needed_columns());
                 }
             }
         }
         let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-        for position in slice_for_columns(bound, &stream, &columns).0 {
+        let index = indexes.of(bound, &stream);
+        for position in index.slice_for_columns(stream.ops.len(), &columns).0 {
             let op = stream.ops[position];
             if let (PlanOp::Join(join), Some(flow)) =
                 (&bound.ops[op].op, bound.join_inputs.get(&op))
                 && seen.insert(op)
             {
-                let there: Vec<String> = join.columns_there().cloned().collect();
+                let other_columns: Vec<String> = join.columns_there().cloned().collect();
                 open.extend(
                     flow.streams
                         .iter()
-                        .map(|stream| (stream.clone(), there.clone())),
+                        .map(|stream| (stream.clone(), other_columns.clone())),
                 );
-                let here = OpStream {
+                let stream_before = OpStream {
                     base: stream.base,
-                    ops: stream.ops[..position].to_vec(),
+                    ops: stream.ops.first(position),
                 };
-                open.push((here, join.columns_here().cloned().collect()));
+                open.push((stream_before, join.columns_here().cloned().collect()));
             }
-            for ask in &bound.ops[op].asks {
-                if found.insert(*ask) {
-                    open.extend(bound.asks[*ask].needed_columns());
+            for analyzer in &bound.ops[op].asks {
+                if analyzers.insert(*analyzer) {
+                    open.extend(bound.asks[*analyzer].needed_columns());
                 }
             }
         }
     }
-    found
+    analyzers
 }

@@ -14,13 +14,15 @@ use datafusion::logical_expr::{
 use datafusion::physical_plan::ExecutionPlan;
 use forebay_model::contains_floats;
 
-/// Functions that number or shift rows, whatever their frame.
+use crate::evaluation::refuse_large_constants;
+
+/// Functions that number or shift rows, independent of their frame.
 const BY_POSITION: [&str; 4] = ["row_number", "ntile", "lag", "lead"];
 
-/// Functions of the values of a frame, in whatever order they come.
+/// Functions of the values of a frame, independent of their order.
 const BY_VALUE: [&str; 5] = ["count", "sum", "avg", "min", "max"];
 
-/// Functions that give equal rows equal results, whatever their frame.
+/// Functions that give equal rows equal results, independent of their frame.
 const BY_PEERS: [&str; 4] = ["rank", "dense_rank", "percent_rank", "cume_dist"];
 
 /// The physical plan of a query whose windows order rows that tie by all their columns. The logical plan is optimized
@@ -30,6 +32,7 @@ pub async fn query_plan(
     plan: &LogicalPlan,
 ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
     let optimized = state.optimize(plan)?;
+    refuse_large_constants(&optimized, state.config().batch_size())?;
     let ordered = optimized.transform_up_with_subqueries(|node| match node {
         LogicalPlan::Window(window) => order_ties(window).map(Transformed::yes),
         other => Ok(Transformed::no(other)),
@@ -42,22 +45,25 @@ pub async fn query_plan(
 
 /// Extends the order of the functions that depend on the order of rows that tie.
 fn order_ties(window: Window) -> Result<LogicalPlan, DataFusionError> {
-    let (columns, input) = (window.schema.columns(), window.input.schema().clone());
+    let columns = window.schema.columns();
+    let input = window.input.schema().clone();
     let mut open = Vec::new();
     let mut closed = Vec::new();
     for expression in window.window_expr {
-        match depends_on_ties(&expression, &input)? {
-            true => open.push(expression),
-            false => closed.push(expression),
+        if depends_on_ties(&expression, &input)? {
+            open.push(expression)
+        } else {
+            closed.push(expression)
         }
     }
     if open.is_empty() {
         return Ok(LogicalPlan::Window(Window::try_new(closed, window.input)?));
     }
     let splits = !closed.is_empty();
-    let below = match splits {
-        true => Arc::new(LogicalPlan::Window(Window::try_new(closed, window.input)?)),
-        false => window.input,
+    let below = if splits {
+        Arc::new(LogicalPlan::Window(Window::try_new(closed, window.input)?))
+    } else {
+        window.input
     };
     let ties: Vec<SortExpr> = input
         .columns()
@@ -93,7 +99,8 @@ fn depends_on_ties(
     let Some(WindowFunction { fun, params }) = function(expression) else {
         return Ok(false);
     };
-    let (name, frame) = (fun.name(), &params.window_frame);
+    let name = fun.name();
+    let frame = &params.window_frame;
     if BY_POSITION.contains(&name) {
         return Ok(true);
     }
@@ -123,15 +130,15 @@ fn extend_order(expression: Expr, ties: &[SortExpr]) -> Expr {
         other => other,
     };
     if let Expr::WindowFunction(function) = &mut inner {
-        let known = |tie: &&SortExpr| {
+        let is_new = |tie: &&SortExpr| {
             !function
                 .params
                 .order_by
                 .iter()
                 .any(|by| by.expr == tie.expr)
         };
-        let more: Vec<SortExpr> = ties.iter().filter(known).cloned().collect();
-        function.params.order_by.extend(more);
+        let new_ties: Vec<SortExpr> = ties.iter().filter(is_new).cloned().collect();
+        function.params.order_by.extend(new_ties);
     }
     inner.alias_qualified(relation, name)
 }

@@ -1,5 +1,5 @@
-//! Runs for intervals that follow each other, side by side: each waits where it needs what the one before
-//! it leaves, and publishes after it.
+//! Concurrent runs for consecutive intervals: each waits for the results of the run before it that
+//! it needs, and publishes after it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -7,40 +7,41 @@ use std::time::Duration;
 
 use forebay_model::{Fault, Interval, MEMORY_BYTES_MIN, Pipeline, Result, catch_panic};
 use forebay_storage::{CancellationToken, Event, EventListener};
+use forebay_threads::start_scoped;
 
 use crate::report::RunReport;
-use crate::session::{Session, SessionOptions};
+use crate::session::{AttemptState, Session, SessionOptions};
 
 /// Interval at which a waiting run checks whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How far a run has come, as the one after it sees it.
+/// Progress of one run of a backfill, as the run after it sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum BackfillStage {
-    /// On its way.
+    /// The run has begun.
     Begun,
-    /// What it learns is committed.
+    /// The findings of the run are committed.
     Learned,
     /// Everything is published.
     Done,
 }
 
-/// How far each of the runs has come.
+/// Stages of all runs of a backfill.
 type SharedStages = (Mutex<Vec<BackfillStage>>, Condvar);
 
-/// A run's place among those side by side.
+/// Position of a run among concurrent ones.
 #[derive(Clone)]
 pub(crate) struct BackfillTurn {
     stages: Arc<SharedStages>,
     number: usize,
-    /// What stops this run alone.
+    /// Stops this run alone.
     interrupt: CancellationToken,
-    /// How many are at work at a time.
-    pub beside: usize,
+    /// Number of runs that are active at a time.
+    pub concurrent_runs: usize,
 }
 
 impl BackfillTurn {
-    /// Nothing that holds the lock can fail half-way.
+    /// Locks the stages. A poisoned lock is ignored: no holder of the lock can fail half-way.
     fn stages(&self) -> MutexGuard<'_, Vec<BackfillStage>> {
         self.stages.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -69,8 +70,8 @@ impl BackfillTurn {
     }
 }
 
-/// A run that is on its way. Unless it is done when this ends, in whatever way, the runs after it are given up: they
-/// would wait for it.
+/// A run in progress. If it is dropped before the run is done, the runs after it are cancelled,
+/// since they would wait for it.
 struct TurnGuard<'t> {
     turns: &'t [BackfillTurn],
     number: usize,
@@ -93,27 +94,29 @@ impl Drop for TurnGuard<'_> {
 }
 
 fn cancel_after(turns: &[BackfillTurn], number: usize) {
-    turns[number + 1..]
-        .iter()
-        .for_each(|turn| turn.interrupt.abandon());
+    for turn in &turns[number + 1..] {
+        turn.interrupt.abandon();
+    }
 }
 
 impl Session {
-    /// Runs for intervals in order of time; `each` gets what every one came to, in their order. The first
-    /// goes alone: it leaves what the others go on from. Of those, `beside` are at work at a time, with a share each
-    /// of the threads and of the memory: they learn in order, write side by side where windows do not need what
-    /// the interval before remembers, and publish in order. A fault stops those after it, and nothing of theirs
-    /// is published.
+    /// Runs the pipeline for intervals in order of time, and passes the report of each to `each` in
+    /// that order. The first runs alone, since the others continue its findings. Of the others, up
+    /// to `concurrent_runs_max` are active at a time, each with a share of the threads and of the memory: they
+    /// learn in order, write concurrently where windows do not need the state of the interval
+    /// before, and publish in order. A fault stops the runs after it, and none of their outputs are
+    /// published.
     pub fn backfill(
         &self,
         pipeline: &Pipeline,
         intervals: &[Interval],
-        beside: usize,
+        concurrent_runs_max: usize,
         each: &mut dyn FnMut(&Interval, RunReport) -> Result<()>,
     ) -> Result<()> {
-        let alone =
-            self.backfill_parallelism(pipeline, intervals.len().saturating_sub(1), beside) == 1;
-        let mut count = if alone {
+        let other_intervals = intervals.len().saturating_sub(1);
+        let concurrent_runs =
+            self.backfill_parallelism(pipeline, other_intervals, concurrent_runs_max);
+        let mut count = if concurrent_runs == 1 {
             intervals.len()
         } else {
             intervals.len().min(1)
@@ -128,106 +131,79 @@ impl Session {
             each(&intervals[done], report)?;
             done += 1;
         }
-        let rest = &intervals[done..];
-        if rest.is_empty() {
+        let other_intervals = &intervals[done..];
+        if other_intervals.is_empty() {
             Ok(())
         } else {
-            self.backfill_in_parallel(pipeline, rest, beside, each)
+            self.backfill_in_parallel(pipeline, other_intervals, concurrent_runs_max, each)
         }
     }
 
-    /// How many intervals are at work at a time. Deadlines foretell one run; workers are divided among
-    /// the tasks of one.
-    fn backfill_parallelism(&self, pipeline: &Pipeline, intervals: usize, asked: usize) -> usize {
-        let kept_on_time = self.deadline.is_some() || pipeline.deadline.is_some();
-        let memory = self.options.memory_bytes / MEMORY_BYTES_MIN;
-        let most = asked
+    /// Number of intervals that run at a time. It is 1 with a deadline, which is forecast for one
+    /// run, and with workers, which are divided among the tasks of one run.
+    fn backfill_parallelism(
+        &self,
+        pipeline: &Pipeline,
+        intervals: usize,
+        concurrent_runs_max: usize,
+    ) -> usize {
+        let has_deadline = self.deadline.is_some() || pipeline.deadline.is_some();
+        if has_deadline || self.cluster.is_some() {
+            return 1;
+        }
+        let runs_in_memory = self.options.memory_bytes / MEMORY_BYTES_MIN;
+        concurrent_runs_max
             .min(intervals)
             .min(self.options.threads)
-            .min(memory as usize)
-            .max(1);
-        if kept_on_time || self.cluster.is_some() {
-            1
-        } else {
-            most
-        }
+            .min(runs_in_memory as usize)
+            .max(1)
     }
 
-    /// Waits until the run before, where several are side by side, has come so far.
+    /// Waits until the run before has reached a stage, if several run concurrently.
     pub(crate) fn wait_for_previous_run(&self, stage: BackfillStage) -> Result<()> {
-        self.turn
-            .as_ref()
-            .map_or(Ok(()), |turn| turn.wait_for_previous(stage))
+        match &self.attempt.backfill_turn {
+            Some(turn) => turn.wait_for_previous(stage),
+            None => Ok(()),
+        }
     }
 
     fn backfill_in_parallel(
         &self,
         pipeline: &Pipeline,
         intervals: &[Interval],
-        asked: usize,
+        concurrent_runs_max: usize,
         each: &mut dyn FnMut(&Interval, RunReport) -> Result<()>,
     ) -> Result<()> {
-        let beside = self.backfill_parallelism(pipeline, intervals.len(), asked);
+        let concurrent_runs =
+            self.backfill_parallelism(pipeline, intervals.len(), concurrent_runs_max);
         self.watch.on_event(Event::Beside {
             intervals: intervals.len(),
-            beside,
+            beside: concurrent_runs,
         });
-        let turns: Vec<BackfillTurn> = {
-            let stages: Arc<SharedStages> = Arc::new((
-                Mutex::new(vec![BackfillStage::Begun; intervals.len()]),
-                Condvar::new(),
-            ));
-            let turn = |number| BackfillTurn {
-                stages: stages.clone(),
-                number,
-                interrupt: self.interrupt.for_parallel_run(),
-                beside,
-            };
-            (0..intervals.len()).map(turn).collect()
-        };
-        let run = |turn: &BackfillTurn| {
-            let session = Session {
-                interrupt: turn.interrupt.clone(),
-                options: SessionOptions {
-                    threads: self.options.threads / beside,
-                    ..self.options.clone()
-                },
-                watch: Arc::new(FilteredWatch(self.watch.clone())),
-                turn: Some(turn.clone()),
-                ..self.clone()
-            };
-            session.run_one_interval(pipeline, &intervals[turn.number])
-        };
-        let next = AtomicUsize::new(0);
-        let (tell, told) = mpsc::channel();
-        let worker = |tell: mpsc::Sender<(usize, Result<RunReport>)>| {
-            while let Some(turn) = turns.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if turn.interrupt.check().is_err() {
-                    return;
-                }
-                let running = TurnGuard {
-                    turns: &turns,
-                    number: turn.number,
-                    is_done: false,
-                };
-                let done = catch_panic(|| run(turn));
-                let is_done = done.is_ok();
-                // It is told before the one after it can be done: they are told in order.
-                if tell.send((turn.number, done)).is_err() || !is_done {
-                    return;
-                }
-                running.done();
-            }
+        let runs = ConcurrentRuns {
+            session: self,
+            pipeline,
+            intervals,
+            turns: self.backfill_turns(intervals.len(), concurrent_runs),
+            next: AtomicUsize::new(0),
         };
         let mut failure: Option<(usize, Fault)> = None;
         let mut done = 0;
+        let (sender, results) = mpsc::channel();
         std::thread::scope(|scope| {
-            for _ in 0..beside {
-                let (tell, worker) = (tell.clone(), &worker);
-                scope.spawn(move || worker(tell));
+            for number in 0..concurrent_runs {
+                let sender = sender.clone();
+                let runs = &runs;
+                match start_scoped(scope, move || runs.work(&sender)) {
+                    Ok(_) => {}
+                    Err(fault) if number == 0 => failure = Some((0, fault)),
+                    // The threads that could be started run the intervals of the others.
+                    Err(_) => break,
+                }
             }
-            drop(tell);
-            for (number, report) in told {
+            // The results end once the last thread has dropped its sender.
+            drop(sender);
+            for (number, report) in results {
                 done += 1;
                 self.watch.on_event(Event::IntervalDone {
                     done,
@@ -236,7 +212,8 @@ impl Session {
                 let Err(fault) = report.and_then(|report| each(&intervals[number], report)) else {
                     continue;
                 };
-                cancel_after(&turns, number);
+                cancel_after(&runs.turns, number);
+                // The fault of the earliest interval is reported.
                 if failure.as_ref().is_none_or(|(first, _)| number < *first) {
                     failure = Some((number, fault));
                 }
@@ -248,9 +225,77 @@ impl Session {
             None => Ok(()),
         }
     }
+
+    fn backfill_turns(&self, intervals: usize, concurrent_runs: usize) -> Vec<BackfillTurn> {
+        let stages: Arc<SharedStages> = Arc::new((
+            Mutex::new(vec![BackfillStage::Begun; intervals]),
+            Condvar::new(),
+        ));
+        let mut turns = Vec::with_capacity(intervals);
+        for number in 0..intervals {
+            turns.push(BackfillTurn {
+                stages: stages.clone(),
+                number,
+                interrupt: self.interrupt.for_parallel_run(),
+                concurrent_runs,
+            });
+        }
+        turns
+    }
 }
 
-/// Of one of several runs at a time, only what does not belong to its passes is told.
+/// The runs of a backfill that several threads carry out: each thread takes the next run that none has begun.
+struct ConcurrentRuns<'a> {
+    session: &'a Session,
+    pipeline: &'a Pipeline,
+    intervals: &'a [Interval],
+    turns: Vec<BackfillTurn>,
+    /// Number of the first run that no thread has begun.
+    next: AtomicUsize,
+}
+
+impl ConcurrentRuns<'_> {
+    /// Carries out runs until none is left or one fails, and sends their results.
+    fn work(&self, results: &mpsc::Sender<(usize, Result<RunReport>)>) {
+        while let Some(turn) = self.turns.get(self.next.fetch_add(1, Ordering::Relaxed)) {
+            if turn.interrupt.check().is_err() {
+                return;
+            }
+            let guard = TurnGuard {
+                turns: &self.turns,
+                number: turn.number,
+                is_done: false,
+            };
+            let report = catch_panic(|| self.run(turn));
+            let is_done = report.is_ok();
+            // Sent before the next run can finish, so that reports arrive in order.
+            if results.send((turn.number, report)).is_err() || !is_done {
+                return;
+            }
+            guard.done();
+        }
+    }
+
+    fn run(&self, turn: &BackfillTurn) -> Result<RunReport> {
+        let session = Session {
+            interrupt: turn.interrupt.clone(),
+            options: SessionOptions {
+                threads: self.session.options.threads / turn.concurrent_runs,
+                ..self.session.options.clone()
+            },
+            watch: Arc::new(FilteredWatch(self.session.watch.clone())),
+            attempt: AttemptState {
+                backfill_turn: Some(turn.clone()),
+                ..AttemptState::default()
+            },
+            ..self.session.clone()
+        };
+        session.run_one_interval(self.pipeline, &self.intervals[turn.number])
+    }
+}
+
+/// Forwards the events of a run that do not belong to single passes, for one of several concurrent
+/// runs.
 struct FilteredWatch(Arc<dyn EventListener>);
 
 impl EventListener for FilteredWatch {

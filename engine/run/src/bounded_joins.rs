@@ -18,27 +18,13 @@ impl Session {
         datasets: &BTreeMap<String, Dataset>,
     ) -> Result<Option<Pipeline>> {
         let budget = self.memory().states_bytes() as u64;
-        let exceeds = |held: &HeldRows| {
-            let dataset = datasets.get(&held.other)?;
-            let columns = match &held.columns {
-                None => dataset.schema.fields().iter().map(AsRef::as_ref).collect(),
-                Some(columns) => columns.resolve(&dataset.schema).ok()?,
-            };
-            Some(
-                dataset.rows()?
-                    * columns
-                        .iter()
-                        .map(|field| bytes_min(field.data_type()))
-                        .sum::<u64>()
-                    > budget,
-            )
-        };
-        replace_steps(&self.registry, pipeline, &|_, held| {
-            exceeds(held).unwrap_or(false)
+        replace_steps(&self.registry, pipeline, &|_, held_rows| {
+            held_bytes_min(held_rows, datasets).is_some_and(|bytes| bytes > budget)
         })
     }
 
-    /// The same, bound anew to `bound` if something changes.
+    /// Bounds the joins of a pipeline like `bound_joins`, and replaces `bound` by the new binding
+    /// if a join changed.
     pub(crate) fn rebind_bounded(
         &self,
         pipeline: &Pipeline,
@@ -66,10 +52,12 @@ impl Session {
         else {
             return Ok(None);
         };
-        let bounded = replace_steps(&self.registry, pipeline, &|own, _| own == label.as_str())?;
+        let bounded = replace_steps(&self.registry, pipeline, &|step, _| step == label.as_str())?;
         if bounded.is_some() {
-            let what = "the rows to look up exceed their share of the memory, so both sides are partitioned by key";
-            let message = format!("`{label}`: {what}");
+            let message = format!(
+                "`{label}`: the rows to look up exceed their share of the memory, \
+                 so both sides are partitioned by key"
+            );
             self.watch.on_event(Event::Warning { message });
         }
         Ok(bounded)
@@ -84,19 +72,32 @@ fn replace_steps(
 ) -> Result<Option<Pipeline>> {
     let mut bounded: Option<Pipeline> = None;
     for (at, PipelineNode { name, steps, .. }) in pipeline.nodes.iter().enumerate() {
-        for (place, step) in steps.iter().enumerate() {
+        for (position, step) in steps.iter().enumerate() {
             let label = format!("{name}.{}", step.kind);
-            if let Some(held) = registry
-                .build(step)?
-                .held_rows()
-                .filter(|held| replaces(&label, held))
-            {
+            let Some(held_rows) = registry.build(step)?.held_rows() else {
+                continue;
+            };
+            if replaces(&label, &held_rows) {
                 let bounded = bounded.get_or_insert_with(|| pipeline.clone());
-                bounded.nodes[at].steps[place].config = held.spilling;
+                bounded.nodes[at].steps[position].config = held_rows.spilling;
             }
         }
     }
     Ok(bounded)
+}
+
+/// The least bytes that the rows of a lookup take in memory; `None` where their number is unknown.
+fn held_bytes_min(held_rows: &HeldRows, datasets: &BTreeMap<String, Dataset>) -> Option<u64> {
+    let dataset = datasets.get(&held_rows.other)?;
+    let columns = match &held_rows.columns {
+        None => dataset.schema.fields().iter().map(AsRef::as_ref).collect(),
+        Some(columns) => columns.resolve(&dataset.schema).ok()?,
+    };
+    let mut row_bytes = 0;
+    for field in columns {
+        row_bytes += bytes_min(field.data_type());
+    }
+    Some(dataset.rows()? * row_bytes)
 }
 
 /// The bytes that a value takes at least.

@@ -1,4 +1,5 @@
-//! What a run goes on from: the artifact of the run before it, for analyzers that continue their findings.
+//! Findings that a run carries on: the artifact of the run before it, for analyzers that continue
+//! their findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,18 +29,18 @@ pub(crate) struct CarriedRun {
     /// The rows of this run; `None` on a worker.
     range: Option<FitRange>,
     /// The run before, if there was one. Its artifact may have been removed.
-    before: Option<EarlierFit>,
+    last_fit: Option<EarlierFit>,
     /// The artifact whose statistics steps may hold.
     earlier: Option<Arc<PreviousArtifact>>,
     /// The ids of tokens that the run continues.
     pub numbering: Option<RunNumbering>,
-    /// Which steps use what it learned.
+    /// Decision for each step whether the findings of the earlier run stay in use.
     pub refits: RefitDecisions,
 }
 
 impl Session {
-    /// Binds a pipeline; its analyzers continue what the run goes on from. The fault holds the problems of whatever reads
-    /// the steps, too.
+    /// Binds a pipeline whose analyzers continue the findings that the run carries on. The fault
+    /// also holds the problems of the readers of its steps.
     pub(crate) fn bind(
         &self,
         pipeline: &Pipeline,
@@ -53,13 +54,13 @@ impl Session {
                 .unwrap_or_else(|| Fault::internal("no fault of binding is there")));
         }
         let mut bound = binding.bound;
-        self.carried
-            .iter()
-            .try_for_each(|carried| carried.apply(pipeline, &mut bound))?;
+        if let Some(carried) = &self.attempt.carried {
+            carried.apply(pipeline, &mut bound)?;
+        }
         Ok(bound)
     }
 
-    /// What a run goes on from; `None` if nothing in its pipeline depends on earlier runs.
+    /// Findings that a run carries on; `None` if no part of its pipeline depends on earlier runs.
     pub(crate) fn carried_run(
         &self,
         pipeline: &Pipeline,
@@ -76,14 +77,16 @@ impl Session {
             let range = until
                 .filter(|_| pipeline.deadline.is_some())
                 .map(FitRange::Before);
-            let carried = |range| CarriedRun {
+            let Some(range) = range else {
+                return Ok(None);
+            };
+            return Ok(Some(Arc::new(CarriedRun {
                 range: Some(range),
-                before: None,
+                last_fit: None,
                 earlier: None,
                 numbering: None,
                 refits: RefitDecisions::default(),
-            };
-            return Ok(range.map(carried).map(Arc::new));
+            })));
         }
         // Of intervals side by side, each goes on from the one before.
         self.wait_for_previous_run(BackfillStage::Done)?;
@@ -98,9 +101,9 @@ impl Session {
             pipeline: &pipeline.name,
         };
         let fits = history.before(&range)?;
-        let before = fits.first().cloned();
+        let last_fit = fits.first().cloned();
         let numbering = if continues {
-            Some(self.numbering_after(pipeline, bound, before.as_ref())?)
+            Some(self.numbering_after(pipeline, bound, last_fit.as_ref())?)
         } else {
             None
         };
@@ -125,7 +128,7 @@ impl Session {
         let refits = self.decide_refits(&context)?;
         Ok(Some(Arc::new(CarriedRun {
             range: Some(range),
-            before,
+            last_fit,
             earlier,
             numbering,
             refits,
@@ -133,15 +136,15 @@ impl Session {
     }
 
     pub(crate) fn earlier_artifact(&self, id: ContentId) -> Result<PreviousArtifact> {
-        let place = Artifact::directory(&self.state()?, id);
-        PreviousArtifact::of(self, Artifact::load(&self.io, &place)?, place)
+        let location = Artifact::directory(&self.state()?, id);
+        PreviousArtifact::of(self, Artifact::load(&self.io, &location)?, location)
     }
 
-    /// A worker's session, which goes on from what its coordinator goes on from.
+    /// A worker's session, which continues the same findings as its coordinator.
     pub(crate) fn carrying(
         &self,
         earlier: Option<ContentId>,
-        held: &BTreeSet<String>,
+        held_steps: &BTreeSet<String>,
         numbering: &Option<NumberingSpec>,
     ) -> Result<Session> {
         let earlier = earlier
@@ -151,52 +154,50 @@ impl Session {
         let numbering = numbering
             .clone()
             .map(|spec| RunNumbering::of_worker(self.io.clone(), root, spec));
-        let refits = RefitDecisions::of_worker(held.iter().cloned());
-        Ok(Session {
-            carried: Some(Arc::new(CarriedRun {
-                range: None,
-                before: None,
-                earlier,
-                numbering,
-                refits,
-            })),
-            ..self.clone()
-        })
+        let refits = RefitDecisions::of_worker(held_steps.iter().cloned());
+        Ok(self.with_carried(Some(Arc::new(CarriedRun {
+            range: None,
+            last_fit: None,
+            earlier,
+            numbering,
+            refits,
+        }))))
     }
 
     /// The artifact whose statistics the run may hold.
     pub(crate) fn earlier_id(&self) -> Option<ContentId> {
-        self.carried.as_ref()?.earlier_id()
+        self.attempt.carried.as_ref()?.earlier_id()
     }
 
-    /// The artifact that the run goes on from. It may have been removed.
+    /// The artifact that the run continues. It may have been removed.
     pub(crate) fn continued_id(&self) -> Option<ContentId> {
-        self.carried.as_ref()?.continued_id()
+        self.attempt.carried.as_ref()?.continued_id()
     }
 
     /// The ids of tokens that the run continues, as workers need to know them.
     pub(crate) fn numbering_spec(&self) -> Option<NumberingSpec> {
-        let numbering = self.carried.as_ref()?.numbering.as_ref()?;
+        let numbering = self.attempt.carried.as_ref()?.numbering.as_ref()?;
         Some(numbering.spec().clone())
     }
 
-    /// The steps that hold what this artifact learned.
+    /// The steps that hold findings of this artifact.
     pub(crate) fn held_steps(&self) -> BTreeSet<String> {
-        self.carried
+        self.attempt
+            .carried
             .iter()
             .flat_map(|carried| carried.refits.held())
             .cloned()
             .collect()
     }
 
-    /// Records what the run learned, for the runs after it.
+    /// Records the findings of the run, for the runs after it.
     pub(crate) fn record_fit(
         &self,
         program: &Program,
         learned: &RunState,
         artifact: ContentId,
     ) -> Result<()> {
-        let Some(carried) = &self.carried else {
+        let Some(carried) = &self.attempt.carried else {
             return Ok(());
         };
         let Some(range) = &carried.range else {
@@ -213,8 +214,8 @@ impl Session {
             root: &state,
             pipeline: &program.name,
         };
-        let before = carried.fit_before();
-        history.record(range, artifact, numbering, before.as_ref())
+        let last_fit = carried.fit_before();
+        history.record(range, artifact, numbering, last_fit.as_ref())
     }
 }
 
@@ -224,16 +225,17 @@ impl CarriedRun {
         Some(self.earlier.as_ref()?.artifact.id)
     }
 
-    /// The fit that the run goes on from: of one that holds statistics, that of the artifact that has them.
+    /// The fit that the run continues: for one that holds statistics, that of the artifact that has
+    /// them.
     fn fit_before(&self) -> Option<EarlierFit> {
-        let before = self.before.clone()?;
+        let last_fit = self.last_fit.clone()?;
         Some(EarlierFit {
-            artifact: self.earlier_id().unwrap_or(before.artifact),
-            ..before
+            artifact: self.earlier_id().unwrap_or(last_fit.artifact),
+            ..last_fit
         })
     }
 
-    /// The artifact that the run goes on from. It may have been removed.
+    /// The artifact that the run continues. It may have been removed.
     pub fn continued_id(&self) -> Option<ContentId> {
         Some(self.fit_before()?.artifact)
     }
@@ -243,7 +245,7 @@ impl CarriedRun {
         self.range.as_ref()
     }
 
-    /// The same with other decisions.
+    /// Copy with other decisions about refits.
     pub fn with_refits(&self, refits: RefitDecisions) -> CarriedRun {
         CarriedRun {
             refits,
@@ -251,8 +253,8 @@ impl CarriedRun {
         }
     }
 
-    /// Lets the analyzers of a pipeline hold or continue what they found in the run before. What is asked otherwise now
-    /// begins anew.
+    /// Makes the analyzers of a pipeline keep or continue their findings of the run before. An
+    /// analyzer whose question has changed since starts again.
     pub fn apply(&self, pipeline: &Pipeline, bound: &mut BoundPipeline) -> Result<()> {
         if let Some(earlier) = &self.earlier {
             let matches = earlier.matches(pipeline, bound)?;
@@ -269,7 +271,7 @@ impl CarriedRun {
         }
     }
 
-    /// How findings that continue earlier ones differ from those.
+    /// Differences between findings that continue earlier ones and those earlier ones.
     pub fn report(&self, program: &Program, state: &RunState) -> Result<Vec<ContinuedReport>> {
         let bound = &program.bound;
         let mut reports = Vec::new();
@@ -281,16 +283,17 @@ impl CarriedRun {
         {
             let finding = state.finding(program, ask)?;
             let numbering = self.numbering.as_ref();
-            let before = numbering.map_or(0, |numbering| numbering.tokens_before(bound, ask));
+            let earlier_tokens =
+                numbering.map_or(0, |numbering| numbering.tokens_before(bound, ask));
             let tokens = finding.rows() as u64;
-            let continued = self.continued_id().filter(|_| before > 0);
+            let continued = self.continued_id().filter(|_| earlier_tokens > 0);
             let counts = finding.column("count")?.as_primitive::<UInt64Type>();
             reports.push(ContinuedReport {
                 step: bound.ops[question.op].label.clone(),
                 columns: question.ask.inputs.clone(),
                 artifact: continued.map(|artifact| artifact.to_string()),
                 tokens,
-                added: tokens - before.min(tokens),
+                added: tokens - earlier_tokens.min(tokens),
                 absent: counts.values().iter().filter(|count| **count == 0).count() as u64,
             });
         }
@@ -298,8 +301,8 @@ impl CarriedRun {
     }
 }
 
-/// Names the rows of a run and the operations on them, so that a repeat of the run is known as one.
-fn input_id(
+/// Id of the rows of a run and the operations on them, by which a repeated run is recognised.
+pub(crate) fn input_id(
     pipeline: &Pipeline,
     bound: &BoundPipeline,
     sources: &BTreeMap<String, SourceInput>,

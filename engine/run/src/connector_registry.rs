@@ -24,7 +24,7 @@ pub trait ConnectorRegistry: Send + Sync {
     /// A configured sink.
     fn sink(&self, format: &str, config: &Value) -> Result<Arc<dyn Sink>>;
 
-    /// The format of a file by the ending of its name, where that tells it.
+    /// Format of a file by the ending of its name; `None` if the ending does not determine it.
     fn format_of_name(&self, name: &str) -> Option<&'static str> {
         let _ = name;
         None
@@ -39,7 +39,7 @@ pub trait ConnectorRegistry: Send + Sync {
         ))
     }
 
-    /// The model in a directory that a trainer filled, given what reads its files by name.
+    /// The model in a directory that a trainer filled; `files` reads its files by name.
     fn predictor(&self, files: ReadModelFile<'_>) -> Result<Arc<dyn ModelPredictor>> {
         let _ = files;
         Err(Fault::new(

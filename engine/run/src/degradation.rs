@@ -1,4 +1,4 @@
-//! Runs further down the ladder: what the newest artifact holds stands in for what is not learned.
+//! Degraded runs: findings of the newest artifact replace those that are not learned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::session::Session;
 /// The report on a run that degraded to a level; `None` for a complete run.
 pub(crate) fn degradation_report(
     pipeline: &Pipeline,
-    rung: Option<DegradationLevel>,
+    level: Option<DegradationLevel>,
 ) -> Option<DegradationReport> {
     let declared = pipeline
         .deadline
@@ -27,27 +27,27 @@ pub(crate) fn degradation_report(
         .unwrap_or_default();
     let rungs = declared
         .iter()
-        .filter(|known| Some(**known) <= rung)
-        .map(|rung| rung.word().to_owned())
+        .filter(|declared| Some(**declared) <= level)
+        .map(|level| level.word().to_owned())
         .collect();
-    rung.map(|_| DegradationReport {
+    level.map(|_| DegradationReport {
         rungs,
-        skipped: skip_optional(pipeline, rung).1,
+        skipped: skip_optional(pipeline, level).1,
         artifact: None,
         reused: Vec::new(),
     })
 }
 
-/// The pipeline as it is run on a rung, and the names of what is left out.
+/// The pipeline as it runs at a level of degradation, and the names of the parts that are left out.
 pub(crate) fn skip_optional(
     pipeline: &Pipeline,
-    rung: Option<DegradationLevel>,
+    level: Option<DegradationLevel>,
 ) -> (Pipeline, Vec<String>) {
     let declared = pipeline
         .deadline
         .as_ref()
         .is_some_and(|deadline| deadline.ladder.contains(&DegradationLevel::SkipOptional));
-    match rung {
+    match level {
         Some(_) if declared => pipeline.without_optional(),
         _ => (pipeline.clone(), Vec::new()),
     }
@@ -56,73 +56,82 @@ pub(crate) fn skip_optional(
 /// An artifact of a pipeline that an earlier run has left.
 pub(crate) struct PreviousArtifact {
     pub artifact: Artifact,
-    pub place: StorageLocation,
-    /// What each of its findings answers.
-    asked: Vec<ContentId>,
+    pub location: StorageLocation,
+    /// Id of the analyzer that each finding answers.
+    identities: Vec<ContentId>,
 }
 
 impl PreviousArtifact {
-    /// Reads the one that stands in for what a degraded run does not learn: of an interval or of the last one before it,
-    /// so that an old interval sees nothing of later ones; without such, and without an interval, the newest. One that
-    /// cannot be read is none, and no run fails because of it.
+    /// Reads the artifact whose findings a degraded run uses: that of the interval or of the last
+    /// one before it, so that an old interval uses no later data; without such, and without an
+    /// interval, the newest. An unreadable one counts as missing, and fails no run.
     pub fn load(session: &Session, root: &StorageLocation, name: &str) -> Option<PreviousArtifact> {
-        let range = session.carried.as_ref().and_then(|carried| carried.range());
-        let load = || {
-            if let Some(range @ FitRange::Before(until)) = range {
-                let history = FitHistory {
-                    io: &session.io,
-                    root,
-                    pipeline: name,
-                };
-                for id in history.up_to(range)? {
-                    if history.holds(id)? {
-                        let place = Artifact::directory(root, id);
-                        return PreviousArtifact::of(
-                            session,
-                            Artifact::load(&session.io, &place)?,
-                            place,
-                        )
-                        .map(Some);
-                    }
-                }
-                let past = until.past_text();
+        match PreviousArtifact::load_readable(session, root, name) {
+            Ok(artifact) => artifact,
+            Err(fault) => {
                 let message = format!(
-                    "no artifact is left that was fitted on rows {past}: the newest may stand in"
+                    "the newest artifact cannot stand in for a later one: {}",
+                    fault.message()
                 );
                 session.watch.on_event(Event::Warning { message });
+                None
             }
-            let Some(place) = Artifact::latest(&session.io, root, name)? else {
-                return Ok(None);
-            };
-            PreviousArtifact::of(session, Artifact::load(&session.io, &place)?, place).map(Some)
-        };
-        load().unwrap_or_else(|fault: Fault| {
-            let message = format!(
-                "the newest artifact cannot stand in for a later one: {}",
-                fault.message()
-            );
-            session.watch.on_event(Event::Warning { message });
-            None
-        })
+        }
     }
 
-    /// An artifact, and where it is.
+    fn load_readable(
+        session: &Session,
+        root: &StorageLocation,
+        name: &str,
+    ) -> Result<Option<PreviousArtifact>> {
+        let carried = session.attempt.carried.as_ref();
+        let range = carried.and_then(|carried| carried.range());
+        if let Some(range @ FitRange::Before(until)) = range {
+            let history = FitHistory {
+                io: &session.io,
+                root,
+                pipeline: name,
+            };
+            for id in history.up_to(range)? {
+                if history.holds(id)? {
+                    let location = Artifact::directory(root, id);
+                    return PreviousArtifact::load_at(session, location).map(Some);
+                }
+            }
+            let past = until.past_text();
+            let message = format!(
+                "no artifact is left that was fitted on rows {past}: the newest may stand in"
+            );
+            session.watch.on_event(Event::Warning { message });
+        }
+        match Artifact::latest(&session.io, root, name)? {
+            Some(location) => PreviousArtifact::load_at(session, location).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn load_at(session: &Session, location: StorageLocation) -> Result<PreviousArtifact> {
+        let artifact = Artifact::load(&session.io, &location)?;
+        PreviousArtifact::of(session, artifact, location)
+    }
+
+    /// An artifact that was read from a location.
     pub fn of(
         session: &Session,
         artifact: Artifact,
-        place: StorageLocation,
+        location: StorageLocation,
     ) -> Result<PreviousArtifact> {
         let bound = artifact.bind(&session.registry, &session.sql)?;
-        let asked = analyzer_identities(&bound, &artifact.pipeline)?;
+        let identities = analyzer_identities(&bound, &artifact.pipeline)?;
         Ok(PreviousArtifact {
             artifact,
-            place,
-            asked,
+            location,
+            identities,
         })
     }
 
-    /// Its answers to all questions of a pipeline; `None` where what is asked has changed since, or anything
-    /// before it.
+    /// Findings of the artifact for all analyzers of a pipeline; `None` if an analyzer, or an
+    /// operation before it, has changed since.
     pub fn findings_for(
         &self,
         pipeline: &Pipeline,
@@ -135,27 +144,34 @@ impl PreviousArtifact {
             .collect()
     }
 
-    /// Its answer to each question of a pipeline; `None` for those that are asked otherwise now.
+    /// Finding of the artifact for each analyzer of a pipeline; `None` for those that have changed
+    /// since.
     pub fn matches(
         &self,
         pipeline: &Pipeline,
         bound: &BoundPipeline,
     ) -> Result<Vec<Option<&LearnedFinding>>> {
-        let mut left: Vec<_> = self.asked.iter().zip(&self.artifact.findings).collect();
+        // Each finding answers one analyzer, even where several of a step ask for the same.
+        let mut unmatched: Vec<_> = self
+            .identities
+            .iter()
+            .zip(&self.artifact.findings)
+            .collect();
         let mut matches = Vec::new();
-        for (question, name) in bound.asks.iter().zip(analyzer_identities(bound, pipeline)?) {
-            let step = &bound.ops[question.op].label;
-            let place = left
-                .iter()
-                .position(|(known, learned)| **known == name && learned.step == *step);
-            matches.push(place.map(|place| left.remove(place).1));
+        let identities = analyzer_identities(bound, pipeline)?;
+        for (analyzer, wanted_identity) in bound.asks.iter().zip(identities) {
+            let step = &bound.ops[analyzer.op].label;
+            let position = unmatched.iter().position(|(identity, learned)| {
+                **identity == wanted_identity && learned.step == *step
+            });
+            matches.push(position.map(|position| unmatched.remove(position).1));
         }
         Ok(matches)
     }
 }
 
-/// The questions that are not answered yet, and all that are tied to them: an answer of tonight and
-/// one of another night never meet in what one of them is computed from.
+/// The analyzers without a finding yet, and all that are tied to them: findings of this run and of
+/// an earlier one must not be mixed in the inputs of one finding.
 pub(crate) fn asks_to_replace(program: &Program) -> BTreeSet<AnalyzerId> {
     let bound = &program.bound;
     // Each question is tied to those before it, to those of its step, and to those of its state.
@@ -176,46 +192,40 @@ pub(crate) fn asks_to_replace(program: &Program) -> BTreeSet<AnalyzerId> {
         PassWork::Learn(work) => Some(work),
         _ => None,
     });
-    let mut found: BTreeSet<AnalyzerId> = works
+    let mut to_replace: BTreeSet<AnalyzerId> = works
         .flat_map(|work| &work.lanes)
         .flat_map(|lane| lane.asks.iter().copied())
         .collect();
-    found.retain(|ask| !bound.asks[*ask].ask.per_run);
+    to_replace.retain(|ask| !bound.asks[*ask].ask.per_run);
+    // Ties of ties count, too: the set grows until no tie adds to it.
     loop {
-        let before = found.len();
-        for tied in ties
-            .iter()
-            .filter(|tied| !tied.is_disjoint(&found))
-            .cloned()
-            .collect::<Vec<_>>()
-        {
-            found.extend(tied);
+        let count = to_replace.len();
+        for tied in &ties {
+            if !tied.is_disjoint(&to_replace) {
+                to_replace.extend(tied);
+            }
         }
-        if found.len() == before {
-            return found;
+        if to_replace.len() == count {
+            return to_replace;
         }
     }
 }
 
-/// The questions whose answers decide what a gather gives.
+/// The analyzers whose findings determine the rows of a gather.
 pub(crate) fn asks_before_gather(bound: &BoundPipeline, op: OpId) -> BTreeSet<AnalyzerId> {
     let inputs = bound.gather_inputs.get(&op).into_iter().flatten();
-    let asked = bound.ops[op]
+    let columns_of_rows = inputs.flat_map(|(_, flow)| all_columns(flow));
+    let columns_of_analyzers = bound.ops[op]
         .asks
         .iter()
         .flat_map(|ask| bound.asks[*ask].needed_columns());
-    let mut found = upstream_analyzers(
-        bound,
-        inputs
-            .flat_map(|(_, flow)| all_columns(flow))
-            .chain(asked)
-            .collect(),
-    );
-    found.extend(&bound.ops[op].asks);
-    found
+    let columns = columns_of_rows.chain(columns_of_analyzers).collect();
+    let mut analyzers = upstream_analyzers(bound, columns);
+    analyzers.extend(&bound.ops[op].asks);
+    analyzers
 }
 
-/// The questions whose answers decide what a sink gets.
+/// The analyzers whose findings determine the rows of a sink.
 pub(crate) fn asks_before_sink(
     bound: &BoundPipeline,
     pipeline: &Pipeline,
@@ -229,16 +239,17 @@ pub(crate) fn asks_before_sink(
             ..flow.clone()
         }
     });
-    let mut wanted = flow.as_ref().map(all_columns).unwrap_or_default();
+    let mut needed = flow.as_ref().map(all_columns).unwrap_or_default();
     let part = sink.split.as_deref().map(part_column);
-    wanted
-        .iter_mut()
-        .for_each(|(_, columns)| columns.extend(part.clone()));
-    upstream_analyzers(bound, wanted)
+    for (_, columns) in &mut needed {
+        columns.extend(part.clone());
+    }
+    upstream_analyzers(bound, needed)
 }
 
-/// Lets answers of another night stand for those of some questions, except for those that each run answers anew. What
-/// is made with them gets names of its own: it is not what the spans and the steps come to.
+/// Replaces the findings of some analyzers by those of an earlier run, except for analyzers that
+/// each run learns again. Results that are computed from them get ids of their own, since spans and
+/// steps alone do not determine them.
 pub(crate) fn replace_findings(
     program: &mut Program,
     pipeline: &Pipeline,
@@ -249,13 +260,10 @@ pub(crate) fn replace_findings(
     let per_run = |ask: &AnalyzerId| program.bound.asks[*ask].ask.per_run;
     let asks: &BTreeSet<AnalyzerId> = &asks.iter().copied().filter(|ask| !per_run(ask)).collect();
     for ask in asks {
-        let another = || {
-            Fault::new(
-                codes::STATE_VERSION,
-                "the artifact was fitted by another pipeline",
-            )
-        };
-        let answer = answers.get(*ask).ok_or_else(another)?;
+        let answer = answers.get(*ask).ok_or_else(|| {
+            let message = "the artifact was fitted by another pipeline";
+            Fault::new(codes::STATE_VERSION, message)
+        })?;
         findings.insert(program.state_ids[*ask], answer.clone());
     }
     let bound = &program.bound;
@@ -263,12 +271,13 @@ pub(crate) fn replace_findings(
         let used = match &mut pass.work {
             PassWork::Learn(work) => {
                 for lane in &mut work.lanes {
-                    let (known, left) = lane
+                    // Analyzers of each run are learned anyway.
+                    let (replaced, learned) = lane
                         .asks
                         .iter()
                         .partition(|ask| !bound.asks[**ask].ask.per_run);
-                    work.known.extend::<Vec<AnalyzerId>>(known);
-                    lane.asks = left;
+                    work.known.extend::<Vec<AnalyzerId>>(replaced);
+                    lane.asks = learned;
                 }
                 work.lanes.retain(|lane| !lane.asks.is_empty());
                 for lane in &mut work.lanes {

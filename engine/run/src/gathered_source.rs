@@ -9,7 +9,8 @@ use std::sync::Arc;
 use forebay_model::{ContentId, Dataset, FileRange, IdBuilder, Result, Span};
 use forebay_storage::{ChunkIterator, RowRuns, ScanRequest, Source, StorageClient};
 
-/// Gives the pieces of a gathered dataset fingerprints that follow from the gather's id, and a source that reads them.
+/// Sets fingerprints of the pieces of a gathered dataset that follow from the gather's id, and
+/// returns a source that reads them.
 pub(crate) fn name_by_gather(
     gather: ContentId,
     mut dataset: Dataset,
@@ -30,7 +31,7 @@ fn file_id(gather: ContentId, piece: &FileRange) -> ContentId {
     id.finish()
 }
 
-/// A source that knows pieces by the ids that a gather gave them.
+/// A source that identifies pieces by ids of a gather.
 #[derive(Debug)]
 struct GatheredSource {
     inner: Arc<dyn Source>,
@@ -66,8 +67,12 @@ impl GatheredSource {
 }
 
 impl Source for GatheredSource {
-    fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
-        self.inner.discover(io, watch)
+    fn discover(&self, io: &StorageClient, watched: &[String]) -> Result<Dataset> {
+        self.inner.discover(io, watched)
+    }
+
+    fn paths(&self) -> Vec<String> {
+        self.inner.paths()
     }
 
     fn open(

@@ -1,12 +1,14 @@
-//! Late data: intervals that are there already, and whose files may have changed since.
+//! Late data: published intervals whose files may have changed since.
 
 use std::collections::BTreeMap;
 
 use forebay_commit::Manifest;
-use forebay_model::{Fault, Interval, Pipeline, PipelineSource, Result, codes};
+use forebay_model::{
+    DAY_NANOSECONDS, Fault, Interval, Pipeline, PipelineSource, Result, TimeLength, codes,
+};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use jiff::{SignedDuration, Timestamp};
+use jiff::{SignedDuration, Span, Timestamp};
 
 use crate::deadline::parse_duration;
 use crate::session::Session;
@@ -17,49 +19,64 @@ impl Session {
     pub fn intervals_in_lookback(
         &self,
         pipeline: &Pipeline,
-        before: &str,
+        begin_of_interval: &str,
     ) -> Result<Vec<Interval>> {
-        let Some((source, lookback)) = longest_lookback(pipeline) else {
+        let mut earliest: Option<(&PipelineSource, DateTime)> = None;
+        for source in &pipeline.sources {
+            let Some(lookback) = source.lookback.as_deref().and_then(lookback_span) else {
+                continue;
+            };
+            let end = parse_datetime(begin_of_interval)
+                .ok_or_else(|| wrong(source, begin_of_interval))?;
+            let begin = end
+                .checked_sub(lookback)
+                .map_err(|_| wrong(source, begin_of_interval))?;
+            if earliest.is_none_or(|(_, earliest_begin)| begin < earliest_begin) {
+                earliest = Some((source, begin));
+            }
+        }
+        let Some((source, begin)) = earliest else {
             return Ok(Vec::new());
         };
-        let wrong = |text: &str| {
-            let message = format!(
-                "`{text}` is no date or timestamp, so `lookback` cannot reach back from it"
-            );
-            Fault::new(codes::UNSUPPORTED, message).at(source.at.as_ref())
-        };
-        let end = parse_datetime(before).ok_or_else(|| wrong(before))?;
-        let begin = end.checked_sub(lookback).map_err(|_| wrong(before))?;
-        let mut found = BTreeMap::new();
+        let end =
+            parse_datetime(begin_of_interval).ok_or_else(|| wrong(source, begin_of_interval))?;
+        let mut intervals = BTreeMap::new();
         for sink in 0..pipeline.sinks.len() {
             let out = self.output(pipeline, sink)?;
-            for stretch in Manifest::read(&self.io, &out)?
-                .into_iter()
-                .flat_map(|visible| visible.intervals)
-            {
-                let to = parse_datetime(&stretch.to).ok_or_else(|| wrong(&stretch.to))?;
+            let Some(visible) = Manifest::read(&self.io, &out)? else {
+                continue;
+            };
+            for entry in visible.intervals {
+                let to = parse_datetime(&entry.to).ok_or_else(|| wrong(source, &entry.to))?;
                 if begin < to && to <= end {
-                    found.insert(
-                        to,
-                        Interval {
-                            from: stretch.from,
-                            to: stretch.to,
-                        },
-                    );
+                    let interval = Interval {
+                        from: entry.from,
+                        to: entry.to,
+                    };
+                    intervals.insert(to, interval);
                 }
             }
         }
-        Ok(found.into_values().collect())
+        Ok(intervals.into_values().collect())
     }
 }
 
-/// The longest lookback, and whose it is.
-fn longest_lookback(pipeline: &Pipeline) -> Option<(&PipelineSource, SignedDuration)> {
-    let lookbacks = pipeline.sources.iter().filter_map(|source| {
-        let length = parse_duration(source.lookback.as_deref()?)?;
-        Some((source, SignedDuration::try_from(length).ok()?))
-    });
-    lookbacks.max_by_key(|(_, length)| *length)
+/// A lookback in civil time: days and longer lengths are of the calendar.
+fn lookback_span(text: &str) -> Option<Span> {
+    if let Ok(length @ TimeLength::Calendar { .. }) = text.parse() {
+        let (months, nanoseconds) = length.months_and_nanoseconds();
+        let days = i64::try_from(nanoseconds / DAY_NANOSECONDS).ok()?;
+        return Span::new().try_months(months).ok()?.try_days(days).ok();
+    }
+    let length = SignedDuration::try_from(parse_duration(text)?).ok()?;
+    Span::try_from(length).ok()
+}
+
+/// The fault of a time from which no lookback can be counted.
+fn wrong(source: &PipelineSource, text: &str) -> Fault {
+    let message =
+        format!("`{text}` is no date or timestamp, so `lookback` cannot reach back from it");
+    Fault::new(codes::UNSUPPORTED, message).at(source.at.as_ref())
 }
 
 /// Dates and timestamps; those of a zone in UTC.

@@ -6,26 +6,37 @@ mod backtest;
 mod bounded_joins;
 mod cancellable_source;
 mod carried;
+mod column_origins;
 mod connector_registry;
+mod day_report;
 mod deadline;
 mod degradation;
 mod executor;
 mod expectations;
 mod feed;
+mod fit_types;
+mod function_check;
 mod gathered_source;
+mod inverse;
+mod kept_table;
 mod label_copies;
 mod late_data;
 mod leak_check;
 mod null_checks;
 mod numbering;
 mod output_overlap;
+mod portable_artifact;
 mod predict;
 mod preview;
 mod profile;
 mod refit;
 mod remote_run;
 mod report;
+mod report_text;
+mod row_rules;
 mod run;
+mod run_record;
+mod run_recorder;
 mod sample;
 mod served_history;
 mod served_rows;
@@ -34,15 +45,21 @@ mod serving_inputs;
 mod session;
 #[cfg(test)]
 mod simulation;
+mod source_days;
 mod source_readiness;
 mod spec_check;
+mod split_ends;
 mod step_rows;
 mod tables;
 mod task;
+mod text_types;
 mod training;
+mod training_cadence;
 mod training_checks;
 mod training_inputs;
+mod training_labels;
 mod training_parts;
+mod training_split;
 mod training_start;
 mod training_tracker;
 mod warnings;
@@ -50,37 +67,45 @@ mod worker_server;
 
 pub use backtest::{
     BacktestOptions, BacktestReport, BacktestedForecast, FoldReport, ForecastOrigin, ForecastScore,
-    ForecasterScores, GroupScore, IntervalScore, QuantileScore, StepScore,
+    ForecasterScores, GroupScore, IntervalScore, QuantileScore, ScoreOptions, ScoreRule, StepScore,
 };
+pub use column_origins::SinkColumns;
 pub use connector_registry::{ConnectorRegistry, ReadModelFile};
+pub use day_report::{DayProblem, DayReport};
 pub use deadline::{DeadlineSpec, RunCost, parse_duration};
 pub use expectations::ExpectationReport;
 pub use feed::{FeedOrigin, FeedSource};
 pub use forebay_cluster::{
     Cluster, ClusterOptions, ClusterSecurity, ClusterSize, ClusterStatus, ClusterToken, EndedTask,
-    LocalWorkers, TaskCounts, TaskListener, TaskOutcome, TaskTally, TlsFiles, WorkerStatus,
-    set_worker_program,
+    LocalProcesses, LocalWorkers, RunCredentials, TaskCounts, TaskListener, TaskOutcome, TaskTally,
+    TlsFiles, WorkerSet, WorkerStatus, set_worker_program, worker_program,
 };
 pub use forebay_commit::{
     Artifact, ArtifactFiles, ArtifactOrigin, CollectionReport, CorruptFile, DATA_SUFFIX,
     DegradationReport, IntervalEntry, KindUsage, LearnedFinding, Manifest, OutputFile,
-    OutputWriter, RetentionPolicy, StateDirectory, StepFit, TableReferences, VerifyReport,
-    output_root, table_shard_directory, visible_location,
+    OutputWriter, RetentionPolicy, ServingManifest, ServingReference, StateDirectory, StepFit,
+    TableReferences, VerifyReport, output_root, table_shard_directory, visible_location,
 };
 pub use forebay_feed::{
     DetailedFeature, FeatureColumn, FeedCache, FeedConfig, FeedOrder, FeedSeries, MixSource,
 };
 pub use forebay_model::Interval;
-pub use forebay_plan::{HORIZON_STEP, StepColumns};
+pub use forebay_plan::{
+    HORIZON_STEP, NumberExpr, PortableColumn, PortableMap, PortableStep, PortableSteps,
+    StepColumns, TextBuckets, TextIds, is_pattern,
+};
 pub use forebay_storage::DriftMeasures;
+pub use function_check::CheckedFunction;
+pub use inverse::InverseColumns;
 pub use leak_check::{
     CutoffChoice, CutoffReport, LeakReport, LeakedColumn, RowMismatch, ScrambledSource,
     SinkComparison,
 };
+pub use portable_artifact::portable_artifact_steps;
 pub use predict::{
-    ForecastColumns, ForecastExamples, ForecastFormat, ForecastLayout, ForecastPoint, LoadedModel,
-    MissingKnown, ModelPredictor, PredictConfig, PredictTransform, PredictedRows, Predictions,
-    SeriesExample, SeriesKey, SeriesPoint, quantile_column,
+    ForecastColumns, ForecastExamples, ForecastExpectation, ForecastFormat, ForecastLayout,
+    ForecastPoint, LoadedModel, MissingKnown, ModelPredictor, PredictConfig, PredictTransform,
+    PredictedRows, Predictions, SeriesExample, SeriesKey, SeriesPoint, quantile_column,
 };
 pub use preview::{Preview, PreviewOptions};
 pub use profile::{
@@ -90,13 +115,18 @@ pub use profile::{
 };
 pub use refit::parse_refit;
 pub use report::{
-    BaselineReport, ContinuedReport, DeadlineOutcome, ForecastReport, FutureReport, GroupFallback,
-    GroupTrainingReport, LeftOutReport, ModelReport, NaiveBaseline, OriginColumn, OutputColumn,
-    OutputReport, OutputSum, PassReport, RunReport, TrainingReport, TrainingStartReport,
+    BaselineReport, ColumnImportance, ContinuedReport, DeadlineOutcome, ForecastReport,
+    FutureReport, GroupFallback, GroupTrainingReport, LeftOutReport, ModelReport, NaiveBaseline,
+    OriginColumn, OutputColumn, OutputReport, OutputSum, PassReport, RunReport, TrainingReport,
+    TrainingStartReport,
+};
+pub use run_record::{
+    RecordedDeadline, RecordedFault, RecordedModel, RecordedOutput, RecordedPass, RecordedRule,
+    RunRecord, RunRecordState,
 };
 pub use sample::RunSample;
 pub use served_rows::ServedRows;
-pub use serving::ServingModel;
+pub use serving::{AppendReport, ColumnFit, ServingModel, StateSummary, UnservedStep};
 pub use session::{Session, SessionOptions};
 pub use step_rows::StepRows;
 pub use task::{RowStream, Task};

@@ -12,11 +12,11 @@ use crate::session::Session;
 /// Columns of one reason that a warning names.
 const COLUMNS_LISTED_MAX: usize = 8;
 
-/// What reads rows and refuses nulls.
+/// A reader of rows that refuses nulls.
 struct BatchReader<'a> {
     /// The reader as the subject of a sentence.
     name: String,
-    /// The option that says what missing numbers become.
+    /// The option that replaces missing numbers.
     option: &'static str,
     from: &'a str,
     config: &'a FeedConfig,
@@ -30,7 +30,7 @@ struct RefusedColumn {
 }
 
 impl Session {
-    /// Trainings over columns that can be null, whose `missing` option does not say what nulls become.
+    /// Trainings over columns that can be null, whose `missing` option is not set.
     pub(crate) fn null_warnings_of_trainings(
         &self,
         pipeline: &Pipeline,
@@ -67,25 +67,28 @@ pub(crate) fn null_warnings_of_feed(
     let Ok(config) = FeedConfig::from_pipeline(pipeline) else {
         return Vec::new();
     };
-    let of_first_sink = pipeline.sinks.first().map(|sink| sink.from.clone());
-    let mut from: Vec<String> = config.mix.iter().map(|part| part.from.clone()).collect();
-    if from.is_empty() {
-        from.extend(config.from.clone().or(of_first_sink));
+    let first_sink = pipeline.sinks.first().map(|sink| &sink.from);
+    let mut steps: Vec<&String> = config.mix.iter().map(|part| &part.from).collect();
+    if steps.is_empty() {
+        steps.extend(config.from.as_ref().or(first_sink));
     }
-    let readers = from.iter().map(|from| BatchReader {
-        name: "`feed` delivers".to_owned(),
-        option: "`missing: 0` in `feed`",
-        from,
-        config: &config,
-        at: feed.at.as_ref(),
-    });
-    readers
-        .flat_map(|reader| reader.warnings(pipeline, bound, datasets))
-        .collect()
+    let mut warnings = Vec::new();
+    for from in steps {
+        let reader = BatchReader {
+            name: "`feed` delivers".to_owned(),
+            option: "`missing: 0` in `feed`",
+            from,
+            config: &config,
+            at: feed.at.as_ref(),
+        };
+        warnings.extend(reader.warnings(pipeline, bound, datasets));
+    }
+    warnings
 }
 
 impl BatchReader<'_> {
-    /// A warning for the features, and one for label and weight: nothing stands for a missing label.
+    /// A warning for the features, and one for label and weight: a missing label cannot be
+    /// replaced.
     fn warnings(
         &self,
         pipeline: &Pipeline,
@@ -113,8 +116,9 @@ impl BatchReader<'_> {
             first_name(&numbers),
             self.option
         );
-        let name_ids = "fill them before `vocabulary`, as by `impute: { columns: [...], with: { constant: none } }`, or set \
-                        `missing_id: 0` in `feed`";
+        let name_ids = "fill them before `vocabulary`, \
+                        as by `impute: { columns: [...], with: { constant: none } }`, \
+                        or set `missing_id: 0` in `feed`";
         let filter = format!(
             "take such rows out, as by `filter: \"{} IS NOT NULL\"`",
             first_name(&targets)
@@ -191,7 +195,7 @@ fn first_name(columns: &[RefusedColumn]) -> &str {
     columns.first().map_or("", |column| &column.name)
 }
 
-/// Names of columns, those of one reason together: `a` and 2 more (reason); `b` (another reason).
+/// Names of columns, grouped by reason: `a` and 2 more (reason); `b` (another reason).
 fn listed_by_reason(columns: &[RefusedColumn]) -> String {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for column in columns {
@@ -202,16 +206,16 @@ fn listed_by_reason(columns: &[RefusedColumn]) -> String {
         }
     }
     let listed = groups.iter().map(|(reason, names)| {
-        let shown: Vec<String> = names
+        let listed_names: Vec<String> = names
             .iter()
             .take(COLUMNS_LISTED_MAX)
             .map(|name| format!("`{name}`"))
             .collect();
-        let more = match names.len() - shown.len() {
+        let others = match names.len() - listed_names.len() {
             0 => String::new(),
-            more => format!(" and {more} more"),
+            count => format!(" and {count} more"),
         };
-        format!("{}{more} ({reason})", shown.join(", "))
+        format!("{}{others} ({reason})", listed_names.join(", "))
     });
     listed.collect::<Vec<_>>().join("; ")
 }

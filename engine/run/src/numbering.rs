@@ -1,4 +1,4 @@
-//! Ids of tokens that hold still: which tokens have ids already, and what outputs show of them.
+//! Stable ids of tokens: the tokens that have ids already, and the ids that outputs show.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,11 +30,13 @@ pub(crate) struct RunNumbering {
 }
 
 impl Session {
-    /// The same, that gives all tokens of a pipeline new ids. Outputs may show other ones.
+    /// Makes the session give all tokens of a pipeline new ids. Outputs may show other ones.
     pub fn renumbering(self, pipeline: &Pipeline) -> Result<Self> {
-        let is_stable = |step: &forebay_model::Step| step.config["stable"] == true;
-        let mut steps = pipeline.nodes.iter().flat_map(|node| &node.steps);
-        if !steps.any(is_stable) {
+        let mut has_stable_ids = false;
+        for step in pipeline.nodes.iter().flat_map(|node| &node.steps) {
+            has_stable_ids |= self.registry.facts(step)?.has_stable_ids;
+        }
+        if !has_stable_ids {
             let message = "no step has `stable: true`, so that there are no ids to give anew";
             return Err(Fault::new(codes::BAD_VALUE, message).hint("leave `--renumber` out"));
         }
@@ -50,13 +52,13 @@ impl Session {
         &self,
         pipeline: &Pipeline,
         bound: &BoundPipeline,
-        before: Option<&EarlierFit>,
+        last_fit: Option<&EarlierFit>,
     ) -> Result<RunNumbering> {
         let io = self.io.clone();
         let root = self.state()?;
         let numbering = TokenNumbering::newest(&io, &root, &pipeline.name)?;
         let epoch = numbering.epoch();
-        let earlier = before
+        let earlier = last_fit
             .and_then(|fit| fit.numbering.as_ref())
             .filter(|fit| fit.epoch == epoch);
         let mut bases = BTreeMap::new();
@@ -125,6 +127,7 @@ impl Session {
         bound: &BoundPipeline,
     ) -> Result<()> {
         let numbering = self
+            .attempt
             .carried
             .as_ref()
             .and_then(|carried| carried.numbering.as_ref());
@@ -133,10 +136,10 @@ impl Session {
         };
         for (number, sink) in pipeline.sinks.iter().enumerate() {
             let out = self.output(pipeline, number)?;
-            let Some(shown) = Manifest::read(&self.io, &out)? else {
+            let Some(visible) = Manifest::read(&self.io, &out)? else {
                 continue;
             };
-            if shown.numbering.is_empty() {
+            if visible.numbering.is_empty() {
                 continue;
             }
             let used = asks_before_sink(bound, pipeline, number);
@@ -145,12 +148,12 @@ impl Session {
                 .filter(|(_, ask)| used.contains(ask));
             for (key, ask) in vocabularies {
                 let scheme = scheme(bound, ask);
-                let stays = match shown.numbering.get(&key) {
+                let stays = match visible.numbering.get(&key) {
                     Some(published) => {
                         let tokens = run.ledger(&pipeline.name, &key).read()?;
                         continues_published(published, &tokens, &scheme)?
                     }
-                    None => !shown
+                    None => !visible
                         .numbering
                         .keys()
                         .any(|other| is_same_column(other, &key)),
@@ -160,10 +163,11 @@ impl Session {
                 }
                 let column = column_of(&key);
                 if self.renumbers {
-                    let intervals = shown.intervals.len();
+                    let intervals = visible.intervals.len();
                     if intervals > 0 {
                         let message = format!(
-                            "{}: the {intervals} published intervals keep the earlier ids of `{column}` until they are run again",
+                            "{}: the {intervals} published intervals keep the earlier ids \
+                             of `{column}` until they are run again",
                             out.shown
                         );
                         self.watch.on_event(Event::Warning { message });
@@ -171,12 +175,15 @@ impl Session {
                     continue;
                 }
                 let message = format!(
-                    "`{}` shows ids of `{column}` that this run would give to other tokens: the state directory does not \
-                     know them, or the step has another name, other reserved tokens or other `oov_buckets`",
+                    "`{}` shows ids of `{column}` that this run would give to other tokens: \
+                     the state directory does not know them, or the step has another name, \
+                     other reserved tokens or other `oov_buckets`",
                     sink.name
                 );
-                let hint = "use the state directory and the step with which the output was written; with `--renumber`, all \
-                            tokens get new ids, and published intervals have to be run again";
+                let hint = "use the state directory and the step with which the output was \
+                            written; \
+                            with `--renumber`, all tokens get new ids, \
+                            and published intervals have to be run again";
                 return Err(Fault::new(codes::OUTPUT_CLASH, message)
                     .file(&out.shown)
                     .column(column)
@@ -194,13 +201,14 @@ impl Session {
         bound: &BoundPipeline,
         sink: usize,
     ) -> Result<BTreeMap<String, PublishedNumbering>> {
-        let mut shown = BTreeMap::new();
+        let mut published_by_key = BTreeMap::new();
         let numbering = self
+            .attempt
             .carried
             .as_ref()
             .and_then(|carried| carried.numbering.as_ref());
         let Some(run) = numbering else {
-            return Ok(shown);
+            return Ok(published_by_key);
         };
         let used = asks_before_sink(bound, pipeline, sink);
         for (key, ask) in vocabularies(bound) {
@@ -215,19 +223,19 @@ impl Session {
                 digest: digest(&tokens, length)?.to_string(),
                 scheme: scheme(bound, ask),
             };
-            shown.insert(key, published);
+            published_by_key.insert(key, published);
         }
-        Ok(shown)
+        Ok(published_by_key)
     }
 }
 
 impl RunNumbering {
-    /// On a worker: the numbering that its coordinator continues.
+    /// Numbering that the coordinator continues, on a worker.
     pub fn of_worker(io: StorageClient, root: StorageLocation, spec: NumberingSpec) -> Self {
         RunNumbering { io, root, spec }
     }
 
-    /// What workers need to know of it.
+    /// Description of the numbering from which workers restore it.
     pub fn spec(&self) -> &NumberingSpec {
         &self.spec
     }
@@ -236,14 +244,14 @@ impl RunNumbering {
         TokenNumbering::of_epoch(&self.io, &self.root, pipeline, self.spec.epoch).ledger(key)
     }
 
-    /// Lets the vocabularies of a pipeline continue the numbering, but for those that are held.
+    /// Makes the vocabularies of a pipeline continue the numbering, except for those that are held.
     pub fn apply(&self, pipeline: &Pipeline, bound: &mut BoundPipeline) -> Result<()> {
         for (key, ask) in vocabularies(bound) {
-            let question = &bound.asks[ask];
-            let Some(combine) = question.ask.continues.clone() else {
+            let bound_analyzer = &bound.asks[ask];
+            let Some(combine) = bound_analyzer.ask.continues.clone() else {
                 continue;
             };
-            if question.held.is_some() {
+            if bound_analyzer.held.is_some() {
                 continue;
             }
             let base = self.base(&key)?;
@@ -279,7 +287,7 @@ impl RunNumbering {
             .unwrap_or(0)
     }
 
-    /// How far ids have come in a run.
+    /// Number of ids that each vocabulary has used after a run.
     pub fn after_run(&self, program: &Program, state: &RunState) -> Result<FitNumbering> {
         let mut tokens = BTreeMap::new();
         for (key, ask) in vocabularies(&program.bound) {
@@ -293,10 +301,10 @@ impl RunNumbering {
     }
 }
 
-/// Gives the tokens of a vocabulary the ids that they have, and new ones to the others.
+/// Gives known tokens of a vocabulary their ids, and new ids to the others.
 struct VocabularyLedger {
     ledger: TokenLedger,
-    /// Tokens that the finding has in any case: those of the fit before.
+    /// Number of tokens that the finding always has: those of the fit before.
     base: usize,
     combine: CombineFindings,
 }
@@ -319,7 +327,8 @@ impl FindingLedger for VocabularyLedger {
     }
 }
 
-/// The tokens up to the last one that was seen, and at least so many. Those behind it belong to other runs.
+/// The tokens up to the last one that was seen, and at least `at_least`. Later tokens belong to
+/// other runs.
 fn up_to_last(placed: &Finding, at_least: usize) -> Result<Finding> {
     let counts = placed.column("count")?.as_primitive::<UInt64Type>();
     let seen = counts.values().iter().rposition(|count| *count > 0);
@@ -360,7 +369,7 @@ fn is_same_column(key: &str, other: &str) -> bool {
     column_of(key) == column_of(other)
 }
 
-/// What determines ids beside the order of tokens.
+/// Settings that determine ids besides the order of tokens.
 fn scheme(bound: &BoundPipeline, ask: AnalyzerId) -> String {
     bound.asks[ask].ask.numbering_scheme.clone()
 }

@@ -1,33 +1,34 @@
-//! What workers need to know of a run: they compile it themselves, and come to the same program.
+//! Description of a run for workers, which compile it themselves to the same program.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use forebay_cluster::RunSpec;
 use forebay_commit::Artifact;
 use forebay_model::{ContentId, Dataset, Fault, Finding, Interval, Pipeline, Result};
-use forebay_plan::{AnalyzerId, BoundPipeline, CarriedFinding, ConfiguredTransform, Program};
+use forebay_plan::{AnalyzerId, BoundPipeline, CarriedFinding, Program};
 
 use crate::degradation::replace_findings;
-use crate::predict::{LoadedModel, PredictTransform};
-use crate::serving_inputs::has_absent_columns;
+use crate::predict::{LoadedModel, LoadedModels, PredictTransform};
+use crate::serving_inputs::has_served_columns;
 use crate::session::Session;
 
 /// A run whose work units may go to workers.
 pub(crate) struct RemoteRun<'a> {
     pub pipeline: &'a Pipeline,
     pub sinks: &'a [usize],
-    /// Whether all analyzers run, or only those that the sinks need.
+    /// True if all analyzers run, not only those that the sinks need.
     pub learns: bool,
     /// The analyzers that were answered when the run was compiled.
     pub known: BTreeSet<AnalyzerId>,
-    /// What is applied, where nothing is learned.
+    /// The applied artifact, where nothing is learned.
     pub applies: Option<&'a Artifact>,
 }
 
 impl Session {
-    /// What workers need to know of a run; `None` without workers, or where a model that it predicts with is in the
-    /// memory of this process alone.
+    /// Description of a run for workers; `None` without workers, or if it predicts with a model
+    /// that is in the memory of this process only.
     pub(crate) fn run_spec(
         &self,
         run: RemoteRun<'_>,
@@ -41,11 +42,10 @@ impl Session {
             known,
             applies,
         } = run;
-        // Workers do not know which columns their sources may lack.
-        let (true, Some(models)) = (
-            self.cluster.is_some() && self.as_of.is_none() && !has_absent_columns(datasets),
-            model_places(pipeline)?,
-        ) else {
+        // Workers do not know which columns their sources lack or hold as other types.
+        let can_distribute =
+            self.cluster.is_some() && self.as_of.is_none() && !has_served_columns(datasets);
+        let Some(models) = model_paths(pipeline, &self.models)?.filter(|_| can_distribute) else {
             return Ok(None);
         };
         if let Some(artifact) = applies {
@@ -72,12 +72,22 @@ impl Session {
             models,
             state: self.options.state.clone(),
             base: self.io.absolute_path(".")?,
+            shared: self.shared_directories(pipeline, sinks)?,
             sources: datasets
                 .iter()
                 .map(|(name, dataset)| (name.clone(), dataset.fingerprint()))
                 .collect(),
             batch_rows: self.options.batch_rows,
         }))
+    }
+
+    /// Local directories that workers must see. Buckets have the same address everywhere.
+    fn shared_directories(&self, pipeline: &Pipeline, sinks: &[usize]) -> Result<Vec<PathBuf>> {
+        let mut directories: Vec<PathBuf> = self.state()?.local.into_iter().collect();
+        for sink in sinks {
+            directories.extend(self.output(pipeline, *sink)?.local);
+        }
+        Ok(directories)
     }
 
     /// A run that is planned only: no worker gets to see it.
@@ -96,24 +106,27 @@ impl Session {
             models: Vec::new(),
             state: self.options.state.clone(),
             base: self.io.absolute_path(".")?,
+            shared: Vec::new(),
             sources: BTreeMap::new(),
             batch_rows: self.options.batch_rows,
         })
     }
 
-    /// On a worker: loads the models with which a run's steps predict. Steps find them while they are held.
+    /// Loads the models with which a run's steps predict, on a worker. Steps find them while they
+    /// are held.
     pub(crate) fn load_models(&self, run: &RunSpec) -> Result<Vec<Arc<LoadedModel>>> {
-        let load = |place: &String| {
-            let place = self.io.resolve(place)?;
+        let mut models = Vec::with_capacity(run.models.len());
+        for path in &run.models {
+            let location = self.io.resolve(path)?;
             let predictor = self
                 .connectors
-                .predictor(&|name: &str| self.io.get(&place.join(name)))?;
-            Ok(LoadedModel::new(predictor, Some(&place)))
-        };
-        run.models.iter().map(load).collect()
+                .predictor(&|name: &str| self.io.get(&location.join(name)))?;
+            models.push(self.models.load(predictor, Some(&location)));
+        }
+        Ok(models)
     }
 
-    /// On a worker: the artifact that a run applies.
+    /// Artifact that a run applies, on a worker.
     pub(crate) fn applied_artifact(&self, run: &RunSpec) -> Result<Option<Artifact>> {
         let load = |id| Artifact::load(&self.io, &Artifact::directory(&self.state()?, id));
         run.applies.map(load).transpose()
@@ -121,19 +134,19 @@ impl Session {
 }
 
 /// The directories of the models with which the steps of a pipeline predict; `None` where one has none.
-fn model_places(pipeline: &Pipeline) -> Result<Option<Vec<String>>> {
-    let mut places = BTreeSet::new();
+fn model_paths(pipeline: &Pipeline, models: &LoadedModels) -> Result<Option<Vec<String>>> {
+    let mut paths = BTreeSet::new();
     let steps = pipeline.nodes.iter().flat_map(|node| &node.steps);
     for step in steps.filter(|step| step.kind == PredictTransform::NAME) {
         let unreadable = |error| Fault::internal("a step that predicts").cause(error);
         let step: PredictTransform =
             serde_json::from_value(step.config.clone()).map_err(unreadable)?;
-        let Some(place) = &LoadedModel::find(&step.model)?.place else {
+        let Some(path) = &models.find(&step.model)?.path else {
             return Ok(None);
         };
-        places.insert(place.clone());
+        paths.insert(path.clone());
     }
-    Ok(Some(places.into_iter().collect()))
+    Ok(Some(paths.into_iter().collect()))
 }
 
 /// Names findings that continue or hold earlier ones by their content in an artifact: of two analyzers with the same rows, one
@@ -153,7 +166,7 @@ pub(crate) fn name_by_artifact(bound: &mut BoundPipeline, artifact: &Artifact) -
     Ok(())
 }
 
-/// Lets what an artifact learned stand for all that a program does not learn in each run.
+/// Replaces all findings that a program does not learn in each run by those of an artifact.
 pub(crate) fn apply_findings(
     program: &mut Program,
     pipeline: &Pipeline,
@@ -165,11 +178,12 @@ pub(crate) fn apply_findings(
         .iter()
         .map(|learned| learned.finding.clone())
         .collect();
-    let all = (0..program.bound.asks.len()).collect();
-    replace_findings(program, pipeline, &all, &answers, findings)
+    let replaced = (0..program.bound.asks.len()).collect();
+    replace_findings(program, pipeline, &replaced, &answers, findings)
 }
 
-/// A pipeline that reads the versions of tables that were found, whatever is committed to them in the meantime.
+/// Pins the pipeline to the versions of tables that were found, since others may be committed
+/// during the run.
 fn pinned(mut pipeline: Pipeline, datasets: &BTreeMap<String, Dataset>) -> Pipeline {
     for source in &mut pipeline.sources {
         let version = datasets

@@ -1,28 +1,36 @@
-//! What a run came to.
+//! Result of a run.
 
 use std::collections::BTreeMap;
 
 use forebay_commit::DegradationReport;
-use forebay_model::{ChangeKind, Dataset, Interval, LeftOutFiles, RowLedger, RowSum};
-use forebay_plan::{Pass, PassWork, RowCounts, StepRefit};
+use forebay_model::{ChangeKind, Dataset, Interval, LeftOutFiles, Result, RowLedger, RowSum};
+use forebay_plan::{ColumnLineage, NodeFlow, Pass, PassWork, RowCounts, StepRefit};
 use forebay_storage::{EpochReport, StorageUsage};
 use serde::{Deserialize, Serialize};
 
+use crate::day_report::DayReport;
 use crate::expectations::ExpectationReport;
 use crate::predict::ForecastLayout;
+use crate::run_record::{
+    LISTED_MAX, RecordedDeadline, RecordedModel, RecordedOutput, RecordedRule, RunRecord,
+    RunRecordState,
+};
 
-/// What a run came to: printed as the summary, and as the last line of `--json`.
+/// Result of a run: printed as the summary, and as the last line of `--json`.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunReport {
     /// The pipeline.
     pub pipeline: String,
     /// The artifact's id.
     pub artifact: Option<String>,
-    /// Where the artifact is.
+    /// Directory of the artifact.
     pub artifact_path: Option<String>,
     /// Per source whose folders hold files that are not read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOutReport>,
+    /// Per source and kind: days that are late, duplicate or empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub days: Vec<DayReport>,
     /// Per sink.
     pub outputs: Vec<OutputReport>,
     /// Per training.
@@ -34,10 +42,10 @@ pub struct RunReport {
     /// Per step that adds rows of the future.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub future: Vec<FutureReport>,
-    /// Per vocabulary that continues that of the run before.
+    /// Differences of each vocabulary that continues that of the run before.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub continued: Vec<ContinuedReport>,
-    /// What is in force of steps that do not learn anew in each run.
+    /// Decisions about the steps that are not fitted in each run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refits: Vec<StepRefit>,
     /// Per rule of `expect` steps.
@@ -54,22 +62,91 @@ pub struct RunReport {
     /// Intervals before it that were done again, because the lookback reaches them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub again: Vec<Interval>,
-    /// Whether everything was known already.
+    /// True if all results were known already.
     pub nothing_new: bool,
-    /// How the run stood to its deadline, if it had one.
+    /// Outcome of the deadline, if the run had one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<DeadlineOutcome>,
-    /// What was done to be on time, if anything was.
+    /// Degradation of the run, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ladder: Option<DegradationReport>,
-    /// What the user should know and what stopped nothing, in the order in which it was noticed: at most 100.
+    /// Problems that the user should know of and that did not stop the run, in order of notice: at
+    /// most 100.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Bytes spilled to disk.
     pub spilled_bytes: u64,
-    /// What this process asked of object stores meanwhile, if anything.
+    /// Requests of this process to object stores during the run, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageUsage>,
+}
+
+impl RunReport {
+    /// Describes the end of the run in its record. Times and memory are left as they are.
+    pub fn describe(&self, record: &mut RunRecord) {
+        record.state = match (&self.ladder, self.nothing_new) {
+            (Some(_), _) => RunRecordState::Degraded,
+            (None, true) => RunRecordState::NothingNew,
+            (None, false) => RunRecordState::Complete,
+        };
+        record.artifact = self.artifact.clone();
+        record.data_until = self.data_until();
+        record.outputs = self.recorded_outputs();
+        record.models = self.models.iter().map(ModelReport::recorded).collect();
+        record.rules = self.expectations.len();
+        let failed = self.expectations.iter().filter(|rule| !rule.holds);
+        record.failed_rules = failed.take(LISTED_MAX).map(recorded_rule).collect();
+        record.deadline = self.deadline.as_ref().map(|deadline| RecordedDeadline {
+            at: deadline.at.clone(),
+            on_time: deadline.on_time,
+        });
+        if let Some(ladder) = &self.ladder {
+            record.levels = ladder.rungs.clone();
+        }
+        record.spilled_bytes = self.spilled_bytes;
+        let warnings = self.warnings.iter().take(LISTED_MAX);
+        record.warnings = warnings.cloned().collect();
+    }
+
+    /// The last time of the data that the run knew: the end of its interval, or the time from which forecasts go on.
+    fn data_until(&self) -> Option<String> {
+        let interval = self.interval.iter().map(|interval| &interval.to);
+        let forecasts = self.forecasts.iter();
+        let forecasts = forecasts.filter_map(|forecast| forecast.known_until.as_ref());
+        let future = self.future.iter();
+        let future = future.filter_map(|future| future.known_until.as_ref());
+        interval.chain(forecasts).chain(future).next().cloned()
+    }
+
+    fn recorded_outputs(&self) -> Vec<RecordedOutput> {
+        let outputs = self.outputs.iter().map(|output| RecordedOutput {
+            sink: output.sink.clone(),
+            is_forecast: false,
+            rows_in: output.sum.rows_in,
+            rows: output.rows,
+            files: output.files as u64,
+            bytes: output.bytes,
+        });
+        let forecasts = self.forecasts.iter().map(|forecast| RecordedOutput {
+            sink: forecast.sink.clone(),
+            is_forecast: true,
+            rows_in: forecast.sum.rows_in,
+            rows: forecast.rows,
+            files: 0,
+            bytes: 0,
+        });
+        outputs.chain(forecasts).collect()
+    }
+}
+
+fn recorded_rule(rule: &ExpectationReport) -> RecordedRule {
+    RecordedRule {
+        step: rule.step.clone(),
+        rule: rule.rule.clone(),
+        rows: rule.rows,
+        violations: rule.violations,
+        finding: rule.found.clone(),
+    }
 }
 
 /// The files of a source's folders that are not read.
@@ -77,7 +154,7 @@ pub struct RunReport {
 pub struct LeftOutReport {
     /// The source.
     pub source: String,
-    /// Their number and the first names.
+    /// Number of the files and their first names.
     #[serde(flatten)]
     pub left_out: LeftOutFiles,
 }
@@ -87,7 +164,7 @@ impl LeftOutReport {
     pub(crate) fn of_datasets(datasets: &BTreeMap<String, Dataset>) -> Vec<LeftOutReport> {
         let leaving = datasets
             .iter()
-            .filter(|(_, dataset)| dataset.left_out.files > 0);
+            .filter(|(_, dataset)| !dataset.left_out.is_empty());
         let reports = leaving.map(|(source, dataset)| LeftOutReport {
             source: source.clone(),
             left_out: dataset.left_out.clone(),
@@ -101,18 +178,18 @@ impl LeftOutReport {
 pub struct DeadlineOutcome {
     /// The instant, in UTC.
     pub at: String,
-    /// Whether the run ended before it.
+    /// True if the run ended before the deadline.
     pub on_time: bool,
 }
 
-/// One committed output.
+/// A committed output.
 #[derive(Debug, Clone, Serialize)]
 pub struct OutputReport {
     /// The sink.
     pub sink: String,
     /// The output directory.
     pub path: String,
-    /// Whether it is a table, which a reader opens by its log.
+    /// True if it is a table, which a reader opens by its log.
     pub table: bool,
     /// The directory of its files.
     pub data: String,
@@ -139,9 +216,9 @@ pub struct OutputReport {
     /// Rows with the keys and the time of an earlier row of their series, where windows warn of them.
     #[serde(skip_serializing_if = "is_zero")]
     pub duplicates: u64,
-    /// Its columns, in order.
+    /// Columns of the output, in order.
     pub columns: Vec<OutputColumn>,
-    /// Whether readers saw something else before, or nothing.
+    /// True if the output differs from the one that readers saw before, or is the first.
     #[serde(skip)]
     pub is_new: bool,
 }
@@ -175,11 +252,23 @@ impl OutputSum {
     }
 }
 
+impl OutputSum {
+    /// The sum of rows that went in and their changes.
+    fn of_changes(rows_in: u64, changes: &RowLedger) -> Result<OutputSum> {
+        let sum = RowSum {
+            rows_in,
+            changes: changes.clone(),
+        };
+        let rows_out = sum.rows_out()?;
+        Ok(OutputSum::new(sum, rows_out))
+    }
+}
+
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// One trained model.
+/// A trained model.
 #[derive(Debug, Clone, Serialize)]
 pub struct ModelReport {
     /// The sink.
@@ -188,82 +277,143 @@ pub struct ModelReport {
     pub path: String,
     /// The directory of its files.
     pub data: String,
-    /// Names everything that determines it.
+    /// Id of everything that determines it.
     pub id: String,
-    /// Whether an earlier run had trained it.
+    /// True if an earlier run had trained it.
     pub reused: bool,
-    /// How the training went.
+    /// The model that is in force, where the training is not done in each run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refit: Option<StepRefit>,
+    /// Course and result of the training.
     #[serde(flatten)]
     pub learned: TrainingReport,
-    /// Whether readers saw something else before, or nothing.
+    /// True if the model differs from the one that readers saw before, or is the first.
     #[serde(skip)]
     pub is_new: bool,
 }
 
-/// How a training went: the same for the same model.
+impl ModelReport {
+    fn recorded(&self) -> RecordedModel {
+        let baseline = self.learned.baseline.as_ref();
+        RecordedModel {
+            sink: self.sink.clone(),
+            reused: self.reused,
+            loss: baseline
+                .map(|baseline| baseline.loss)
+                .filter(|loss| loss.is_finite()),
+            baseline: baseline
+                .map(BaselineReport::least)
+                .filter(|loss| loss.is_finite()),
+        }
+    }
+}
+
+/// Course and result of a training: the same for the same model.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrainingReport {
     /// Rows of an epoch.
     pub rows: u64,
+    /// Rows that the training left out, and values that it filled or changed, each counted once. It learns from the
+    /// other rows of an epoch.
+    #[serde(default, skip_serializing_if = "RowLedger::is_empty")]
+    pub changes: RowLedger,
     /// Rows that it was validated on.
     pub validation_rows: u64,
+    /// Rows that the validation left out, and values that it filled or changed.
+    #[serde(default, skip_serializing_if = "RowLedger::is_empty")]
+    pub validation_changes: RowLedger,
     /// Numbers that were learned.
     pub parameters: u64,
-    /// Each epoch.
+    /// Report of each epoch.
     pub epochs: Vec<EpochReport>,
     /// The epoch whose model it is, from 0.
     pub best_epoch: u64,
     /// Rows of a batch; 0 of a training without batches.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub batch_rows: u64,
-    /// How forecasts without a model do on the rows that it was validated on.
+    /// Losses of forecasts without a model on the validation rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<BaselineReport>,
     /// The mean loss of some steps, and the last of them: at most 200 points.
     pub curve: Vec<(u64, f64)>,
-    /// What it began with, where it could go on from an earlier model.
+    /// Start of the training, where it could continue an earlier model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<TrainingStartReport>,
-    /// How many models there are for the steps of the horizon: steps with the same columns share one.
+    /// Number of models for the steps of the horizon: steps with the same columns share one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_models: Option<u64>,
-    /// The models of groups, where there is one for each.
+    /// The models of groups, if the training has one for each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<GroupTrainingReport>,
+    /// Importance of the columns of boosted trees, the greatest gain first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub importance: Vec<ColumnImportance>,
+}
+
+/// Importance of a column for a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ColumnImportance {
+    /// Its name.
+    pub column: String,
+    /// Share of the loss that all splits took away which splits by this column did.
+    pub gain: f64,
+    /// Increase of the loss, as a share of it, when the column's values are shuffled among the validation rows. None of
+    /// a column that no tree splits by, of models by group, and without validation rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shuffled: Option<f64>,
+}
+
+impl TrainingReport {
+    /// The sum of the rows of an epoch: the rows that come out are those that it learns from.
+    pub fn row_sum(&self) -> Result<OutputSum> {
+        OutputSum::of_changes(self.rows, &self.changes)
+    }
+
+    /// The sum of the rows that it was validated on.
+    pub fn validation_sum(&self) -> Result<OutputSum> {
+        OutputSum::of_changes(self.validation_rows, &self.validation_changes)
+    }
 }
 
 /// The mean losses of a model and of forecasts without one on the same rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BaselineReport {
-    /// Of the model.
+    /// Loss of the model.
     pub loss: f64,
-    /// Of the constant that suits the rows that were learned from.
+    /// Loss of the constant that fits the training rows best.
     pub constant: f64,
-    /// Of the best column that holds values of the label at earlier times, where there is one among the features.
+    /// Loss of the best column that holds values of the label at earlier times, where there is one
+    /// among the features.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub naive: Option<NaiveBaseline>,
 }
 
-/// A column that predicts by itself.
+/// A column that is used as a forecast.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NaiveBaseline {
     /// The column.
     pub column: String,
-    /// Its mean loss.
+    /// Mean loss of the column.
     pub loss: f64,
 }
 
-/// A model whose loss is not lower than this share of that of a baseline is no better.
+/// Ratio of a model's loss to that of a baseline from which the model counts as no better.
 const BETTER_SHARE: f64 = 0.99;
 
 impl BaselineReport {
-    /// What the model is no better than, in words; `None` where it is better than all.
+    /// The least loss of a forecast without a model.
+    fn least(&self) -> f64 {
+        let naive = self.naive.as_ref();
+        naive.map_or(self.constant, |naive| naive.loss.min(self.constant))
+    }
+
+    /// Baselines that the model does not beat, in words; `None` if it beats all.
     pub fn no_better_than(&self) -> Option<String> {
         let is_beaten = |loss: f64| loss.is_finite() && self.loss > BETTER_SHARE * loss;
         let naive = self.naive.as_ref().filter(|naive| is_beaten(naive.loss));
-        let of = |what: &str, loss: f64| {
+        let of = |baseline: &str, loss: f64| {
             format!(
-                "no better than {what}: loss {:.5} against {loss:.5} on the validation rows",
+                "no better than {baseline}: loss {:.5} against {loss:.5} on the validation rows",
                 self.loss
             )
         };
@@ -278,18 +428,18 @@ impl BaselineReport {
     }
 }
 
-/// What a training began with.
+/// Start of a training.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrainingStartReport {
-    /// The training that it went on from; `None` where it began with nothing.
+    /// The training that it continued; `None` if it began without an earlier model.
     pub from: Option<String>,
-    /// Why it began with nothing.
+    /// Reason why it began without an earlier model.
     pub reason: Option<String>,
     /// Rows that the earlier training did not have.
     pub new_rows: u64,
     /// Rows of the earlier training that were learned from again.
     pub replayed_rows: u64,
-    /// All rows that there are.
+    /// Number of all rows.
     pub all_rows: u64,
 }
 
@@ -309,6 +459,13 @@ pub struct GroupTrainingReport {
     pub fallbacks: u64,
     /// Some of these, with the reason: at most 100.
     pub fallback_reasons: Vec<GroupFallback>,
+    /// Numbers of models by the form that was selected for them: error, trend and season of exponential smoothing, such
+    /// as `M,Ad,N`, or the variant of the theta method.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub forms: BTreeMap<String, u64>,
+    /// Learned weights of an ensemble, by method.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub weights: BTreeMap<String, f64>,
 }
 
 /// A group without a model of its own.
@@ -316,16 +473,16 @@ pub struct GroupTrainingReport {
 pub struct GroupFallback {
     /// The values that name it.
     pub group: Vec<Option<String>>,
-    /// Its rows to learn from.
+    /// Training rows of the group.
     pub rows: u64,
-    /// Why it has no model.
+    /// Reason why the group has no model.
     pub reason: String,
-    /// What predicts for it.
+    /// Model that predicts for the group.
     #[serde(default)]
     pub predicted_by: String,
 }
 
-/// One published forecast.
+/// A published forecast.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ForecastReport {
     /// The sink.
@@ -334,7 +491,7 @@ pub struct ForecastReport {
     pub path: String,
     /// The directory of its files.
     pub data: String,
-    /// Its rows: series times steps.
+    /// Number of rows: series times steps.
     pub rows: u64,
     /// Series that are predicted.
     pub series: u64,
@@ -346,19 +503,22 @@ pub struct ForecastReport {
     pub known_until: Option<String>,
     /// The id of the model's training.
     pub model: String,
-    /// The id of the artifact that its features are made with.
-    pub artifact: String,
+    /// The id of the artifact that its features are made with. The naive forecast has none.
+    pub artifact: Option<String>,
     /// Rows of which a prediction was moved to a bound.
     pub clipped: u64,
     /// Rows whose quantiles crossed, and were sorted.
     pub crossed: u64,
+    /// The sum of its rows, from the sources on.
+    #[serde(flatten)]
+    pub sum: OutputSum,
     /// Rows for which a window found no earlier value.
     #[serde(skip_serializing_if = "is_zero")]
     pub rows_without_history: u64,
-    /// What its columns are.
+    /// Meaning of the columns.
     #[serde(skip)]
     pub layout: ForecastLayout,
-    /// Whether readers saw something else before, or nothing.
+    /// True if the forecast differs from the one that readers saw before, or is the first.
     #[serde(skip)]
     pub is_new: bool,
 }
@@ -383,28 +543,51 @@ pub struct FutureReport {
 pub struct ContinuedReport {
     /// The step.
     pub step: String,
-    /// Its columns.
+    /// Columns of the analyzer.
     pub columns: Vec<String>,
     /// The artifact whose vocabulary it continues; without an earlier run, none.
     pub artifact: Option<String>,
     /// Tokens of the vocabulary.
     pub tokens: u64,
-    /// Those of them that are new.
+    /// Number of new tokens.
     pub added: u64,
-    /// Those of them that are no longer seen.
+    /// Number of tokens that are no longer seen.
     pub absent: u64,
 }
 
 /// A column of an output, and where it comes from.
 #[derive(Debug, Clone, Serialize)]
 pub struct OutputColumn {
-    /// Its name.
+    /// Name of the column.
     pub name: String,
-    /// Its type.
+    /// Type of the column.
     #[serde(rename = "type")]
     pub data_type: String,
-    /// The columns of sources that its values, and the statistics in them, are made of.
+    /// The columns of sources that its values, and the statistics in them, depend on.
     pub from: Vec<OriginColumn>,
+}
+
+impl OutputColumn {
+    /// A column of a flow with its origins.
+    pub(crate) fn traced(
+        lineage: &mut ColumnLineage<'_>,
+        flow: &NodeFlow,
+        name: &str,
+        data_type: String,
+    ) -> OutputColumn {
+        let mut from = Vec::new();
+        for origin in lineage.origins(flow, name) {
+            from.push(OriginColumn {
+                source: origin.source,
+                column: origin.column,
+            });
+        }
+        OutputColumn {
+            name: name.to_owned(),
+            data_type,
+            from,
+        }
+    }
 }
 
 /// A column of a source.
@@ -412,25 +595,25 @@ pub struct OutputColumn {
 pub struct OriginColumn {
     /// The source.
     pub source: String,
-    /// Its column.
+    /// Name of the source's column.
     pub column: String,
 }
 
-/// One pass as it went.
+/// Report of a pass.
 #[derive(Debug, Clone, Serialize)]
 pub struct PassReport {
     /// The pass's id.
     pub id: String,
     /// `learn`, `gather`, `write` or `train`.
     pub work: &'static str,
-    /// Whether a committed result made it unnecessary.
+    /// True if a committed result made it unnecessary.
     pub reused: bool,
     /// Rows that went in.
     pub rows_in: u64,
-    /// Those of them that were not read again, because what an earlier run made of them stands.
+    /// Input rows that were not read again, because results of an earlier run for them are reused.
     pub rows_kept: u64,
-    /// Those of them that a learn pass did not read, because the source left them out: rows of row groups that cannot
-    /// match, and of the time after an interval. They count as filtered, too.
+    /// Input rows that a learn pass did not read, because the source left them out: rows of row
+    /// groups that cannot match, and of the time after an interval. They count as filtered, too.
     #[serde(skip_serializing_if = "is_zero")]
     pub rows_skipped: u64,
     /// Rows that filters removed.
@@ -466,7 +649,7 @@ impl PassReport {
         }
     }
 
-    /// Rows that were read: those that went in, without what was reused or left out.
+    /// Rows that were read: the input rows without those that were reused or left out.
     pub fn rows_read(&self) -> u64 {
         self.rows_in
             .saturating_sub(self.rows_kept + self.rows_skipped)

@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use forebay_commit::Artifact;
 use forebay_execute::SourceInput;
 use forebay_model::{
-    Fault, Interval, NodeInput, Pipeline, PipelineSink, Result, codes, tick_nanoseconds,
+    Fault, Interval, Pipeline, PipelineSink, Result, codes, tick_nanoseconds, ticks,
 };
 use forebay_plan::{
-    BaseDataset, BoundPipeline, FUTURE_PART, OpStream, SourceHistory, needed_history,
+    BaseDataset, BoundPipeline, FUTURE_PART, HistoryBuckets, OpStream, SourceHistory,
+    needed_history,
 };
 use forebay_window::HistoryReach;
 
-use crate::leak_check::{TimeRange, time_text};
+use crate::leak_check::{TimeRange, time_text, times};
 use crate::session::{Session, first_tick};
 
 /// An application of an artifact to given rows.
@@ -24,7 +25,7 @@ pub(crate) struct ServedHistory<'a> {
     pub sources: &'a BTreeMap<String, SourceInput>,
     pub artifact: &'a Artifact,
     pub interval: Option<&'a Interval>,
-    /// The times of sources that were looked at.
+    /// Time ranges of sources that were read already.
     pub ranges: RefCell<BTreeMap<String, Option<TimeRange>>>,
 }
 
@@ -34,14 +35,67 @@ struct GivenRows<'a> {
     range: TimeRange,
     /// Nanoseconds of a tick; 1 where times are numbers.
     tick: i128,
-    /// In ticks of the source.
+    /// First written time, in ticks of the source.
     written_from: i64,
     is_future: bool,
 }
 
+impl GivenRows<'_> {
+    /// True if the given rows begin later than rows from a time on need.
+    fn is_short(&self, history: &SourceHistory, from: i64) -> Result<bool> {
+        let HistoryReach::Ticks(distance) = history.reach else {
+            return Ok(true);
+        };
+        let from = match &history.buckets {
+            Some(buckets) => self.bucket_start(buckets, from)?,
+            None => i128::from(from) * self.tick,
+        };
+        let begin = i128::from(self.range.min) * self.tick;
+        Ok(begin + i128::from(distance) > from)
+    }
+
+    /// The begin of the bucket of a time, in nanoseconds; in whole numbers where times are numbers.
+    fn bucket_start(&self, buckets: &HistoryBuckets, time: i64) -> Result<i128> {
+        let data_type = self.range.field.data_type();
+        if buckets.time != *data_type {
+            return Ok(i128::from(time) * self.tick - buckets.most());
+        }
+        let starts = buckets.bucket.starts(&times(vec![time], data_type)?)?;
+        Ok(i128::from(ticks(&starts)?.value(0)) * self.tick)
+    }
+
+    /// The first time from which on rows have their history; `None` if no time bounds it.
+    fn first_whole(&self, history: &SourceHistory) -> Result<Option<i64>> {
+        let HistoryReach::Ticks(distance) = history.reach else {
+            return Ok(None);
+        };
+        let begin = i128::from(self.range.min) * self.tick;
+        let reached = begin + i128::from(distance);
+        let whole_ticks = (reached + self.tick - 1).div_euclid(self.tick);
+        let Ok(first) = i64::try_from(whole_ticks) else {
+            return Ok(None);
+        };
+        let Some(buckets) = history.buckets.as_ref() else {
+            return Ok(Some(first));
+        };
+        if !self.is_short(history, first)? {
+            return Ok(Some(first));
+        }
+        // The bucket behind the one that the given rows begin in.
+        let behind = reached + buckets.most();
+        let Ok(behind) = i64::try_from(behind.div_euclid(self.tick)) else {
+            return Ok(None);
+        };
+        let start = self.bucket_start(buckets, behind)?.div_euclid(self.tick);
+        let start = i64::try_from(start).unwrap_or(i64::MAX);
+        Ok((!self.is_short(history, start)?).then_some(start))
+    }
+}
+
 impl ServedHistory<'_> {
-    /// Refuses sinks whose rows lack history. History is whole where the given rows begin no later than those of the
-    /// fit, where they reach back as far as the windows, or where the caller says so.
+    /// Refuses sinks whose rows lack history. History is whole if the given rows begin no later
+    /// than those of the fit, if they reach back as far as the windows, or if the caller declares
+    /// it.
     pub fn check(&self) -> Result<()> {
         if self.session.served.whole_history {
             return Ok(());
@@ -52,44 +106,24 @@ impl ServedHistory<'_> {
                 continue;
             };
             let streams = flow.streams_of(sink.split.as_deref()).0;
-            let columns: Vec<String> = flow
-                .schema
-                .fields()
-                .iter()
-                .map(|field| field.name().clone())
-                .collect();
-            let looks_at_rows = |label: &str| self.is_windowed_query(label);
-            let needed = needed_history(self.bound, &streams, &columns, &looks_at_rows);
-            for (source, history) in needed {
-                if history.reach == HistoryReach::NONE {
+            let columns = flow.column_names();
+            let needed = needed_history(self.pipeline, self.bound, &streams, &columns);
+            for history in needed {
+                if !history.looks_back() {
                     continue;
                 }
-                let Some(given) = self.given_rows(sink, &streams, &source)? else {
+                let Some(given_rows) = self.given_rows(sink, &streams, &history.source)? else {
                     continue;
                 };
-                if self.lacks_history(&given, history.reach)? {
-                    faults.push(self.fault(&given, &history)?.at(sink.at.as_ref()));
+                if self.lacks_history(&given_rows, &history)? {
+                    faults.push(self.fault(&given_rows, &history)?.at(sink.at.as_ref()));
                 }
             }
         }
         Fault::combine(faults).map_or(Ok(()), Err)
     }
 
-    /// True for a gather that is a query with windows, which have no known reach.
-    fn is_windowed_query(&self, label: &str) -> bool {
-        let node = label
-            .strip_suffix(".sql")
-            .and_then(|name| self.pipeline.node(name));
-        match node.map(|node| &node.input) {
-            Some(NodeInput::Sql(query)) => query
-                .to_ascii_lowercase()
-                .split(|letter: char| !letter.is_alphanumeric() && letter != '_')
-                .any(|word| word == "over"),
-            _ => false,
-        }
-    }
-
-    /// The rows of a source that are given; `None` where it has none, or where they tell no time.
+    /// The given rows of a source; `None` if there are none, or if they have no time.
     fn given_rows<'s>(
         &self,
         sink: &PipelineSink,
@@ -128,11 +162,14 @@ impl ServedHistory<'_> {
     fn range(&self, source: &str) -> Result<Option<TimeRange>> {
         let declared = self.pipeline.source(source);
         let time = declared.and_then(|source| source.time.as_ref());
-        let (Some(time), Some(input)) = (time, self.sources.get(source)) else {
+        let Some(time) = time else {
             return Ok(None);
         };
-        if let Some(known) = self.ranges.borrow().get(source) {
-            return Ok(known.clone());
+        let Some(input) = self.sources.get(source) else {
+            return Ok(None);
+        };
+        if let Some(range) = self.ranges.borrow().get(source) {
+            return Ok(range.clone());
         }
         let range = TimeRange::of(&self.session.io, input, time)?;
         self.ranges
@@ -163,41 +200,41 @@ impl ServedHistory<'_> {
         Ok(first)
     }
 
-    fn lacks_history(&self, given: &GivenRows<'_>, reach: HistoryReach) -> Result<bool> {
+    fn lacks_history(&self, given_rows: &GivenRows<'_>, history: &SourceHistory) -> Result<bool> {
         // Windows see what they saw in the fit.
-        if let Some(begin) = self.artifact.origin.begins.get(given.source)
-            && given.range.min < first_tick(begin, &given.range.field)?.saturating_add(1)
+        if let Some(begin) = self.artifact.origin.begins.get(given_rows.source)
+            && given_rows.range.min < first_tick(begin, &given_rows.range.field)?.saturating_add(1)
         {
             return Ok(false);
         }
-        let HistoryReach::Ticks(nanoseconds) = reach else {
-            return Ok(true);
-        };
-        let begin = i128::from(given.range.min) * given.tick;
-        let written_from = i128::from(given.written_from) * given.tick;
-        Ok(begin + i128::from(nanoseconds) > written_from)
+        given_rows.is_short(history, given_rows.written_from)
     }
 
-    fn fault(&self, given: &GivenRows<'_>, history: &SourceHistory) -> Result<Fault> {
+    fn fault(&self, given_rows: &GivenRows<'_>, history: &SourceHistory) -> Result<Fault> {
         let GivenRows {
             source,
             range,
-            tick,
             written_from,
             is_future,
-        } = given;
+            ..
+        } = given_rows;
         let steps: Vec<String> = history
             .steps
             .iter()
             .map(|step| format!("`{step}`"))
             .collect();
-        let reach = match history.reach {
-            HistoryReach::Ticks(length) => {
-                let is_time = tick_nanoseconds(range.field.data_type()).is_some();
-                length_text(length, is_time)
+        let is_time = tick_nanoseconds(range.field.data_type()).is_some();
+        let reach = match (history.reach, &history.buckets) {
+            (HistoryReach::NONE, Some(buckets)) => bucket_text(buckets, is_time),
+            (HistoryReach::Ticks(length), None) => length_text(i128::from(length), is_time),
+            (HistoryReach::Ticks(length), Some(buckets)) => {
+                let length = length_text(i128::from(length), is_time);
+                format!("{length} before {}", bucket_text(buckets, is_time))
             }
-            HistoryReach::Rows(rows) => format!("{rows} rows of each series, however old,"),
-            HistoryReach::Everything => "all earlier rows".to_owned(),
+            (HistoryReach::Rows(rows), _) => {
+                format!("{rows} rows of each series, however old,")
+            }
+            (HistoryReach::Everything, _) => "all earlier rows".to_owned(),
         };
         let begin = time_text(range.min, &range.field)?;
         let written = if *is_future {
@@ -206,7 +243,8 @@ impl ServedHistory<'_> {
             format!("rows from {} on", time_text(*written_from, &range.field)?)
         };
         let message = format!(
-            "{written} lack history: windows ({}) reach back {reach} in `{source}`, and its given rows begin at {begin}",
+            "{written} lack history: steps ({}) reach back {reach} in `{source}`, \
+             and its given rows begin at {begin}",
             steps.join(", ")
         );
         let given_too = if *is_future || self.interval.is_some() {
@@ -214,35 +252,47 @@ impl ServedHistory<'_> {
         } else {
             let from = time_text(*written_from, &range.field)?;
             format!(
-                "`--source {source}=HISTORY --rows-from {from}`, which reads the rows before that time and does not \
+                "`--source {source}=HISTORY --rows-from {from}`, which reads the rows before that \
+                 time and does not \
                  write them"
             )
         };
         let hint = format!(
-            "give the earlier rows, too: {given_too}. If the given rows are all that there is of their series, add \
+            "give the earlier rows, too: {given_too}. If the given rows are all that there is of \
+             their series, add \
              `--whole-history`. In Python: `rows_from`, `whole_history`"
         );
         let mut fault = Fault::new(codes::NO_HISTORY, message).hint(hint);
-        if let HistoryReach::Ticks(length) = history.reach {
-            let ticks = (i128::from(length) + tick - 1).div_euclid(*tick);
-            let first_whole = i64::try_from(i128::from(range.min) + ticks).unwrap_or(i64::MAX);
-            if first_whole <= range.max && !is_future && self.interval.is_none() {
-                let first_whole = time_text(first_whole, &range.field)?;
-                fault = fault.note(format!(
-                    "rows from {first_whole} on have their history: `--rows-from {first_whole}` writes those"
-                ));
-            }
+        if let Some(first_whole) = given_rows.first_whole(history)?
+            && first_whole <= range.max
+            && !is_future
+            && self.interval.is_none()
+        {
+            let first_whole = time_text(first_whole, &range.field)?;
+            fault = fault.note(format!(
+                "rows from {first_whole} on have their history: `--rows-from {first_whole}` writes \
+                 those"
+            ));
         }
-        if let Some(begin) = self.artifact.origin.begins.get(*source) {
-            fault = fault.note(format!("the rows of the fit begin at {begin}"));
-        }
-        Ok(fault)
+        let note = match self.artifact.origin.begins.get(*source) {
+            Some(begin) => format!("the rows of the fit begin at {begin}"),
+            None => "the artifact does not record when the rows of the fit begin: if these rows \
+                     begin no later, add `--whole-history`"
+                .to_owned(),
+        };
+        Ok(fault.note(note))
     }
 }
 
+/// The begin of a bucket, for people.
+fn bucket_text(buckets: &HistoryBuckets, is_time: bool) -> String {
+    let length = length_text(buckets.most(), is_time);
+    format!("to the begin of their bucket of up to {length}")
+}
+
 /// A length of time in its greatest whole unit; a number of steps where times are numbers.
-fn length_text(length: i64, is_time: bool) -> String {
-    const UNITS: [(i64, &str); 6] = [
+fn length_text(length: i128, is_time: bool) -> String {
+    const UNITS: [(i128, &str); 6] = [
         (86_400_000_000_000, "d"),
         (3_600_000_000_000, "h"),
         (60_000_000_000, "min"),

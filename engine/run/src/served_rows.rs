@@ -1,13 +1,23 @@
 //! The rows that applying an artifact writes, and the filters that they pass.
 
+use std::collections::BTreeSet;
+
+use forebay_commit::Artifact;
 use forebay_model::{Fault, Interval, Pipeline, Result, Step, codes};
-use forebay_plan::FUTURE_PART;
+use forebay_plan::{BoundPipeline, FUTURE_PART};
 use serde_json::Value;
 
+use crate::row_rules::{quarantines, quarantines_by};
 use crate::session::Session;
 
 /// The kind of step that removes rows.
 const FILTER: &str = "filter";
+
+/// The kind of step that keeps a share of the rows.
+const SAMPLE: &str = "sample";
+
+/// The kind of step with rules, of which some remove rows.
+const EXPECT: &str = "expect";
 
 /// The rows that applying an artifact writes.
 ///
@@ -24,16 +34,19 @@ pub struct ServedRows {
     pub from: Option<String>,
     /// The given rows are all the history that windows need, however far windows reach.
     pub whole_history: bool,
-    /// Columns that stand for what is predicted: new rows may lack them, and what is made of nothing else.
+    /// Columns of labels, which new rows may lack, with the columns that depend on nothing else.
     pub labels: Vec<String>,
+    /// Columns that rows of the future must have, since they are known in advance.
+    pub known: Vec<String>,
 }
 
 impl Session {
-    /// A pipeline whose filters for learning let the rows pass that are written. Rows that are only history are
-    /// filtered as in the run.
+    /// A pipeline whose filters for learning, and whose rules about the label, let the rows pass that are written. Rows
+    /// that are only history are filtered as in the run.
     pub(crate) fn served_pipeline(
         &self,
         pipeline: &Pipeline,
+        artifact: &Artifact,
         interval: Option<&Interval>,
     ) -> Result<Pipeline> {
         let is_future = |part: Option<&str>| part == Some(FUTURE_PART);
@@ -66,23 +79,99 @@ impl Session {
                     .for_each(|step| {
                         step.config["history_until"] = Value::from(from.as_str());
                     }),
-                None => node.steps.retain(|step| !is_for_learning(step)),
+                None => remove_learning_steps(&mut node.steps),
             }
         }
+        let rules = self.rules_of_labels(&served, artifact)?;
+        open_rules(&mut served, &rules, written_from.as_deref());
         Ok(served)
+    }
+
+    /// The names of the rules that would take out rows because of values that only labels need.
+    fn rules_of_labels(
+        &self,
+        pipeline: &Pipeline,
+        artifact: &Artifact,
+    ) -> Result<BTreeSet<String>> {
+        let labels = self.labels_of(artifact);
+        let mut steps = pipeline.nodes.iter().flat_map(|node| &node.steps);
+        if labels.is_empty() || !steps.any(|step| step.kind == EXPECT) {
+            return Ok(BTreeSet::new());
+        }
+        let bound = self.bind(pipeline, &artifact.datasets())?;
+        // No column depends on a rule that takes nothing out.
+        let mut opened = pipeline.clone();
+        open_rules(&mut opened, &quarantines(&bound), None);
+        let columns = self.columns_of_labels(&opened, artifact)?;
+        Ok(quarantines_by(&bound, &columns))
     }
 }
 
-/// A pipeline without the filters that are for learning.
-pub(crate) fn without_learning_filters(pipeline: &Pipeline) -> Pipeline {
+/// A pipeline without the filters that are for learning, and without rules that take out rows because of their label.
+pub(crate) fn without_learning_filters(
+    pipeline: &Pipeline,
+    bound: &BoundPipeline,
+    labels: &BTreeSet<String>,
+) -> Pipeline {
     let mut served = pipeline.clone();
     for node in &mut served.nodes {
-        node.steps.retain(|step| !is_for_learning(step));
+        remove_learning_steps(&mut node.steps);
+    }
+    open_rules(&mut served, &quarantines_by(bound, labels), None);
+    served
+}
+
+/// Lets the rows that are scored pass some rules: all rows, or those from a time on.
+fn open_rules(pipeline: &mut Pipeline, rules: &BTreeSet<String>, history_until: Option<&str>) {
+    if rules.is_empty() {
+        return;
+    }
+    let steps = pipeline.nodes.iter_mut().flat_map(|node| &mut node.steps);
+    for step in steps.filter(|step| step.kind == EXPECT) {
+        let items = step.config.as_array_mut().into_iter().flatten();
+        for item in items.filter(|item| item["policy"] == "quarantine") {
+            item["of_labels"] = rules.iter().map(String::as_str).collect();
+            item["history_until"] = Value::from(history_until);
+        }
+    }
+}
+
+/// A pipeline whose filters for learning, and whose rules that take out rows because of their label, let all rows pass.
+/// Windows on both sides of a filter stay apart, as in the run.
+pub(crate) fn with_open_learning_filters(
+    pipeline: &Pipeline,
+    bound: &BoundPipeline,
+    labels: &BTreeSet<String>,
+) -> Pipeline {
+    let mut served = pipeline.clone();
+    open_rules(&mut served, &quarantines_by(bound, labels), None);
+    let steps = served.nodes.iter_mut().flat_map(|node| &mut node.steps);
+    for step in steps.filter(|step| is_for_learning(step)) {
+        open_learning_step(step);
     }
     served
 }
 
-/// True for a filter of the rows to learn from.
+/// Removes the steps that take out rows to learn from. A sample stays where it writes weights: all rows pass it.
+fn remove_learning_steps(steps: &mut Vec<Step>) {
+    let writes_weights = |step: &Step| step.kind == SAMPLE && step.config["weight"].is_string();
+    steps.retain(|step| !is_for_learning(step) || writes_weights(step));
+    for step in steps.iter_mut().filter(|step| is_for_learning(step)) {
+        open_learning_step(step);
+    }
+}
+
+/// Lets all rows pass a step that takes out rows to learn from.
+fn open_learning_step(step: &mut Step) {
+    if step.kind == SAMPLE {
+        step.config["share"] = Value::from(1.0);
+    } else {
+        step.config["sql"] = Value::from("TRUE");
+    }
+}
+
+/// True for a filter or a sample of the rows to learn from.
 fn is_for_learning(step: &Step) -> bool {
-    step.kind == FILTER && step.config["when"] == "learning"
+    let takes_rows = step.kind == FILTER || step.kind == SAMPLE;
+    takes_rows && step.config["when"] == "learning"
 }

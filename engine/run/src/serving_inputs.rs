@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions, new_null_array};
-use arrow::datatypes::{Field, Schema};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use forebay_commit::Artifact;
 use forebay_execute::SourceInput;
 use forebay_model::{Chunk, Dataset, Fault, Pipeline, PipelineSource, Result, Span, codes};
@@ -13,58 +13,122 @@ use forebay_plan::{
     PlanOp, all_columns, base_column, part_column, slice_for_columns,
 };
 use forebay_storage::{
-    ChunkIterator, Event, MetadataCache, RowRuns, ScanRequest, Source, StorageClient,
+    ChunkIterator, Event, MetadataCache, ScanRequest, Source, SourceWrapper, StorageClient,
 };
 use serde_json::Value;
 
 use crate::session::Session;
 
-/// By source, the columns that new rows may lack, in order.
+/// Columns that new rows may lack, in order, by source.
 pub(crate) type OptionalColumns = BTreeMap<String, Vec<OptionalColumn>>;
 
 /// A column that new rows may lack.
 #[derive(Debug, Clone)]
 pub(crate) struct OptionalColumn {
     field: Field,
-    /// Its place among the columns of the fit.
-    place: usize,
+    /// Index of the column among those of the fit.
+    index: usize,
+}
+
+/// Facts of an applied artifact about the columns of its sources.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ServedInputs {
+    /// Columns that the sources may lack.
+    pub optional: OptionalColumns,
+    /// Columns of the fit, by source.
+    pub schemas: BTreeMap<String, SchemaRef>,
+    /// Predicted columns.
+    pub labels: BTreeSet<String>,
+    /// True where an artifact is applied.
+    pub is_application: bool,
 }
 
 /// Marks a field that stands for a column which the files lack.
 const ABSENT: &str = "forebay.absent";
 
+/// Marks a field that the files hold as another type.
+const RETYPED: &str = "forebay.retyped";
+
+/// A field that the files hold as another type.
+pub(crate) fn retyped_field(field: &Field) -> Field {
+    marked_field(field, RETYPED)
+}
+
+fn marked_field(field: &Field, mark: &str) -> Field {
+    let marks = [(mark.to_owned(), String::new())];
+    field.clone().with_metadata(marks.into())
+}
+
+/// True for a field that stands for a column which the files lack.
+pub(crate) fn is_absent(field: &Field) -> bool {
+    field.metadata().contains_key(ABSENT)
+}
+
 impl Session {
-    /// The columns that the sources of an applied pipeline may lack: those that nothing which is written is made of,
-    /// but the label. Where no label is known, these are the columns that pass unchanged and unused.
-    pub(crate) fn optional_columns(
+    /// The columns that the sources of an applied pipeline had in the fit, and those that they may
+    /// lack.
+    pub(crate) fn served_inputs(
+        &self,
+        pipeline: &Pipeline,
+        artifact: &Artifact,
+    ) -> Result<ServedInputs> {
+        Ok(ServedInputs {
+            optional: self.optional_columns(pipeline, artifact)?,
+            schemas: artifact.schemas.clone(),
+            labels: self.labels_of(artifact),
+            is_application: true,
+        })
+    }
+
+    /// The columns that the sources of an applied pipeline may lack: columns on which only the
+    /// label and the split depend. If no label is known, the columns that pass unchanged and unused.
+    fn optional_columns(
         &self,
         pipeline: &Pipeline,
         artifact: &Artifact,
     ) -> Result<OptionalColumns> {
         let bound = self.bind(pipeline, &artifact.datasets())?;
-        let labels: BTreeSet<&String> = artifact
-            .origin
-            .labels
-            .iter()
-            .chain(&self.served.labels)
-            .collect();
+        let labels = self.labels_of(artifact);
+        // Columns that outputs are made of; those that they are computed of, where passing on is no use; and those that
+        // labels and parts of the split are computed of.
         let mut required = RequiredColumns::new(&bound);
+        let mut computed = RequiredColumns::new(&bound);
+        let mut of_labels = RequiredColumns::new(&bound);
         for sink in &pipeline.sinks {
             let Some(flow) = bound.flows.get(&sink.from) else {
                 continue;
             };
+            let parts = pipeline
+                .split
+                .iter()
+                .filter(|_| flow.parts && !labels.is_empty());
+            let parts = parts.flat_map(|split| split.parts()).map(part_column);
+            let parts: Vec<String> = parts.collect();
             for stream in flow.streams_of(sink.split.as_deref()).0 {
-                let names = flow.schema.fields().iter().map(|field| field.name());
-                let features = names.filter(|name| {
-                    if labels.is_empty() {
-                        !is_passed(&bound, &stream, name)
-                    } else {
-                        !labels.contains(name)
+                let mut columns = Vec::new();
+                let mut computed_columns = Vec::new();
+                let mut label_columns = parts.clone();
+                for field in flow.schema.fields() {
+                    let name = field.name();
+                    let is_passed = is_passed(&bound, &stream, name);
+                    if labels.contains(name) {
+                        label_columns.push(name.clone());
+                        continue;
                     }
-                });
+                    if !is_passed {
+                        computed_columns.push(name.clone());
+                    }
+                    if !is_passed || !labels.is_empty() {
+                        columns.push(name.clone());
+                    }
+                }
                 let part = sink.split.as_deref().filter(|part| *part != FUTURE_PART);
-                let features = features.cloned().chain(part.map(part_column));
-                required.add((stream.clone(), features.collect()));
+                let part = part.map(part_column);
+                columns.extend(part.clone());
+                computed_columns.extend(part);
+                required.add((stream.clone(), columns));
+                computed.add((stream.clone(), computed_columns));
+                of_labels.add((stream.clone(), label_columns));
             }
         }
         let mut optional = OptionalColumns::new();
@@ -72,19 +136,19 @@ impl Session {
             let Some(schema) = artifact.schemas.get(&source.name) else {
                 continue;
             };
-            let named = |name: &String| {
-                source.time.as_ref() == Some(name)
-                    || source.keys.contains(name)
-                    || required.is_required(&source.name, name)
-            };
-            let fields = schema.fields().iter().enumerate();
-            let columns: Vec<OptionalColumn> = fields
-                .filter(|(_, field)| !named(field.name()))
-                .map(|(place, field)| OptionalColumn {
-                    field: field.as_ref().clone().with_nullable(true),
-                    place,
-                })
-                .collect();
+            let mut columns = Vec::new();
+            for (index, field) in schema.fields().iter().enumerate() {
+                let name = field.name();
+                let is_named = source.time.as_ref() == Some(name) || source.keys.contains(name);
+                let is_for_labels = of_labels.is_required(&source.name, name)
+                    && !computed.is_required(&source.name, name);
+                if !is_named && (is_for_labels || !required.is_required(&source.name, name)) {
+                    columns.push(OptionalColumn {
+                        field: field.as_ref().clone().with_nullable(true),
+                        index,
+                    });
+                }
+            }
             if !columns.is_empty() {
                 optional.insert(source.name.clone(), columns);
             }
@@ -92,19 +156,72 @@ impl Session {
         Ok(optional)
     }
 
+    /// Labels, and the columns of sources on which only labels depend.
+    pub(crate) fn columns_of_labels(
+        &self,
+        pipeline: &Pipeline,
+        artifact: &Artifact,
+    ) -> Result<BTreeSet<String>> {
+        let bound = self.bind(pipeline, &artifact.datasets())?;
+        let labels = self.labels_of(artifact);
+        let mut of_labels = RequiredColumns::new(&bound);
+        let mut of_others = RequiredColumns::new(&bound);
+        // A model's rows need not have the label in what is written of them.
+        for flow in bound.flows.values() {
+            let fields = flow.schema.fields().iter();
+            let names = fields
+                .map(|field| field.name())
+                .filter(|name| labels.contains(*name));
+            let label_columns: Vec<String> = names.cloned().collect();
+            for stream in &flow.streams {
+                of_labels.add((stream.clone(), label_columns.clone()));
+            }
+        }
+        for sink in &pipeline.sinks {
+            let Some(flow) = bound.flows.get(&sink.from) else {
+                continue;
+            };
+            for stream in flow.streams_of(sink.split.as_deref()).0 {
+                let mut other_columns = Vec::new();
+                for field in flow.schema.fields() {
+                    let name = field.name();
+                    if !labels.contains(name) && !is_passed(&bound, &stream, name) {
+                        other_columns.push(name.clone());
+                    }
+                }
+                of_others.add((stream, other_columns));
+            }
+        }
+        let mut columns = labels;
+        for (source, names) in &of_labels.columns {
+            let only_labels = names.iter();
+            let only_labels = only_labels.filter(|name| !of_others.is_required(source, name));
+            columns.extend(only_labels.cloned());
+        }
+        Ok(columns)
+    }
+
+    pub(crate) fn labels_of(&self, artifact: &Artifact) -> BTreeSet<String> {
+        let labels = artifact.origin.labels.iter();
+        labels.chain(&self.served.labels).cloned().collect()
+    }
+
     /// Discovers a source, without the declared columns that it may lack and that are not there.
+    /// Files without types are read with those of the fit.
     pub(crate) fn discover_served(
         &self,
         io: &StorageClient,
         source: &PipelineSource,
         mut reader: Arc<dyn Source>,
-        watch: &[String],
-        notes: &MetadataCache,
+        watched: &[String],
+        metadata_cache: &MetadataCache,
     ) -> Result<(Arc<dyn Source>, Dataset)> {
         let mut config = source.config.clone();
         loop {
-            let fault = match reader.discover_with_cache(io, watch, notes) {
-                Ok(dataset) => return Ok((reader, dataset)),
+            let fault = match reader.discover_with_cache(io, watched, metadata_cache) {
+                Ok(dataset) => {
+                    return self.with_declared_types(io, source, config, reader, dataset, watched);
+                }
                 Err(fault) => fault,
             };
             let Some(absent) = self.absent_column(source, &fault) else {
@@ -117,9 +234,47 @@ impl Session {
         }
     }
 
+    /// Discovers a source again with the types of the fit, where its files hold no types and the
+    /// first rows look like others.
+    fn with_declared_types(
+        &self,
+        io: &StorageClient,
+        source: &PipelineSource,
+        mut config: Value,
+        reader: Arc<dyn Source>,
+        dataset: Dataset,
+        watched: &[String],
+    ) -> Result<(Arc<dyn Source>, Dataset)> {
+        let Some(columns) = self.types_to_declare(source, &config, &dataset.schema) else {
+            return Ok((reader, dataset));
+        };
+        let differing = self.fields_of_fit(source, &dataset.schema);
+        config["columns"] = columns;
+        // What an inferred type does not hold is refused here, too: `00742` is no integer.
+        config["found_types"] = Value::from(true);
+        let typed = self.connectors.source(&source.format, &config)?;
+        // Columns that folders hold cannot be declared: such sources are converted as they are read.
+        let Ok(mut dataset) = typed.discover(io, watched) else {
+            return Ok((reader, dataset));
+        };
+        let mut fields = Vec::new();
+        for field in dataset.schema.fields() {
+            if differing
+                .iter()
+                .any(|differing| differing.name() == field.name())
+            {
+                fields.push(Arc::new(retyped_field(field)));
+            } else {
+                fields.push(field.clone());
+            }
+        }
+        dataset.schema = Arc::new(Schema::new(fields));
+        Ok((typed, dataset))
+    }
+
     /// The column that a fault misses, if the source may lack it.
     fn absent_column(&self, source: &PipelineSource, fault: &Fault) -> Option<String> {
-        let optional = self.optional_columns.get(&source.name)?;
+        let optional = self.attempt.served_inputs.optional.get(&source.name)?;
         let is_missing = [codes::SCHEMA_DRIFT, codes::UNKNOWN_COLUMN].contains(&fault.code());
         let column = fault.site().column.as_ref().filter(|_| is_missing)?;
         let is_optional = optional
@@ -135,7 +290,9 @@ impl Session {
         input: SourceInput,
     ) -> SourceInput {
         let optional = self
-            .optional_columns
+            .attempt
+            .served_inputs
+            .optional
             .get(&source.name)
             .into_iter()
             .flatten();
@@ -161,10 +318,8 @@ impl Session {
             .iter()
             .map(|field| field.as_ref().clone())
             .collect();
-        for OptionalColumn { field, place } in &absent {
-            let marks = [(ABSENT.to_owned(), String::new())];
-            let field = field.clone().with_metadata(marks.into());
-            fields.insert((*place).min(fields.len()), field);
+        for OptionalColumn { field, index } in &absent {
+            fields.insert((*index).min(fields.len()), marked_field(field, ABSENT));
         }
         let absent = absent.iter().map(|column| column.field.clone()).collect();
         let mut dataset = Arc::unwrap_or_clone(input.dataset);
@@ -180,17 +335,19 @@ impl Session {
     }
 }
 
-/// True where a source has nulls for columns that its files lack.
-pub(crate) fn has_absent_columns(datasets: &BTreeMap<String, Dataset>) -> bool {
+/// True where a source has other columns than its files: nulls for those that they lack, or types of the fit.
+pub(crate) fn has_served_columns(datasets: &BTreeMap<String, Dataset>) -> bool {
     let mut fields = datasets
         .values()
         .flat_map(|dataset| dataset.schema.fields());
-    fields.any(|field| field.metadata().contains_key(ABSENT))
+    fields.any(|field| is_absent(field) || field.metadata().contains_key(RETYPED))
 }
 
-/// Removes a column from the declared ones; false where it is not among them.
+/// Removes a column from the declared ones, and its format; false where it has neither.
 fn undeclare(config: &mut Value, column: &str) -> bool {
-    match config.get_mut("columns") {
+    let formats = config.get_mut("formats").and_then(Value::as_object_mut);
+    let had_format = formats.is_some_and(|formats| formats.remove(column).is_some());
+    let was_declared = match config.get_mut("columns") {
         Some(Value::Object(columns)) => {
             let declared = columns.len();
             // The order of the others stays.
@@ -204,7 +361,8 @@ fn undeclare(config: &mut Value, column: &str) -> bool {
             columns.len() < declared
         }
         _ => false,
-    }
+    };
+    had_format || was_declared
 }
 
 /// True where a column is an unchanged column of a source.
@@ -234,7 +392,7 @@ fn keeps_rows(bound: &BoundPipeline, op: OpId) -> Option<&Vec<String>> {
     }
 }
 
-/// The columns of sources that some columns are made of.
+/// The columns of sources that some columns depend on.
 struct RequiredColumns<'a> {
     bound: &'a BoundPipeline,
     columns: BTreeMap<String, BTreeSet<String>>,
@@ -256,14 +414,15 @@ impl<'a> RequiredColumns<'a> {
             .is_some_and(|columns| columns.contains(column))
     }
 
-    /// Adds what some columns at the end of a stream are made of, and what selects its rows.
+    /// Adds the columns that some columns at the end of a stream depend on, and those that select
+    /// its rows.
     fn add(&mut self, needed: NeededColumns) {
         let bound = self.bound;
         let mut open = vec![needed];
         while let Some((stream, columns)) = open.pop() {
             if !self
                 .seen
-                .insert((stream.base, stream.ops.clone(), columns.clone()))
+                .insert((stream.base, stream.ops.to_vec(), columns.clone()))
             {
                 continue;
             }
@@ -274,15 +433,15 @@ impl<'a> RequiredColumns<'a> {
                 if let (PlanOp::Join(join), Some(flow)) =
                     (&bound.ops[op].op, bound.join_inputs.get(&op))
                 {
-                    let there: Vec<String> = join.columns_there().cloned().collect();
-                    open.extend(columns_of(flow, &there));
+                    let other_columns: Vec<String> = join.columns_there().cloned().collect();
+                    open.extend(columns_of(flow, &other_columns));
                 }
                 open.extend(self.read_by_run(op));
             }
             match &bound.bases[stream.base] {
                 BaseDataset::Source(source) => {
-                    let known = self.columns.entry(source.clone()).or_default();
-                    known.extend(base_columns);
+                    let columns = self.columns.entry(source.clone()).or_default();
+                    columns.extend(base_columns);
                 }
                 BaseDataset::Gathered(op) => {
                     let inputs = bound.gather_inputs.get(op).into_iter().flatten();
@@ -300,8 +459,8 @@ impl<'a> RequiredColumns<'a> {
         let asks = self.bound.ops[op].asks.iter();
         let asks = asks.map(|ask| &self.bound.asks[*ask]);
         let is_gather = matches!(self.bound.ops[op].op, PlanOp::Gather(_));
-        asks.filter(|asked| is_gather || asked.ask.of.is_some() || asked.ask.per_run)
-            .flat_map(|asked| asked.needed_columns())
+        asks.filter(|analyzer| is_gather || analyzer.ask.of.is_some() || analyzer.ask.per_run)
+            .flat_map(|analyzer| analyzer.needed_columns())
             .collect()
     }
 
@@ -325,7 +484,7 @@ fn columns_of(flow: &NodeFlow, columns: &[String]) -> Vec<NeededColumns> {
         .collect()
 }
 
-/// A source that gives nulls for columns that its files lack.
+/// A source that returns nulls for columns that its files lack.
 #[derive(Debug)]
 struct AbsentColumns {
     inner: Arc<dyn Source>,
@@ -338,19 +497,19 @@ impl AbsentColumns {
     }
 }
 
-impl Source for AbsentColumns {
-    fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
-        self.inner.discover(io, watch)
+impl SourceWrapper for AbsentColumns {
+    fn inner(&self) -> &dyn Source {
+        self.inner.as_ref()
     }
 
-    fn open(
+    fn open_span(
         &self,
         io: &StorageClient,
         span: &Span,
         request: &ScanRequest,
     ) -> Result<ChunkIterator> {
-        let there = |name: &&String| self.find(name).is_none();
-        let columns = request.columns.iter().filter(there).cloned().collect();
+        let is_read = |name: &&String| self.find(name).is_none();
+        let columns = request.columns.iter().filter(is_read).cloned().collect();
         let fields = request.schema.fields().iter();
         let fields = fields.filter(|field| self.find(field.name()).is_none());
         let schema = Schema::new(fields.cloned().collect::<Vec<_>>());
@@ -368,15 +527,6 @@ impl Source for AbsentColumns {
             chunks.map(move |chunk| filled(chunk?, &names, &absent)),
         ))
     }
-
-    fn split_spans(
-        &self,
-        io: &StorageClient,
-        spans: &[Span],
-        runs: Option<RowRuns>,
-    ) -> Result<Vec<Span>> {
-        self.inner.split_spans(io, spans, runs)
-    }
 }
 
 /// A chunk with the named columns: nulls for those that are absent.
@@ -387,7 +537,8 @@ fn filled(chunk: Chunk, names: &[String], absent: &[Field]) -> Result<Chunk> {
         .columns()
         .iter()
         .zip(chunk.batch.schema_ref().fields());
-    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    let mut fields = Vec::new();
+    let mut columns = Vec::new();
     for name in names {
         if let Some(field) = absent.iter().find(|field| field.name() == name) {
             fields.push(Arc::new(field.clone()));

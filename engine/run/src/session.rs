@@ -6,15 +6,18 @@ use std::sync::Arc;
 use arrow::datatypes::Field;
 use forebay_cluster::{Cluster, ClusterSize};
 use forebay_commit::{
-    Artifact, AttemptFence, IntervalEntry, Manifest, StateLease, StateStore, output_root,
+    Artifact, AttemptFence, Manifest, StateLease, StateStore, check_name_lengths, output_root,
+    try_writing,
 };
-use forebay_execute::{IntervalFilter, RunState, SourceInput, truncate_at};
+use forebay_execute::{FOLDER_BYTES_MAX, IntervalFilter, RunState, SourceInput, truncate_at};
 use forebay_model::{
-    BATCH_ROWS_DEFAULT, ContentId, Dataset, Fault, Interval, Pipeline, Result, TimeCutoff, codes,
+    BATCH_ROWS_DEFAULT, ContentId, DataSplit, Dataset, Fault, Interval, Pipeline, PipelineSink,
+    PipelineSource, Result, TimeCutoff, codes, encode_path_part,
 };
 use forebay_plan::{
-    BaseDataset, BoundPipeline, ExplainProgram, FUTURE_PART, PassReuse, PassWork, Program,
-    SinkWork, SqlCompiler, TransformRegistry, base_column, compile, unknown_column,
+    BaseDataset, BoundPipeline, ExplainProgram, FUTURE_PART, NodeFlow, OpStream, PassReuse,
+    PassWork, Program, SinkWork, SqlCompiler, TransformRegistry, base_column, compile,
+    unknown_column,
 };
 use forebay_setters::Setters;
 use forebay_storage::{
@@ -27,15 +30,18 @@ use crate::backfill::BackfillTurn;
 use crate::cancellable_source::CancellableSource;
 use crate::carried::CarriedRun;
 use crate::connector_registry::ConnectorRegistry;
-use crate::deadline::{CostHistory, DeadlineSpec, planned_passes};
+use crate::deadline::{CostHistory, DeadlineMonitor, DeadlineSpec, planned_passes};
 use crate::executor::{PassInterval, RunExecutor, interval_pass_id};
+use crate::output_overlap;
+use crate::predict::{LoadedModel, LoadedModels, register_predict_step};
 use crate::report::RunReport;
 use crate::run::RunMode;
 use crate::served_rows::ServedRows;
-use crate::serving_inputs::OptionalColumns;
+use crate::serving_inputs::ServedInputs;
+use crate::training_cadence::TrainingNeeds;
 use crate::training_tracker::TrainingTracker;
 
-/// What the user decides about a run.
+/// Options of a session.
 ///
 /// ```
 /// use forebay_run::SessionOptions;
@@ -53,17 +59,17 @@ pub struct SessionOptions {
     pub batch_rows: usize,
     /// The state directory: a path or a URL such as `s3://bucket/key`.
     pub state: String,
-    /// Names the run: in its lineage, and among its attempts.
+    /// Name of the run, in its lineage and among its attempts.
     pub run_id: Option<String>,
 }
 
-/// Memory where the machine does not tell how much it has.
+/// Memory limit where the memory of the machine is not known.
 const MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 
-/// The state directory where nothing names one.
+/// The default state directory.
 const STATE_DEFAULT: &str = ".forebay";
 
-/// All threads and half of the memory of the machine, and the state directory `.forebay`.
+/// Defaults: all threads and half of the memory of the machine, and the state directory `.forebay`.
 impl Default for SessionOptions {
     fn default() -> Self {
         SessionOptions {
@@ -81,6 +87,8 @@ impl Default for SessionOptions {
 pub struct Session {
     pub(crate) io: StorageClient,
     pub(crate) registry: TransformRegistry,
+    /// Models that steps predict with.
+    pub(crate) models: LoadedModels,
     pub(crate) connectors: Arc<dyn ConnectorRegistry>,
     pub(crate) sql: SqlCompiler,
     pub(crate) options: SessionOptions,
@@ -88,26 +96,36 @@ pub struct Session {
     pub(crate) interrupt: CancellationToken,
     pub(crate) deadline: Option<Timestamp>,
     pub(crate) cluster: Option<Arc<Cluster>>,
-    /// Its place among runs side by side.
-    pub(crate) turn: Option<BackfillTurn>,
-    /// Its attempt at a run that has an id.
-    pub(crate) claim: Option<Arc<AttemptFence>>,
-    /// Keeps what it relies on from being collected, while it runs.
-    pub(crate) lease: Option<Arc<StateLease>>,
-    /// Whether a whole output may lose all its rows.
+    /// True if a whole output may lose all its rows.
     pub(crate) allow_empty: bool,
     /// True if tokens may get other ids than those that outputs show.
     pub(crate) renumbers: bool,
     /// Rows of the future of this time are not known, in all sources with a time; an interval comes before it.
     pub(crate) as_of: Option<TimeCutoff>,
-    /// What the run goes on from.
-    pub(crate) carried: Option<Arc<CarriedRun>>,
-    /// What is told of trainings.
+    /// False of a session within a run, which is a part of that run.
+    pub(crate) records_runs: bool,
+    /// File of the page that describes the run, for its record.
+    pub(crate) page: Option<String>,
+    /// Tracker that trainings are reported to.
     pub(crate) tracker: Option<Arc<dyn TrainingTracker>>,
     /// The rows that applying an artifact writes.
     pub(crate) served: ServedRows,
-    /// Columns that the sources may lack, while an artifact is applied.
-    pub(crate) optional_columns: OptionalColumns,
+    pub(crate) attempt: AttemptState,
+}
+
+/// State of the attempt that a session carries out. A session outside of a run has none of it.
+#[derive(Clone, Default)]
+pub(crate) struct AttemptState {
+    /// Position among concurrent runs of a backfill.
+    pub backfill_turn: Option<BackfillTurn>,
+    /// Fence of the attempt, for a run that has an id.
+    pub fence: Option<Arc<AttemptFence>>,
+    /// Protects the states that it uses from garbage collection, while it runs.
+    pub lease: Option<Arc<StateLease>>,
+    /// Findings of an earlier run that this run carries on.
+    pub carried: Option<Arc<CarriedRun>>,
+    /// The columns of the sources as the artifact says, while one is applied.
+    pub served_inputs: ServedInputs,
 }
 
 /// A pipeline on its data, before anything ran.
@@ -115,62 +133,164 @@ pub(crate) struct PreparedRun {
     pub datasets: BTreeMap<String, Dataset>,
     pub state: RunState,
     pub bound: BoundPipeline,
-    /// What the run goes on from.
+    /// The split, with times in place of boundaries that are counted from the newest one.
+    pub split: Option<DataSplit>,
+    /// Findings of an earlier run that this run carries on.
     pub carried: Option<Arc<CarriedRun>>,
 }
 
 impl Session {
     /// A session over some transforms and connectors.
     pub fn new(
-        registry: TransformRegistry,
+        mut registry: TransformRegistry,
         connectors: Arc<dyn ConnectorRegistry>,
         sql: SqlCompiler,
         options: SessionOptions,
-        watch: Arc<dyn EventListener>,
+        listener: Arc<dyn EventListener>,
     ) -> Result<Self> {
+        let models = LoadedModels::default();
+        register_predict_step(&mut registry, &models);
         let io = StorageClient::new()?;
-        io.set_read_ahead_bytes(MemoryBudget::new(options.memory_bytes).read_ahead_bytes());
-        let interrupt = io.cancellation().clone();
-        let (deadline, cluster, turn, claim) = (None, None, None, None);
-        let (lease, allow_empty, as_of, carried, tracker) = (None, false, None, None, None);
+        io.set_memory(MemoryBudget::new(options.memory_bytes), options.threads);
+        let cancellation = io.cancellation().clone();
         Ok(Session {
             io,
             registry,
+            models,
             connectors,
             sql,
             options,
-            watch,
-            interrupt,
-            deadline,
-            cluster,
-            turn,
-            claim,
-            lease,
-            allow_empty,
+            watch: listener,
+            interrupt: cancellation,
+            deadline: None,
+            cluster: None,
+            allow_empty: false,
             renumbers: false,
-            as_of,
-            carried,
-            tracker,
+            as_of: None,
+            records_runs: true,
+            page: None,
+            tracker: None,
             served: ServedRows::default(),
-            optional_columns: OptionalColumns::new(),
+            attempt: AttemptState::default(),
         })
     }
 
-    /// This session, writing these rows where it applies an artifact.
+    /// A session for a run of its own within a run, such as one that computes rows in a temporary directory. It
+    /// has nothing of the attempt around it, and no workers: the run within must neither wait for its turn nor be
+    /// fenced twice.
+    pub(crate) fn for_inner_run(&self, options: SessionOptions) -> Session {
+        Session {
+            options,
+            cluster: None,
+            records_runs: false,
+            attempt: AttemptState::default(),
+            ..self.clone()
+        }
+    }
+
+    /// A session that learns more in an attempt: on this machine, without waiting for the turn of a backfill, and
+    /// without findings of an earlier run.
+    pub(crate) fn for_extra_learning(&self) -> Session {
+        Session {
+            cluster: None,
+            attempt: AttemptState {
+                backfill_turn: None,
+                carried: None,
+                ..self.attempt.clone()
+            },
+            ..self.clone()
+        }
+    }
+
+    /// A session that reports its events to another listener.
+    pub(crate) fn with_listener(&self, listener: Arc<dyn EventListener>) -> Session {
+        Session {
+            watch: listener,
+            ..self.clone()
+        }
+    }
+
+    /// A session of an attempt that is fenced, and whose states are not collected.
+    pub(crate) fn with_fence(
+        &self,
+        fence: Option<Arc<AttemptFence>>,
+        lease: Arc<StateLease>,
+    ) -> Session {
+        Session {
+            attempt: AttemptState {
+                fence,
+                lease: Some(lease),
+                ..self.attempt.clone()
+            },
+            ..self.clone()
+        }
+    }
+
+    /// A session whose events a monitor hears, and which the monitor can cancel.
+    pub(crate) fn monitored(
+        &self,
+        monitor: &DeadlineMonitor,
+        listener: Arc<dyn EventListener>,
+    ) -> Session {
+        let cancellation = monitor.interrupt();
+        let io = self.io.with_read_cache(self.memory().recent_bytes());
+        Session {
+            io: io.for_run(cancellation.clone(), listener.clone()),
+            watch: listener,
+            interrupt: cancellation,
+            ..self.clone()
+        }
+    }
+
+    /// A session that carries on the findings of an earlier run.
+    pub(crate) fn with_carried(&self, carried: Option<Arc<CarriedRun>>) -> Session {
+        Session {
+            attempt: AttemptState {
+                carried,
+                ..self.attempt.clone()
+            },
+            ..self.clone()
+        }
+    }
+
+    /// A session whose sources have the columns of an artifact.
+    pub(crate) fn with_served_inputs(&self, served_inputs: ServedInputs) -> Session {
+        Session {
+            attempt: AttemptState {
+                served_inputs,
+                ..self.attempt.clone()
+            },
+            ..self.clone()
+        }
+    }
+
+    /// Lets steps of this session and of its clones predict with a model, as long as it is held.
+    pub fn add_model(&self, model: &Arc<LoadedModel>) {
+        self.models.add(model);
+    }
+
+    /// Selects the rows to write when the session applies an artifact.
     pub fn serving(self, served: ServedRows) -> Self {
         Session { served, ..self }
     }
 
-    /// The same, that publishes outputs without a row, too. Else a run fails where a whole output would be empty,
-    /// and rows were read for it, or readers see rows of it. Intervals may be empty anyway.
+    /// Names the file of a page in the records of runs, so that readers of records find it.
+    pub fn with_page(self, page: Option<String>) -> Self {
+        Session { page, ..self }
+    }
+
+    /// Allows outputs without rows to be published, and files of text that have a header alone, whose columns are then
+    /// texts. Otherwise a run fails if a whole output would be empty although rows were read for it or readers see rows of it. Intervals may be empty
+    /// anyway.
     pub fn allowing_empty(self, allow_empty: bool) -> Self {
         Session {
+            io: self.io.allowing_empty(allow_empty),
             allow_empty,
             ..self
         }
     }
 
-    /// Where this session has no deadline, that of a pipeline, for everything that it does from now on.
+    /// Uses the deadline of a pipeline from now on, if this session has none.
     pub fn with_deadline_of(self, pipeline: &Pipeline) -> Result<Self> {
         let by = pipeline
             .deadline
@@ -182,7 +302,7 @@ impl Session {
         }
     }
 
-    /// The deadline of everything that this session does from now on; it comes before those of specs.
+    /// Sets the deadline of the session; it takes precedence over those of specs.
     pub fn with_deadline(self, deadline: &DeadlineSpec) -> Result<Self> {
         Ok(Session {
             deadline: Some(deadline.resolve(&Zoned::now())?),
@@ -190,7 +310,7 @@ impl Session {
         })
     }
 
-    /// The same, with workers that do what they can do.
+    /// Adds workers, which do all work that can be distributed.
     pub fn with_cluster(self, cluster: Cluster) -> Result<Self> {
         cluster.publish_status(self.io.clone(), &self.state()?)?;
         Ok(Session {
@@ -199,7 +319,7 @@ impl Session {
         })
     }
 
-    /// The same, whose runs tell of their trainings.
+    /// Adds a tracker that trainings are reported to.
     pub fn with_training_tracker(self, tracker: Arc<dyn TrainingTracker>) -> Self {
         Session {
             tracker: Some(tracker),
@@ -212,17 +332,22 @@ impl Session {
         &self.interrupt
     }
 
-    /// Fails where another attempt has taken the run over, or where what it relies on may be gone.
+    /// Fails if another attempt has taken the run over, or if the lease has expired.
     pub(crate) fn check_fence(&self) -> Result<()> {
-        self.lease.as_ref().map_or(Ok(()), |lease| lease.check())?;
-        self.claim.as_ref().map_or(Ok(()), |claim| claim.check())
+        if let Some(lease) = &self.attempt.lease {
+            lease.check()?;
+        }
+        match &self.attempt.fence {
+            Some(fence) => fence.check(),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn cancellable(&self, inner: Arc<dyn Source>) -> Arc<dyn Source> {
         Arc::new(CancellableSource {
             inner,
             interrupt: self.interrupt.clone(),
-            claim: self.claim.clone(),
+            fence: self.attempt.fence.clone(),
         })
     }
 
@@ -242,8 +367,9 @@ impl Session {
     }
 
     pub(crate) fn memory(&self) -> MemoryBudget {
-        MemoryBudget::new(self.options.memory_bytes)
-            .one_of(self.turn.as_ref().map_or(1, |turn| turn.beside))
+        let turn = self.attempt.backfill_turn.as_ref();
+        let concurrent_runs = turn.map_or(1, |turn| turn.concurrent_runs);
+        MemoryBudget::new(self.options.memory_bytes).one_of(concurrent_runs)
     }
 
     /// Lists the sources and compares their schemas.
@@ -253,24 +379,24 @@ impl Session {
         ))
     }
 
-    /// Discovers all sources. What they note is kept `later`, where that is given.
+    /// Discovers all sources. The metadata of their files is stored by the background tasks, where there are some.
     pub(crate) fn discover_inputs(
         &self,
         io: &StorageClient,
         pipeline: &Pipeline,
-        later: Option<(&ScratchDir, &mut BackgroundTasks)>,
+        background: Option<(&ScratchDir, &mut BackgroundTasks)>,
         interval: Option<&Interval>,
     ) -> Result<BTreeMap<String, SourceInput>> {
-        let (inputs, faults) = self.discover_each(io, pipeline, later, interval);
+        let (inputs, faults) = self.discover_each(io, pipeline, background, interval);
         Fault::combine(faults).map_or(Ok(inputs), Err)
     }
 
-    /// The same, with those that were found beside the faults of the others.
+    /// Discovers each source; returns the inputs that were found and the faults of the others.
     pub(crate) fn discover_each(
         &self,
         io: &StorageClient,
         pipeline: &Pipeline,
-        mut later: Option<(&ScratchDir, &mut BackgroundTasks)>,
+        mut background: Option<(&ScratchDir, &mut BackgroundTasks)>,
         interval: Option<&Interval>,
     ) -> (BTreeMap<String, SourceInput>, Vec<Fault>) {
         let mut inputs = BTreeMap::new();
@@ -280,68 +406,87 @@ impl Session {
             Err(fault) => return (inputs, vec![fault]),
         };
         for source in &pipeline.sources {
-            let found = self
-                .connectors
-                .source(&source.format, &source.config)
-                .and_then(|reader| {
-                    let watch: Vec<String> =
-                        source.time.iter().chain(&source.keys).cloned().collect();
-                    let id = metadata_cache_id(source, &watch);
-                    let kept = store.clone();
-                    let notes = MetadataCache::new(move || kept.get_metadata(id));
-                    let (reader, mut dataset) =
-                        self.discover_served(io, source, reader, &watch, &notes)?;
-                    if let (Some((scratch, later)), Some(notes)) = (&mut later, notes.into_stored())
-                    {
-                        let (store, scratch) = (store.clone(), scratch.clone());
-                        later.spawn(move || store.put_metadata(id, &notes, &scratch));
-                    }
-                    let in_time_order = source
-                        .time
-                        .as_ref()
-                        .is_some_and(|time| dataset.sort_spans_by_time(time));
-                    let input = SourceInput {
-                        dataset: Arc::new(dataset),
-                        source: self.cancellable(reader),
-                        in_time_order,
-                    };
-                    let input = self.with_absent_columns(source, input);
-                    let Some(time) = &source.time else {
-                        return Ok(input);
-                    };
-                    if let Some(interval) = interval {
-                        interval.ticks(input.dataset.schema.field_with_name(time)?)?;
-                    }
-                    let end = interval
-                        .map(|interval| TimeCutoff::before(&interval.to))
-                        .or_else(|| self.as_of.clone());
-                    end.map_or(Ok(input.clone()), |end| truncate_at(input, time, &end))
-                });
-            match found {
+            let tasks = background
+                .as_mut()
+                .map(|(scratch, tasks)| (*scratch, &mut **tasks));
+            match self.discover_source(io, source, &store, tasks, interval) {
                 Ok(input) => {
-                    self.watch.on_event(Event::Discovered {
-                        source: source.name.clone(),
-                        spans: input.dataset.spans.len(),
-                        rows: input.dataset.rows(),
-                        bytes: input.dataset.bytes(),
-                        folder: input.dataset.folder(),
-                    });
-                    if let Some(left_out) = input.dataset.left_out.text() {
-                        let message = format!("source `{}`: {left_out}", source.name);
-                        self.watch.on_event(Event::Warning { message });
-                    }
+                    self.report_discovery(source, &input.dataset);
                     inputs.insert(source.name.clone(), input);
                 }
-                Err(fault) => faults.push(
-                    self.with_format_hint(fault, &source.format)
-                        .at(source.at.as_ref()),
-                ),
+                Err(fault) => {
+                    let fault = self.with_format_hint(fault, &source.format);
+                    faults.push(fault.at(source.at.as_ref()));
+                }
             }
         }
         (inputs, faults)
     }
 
-    /// Says so where a file that cannot be read is named like one of another format.
+    fn discover_source(
+        &self,
+        io: &StorageClient,
+        source: &PipelineSource,
+        store: &StateStore,
+        background: Option<(&ScratchDir, &mut BackgroundTasks)>,
+        interval: Option<&Interval>,
+    ) -> Result<SourceInput> {
+        let reader = self.connectors.source(&source.format, &source.config)?;
+        let watched: Vec<String> = source.time.iter().chain(&source.keys).cloned().collect();
+        let id = metadata_cache_id(source, &watched);
+        let metadata_store = store.clone();
+        let metadata_cache = MetadataCache::new(move || metadata_store.get_metadata(id));
+        let (reader, mut dataset) =
+            self.discover_served(io, source, reader, &watched, &metadata_cache)?;
+        let metadata = metadata_cache.into_stored();
+        if let (Some((scratch, tasks)), Some(metadata)) = (background, metadata) {
+            let store = store.clone();
+            let scratch = scratch.clone();
+            tasks.spawn(move || store.put_metadata(id, &metadata, &scratch));
+        }
+        let in_time_order = match &source.time {
+            Some(time) => dataset.sort_spans_by_time(time),
+            None => false,
+        };
+        let input = SourceInput {
+            dataset: Arc::new(dataset),
+            source: self.cancellable(reader),
+            in_time_order,
+        };
+        let input = self.with_types_of_fit(source, input);
+        let input = self.with_absent_columns(source, input);
+        let Some(time) = &source.time else {
+            return Ok(input);
+        };
+        if let Some(interval) = interval {
+            // The ends of the interval must be values of the column.
+            interval.ticks(input.dataset.schema.field_with_name(time)?)?;
+        }
+        let end = match interval {
+            Some(interval) => Some(TimeCutoff::before(&interval.to)),
+            None => self.as_of.clone(),
+        };
+        match end {
+            Some(end) => truncate_at(input, time, &end),
+            None => Ok(input),
+        }
+    }
+
+    fn report_discovery(&self, source: &PipelineSource, dataset: &Dataset) {
+        self.watch.on_event(Event::Discovered {
+            source: source.name.clone(),
+            spans: dataset.spans.len(),
+            rows: dataset.rows(),
+            bytes: dataset.bytes(),
+            folder: dataset.folder(),
+        });
+        if let Some(left_out) = dataset.left_out.text() {
+            let message = format!("source `{}`: {left_out}", source.name);
+            self.watch.on_event(Event::Warning { message });
+        }
+    }
+
+    /// Adds a hint if an unreadable file has the ending of another format.
     fn with_format_hint(&self, fault: Fault, format: &str) -> Fault {
         let unreadable = [codes::CORRUPT, codes::BAD_ROW].contains(&fault.code());
         let named = fault
@@ -360,44 +505,60 @@ impl Session {
         }
     }
 
+    /// Paths that each source names. A source that cannot be configured has been reported.
+    pub(crate) fn source_paths(&self, pipeline: &Pipeline) -> BTreeMap<String, Vec<String>> {
+        let mut paths = BTreeMap::new();
+        for source in &pipeline.sources {
+            if let Ok(reader) = self.connectors.source(&source.format, &source.config) {
+                paths.insert(source.name.clone(), reader.paths());
+            }
+        }
+        paths
+    }
+
     pub(crate) fn prepare(
         &self,
         pipeline: &Pipeline,
         sinks: &[usize],
-        later: Option<(&ScratchDir, &mut BackgroundTasks)>,
+        background: Option<(&ScratchDir, &mut BackgroundTasks)>,
         interval: Option<&Interval>,
     ) -> Result<PreparedRun> {
-        let place = |sink: &usize| {
-            Ok((
-                &pipeline.sinks[*sink],
-                self.io.resolve(self.sink(pipeline, *sink)?.path())?,
-            ))
-        };
         // Before anything is read.
         self.io.require_bucket(&self.state()?)?;
-        let places = sinks.iter().map(place).collect::<Result<Vec<_>>>()?;
-        for (sink, place) in &places {
+        let mut locations = Vec::new();
+        for index in sinks {
+            let location = self.io.resolve(self.sink(pipeline, *index)?.path())?;
+            locations.push((&pipeline.sinks[*index], location));
+        }
+        for (sink, location) in &locations {
             self.io
-                .require_bucket(place)
+                .require_bucket(location)
                 .map_err(|fault| fault.at(sink.at.as_ref()))?;
         }
-        let sources = self.discover_inputs(&self.io, pipeline, later, interval)?;
-        crate::output_overlap::check_overlap(&self.io, pipeline, &datasets(&sources), &places)?;
-        for sink in sinks {
-            let checked = Manifest::check_place(&self.io, &self.output(pipeline, *sink)?);
-            checked.map_err(|fault| fault.at(pipeline.sinks[*sink].at.as_ref()))?;
+        let sources = self.discover_inputs(&self.io, pipeline, background, interval)?;
+        let paths = self.source_paths(pipeline);
+        let source_datasets = datasets(&sources);
+        output_overlap::check_overlap(&self.io, pipeline, &paths, &source_datasets, &locations)?;
+        for index in sinks {
+            let output = self.output(pipeline, *index)?;
+            let checked = Manifest::check_place(&self.io, &output);
+            checked.map_err(|fault| fault.at(pipeline.sinks[*index].at.as_ref()))?;
         }
+        let split = self.resolve_split(pipeline, &sources, interval)?;
+        let pipeline = &Pipeline {
+            split,
+            ..pipeline.clone()
+        };
         let mut prepared = self.prepare_with(pipeline, sinks, sources)?;
         prepared.carried =
             self.carried_run(pipeline, &prepared.bound, &prepared.state.sources, interval)?;
-        prepared
-            .carried
-            .iter()
-            .try_for_each(|carried| carried.apply(pipeline, &mut prepared.bound))?;
+        if let Some(carried) = &prepared.carried {
+            carried.apply(pipeline, &mut prepared.bound)?;
+        }
         Ok(prepared)
     }
 
-    /// The same, over sources that were discovered, for places that were looked at.
+    /// Prepares a run over discovered sources; the locations of outputs have been checked.
     pub(crate) fn prepare_with(
         &self,
         pipeline: &Pipeline,
@@ -415,11 +576,12 @@ impl Session {
             datasets,
             state,
             bound,
+            split: pipeline.split.clone(),
             carried: None,
         })
     }
 
-    /// Whether the columns by which sinks partition and sort are there.
+    /// Checks that the columns by which sinks partition and sort exist.
     pub(crate) fn check_layouts(
         &self,
         pipeline: &Pipeline,
@@ -429,12 +591,15 @@ impl Session {
         let mut faults = Vec::new();
         for index in sinks {
             let sink = &pipeline.sinks[*index];
-            let (Some(flow), layout) = (
-                bound.flows.get(&sink.from),
-                self.sink(pipeline, *index)?.layout(),
-            ) else {
+            let layout = self.sink(pipeline, *index)?.layout();
+            let Some(flow) = bound.flows.get(&sink.from) else {
                 continue;
             };
+            let long = layout.partition_by.iter().filter(|name| {
+                // The name of the folder of the shortest value.
+                encode_path_part(name).len() + "=1".len() > FOLDER_BYTES_MAX
+            });
+            faults.extend(long.map(|name| long_folder_fault(name).at(sink.at.as_ref())));
             let columns = layout.partition_by.iter().chain(&layout.sort_by);
             let missing = columns.filter(|name| flow.schema.field_with_name(name).is_err());
             faults.extend(
@@ -444,7 +609,7 @@ impl Session {
         Fault::combine(faults).map_or(Ok(()), Err)
     }
 
-    /// What a run would do, over everything or for an interval.
+    /// Plan of a run, over everything or for an interval.
     pub fn explain(
         &self,
         pipeline: &Pipeline,
@@ -453,7 +618,7 @@ impl Session {
         self.explain_on(pipeline, interval, None)
     }
 
-    /// The same, with the stages of queries on so many workers.
+    /// Plan of a run, with the stages of queries on `workers`.
     pub fn explain_on(
         &self,
         pipeline: &Pipeline,
@@ -462,16 +627,29 @@ impl Session {
     ) -> Result<ExplainProgram> {
         let sinks: Vec<usize> = (0..pipeline.sinks.len()).collect();
         let mut prepared = self.prepare(pipeline, &sinks, None, interval)?;
+        let is_moving = pipeline.split.as_ref().is_some_and(DataSplit::is_relative);
+        let pipeline = &Pipeline {
+            split: prepared.split.clone(),
+            ..pipeline.clone()
+        };
         let store = StateStore::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(None, self.watch.clone())?;
         self.measure_drift(pipeline, &mut prepared, &store, &scratch, false)?;
-        let session = Session {
-            carried: prepared.carried.clone(),
-            ..self.clone()
-        };
+        let session = self.with_carried(prepared.carried.clone());
         let bounded = session.rebind_bounded(pipeline, &prepared.datasets, &mut prepared.bound)?;
         let pipeline = bounded.as_ref().unwrap_or(pipeline);
-        let extended = self.with_training_inputs(pipeline, &prepared.bound)?;
+        let cadences = session.training_cadences(
+            pipeline,
+            &prepared.bound,
+            &prepared.state.sources,
+            interval,
+        )?;
+        let needs = TrainingNeeds {
+            cadences: &cadences,
+            interval,
+            is_moving,
+        };
+        let extended = self.with_training_inputs(pipeline, &prepared.bound, &needs)?;
         let pipeline = extended.as_ref().unwrap_or(pipeline);
         if extended.is_some() {
             prepared.bound = session.bind(pipeline, &prepared.datasets)?;
@@ -498,9 +676,9 @@ impl Session {
             intervals,
             ..RunExecutor::new(self, pipeline, store, scratch, program, state)
         };
-        let mut standing: BTreeMap<ContentId, PassReuse> = BTreeMap::new();
+        let mut reuse_by_pass: BTreeMap<ContentId, PassReuse> = BTreeMap::new();
         for pass in run.program.passes.clone() {
-            standing.insert(pass.id, run.inspect_pass(&pass)?);
+            reuse_by_pass.insert(pass.id, run.inspect_pass(&pass)?);
         }
         let names: Vec<String> = pipeline
             .sinks
@@ -508,9 +686,9 @@ impl Session {
             .map(|sink| sink.name.clone())
             .collect();
         let states_bytes = self.memory().states_bytes();
-        let standing = |id| standing.get(&id).copied().unwrap_or_default();
+        let reuse_of = |id| reuse_by_pass.get(&id).copied().unwrap_or_default();
         let mut explain =
-            ExplainProgram::new(&run.program, &names, &datasets, states_bytes, &standing);
+            ExplainProgram::new(&run.program, &names, &datasets, states_bytes, &reuse_of);
         self.estimate_seconds(&run, &datasets, &mut explain)?;
         if let Some(workers) = workers {
             let spec = self.explained_run(pipeline)?;
@@ -524,14 +702,17 @@ impl Session {
             self.explain_trainings(pipeline, &run.program.bound, explain.passes.len())?;
         explain.continues = session.continued_id().map(|id| id.to_string());
         explain.refits = session
+            .attempt
             .carried
             .as_ref()
             .map(|carried| carried.refits.steps.clone())
             .unwrap_or_default();
+        let trainings = cadences.into_values().map(|cadence| cadence.refit);
+        explain.refits.extend(trainings);
         Ok(explain)
     }
 
-    /// Tells for each pass how long it should take, by what earlier runs of the pipeline took.
+    /// Sets the expected duration of each pass, from those of earlier runs of the pipeline.
     fn estimate_seconds(
         &self,
         run: &RunExecutor<'_>,
@@ -543,9 +724,7 @@ impl Session {
         for (pass, mut planned) in explain.passes.iter_mut().zip(planned) {
             planned.read = match pass.spans_to_read {
                 _ if pass.reused => Some(0),
-                Some((read, all)) => {
-                    Some((planned.total as f64 * read as f64 / all.max(1) as f64) as u64)
-                }
+                Some((spans, all_spans)) => Some(planned.bytes_of_spans(spans, all_spans)),
                 None => None,
             };
             pass.seconds =
@@ -554,7 +733,7 @@ impl Session {
         Ok(())
     }
 
-    /// What earlier runs of a pipeline cost.
+    /// Costs of earlier runs of a pipeline.
     pub(crate) fn cost_history(&self, pipeline: &str) -> Result<CostHistory> {
         let history = self.io.get(&self.cost_location(pipeline)?)?;
         Ok(history
@@ -562,12 +741,13 @@ impl Session {
             .unwrap_or_default())
     }
 
-    /// Where that is kept.
+    /// Location of the cost history of a pipeline.
     pub(crate) fn cost_location(&self, pipeline: &str) -> Result<StorageLocation> {
         Ok(self.state()?.join(&format!("costs/{pipeline}.json")))
     }
 
-    /// Which rows of a sink lie in an interval, or from a time on: the column of times must still be there.
+    /// Filter of the rows of a sink that lie in an interval, or from a time on. The time column
+    /// must still be present.
     fn interval_filter(
         &self,
         pipeline: &Pipeline,
@@ -580,49 +760,13 @@ impl Session {
             .flows
             .get(&sink.from)
             .ok_or_else(|| Fault::internal("a sink without rows"))?;
-        let mut found: BTreeSet<(String, Option<String>)> = BTreeSet::new();
-        let columns = || flow.schema.fields().iter().map(|field| field.name());
+        let mut time_columns: BTreeSet<(String, Option<String>)> = BTreeSet::new();
         for stream in &flow.streams {
-            let source = match &bound.bases[stream.base] {
-                BaseDataset::Source(name) => pipeline.source(name),
-                BaseDataset::Gathered(_) => None,
-            };
-            match source.and_then(|source| source.time.clone()) {
-                Some(time) => {
-                    let is_time =
-                        |name: &&String| base_column(bound, stream, name).as_ref() == Some(&time);
-                    found.extend(
-                        columns()
-                            .find(is_time)
-                            .map(|name| (name.clone(), Some(time.clone()))),
-                    );
-                }
-                None => {
-                    let is_time = |name: &&String| {
-                        pipeline
-                            .sources
-                            .iter()
-                            .any(|source| source.time.as_ref() == Some(*name))
-                    };
-                    found.extend(columns().find(is_time).map(|name| (name.clone(), None)));
-                }
-            }
+            time_columns.extend(time_of_stream(pipeline, bound, flow, stream));
         }
-        let only = found.pop_first().filter(|_| found.is_empty());
-        let (column, base) = only.ok_or_else(|| {
-            let message = format!(
-                "the rows of `{}` do not tell their time, so no {} of them can be written",
-                sink.name,
-                match range {
-                    WrittenRange::Interval(_) => "interval",
-                    WrittenRange::From(_) => "part",
-                }
-            );
-            let hint = "keep the column that the source names as its `time`, unchanged";
-            Fault::new(codes::UNSUPPORTED, message)
-                .hint(hint)
-                .at(sink.at.as_ref())
-        })?;
+        // All streams must have one column of times: a filter is made of one column.
+        let only = time_columns.pop_first().filter(|_| time_columns.is_empty());
+        let (column, base) = only.ok_or_else(|| no_time_fault(sink, range))?;
         let time = flow.schema.field_with_name(&column)?;
         let (first, last) = match range {
             WrittenRange::Interval(interval) => interval.ticks(time)?,
@@ -678,8 +822,9 @@ impl Session {
         self.run_with_deadline(pipeline, RunMode::Run, None)
     }
 
-    /// Like [`Session::run`], as if time had come as far as the end of an interval; writes the rows
-    /// inside it, beside those of other intervals. Those that the lookback reaches are done again before.
+    /// Like [`Session::run`], with the end of the interval as the current time; writes the rows
+    /// inside the interval and keeps those of other intervals. Intervals that the lookback reaches
+    /// are run again before.
     pub fn run_interval(&self, pipeline: &Pipeline, interval: &Interval) -> Result<RunReport> {
         let again = self.intervals_in_lookback(pipeline, &interval.from)?;
         let mut nothing_new = true;
@@ -694,30 +839,31 @@ impl Session {
         })
     }
 
-    /// Like [`Session::run_interval`], without a look back.
+    /// Like [`Session::run_interval`], without the lookback.
     pub fn run_one_interval(&self, pipeline: &Pipeline, interval: &Interval) -> Result<RunReport> {
         require_time(pipeline)?;
         self.run_with_deadline(pipeline, RunMode::Run, Some(interval))
     }
 
-    /// Whether every output shows an interval.
+    /// True if every output shows the interval.
     pub fn has_interval(&self, pipeline: &Pipeline, interval: &Interval) -> Result<bool> {
         for sink in 0..pipeline.sinks.len() {
             if is_future(pipeline, sink) {
                 continue;
             }
             let out = self.output(pipeline, sink)?;
-            let visible = Manifest::read(&self.io, &out)?;
-            let same =
-                |known: &IntervalEntry| (&known.from, &known.to) == (&interval.from, &interval.to);
-            if !visible.is_some_and(|visible| visible.intervals.iter().any(same)) {
+            let Some(visible) = Manifest::read(&self.io, &out)? else {
+                return Ok(false);
+            };
+            let mut entries = visible.intervals.iter();
+            if !entries.any(|entry| entry.from == interval.from && entry.to == interval.to) {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Whether the outputs are whole, or made of intervals, as this run is.
+    /// Checks that the outputs can be written, and are whole, or made of intervals, as this run is.
     pub(crate) fn check_outputs(
         &self,
         pipeline: &Pipeline,
@@ -727,27 +873,28 @@ impl Session {
         let mut faults = Vec::new();
         for sink in sinks {
             let out = self.output(pipeline, *sink)?;
+            let at = pipeline.sinks[*sink].at.as_ref();
+            faults.extend(try_writing(&self.io, &out).err().map(|fault| fault.at(at)));
             let interval = interval.filter(|_| !is_future(pipeline, *sink));
             if let Some(visible) = Manifest::read(&self.io, &out)? {
                 let suits = visible.check_interval_mode(interval.is_some());
-                faults.extend(
-                    suits
-                        .err()
-                        .map(|fault| fault.file(&out.shown).at(pipeline.sinks[*sink].at.as_ref())),
-                );
+                faults.extend(suits.err().map(|fault| fault.file(&out.shown).at(at)));
             }
         }
         Fault::combine(faults).map_or(Ok(()), Err)
     }
 
-    /// Writes the sinks of a pipeline with what an artifact learned, learning nothing. The
+    /// Writes the sinks of a pipeline with the findings of an artifact, and learns nothing. The
     /// pipeline is the artifact's own, with the paths of this run.
     pub fn apply(&self, pipeline: &Pipeline, artifact: &Artifact) -> Result<RunReport> {
+        if let Some(report) = self.apply_from_state(pipeline, artifact)? {
+            return Ok(report);
+        }
         self.run_with_deadline(pipeline, RunMode::Apply(artifact), None)
     }
 
-    /// Like [`Session::apply`], as if time had come as far as the end of an interval; writes the rows inside it, beside
-    /// those of other intervals.
+    /// Like [`Session::apply`], with the end of the interval as the current time; writes the rows
+    /// inside the interval and keeps those of other intervals.
     pub fn apply_interval(
         &self,
         pipeline: &Pipeline,
@@ -762,7 +909,10 @@ impl Session {
     pub(crate) fn output(&self, pipeline: &Pipeline, sink: usize) -> Result<StorageLocation> {
         let sink = self.sink(pipeline, sink)?;
         match sink.table() {
-            Some(_) => self.io.resolve(sink.path()),
+            Some(_) => {
+                let table = self.io.resolve(sink.path())?;
+                check_name_lengths(&table).map(|()| table)
+            }
             None => output_root(&self.io, sink.path()),
         }
     }
@@ -779,13 +929,73 @@ impl Session {
 #[derive(Clone, Copy)]
 enum WrittenRange<'a> {
     Interval(&'a Interval),
-    /// From a time on; the rows before it are history.
+    /// Rows from a time on; the rows before it are history.
     From(&'a str),
+}
+
+/// The column of a flow that holds the times of a stream's rows. Behind it stands the column of the stream's source
+/// that it is unchanged; there is none where the stream does not come from a source with a time.
+fn time_of_stream(
+    pipeline: &Pipeline,
+    bound: &BoundPipeline,
+    flow: &NodeFlow,
+    stream: &OpStream,
+) -> Option<(String, Option<String>)> {
+    let source = match &bound.bases[stream.base] {
+        BaseDataset::Source(name) => pipeline.source(name),
+        BaseDataset::Gathered(_) => None,
+    };
+    let source_time = source.and_then(|source| source.time.as_ref());
+    for field in flow.schema.fields() {
+        let name = field.name();
+        let is_time = match source_time {
+            Some(time) => base_column(bound, stream, name).as_ref() == Some(time),
+            None => is_time_of_source(pipeline, name),
+        };
+        if is_time {
+            return Some((name.clone(), source_time.cloned()));
+        }
+    }
+    None
+}
+
+/// True if some source names a column as its time.
+fn is_time_of_source(pipeline: &Pipeline, column: &str) -> bool {
+    let mut times = pipeline.sources.iter().map(|source| &source.time);
+    times.any(|time| time.as_deref() == Some(column))
+}
+
+/// The fault of a sink whose rows have no column of times, or several.
+fn no_time_fault(sink: &PipelineSink, range: WrittenRange<'_>) -> Fault {
+    let unit = match range {
+        WrittenRange::Interval(_) => "interval",
+        WrittenRange::From(_) => "part",
+    };
+    let message = format!(
+        "the rows of `{}` do not tell their time, so no {unit} of them can be written",
+        sink.name
+    );
+    Fault::new(codes::UNSUPPORTED, message)
+        .hint("keep the column that the source names as its `time`, unchanged")
+        .at(sink.at.as_ref())
 }
 
 /// The first tick at or after a time.
 pub(crate) fn first_tick(from: &str, time: &Field) -> Result<i64> {
     Ok(TimeCutoff::before(from).last_tick(time)?.saturating_add(1))
+}
+
+/// The fault of a column whose name is too long for that of a folder.
+fn long_folder_fault(column: &str) -> Fault {
+    let start: String = column.chars().take(40).collect();
+    let message = format!(
+        "folders are named after the column `{start}...`, \
+         whose name has {} bytes, and {FOLDER_BYTES_MAX} is the most",
+        column.len()
+    );
+    Fault::new(codes::BAD_VALUE, message)
+        .column(column)
+        .hint("rename the column in a step before")
 }
 
 /// Refuses intervals of pipelines whose rows do not tell their time.
@@ -800,7 +1010,7 @@ fn require_time(pipeline: &Pipeline) -> Result<()> {
     Ok(())
 }
 
-/// Whether a sink gets rows of the future.
+/// True if a sink gets rows of the future.
 fn is_future(pipeline: &Pipeline, sink: usize) -> bool {
     pipeline.sinks[sink].split.as_deref() == Some(FUTURE_PART)
 }

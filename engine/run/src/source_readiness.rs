@@ -1,4 +1,4 @@
-//! Sources that come when they come: a run waits for them as long as the spec says.
+//! Sources that arrive late: a run waits for them as long as the spec permits.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,16 +8,16 @@ use forebay_storage::{Event, StorageLocation};
 
 use crate::session::Session;
 
-/// Between two looks at first; each is twice as far from the one before.
+/// Initial interval between checks; it doubles with each.
 const LOOK_AFTER: Duration = Duration::from_millis(500);
 
-/// Between two looks at most.
+/// Maximum interval between checks.
 const LOOK_AFTER_MAX: Duration = Duration::from_secs(30);
 
-/// Longest sleep between checks whether the run was asked to stop.
+/// Longest sleep between checks for cancellation.
 const NAP: Duration = Duration::from_millis(200);
 
-/// What is missing: what was waited for, and what was found.
+/// Missing input: the condition, and the current state.
 struct MissingInput {
     wanted: String,
     found: String,
@@ -25,10 +25,10 @@ struct MissingInput {
 }
 
 impl MissingInput {
-    fn new(wanted: String, found: impl Into<String>) -> Option<MissingInput> {
+    fn new(condition: String, current: impl Into<String>) -> Option<MissingInput> {
         Some(MissingInput {
-            wanted,
-            found: found.into(),
+            wanted: condition,
+            found: current.into(),
             cause: None,
         })
     }
@@ -54,11 +54,11 @@ impl Session {
         began: Instant,
     ) -> Result<()> {
         let mut pause = LOOK_AFTER;
-        let mut said = None;
+        let mut last_reported = None;
         while let Some(missing) = self.missing_input(source, ready)? {
-            let left = ready.timeout.saturating_sub(began.elapsed());
+            let remaining = ready.timeout.saturating_sub(began.elapsed());
             let name = &source.name;
-            if left.is_zero() {
+            if remaining.is_zero() {
                 let message = format!(
                     "`{name}` is not ready: {} wanted, {} found",
                     missing.wanted, missing.found
@@ -68,16 +68,15 @@ impl Session {
                     fault.hint("run again when it is, or let the run wait longer (`timeout`)");
                 return Err(missing.cause.into_iter().fold(fault, Fault::cause));
             }
-            if said.as_ref() != Some(&missing.found) {
-                let (wanted, found) = (missing.wanted, missing.found.clone());
+            if last_reported.as_ref() != Some(&missing.found) {
                 self.watch.on_event(Event::Waiting {
                     source: name.clone(),
-                    wanted,
-                    found,
+                    wanted: missing.wanted,
+                    found: missing.found.clone(),
                 });
-                said = Some(missing.found);
+                last_reported = Some(missing.found);
             }
-            self.sleep(pause.min(left))?;
+            self.sleep(pause.min(remaining))?;
             self.check_fence()?;
             pause = (pause * 2).min(LOOK_AFTER_MAX);
         }
@@ -88,15 +87,15 @@ impl Session {
         let until = Instant::now() + time;
         loop {
             self.interrupt().check()?;
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = until.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return Ok(());
             }
-            std::thread::sleep(left.min(NAP));
+            std::thread::sleep(remaining.min(NAP));
         }
     }
 
-    /// What a source still lacks.
+    /// First unmet condition of a source.
     fn missing_input(
         &self,
         source: &PipelineSource,
@@ -110,7 +109,10 @@ impl Session {
         if ready.files.is_none() && ready.min_age.is_none() {
             return Ok(None);
         }
-        let wanted = |count: u64| format!("{count} {}", if count == 1 { "file" } else { "files" });
+        let file_count = |count: u64| match count {
+            1 => "1 file".to_owned(),
+            _ => format!("{count} files"),
+        };
         let least = ready.files.unwrap_or(1);
         let reader = self.connectors.source(&source.format, &source.config)?;
         let files: BTreeSet<String> = match reader.discover(&self.io, &[]) {
@@ -124,7 +126,7 @@ impl Session {
             // A file that is being written looks like a broken one.
             Err(fault) if fault.code() == codes::CORRUPT => {
                 let missing = MissingInput {
-                    wanted: wanted(least),
+                    wanted: file_count(least),
                     found: "one that is not whole".into(),
                     cause: Some(fault),
                 };
@@ -133,7 +135,10 @@ impl Session {
             Err(fault) => return Err(fault),
         };
         if (files.len() as u64) < least {
-            return Ok(MissingInput::new(wanted(least), files.len().to_string()));
+            return Ok(MissingInput::new(
+                file_count(least),
+                files.len().to_string(),
+            ));
         }
         let Some(min_age) = ready.min_age else {
             return Ok(None);
@@ -145,20 +150,23 @@ impl Session {
         if age >= min_age {
             return Ok(None);
         }
-        let wanted = format!("files that are {} s old", min_age.as_secs());
+        let condition = format!("files that are {} s old", min_age.as_secs());
         Ok(MissingInput::new(
-            wanted,
+            condition,
             format!("one of {} s", age.as_secs()),
         ))
     }
 
-    /// When the youngest of some files was written.
+    /// Time at which the youngest of some files was written.
     fn youngest(&self, files: &BTreeSet<String>) -> Result<Option<SystemTime>> {
-        let places = files
+        let locations = files
             .iter()
             .map(|file| self.io.resolve(file))
             .collect::<Result<Vec<StorageLocation>>>()?;
-        let paths: BTreeSet<&str> = places.iter().map(|place| place.path.as_ref()).collect();
+        let paths: BTreeSet<&str> = locations
+            .iter()
+            .map(|location| location.path.as_ref())
+            .collect();
         let folders: BTreeSet<&str> = files
             .iter()
             .map(|file| file.rsplit_once('/').map_or("", |(folder, _)| folder))

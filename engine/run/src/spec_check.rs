@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use forebay_commit::{output_root, try_writing};
 use forebay_model::{Dataset, Fault, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
     BoundPipeline, PartialBinding, bind_all, check_label_names, check_split, label_in_features,
@@ -9,11 +10,13 @@ use forebay_plan::{
 };
 use forebay_storage::StorageLocation;
 
-use crate::feed::features::{choose_features, refuse_predicted_features};
+use crate::feed::features::{check_feed, choose_features, refuse_predicted_features};
 use crate::feed::feed_rows;
 use crate::null_checks::null_warnings_of_feed;
+use crate::output_overlap;
+use crate::serving::{UnservedStep, check_serving, unserved_steps};
 use crate::session::{Session, datasets};
-use crate::training_checks::{check_training, label_column};
+use crate::training_checks::{check_training, check_training_columns, label_column};
 use forebay_feed::FeedConfig;
 
 /// Sources whose folders hold files that are not read.
@@ -25,8 +28,10 @@ fn left_out_warnings(pipeline: &Pipeline, datasets: &BTreeMap<String, Dataset>) 
             continue;
         };
         let message = format!("source `{}`: {text}", source.name);
-        let hint = "name the files to read by a pattern, or move the others away";
-        let warning = Fault::new(codes::NO_INPUT, message).hint(hint);
+        let mut warning = Fault::new(codes::NO_INPUT, message);
+        if dataset.is_some_and(|dataset| dataset.left_out.files > 0) {
+            warning = warning.hint("name the files to read by a pattern, or move the others away");
+        }
         warnings.push(warning.at(source.at.as_ref()));
     }
     warnings
@@ -34,26 +39,42 @@ fn left_out_warnings(pipeline: &Pipeline, datasets: &BTreeMap<String, Dataset>) 
 
 impl Session {
     /// Reads the schemas of all sources (footers and headers), and binds every step, sink, training and feed to them.
-    /// The fault holds all problems. Reads no rows and writes nothing. Gives warnings, as faults that no run has.
+    /// The fault holds all problems. Writes nothing that stays, and reads no rows but the first ones of sources whose features are
+    /// compared with a label. Gives warnings, as faults that no run has.
     pub fn check(&self, pipeline: &Pipeline) -> Result<Vec<Fault>> {
         let mut warnings = Vec::new();
         let (inputs, mut faults) = self.discover_each(&self.io, pipeline, None, None);
+        let split = self.resolve_split(pipeline, &inputs, None);
+        let resolved = match split {
+            Ok(split) => Pipeline {
+                split,
+                ..pipeline.clone()
+            },
+            Err(fault) => {
+                faults.push(fault);
+                pipeline.clone()
+            }
+        };
+        let pipeline = &resolved;
         let datasets = datasets(&inputs);
         let binding = bind_all(pipeline, &self.registry, &self.sql, &datasets);
         faults.extend(self.check_bound(pipeline, &binding, &datasets));
         let PartialBinding {
             bound,
-            faults: found,
+            faults: binding_faults,
             ..
         } = binding;
-        if found.is_empty() {
+        if binding_faults.is_empty() {
             warnings = self.spec_warnings(pipeline, &bound, &datasets, true)?;
             warnings.extend(null_warnings_of_feed(pipeline, &bound, &datasets));
         }
         warnings.extend(left_out_warnings(pipeline, &datasets));
-        faults.extend(found);
-        let places = self.check_places(pipeline, &mut faults);
-        let overlap = crate::output_overlap::check_overlap(&self.io, pipeline, &datasets, &places);
+        faults.extend(binding_faults);
+        let OutputPlaces { locations, roots } = self.check_places(pipeline, &mut faults);
+        warnings.extend(self.unwritable_outputs(&roots));
+        let paths = self.source_paths(pipeline);
+        let overlap =
+            output_overlap::check_overlap(&self.io, pipeline, &paths, &datasets, &locations);
         faults.extend(overlap.err().into_iter().flat_map(Fault::into_each));
         let mut seen = BTreeSet::new();
         faults.retain(|fault| {
@@ -63,10 +84,13 @@ impl Session {
             ))
         });
         faults.sort_by_key(|fault| fault.site().spec.as_ref().map(|at| (at.line, at.column)));
+        if faults.is_empty() {
+            warnings.extend(self.warn_of_label_copies(pipeline, &bound));
+        }
         Fault::combine(faults).map_or(Ok(warnings), Err)
     }
 
-    /// Everything about a bound pipeline that is likely a mistake, and that no run refuses.
+    /// Likely mistakes of a bound pipeline that no run refuses.
     pub(crate) fn spec_warnings(
         &self,
         pipeline: &Pipeline,
@@ -84,39 +108,58 @@ impl Session {
         Ok(warnings)
     }
 
-    /// Trainings on columns that are made from the label of the same row. Where the pipeline says how far ahead its
-    /// label is predicted, such columns are faults already.
+    /// Warnings about trainings on columns that are made from the label of the same row. If the
+    /// pipeline declares the horizon of its label, such columns are faults already.
     fn label_warnings(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Vec<Fault> {
-        if pipeline
-            .label
-            .as_ref()
-            .is_some_and(|label| label.horizon.is_some())
-        {
+        let label = pipeline.label.as_ref();
+        if label.is_some_and(|label| label.horizon.is_some()) {
             return Vec::new();
         }
-        let warning = |training: &PipelineSink| {
-            let feed = self.trainer(training).ok()?.feed();
-            let label = label_column(pipeline, &feed).ok()?;
-            let flow = bound.flows.get(&training.from)?;
-            let names = match choose_features(pipeline, bound, &flow.schema, &feed) {
-                Ok(features) => {
-                    let fields = features.dense.into_iter().chain(features.categorical);
-                    fields.map(|field| field.column).collect::<Vec<_>>()
-                }
-                // Some widths are known only once something is learned.
-                Err(_) => flow
-                    .schema
-                    .fields()
-                    .iter()
-                    .map(|field| field.name().clone())
-                    .collect(),
-            };
-            label_in_features(bound, training, &label, &names)
-        };
-        pipeline.trainings.iter().filter_map(warning).collect()
+        let mut warnings = Vec::new();
+        for training in &pipeline.trainings {
+            warnings.extend(self.label_warning(pipeline, bound, training));
+        }
+        warnings
     }
 
-    /// The problems of what reads steps: sinks, trainings, forecasts, the label and the feed.
+    fn label_warning(
+        &self,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+        training: &PipelineSink,
+    ) -> Option<Fault> {
+        let feed = self.trainer(training).ok()?.feed();
+        let label = label_column(pipeline, &feed).ok()?;
+        let flow = bound.flows.get(&training.from)?;
+        let mut names = Vec::new();
+        match choose_features(pipeline, bound, &flow.schema, &feed) {
+            Ok(features) => {
+                for field in features.dense.into_iter().chain(features.categorical) {
+                    names.push(field.column);
+                }
+            }
+            // Some widths are known only once something is learned.
+            Err(_) => {
+                for field in flow.schema.fields() {
+                    names.push(field.name().clone());
+                }
+            }
+        }
+        label_in_features(bound, training, &label, &names)
+    }
+
+    /// The steps behind which the rows of `node` cannot be served one by one, with the reasons. Reads the schemas of the
+    /// sources.
+    pub fn unserved_steps(&self, pipeline: &Pipeline, node: &str) -> Result<Vec<UnservedStep>> {
+        let (inputs, faults) = self.discover_each(&self.io, pipeline, None, None);
+        if let Some(fault) = Fault::combine(faults) {
+            return Err(fault);
+        }
+        let bound = self.bind(pipeline, &datasets(&inputs))?;
+        Ok(unserved_steps(&bound, node))
+    }
+
+    /// The problems of the readers of steps: sinks, trainings, forecasts, the label and the feed.
     pub(crate) fn check_bound(
         &self,
         pipeline: &Pipeline,
@@ -129,27 +172,22 @@ impl Session {
             return faults;
         }
         let bound = &binding.bound;
-        let mut report = |found: Result<()>, from: &str| {
-            let found = found.err().into_iter().flat_map(Fault::into_each);
-            faults.extend(found.filter(|fault| !binding.follows(fault, from)));
+        let mut report = |result: Result<()>, from: &str| {
+            let result = result.err().into_iter().flat_map(Fault::into_each);
+            faults.extend(result.filter(|fault| !binding.follows(fault, from)));
         };
         for (index, sink) in pipeline.sinks.iter().enumerate() {
             report(self.check_layouts(pipeline, &[index], bound), &sink.from);
+            report(self.check_formats(pipeline, &[index], bound), &sink.from);
         }
-        let without_feed = Pipeline {
-            feed: None,
-            ..pipeline.clone()
-        };
         for training in &pipeline.trainings {
-            let place = |fault: Fault| fault.at(training.at.as_ref());
+            let at_training = |fault: Fault| fault.at(training.at.as_ref());
             report(
-                check_training(self, pipeline, bound, training).map_err(place),
+                check_training(self, pipeline, bound, training).map_err(at_training),
                 &training.from,
             );
-            let feed = self.trainer(training).map(|trainer| trainer.feed());
-            let checked =
-                feed.and_then(|feed| check_feed(&without_feed, bound, &training.from, &feed));
-            report(checked.map_err(place), &training.from);
+            let checked = check_training_columns(self, pipeline, bound, training);
+            report(checked.map_err(at_training), &training.from);
         }
         if let Some(feed) = &pipeline.feed
             && let Ok(config) = serde_json::from_value::<FeedConfig>(feed.config.clone())
@@ -160,13 +198,16 @@ impl Session {
             let at = feed.at.as_ref();
             report(predicted.map_err(|fault| fault.at(at)), &from);
         }
+        if let Some(serving) = &pipeline.serving {
+            report(check_serving(pipeline, bound), &serving.from);
+        }
         let of_all = [
             check_label_names(pipeline, bound),
             self.check_forecasts(pipeline, bound),
         ];
         let of_all = of_all
             .into_iter()
-            .flat_map(|found| found.err())
+            .flat_map(|result| result.err())
             .flat_map(Fault::into_each);
         faults.extend(of_all.filter(|fault| !binding.follows_from_any(fault)));
         faults
@@ -183,7 +224,7 @@ impl Session {
         let Some(flow) = bound.flows.get(from) else {
             return Ok(());
         };
-        // What else is wrong with the features is said already.
+        // Other faults of the features are reported already.
         match choose_features(pipeline, bound, &flow.schema, config) {
             Ok(features) => {
                 refuse_predicted_features(&features, &self.predicted_labels(pipeline, from))
@@ -199,11 +240,10 @@ impl Session {
         from: &str,
     ) -> BTreeMap<String, String> {
         let mut labels = BTreeMap::new();
-        for training in pipeline
-            .trainings
-            .iter()
-            .filter(|training| training.from == from)
-        {
+        for training in &pipeline.trainings {
+            if training.from != from {
+                continue;
+            }
             let label = self
                 .trainer(training)
                 .and_then(|trainer| label_column(pipeline, &trainer.feed()));
@@ -214,41 +254,72 @@ impl Session {
         labels
     }
 
-    /// Where outputs go.
+    /// Resolves the locations of outputs.
     fn check_places<'a>(
         &self,
         pipeline: &'a Pipeline,
         faults: &mut Vec<Fault>,
-    ) -> Vec<(&'a PipelineSink, StorageLocation)> {
-        let mut places = Vec::new();
+    ) -> OutputPlaces<'a> {
+        let mut outputs = OutputPlaces::default();
         for (index, sink) in pipeline.sinks.iter().enumerate() {
-            let place = self
-                .sink(pipeline, index)
-                .and_then(|writer| self.io.resolve(writer.path()));
-            match place {
-                Ok(place) => places.push((sink, place)),
+            let location = self.output(pipeline, index).and_then(|root| {
+                outputs.roots.push((sink, root));
+                self.io.resolve(self.sink(pipeline, index)?.path())
+            });
+            match location {
+                Ok(location) => outputs.locations.push((sink, location)),
                 Err(fault) => faults.push(fault.at(sink.at.as_ref())),
             }
         }
-        places
+        // A configuration that cannot be read is reported already.
+        for training in &pipeline.trainings {
+            let trainer = self.trainer(training).ok();
+            if let Some(path) = trainer.as_ref().and_then(|trainer| trainer.path()) {
+                outputs.add_root(training, output_root(&self.io, path), faults);
+            }
+        }
+        for prediction in &pipeline.predictions {
+            if let Ok(config) = self.predict_config(prediction) {
+                outputs.add_root(prediction, output_root(&self.io, &config.path), faults);
+            }
+        }
+        outputs
+    }
+
+    /// Outputs on disks of this machine that this process cannot write. A run here would be refused; the run may be meant
+    /// for another machine or user.
+    fn unwritable_outputs(&self, roots: &[(&PipelineSink, StorageLocation)]) -> Vec<Fault> {
+        let mut warnings = Vec::new();
+        for (sink, root) in roots {
+            if root.local.is_some()
+                && let Err(fault) = try_writing(&self.io, root)
+            {
+                warnings.push(fault.at(sink.at.as_ref()));
+            }
+        }
+        warnings
     }
 }
 
-/// The columns that a feed names. Its types and widths can depend on what is learned, and are not looked at.
-fn check_feed(
-    pipeline: &Pipeline,
-    bound: &BoundPipeline,
-    from: &str,
-    config: &FeedConfig,
-) -> Result<()> {
-    let Some(flow) = bound.flows.get(from) else {
-        return Ok(());
-    };
-    let faults = choose_features(pipeline, bound, &flow.schema, config)
-        .err()
-        .into_iter()
-        .flat_map(Fault::into_each);
-    let is_of_names =
-        |fault: &Fault| [codes::UNKNOWN_COLUMN, codes::LEAKAGE].contains(&fault.code());
-    Fault::combine(faults.filter(is_of_names).collect()).map_or(Ok(()), Err)
+/// Locations of outputs.
+#[derive(Default)]
+struct OutputPlaces<'a> {
+    /// Those of sinks, as they are given.
+    locations: Vec<(&'a PipelineSink, StorageLocation)>,
+    /// The roots of all outputs.
+    roots: Vec<(&'a PipelineSink, StorageLocation)>,
+}
+
+impl<'a> OutputPlaces<'a> {
+    fn add_root(
+        &mut self,
+        sink: &'a PipelineSink,
+        root: Result<StorageLocation>,
+        faults: &mut Vec<Fault>,
+    ) {
+        match root {
+            Ok(root) => self.roots.push((sink, root)),
+            Err(fault) => faults.push(fault.at(sink.at.as_ref())),
+        }
+    }
 }

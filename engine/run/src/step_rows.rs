@@ -22,13 +22,16 @@ const FILTER: &str = "filter";
 /// The kind of step that stops a run for its rows.
 const EXPECT: &str = "expect";
 
-/// Kinds of steps that look at rows, and leave them as they are.
+/// Kinds of steps that read rows, and do not change them.
 const LOOKING: [&str; 2] = [EXPECT, "profile"];
 
-/// The name of what is computed; no step can be called so.
+/// Name of the temporary step; no step of a spec can have it.
 const SHOWN: &str = "--where";
 
-/// What is computed.
+/// Name of the sink of the rows, which faults of its pass have.
+const ROWS: &str = "rows";
+
+/// Rows to compute, and the inputs to use.
 pub(crate) struct RowsRequest<'a> {
     /// The step or source.
     pub step: &'a str,
@@ -36,11 +39,12 @@ pub(crate) struct RowsRequest<'a> {
     pub condition: Option<&'a str>,
     /// The connectors that read the sources.
     pub connectors: Arc<dyn ConnectorRegistry>,
-    /// What the steps have learned; they learn anew without it.
+    /// Findings to apply; the steps are fitted in this run without it.
     pub artifact: Option<&'a Artifact>,
-    /// Whether rules of `expect` stop the run and take out rows. Where steps have learned, they only warn.
+    /// True if rules of `expect` stop the run and take out rows. Where steps have been fitted, they
+    /// only warn.
     pub enforces_rules: bool,
-    /// Whether what earlier runs have learned is taken from the state directory, and kept there.
+    /// True if findings of earlier runs are taken from the state directory, and kept there.
     pub uses_state: bool,
 }
 
@@ -87,8 +91,9 @@ impl Iterator for StepRows {
 }
 
 impl Session {
-    /// The rows of a step or source. Its steps learn what they need anew, and nothing is published: the rows lie in
-    /// temporary files beside the state directory, so that memory stays within its limit.
+    /// The rows of a step or source. Its steps are fitted in this run, and nothing is published:
+    /// the rows lie in temporary files in the state directory's parent, so that memory stays within
+    /// its limit.
     pub fn rows(&self, pipeline: &Pipeline, step: &str) -> Result<StepRows> {
         let scratch = ScratchDir::new(Some(&self.state()?), self.watch.clone())?;
         let connectors = self.connectors.clone();
@@ -119,16 +124,16 @@ impl Session {
         scratch: ScratchDir,
     ) -> Result<StepRows> {
         let step = known_step(pipeline, request.step)?;
-        let place = |name: &str| scratch.path().join(name).display().to_string();
-        let mut wanted = match request.artifact {
+        let path_in_scratch = |name: &str| scratch.path().join(name).display().to_string();
+        let mut step_pipeline = match request.artifact {
             Some(artifact) => as_learned(pipeline, artifact, &step)?,
             None => self.upstream_of(pipeline, &step)?,
         };
         if request.artifact.is_none() && !request.enforces_rules {
-            wanted.nodes.iter_mut().for_each(|node| {
+            for node in &mut step_pipeline.nodes {
                 node.steps
-                    .retain(|step| !LOOKING.contains(&step.kind.as_str()))
-            });
+                    .retain(|step| !LOOKING.contains(&step.kind.as_str()));
+            }
         }
         let mut from = step;
         if let Some(condition) = request.condition {
@@ -139,15 +144,16 @@ impl Session {
             }];
             let input = NodeInput::From(from);
             from = SHOWN.to_owned();
-            wanted.nodes.push(PipelineNode::new(&from, input, steps));
+            step_pipeline
+                .nodes
+                .push(PipelineNode::new(&from, input, steps));
         }
         let format = "parquet".to_owned();
-        wanted.sinks.push(PipelineSink {
-            name: SHOWN.to_owned(),
+        let config = json!({ "path": path_in_scratch("rows"), "keeps_seconds": true });
+        step_pipeline.sinks.push(PipelineSink {
+            name: ROWS.to_owned(),
             from,
-            config: self
-                .connectors
-                .canonical(&format, json!({ "path": place("rows") }))?,
+            config: self.connectors.canonical(&format, config)?,
             format,
             split: None,
             optional: false,
@@ -156,36 +162,29 @@ impl Session {
         let state = if request.uses_state {
             self.options.state.clone()
         } else {
-            place("state")
+            path_in_scratch("state")
         };
         let options = SessionOptions {
             state,
             run_id: None,
             ..self.options.clone()
         };
-        let (deadline, cluster, turn, claim, lease, carried) = Default::default();
-        // What is shown is published nowhere.
+        // Rows that are only shown are published nowhere: they may lack history.
         let served = ServedRows {
             whole_history: true,
             ..ServedRows::default()
         };
         let session = Session {
             connectors: request.connectors,
-            options,
             allow_empty: true,
             served,
             renumbers: false,
-            deadline,
-            cluster,
-            turn,
-            claim,
-            lease,
-            carried,
-            ..self.clone()
+            deadline: None,
+            ..self.for_inner_run(options)
         };
         let report = match request.artifact {
-            Some(artifact) => session.apply(&wanted, artifact),
-            None => session.run(&wanted),
+            Some(artifact) => session.apply(&step_pipeline, artifact),
+            None => session.run(&step_pipeline),
         };
         // The condition is a step of a node that no spec has.
         let report =
@@ -198,12 +197,11 @@ impl Session {
             .connectors
             .source("parquet", &json!({ "path": literal_path(&output.data) }))?;
         let dataset = source.discover(&session.io, &[])?;
-        let (schema, spans) = (dataset.schema, dataset.spans.into_iter());
         Ok(StepRows {
-            schema,
+            schema: dataset.schema,
             session,
             source,
-            spans,
+            spans: dataset.spans.into_iter(),
             chunks: None,
             _scratch: scratch,
         })
@@ -220,7 +218,7 @@ impl Session {
             .collect())
     }
 
-    /// A step, and what it reads: its own steps and sources, without sinks.
+    /// A pipeline of a step and its inputs: its own steps and sources, without sinks.
     fn upstream_of(&self, pipeline: &Pipeline, step: &str) -> Result<Pipeline> {
         let mut open = vec![step.to_owned()];
         let mut names: BTreeSet<String> = BTreeSet::new();
@@ -233,16 +231,16 @@ impl Session {
             };
             match &node.input {
                 NodeInput::From(from) => open.push(from.clone()),
-                NodeInput::Union(all) => open.extend(all.iter().cloned()),
+                NodeInput::Union(inputs) => open.extend(inputs.iter().cloned()),
                 NodeInput::Sql(query) => open.extend(self.sql.tables(query)?),
             }
             // Any text may name another step; one too many does no harm.
-            node.steps
-                .iter()
-                .for_each(|step| collect_texts(&step.config, &mut open));
+            for step in &node.steps {
+                collect_texts(&step.config, &mut open);
+            }
         }
         let is_needed = |name: &String| names.contains(name);
-        let mut wanted = Pipeline {
+        let mut upstream = Pipeline {
             sources: pipeline
                 .sources
                 .iter()
@@ -259,26 +257,26 @@ impl Session {
             ..Pipeline::default()
         };
         // Rows that have no column of the split learn from no part of it either.
-        wanted.split = pipeline
+        upstream.split = pipeline
             .split
             .clone()
-            .filter(|_| wanted.nodes.iter().any(|node| node.fit_on.is_some()));
-        wanted
-            .sources
-            .iter_mut()
-            .for_each(|source| source.ready = None);
-        Ok(wanted)
+            .filter(|_| upstream.nodes.iter().any(|node| node.fit_on.is_some()));
+        for source in &mut upstream.sources {
+            source.ready = None;
+        }
+        Ok(upstream)
     }
 }
 
-/// The pipeline of an artifact, with its findings in force, over the sources of this one. Rules that rows must keep
-/// warn alone.
+/// The pipeline of an artifact, with its findings, over the sources of this one. Its rules about
+/// rows only warn.
 fn as_learned(pipeline: &Pipeline, artifact: &Artifact, step: &str) -> Result<Pipeline> {
     let mut learned = artifact.pipeline.clone();
     known_step(&learned, step)?;
     for source in &mut learned.sources {
-        if let Some(own) = pipeline.source(&source.name) {
-            (source.format, source.config) = (own.format.clone(), own.config.clone());
+        if let Some(declared) = pipeline.source(&source.name) {
+            source.format = declared.format.clone();
+            source.config = declared.config.clone();
         }
         source.ready = None;
     }
@@ -316,7 +314,7 @@ fn collect_texts(value: &Value, texts: &mut Vec<String>) {
     }
 }
 
-/// The name of a step or source, if there is one of this name.
+/// The name of a step or source; a fault if it does not exist.
 pub(crate) fn known_step(pipeline: &Pipeline, name: &str) -> Result<String> {
     let nodes = pipeline.nodes.iter().map(|node| node.name.as_str());
     let names: Vec<&str> = nodes

@@ -1,11 +1,11 @@
-//! Work of a session beside that of the caller, for `async` programs.
+//! Runs session work on threads of its own, for `async` programs.
 
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
-use forebay_model::{Fault, Pipeline, Result, catch_panic, codes};
+use forebay_model::{Fault, Pipeline, Result, catch_panic};
 use forebay_storage::CancellationToken;
 use futures::Stream;
 use futures::channel::oneshot;
@@ -16,8 +16,8 @@ use crate::session::Session;
 /// Batches that wait for the reader of a stream.
 const BATCHES_AHEAD: usize = 2;
 
-/// Work of a session on a thread of its own; await it for its result. Works in any `async` runtime. Dropping it asks the
-/// work to stop: what is committed stays.
+/// Work of a session on a thread of its own; await it for its result. Works in any `async` runtime.
+/// Dropping it cancels the work: committed results stay.
 pub struct Task<T> {
     result: oneshot::Receiver<Result<T>>,
     stop: StopOnDrop,
@@ -37,7 +37,7 @@ impl<T> Future for Task<T> {
     }
 }
 
-/// The rows of a step as a stream of batches. Dropping it asks the work to stop.
+/// The rows of a step as a stream of batches. Dropping it cancels the work.
 pub struct RowStream {
     batches: mpsc::Receiver<Result<RecordBatch>>,
     stop: StopOnDrop,
@@ -58,7 +58,7 @@ impl Stream for RowStream {
     }
 }
 
-/// Asks work to stop, unless it has ended by itself.
+/// Cancels work when it is dropped, unless the work has ended.
 struct StopOnDrop(Option<CancellationToken>);
 
 impl Drop for StopOnDrop {
@@ -88,7 +88,8 @@ impl Session {
     pub fn stream(self, pipeline: &Pipeline, step: &str) -> Result<RowStream> {
         let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
         let stop = StopOnDrop(Some(self.interrupt.clone()));
-        let (pipeline, step) = (pipeline.clone(), step.to_owned());
+        let pipeline = pipeline.clone();
+        let step = step.to_owned();
         start_thread(move || {
             let sent = catch_panic(|| {
                 for batch in self.rows(&pipeline, &step)? {
@@ -110,6 +111,5 @@ fn start_thread(work: impl FnOnce() + Send + 'static) -> Result<()> {
     let started = std::thread::Builder::new()
         .name("forebay-task".to_owned())
         .spawn(work);
-    let refused = |error| Fault::new(codes::STORAGE, "a thread cannot be started").cause(error);
-    started.map(|_| ()).map_err(refused)
+    started.map(drop).map_err(Fault::refused_thread)
 }

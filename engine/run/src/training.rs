@@ -1,8 +1,9 @@
 //! Trainings: sinks that turn the rows of a step into a model.
 //!
-//! They come after all passes, read the feed of their step, and are published as outputs are, with the
-//! outputs of their run: files first, then the manifest that names them. A training's id names everything that determines its
-//! model; what is committed under it is never trained again, and checkpoints go by it.
+//! They run after all passes, read the feed of their step, and are published like outputs, with
+//! those of their run: files first, then the manifest that names them. A training's id names
+//! everything that determines its model; a model that is committed under it is never trained again,
+//! and it names the checkpoints.
 
 use std::sync::Arc;
 
@@ -13,10 +14,10 @@ use forebay_commit::{
 };
 use forebay_feed::{BatchFeatures, FeedConfig, FeedOrder, ORDER_VERSION};
 use forebay_model::{
-    ContentId, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RelativePath, Result, RowLedger,
-    ScratchSpace, codes,
+    ContentId, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RefitPolicy, RelativePath,
+    Result, ScratchSpace, codes,
 };
-use forebay_plan::{StepColumns, step_columns, unit_mismatch};
+use forebay_plan::{StepColumns, StepRefit, step_columns, unit_mismatch};
 use forebay_storage::failpoint::step;
 use forebay_storage::{BackgroundTasks, Event, ScratchDir, StorageLocation};
 use serde_json::{Value, json};
@@ -24,26 +25,25 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::connector_registry::ReadModelFile;
 use crate::deadline::DeadlineMonitor;
+use crate::degradation::PreviousArtifact;
 use crate::executor::RunExecutor;
 use crate::feed::FeedSource;
-use crate::label_copies::label_copies;
-use crate::predict::declared_horizon;
+use crate::label_copies::{copy_warning, label_copies};
+use crate::predict::{accepts_missing, declared_horizon};
 use crate::report::{BaselineReport, ModelReport, PassReport, TrainingReport};
 use crate::session::Session;
+use crate::training_cadence::{HeldModel, TrainingCadence, TrainingCadences};
 use crate::training_checks::label_column;
 use crate::training_parts::PartContext;
+use crate::training_split::{train_part, validation_part};
 use crate::training_start::{EarlierModel, TrainingPlan, WarmStart};
 
-/// Default names of the parts of a split that are learned from and validated on.
-const TRAIN_PART: &str = "train";
-const VALIDATION_PART: &str = "validation";
-
-/// A training, configured: takes mini-batches and gives a model.
+/// A configured training: takes mini-batches and returns a model.
 pub trait Trainer: std::fmt::Debug + Send + Sync {
-    /// Where the model goes; without it, to the state directory.
+    /// Location of the model; the state directory if `None`.
     fn path(&self) -> Option<&str>;
 
-    /// What batches are made of. Rows (`from`, `split`) are for the pipeline to say.
+    /// Columns and shape of batches. Rows (`from`, `split`) are defined by the pipeline.
     fn feed(&self) -> FeedConfig;
 
     /// The part of the split that the model is validated on, where the configuration names one.
@@ -54,25 +54,36 @@ pub trait Trainer: std::fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// The quantiles that the model predicts beside its point forecast, in ascending order.
+    /// Columns by whose values rows are divided among models of their own.
+    fn group_columns(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The quantiles that the model predicts in addition to its point forecast, in ascending order.
     fn quantiles(&self) -> Vec<f64> {
         Vec::new()
     }
 
-    /// Everything that determines the model beside its rows.
+    /// True if its quantiles are ends of intervals that are found from errors on the validation rows, which are errors
+    /// of one step.
+    fn has_intervals(&self) -> bool {
+        false
+    }
+
+    /// Everything that determines the model besides its rows.
     fn identity(&self) -> Result<Value>;
 
-    /// Fails where this machine lacks what the training needs: asked before anything else is done.
+    /// Fails if this machine lacks a requirement of the training. Called before any other work.
     fn check_ready(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Whether it has a model for each step of the horizon.
+    /// True if it trains a model for each step of the horizon.
     fn per_step(&self) -> bool {
         false
     }
 
-    /// Whether the predictions of its model for one step are values of the label for the next.
+    /// True if the predictions of its model for one step are values of the label for the next.
     fn recursive(&self) -> bool {
         false
     }
@@ -82,12 +93,18 @@ pub trait Trainer: std::fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Whether and how it goes on from the model of the run before.
+    /// When a new model is trained; `None` means in each run. Until then the model of an earlier run stays in force.
+    fn refit(&self) -> Result<Option<RefitPolicy>> {
+        Ok(None)
+    }
+
+    /// Settings for continuing the model of the run before; `None` if it starts without one.
     fn warm_start(&self) -> Option<WarmStart> {
         None
     }
 
-    /// Why it cannot go on from an earlier model, given the model's files and what batches are made of.
+    /// Reason why it cannot continue an earlier model, given the model's files and the columns of
+    /// batches.
     fn refuse_start(
         &self,
         _files: ReadModelFile<'_>,
@@ -97,29 +114,30 @@ pub trait Trainer: std::fmt::Debug + Send + Sync {
     }
 
     /// Learns from the rows.
-    fn train(&self, course: &TrainingContext<'_>) -> Result<TrainingOutput>;
+    fn train(&self, context: &TrainingContext<'_>) -> Result<TrainingOutput>;
 
-    /// On a worker: trains a part that [`TrainingContext::train_on_workers`] got.
+    /// Trains a part from [`TrainingContext::train_on_workers`], on a worker.
     fn train_part(&self, _part: &[u8], _context: &PartContext<'_>) -> Result<Vec<u8>> {
         Err(Fault::internal("a trainer without parts"))
     }
 }
 
-/// What a training is given.
+/// Inputs of a training.
 pub struct TrainingContext<'a> {
     /// The rows to learn from.
     pub rows: &'a FeedSource,
     /// The rows to validate on.
     pub validation: Option<&'a FeedSource>,
-    /// How far ahead each column is known, for a model for each step of the horizon.
+    /// Number of steps ahead for which each column is known, for a model for each step of the
+    /// horizon.
     pub steps: Option<StepColumns>,
-    /// Columns that hold values of the label at earlier times in its own units: each is a forecast by itself.
+    /// Columns that hold values of the label at earlier times in its own units: each is a forecast.
     pub naive: Vec<String>,
     /// Threads to use; the model must not depend on them.
     pub threads: usize,
     /// The memory limit of the process.
     pub memory_bytes: u64,
-    /// What the model should say of where it comes from.
+    /// Description of the model's origin, to be stored with it.
     pub origin: Value,
     id: ContentId,
     out: &'a StorageLocation,
@@ -127,12 +145,27 @@ pub struct TrainingContext<'a> {
     earlier: Option<&'a EarlierModel>,
 }
 
-/// What a training gives.
+/// Output of a training.
 pub struct TrainingOutput {
     /// The model's files by name.
     pub files: Vec<(String, Vec<u8>)>,
-    /// How it went.
+    /// Course and result of the training.
     pub learned: TrainingReport,
+    /// Number of the rows that it learned from, as it counted them.
+    pub rows_learned: u64,
+    /// Number of the rows that it was validated on, as it counted them.
+    pub rows_validated: u64,
+}
+
+impl TrainingOutput {
+    /// Refuses counts of rows that do not add up.
+    fn check_sums(&self) -> Result<()> {
+        let learned = &self.learned;
+        learned.changes.check_sum(learned.rows, self.rows_learned)?;
+        learned
+            .validation_changes
+            .check_sum(learned.validation_rows, self.rows_validated)
+    }
 }
 
 impl<'a> TrainingContext<'a> {
@@ -151,7 +184,7 @@ impl TrainingContext<'_> {
         &self.training.training.name
     }
 
-    /// Other columns of the rows to learn from; rows (`from`, `split`) are not for the trainer to say.
+    /// Rows to learn from with other columns; rows (`from`, `split`) are defined by the pipeline.
     pub fn feed_columns(&self, config: FeedConfig) -> Result<FeedSource> {
         let TrainingRun {
             training,
@@ -179,7 +212,7 @@ impl TrainingContext<'_> {
         self.training.session.watch.on_event(event);
     }
 
-    /// How far an earlier run came with this training.
+    /// Checkpoint of this training that an earlier run left.
     pub fn checkpoint(&self) -> Result<Option<Vec<u8>>> {
         self.training.store.get_checkpoint(self.id)
     }
@@ -196,7 +229,7 @@ impl TrainingContext<'_> {
             .put_checkpoint(part_id(self.id, part), bytes, self.training.scratch)
     }
 
-    /// A file of the model that is published where this one will be; `None` where there is none.
+    /// A file of the model that is published at the location of this one; `None` if there is none.
     pub fn published_file(&self, name: &str) -> Result<Option<Bytes>> {
         let io = &self.training.session.io;
         let Some(manifest) = Manifest::read(io, self.out)? else {
@@ -205,12 +238,12 @@ impl TrainingContext<'_> {
         io.get(&self.out.join(&manifest.data).join(name))
     }
 
-    /// The training that this one goes on from.
+    /// The training that this one continues.
     pub fn earlier_id(&self) -> Option<ContentId> {
         self.earlier.map(|earlier| earlier.id)
     }
 
-    /// A file of the model that the training goes on from; `None` where it begins with nothing.
+    /// A file of the model that the training continues; `None` if it continues none.
     pub fn earlier_file(&self, name: &str) -> Result<Option<Bytes>> {
         self.earlier.map_or(Ok(None), |earlier| {
             earlier.file(self.training.session, name)
@@ -239,11 +272,11 @@ impl Session {
             .map_err(|fault| fault.at(training.at.as_ref()))
     }
 
-    /// Trains all models of a pipeline with what the artifact learned.
+    /// Trains all models of a pipeline with the findings of the artifact, but for those that stay in force.
     pub(crate) fn train(
         &self,
         run: &RunExecutor<'_>,
-        artifact: &Artifact,
+        (artifact, cadences): (&Artifact, &TrainingCadences),
         interval: Option<&Interval>,
         passes: &mut Vec<PassReport>,
         monitor: &DeadlineMonitor,
@@ -260,7 +293,7 @@ impl Session {
             let number = passes.len() + 1;
             let label = training_pass_name(training);
             monitor.begin(&label);
-            let place = |fault: Fault| {
+            let located = |fault: Fault| {
                 fault
                     .at(training.at.as_ref())
                     .pass(format!("{number} of {total} ({label})"))
@@ -270,11 +303,12 @@ impl Session {
                 pipeline,
                 training,
                 artifact,
+                cadence: cadences.get(&training.name),
                 interval,
                 store,
                 scratch,
             };
-            let (model, pass) = training.run(number, total, &label).map_err(place)?;
+            let (model, pass) = training.run(number, total, &label).map_err(located)?;
             self.watch.on_event(Event::PassDone {
                 number,
                 reused: pass.reused,
@@ -289,7 +323,7 @@ impl Session {
     }
 }
 
-/// What a training is called as a pass.
+/// Name of a training as a pass.
 pub(crate) fn training_pass_name(training: &PipelineSink) -> String {
     format!("train {}", training.name)
 }
@@ -301,39 +335,10 @@ pub(crate) fn training_parts(
     trainer: &dyn Trainer,
 ) -> Vec<Option<String>> {
     let train = train_part(pipeline, training);
-    let validation = validation_part(pipeline, training, trainer);
+    let validation = validation_part(pipeline, training, trainer.validation());
     // All rows hold those of every part.
     let validation = validation.filter(|_| train.is_some());
     std::iter::once(train).chain(validation.map(Some)).collect()
-}
-
-/// The part that is learned from; all rows where the split has none of this name.
-fn train_part(pipeline: &Pipeline, training: &PipelineSink) -> Option<String> {
-    training
-        .split
-        .clone()
-        .or_else(|| existing_part(pipeline, TRAIN_PART))
-}
-
-fn validation_part(
-    pipeline: &Pipeline,
-    training: &PipelineSink,
-    trainer: &dyn Trainer,
-) -> Option<String> {
-    let named = trainer
-        .validation()
-        .map(str::to_owned)
-        .or_else(|| existing_part(pipeline, VALIDATION_PART));
-    named.filter(|part| Some(part) != train_part(pipeline, training).as_ref())
-}
-
-fn existing_part(pipeline: &Pipeline, name: &str) -> Option<String> {
-    let parts = pipeline
-        .split
-        .as_ref()
-        .map(|split| split.parts())
-        .unwrap_or_default();
-    parts.contains(&name).then(|| name.to_owned())
 }
 
 /// A model that is trained and recorded, and that readers do not see yet.
@@ -344,12 +349,21 @@ pub(crate) struct UnpublishedModel {
     id: ContentId,
     reused: bool,
     learned: TrainingReport,
+    /// The decision about a training that is not done in each run.
+    refit: Option<StepRefit>,
+    /// The artifact of a model that stays in force.
+    earlier: Option<Arc<PreviousArtifact>>,
 }
 
 impl UnpublishedModel {
     /// The name of its sink.
     pub fn name(&self) -> &str {
         &self.training.name
+    }
+
+    /// The artifact that its features are made with, where that is one of an earlier run.
+    pub fn earlier(&self) -> Option<&Arc<PreviousArtifact>> {
+        self.earlier.as_ref()
     }
 
     /// The directory of its files.
@@ -371,21 +385,23 @@ impl UnpublishedModel {
             id,
             reused,
             learned,
+            refit,
+            earlier: _,
         } = self;
-        let mut later = BackgroundTasks::default();
+        let mut background = BackgroundTasks::default();
         let published = manifest
             .publish(
                 &session.io,
                 &out,
                 None,
-                (&|| session.check_fence(), &mut later),
+                (&|| session.check_fence(), &mut background),
             )
             .map_err(|fault| {
                 fault
                     .at(training.at.as_ref())
                     .pass(training_pass_name(&training))
             })?;
-        later.join_all()?;
+        background.join_all()?;
         store.drop_checkpoint(id)?;
         store.drop_shared(id)?;
         let mut part = 0;
@@ -400,24 +416,90 @@ impl UnpublishedModel {
             data,
             id: id.to_string(),
             reused,
+            refit,
             learned,
             is_new: published.is_new,
         })
     }
 }
 
-/// A training on its way.
+/// The model and the report of a training that an earlier run has recorded.
+fn recorded_training(record: &Value) -> Result<(Manifest, TrainingReport)> {
+    let manifest = Manifest::from_record(record)?;
+    let report = serde_json::from_value(record["learned"].clone()).map_err(|error| {
+        let message = "the record of a training cannot be read";
+        Fault::new(codes::STATE_VERSION, message).cause(error)
+    })?;
+    Ok((manifest, report))
+}
+
+/// The rows and columns of a training.
+struct TrainingRows {
+    rows: FeedSource,
+    validation: Option<FeedSource>,
+    /// Steps of the horizon and their known columns, for a model for each step.
+    steps: Option<StepColumns>,
+}
+
+/// Context of a training.
 pub(crate) struct TrainingRun<'a> {
     pub session: &'a Session,
     pub pipeline: &'a Pipeline,
     pub training: &'a PipelineSink,
     pub artifact: &'a Artifact,
+    /// The decision about a training that is not done in each run.
+    pub cadence: Option<&'a TrainingCadence>,
     pub interval: Option<&'a Interval>,
     pub store: &'a StateStore,
     pub scratch: &'a ScratchDir,
 }
 
 impl TrainingRun<'_> {
+    /// The model of an earlier run, which stays in force.
+    fn keep_model(
+        &self,
+        trainer: &dyn Trainer,
+        cadence: &TrainingCadence,
+        kept_model: &HeldModel,
+    ) -> Result<(UnpublishedModel, PassReport)> {
+        let out = self.place(trainer)?;
+        cadence.record_order(self.session, self.store, self.pipeline, kept_model.id)?;
+        if cadence.filters_changed {
+            let message = format!(
+                "`{}` stays in force as it was trained: a filter has changed since, and selects \
+                 the rows of the next training only",
+                self.training.name
+            );
+            let hint = "to train now, run once without `refit`";
+            self.session
+                .warn(&Fault::new(codes::BAD_VALUE, message).hint(hint));
+        }
+        let pass = PassReport {
+            id: publication_id(kept_model.id, &out).to_string(),
+            work: "train",
+            reused: true,
+            rows_in: kept_model.learned.rows,
+            rows_kept: kept_model.learned.rows,
+            rows_skipped: 0,
+            rows_filtered: 0,
+            rows_expanded: 0,
+            rows_out: 0,
+            changes: kept_model.learned.changes.clone(),
+        };
+        let model = UnpublishedModel {
+            training: self.training.clone(),
+            out,
+            manifest: kept_model.manifest.clone(),
+            id: kept_model.id,
+            reused: true,
+            learned: kept_model.learned.clone(),
+            refit: Some(cadence.refit.clone()),
+            earlier: Some(kept_model.artifact.clone()),
+        };
+        Ok((model, pass))
+    }
+
+    /// Trains, or takes the model that the same training has recorded, or the one that stays in force.
     fn run(
         &self,
         number: usize,
@@ -426,89 +508,46 @@ impl TrainingRun<'_> {
     ) -> Result<(UnpublishedModel, PassReport)> {
         self.session.interrupt.check()?;
         let trainer = self.session.trainer(self.training)?;
-        let out = self.place(trainer.as_ref())?;
-        let rows = self.rows(trainer.as_ref())?;
-        let validation = self.validation(trainer.as_ref())?;
-        let steps = if trainer.per_step() {
-            Some(self.step_columns()?)
-        } else {
-            None
-        };
-        let mut id = self.id(trainer.as_ref(), &rows, validation.as_ref())?;
-        if let Some(StepColumns { steps, known }) = &steps {
-            id.json(&json!([steps, known]));
+        if let Some(cadence) = self.cadence
+            && let Some(kept_model) = &cadence.held
+        {
+            return self.keep_model(trainer.as_ref(), cadence, kept_model);
         }
-        let fresh = id.finish();
-        let TrainingPlan {
-            id,
-            standing,
-            record,
-            begin,
-            history,
-        } = self.plan(trainer.as_ref(), fresh, &out, &rows)?;
-        let event = Event::PassStarted {
+        let out = self.place(trainer.as_ref())?;
+        let inputs = self.inputs(trainer.as_ref())?;
+        let from_scratch = self.id_from_scratch(trainer.as_ref(), &inputs)?;
+        let mut plan = self.plan(trainer.as_ref(), from_scratch, &out, &inputs.rows)?;
+        let id = plan.id;
+        self.session.watch.on_event(Event::PassStarted {
             number,
             total,
             label: label.to_owned(),
             id: id.to_string(),
             bytes: None,
-        };
-        self.session.watch.on_event(event);
+        });
+        // The record of a training is per location: the same model may be published in several.
         let pass = publication_id(id, &out);
-        let record = record.filter(|_| standing == ReuseDecision::Reuse);
-        let unreadable = |error| {
-            Fault::new(
-                codes::STATE_VERSION,
-                "the record of a training cannot be read",
-            )
-            .cause(error)
-        };
+        let record = plan
+            .record
+            .take()
+            .filter(|_| plan.decision == ReuseDecision::Reuse);
         let reused = record.is_some();
-        let (manifest, learned): (Manifest, TrainingReport) = match record {
-            Some(record) => (
-                Manifest::from_record(&record)?,
-                serde_json::from_value(record["learned"].clone()).map_err(unreadable)?,
-            ),
+        let refit = self
+            .cadence
+            .map(|cadence| cadence.reported(record.as_ref()));
+        let history = plan.history.take();
+        let (manifest, learned) = match record {
+            Some(record) => recorded_training(&record)?,
             None => {
-                let course = TrainingContext {
-                    rows: begin.rows.as_ref().unwrap_or(&rows),
-                    validation: validation.as_ref(),
-                    steps,
-                    naive: self.naive_columns(trainer.as_ref(), validation.is_some())?,
-                    threads: self.session.options.threads.max(1),
-                    memory_bytes: self.session.options.memory_bytes,
-                    origin: json!({
-                        "training": id.to_string(),
-                        "artifact": self.artifact.id.to_string(),
-                        "pipeline": self.pipeline.name,
-                        "from": self.training.from,
-                        "horizon": declared_horizon(self.pipeline),
-                    }),
-                    id,
-                    out: &out,
-                    training: self,
-                    earlier: begin.earlier.as_ref(),
-                };
-                self.warn_of_copies(course.rows)?;
-                let mut trained = trainer.train(&course)?;
-                self.warn_of_baseline(&trained.learned);
-                trained.learned.start = begin.report;
-                let manifest = self.write(id, pass, &out, trained.files)?;
-                let (as_json, learned) = (json!(manifest), json!(trained.learned));
-                let mut record =
-                    json!({ "out": out.shown, "manifest": as_json, "learned": learned });
-                if history.is_some() {
-                    record["blocks"] = json!(rows.block_names());
-                }
-                self.session.check_fence()?;
-                let intact = |record: &Value| record_is_intact(&self.session.io, &out, record);
-                self.store
-                    .put_pass_record(pass, standing, &record, intact)?;
-                (manifest, trained.learned)
+                let keeps_history = history.is_some();
+                self.train_anew(trainer.as_ref(), inputs, plan, &out, keeps_history)?
             }
         };
         if let Some(history) = history {
-            self.record_training(fresh, id, history)?;
+            self.record_training(from_scratch, id, history)?;
+        }
+        if let Some(cadence) = self.cadence {
+            cadence.record_order(self.session, self.store, self.pipeline, id)?;
         }
         let pass = PassReport {
             id: pass.to_string(),
@@ -520,19 +559,111 @@ impl TrainingRun<'_> {
             rows_filtered: 0,
             rows_expanded: 0,
             rows_out: 0,
-            changes: RowLedger::default(),
+            changes: learned.changes.clone(),
         };
-        Ok((
-            UnpublishedModel {
-                training: self.training.clone(),
-                out,
-                manifest,
-                id,
-                reused,
-                learned,
-            },
-            pass,
-        ))
+        let model = UnpublishedModel {
+            training: self.training.clone(),
+            out,
+            manifest,
+            id,
+            reused,
+            learned,
+            refit,
+            earlier: None,
+        };
+        Ok((model, pass))
+    }
+
+    /// The rows and columns that a trainer gets.
+    fn inputs(&self, trainer: &dyn Trainer) -> Result<TrainingRows> {
+        let rows = self.rows(trainer)?;
+        let validation = self.validation(trainer)?;
+        let steps = if trainer.per_step() {
+            Some(self.step_columns()?)
+        } else {
+            None
+        };
+        Ok(TrainingRows {
+            rows,
+            validation,
+            steps,
+        })
+    }
+
+    /// The id of a training from scratch. `plan` replaces it if the training continues an earlier model, since that
+    /// model determines the result, too (decisions/warm-starts.md).
+    fn id_from_scratch(&self, trainer: &dyn Trainer, inputs: &TrainingRows) -> Result<ContentId> {
+        let mut id = self.id(trainer, &inputs.rows, inputs.validation.as_ref())?;
+        if let Some(StepColumns { steps, known }) = &inputs.steps {
+            id.json(&json!([steps, known]));
+        }
+        Ok(id.finish())
+    }
+
+    /// Trains, writes the model and records it. A training whose history is kept records the blocks of its rows.
+    fn train_anew(
+        &self,
+        trainer: &dyn Trainer,
+        inputs: TrainingRows,
+        plan: TrainingPlan,
+        out: &StorageLocation,
+        keeps_history: bool,
+    ) -> Result<(Manifest, TrainingReport)> {
+        let TrainingRows {
+            rows,
+            validation,
+            steps,
+        } = inputs;
+        let TrainingPlan {
+            id,
+            decision,
+            begin,
+            ..
+        } = plan;
+        let context = TrainingContext {
+            rows: begin.rows.as_ref().unwrap_or(&rows),
+            validation: validation.as_ref(),
+            steps,
+            naive: self.naive_columns(trainer, validation.is_some())?,
+            threads: self.session.options.threads.max(1),
+            memory_bytes: self.session.options.memory_bytes,
+            origin: json!({
+                "training": id.to_string(),
+                "artifact": self.artifact.id.to_string(),
+                "pipeline": self.pipeline.name,
+                "from": self.training.from,
+                "horizon": declared_horizon(self.pipeline),
+            }),
+            id,
+            out,
+            training: self,
+            earlier: begin.earlier.as_ref(),
+        };
+        self.warn_of_copies(context.rows)?;
+        let mut trained = trainer.train(&context)?;
+        trained.check_sums()?;
+        self.warn_of_baseline(&trained.learned);
+        self.warn_of_constant(trainer, &trained.learned);
+        trained.learned.start = begin.report;
+        let pass = publication_id(id, out);
+        let manifest = self.write(id, pass, out, trained.files)?;
+        let mut record = json!({
+            "out": out.shown,
+            "manifest": manifest,
+            "learned": trained.learned,
+        });
+        if keeps_history {
+            record["blocks"] = json!(rows.rows_of_blocks());
+        }
+        if let Some(cadence) = self.cadence {
+            record["cadence"] = cadence.record();
+        }
+        // A model that was trained for an attempt which another one has replaced is not recorded.
+        self.session.check_fence()?;
+        let intact = |record: &Value| record_is_intact(&self.session.io, out, record);
+        self.store
+            .put_pass_record(pass, decision, &record, intact)?;
+        Ok((manifest, trained.learned))
     }
 
     fn place(&self, trainer: &dyn Trainer) -> Result<StorageLocation> {
@@ -561,19 +692,19 @@ impl TrainingRun<'_> {
             split: self.train_part(),
             ..self.feed(trainer)
         };
-        let fed =
+        let feed =
             self.session
                 .plan_feed(self.pipeline, Some(self.artifact), &config, self.interval)?;
-        if fed.rows() == 0 {
+        if feed.rows() == 0 {
             return Err(Fault::new(codes::EMPTY, "there are no rows to learn from")
                 .hint("look at the part of the split, and at what the steps filter"));
         }
-        Ok(fed)
+        Ok(feed)
     }
 
     fn validation(&self, trainer: &dyn Trainer) -> Result<Option<FeedSource>> {
         let named = trainer.validation();
-        let Some(part) = validation_part(self.pipeline, self.training, trainer) else {
+        let Some(part) = validation_part(self.pipeline, self.training, trainer.validation()) else {
             return Ok(None);
         };
         let config = FeedConfig {
@@ -581,11 +712,11 @@ impl TrainingRun<'_> {
             order: FeedOrder::Sequential,
             ..self.feed(trainer)
         };
-        let fed =
+        let feed =
             self.session
                 .plan_feed(self.pipeline, Some(self.artifact), &config, self.interval)?;
-        if fed.rows() > 0 {
-            return Ok(Some(fed));
+        if feed.rows() > 0 {
+            return Ok(Some(feed));
         }
         let message = format!(
             "the part `{part}` has no rows, so `{}` is not validated",
@@ -595,13 +726,15 @@ impl TrainingRun<'_> {
             Some(_) => Err(Fault::new(codes::EMPTY, message)
                 .hint("leave `validation` out, or look at the split")),
             None => {
-                self.session.watch.on_event(Event::Warning { message });
+                let hint = "look at the bounds of the part, and at the times of the data";
+                self.session
+                    .warn(&Fault::new(codes::EMPTY, message).hint(hint));
                 Ok(None)
             }
         }
     }
 
-    /// How far ahead the columns of its rows are known.
+    /// Number of steps ahead for which the columns of its rows are known.
     fn step_columns(&self) -> Result<StepColumns> {
         let bound = self
             .artifact
@@ -632,13 +765,9 @@ impl TrainingRun<'_> {
             return Ok(());
         };
         for column in label_copies(rows)? {
-            let message = format!(
-                "the feature `{column}` of `{}` equals the label `{}` in all rows that were compared",
-                self.training.name, label.column
-            );
-            let hint = "leave it out if it is known only when the label is";
-            let warning = Fault::new(codes::LEAKAGE, message).column(column);
-            self.session.warn(&warning.hint(hint));
+            let of = format!("`{}`", self.training.name);
+            let warning = copy_warning(&column, &label.column, &of);
+            self.session.warn(&warning);
         }
         Ok(())
     }
@@ -655,7 +784,29 @@ impl TrainingRun<'_> {
             .warn(&Fault::new(codes::BAD_VALUE, message).hint(hint));
     }
 
-    /// Names everything that determines the model.
+    /// Warns of a model of one number, such as trees without a split.
+    fn warn_of_constant(&self, trainer: &dyn Trainer, learned: &TrainingReport) {
+        let models = learned.step_models.unwrap_or(1);
+        // Each quantile has trees of its own; the ends of intervals have none.
+        let quantiles = if trainer.has_intervals() {
+            0
+        } else {
+            trainer.quantiles().len() as u64
+        };
+        if learned.groups.is_some() || learned.parameters > models * (1 + quantiles) {
+            return;
+        }
+        let message = format!(
+            "`{}` predicts the same for all rows: its {} rows gave it no split",
+            self.training.name, learned.rows
+        );
+        let hint = "train it on more rows, or lower `min_leaf_rows`; and look at whether the \
+                    features differ between rows";
+        self.session
+            .warn(&Fault::new(codes::EMPTY, message).hint(hint));
+    }
+
+    /// Id of everything that determines the model.
     fn id(
         &self,
         trainer: &dyn Trainer,
@@ -666,22 +817,26 @@ impl TrainingRun<'_> {
         id.json(&trainer.identity()?)
             .id(self.artifact.id)
             .text(&self.training.from);
-        for fed in [Some(rows), validation].into_iter().flatten() {
-            for blocks in &fed.blocks {
+        for feed in [Some(rows), validation].into_iter().flatten() {
+            for blocks in &feed.blocks {
                 id.id(blocks.dataset().fingerprint());
             }
             // Rows are the same wherever they are kept.
             let config = FeedConfig {
                 cache: None,
                 missing_numbers: false,
-                ..fed.config_of().clone()
+                ..feed.config_of().clone()
             };
-            id.json(&json!([fed.features, config, ORDER_VERSION]));
+            id.json(&json!([feed.features, config, ORDER_VERSION]));
+        }
+        // Later forecasts judge missing values by the artifact beside the model.
+        if accepts_missing(self.session, self.pipeline, &self.training.from)? {
+            id.text("accepts missing values");
         }
         Ok(id)
     }
 
-    /// The model's files, and the artifact's beside them: all that is needed to predict.
+    /// Writes the model's files together with those of the artifact: all that is needed to predict.
     fn write(
         &self,
         id: ContentId,
@@ -705,8 +860,8 @@ impl TrainingRun<'_> {
             .map(|(path, bytes)| (path, Bytes::from(bytes)));
         for (path, bytes) in files.chain(artifact) {
             let path = RelativePath::new(path)?;
-            let place = out.join(&directory.join(&path));
-            step("write", &place.shown);
+            let location = out.join(&directory.join(&path));
+            step("write", &location.shown);
             let digest = format!("{:032x}", xxh3_128(&bytes));
             written.push(
                 OutputFile {
@@ -717,7 +872,7 @@ impl TrainingRun<'_> {
                 }
                 .in_directory(&directory),
             );
-            self.session.io.put(&place, bytes)?;
+            self.session.io.put(&location, bytes)?;
         }
         let shard = Shard {
             id: id.to_string(),
@@ -728,7 +883,7 @@ impl TrainingRun<'_> {
     }
 }
 
-/// Where the model of a training goes.
+/// Location of the model of a training.
 pub(crate) fn model_location(
     session: &Session,
     pipeline: &Pipeline,
@@ -762,14 +917,15 @@ fn place_of(
     }
 }
 
-/// Names a part of a training.
+/// Id of a part of a training.
 fn part_id(training: ContentId, part: u64) -> ContentId {
     let mut id = IdBuilder::new("part of a training");
     id.id(training).text(&part.to_string());
     id.finish()
 }
 
-/// Names a model in a directory: where it goes changes nothing about it, but each place has a record.
+/// Id of a model in a directory: the location does not change the model, but each location has a
+/// record.
 pub(crate) fn publication_id(training: ContentId, out: &StorageLocation) -> ContentId {
     let mut id = IdBuilder::new("published training");
     id.id(training).text(&out.shown);

@@ -1,18 +1,19 @@
-//! What is refused of trainings before anything else is done.
+//! Checks of trainings that are made before any other work.
 
 use std::collections::BTreeMap;
 
-use forebay_commit::{Manifest, output_root};
+use forebay_commit::{Manifest, output_root, try_writing};
 use forebay_feed::FeedConfig;
 use forebay_model::{Dataset, Fault, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
     BoundPipeline, NodeFlow, UnitMismatch, check_recursive, step_columns, unit_mismatch,
     unknown_column,
 };
-use forebay_storage::StorageLocation;
 
+use crate::feed::features::check_feed;
 use crate::output_overlap;
 use crate::session::Session;
+use crate::training_split::validation_part;
 
 /// Refuses trainings that could not begin, before anything else is done.
 pub(crate) fn check_trainings(
@@ -24,45 +25,43 @@ pub(crate) fn check_trainings(
     let mut faults = Vec::new();
     for training in &pipeline.trainings {
         let checked = check_training(session, pipeline, bound, training)
+            .and_then(|()| check_training_columns(session, pipeline, bound, training))
             .and_then(|()| session.trainer(training)?.check_ready());
         faults.extend(checked.err().map(|fault| fault.at(training.at.as_ref())));
     }
     Fault::combine(faults).map_or(Ok(()), Err)?;
-    let (mut places, mut roots) = (Vec::new(), Vec::new());
+    let mut locations = Vec::new();
+    let mut roots = Vec::new();
     for (index, sink) in pipeline.sinks.iter().enumerate() {
-        places.push((
-            sink,
-            session.io.resolve(session.sink(pipeline, index)?.path())?,
-        ));
+        let location = session.io.resolve(session.sink(pipeline, index)?.path())?;
+        locations.push((sink, location));
     }
     for training in &pipeline.trainings {
         if let Some(path) = session.trainer(training)?.path() {
-            places.push((training, session.io.resolve(path)?));
+            locations.push((training, session.io.resolve(path)?));
             roots.push((training, output_root(&session.io, path)?));
         }
     }
-    for (sink, place) in &places {
+    for (sink, location) in &locations {
         session
             .io
-            .require_bucket(place)
+            .require_bucket(location)
             .map_err(|fault| fault.at(sink.at.as_ref()))?;
     }
     session.check_forecasts(pipeline, bound)?;
     for sink in &pipeline.predictions {
-        places.push((
-            sink,
-            session.io.resolve(&session.predict_config(sink)?.path)?,
-        ));
-        roots.push((
-            sink,
-            output_root(&session.io, &session.predict_config(sink)?.path)?,
-        ));
+        let config = session.predict_config(sink)?;
+        locations.push((sink, session.io.resolve(&config.path)?));
+        roots.push((sink, output_root(&session.io, &config.path)?));
     }
-    output_overlap::check_overlap(&session.io, pipeline, datasets, &places)?;
-    let check = |(sink, root): (&PipelineSink, StorageLocation)| {
-        Manifest::check_place(&session.io, &root).map_err(|fault| fault.at(sink.at.as_ref()))
-    };
-    roots.into_iter().try_for_each(check)
+    let paths = session.source_paths(pipeline);
+    output_overlap::check_overlap(&session.io, pipeline, &paths, datasets, &locations)?;
+    for (sink, root) in roots {
+        let checked = Manifest::check_place(&session.io, &root)
+            .and_then(|()| try_writing(&session.io, &root));
+        checked.map_err(|fault| fault.at(sink.at.as_ref()))?;
+    }
+    Ok(())
 }
 
 /// Refuses a training whose rows, label or parts are not there.
@@ -91,7 +90,8 @@ pub(crate) fn check_training(
         check_recursive(pipeline, bound, &training.from)?;
         if label != pipeline.label.as_ref().map_or("", |label| &label.column) {
             let message = format!(
-                "`strategy: recursive` predicts the pipeline's label, and `{label}` is another column"
+                "`strategy: recursive` predicts the pipeline's label, and `{label}` is another \
+                 column"
             );
             return Err(Fault::new(codes::BAD_VALUE, message)
                 .column(&label)
@@ -118,7 +118,51 @@ pub(crate) fn check_training(
         )
         .hint("declare it under `split:`, or name one that is there"));
     }
+    if trainer.has_intervals() {
+        if validation_part(pipeline, training, trainer.validation()).is_none() {
+            let message = "`intervals` needs validation rows, and the split has no part for them";
+            return Err(Fault::new(codes::MISSING_FIELD, message).hint(
+                "add a part `validation` to `split:`, or name another part under `validation`",
+            ));
+        }
+        check_interval_target(flow, &label)?;
+    }
     Ok(())
+}
+
+/// Refuses intervals around differences that forecasts add up: errors on validation rows are those of one difference.
+fn check_interval_target(flow: &NodeFlow, label: &str) -> Result<()> {
+    let Some(chain) = &flow.target else {
+        return Ok(());
+    };
+    let Some(future) = &flow.future else {
+        return Ok(());
+    };
+    if chain.column != label || !chain.reaches_into(future.horizon, future.steps) {
+        return Ok(());
+    }
+    let message = "`intervals` would be too narrow: `target` adds up differences over the steps of \
+                   the horizon, and errors on validation rows are those of one difference";
+    Err(Fault::new(codes::UNSUPPORTED, message)
+        .column(label)
+        .hint("difference by the length of the horizon or more, or leave `intervals` out"))
+}
+
+/// Refuses columns that a training names and its rows do not have.
+pub(crate) fn check_training_columns(
+    session: &Session,
+    pipeline: &Pipeline,
+    bound: &BoundPipeline,
+    training: &PipelineSink,
+) -> Result<()> {
+    // Faults of the pipeline's feed are its own.
+    let without_feed = Pipeline {
+        feed: None,
+        ..pipeline.clone()
+    };
+    let feed = session.trainer(training)?.feed();
+    check_feed(&without_feed, bound, &training.from, &feed)?;
+    session.refuse_labels_as_features(pipeline, bound, training)
 }
 
 /// Refuses a column that predicts where it does not hold the label of other times in its own units.
@@ -146,7 +190,8 @@ fn check_label_column(
                 "`{by}` changes `{column}`, which then is not in the units of the label `{label}`"
             ),
             format!(
-                "keep the values as they are in another column (`derive`) before `{by}`, and name that"
+                "keep the values as they are in another column (`derive`) before `{by}`, and name \
+                 that"
             ),
         ),
         UnitMismatch::LabelChanged(by) => (
@@ -163,8 +208,9 @@ fn check_label_column(
 
 /// The column that is predicted.
 pub(crate) fn label_column(pipeline: &Pipeline, feed: &FeedConfig) -> Result<String> {
-    let own = feed.label.as_ref().map(|label| label.column().to_owned());
-    own.or_else(|| pipeline.label.as_ref().map(|label| label.column.clone()))
+    let feed_label = feed.label.as_ref().map(|label| label.column().to_owned());
+    feed_label
+        .or_else(|| pipeline.label.as_ref().map(|label| label.column.clone()))
         .ok_or_else(|| {
             Fault::new(
                 codes::MISSING_FIELD,

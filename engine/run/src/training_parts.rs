@@ -9,7 +9,7 @@ use forebay_storage::ScratchDir;
 
 use crate::training::{TrainingContext, TrainingRun};
 
-/// What a worker gives to a part of a training.
+/// Resources that a worker grants to a part of a training.
 pub struct PartContext<'a> {
     /// Memory for the part.
     pub memory_bytes: u64,
@@ -17,23 +17,24 @@ pub struct PartContext<'a> {
 }
 
 impl PartContext<'_> {
-    /// Fails when nothing waits for the part any more.
+    /// Fails if the part is no longer needed.
     pub fn check(&self) -> Result<()> {
-        match self.stop.load(Ordering::Relaxed) {
-            true => Err(Fault::new(
+        if self.stop.load(Ordering::Relaxed) {
+            Err(Fault::new(
                 codes::INTERRUPTED,
                 "the coordinator no longer waits for this part",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 }
 
-/// Takes what came of a part, by its number.
+/// Callback for the result of a part, by its number.
 pub type TakePartFn<'t> = &'t mut dyn FnMut(usize, Vec<u8>) -> Result<()>;
 
 impl TrainingContext<'_> {
-    /// How many parts workers can train at the same time; `None` without workers.
+    /// Number of parts that workers can train at the same time; `None` without workers.
     pub fn worker_slots(&self) -> Result<Option<usize>> {
         let session = self.run().session;
         let slots = session
@@ -43,8 +44,9 @@ impl TrainingContext<'_> {
         slots.transpose()
     }
 
-    /// Trains parts on workers, and passes on what came of each as soon as it is there. A part is all that it is trained
-    /// from, as its trainer encodes it. One that an interrupted run has trained is not trained again.
+    /// Trains parts on workers, and passes on the result of each as soon as it is available. A part
+    /// holds all inputs of its training, as its trainer encodes them. One that an interrupted run
+    /// has trained is not trained again.
     pub fn train_on_workers(
         &self,
         parts: &mut dyn Iterator<Item = Result<Vec<u8>>>,
@@ -62,7 +64,7 @@ impl TrainingContext<'_> {
             .cluster
             .as_ref()
             .ok_or_else(|| Fault::internal("a training without workers"))?;
-        let job = TrainSpec {
+        let train_spec = TrainSpec {
             pipeline: pipeline.name.clone(),
             id: self.id(),
             format: training.format.clone(),
@@ -74,10 +76,11 @@ impl TrainingContext<'_> {
             store,
             training: self.id(),
         };
-        let (mut tasks, mut parts_away) = (Vec::new(), Vec::new());
+        let mut tasks = Vec::new();
+        let mut parts_away = Vec::new();
         for (number, rows) in parts.enumerate() {
             let rows = rows?;
-            let part = part_id(&job, &rows);
+            let part = part_id(&train_spec, &rows);
             if let Some(models) = exchange.models(part)? {
                 take(number, models)?;
                 continue;
@@ -90,7 +93,7 @@ impl TrainingContext<'_> {
             });
             parts_away.push((number, part));
         }
-        cluster.train_parts(job, tasks, &session.interrupt, &mut |event| {
+        cluster.train_parts(train_spec, tasks, &session.interrupt, &mut |event| {
             let TaskEvent::Done { task, .. } = event else {
                 return Ok(());
             };
@@ -101,7 +104,7 @@ impl TrainingContext<'_> {
     }
 }
 
-/// The rows and models of a training on their way between its coordinator and workers.
+/// Exchange of rows and models of a training between its coordinator and workers.
 pub(crate) struct PartExchange<'a> {
     pub store: &'a StateStore,
     pub training: ContentId,
@@ -118,12 +121,12 @@ impl PartExchange<'_> {
         self.put(&rows_name(part), rows, scratch)
     }
 
-    /// What came of a part, where a worker has trained it.
+    /// Result of a part, where a worker has trained it.
     pub fn models(&self, part: ContentId) -> Result<Option<Vec<u8>>> {
         self.get(&models_name(part))
     }
 
-    /// Leaves what came of a part.
+    /// Stores the result of a part.
     pub fn put_models(&self, part: ContentId, models: &[u8], scratch: &ScratchDir) -> Result<()> {
         self.put(&models_name(part), models, scratch)
     }
@@ -155,9 +158,11 @@ fn models_name(part: ContentId) -> String {
     format!("{part}-models")
 }
 
-/// Names a part by all that determines what comes of it.
-fn part_id(job: &TrainSpec, bytes: &[u8]) -> ContentId {
+/// Id of a part: a hash of everything that determines its result.
+fn part_id(train_spec: &TrainSpec, bytes: &[u8]) -> ContentId {
     let mut id = IdBuilder::new("part on a worker");
-    id.text(&job.format).json(&job.config).bytes(bytes);
+    id.text(&train_spec.format)
+        .json(&train_spec.config)
+        .bytes(bytes);
     id.finish()
 }

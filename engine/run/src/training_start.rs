@@ -1,9 +1,9 @@
-//! What a training begins with: nothing, or the model of the run before.
+//! Start of a training: without a model, or from the model of the run before.
 //!
-//! Which training comes before is recorded as for fits (`fits/<pipeline>/<sink>/`). The id of a training that goes on
-//! from another contains that one's id, so that a repeat is known as one.
+//! The preceding training is recorded as for fits (`fits/<pipeline>/<sink>/`). The id of a training
+//! that continues another contains that one's id, so that a repeat is recognised.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use forebay_commit::{
@@ -21,7 +21,7 @@ use crate::report::TrainingStartReport;
 use crate::session::Session;
 use crate::training::{Trainer, TrainingRun, publication_id};
 
-/// A training that goes on from the model of the run before.
+/// A training that continues the model of the run before.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WarmStart {
     /// The share of the rows of the run before that is learned from again.
@@ -32,28 +32,28 @@ pub struct WarmStart {
 pub(crate) struct EarlierModel {
     pub id: ContentId,
     directory: StorageLocation,
-    /// Names of the blocks that it could learn from.
-    seen: BTreeSet<String>,
+    /// The blocks that it could learn from, with their rows.
+    seen: BTreeMap<String, u64>,
 }
 
 /// A training before its first row is read.
 pub(crate) struct TrainingPlan {
     pub id: ContentId,
-    /// What is recorded under this id.
-    pub standing: ReuseDecision,
+    /// Recorded result under this id.
+    pub decision: ReuseDecision,
     pub record: Option<Value>,
     pub begin: TrainingBegin,
     /// Set where later trainings may go on from this one.
     pub history: Option<TrainingHistory>,
 }
 
-/// What is recorded of a training for those after it.
+/// Record of a training for those after it.
 pub(crate) struct TrainingHistory {
     /// The training that it could go on from.
     before: Option<ContentId>,
 }
 
-/// How a training begins.
+/// Start of a training.
 #[derive(Default)]
 pub(crate) struct TrainingBegin {
     pub earlier: Option<EarlierModel>,
@@ -69,7 +69,7 @@ impl EarlierModel {
     }
 }
 
-/// Names a training that goes on from another.
+/// Id of a training that continues another.
 fn continued_id(training: ContentId, earlier: ContentId) -> ContentId {
     let mut id = IdBuilder::new("continued training");
     id.id(training).id(earlier);
@@ -81,7 +81,8 @@ impl TrainingRun<'_> {
         format!("{}/{}", self.pipeline.name, self.training.name)
     }
 
-    /// The rows of this run among those of others. `fresh` names the training from nothing.
+    /// The rows of this run among those of others. `fresh` is the id of the training without an
+    /// earlier model.
     fn fit_range(&self, fresh: ContentId) -> FitRange {
         let end = self
             .interval
@@ -90,7 +91,8 @@ impl TrainingRun<'_> {
             .map_or(FitRange::Whole(fresh), FitRange::Before)
     }
 
-    /// Names a training and decides how it begins. `fresh` names the same training from nothing.
+    /// Chooses the id and the start of a training. `fresh` is the id of the same training without
+    /// an earlier model.
     pub(crate) fn plan(
         &self,
         trainer: &dyn Trainer,
@@ -101,42 +103,43 @@ impl TrainingRun<'_> {
         let intact = |record: &Value| record_is_intact(&self.session.io, out, record);
         let recorded = |id| self.store.pass_record(publication_id(id, out), intact);
         let Some(warm) = trainer.warm_start() else {
-            let ((standing, record), begin) = (recorded(fresh)?, TrainingBegin::default());
+            let (decision, record) = recorded(fresh)?;
+            let begin = TrainingBegin::default();
             return Ok(TrainingPlan {
                 id: fresh,
-                standing,
+                decision,
                 record,
                 begin,
                 history: None,
             });
         };
-        let before = self.training_before(fresh)?;
-        let history = Some(TrainingHistory { before });
-        let id = before.map_or(fresh, |before| continued_id(fresh, before));
-        let (standing, record) = recorded(id)?;
-        if standing == ReuseDecision::Reuse {
+        let earlier_id = self.training_before(fresh)?;
+        let history = Some(TrainingHistory { before: earlier_id });
+        let id = earlier_id.map_or(fresh, |earlier_id| continued_id(fresh, earlier_id));
+        let (decision, record) = recorded(id)?;
+        if decision == ReuseDecision::Reuse {
             return Ok(TrainingPlan {
                 id,
-                standing,
+                decision,
                 record,
                 begin: TrainingBegin::default(),
                 history,
             });
         }
-        let begin = self.begin(trainer, warm, before, out, rows)?;
+        let begin = self.begin(trainer, warm, earlier_id, out, rows)?;
         if begin.earlier.is_some() {
             return Ok(TrainingPlan {
                 id,
-                standing,
+                decision,
                 record,
                 begin,
                 history,
             });
         }
-        let (standing, record) = recorded(fresh)?;
+        let (decision, record) = recorded(fresh)?;
         Ok(TrainingPlan {
             id: fresh,
-            standing,
+            decision,
             record,
             begin,
             history,
@@ -160,7 +163,7 @@ impl TrainingRun<'_> {
         &self,
         fresh: ContentId,
         id: ContentId,
-        own: TrainingHistory,
+        training_history: TrainingHistory,
     ) -> Result<()> {
         let name = self.history_name();
         let history = FitHistory {
@@ -168,8 +171,8 @@ impl TrainingRun<'_> {
             root: self.store.root(),
             pipeline: &name,
         };
-        let before = own.before.map(EarlierFit::of_artifact);
-        history.record(&self.fit_range(fresh), id, None, before.as_ref())
+        let last_fit = training_history.before.map(EarlierFit::of_artifact);
+        history.record(&self.fit_range(fresh), id, None, last_fit.as_ref())
     }
 
     /// Decides how a training begins.
@@ -177,16 +180,16 @@ impl TrainingRun<'_> {
         &self,
         trainer: &dyn Trainer,
         warm: WarmStart,
-        before: Option<ContentId>,
+        earlier_id: Option<ContentId>,
         out: &StorageLocation,
         rows: &FeedSource,
     ) -> Result<TrainingBegin> {
-        let all = rows.rows();
+        let all_rows = rows.rows();
         let from_nothing = |reason: String| {
             let report = TrainingStartReport {
                 reason: Some(reason),
-                new_rows: all,
-                all_rows: all,
+                new_rows: all_rows,
+                all_rows,
                 ..TrainingStartReport::default()
             };
             TrainingBegin {
@@ -195,17 +198,17 @@ impl TrainingRun<'_> {
                 report: Some(report),
             }
         };
-        let Some(before) = before else {
+        let Some(earlier_id) = earlier_id else {
             return Ok(from_nothing("no earlier run has trained it".to_owned()));
         };
-        let earlier = match self.earlier_model(trainer, before, out, &rows.features)? {
+        let earlier = match self.earlier_model(trainer, earlier_id, out, &rows.features)? {
             Ok(earlier) => earlier,
             Err(reason) => return Ok(from_nothing(reason)),
         };
         let selection = BlockSelection {
             seen: &earlier.seen,
             replay: warm.replay,
-            seed: before,
+            seed: earlier_id,
         };
         let Some((selected, SelectedRows { new, replayed, all })) = rows.select(&selection) else {
             return Ok(from_nothing(
@@ -215,9 +218,8 @@ impl TrainingRun<'_> {
         if new + replayed == 0 {
             return Ok(from_nothing("no row is new".to_owned()));
         }
-        let from = Some(before.to_string());
         let report = TrainingStartReport {
-            from,
+            from: Some(earlier_id.to_string()),
             reason: None,
             new_rows: new,
             replayed_rows: replayed,
@@ -244,14 +246,14 @@ impl TrainingRun<'_> {
         else {
             return Ok(Err("the model of the run before is gone".to_owned()));
         };
-        let Some(blocks) = record["blocks"].as_array() else {
+        let Some(blocks) = record["blocks"].as_object() else {
             return Ok(Err(
                 "the model of the run before does not tell its rows".to_owned()
             ));
         };
         let seen = blocks
             .iter()
-            .filter_map(|name| name.as_str().map(str::to_owned))
+            .filter_map(|(name, rows)| Some((name.clone(), rows.as_u64()?)))
             .collect();
         let manifest = Manifest::from_record(&record)?;
         let Some(shard) = manifest.shards.first() else {
@@ -277,8 +279,8 @@ impl TrainingRun<'_> {
     }
 }
 
-/// A step whose columns may mean something else than in an earlier artifact. Filters decide only which rows there are;
-/// a step that was not there before decides something where the training or another step reads it now.
+/// A step whose columns may have another meaning than in an earlier artifact. Filters only select
+/// rows; a new step matters if the training or another step reads it now.
 fn changed_step<'a>(earlier: &Artifact, now: &'a Artifact, from: &str) -> Option<&'a str> {
     let makes = |node: &PipelineNode| {
         let steps = node.steps.iter().filter(|step| step.kind != "filter");
@@ -294,29 +296,32 @@ fn changed_step<'a>(earlier: &Artifact, now: &'a Artifact, from: &str) -> Option
         .nodes
         .iter()
         .find(|node| match earlier.pipeline.node(&node.name) {
-            Some(before) => makes(before) != makes(node),
+            Some(node_before) => makes(node_before) != makes(node),
             None => node.name == from,
         });
     changed.map(|node| node.name.as_str())
 }
 
-/// The step of a vocabulary whose tokens do not begin with those of an earlier artifact.
-fn moved_ids(earlier: &Artifact, now: &Artifact) -> Option<String> {
-    for learned in now
+/// The step of a vocabulary whose tokens do not start with those of an earlier artifact.
+fn moved_ids(earlier: &Artifact, current: &Artifact) -> Option<String> {
+    for learned in current
         .findings
         .iter()
         .filter(|learned| learned.analyzer == "vocabulary")
     {
-        let same = |known: &&LearnedFinding| {
-            (&known.step, &known.analyzer, &known.columns)
+        let same = |candidate: &&LearnedFinding| {
+            (&candidate.step, &candidate.analyzer, &candidate.columns)
                 == (&learned.step, &learned.analyzer, &learned.columns)
         };
-        let Some(before) = earlier.findings.iter().find(same) else {
+        let Some(earlier_tokens) = earlier.findings.iter().find(same) else {
             continue;
         };
-        let tokens = |of: &LearnedFinding| of.finding.table().column(0).clone();
-        let (before, now) = (tokens(before), tokens(learned));
-        if before.len() > now.len() || before.as_ref() != now.slice(0, before.len()).as_ref() {
+        let tokens = |learned: &LearnedFinding| learned.finding.table().column(0).clone();
+        let earlier_tokens = tokens(earlier_tokens);
+        let current = tokens(learned);
+        if earlier_tokens.len() > current.len()
+            || earlier_tokens.as_ref() != current.slice(0, earlier_tokens.len()).as_ref()
+        {
             return Some(learned.step.clone());
         }
     }

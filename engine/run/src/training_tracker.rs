@@ -1,4 +1,4 @@
-//! Trainings of runs, told to another system.
+//! Reports trainings of runs to another system.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use forebay_storage::{Event, EventListener, StorageClient};
 
 use crate::report::RunReport;
 
-/// Tells another system, such as MLflow, of the trainings of a session's runs. What it fails to tell is a warning: no
-/// run fails.
+/// Reports the trainings of a session's runs to another system, such as MLflow. A failed report is
+/// a warning: no run fails.
 pub trait TrainingTracker: Send + Sync {
     /// A run begins. `None` where none of its trainings is tracked.
     fn begin(&self, run: &TrackedRun<'_>) -> Option<Arc<dyn TrackedTrainings>>;
@@ -22,20 +22,20 @@ pub struct TrackedRun<'a> {
     pub run_id: Option<&'a str>,
     /// The way out.
     pub io: &'a StorageClient,
-    /// Where warnings go.
+    /// Listener that receives warnings.
     pub watch: &'a Arc<dyn EventListener>,
 }
 
 /// The trainings of a run that are tracked.
 pub trait TrackedTrainings: Send + Sync {
-    /// Something happened. Called from many threads; must not block.
+    /// Handles an event. Called from many threads; must not block.
     fn on_event(&self, event: &Event);
 
-    /// The run has ended. Returns when everything is told.
+    /// Called when the run has ended. Returns when everything is reported.
     fn end(&self, ended: Result<&RunReport, &Fault>);
 }
 
-/// Passes on the events of a run, and tells of its trainings.
+/// Passes on the events of a run, and reports its trainings.
 pub(crate) struct TrackedEvents {
     pub inner: Arc<dyn EventListener>,
     pub trainings: Arc<dyn TrackedTrainings>,

@@ -1,4 +1,4 @@
-//! Warnings of a run: told as events when they are noticed, and listed in its report.
+//! Warnings of a run: sent as events when they are noticed, and listed in its report.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -51,7 +51,7 @@ impl EventListener for CollectedWarnings {
 }
 
 impl Session {
-    /// Tells a problem that stops nothing, with its hint.
+    /// Sends a warning about a problem that does not stop the run, with its hint.
     pub(crate) fn warn(&self, warning: &Fault) {
         let hint = warning
             .hint_text()

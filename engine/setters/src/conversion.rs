@@ -1,4 +1,4 @@
-//! What a setter takes for a field, and how it becomes the field's value.
+//! The parameter of a setter, and its conversion into the field's value.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -25,26 +25,30 @@ impl Conversion {
             }
             (Some("Vec"), [item]) if is_plain(item) => Conversion {
                 parameter: quote!(impl ::core::iter::IntoIterator<Item = #item>),
-                value: quote!(::core::iter::Iterator::collect(::core::iter::IntoIterator::into_iter(#name))),
+                value: quote!(::core::iter::Iterator::collect(
+                    ::core::iter::IntoIterator::into_iter(#name)
+                )),
             },
             (Some("Vec"), [item]) => Conversion {
-                parameter: quote!(impl ::core::iter::IntoIterator<Item = impl ::core::convert::Into<#item>>),
+                parameter: quote!(
+                    impl ::core::iter::IntoIterator<Item = impl ::core::convert::Into<#item>>
+                ),
                 value: quote!(::core::iter::Iterator::collect(::core::iter::Iterator::map(
                     ::core::iter::IntoIterator::into_iter(#name),
                     ::core::convert::Into::into,
                 ))),
             },
             (Some("IndexMap" | "BTreeMap"), [key, item]) => {
-                let (item_parameter, item_value) = match is_plain(item) {
-                    true => (quote!(#item), quote!(item)),
-                    false => (
-                        quote!(impl ::core::convert::Into<#item>),
-                        quote!(::core::convert::Into::into(item)),
-                    ),
-                };
+                let mut item_parameter = quote!(#item);
+                let mut item_value = quote!(item);
+                if !is_plain(item) {
+                    item_parameter = quote!(impl ::core::convert::Into<#item>);
+                    item_value = quote!(::core::convert::Into::into(item));
+                }
+                let key_parameter = quote!(impl ::core::convert::Into<#key>);
                 Conversion {
                     parameter: quote!(
-                        impl ::core::iter::IntoIterator<Item = (impl ::core::convert::Into<#key>, #item_parameter)>
+                        impl ::core::iter::IntoIterator<Item = (#key_parameter, #item_parameter)>
                     ),
                     value: quote!(::core::iter::Iterator::collect(::core::iter::Iterator::map(
                         ::core::iter::IntoIterator::into_iter(#name),
@@ -64,7 +68,7 @@ impl Conversion {
     }
 }
 
-/// Whether literals have this type by themselves.
+/// True for types that literals have without a conversion.
 fn is_plain(field: &Type) -> bool {
     const PLAIN: [&str; 13] = [
         "bool", "u8", "u16", "u32", "u64", "usize", "i8", "i16", "i32", "i64", "isize", "f32",
@@ -75,24 +79,27 @@ fn is_plain(field: &Type) -> bool {
 
 fn last_segment(field: &Type) -> Option<String> {
     let Type::Path(path) = field else { return None };
-    path.path
-        .segments
-        .last()
-        .map(|segment| segment.ident.to_string())
+    let segment = path.path.segments.last()?;
+    Some(segment.ident.to_string())
 }
 
 fn generics(field: &Type) -> Vec<&Type> {
     let Type::Path(path) = field else {
         return Vec::new();
     };
-    let Some(PathArguments::AngleBracketed(arguments)) =
-        path.path.segments.last().map(|last| &last.arguments)
-    else {
+    let Some(segment) = path.path.segments.last() else {
         return Vec::new();
     };
-    let types = arguments.args.iter().map(|argument| match argument {
-        GenericArgument::Type(inner) => Some(inner),
-        _ => None,
-    });
-    types.collect::<Option<Vec<_>>>().unwrap_or_default()
+    let PathArguments::AngleBracketed(arguments) = &segment.arguments else {
+        return Vec::new();
+    };
+    let mut types = Vec::new();
+    for argument in &arguments.args {
+        // Lifetimes and constants make the type one that is not known here.
+        let GenericArgument::Type(inner) = argument else {
+            return Vec::new();
+        };
+        types.push(inner);
+    }
+    types
 }

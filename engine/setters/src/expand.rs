@@ -60,11 +60,8 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     let Data::Struct(data) = &input.data else {
         return Err(Error::new(input.ident.span(), "`Setters` is for structs"));
     };
-    let options = match input
-        .attrs
-        .iter()
-        .find(|attribute| attribute.path().is_ident("setters"))
-    {
+    let mut attributes = input.attrs.iter();
+    let options = match attributes.find(|attribute| attribute.path().is_ident("setters")) {
         Some(attribute) => attribute.parse_args()?,
         None => StructOptions::default(),
     };
@@ -87,35 +84,24 @@ fn expand_named(
     options: &StructOptions,
     fields: &[&Field],
 ) -> Result<TokenStream> {
-    let own = &input.ident;
-    let arguments = options
-        .function
-        .as_ref()
-        .map(|function| function.arguments.clone())
-        .unwrap_or_default();
-    for argument in &arguments {
-        if !fields
-            .iter()
-            .any(|field| field.ident.as_ref() == Some(argument))
-        {
-            return Err(Error::new(
-                argument.span(),
-                format!("`{own}` has no field `{argument}`"),
-            ));
+    let type_name = &input.ident;
+    let arguments = match &options.function {
+        Some(function) => function.arguments.as_slice(),
+        None => &[],
+    };
+    for argument in arguments {
+        if field_named(fields, argument).is_none() {
+            let message = format!("`{type_name}` has no field `{argument}`");
+            return Err(Error::new(argument.span(), message));
         }
     }
-    let is_argument = |field: &Field| {
-        field
-            .ident
-            .as_ref()
-            .is_some_and(|name| arguments.contains(name))
-    };
     let mut methods = TokenStream::new();
-    for field in fields
-        .iter()
-        .filter(|field| !is_argument(field) && !is_skipped(field))
-    {
+    for field in fields {
         let Some(name) = &field.ident else { continue };
+        // Arguments of the constructor are set there.
+        if arguments.contains(name) || is_skipped(field) {
+            continue;
+        }
         let Conversion { parameter, value } = Conversion::new(name, &field.ty);
         let docs = docs(&field.attrs);
         methods.extend(quote! {
@@ -128,36 +114,42 @@ fn expand_named(
         });
     }
     let Some(function) = &options.function else {
-        return Ok(quote!(impl #own { #methods }));
+        return Ok(quote!(impl #type_name { #methods }));
     };
-    let mut parameters = Vec::new();
-    for argument in &arguments {
-        let Some(field) = fields
-            .iter()
-            .find(|field| field.ident.as_ref() == Some(argument))
-        else {
+    let mut parameter_list = Vec::new();
+    let mut values = Vec::new();
+    for argument in arguments {
+        let Some(field) = field_named(fields, argument) else {
             continue;
         };
         let Conversion { parameter, value } = Conversion::new(argument, &field.ty);
-        parameters.push((quote!(#argument: #parameter), quote!(#argument: #value)));
+        parameter_list.push(quote!(#argument: #parameter));
+        values.push(quote!(#argument: #value));
     }
-    let (taken, mut values): (Vec<_>, Vec<_>) = parameters.into_iter().unzip();
-    for field in fields.iter().filter(|field| !is_argument(field)) {
-        let (Some(name), default) = (&field.ident, default_of(field)?) else {
+    for field in fields {
+        let Some(name) = &field.ident else { continue };
+        if arguments.contains(name) {
             continue;
-        };
+        }
+        let default = default_of(field)?;
         values.push(quote!(#name: #default));
     }
-    let (name, docs) = (&function.name, function_docs(input, options));
+    let name = &function.name;
+    let docs = function_docs(input, options);
     Ok(quote! {
-        impl #own { #methods }
+        impl #type_name { #methods }
 
         #(#docs)*
         #[must_use]
-        pub fn #name(#(#taken),*) -> #own {
-            #own { #(#values),* }
+        pub fn #name(#(#parameter_list),*) -> #type_name {
+            #type_name { #(#values),* }
         }
     })
+}
+
+fn field_named<'f>(fields: &[&'f Field], name: &Ident) -> Option<&'f Field> {
+    let mut fields = fields.iter().copied();
+    fields.find(|field| field.ident.as_ref() == Some(name))
 }
 
 fn expand_newtype(
@@ -165,10 +157,10 @@ fn expand_newtype(
     options: &StructOptions,
     field: &Field,
 ) -> Result<TokenStream> {
-    let own = &input.ident;
+    let type_name = &input.ident;
     let Some(Function { name, arguments }) = &options.function else {
         return Err(Error::new(
-            own.span(),
+            type_name.span(),
             "a struct of one field needs `#[setters(fn name(argument))]`",
         ));
     };
@@ -181,46 +173,47 @@ fn expand_newtype(
     Ok(quote! {
         #(#docs)*
         #[must_use]
-        pub fn #name(#argument: #parameter) -> #own {
-            #own(#value)
+        pub fn #name(#argument: #parameter) -> #type_name {
+            #type_name(#value)
         }
     })
 }
 
 /// The first paragraph about the configuration, a link to it, and the example.
 fn function_docs(input: &DeriveInput, options: &StructOptions) -> Vec<TokenStream> {
-    let lines = docs(&input.attrs)
-        .into_iter()
-        .map_while(|line| line_text(line).filter(|text| !text.trim().is_empty()));
-    let mut texts: Vec<String> = lines.collect();
+    let mut texts: Vec<String> = Vec::new();
+    for line in docs(&input.attrs) {
+        // A blank line ends the paragraph.
+        match line_text(line) {
+            Some(text) if !text.trim().is_empty() => texts.push(text),
+            _ => break,
+        }
+    }
     texts.push(String::new());
     texts.push(format!(" More, and all options: [`{}`].", input.ident));
     if let Some(example) = &options.example {
         let krate = std::env::var("CARGO_CRATE_NAME").unwrap_or_default();
         let example = example.value();
-        texts.extend([
-            String::new(),
-            " ```".to_owned(),
-            format!(" # use {krate}::*;"),
-            format!(" let step = {example};"),
-        ]);
-        texts.extend([" # let _ = step;".to_owned(), " ```".to_owned()]);
+        texts.push(String::new());
+        texts.push(" ```".to_owned());
+        texts.push(format!(" # use {krate}::*;"));
+        texts.push(format!(" let step = {example};"));
+        texts.push(" # let _ = step;".to_owned());
+        texts.push(" ```".to_owned());
     }
-    texts
-        .into_iter()
-        .map(|text| quote!(#[doc = #text]))
-        .collect()
+    let attributes = texts.iter().map(|text| quote!(#[doc = #text]));
+    attributes.collect()
 }
 
 fn line_text(attribute: &Attribute) -> Option<String> {
-    match &attribute.meta {
-        Meta::NameValue(pair) => match &pair.value {
-            Expr::Lit(ExprLit {
-                lit: Lit::Str(text),
-                ..
-            }) => Some(text.value()),
-            _ => None,
-        },
+    let Meta::NameValue(pair) = &attribute.meta else {
+        return None;
+    };
+    let Expr::Lit(ExprLit { lit, .. }) = &pair.value else {
+        return None;
+    };
+    match lit {
+        Lit::Str(text) => Some(text.value()),
         _ => None,
     }
 }
@@ -233,22 +226,24 @@ fn docs(attributes: &[Attribute]) -> Vec<&Attribute> {
 }
 
 fn is_skipped(field: &Field) -> bool {
-    let own = field
-        .attrs
-        .iter()
-        .filter(|attribute| attribute.path().is_ident("setters"));
-    own.filter_map(|attribute| attribute.parse_args::<Ident>().ok())
-        .any(|word| word == "skip")
+    for attribute in &field.attrs {
+        if attribute.path().is_ident("setters")
+            && let Ok(word) = attribute.parse_args::<Ident>()
+            && word == "skip"
+        {
+            return true;
+        }
+    }
+    false
 }
 
-/// What serde takes where the field is left out; the type's default where it has to be given.
+/// The value that serde takes where the field is left out; the type's default where it has to be given.
 fn default_of(field: &Field) -> Result<TokenStream> {
     let mut default = quote!(::core::default::Default::default());
-    for attribute in field
-        .attrs
-        .iter()
-        .filter(|attribute| attribute.path().is_ident("serde"))
-    {
+    for attribute in &field.attrs {
+        if !attribute.path().is_ident("serde") {
+            continue;
+        }
         let items = attribute.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated)?;
         for item in items {
             if let Meta::NameValue(pair) = &item

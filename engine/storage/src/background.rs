@@ -1,24 +1,24 @@
-//! Work that is on its way beside what comes after it.
+//! Background tasks: work on threads of their own, concurrent with later work.
 
 use std::thread::JoinHandle;
 
 use forebay_model::{Fault, Result};
-use forebay_threads::{for_current_span, poisoned_lock};
+use forebay_threads::{poisoned_lock, start_thread};
 
 /// A background task on its own thread. Dropping the handle joins the thread: no task outlives its run.
-pub struct BackgroundTask<T>(Option<JoinHandle<Result<T>>>);
+pub struct BackgroundTask<T>(Option<Result<JoinHandle<Result<T>>>>);
 
 impl<T: Send + 'static> BackgroundTask<T> {
-    /// Begins it.
+    /// Begins it. If the system refuses the thread, `join` returns the fault.
     pub fn spawn(work: impl FnOnce() -> Result<T> + Send + 'static) -> Self {
-        BackgroundTask(Some(std::thread::spawn(for_current_span(work))))
+        BackgroundTask(Some(start_thread("forebay-background", work)))
     }
 }
 
 impl<T> BackgroundTask<T> {
-    /// What it comes to.
+    /// Waits for the task and returns its result.
     pub fn join(mut self) -> Result<T> {
-        let thread = self.0.take().ok_or_else(poisoned_lock)?;
+        let thread = self.0.take().ok_or_else(poisoned_lock)??;
         thread
             .join()
             .unwrap_or_else(|panic| Err(Fault::panicked(panic.as_ref())))
@@ -27,11 +27,13 @@ impl<T> BackgroundTask<T> {
 
 impl<T> Drop for BackgroundTask<T> {
     fn drop(&mut self) {
-        let _ = self.0.take().map(JoinHandle::join);
+        if let Some(Ok(thread)) = self.0.take() {
+            let _ = thread.join();
+        }
     }
 }
 
-/// Pieces of work that give nothing.
+/// Background tasks without results.
 #[derive(Default)]
 pub struct BackgroundTasks(Vec<BackgroundTask<()>>);
 

@@ -6,33 +6,33 @@ use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result, codes};
 
-/// How long storage may still answer after a run was asked to stop: a commit in progress completes,
-/// and a server that does not answer delays the end of the run no longer than this.
+/// Time for which storage may still answer after a run was cancelled: a commit in progress
+/// completes, and a server that does not answer delays the end of the run no longer than this.
 const GRACE_PERIOD: Duration = Duration::from_secs(3);
 
 /// Interval at which a waiting thread checks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Whether a run should stop. Clones share it.
+/// Cancellation of a run. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct CancellationToken {
     stop: Arc<AtomicBool>,
-    /// When that was first seen.
+    /// Time at which the cancellation was first seen.
     seen: Arc<OnceLock<Instant>>,
-    /// Whether the run is of no use any more, because one before it failed.
+    /// True if the run is cancelled because one before it failed.
     given_up: Arc<AtomicBool>,
-    /// What the deadline demands of this run.
+    /// Request of the deadline's monitor to this run.
     deadline: Arc<AtomicU8>,
 }
 
-/// The run goes on another way.
+/// The run continues in another way.
 const DEGRADE_REQUESTED: u8 = 1;
 
 /// The deadline has passed, and that ends the run.
 const DEADLINE_PASSED: u8 = 2;
 
 impl CancellationToken {
-    /// What signal handlers set.
+    /// The flag that signal handlers set.
     pub fn flag(&self) -> Arc<AtomicBool> {
         self.stop.clone()
     }
@@ -66,7 +66,7 @@ impl CancellationToken {
         }
     }
 
-    /// The same, with a deadline of its own.
+    /// A token that shares the cancellation, with a deadline of its own.
     pub fn with_own_deadline(&self) -> CancellationToken {
         CancellationToken {
             deadline: Arc::default(),
@@ -74,7 +74,7 @@ impl CancellationToken {
         }
     }
 
-    /// The same for one of several runs side by side, which can be given up alone.
+    /// A token for one of several concurrent runs, which can also be cancelled alone.
     pub fn for_parallel_run(&self) -> CancellationToken {
         CancellationToken {
             given_up: Arc::default(),
@@ -82,12 +82,12 @@ impl CancellationToken {
         }
     }
 
-    /// Stops one of several runs side by side.
+    /// Stops one of several concurrent runs.
     pub fn abandon(&self) {
         self.given_up.store(true, Ordering::Relaxed);
     }
 
-    /// Stops what the run does, to go on another way, or lets it go on.
+    /// Stops the current work of the run, so that it continues in another way, or lets it continue.
     pub fn set_degrade_requested(&self, on: bool) {
         self.deadline
             .store(if on { DEGRADE_REQUESTED } else { 0 }, Ordering::Relaxed);
@@ -98,7 +98,7 @@ impl CancellationToken {
         self.deadline.store(DEADLINE_PASSED, Ordering::Relaxed);
     }
 
-    /// Whether the deadline has passed.
+    /// True if the deadline has passed.
     pub fn is_deadline_passed(&self) -> bool {
         self.deadline.load(Ordering::Relaxed) == DEADLINE_PASSED
     }

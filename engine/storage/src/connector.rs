@@ -23,23 +23,23 @@ pub fn literal_path(path: &str) -> String {
     literal
 }
 
-/// A path without any wildcard as it stands in a file system; `None` where there is one.
+/// Path in a file system of a pattern without wildcards; `None` if it has one.
 pub fn plain_path(path: &str) -> Option<String> {
     let mut plain = String::with_capacity(path.len());
-    let mut rest = path;
-    while let Some(c) = rest.chars().next() {
-        let (c, length) = match rest.as_bytes() {
+    let mut remaining = path;
+    while let Some(c) = remaining.chars().next() {
+        let (c, length) = match remaining.as_bytes() {
             [b'[', escaped @ (b'*' | b'?' | b'['), b']', ..] => (char::from(*escaped), 3),
             [b'*' | b'?', ..] => return None,
             _ => (c, c.len_utf8()),
         };
         plain.push(c);
-        rest = &rest[length..];
+        remaining = &remaining[length..];
     }
     Some(plain)
 }
 
-/// What is wanted of a span.
+/// Columns, conditions and form of the rows to read from a span.
 #[derive(Debug, Clone)]
 pub struct ScanRequest {
     /// Columns, in the order in which chunks must hold them. May be empty: then only the number
@@ -52,14 +52,16 @@ pub struct ScanRequest {
     pub pruning: Vec<Expr>,
     /// Rows per chunk at most.
     pub batch_rows: usize,
-    /// Whether chunks must carry row keys.
+    /// True if chunks must carry row keys.
     pub row_keys: bool,
 }
 
 impl ScanRequest {
     /// Some columns of all rows.
     pub fn of_columns(columns: Vec<String>, schema: &SchemaRef) -> ScanRequest {
-        let (pruning, batch_rows, row_keys) = (Vec::new(), BATCH_ROWS_DEFAULT, false);
+        let pruning = Vec::new();
+        let batch_rows = BATCH_ROWS_DEFAULT;
+        let row_keys = false;
         ScanRequest {
             columns,
             schema: schema.clone(),
@@ -69,7 +71,7 @@ impl ScanRequest {
         }
     }
 
-    /// All columns of all rows.
+    /// Request for all columns of all rows.
     pub fn of_all_columns(schema: &SchemaRef) -> ScanRequest {
         ScanRequest::of_columns(
             schema
@@ -98,20 +100,20 @@ pub type ChunkIterator = Box<dyn Iterator<Item = Result<Chunk>> + Send>;
 pub trait Source: Debug + Send + Sync {
     /// Finds the files, compares all their schemas, and cuts them into spans. Reads no data, only
     /// metadata (and, for formats without metadata, a sample when no schema was declared). The
-    /// dataset tells the extents of the columns to `watch`, where metadata or folders tell them;
-    /// those that it does not have are ignored.
-    fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset>;
+    /// dataset has the extents of `watched_columns`, where metadata or folders record them;
+    /// columns that it does not have are ignored.
+    fn discover(&self, io: &StorageClient, watched_columns: &[String]) -> Result<Dataset>;
 
-    /// Like `discover`, but looks only at files that have changed since `notes` were made, and notes
-    /// what it found out. For formats in which looking at a file costs something.
+    /// Like `discover`, but reads only files that have changed since `notes` were made, and notes
+    /// its results. For formats in which inspecting a file costs something.
     fn discover_with_cache(
         &self,
         io: &StorageClient,
-        watch: &[String],
+        watched_columns: &[String],
         notes: &MetadataCache,
     ) -> Result<Dataset> {
         let _ = notes;
-        self.discover(io, watch)
+        self.discover(io, watched_columns)
     }
 
     /// Reads a span. A column may come in any layout of its logical type, and as nulls where the
@@ -119,6 +121,12 @@ pub trait Source: Debug + Send + Sync {
     /// row group, column and rows.
     fn open(&self, io: &StorageClient, span: &Span, request: &ScanRequest)
     -> Result<ChunkIterator>;
+
+    /// Files, folders and patterns that it reads, as its configuration names them: no output may lie
+    /// there.
+    fn paths(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Cuts spans into the smallest ones that can be read apart without reading anything twice, in
     /// order. Formats that know such pieces (row groups) say so. With `runs`, larger pieces are divided further where
@@ -139,6 +147,62 @@ pub trait Source: Debug + Send + Sync {
     }
 }
 
+/// A source that gives the rows of another one in another way. What it does not change is that of the inner source.
+pub trait SourceWrapper: Debug + Send + Sync {
+    /// The source whose rows it gives.
+    fn inner(&self) -> &dyn Source;
+
+    /// The dataset of its rows, from that of the inner source.
+    fn wrap_dataset(&self, dataset: Dataset) -> Result<Dataset> {
+        Ok(dataset)
+    }
+
+    /// Reads a span; see [`Source::open`].
+    fn open_span(
+        &self,
+        io: &StorageClient,
+        span: &Span,
+        request: &ScanRequest,
+    ) -> Result<ChunkIterator>;
+}
+
+impl<W: SourceWrapper> Source for W {
+    fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
+        self.wrap_dataset(self.inner().discover(io, watch)?)
+    }
+
+    fn discover_with_cache(
+        &self,
+        io: &StorageClient,
+        watch: &[String],
+        notes: &MetadataCache,
+    ) -> Result<Dataset> {
+        self.wrap_dataset(self.inner().discover_with_cache(io, watch, notes)?)
+    }
+
+    fn open(
+        &self,
+        io: &StorageClient,
+        span: &Span,
+        request: &ScanRequest,
+    ) -> Result<ChunkIterator> {
+        self.open_span(io, span, request)
+    }
+
+    fn paths(&self) -> Vec<String> {
+        self.inner().paths()
+    }
+
+    fn split_spans(
+        &self,
+        io: &StorageClient,
+        spans: &[Span],
+        runs: Option<RowRuns>,
+    ) -> Result<Vec<Span>> {
+        self.inner().split_spans(io, spans, runs)
+    }
+}
+
 /// A format's writer, configured. The run commits; the sink only knows bytes.
 pub trait Sink: Debug + Send + Sync {
     /// The directory or URL that the output goes to.
@@ -147,12 +211,18 @@ pub trait Sink: Debug + Send + Sync {
     /// File name ending, such as `parquet`.
     fn extension(&self) -> &'static str;
 
-    /// How rows are spread over files.
+    /// Distribution of rows over files.
     fn layout(&self) -> FileLayout;
 
     /// The log of the table that the output is, where it is one.
     fn table(&self) -> Option<&dyn TableLog> {
         None
+    }
+
+    /// Refuses columns that the format cannot hold, before any row is computed.
+    fn check_schema(&self, schema: &SchemaRef) -> Result<()> {
+        let _ = schema;
+        Ok(())
     }
 
     /// Into how many pieces rows are encoded, such as columns.
@@ -190,7 +260,7 @@ pub trait Sink: Debug + Send + Sync {
     ) -> Result<Box<dyn FileWriter>>;
 }
 
-/// How rows are spread over files.
+/// Distribution of rows over files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileLayout {
     /// Hive partition columns; they are left out of the files.
@@ -201,19 +271,21 @@ pub struct FileLayout {
     pub file_bytes_target: u64,
     /// Rows that are encoded together (a row group) at most.
     pub group_rows_max: usize,
+    /// True if texts are encoded one by one, also those that come as a dictionary.
+    pub is_plain: bool,
 }
 
 /// A piece of some rows, encoded.
 pub struct EncodedPiece {
-    /// What the sink made of it.
+    /// Encoded rows in a form of the sink's own.
     pub payload: Box<dyn std::any::Any + Send>,
     /// Encoded bytes.
     pub bytes: u64,
 }
 
-/// Encoded rows on their way into a file.
+/// Encoded rows that will be written to a file.
 pub struct EncodedBatch {
-    /// All their pieces, in order.
+    /// All pieces of the row groups, in order.
     pub pieces: Vec<EncodedPiece>,
     /// Rows.
     pub rows: u64,
@@ -226,7 +298,7 @@ impl EncodedBatch {
     }
 }
 
-/// How many rows some batches have.
+/// Total number of rows of some batches.
 pub fn total_rows(batches: &[RecordBatch]) -> u64 {
     batches.iter().map(|batch| batch.num_rows() as u64).sum()
 }

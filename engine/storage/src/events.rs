@@ -1,4 +1,4 @@
-//! Everything that can happen during a run, as data. The terminal and `--json` both read this.
+//! Events of a run, as data. The terminal and `--json` both read this.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::timestamp::format_utc;
 
-/// Something happened.
+/// Event of a run.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
@@ -17,62 +17,63 @@ pub enum Event {
     Discovered {
         /// The source.
         source: String,
-        /// Its spans.
+        /// Number of spans.
         spans: usize,
         /// Rows, where known without reading.
         rows: Option<u64>,
         /// Stored bytes.
         bytes: u64,
-        /// The folder that holds all its files, if there are files.
+        /// Folder that holds all its files, if there are files.
         #[serde(skip_serializing_if = "Option::is_none")]
         folder: Option<String>,
     },
-    /// A run of this id began before, and may still be at work; this one takes over.
+    /// An earlier attempt of this run may still be running; this one takes over.
     TakenOver {
         /// The run.
         run_id: String,
-        /// Which attempt this is.
+        /// Number of this attempt.
         attempt: u64,
-        /// Who began the one before.
+        /// Origin of the attempt before.
         from: AttemptOrigin,
     },
     /// The run waits for a source.
     Waiting {
         /// The source.
         source: String,
-        /// What it must be.
+        /// Condition that the source must meet.
         wanted: String,
-        /// What it is.
+        /// Current state of the source.
         found: String,
     },
     /// A pass begins.
     PassStarted {
-        /// From 1.
+        /// Number of the pass, from 1.
         number: usize,
         /// Passes of the program.
         total: usize,
-        /// What it is, for people.
+        /// Name of the pass, for people.
         label: String,
         /// The pass's id.
         id: String,
         /// Stored bytes to read, where known.
         bytes: Option<u64>,
     },
-    /// A pass has looked at what earlier runs left, and has so much to read of what it looked at. May
-    /// come several times; counts are differences.
+    /// A pass has looked up results of earlier runs, and has to read `bytes` of the `of` bytes that it
+    /// looked up. May come several times; counts are differences.
     PassReads {
         /// Stored bytes.
         bytes: u64,
-        /// Stored bytes of everything that it looked at.
+        /// Stored bytes of everything that was looked up.
         of: u64,
     },
-    /// When the run will end, by what earlier runs cost and how this one goes. Comes every second.
+    /// Expected end of the run, from the costs of earlier runs and the pace of this one. Sent every
+    /// second.
     Eta {
         /// The instant, in UTC.
         end: String,
-        /// How long until then.
+        /// Seconds until then.
         seconds_left: f64,
-        /// Whether that is before the deadline, if there is one.
+        /// True if that is before the deadline; `None` without one.
         #[serde(skip_serializing_if = "Option::is_none")]
         on_time: Option<bool>,
     },
@@ -80,9 +81,9 @@ pub enum Event {
     AtRisk {
         /// The instant, in UTC.
         deadline: String,
-        /// When the run would end, if that can be foretold.
+        /// Expected end of the run, if it can be forecast.
         end: Option<String>,
-        /// The rung of the ladder that is taken; `none` where nothing helps, `stop` where the run ends.
+        /// Level of degradation that is applied; `none` if no level helps, `stop` if the run ends.
         action: &'static str,
     },
     /// A pass moved on. Comes often; counts are differences.
@@ -92,6 +93,13 @@ pub enum Event {
         /// Stored bytes read since the last one.
         bytes: u64,
     },
+    /// A pass did work beside reading: it sorted, joined, computed or published. Comes often; counts are differences.
+    Worked {
+        /// Rows that went through a step of this work since the last one; files, where outputs are published.
+        done: u64,
+        /// Work that is to do and was not counted before.
+        planned: u64,
+    },
     /// Spilled to disk since the last one.
     Spilled {
         /// Bytes.
@@ -99,23 +107,23 @@ pub enum Event {
     },
     /// A worker takes tasks of this run.
     WorkerJoined {
-        /// Its address.
+        /// Address of the worker.
         worker: String,
-        /// How many tasks it does at a time.
+        /// Number of tasks that it runs at a time.
         slots: usize,
         /// The memory that it may use.
         memory_bytes: u64,
     },
-    /// A worker is gone, or cannot be had; what it was doing goes to others.
+    /// A worker was lost or cannot be reached; its tasks go to others.
     WorkerLost {
-        /// Its address.
+        /// Address of the worker.
         worker: String,
-        /// What is known of it.
+        /// Reason of the loss, as far as it is known.
         why: String,
     },
     /// A worker moved on. Comes often; counts are differences.
     WorkerMoved {
-        /// Its address.
+        /// Address of the worker.
         worker: String,
         /// Rows read since the last one.
         rows: u64,
@@ -128,46 +136,46 @@ pub enum Event {
     },
     /// A worker was given a task. A task that another worker is given again is another task here.
     TaskStarted {
-        /// Tells it from all others of this process.
+        /// Number of the task, unique in this process.
         task: u64,
         /// The worker's address.
         worker: String,
-        /// What is done, such as `parts` or `merge`.
+        /// Kind of the task, such as `parts` or `merge`.
         kind: &'static str,
     },
     /// A task of a worker ended.
     TaskEnded {
-        /// As at its start.
+        /// Number of the task, as at its start.
         task: u64,
-        /// How: `done`, `failed`, `handed_back` where the worker leaves, `cancelled` where its result is no longer
-        /// wanted, or `lost` with its worker.
+        /// Outcome: `done`, `failed`, `handed_back` where the worker leaves, `cancelled` where its
+        /// result is no longer needed, or `lost` with its worker.
         outcome: &'static str,
         /// Rows that it read.
         rows: u64,
     },
     /// A pass ended.
     PassDone {
-        /// From 1.
+        /// Number of the pass, from 1.
         number: usize,
-        /// Whether a committed record made it unnecessary.
+        /// True if a committed record made it unnecessary.
         reused: bool,
         /// Rows read by the widest lane.
         rows: u64,
         /// Rows that filters removed.
         filtered: u64,
     },
-    /// Runs for so many intervals begin, so many at a time. Of their passes nothing is told.
+    /// Concurrent runs for intervals begin. Their passes send no events.
     Beside {
         /// Intervals.
         intervals: usize,
-        /// How many are at work at a time.
+        /// Number of intervals that run at a time.
         beside: usize,
     },
     /// An interval is published.
     IntervalDone {
-        /// How many are.
+        /// Number of published intervals.
         done: usize,
-        /// Of how many.
+        /// Number of all intervals.
         intervals: usize,
     },
     /// A rule of an `expect` step was judged.
@@ -176,21 +184,21 @@ pub enum Event {
         step: String,
         /// The rule, such as `not_null: qty`.
         rule: String,
-        /// Whether it holds.
+        /// True if the rule holds.
         holds: bool,
-        /// Rows that were looked at.
+        /// Number of checked rows.
         rows: u64,
         /// Rows that violate it.
         violations: u64,
-        /// Those of them that were taken out.
+        /// Violating rows that were taken out.
         quarantined: u64,
-        /// What was found, for people; empty where it holds.
+        /// The measured violation, for people; empty where the rule holds.
         found: String,
         /// The measures of a rule about a distribution.
         #[serde(skip_serializing_if = "Option::is_none")]
         drift: Option<Box<DriftMeasures>>,
     },
-    /// A training goes on from its checkpoint.
+    /// A training continues from its checkpoint.
     TrainingResumed {
         /// The sink.
         sink: String,
@@ -213,49 +221,49 @@ pub enum Event {
         loss: f64,
         /// The learning rate of the last step.
         learning_rate: f64,
-        /// What is counted.
+        /// Unit of the counts.
         unit: TrainingUnit,
     },
     /// A training has seen all its rows once more.
     TrainingEpoch {
         /// The sink.
         sink: String,
-        /// What the epoch came to.
+        /// Report of the epoch.
         #[serde(flatten)]
         epoch: EpochReport,
-        /// How long it took, validation included.
+        /// Seconds that it took, validation included.
         seconds: f64,
-        /// How long the training waited for batches.
+        /// Seconds that the training waited for batches.
         wait_seconds: f64,
         /// Steps whose batch was not there yet.
         starved_steps: u64,
-        /// What it waited for: `disk`, `cpu` or, where it hardly waited, `trainer`.
+        /// The resource that it waited for: `disk`, `cpu` or, where it hardly waited, `trainer`.
         bottleneck: &'static str,
         /// Values that were not finite, and became zero.
         non_finite: u64,
         /// Rows that were left out for it.
         skipped_rows: u64,
     },
-    /// Something that the user should know and that stops nothing.
+    /// A message for the user that stops nothing.
     Warning {
-        /// One sentence.
+        /// The message, in one sentence.
         message: String,
     },
 }
 
-/// Who began an attempt, for people.
+/// Origin of an attempt, for people.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct AttemptOrigin {
     /// The machine, as it calls itself.
     pub host: String,
     /// The process there.
     pub process: u32,
-    /// When, by the clock of that machine.
+    /// Start of the attempt, by the clock of that machine.
     pub began: String,
 }
 
 impl AttemptOrigin {
-    /// This process, now.
+    /// Origin of an attempt of this process that starts now.
     pub fn current_process() -> AttemptOrigin {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
             .ok()
@@ -282,15 +290,15 @@ impl fmt::Display for AttemptOrigin {
     }
 }
 
-/// How the distribution of a column differs from what a rule compares it with, and the limits. A measure is `None` where
-/// it does not apply to the column or where there is nothing to compare with.
+/// Difference between the distribution of a column and the baseline of a rule, and the limits. A
+/// measure is `None` where it does not apply to the column or where there is no baseline.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct DriftMeasures {
     /// The column.
     pub column: String,
-    /// What it is compared with: a part of the split, `last_run` or `trailing_week`.
+    /// Baseline: a part of the split, `last_run` or `trailing_week`.
     pub against: String,
-    /// How many earlier runs it is compared with; `None` for a part of the split.
+    /// Number of earlier runs in the baseline; `None` for a part of the split.
     pub baseline_runs: Option<u64>,
     /// Rows that it is compared with.
     pub baseline_rows: Option<u64>,
@@ -325,7 +333,7 @@ pub enum TrainingUnit {
     Group,
 }
 
-/// What an epoch of a training came to.
+/// Result of an epoch of a training.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EpochReport {
     /// The epoch, from 0.
@@ -339,7 +347,8 @@ pub struct EpochReport {
     /// Rounds of boosting, of a training that has no epochs: the most of any of its models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u64>,
-    /// What the validation rows gave, by name: `loss`, `rmse`, `mae` and `wmape`, or `log_loss` and `auc`.
+    /// Measures on the validation rows, by name: `loss`, `rmse`, `mae` and `wmape`, or `log_loss`
+    /// and `auc`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub validation: BTreeMap<String, f64>,
 }
@@ -349,7 +358,7 @@ pub trait EventListener: Send + Sync {
     /// Handles one event.
     fn on_event(&self, event: Event);
 
-    /// The span of a task that has started, if there is a trace: what its worker tells of it belongs to that.
+    /// Context of a started task's span, if there is a trace: the spans of its worker belong to it.
     fn task_context(&self, _task: u64) -> Option<TraceContext> {
         None
     }

@@ -1,14 +1,15 @@
-//! Fail points: a program that was built with debug assertions or the feature `failpoints` can be told to end, or to
-//! panic, at one of the moments at which what is stored changes, or rows are read. Other programs have none.
-//! `FOREBAY_KILL_AT` counts the moments from 0, `FOREBAY_KILL_ON` is a part of what is said of a moment (or of the name
-//! of a file whose rows are read). `FOREBAY_KILL_WITH` is `stop` or `term` for another signal than `SIGKILL`, or
-//! `panic`. `FOREBAY_KILL_LOG` is a file that gets a line for each moment.
+//! Fail points: a program that was built with debug assertions or the feature `failpoints` can be
+//! made to end, or to panic, at one of the moments at which what is stored changes, or rows are
+//! read. Other programs have none. `FOREBAY_KILL_AT` counts the moments from 0, `FOREBAY_KILL_ON`
+//! is a part of the description of a moment (or of the name of a file whose rows are read).
+//! `FOREBAY_KILL_WITH` is `stop` or `term` for another signal than `SIGKILL`, or `panic`.
+//! `FOREBAY_KILL_LOG` is a file that gets a line for each moment.
 
 use std::fmt::Display;
 
-/// Such a moment: what is about to be done, or was just done, and where.
+/// Marks a moment: an action that is about to happen, or has just happened, and its location.
 #[cfg(any(debug_assertions, feature = "failpoints"))]
-pub fn step(what: &str, place: impl Display) {
+pub fn step(operation: &str, subject: impl Display) {
     use std::io::Write;
     use std::sync::{LazyLock, Mutex};
 
@@ -28,14 +29,14 @@ pub fn step(what: &str, place: impl Display) {
     });
     let Ok(mut plan) = PLAN.lock() else { return };
     if let Some(log) = &mut plan.log {
-        let _ = writeln!(log, "{what} {place}");
+        let _ = writeln!(log, "{operation} {subject}");
     }
     plan.steps += 1;
     let is_counted = plan.at == Some(plan.steps - 1);
     drop(plan);
-    let said = format!("{what} {place}");
-    if is_counted || matches_kill_name(&said) {
-        raise_kill_signal(&said);
+    let step_name = format!("{operation} {subject}");
+    if is_counted || matches_kill_name(&step_name) {
+        raise_kill_signal(&step_name);
     }
 }
 
@@ -48,24 +49,25 @@ pub fn reading(span: &str) {
     step("read", "a span");
 }
 
-/// Whether this is the first moment of which something is said that the process ends on.
+/// True at the first moment whose description contains the value of `FOREBAY_KILL_ON`.
 #[cfg(any(debug_assertions, feature = "failpoints"))]
-fn matches_kill_name(said: &str) -> bool {
+fn matches_kill_name(step_name: &str) -> bool {
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     static ON: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("FOREBAY_KILL_ON").ok());
     static CAME: AtomicBool = AtomicBool::new(false);
-    ON.as_ref().is_some_and(|on| said.contains(on)) && !CAME.swap(true, Ordering::Relaxed)
+    ON.as_ref().is_some_and(|on| step_name.contains(on)) && !CAME.swap(true, Ordering::Relaxed)
 }
 
 #[cfg(any(debug_assertions, feature = "failpoints"))]
-#[allow(clippy::panic)] // Tests ask for it.
+#[allow(clippy::panic, clippy::disallowed_methods)] // Tests ask for it.
 fn raise_kill_signal(at: &str) {
     use signal_hook::consts::{SIGKILL, SIGSTOP, SIGTERM};
     let signal = match std::env::var("FOREBAY_KILL_WITH").as_deref() {
         Ok("stop") => SIGSTOP,
         Ok("term") => SIGTERM,
+        Ok("abort") => std::process::abort(),
         Ok("panic") => panic!("the fail point at `{at}`"),
         _ => SIGKILL,
     };

@@ -9,7 +9,10 @@ pub mod failpoint;
 mod io;
 mod memory;
 mod metadata_cache;
+mod read_memory;
+mod runtime;
 pub mod scratch;
+mod shell_path;
 mod table_log;
 pub mod timestamp;
 mod web;
@@ -18,7 +21,7 @@ pub use background::{BackgroundTask, BackgroundTasks};
 pub use cancellation::CancellationToken;
 pub use connector::{
     ChunkIterator, EncodedBatch, EncodedPiece, FileLayout, FileWriter, RowRuns, ScanRequest, Sink,
-    Source, literal_path, plain_path, total_rows,
+    Source, SourceWrapper, literal_path, plain_path, total_rows,
 };
 pub use events::{
     AttemptOrigin, DriftMeasures, EpochReport, Event, EventListener, IgnoreEvents, TrainingUnit,
@@ -26,12 +29,15 @@ pub use events::{
 pub use io::{
     COALESCE_BYTES_DEFAULT, CacheStats, DiskCache, FetchedParts, ObjectVersion, PlannedReads,
     RangeFetch, RequestListener, StorageClient, StorageLocation, StorageRequest, StorageUsage,
-    VersionedObject, storage_wait, time_disk_wait,
+    VersionedObject, parse_env, storage_wait, time_disk_wait,
 };
 pub use memory::{
     MemoryBudget, machine_bytes, peak_resident_bytes, resident_bytes, set_release_hook,
 };
 pub use metadata_cache::{METADATA_CACHE_BYTES_MAX, MetadataCache, metadata_cache_id};
+pub use read_memory::{MemoryShortage, ReadLease, ReadMemory, ReadReservation};
+pub use runtime::start_runtime;
 pub use scratch::ScratchDir;
+pub use shell_path::shell_path_hint;
 pub use table_log::{CopiedRows, TableCommit, TableFile, TableLog, TableScope};
 pub use web::{WebAnswer, WebClient};

@@ -4,28 +4,30 @@ use std::sync::OnceLock;
 
 use forebay_model::{Fault, MemoryRequest, Result, codes};
 
+use crate::read_memory::MemoryShortage;
+
 /// Gives memory back to the system that is free, but kept for use again.
 static RELEASE_HOOK: OnceLock<fn()> = OnceLock::new();
 
-/// Says how free memory is given back: an allocator that keeps it is asked before a run
-/// comes to its limit.
+/// Sets the function that returns free memory to the system: an allocator that keeps it is called
+/// before a run reaches its limit.
 pub fn set_release_hook(give_back: fn()) {
     // The first caller is the allocator in use; later calls have no effect.
     let _ = RELEASE_HOOK.set(give_back);
 }
 
-/// How the user's limit is divided. The shares leave room for memory that is not accounted: the
+/// Division of the user's limit. The shares leave room for memory that is not accounted: the
 /// allocator's slack, footers, thread stacks.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryBudget {
     /// The user's limit in bytes.
     pub limit_bytes: u64,
-    /// How many do the same beside each other: each has its part of all shares.
+    /// Number of concurrent users of the same budget: each has its part of all shares.
     beside: u64,
 }
 
 impl MemoryBudget {
-    /// All that the user allows.
+    /// Budget of the whole limit.
     pub fn new(limit_bytes: u64) -> MemoryBudget {
         MemoryBudget {
             limit_bytes,
@@ -33,15 +35,15 @@ impl MemoryBudget {
         }
     }
 
-    /// What one of so many has who do the same beside each other.
-    pub fn one_of(self, beside: usize) -> MemoryBudget {
+    /// Share of one of `users` concurrent users.
+    pub fn one_of(self, users: usize) -> MemoryBudget {
         MemoryBudget {
-            beside: self.beside * beside.max(1) as u64,
+            beside: self.beside * users.max(1) as u64,
             ..self
         }
     }
 
-    /// All states that are held at the same time.
+    /// Bytes for all states that are held at the same time.
     pub fn states_bytes(&self) -> usize {
         (self.limit_bytes / 2 / self.beside) as usize
     }
@@ -61,76 +63,109 @@ impl MemoryBudget {
         (self.limit_bytes / 8 / self.beside) as usize
     }
 
-    /// Stored bytes on their way from a remote store or waiting to be decoded, over all runs of the process.
+    /// Rows of many partitions that wait for others of their partition.
+    pub fn waiting_bytes(&self) -> usize {
+        (self.limit_bytes / 4 / self.beside) as usize
+    }
+
+    /// Stored bytes that are requested from a remote store or wait to be decoded, over all runs of
+    /// the process.
     pub fn read_ahead_bytes(&self) -> u64 {
         self.limit_bytes / 8
     }
 
-    /// Stored bytes that a run keeps of what it has read.
+    /// Stored bytes of earlier reads that a run keeps.
     pub fn recent_bytes(&self) -> usize {
         (self.limit_bytes / 64 / self.beside) as usize
     }
 
-    /// What the process may hold at most: 1.3 times the limit and 150 MiB.
+    /// Maximum bytes that the process may hold: 1.3 times the limit and 150 MiB.
     pub fn promised_bytes(&self) -> u64 {
-        self.limit_bytes / 10 * 13 + (150 << 20)
+        (self.limit_bytes / 10)
+            .saturating_mul(13)
+            .saturating_add(150 << 20)
     }
 
-    /// What the process holds, after the allocator gave back what it keeps if the limit is near.
-    fn held_bytes(&self, more: u64) -> Option<u64> {
-        let held = resident_bytes()?;
+    /// Bytes that the process holds, after the allocator returned free memory if the limit is near.
+    fn held_bytes(&self, requested_bytes: u64) -> Option<u64> {
+        let resident = resident_bytes()?;
         match RELEASE_HOOK.get() {
-            Some(give_back) if held.saturating_add(more) > self.promised_bytes() / 4 * 3 => {
+            Some(give_back)
+                if resident.saturating_add(requested_bytes) > self.promised_bytes() / 4 * 3 =>
+            {
                 give_back();
                 resident_bytes()
             }
-            _ => Some(held),
+            _ => Some(resident),
         }
     }
 
     /// Fails when the process holds more than was promised.
     pub fn check(&self) -> Result<()> {
-        let held = self
+        let resident = self
             .held_bytes(0)
-            .filter(|held| *held > self.promised_bytes());
-        let Some(held) = held else { return Ok(()) };
+            .filter(|resident| *resident > self.promised_bytes());
+        let Some(resident) = resident else {
+            return Ok(());
+        };
         Err(Fault::new(
             codes::MEMORY,
             format!(
                 "the process holds {} MiB, more than --memory {} MiB allows",
-                held >> 20,
+                resident >> 20,
                 self.limit_bytes >> 20
             ),
         )
         .hint("raise --memory, or lower --threads"))
     }
 
+    /// Shortage if `needed_bytes` do not fit into the promise beside `owed` bytes that earlier
+    /// answers take later.
+    pub fn shortage(&self, needed_bytes: u64, owed: u64) -> Option<MemoryShortage> {
+        let wanted_bytes = needed_bytes.saturating_add(owed);
+        let held_bytes = self
+            .held_bytes(wanted_bytes)
+            .filter(|resident| resident.saturating_add(wanted_bytes) > self.promised_bytes())?;
+        Some(MemoryShortage {
+            needed_bytes,
+            held_bytes,
+            limit_bytes: self.limit_bytes,
+        })
+    }
+
     /// Fails when the process would hold more than was promised; `owed` is what earlier answers take later.
-    pub fn admit(&self, more: MemoryRequest, owed: u64) -> Result<()> {
-        let more = (more.now as u64).saturating_add(owed);
-        let held = self
-            .held_bytes(more)
-            .filter(|held| held.saturating_add(more) > self.promised_bytes());
-        let Some(held) = held else { return Ok(()) };
-        let (limit, allowed) = (self.limit_bytes >> 20, self.promised_bytes() >> 20);
+    pub fn admit(&self, request: MemoryRequest, owed: u64) -> Result<()> {
+        let requested_bytes = (request.now as u64).saturating_add(owed);
+        let resident = self
+            .held_bytes(requested_bytes)
+            .filter(|resident| resident.saturating_add(requested_bytes) > self.promised_bytes());
+        let Some(resident) = resident else {
+            return Ok(());
+        };
+        let limit = self.limit_bytes >> 20;
+        let allowed = self.promised_bytes() >> 20;
         let message = format!(
-            "what is learned needs {} MiB more where the process holds {} MiB: --memory {limit} MiB allows {allowed} MiB",
-            more >> 20,
-            held >> 20
+            "what is learned needs {} MiB more where the process holds {} MiB: --memory {limit} \
+             MiB allows {allowed} MiB",
+            requested_bytes >> 20,
+            resident >> 20
         );
-        Err(Fault::new(codes::MEMORY, message)
-            .hint("keep fewer values (`top_k`, `min_count`, `hash` instead of a vocabulary), or raise --memory"))
+        Err(Fault::new(codes::MEMORY, message).hint(
+            "keep fewer values (`top_k`, `min_count`, `hash` instead of a vocabulary), or raise \
+             --memory",
+        ))
     }
 }
 
-/// Resident memory of this process; `None` where the system does not tell.
+/// Resident memory of this process in bytes; `None` where the system does not report it.
 pub fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// The most resident memory that this process has had; `None` where the system does not tell.
+/// The peak of the resident memory of this process in bytes; `None` where the system does not
+/// report it.
 pub fn peak_resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;

@@ -45,7 +45,7 @@ fn lock_directories() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 /// threads still compute: what they write then fails.
 pub fn remove_all() {
     for directory in lock_directories().iter() {
-        // A later run removes what is left.
+        // Files that remain are removed by a later run.
         let _ = std::fs::remove_dir_all(directory);
     }
 }
@@ -56,33 +56,33 @@ pub struct ScratchDir {
     dir: Arc<ListedDirectory>,
     watch: Arc<dyn EventListener>,
     spilled: Arc<AtomicU64>,
-    /// Memory that answers of this run take while they are used.
+    /// Memory that answers of this run will take when they are used.
     owed: Arc<AtomicU64>,
 }
 
 impl ScratchDir {
     /// Makes the directory where runs with this state directory have theirs, or in the system's
     /// directory for temporary files.
-    pub fn new(state: Option<&StorageLocation>, watch: Arc<dyn EventListener>) -> Result<Self> {
+    pub fn new(state: Option<&StorageLocation>, listener: Arc<dyn EventListener>) -> Result<Self> {
         let (parent, prefix) = state.map_or_else(
             || (std::env::temp_dir(), "forebay-".to_owned()),
             parent_and_prefix,
         );
-        let made = std::fs::create_dir_all(&parent)
+        let created = std::fs::create_dir_all(&parent)
             .and_then(|()| tempfile::Builder::new().prefix(&prefix).tempdir_in(&parent));
-        let dir = made.map_err(|error| {
+        let dir = created.map_err(|error| {
             Fault::disk("a directory for temporary files cannot be made", error)
                 .file(parent.display().to_string())
         })?;
         Ok(ScratchDir {
             dir: Arc::new(ListedDirectory::new(dir)),
-            watch,
+            watch: listener,
             spilled: Arc::default(),
             owed: Arc::default(),
         })
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         self.dir.0.path()
     }
@@ -94,12 +94,12 @@ impl ScratchDir {
             .map_err(|error| self.fault("a temporary file cannot be made", error))
     }
 
-    /// What the disk answered, with the directory that temporary files are in.
+    /// A fault of the disk, with the directory of the temporary files.
     pub fn fault(&self, message: &str, error: std::io::Error) -> Fault {
         self.locate_fault(Fault::disk(message, error))
     }
 
-    /// The fault with the directory, where that is what is full.
+    /// Adds the directory to a fault if the directory's disk is full.
     pub fn locate_fault(&self, fault: Fault) -> Fault {
         if fault.code() == codes::DISK_FULL {
             fault.file(self.path().display().to_string())
@@ -152,12 +152,12 @@ impl ScratchSpace for DiskScratch {
         }))
     }
 
-    fn admit(&self, more: MemoryRequest) -> Result<()> {
+    fn admit(&self, request: MemoryRequest) -> Result<()> {
         self.memory
-            .admit(more, self.dir.owed.load(Ordering::Relaxed))?;
+            .admit(request, self.dir.owed.load(Ordering::Relaxed))?;
         self.dir
             .owed
-            .fetch_add(more.later as u64, Ordering::Relaxed);
+            .fetch_add(request.later as u64, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -215,8 +215,9 @@ impl SpillFile for DiskSpillFile {
     }
 }
 
-/// Where runs with a state directory have their temporary directories, and how the names of those begin:
-/// inside of it, or, where it lies in a bucket, in the system's directory for temporary files.
+/// Parent directory of temporary directories of runs with a state directory, and the prefix of
+/// their names: the state directory itself or, if it lies in a bucket, the system's directory for
+/// temporary files.
 fn parent_and_prefix(state: &StorageLocation) -> (PathBuf, String) {
     match &state.local {
         Some(local) => (local.clone(), "tmp-".to_owned()),

@@ -11,16 +11,16 @@ use crate::scratch::ScratchDir;
 
 /// The log of the table that a sink writes.
 pub trait TableLog: Debug + Send + Sync {
-    /// Whether the rows of a run are added to those of the table; else they replace them.
+    /// True if the rows of a run are added to those of the table; otherwise they replace them.
     fn appends(&self) -> bool;
 
-    /// Refuses columns that could not be committed to the table as it is now.
+    /// Refuses columns that could not be committed to the current table.
     fn check(&self, io: &StorageClient, schema: &SchemaRef) -> Result<()>;
 
     /// The files of the latest version all of whose rows are in the table. Paths are relative to the table.
     fn live_files(&self, io: &StorageClient) -> Result<BTreeSet<String>>;
 
-    /// Whether this content was committed, and no commit since has changed any rows.
+    /// True if this content was committed, and no commit since has changed any rows.
     fn shows(&self, io: &StorageClient, content: &str) -> Result<bool>;
 
     /// Shows readers some files, in one atomic step. Does nothing if the table already shows them, or if this content
@@ -29,18 +29,18 @@ pub trait TableLog: Debug + Send + Sync {
     /// rows are written again.
     fn commit(&self, io: &StorageClient, commit: &TableCommit<'_>) -> Result<CopiedRows>;
 
-    /// Puts small files together, where the sink asks for that; the rows stay the same.
+    /// Merges small files, if the sink requires it; the rows stay the same.
     fn compact(&self, io: &StorageClient, scratch: &ScratchDir) -> Result<()>;
 
     /// Writes a checkpoint of the log, where one is due: readers begin with the latest one.
     fn checkpoint(&self, io: &StorageClient, scratch: &ScratchDir) -> Result<()>;
 }
 
-/// What a run commits to a table.
+/// Content of a run's commit to a table.
 pub struct TableCommit<'a> {
-    /// Names everything that determines the rows.
+    /// Id of everything that determines the rows.
     pub content: &'a str,
-    /// All columns.
+    /// Schema of all columns.
     pub schema: &'a SchemaRef,
     /// The files, in row order. Those without rows are not shown.
     pub files: Vec<TableFile<'a>>,
@@ -48,7 +48,7 @@ pub struct TableCommit<'a> {
     pub scope: TableScope,
     /// Checks that the run may still publish; called after the table was read.
     pub may: &'a dyn Fn() -> Result<()>,
-    /// Where files grow that are written for the commit.
+    /// Directory for files that are written for the commit.
     pub scratch: &'a ScratchDir,
 }
 
@@ -75,7 +75,7 @@ pub struct TableFile<'a> {
 /// Some rows of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TableScope {
-    /// All rows.
+    /// All rows of the table.
     All,
     /// The rows of an interval of time.
     Interval {

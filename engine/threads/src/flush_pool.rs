@@ -37,73 +37,87 @@ impl<'f, T> FlushPool<'f, T> {
     }
 
     /// Submits an item. If the queue is full, the calling thread finishes the item itself.
-    pub fn submit(&self, unfinished: T) -> Result<()> {
+    pub fn submit(&self, item: T) -> Result<()> {
         let send = lock(&self.send)?.clone();
         let Some(send) = send else {
-            return (self.finish)(unfinished);
+            return (self.finish)(item);
         };
-        match send.try_send(unfinished) {
+        match send.try_send(item) {
             Ok(()) => Ok(()),
-            Err(TrySendError::Full(unfinished) | TrySendError::Disconnected(unfinished)) => {
-                (self.finish)(unfinished)
-            }
+            Err(TrySendError::Full(item) | TrySendError::Disconnected(item)) => (self.finish)(item),
         }
     }
 
-    /// Runs `give` while `threads` threads finish the submitted items; returns once the queue is empty. Afterwards the
-    /// calling thread helps to drain the queue, or runs the hooks of `then` if they are given.
+    /// Runs `produce` while `threads` threads finish the submitted items; returns once the queue is empty. The calling
+    /// thread then drains the queue, too, or runs the hooks of `on_complete` if there are any.
     pub fn run_scoped<R>(
         &self,
         threads: usize,
-        give: impl FnOnce() -> Result<R>,
-        then: Option<OnComplete<'_>>,
+        produce: impl FnOnce() -> Result<R>,
+        on_complete: Option<OnComplete<'_>>,
     ) -> Result<R>
     where
         T: Send,
     {
         let threads = threads.max(1);
-        let (all_given, last) = (AtomicBool::new(false), then.as_ref().map(|then| then.last));
-        let left = AtomicUsize::new(threads);
-        let finish = || {
+        let all_submitted = AtomicBool::new(false);
+        let running_threads = AtomicUsize::new(threads);
+        // Only the last hook may run on threads of the pool.
+        let last_hook = on_complete.as_ref().map(|hooks| hooks.last);
+        let drain = || {
             self.drain_queue()?;
-            let is_last =
-                left.fetch_sub(1, Ordering::AcqRel) == 1 && all_given.load(Ordering::Acquire);
-            last.filter(|_| is_last).map_or(Ok(()), |last| last())
+            let is_last = running_threads.fetch_sub(1, Ordering::AcqRel) == 1;
+            match last_hook {
+                // Where `produce` failed, items are missing, and the hook must not run.
+                Some(last) if is_last && all_submitted.load(Ordering::Acquire) => last(),
+                _ => Ok(()),
+            }
         };
         thread::scope(|scope| {
             // Created before the threads: they wait until it is dropped, also when this scope panics.
-            let ending = CloseGuard(self);
-            let others: Vec<_> = (0..threads)
-                .map_while(|_| spawned(scope, || catch_panic(finish)))
-                .collect();
+            let close_guard = CloseGuard(self);
+            let mut pool = Vec::with_capacity(threads);
+            while pool.len() < threads {
+                let Some(thread) = spawned(scope, || catch_panic(drain)) else {
+                    break;
+                };
+                pool.push(thread);
+            }
             // The system may start fewer threads than requested, or none.
-            left.store(others.len().max(1), Ordering::Release);
-            let given = catch_panic(give);
-            all_given.store(given.is_ok(), Ordering::Release);
-            drop(ending);
-            let own = match (&given, &then) {
-                (Err(_), _) => Ok(()),
-                (Ok(_), Some(then)) => {
-                    let meanwhile = catch_panic(then.meanwhile);
-                    if others.is_empty() {
-                        meanwhile.and_then(|()| catch_panic(finish))
-                    } else {
-                        meanwhile
+            running_threads.store(pool.len().max(1), Ordering::Release);
+            let produced = catch_panic(produce);
+            // Stored before the queue is closed: the thread that finds the queue closed last reads it.
+            all_submitted.store(produced.is_ok(), Ordering::Release);
+            drop(close_guard);
+            let mut outcome = Ok(());
+            if produced.is_ok() {
+                match &on_complete {
+                    Some(hooks) => {
+                        outcome = catch_panic(hooks.meanwhile);
+                        // Without pool threads the calling thread is the last one.
+                        if outcome.is_ok() && pool.is_empty() {
+                            outcome = catch_panic(drain);
+                        }
                     }
+                    None => outcome = catch_panic(|| self.drain_queue()),
                 }
-                (Ok(_), None) => catch_panic(|| self.drain_queue()),
-            };
-            let finished = others.into_iter().map(join_thread).fold(own, Result::and);
-            finished.and(given)
+            }
+            // All threads are joined; the first failure is returned.
+            for thread in pool {
+                let joined = join_thread(thread);
+                outcome = outcome.and(joined);
+            }
+            outcome.and(produced)
         })
     }
 
     /// Finishes items until the queue is closed and empty.
     fn drain_queue(&self) -> Result<()> {
         loop {
-            let next = lock(&self.receive)?.recv();
-            match next {
-                Ok(unfinished) => (self.finish)(unfinished)?,
+            // The lock is released before the item is finished.
+            let received = lock(&self.receive)?.recv();
+            match received {
+                Ok(item) => (self.finish)(item)?,
                 Err(_) => return Ok(()),
             }
         }
@@ -152,30 +166,30 @@ mod tests {
                 .map(|number| finishers.submit(number))
                 .fold(Ok(()), Result::and)
         };
-        let went_well = match then {
-            false => finishers.run_scoped(threads, given, None).is_ok(),
-            true => {
-                let (meanwhile, last) = (AtomicUsize::new(0), AtomicUsize::new(0));
-                let count = |of: &AtomicUsize| {
-                    of.fetch_add(1, Ordering::Relaxed);
-                    Ok(())
-                };
-                let then = OnComplete {
-                    meanwhile: &|| count(&meanwhile),
-                    last: &|| {
-                        assert_eq!(
-                            done.lock().unwrap().len(),
-                            200,
-                            "something is not finished yet"
-                        );
-                        count(&last)
-                    },
-                };
-                let went_well = finishers.run_scoped(threads, given, Some(then)).is_ok();
-                assert_eq!(last.into_inner(), usize::from(went_well));
-                assert!(!went_well || meanwhile.into_inner() == 1);
-                went_well
-            }
+        let went_well = if then {
+            let meanwhile = AtomicUsize::new(0);
+            let last = AtomicUsize::new(0);
+            let count = |of: &AtomicUsize| {
+                of.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            };
+            let then = OnComplete {
+                meanwhile: &|| count(&meanwhile),
+                last: &|| {
+                    assert_eq!(
+                        done.lock().unwrap().len(),
+                        200,
+                        "something is not finished yet"
+                    );
+                    count(&last)
+                },
+            };
+            let went_well = finishers.run_scoped(threads, given, Some(then)).is_ok();
+            assert_eq!(last.into_inner(), usize::from(went_well));
+            assert!(!went_well || meanwhile.into_inner() == 1);
+            went_well
+        } else {
+            finishers.run_scoped(threads, given, None).is_ok()
         };
         (done.into_inner().unwrap(), went_well)
     }

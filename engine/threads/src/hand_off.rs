@@ -19,7 +19,7 @@ pub struct HandOff<T> {
 
 struct HandOffState<T> {
     /// Copies of the state for points that a thread advanced past.
-    left: BTreeMap<usize, T>,
+    passed_states: BTreeMap<usize, T>,
     furthest: HandOffProgress<T>,
     is_stopped: bool,
 }
@@ -39,7 +39,7 @@ impl<T> HandOff<T> {
         let mut points: Vec<usize> = points.into_iter().collect();
         points.sort_unstable();
         let state = HandOffState {
-            left: BTreeMap::new(),
+            passed_states: BTreeMap::new(),
             furthest: HandOffProgress::Start,
             is_stopped: false,
         };
@@ -61,16 +61,17 @@ impl<T> HandOff<T> {
         fork: impl Fn(&T) -> T,
     ) -> Result<Option<T>> {
         let mut state = self.state();
-        let known = loop {
+        let furthest = loop {
             if state.is_stopped {
                 return Ok(None);
             }
-            if let Some(found) = state.left.remove(&point) {
-                return Ok(Some(found));
+            if let Some(passed_state) = state.passed_states.remove(&point) {
+                return Ok(Some(passed_state));
             }
+            // `Moving` claims the state for this thread; other threads wait for it below.
             match std::mem::replace(&mut state.furthest, HandOffProgress::Moving) {
                 HandOffProgress::Start => break None,
-                HandOffProgress::At(at, known) => break Some((at, known)),
+                HandOffProgress::At(position, value) => break Some((position, value)),
                 HandOffProgress::Moving => {
                     state = self
                         .moved
@@ -81,32 +82,36 @@ impl<T> HandOff<T> {
         };
         drop(state);
         // On every early return the state is lost, so the guard stops all waiting threads.
-        let broken = StopOnDrop(self);
-        let (mut at, mut known) = known.map_or_else(begin, Ok)?;
-        let began = at;
-        for next in self
-            .points
-            .iter()
-            .copied()
-            .filter(|next| began < *next && *next <= point)
-        {
-            let Some(there) = advance(known, at, next)? else {
+        let stop_guard = StopOnDrop(self);
+        let (start, mut value) = match furthest {
+            Some(furthest) => furthest,
+            None => begin()?,
+        };
+        let mut position = start;
+        for next in self.points.iter().copied() {
+            if next <= start || next > point {
+                continue;
+            }
+            let Some(advanced) = advance(value, position, next)? else {
                 return Ok(None);
             };
-            (at, known) = (next, there);
+            value = advanced;
+            position = next;
+            // Threads that start at a passed point find a copy and need not wait for this thread.
             if next < point {
-                let left = fork(&known);
-                self.state().left.insert(next, left);
+                let copy = fork(&value);
+                self.state().passed_states.insert(next, copy);
                 self.moved.notify_all();
             }
         }
+        // Behind the last point no thread needs the state, and it is not copied.
         if self.points.last().is_some_and(|last| *last > point) {
-            let furthest = fork(&known);
-            self.state().furthest = HandOffProgress::At(at, furthest);
+            let copy = fork(&value);
+            self.state().furthest = HandOffProgress::At(position, copy);
             self.moved.notify_all();
         }
-        std::mem::forget(broken);
-        Ok(Some(known))
+        std::mem::forget(stop_guard);
+        Ok(Some(value))
     }
 
     /// Stops the hand-off: all waiting threads return `None`.

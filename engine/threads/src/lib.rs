@@ -10,6 +10,7 @@ mod ordered_appender;
 mod parallel;
 mod semaphore;
 mod span_scope;
+mod start;
 pub mod sync;
 mod work_sharing;
 
@@ -19,6 +20,7 @@ pub use ordered_appender::OrderedAppender;
 pub use parallel::{join_thread, lock, parallel_map, poisoned_lock, run_on_all};
 pub use semaphore::{CountingSemaphore, SemaphorePermit};
 pub use span_scope::{current_span, for_current_span, with_span};
+pub use start::{start_scoped, start_thread};
 pub use work_sharing::{
     OpenChunks, PieceExecutor, PieceFn, PrefetchReader, ReadTypes, WorkSharingPool,
 };

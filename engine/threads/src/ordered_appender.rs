@@ -57,6 +57,7 @@ impl<P, T, A: Fn(&mut T, P) -> Result<()>> OrderedAppender<P, T, A> {
             if state.stopped {
                 return Ok(());
             }
+            // This item is the next one: the thread appends it, and those behind it that are pending.
             if state.next == item {
                 break;
             }
@@ -67,10 +68,11 @@ impl<P, T, A: Fn(&mut T, P) -> Result<()>> OrderedAppender<P, T, A> {
         }
         loop {
             let next = state.next;
-            let Some((parts, complete)) = state.pending.get_mut(&next) else {
+            let Some((pending_parts, is_complete)) = state.pending.get_mut(&next) else {
                 break;
             };
-            let (parts, complete) = (std::mem::take(parts), *complete);
+            let parts = std::mem::take(pending_parts);
+            let is_complete = *is_complete;
             for (part, bytes) in parts {
                 state.pending_bytes -= bytes;
                 // A panic must not poison the lock: the other threads would report the poisoned lock instead.
@@ -81,7 +83,8 @@ impl<P, T, A: Fn(&mut T, P) -> Result<()>> OrderedAppender<P, T, A> {
                     return appended;
                 }
             }
-            if !complete {
+            // The rest of the item is offered later, by the thread that produces it.
+            if !is_complete {
                 break;
             }
             state.pending.remove(&next);

@@ -1,6 +1,4 @@
-//! The same function on several scoped threads.
-
-use std::any::Any;
+//! Calls of one function on several scoped threads.
 
 use forebay_model::{Fault, Result, catch_panic};
 
@@ -22,8 +20,10 @@ pub fn lock<T>(mutex: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
 
 /// Joins a thread; a panic becomes a fault.
 pub fn join_thread<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    let panicked = |panic: Box<dyn Any + Send>| Err(Fault::panicked(panic.as_ref()));
-    thread.join().unwrap_or_else(panicked)
+    match thread.join() {
+        Ok(result) => result,
+        Err(panic) => Err(Fault::panicked(panic.as_ref())),
+    }
 }
 
 /// Runs `work` on `threads` threads, the calling one included, and returns each result. A panic becomes a fault. `work`
@@ -34,11 +34,16 @@ pub fn run_on_all<T: Send>(
 ) -> Vec<Result<T>> {
     let work = || catch_panic(work);
     thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map_while(|_| spawned(scope, work)).collect();
-        let own = work();
-        std::iter::once(own)
-            .chain(others.into_iter().map(join_thread))
-            .collect()
+        let mut spawned_threads = Vec::new();
+        for _ in 1..threads {
+            let Some(thread) = spawned(scope, work) else {
+                break;
+            };
+            spawned_threads.push(thread);
+        }
+        let mut results = vec![work()];
+        results.extend(spawned_threads.into_iter().map(join_thread));
+        results
     })
 }
 
@@ -67,27 +72,37 @@ pub fn parallel_map<T: Send>(
     count: usize,
     work: &(dyn Fn(usize) -> Result<T> + Sync),
 ) -> Result<Vec<T>> {
-    let next = AtomicUsize::new(0);
-    let some = || {
-        let mut done = Vec::new();
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= count {
-                return Ok(done);
-            }
-            // Items behind a failure are not needed.
-            let result = catch_panic(|| work(index))
-                .inspect_err(|_| next.store(count, Ordering::Relaxed))?;
-            done.push((index, result));
+    let next_index = AtomicUsize::new(0);
+    let by_thread = run_on_all(threads.min(count), &|| {
+        map_remaining(&next_index, count, work)
+    });
+    let mut numbered = Vec::with_capacity(count);
+    for results in by_thread {
+        numbered.extend(results?);
+    }
+    numbered.sort_unstable_by_key(|(index, _)| *index);
+    Ok(numbered.into_iter().map(|(_, result)| result).collect())
+}
+
+/// Calls `work` for the indices that no other thread has taken; returns each result with its index.
+fn map_remaining<T>(
+    next_index: &AtomicUsize,
+    count: usize,
+    work: &(dyn Fn(usize) -> Result<T> + Sync),
+) -> Result<Vec<(usize, T)>> {
+    let mut numbered = Vec::new();
+    loop {
+        let index = next_index.fetch_add(1, Ordering::Relaxed);
+        if index >= count {
+            return Ok(numbered);
         }
-    };
-    let done = run_on_all(threads.min(count), &some);
-    let mut done: Vec<(usize, T)> = done
-        .into_iter()
-        .collect::<Result<Vec<_>>>()?
-        .into_iter()
-        .flatten()
-        .collect();
-    done.sort_unstable_by_key(|(index, _)| *index);
-    Ok(done.into_iter().map(|(_, done)| done).collect())
+        match catch_panic(|| work(index)) {
+            Ok(result) => numbered.push((index, result)),
+            Err(fault) => {
+                // Items behind a failure are not needed.
+                next_index.store(count, Ordering::Relaxed);
+                return Err(fault);
+            }
+        }
+    }
 }

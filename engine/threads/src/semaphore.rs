@@ -32,10 +32,9 @@ impl CountingSemaphore {
 
     /// Waits for a permit.
     pub fn acquire(&self) -> SemaphorePermit<'_> {
-        let none = |free: &mut usize| *free == 0;
         let mut free = self
             .moved
-            .wait_while(self.lock_free(), none)
+            .wait_while(self.lock_free(), |free| *free == 0)
             .unwrap_or_else(PoisonError::into_inner);
         *free -= 1;
         SemaphorePermit(self)

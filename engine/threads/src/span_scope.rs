@@ -28,7 +28,7 @@ pub fn with_span<T>(span: Option<TraceContext>, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// The same work for the present span, on whichever thread it is called.
+/// Wraps `work` so that it runs for the current span, on any thread.
 pub fn for_current_span<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     let span = current_span();
     move || with_span(span, work)

@@ -49,8 +49,8 @@ pub struct WorkSharingPool<'a, T, R: ReadTypes> {
     /// Bytes of prefetched chunks for each range at most.
     bytes_max: usize,
     /// Spawned tasks by number.
-    left: Mutex<BTreeMap<u64, Arc<T>>>,
-    board: Arc<SharedQueues<R>>,
+    spawned: Mutex<BTreeMap<u64, Arc<T>>>,
+    shared: Arc<SharedQueues<R>>,
 }
 
 /// The shared queues and the condition variable that reports changes.
@@ -62,17 +62,17 @@ struct SharedQueues<R: ReadTypes> {
 struct QueueState<R: ReadTypes> {
     queues: Vec<ReadQueue<R>>,
     /// Numbers of spawned tasks, each with its pieces that no thread has started.
-    left: VecDeque<(u64, Range<usize>)>,
+    spawned: VecDeque<(u64, Range<usize>)>,
     /// The number of tasks spawned so far: the next task's number.
-    numbered: u64,
+    spawned_count: u64,
     /// Work whose owner waits for its pieces.
-    beside: Vec<SharedWork>,
-    /// Whether a thread with ranges has started, or none ever will.
+    shared_works: Vec<SharedWork>,
+    /// Set once a thread with ranges has started, or when none will start.
     is_begun: bool,
     /// Threads that may still spawn work.
-    leaving: usize,
+    spawner_count: usize,
     /// Threads that take work from the queues.
-    helping: usize,
+    worker_count: usize,
 }
 
 /// Work whose pieces several threads share while its owner waits.
@@ -81,7 +81,7 @@ struct SharedWork {
     /// Pieces that no thread has started.
     pieces: Range<usize>,
     /// Pieces that other threads are running.
-    begun: usize,
+    running_pieces: usize,
 }
 
 /// The read queue of one range, in order.
@@ -89,13 +89,13 @@ struct ReadQueue<R: ReadTypes> {
     tasks: Vec<R::Task>,
     /// The tasks that may still be read: all of them, or those up to the first one that failed. Reads behind a failure
     /// may be open; no thread goes on with them.
-    wanted: usize,
+    task_limit: usize,
     /// Tasks that the range has started to take.
-    taken: usize,
+    taken_count: usize,
     /// Tasks of which the range has taken all chunks.
-    done: usize,
+    finished_count: usize,
     /// Open reads of the tasks that follow the finished ones.
-    readings: VecDeque<OpenRead<R>>,
+    open_reads: VecDeque<OpenRead<R>>,
     /// Prefetched chunks, and chunks that are being read.
     chunks: usize,
     bytes: usize,
@@ -109,68 +109,94 @@ struct OpenRead<R: ReadTypes> {
     ready: VecDeque<Result<R::Chunk>>,
 }
 
+impl<R: ReadTypes> OpenRead<R> {
+    /// No thread reads it, and chunks may follow.
+    fn is_free(&self) -> bool {
+        !self.is_reading && !self.is_done
+    }
+}
+
 impl<R: ReadTypes> ReadQueue<R> {
+    fn new(tasks: Vec<R::Task>) -> Self {
+        ReadQueue {
+            task_limit: tasks.len(),
+            tasks,
+            taken_count: 0,
+            finished_count: 0,
+            open_reads: VecDeque::new(),
+            chunks: 0,
+            bytes: 0,
+        }
+    }
+
     /// The open read to continue if at most `chunks` chunks may be prefetched; `None` if there is nothing to read.
     fn next(&self, chunks: usize, bytes_max: usize) -> Option<usize> {
-        let is_free = |reading: &OpenRead<R>| !reading.is_reading && !reading.is_done;
-        // The range waits for this read.
-        let wanted = self.wanted.saturating_sub(self.done);
-        if wanted > 0
-            && self
-                .readings
-                .front()
-                .is_some_and(|first| is_free(first) && first.ready.is_empty())
+        let unfinished = self.task_limit.saturating_sub(self.finished_count);
+        // The range waits for its first read: it comes before all others, and no limit holds it back.
+        if unfinished > 0
+            && let Some(first) = self.open_reads.front()
+            && first.is_free()
+            && first.ready.is_empty()
         {
             return Some(0);
         }
-        if self.chunks > 0 && (self.chunks >= chunks || self.bytes >= bytes_max) {
+        let is_full = self.chunks >= chunks || self.bytes >= bytes_max;
+        if self.chunks > 0 && is_full {
             return None;
         }
-        let new = || Some(self.readings.len()).filter(|place| *place < wanted);
-        let mut open = self.readings.iter().take(wanted);
-        open.position(is_free).or_else(new)
+        let mut open_reads = self.open_reads.iter().take(unfinished);
+        if let Some(index) = open_reads.position(OpenRead::is_free) {
+            return Some(index);
+        }
+        // All open reads are busy or done: the next task is opened if there is one.
+        let new_index = self.open_reads.len();
+        (new_index < unfinished).then_some(new_index)
     }
 
     /// Marks a read as in progress; returns the task's number and its chunk iterator if it is open.
-    fn begin(&mut self, place: usize) -> (usize, Option<R::Chunks>) {
-        if place == self.readings.len() {
-            self.readings.push_back(OpenRead {
+    fn begin(&mut self, index: usize) -> (usize, Option<R::Chunks>) {
+        if index == self.open_reads.len() {
+            self.open_reads.push_back(OpenRead {
                 open: None,
                 is_reading: false,
                 is_done: false,
                 ready: VecDeque::new(),
             });
         }
+        // The chunk that is being read counts as prefetched, so that the limits hold.
         self.chunks += 1;
-        self.readings[place].is_reading = true;
-        (self.done + place, self.readings[place].open.take())
+        let open_read = &mut self.open_reads[index];
+        open_read.is_reading = true;
+        (self.finished_count + index, open_read.open.take())
     }
 
+    /// Adds the result of a read: a chunk, a failure, or the end of the task.
     fn put(&mut self, number: usize, open: Option<R::Chunks>, chunk: Option<Result<R::Chunk>>) {
-        let reading = &mut self.readings[number - self.done];
-        (reading.open, reading.is_reading, reading.is_done) =
-            (open, false, !matches!(chunk, Some(Ok(_))));
+        let open_read = &mut self.open_reads[number - self.finished_count];
+        open_read.open = open;
+        open_read.is_reading = false;
+        open_read.is_done = !matches!(chunk, Some(Ok(_)));
         match &chunk {
             Some(Ok(chunk)) => self.bytes += R::bytes(chunk),
             // Chunks behind a failure are not requested.
-            Some(Err(_)) => self.wanted = self.wanted.min(number + 1),
+            Some(Err(_)) => self.task_limit = self.task_limit.min(number + 1),
             None => self.chunks -= 1,
         }
-        reading.ready.extend(chunk);
+        open_read.ready.extend(chunk);
     }
 
     /// The next chunk, if it is ready; `Some(None)` ends a task.
     fn take(&mut self) -> Option<Option<Result<R::Chunk>>> {
-        let reading = self.readings.front_mut()?;
-        match reading.ready.pop_front() {
+        let open_read = self.open_reads.front_mut()?;
+        match open_read.ready.pop_front() {
             Some(chunk) => {
                 self.chunks -= 1;
                 self.bytes -= chunk.as_ref().map_or(0, R::bytes);
                 Some(Some(chunk))
             }
-            None if reading.is_done => {
-                self.readings.pop_front();
-                self.done += 1;
+            None if open_read.is_done => {
+                self.open_reads.pop_front();
+                self.finished_count += 1;
                 Some(None)
             }
             None => None,
@@ -179,47 +205,71 @@ impl<R: ReadTypes> ReadQueue<R> {
 }
 
 impl<R: ReadTypes> SharedQueues<R> {
-    /// Runs pieces of work together with idle threads; returns when all are done.
-    fn together(&self, pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>) {
+    /// Runs pieces of work on idle threads and on the calling one; returns when all are done.
+    fn run_shared(&self, pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>) {
         let Ok(mut state) = self.state.lock() else {
             return;
         };
-        if state.helping == 0 {
+        if state.worker_count == 0 {
             drop(state);
-            return (0..pieces).for_each(|piece| work(piece));
+            for piece in 0..pieces {
+                work(piece);
+            }
+            return;
         }
-        state.beside.push(SharedWork {
+        state.shared_works.push(SharedWork {
             work: work.clone(),
             pieces: 0..pieces,
-            begun: 0,
+            running_pieces: 0,
         });
         self.moved.notify_all();
         loop {
-            let place = state
-                .beside
+            // Other entries come and go while the lock is released, so the index is looked up again.
+            let index = state
+                .shared_works
                 .iter()
-                .position(|beside| Arc::ptr_eq(&beside.work, &work));
-            let Some(place) = place else { return };
-            let beside = &mut state.beside[place];
-            match beside.pieces.next() {
+                .position(|shared| Arc::ptr_eq(&shared.work, &work));
+            let Some(index) = index else { return };
+            let shared_work = &mut state.shared_works[index];
+            match shared_work.pieces.next() {
                 Some(piece) => {
                     drop(state);
                     work(piece);
-                    let Ok(again) = self.state.lock() else { return };
-                    state = again;
-                }
-                None if beside.begun == 0 => {
-                    state.beside.remove(place);
-                    return;
-                }
-                None => {
-                    let Ok(again) = self.moved.wait(state) else {
+                    let Ok(relocked) = self.state.lock() else {
                         return;
                     };
-                    state = again;
+                    state = relocked;
+                }
+                None if shared_work.running_pieces == 0 => {
+                    state.shared_works.remove(index);
+                    return;
+                }
+                // Another thread still runs a piece and notifies when it ends.
+                None => {
+                    let Ok(relocked) = self.moved.wait(state) else {
+                        return;
+                    };
+                    state = relocked;
                 }
             }
         }
+    }
+}
+
+impl<R: ReadTypes> QueueState<R> {
+    /// The range with the fewest prefetched chunks, fewer than `chunks`, and the open read to continue there.
+    fn neediest_read(&self, chunks: usize, bytes_max: usize) -> Option<(usize, usize)> {
+        let mut fewest = usize::MAX;
+        let mut neediest = None;
+        for (range, queue) in self.queues.iter().enumerate() {
+            if let Some(index) = queue.next(chunks, bytes_max)
+                && queue.chunks < fewest
+            {
+                fewest = queue.chunks;
+                neediest = Some((range, index));
+            }
+        }
+        neediest
     }
 }
 
@@ -231,25 +281,16 @@ impl<'a, T, R: ReadTypes> WorkSharingPool<'a, T, R> {
         ranges: Vec<Vec<R::Task>>,
         bytes_max: usize,
     ) -> Self {
-        let queue = |tasks: Vec<R::Task>| ReadQueue {
-            wanted: tasks.len(),
-            tasks,
-            taken: 0,
-            done: 0,
-            readings: VecDeque::new(),
-            chunks: 0,
-            bytes: 0,
-        };
         let state = QueueState {
-            queues: ranges.into_iter().map(queue).collect(),
-            left: VecDeque::new(),
-            numbered: 0,
-            beside: Vec::new(),
+            queues: ranges.into_iter().map(ReadQueue::new).collect(),
+            spawned: VecDeque::new(),
+            spawned_count: 0,
+            shared_works: Vec::new(),
             is_begun: false,
-            leaving: 0,
-            helping: 0,
+            spawner_count: 0,
+            worker_count: 0,
         };
-        let board = Arc::new(SharedQueues {
+        let shared = Arc::new(SharedQueues {
             state: Mutex::new(state),
             moved: Condvar::new(),
         });
@@ -257,23 +298,20 @@ impl<'a, T, R: ReadTypes> WorkSharingPool<'a, T, R> {
             open,
             work,
             bytes_max,
-            left: Mutex::new(BTreeMap::new()),
-            board,
+            spawned: Mutex::new(BTreeMap::new()),
+            shared,
         }
     }
 
     /// The reader of a range.
     pub fn reader(&self, range: usize) -> PrefetchReader<'_, 'a, T, R> {
-        PrefetchReader {
-            helpers: self,
-            range,
-        }
+        PrefetchReader { pool: self, range }
     }
 
     /// A function that runs pieces of work on idle threads and on its caller.
     pub fn parallel_for(&self) -> Arc<PieceExecutor> {
-        let board = self.board.clone();
-        Arc::new(move |pieces, work| board.together(pieces, work))
+        let shared = self.shared.clone();
+        Arc::new(move |pieces, work| shared.run_shared(pieces, work))
     }
 
     /// Runs `ranges` while `idle` threads take work from the queues. The idle threads end once `ranges` ends, also by a
@@ -283,81 +321,87 @@ impl<'a, T, R: ReadTypes> WorkSharingPool<'a, T, R> {
         T: Send + Sync,
     {
         thread::scope(|scope| {
-            let over = RangesEndedGuard(&self.board);
-            let others: Vec<_> = (0..idle)
-                .map_while(|_| spawned(scope, || catch_panic(|| self.run_worker())))
-                .collect();
-            let done = catch_panic(ranges);
-            drop(over);
-            others
-                .into_iter()
-                .map(join_thread)
-                .fold(Ok(()), Result::and)
-                .and(done)
+            let ended_guard = RangesEndedGuard(&self.shared);
+            let mut workers = Vec::with_capacity(idle);
+            while workers.len() < idle {
+                let Some(thread) = spawned(scope, || catch_panic(|| self.run_worker())) else {
+                    break;
+                };
+                workers.push(thread);
+            }
+            let result = catch_panic(ranges);
+            drop(ended_guard);
+            let mut outcome = Ok(());
+            for thread in workers {
+                let joined = join_thread(thread);
+                outcome = outcome.and(joined);
+            }
+            outcome.and(result)
         })
     }
 
     /// Spawns a task of `pieces` pieces for idle threads. The caller runs all pieces itself if there is no idle thread,
     /// and some of them if the queue is full.
     pub fn spawn(&self, work: T, pieces: usize) -> Result<()> {
-        let mut state = lock(&self.board.state)?;
-        if state.helping == 0 {
+        let mut state = lock(&self.shared.state)?;
+        if state.worker_count == 0 {
             drop(state);
-            return (0..pieces).try_for_each(|piece| (self.work)(&work, piece));
+            for piece in 0..pieces {
+                (self.work)(&work, piece)?;
+            }
+            return Ok(());
         }
-        let number = state.numbered;
-        state.numbered += 1;
-        lock(&self.left)?.insert(number, Arc::new(work));
-        state.left.push_back((number, 0..pieces));
-        self.board.moved.notify_all();
-        while state.left.len() > SPAWNED_MAX {
+        let number = state.spawned_count;
+        state.spawned_count += 1;
+        lock(&self.spawned)?.insert(number, Arc::new(work));
+        state.spawned.push_back((number, 0..pieces));
+        self.shared.moved.notify_all();
+        while state.spawned.len() > SPAWNED_MAX {
             state = self.run_spawned_piece(state)?;
         }
         Ok(())
     }
 
     /// Runs a thread's own work, then takes work from the queues.
-    pub fn run_then_work(&self, own: &dyn Fn() -> Result<()>) -> Result<()> {
-        let leaving = SpawnerGuard::new(&self.board)?;
-        let done = own();
-        drop(leaving);
-        done?;
+    pub fn run_then_work(&self, first: &dyn Fn() -> Result<()>) -> Result<()> {
+        let spawner_guard = SpawnerGuard::new(&self.shared)?;
+        let result = first();
+        // From here on this thread spawns nothing: the workers must not wait for it.
+        drop(spawner_guard);
+        result?;
         self.run_worker()
     }
 
     /// Takes work from the queues until every thread that could spawn more has ended.
     pub fn run_worker(&self) -> Result<()> {
-        let mut state = lock(&self.board.state)?;
-        state.helping += 1;
+        let mut state = lock(&self.shared.state)?;
+        state.worker_count += 1;
         loop {
-            let open = state.leaving > 0 || !state.is_begun;
-            let wanting = |chunks| {
-                let queues = state.queues.iter().enumerate().filter(|_| open);
-                let wanting = queues.filter_map(|(range, queue)| {
-                    let place = queue.next(chunks, self.bytes_max)?;
-                    Some((queue.chunks, (range, place)))
-                });
-                wanting
-                    .min_by_key(|(waiting, _)| *waiting)
-                    .map(|(_, place)| place)
-            };
-            let (soon, later) = (wanting(PREFETCH_MIN), wanting(PREFETCH_MAX));
-            state = if let Some(beside) = state
-                .beside
+            let open = state.spawner_count > 0 || !state.is_begun;
+            let shared_work = state
+                .shared_works
                 .iter()
-                .position(|beside| !beside.pieces.is_empty())
-            {
-                self.run_shared_piece(state, beside)?
-            } else if let Some((range, place)) = soon {
-                self.read_chunk(state, range, place)?
-            } else if !state.left.is_empty() {
+                .position(|shared| !shared.pieces.is_empty());
+            let mut urgent_read = None;
+            let mut read = None;
+            if open {
+                urgent_read = state.neediest_read(PREFETCH_MIN, self.bytes_max);
+                read = state.neediest_read(PREFETCH_MAX, self.bytes_max);
+            }
+            // First work whose owner waits, then reads that a range may soon wait for. Spawned work comes before
+            // further reads: its results hold memory.
+            state = if let Some(index) = shared_work {
+                self.run_shared_piece(state, index)?
+            } else if let Some((range, index)) = urgent_read {
+                self.read_chunk(state, range, index)?
+            } else if !state.spawned.is_empty() {
                 self.run_spawned_piece(state)?
-            } else if let Some((range, place)) = later {
-                self.read_chunk(state, range, place)?
+            } else if let Some((range, index)) = read {
+                self.read_chunk(state, range, index)?
             } else if !open {
                 return Ok(());
             } else {
-                self.board.moved.wait(state).map_err(|_| poisoned_lock())?
+                self.shared.moved.wait(state).map_err(|_| poisoned_lock())?
             };
         }
     }
@@ -366,28 +410,32 @@ impl<'a, T, R: ReadTypes> WorkSharingPool<'a, T, R> {
     fn run_shared_piece<'s>(
         &'s self,
         mut state: MutexGuard<'s, QueueState<R>>,
-        place: usize,
+        index: usize,
     ) -> Result<MutexGuard<'s, QueueState<R>>> {
-        let beside = &mut state.beside[place];
-        let (work, piece) = (beside.work.clone(), beside.pieces.next());
-        beside.begun += 1;
+        let shared_work = &mut state.shared_works[index];
+        let work = shared_work.work.clone();
+        let piece = shared_work.pieces.next();
+        // While it is counted, the owner keeps the entry and waits.
+        shared_work.running_pieces += 1;
         drop(state);
-        let done = catch_panic(|| {
-            piece.into_iter().for_each(|piece| work(piece));
+        let result = catch_panic(|| {
+            if let Some(piece) = piece {
+                work(piece);
+            }
             Ok(())
         });
-        let mut state = lock(&self.board.state)?;
-        if let Some(beside) = state
-            .beside
+        let mut state = lock(&self.shared.state)?;
+        let shared_work = state
+            .shared_works
             .iter_mut()
-            .find(|beside| Arc::ptr_eq(&beside.work, &work))
-        {
-            beside.begun -= 1;
+            .find(|shared| Arc::ptr_eq(&shared.work, &work));
+        if let Some(shared_work) = shared_work {
+            shared_work.running_pieces -= 1;
         }
         // Dropped before the notification: the waiting owner unwraps the only reference.
         drop(work);
-        self.board.moved.notify_all();
-        done.map(|()| state)
+        self.shared.moved.notify_all();
+        result.map(|()| state)
     }
 
     /// Runs the next piece of the first spawned task.
@@ -395,27 +443,30 @@ impl<'a, T, R: ReadTypes> WorkSharingPool<'a, T, R> {
         &'s self,
         mut state: MutexGuard<'s, QueueState<R>>,
     ) -> Result<MutexGuard<'s, QueueState<R>>> {
-        let Some((number, pieces)) = state.left.front_mut() else {
+        let Some((number, pieces)) = state.spawned.front_mut() else {
             return Ok(state);
         };
-        let (number, piece) = (*number, pieces.next());
+        let number = *number;
+        let piece = pieces.next();
         let is_last = pieces.start == pieces.end;
-        let mut left = lock(&self.left)?;
+        let mut spawned = lock(&self.spawned)?;
         let work = if is_last {
-            left.remove(&number)
+            spawned.remove(&number)
         } else {
-            left.get(&number).cloned()
+            spawned.get(&number).cloned()
         };
-        drop(left);
+        drop(spawned);
         if is_last {
-            state.left.pop_front();
+            state.spawned.pop_front();
         }
         drop(state);
         let work = work.ok_or_else(|| Fault::internal("shared work that is not in the queue"))?;
-        piece.map_or(Ok(()), |piece| (self.work)(&work, piece))?;
+        if let Some(piece) = piece {
+            (self.work)(&work, piece)?;
+        }
         // Releases what the task holds with its last piece.
         drop(work);
-        lock(&self.board.state)
+        lock(&self.shared.state)
     }
 
     /// Reads one chunk of a range.
@@ -423,42 +474,50 @@ impl<'a, T, R: ReadTypes> WorkSharingPool<'a, T, R> {
         &'s self,
         mut state: MutexGuard<'s, QueueState<R>>,
         range: usize,
-        place: usize,
+        index: usize,
     ) -> Result<MutexGuard<'s, QueueState<R>>> {
         let queue = &mut state.queues[range];
-        let (number, open) = queue.begin(place);
+        let (number, open) = queue.begin(index);
         let task = queue.tasks[number];
         drop(state);
         let read = catch_panic(|| {
-            let mut chunks = open.map_or_else(|| (self.open)(task), Ok)?;
-            let next = chunks.next();
-            Ok((next.is_some().then_some(chunks), next))
+            let mut chunks = match open {
+                Some(chunks) => chunks,
+                None => (self.open)(task)?,
+            };
+            let chunk = chunks.next();
+            // An iterator that has ended is dropped at once: it may hold a file open.
+            let open = chunk.is_some().then_some(chunks);
+            Ok((open, chunk))
         });
-        // A fault or panic reaches the range in place of the chunk.
-        let (open, chunk) = read.unwrap_or_else(|fault| (None, Some(Err(fault))));
-        let mut state = lock(&self.board.state)?;
+        let (open, chunk) = match read {
+            Ok(read) => read,
+            // A fault or panic reaches the range in place of the chunk.
+            Err(fault) => (None, Some(Err(fault))),
+        };
+        let mut state = lock(&self.shared.state)?;
         state.queues[range].put(number, open, chunk);
-        self.board.moved.notify_all();
+        self.shared.moved.notify_all();
         Ok(state)
     }
 }
 
-/// Counts a thread that may spawn work. Dropping the guard, also on a panic, tells waiting threads.
+/// Counts a thread that may spawn work. Dropping the guard, also on a panic, notifies waiting threads.
 struct SpawnerGuard<'b, R: ReadTypes>(&'b SharedQueues<R>);
 
 impl<'b, R: ReadTypes> SpawnerGuard<'b, R> {
-    fn new(board: &'b SharedQueues<R>) -> Result<Self> {
-        let mut state = lock(&board.state)?;
+    fn new(shared: &'b SharedQueues<R>) -> Result<Self> {
+        let mut state = lock(&shared.state)?;
         state.is_begun = true;
-        state.leaving += 1;
-        Ok(SpawnerGuard(board))
+        state.spawner_count += 1;
+        Ok(SpawnerGuard(shared))
     }
 }
 
 impl<R: ReadTypes> Drop for SpawnerGuard<'_, R> {
     fn drop(&mut self) {
         if let Ok(mut state) = self.0.state.lock() {
-            state.leaving -= 1;
+            state.spawner_count -= 1;
         }
         self.0.moved.notify_all();
     }
@@ -478,40 +537,43 @@ impl<R: ReadTypes> Drop for RangesEndedGuard<'_, R> {
 
 /// The chunks of a range, some of them prefetched by other threads.
 pub struct PrefetchReader<'b, 'a, T, R: ReadTypes> {
-    helpers: &'b WorkSharingPool<'a, T, R>,
+    pool: &'b WorkSharingPool<'a, T, R>,
     range: usize,
 }
 
 impl<T, R: ReadTypes> PrefetchReader<'_, '_, T, R> {
     /// The chunks of a task.
     pub fn chunks(&self, task: R::Task) -> Result<Box<dyn Iterator<Item = Result<R::Chunk>> + '_>> {
-        let mut state = lock(&self.helpers.board.state)?;
+        let mut state = lock(&self.pool.shared.state)?;
         let queue = &mut state.queues[self.range];
-        let is_announced = queue.taken < queue.wanted && queue.tasks[queue.taken] == task;
+        let has_tasks = queue.taken_count < queue.task_limit;
+        let is_announced = has_tasks && queue.tasks[queue.taken_count] == task;
         if !is_announced {
             // Nothing was prefetched.
             drop(state);
-            return Ok(Box::new((self.helpers.open)(task)?));
+            return Ok(Box::new((self.pool.open)(task)?));
         }
-        queue.taken += 1;
+        queue.taken_count += 1;
         Ok(Box::new(std::iter::from_fn(|| {
             self.next().unwrap_or_else(|fault| Some(Err(fault)))
         })))
     }
 
     fn next(&self) -> Result<Option<Result<R::Chunk>>> {
-        let board = &self.helpers.board;
-        let mut state = lock(&board.state)?;
+        let shared = &self.pool.shared;
+        let mut state = lock(&shared.state)?;
         loop {
             if let Some(next) = state.queues[self.range].take() {
-                board.moved.notify_all();
+                shared.moved.notify_all();
                 return Ok(next);
             }
             // Reads itself if no other thread is reading the next chunk.
             let queue = &state.queues[self.range];
-            state = match queue.next(PREFETCH_MAX, self.helpers.bytes_max) {
-                Some(place) => self.helpers.read_chunk(state, self.range, place)?,
-                None if queue.chunks > 0 => board.moved.wait(state).map_err(|_| poisoned_lock())?,
+            state = match queue.next(PREFETCH_MAX, self.pool.bytes_max) {
+                Some(index) => self.pool.read_chunk(state, self.range, index)?,
+                None if queue.chunks > 0 => {
+                    shared.moved.wait(state).map_err(|_| poisoned_lock())?
+                }
                 None => return Err(Fault::internal("rows are read that are not wanted")),
             };
         }

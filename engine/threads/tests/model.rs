@@ -66,7 +66,8 @@ fn assert_injected<T>(ended: Result<T>) {
 #[test]
 fn permits_bound_concurrency() {
     check(|| {
-        let (turns, at_work) = (CountingSemaphore::new(2), AtomicUsize::new(0));
+        let turns = CountingSemaphore::new(2);
+        let at_work = AtomicUsize::new(0);
         let work = || {
             for _ in 0..2 {
                 let _turn = turns.acquire();
@@ -109,7 +110,8 @@ fn append_in_order(bad: Option<(usize, bool)>) -> Result<Vec<usize>> {
         Ok(())
     };
     let ordered = OrderedAppender::new(Vec::new(), 2, append);
-    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let next = AtomicUsize::new(0);
+    let stop = AtomicBool::new(false);
     let item = |item: usize| {
         for part in [2 * item, 2 * item + 1] {
             if bad == Some((part, false)) {
@@ -148,7 +150,8 @@ fn parts_are_appended_in_order_and_a_failure_ends_all() {
 /// Threads start at points, of which there are more than threads, each with the sum of the numbers before it. The
 /// number `bad` fails to be added.
 fn sum_by_hand_off(threads: usize, points: &[usize], bad: Option<usize>) -> Result<usize> {
-    let (hand_off, next) = (HandOff::new(points.iter().copied()), AtomicUsize::new(0));
+    let hand_off = HandOff::new(points.iter().copied());
+    let next = AtomicUsize::new(0);
     let reads = AtomicUsize::new(0);
     let each = || {
         while let Some(point) = points.get(next.fetch_add(1, Ordering::SeqCst)) {
@@ -195,7 +198,8 @@ fn flush_numbers(
     then: bool,
     bad: Option<usize>,
 ) -> (Vec<usize>, bool) {
-    let (done, after) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
+    let done = Mutex::new(Vec::new());
+    let after = AtomicUsize::new(0);
     let finish = |number: usize| {
         if bad == Some(number) {
             return Err(failure());
@@ -309,7 +313,8 @@ fn share_work(
     let ranges = RANGES.map(<[usize]>::to_vec).to_vec();
     let helpers: WorkSharingPool<'_, usize, NumberChunks> =
         WorkSharingPool::new(&open, &work, ranges, 2);
-    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let next = AtomicUsize::new(0);
+    let stop = AtomicBool::new(false);
     let together = helpers.parallel_for();
     let range = |number: usize| {
         let reads = helpers.reader(number);

@@ -30,7 +30,8 @@ fn panel(days: usize) -> InputBatches {
             (0..count).map(|number| format!("{prefix}_{number:04}")),
         ))
     };
-    let (stores, items) = (names("STORE", STORES), names("ITEM", ITEMS));
+    let stores = names("STORE", STORES);
+    let items = names("ITEM", ITEMS);
     let random = RowKeys::sequence(3, 0, series * days);
     let random = random.as_slice();
     let coded = |keys: Vec<i32>, values: &ArrayRef| -> ArrayRef {
@@ -169,20 +170,16 @@ fn measure(name: &str, plan: &WindowPlan, batches: &InputBatches) {
         }
         best = best.min(running_ns(clock) - start);
     }
-    let (per_row, per_series) = (
-        best / rows as f64,
-        engine.bytes() as f64 / engine.series() as f64,
-    );
+    let per_row = best / rows as f64;
+    let per_series = engine.bytes() as f64 / engine.series() as f64;
     let start = Instant::now();
     let mut bytes = Vec::new();
     engine.encode(&mut bytes).unwrap();
     let encoded = start.elapsed().as_secs_f64();
     let start = Instant::now();
     WindowEngine::decode(plan, 1, &mut &bytes[..]).unwrap();
-    let (decoded, size) = (
-        start.elapsed().as_secs_f64(),
-        bytes.len() as f64 / engine.series() as f64,
-    );
+    let decoded = start.elapsed().as_secs_f64();
+    let size = bytes.len() as f64 / engine.series() as f64;
     println!(
         "{name:<34} {per_row:8.1} ns/row {per_series:9.0} bytes/series, state {size:7.0} bytes/series, written in \
          {encoded:.3} s, read in {decoded:.3} s"
@@ -220,7 +217,8 @@ fn main() {
         strength: 0.0,
         parent: None,
     };
-    let (mean, std) = (WindowStat::Mean, WindowStat::Std { ddof: 1 });
+    let mean = WindowStat::Mean;
+    let std = WindowStat::Std { ddof: 1 };
     let all = vec![
         (0, lag(1)),
         (0, lag(7)),

@@ -1,5 +1,7 @@
 //! Window bounds: positions in a series relative to a row.
 
+use forebay_model::{CalendarSpan, ColumnClock};
+
 use crate::SeriesLength;
 use crate::batch::BatchRow;
 
@@ -11,7 +13,12 @@ pub(crate) enum WindowBound {
     Rows(u64),
     /// Directly after the last entry at least this many ticks back.
     Ticks(i64),
+    /// Directly after the last entry at least this many ticks before a span of the calendar back.
+    Calendar { span: CalendarSpan, older: i64 },
 }
+
+/// Entries before a bound of the calendar that decide which entry counts as the bound.
+pub(crate) const ANCHOR_ENTRIES: u64 = 2;
 
 /// The entries between two bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,7 +40,41 @@ impl WindowBound {
                 WindowBound::Ticks(gap.saturating_add(over))
             }
             (SeriesLength::Rows(_), SeriesLength::Ticks(ticks)) => WindowBound::Ticks(ticks),
-            (SeriesLength::Ticks(_), SeriesLength::Rows(rows)) => WindowBound::Rows(rows),
+            (SeriesLength::Rows(_), SeriesLength::Calendar(span)) => WindowBound::of_span(span),
+            (SeriesLength::Ticks(_) | SeriesLength::Calendar(_), SeriesLength::Rows(rows)) => {
+                WindowBound::Rows(rows)
+            }
+            (SeriesLength::Calendar(gap), SeriesLength::Calendar(over)) => {
+                WindowBound::of_span(gap.plus(over))
+            }
+            (SeriesLength::Calendar(span), SeriesLength::Ticks(ticks))
+            | (SeriesLength::Ticks(ticks), SeriesLength::Calendar(span)) => {
+                WindowBound::of_span(span.plus(CalendarSpan::ticks(ticks)))
+            }
+        }
+    }
+
+    fn of_span(span: CalendarSpan) -> Self {
+        if span.is_calendar() {
+            WindowBound::Calendar { span, older: 0 }
+        } else {
+            WindowBound::Ticks(span.ticks)
+        }
+    }
+
+    /// True if it is a time before the row.
+    pub fn is_time(self) -> bool {
+        matches!(self, WindowBound::Ticks(_) | WindowBound::Calendar { .. })
+    }
+
+    /// A bound further back by a span of time; rows stay as they are.
+    pub fn further_in_time(self, by: CalendarSpan) -> Self {
+        match self {
+            WindowBound::Rows(_) => self,
+            WindowBound::Ticks(ticks) => WindowBound::of_span(CalendarSpan::ticks(ticks).plus(by)),
+            WindowBound::Calendar { span, older } => {
+                WindowBound::of_span(span.plus(by)).further(older)
+            }
         }
     }
 
@@ -42,19 +83,31 @@ impl WindowBound {
         match self {
             WindowBound::Rows(rows) => WindowBound::Rows(rows.saturating_add(by as u64)),
             WindowBound::Ticks(ticks) => WindowBound::Ticks(ticks.saturating_add(by)),
+            WindowBound::Calendar { span, older } => WindowBound::Calendar {
+                span,
+                older: older.saturating_add(by),
+            },
         }
     }
 
-    /// Whether it lies before another bound of the same kind.
+    /// True if it lies before another bound of the same kind.
     pub fn is_before(self, other: Self) -> bool {
         match (self, other) {
-            (WindowBound::Rows(own), WindowBound::Rows(other)) => own > other,
-            (WindowBound::Ticks(own), WindowBound::Ticks(other)) => own > other,
+            (WindowBound::Rows(rows), WindowBound::Rows(other)) => rows > other,
+            (WindowBound::Ticks(ticks), WindowBound::Ticks(other)) => ticks > other,
+            (
+                WindowBound::Calendar { span, older },
+                WindowBound::Calendar {
+                    span: other,
+                    older: other_older,
+                },
+            ) => (span, older) > (other, other_older),
+            (WindowBound::Calendar { .. }, WindowBound::Ticks(_)) => true,
             _ => false,
         }
     }
 
-    /// Whether it is the position directly after the row.
+    /// True if it is the position directly after the row.
     pub fn is_own(self) -> bool {
         matches!(self, WindowBound::Rows(0) | WindowBound::Ticks(0))
     }
@@ -65,6 +118,7 @@ impl WindowBound {
         self,
         rows: &[BatchRow],
         pace: &StepPattern,
+        clock: Option<&ColumnClock>,
         times: impl Fn(usize) -> &'a [u64],
         distances: &mut Vec<u32>,
     ) {
@@ -77,20 +131,124 @@ impl WindowBound {
                 Some(distance) => distances.resize(rows.len(), distance),
                 None => distances_by_time(back.max(0), rows, times, distances),
             },
+            WindowBound::Calendar { span, older } => {
+                CalendarBound { clock, span }.distances(older, rows, times, distances);
+            }
         }
     }
 
     /// Distance from a future row at the time of the last entry. `times` are the last of the `count` entries of the
     /// series.
-    pub fn distance_of_next(self, times: &[u64], count: u64) -> u64 {
+    pub fn distance_of_next(self, clock: Option<&ColumnClock>, times: &[u64], count: u64) -> u64 {
         match (self, times.last()) {
             (WindowBound::Rows(back), _) => back.saturating_sub(1).min(count),
-            (WindowBound::Ticks(_), None) => 0,
+            (WindowBound::Ticks(_) | WindowBound::Calendar { .. }, None) => 0,
+            (WindowBound::Calendar { span, older }, Some(&last)) => {
+                let period_before = CalendarBound { clock, span }.time_before(last as i64);
+                let target = period_before.saturating_sub(older);
+                let distance = times.len() - times.partition_point(|&time| time as i64 <= target);
+                distance as u64 + ANCHOR_ENTRIES
+            }
             (WindowBound::Ticks(back), Some(&last)) => {
                 let target = (last as i64).saturating_sub(back);
                 (times.len() - times.partition_point(|&time| time as i64 <= target)) as u64
             }
         }
+    }
+}
+
+/// A bound by a span of the calendar.
+///
+/// A month before a row is the same day of the month before, or its end where that month is shorter. That alone would
+/// part a series of month ends: a month before 30 April is 30 March. So where the series has no row at the bound, the
+/// row next to it is the bound if it lies a whole span before the row, and all rows since are whole months (or days)
+/// after it. For days, this happens where the clock skips the time of day of a series.
+#[derive(Debug, Clone, Copy)]
+struct CalendarBound<'a> {
+    clock: Option<&'a ColumnClock>,
+    span: CalendarSpan,
+}
+
+impl CalendarBound<'_> {
+    /// The time a span before another.
+    fn time_before(self, time: i64) -> i64 {
+        let earlier = self.clock.and_then(|clock| clock.earlier(time, self.span));
+        // Beyond the calendar, days have 24 hours and months 31 days.
+        earlier.unwrap_or_else(|| {
+            let tick = self.clock.map_or(1, ColumnClock::tick);
+            time.saturating_sub(self.span.tick_bounds(tick).1)
+        })
+    }
+
+    /// Computes the distance for each row of a bound that lies `older` ticks before this one.
+    fn distances<'a>(
+        self,
+        older: i64,
+        rows: &[BatchRow],
+        times: impl Fn(usize) -> &'a [u64],
+        distances: &mut Vec<u32>,
+    ) {
+        let mut distance = 0u32;
+        // Rows of a panel mostly have few times.
+        let mut latest: Option<(i64, i64)> = None;
+        distances.extend(rows.iter().enumerate().map(|(at, row)| {
+            let bound = match latest {
+                Some((time, bound)) if time == row.time => bound,
+                _ => self.time_before(row.time),
+            };
+            latest = Some((row.time, bound));
+            let times = times(at);
+            let guess = times.len().saturating_sub(distance as usize);
+            let count = count_up_to(times, bound, guess);
+            let bound = self.anchor(times, count, bound).unwrap_or(bound);
+            let entries = count_up_to(times, bound.saturating_sub(older), count);
+            distance = (times.len() - entries) as u32;
+            distance
+        }));
+    }
+
+    /// The time of the entry next to the bound that counts as the bound: the first one after it, else the last one before
+    /// it. `count` entries are at or before the bound.
+    fn anchor(self, times: &[u64], count: usize, bound: i64) -> Option<i64> {
+        let clock = self.clock?;
+        let is_at_bound = count > 0 && times[count - 1] as i64 == bound;
+        // A bound that hours move as well is no step of the calendar.
+        if is_at_bound || self.span.ticks != 0 {
+            return None;
+        }
+        if let Some(first) = self.anchor_at(clock, times, count) {
+            return Some(first);
+        }
+        // A day before a time that the clock skipped is later than that of the row before.
+        if clock.has_even_days() {
+            return None;
+        }
+        self.anchor_at(clock, times, count.checked_sub(1)?)
+    }
+
+    /// The time of an entry that lies a whole span before the last one, where all since are whole steps after it.
+    fn anchor_at(self, clock: &ColumnClock, times: &[u64], index: usize) -> Option<i64> {
+        let entries = times.get(index..)?;
+        let first = *entries.first()? as i64;
+        let row = *entries.last()? as i64;
+        if clock.later(first, self.span) != Some(row) {
+            return None;
+        }
+        let unit = if self.span.months > 0 {
+            CalendarSpan::months(1)
+        } else {
+            CalendarSpan::days(1)
+        };
+        let is_step = |time: &u64| {
+            let time = *time as i64;
+            let steps = clock.steps(first, time, unit);
+            steps.is_some_and(|steps| clock.later(first, unit.times(steps)) == Some(time))
+        };
+        // The bounds of two rows are at most two entries apart from those of the calendar.
+        let is_other = |entry: Option<&u64>| entry.is_none_or(|entry| *entry as i64 != first);
+        let previous = index.checked_sub(1).and_then(|at| times.get(at));
+        let is_alone = is_other(previous) && is_other(entries.get(1));
+        (is_alone && entries.iter().all(is_step)).then_some(first)
     }
 }
 
@@ -114,16 +272,16 @@ impl StepPattern {
             runs: (u32::MAX, 0),
             numbers: (u64::MAX, 0),
         };
-        let mut same = true;
+        let mut are_alike = true;
         for row in rows {
-            same &= Some(row.step) == step;
+            are_alike &= Some(row.step) == step;
             pace.runs = (pace.runs.0.min(row.run), pace.runs.1.max(row.run));
             pace.numbers = (
                 pace.numbers.0.min(row.number),
                 pace.numbers.1.max(row.number),
             );
         }
-        pace.step = pace.step.filter(|_| same);
+        pace.step = pace.step.filter(|_| are_alike);
         pace
     }
 
@@ -151,7 +309,8 @@ fn distances_by_time<'a>(
     times: impl Fn(usize) -> &'a [u64],
     distances: &mut Vec<u32>,
 ) {
-    let (mut step, mut steps) = (0i64, 0u64);
+    let mut step = 0i64;
+    let mut steps = 0u64;
     let mut distance = 0u32;
     distances.extend(rows.iter().enumerate().map(|(at, row)| {
         if row.number == 0 {
@@ -254,10 +413,11 @@ mod tests {
         for rows in &together {
             let pace = StepPattern::of(rows);
             for back in [-3, 0, 1, 9, 10, 11, 49, 50, 51, 60, 70, 1000] {
-                let (mut one_by_one, mut together) = (Vec::new(), Vec::new());
+                let mut one_by_one = Vec::new();
+                let mut together = Vec::new();
                 let times = |row: usize| &times[20 - rows[row].number as usize..];
                 distances_by_time(back.max(0), rows, times, &mut one_by_one);
-                WindowBound::Ticks(back).distances(rows, &pace, times, &mut together);
+                WindowBound::Ticks(back).distances(rows, &pace, None, times, &mut together);
                 assert_eq!(together, one_by_one, "{back} ticks back");
             }
         }

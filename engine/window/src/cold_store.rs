@@ -32,10 +32,10 @@ impl ColdStore {
     /// The encoded state of a series, if it is evicted.
     #[inline]
     pub fn find(&self, hash: u128) -> Option<&[u8]> {
-        let place = self
+        let slot = self
             .places
-            .find(hash as u64, |&place| self.hash(place) == hash)?;
-        Some(self.bytes_at(*place))
+            .find(hash as u64, |&slot| self.hash(slot) == hash)?;
+        Some(self.bytes_at(*slot))
     }
 
     /// Adds a series; `false` if it is present already or the store is full.
@@ -55,10 +55,11 @@ impl ColdStore {
             self.blocks
                 .push(Vec::with_capacity(record.max(BLOCK_BYTES)));
         }
-        let (number, Some(block)) = (self.blocks.len() - 1, self.blocks.last_mut()) else {
+        let number = self.blocks.len() - 1;
+        let Some(block) = self.blocks.last_mut() else {
             return false;
         };
-        let Ok(place) = u32::try_from((number * BLOCK_BYTES + block.len()) / STEP_BYTES) else {
+        let Ok(slot) = u32::try_from((number * BLOCK_BYTES + block.len()) / STEP_BYTES) else {
             return false;
         };
         let start = block.len();
@@ -66,48 +67,55 @@ impl ColdStore {
         block.extend_from_slice(&length.to_le_bytes());
         block.extend_from_slice(bytes);
         block.resize(start + record, 0);
-        let ColdStore { blocks, places, .. } = self;
-        places.insert_unique(hash as u64, place, |&place| hash_at(blocks, place) as u64);
+        let ColdStore {
+            blocks,
+            places: slots,
+            ..
+        } = self;
+        slots.insert_unique(hash as u64, slot, |&slot| hash_at(blocks, slot) as u64);
         true
     }
 
     /// Removes a restored series.
     pub fn remove(&mut self, hash: u128) {
-        let ColdStore { blocks, places, .. } = self;
-        let Ok(found) = places.find_entry(hash as u64, |&place| hash_at(blocks, place) == hash)
-        else {
+        let ColdStore {
+            blocks,
+            places: slots,
+            ..
+        } = self;
+        let Ok(entry) = slots.find_entry(hash as u64, |&slot| hash_at(blocks, slot) == hash) else {
             return;
         };
-        let (place, _) = found.remove();
-        self.left += record_bytes(self.bytes_at(place).len());
+        let (slot, _) = entry.remove();
+        self.left += record_bytes(self.bytes_at(slot).len());
     }
 
     /// Compacts the blocks once removed records take more than half of them.
     pub fn compact(&mut self) {
-        let held: usize = self.blocks.iter().map(Vec::len).sum();
+        let stored_bytes: usize = self.blocks.iter().map(Vec::len).sum();
         if self.places.is_empty() {
             *self = ColdStore::default();
-        } else if self.left >= REMOVED_BYTES_MIN && self.left * 2 > held {
-            let mut kept = ColdStore::default();
-            self.records().for_each(|(hash, place)| {
-                kept.insert(hash, self.bytes_at(place));
+        } else if self.left >= REMOVED_BYTES_MIN && self.left * 2 > stored_bytes {
+            let mut compacted = ColdStore::default();
+            self.records().for_each(|(hash, slot)| {
+                compacted.insert(hash, self.bytes_at(slot));
             });
-            *self = kept;
+            *self = compacted;
         }
     }
 
     /// Hash and record position of every series.
     pub fn records(&self) -> impl Iterator<Item = (u128, u32)> {
-        self.places.iter().map(|&place| (self.hash(place), place))
+        self.places.iter().map(|&slot| (self.hash(slot), slot))
     }
 
-    pub fn hash(&self, place: u32) -> u128 {
-        hash_at(&self.blocks, place)
+    pub fn hash(&self, slot: u32) -> u128 {
+        hash_at(&self.blocks, slot)
     }
 
     /// The encoded state at a record position.
-    pub fn bytes_at(&self, place: u32) -> &[u8] {
-        let (block, at) = block_and_offset(place);
+    pub fn bytes_at(&self, slot: u32) -> &[u8] {
+        let (block, at) = block_and_offset(slot);
         let record = &self.blocks[block][at + 16..];
         let (length, bytes) = record.split_at(size_of::<u32>());
         let length = length
@@ -126,13 +134,13 @@ fn record_bytes(length: usize) -> usize {
     (HEAD_BYTES + length).next_multiple_of(STEP_BYTES)
 }
 
-fn block_and_offset(place: u32) -> (usize, usize) {
-    let at = place as usize * STEP_BYTES;
+fn block_and_offset(slot: u32) -> (usize, usize) {
+    let at = slot as usize * STEP_BYTES;
     (at / BLOCK_BYTES, at % BLOCK_BYTES)
 }
 
-fn hash_at(blocks: &[Vec<u8>], place: u32) -> u128 {
-    let (block, at) = block_and_offset(place);
+fn hash_at(blocks: &[Vec<u8>], slot: u32) -> u128 {
+    let (block, at) = block_and_offset(slot);
     blocks[block][at..]
         .first_chunk()
         .map_or(0, |hash| u128::from_le_bytes(*hash))

@@ -1,6 +1,7 @@
 //! Compilation of window plans: shared bounds, shared windows, cumulative statistics.
 
 use arrow::datatypes::DataType;
+use forebay_model::{CalendarSpan, ColumnClock, TimeDistance};
 use hashbrown::{HashMap, HashSet};
 
 use crate::batch::{BatchRow, WindowBatch};
@@ -11,20 +12,22 @@ use crate::rolling::{WindowEvaluator, WindowKind, WindowRequest};
 use crate::series_buffer::{BatchDistances, EntryRetention, FillSupport, InputRetention};
 use crate::{
     ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength,
-    WindowFunction, WindowInput, WindowOutput, WindowPlan, WindowStat, WordEncoding,
+    WindowFunction, WindowOutput, WindowPlan, WindowStat, WordEncoding,
 };
 
 /// The stateless part of a compiled plan.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CompiledPlan {
     pub edges: Vec<WindowBound>,
+    /// The clock of the time column; `None` where nothing is by the calendar.
+    pub clock: Option<ColumnClock>,
     pub windows: Vec<WindowEvaluator>,
     pub copies: Vec<LagFunction>,
     /// The inputs and the entries of them that future rows need.
     pub kept: Vec<InputRetention>,
     /// The times that future rows need; empty if times do not matter.
     pub time_needs: Vec<EntryRetention>,
-    /// Whether statistics read the times of entries, not only bounds.
+    /// True if statistics read the times of entries, not only bounds.
     pub reads_times: bool,
     /// Value of missing periods.
     pub fill: Option<PeriodFill>,
@@ -40,25 +43,24 @@ pub(crate) struct PlanAccumulators {
 }
 
 impl PlanAccumulators {
-    /// Whether there is no state.
+    /// True if there is no state.
     pub fn is_empty(&self) -> bool {
         self.frontiers.is_empty() && self.memories.is_empty()
     }
 
     /// Index of the first entry of a series that a frontier has not consumed.
     pub fn next_unconsumed(&self, frontier: usize, series: usize) -> u64 {
-        self.frontiers[frontier]
-            .taken
-            .get(series)
-            .copied()
-            .unwrap_or(0)
+        match self.frontiers[frontier].taken.get(series) {
+            Some(next) => *next,
+            None => 0,
+        }
     }
 
     /// Determines the entries that each row of a batch consumes.
     pub fn advance(&mut self, rows: &[BatchRow], distances: &[Vec<u32>], series: usize) {
-        self.frontiers
-            .iter_mut()
-            .for_each(|frontier| frontier.advance(rows, distances, series));
+        for frontier in &mut self.frontiers {
+            frontier.advance(rows, distances, series);
+        }
     }
 
     /// Distances of the entries that a batch needs.
@@ -88,12 +90,12 @@ impl PlanAccumulators {
 
     /// Ensures state for each of `series` series.
     pub fn grow(&mut self, series: usize) {
-        self.frontiers
-            .iter_mut()
-            .for_each(|frontier| frontier.taken.resize(series, 0));
-        self.memories
-            .iter_mut()
-            .for_each(|memory| memory.grow(series));
+        for frontier in &mut self.frontiers {
+            frontier.taken.resize(series, 0);
+        }
+        for memory in &mut self.memories {
+            memory.grow(series);
+        }
     }
 
     /// Removes a series; the last series takes its number.
@@ -101,9 +103,9 @@ impl PlanAccumulators {
         for frontier in &mut self.frontiers {
             frontier.taken.swap_remove(series);
         }
-        self.memories
-            .iter_mut()
-            .for_each(|memory| memory.remove(series));
+        for memory in &mut self.memories {
+            memory.remove(series);
+        }
     }
 
     /// Removes all series but one.
@@ -112,22 +114,20 @@ impl PlanAccumulators {
             frontier.taken.swap(0, series);
             frontier.taken.truncate(1);
         }
-        self.memories
-            .iter_mut()
-            .for_each(|memory| memory.keep_only(series));
+        for memory in &mut self.memories {
+            memory.keep_only(series);
+        }
     }
 
     pub fn bytes(&self) -> usize {
-        let frontiers = self
-            .frontiers
-            .iter()
-            .map(|frontier| frontier.taken.capacity() * 8 + frontier.spans.capacity() * 8);
-        frontiers.sum::<usize>()
-            + self
-                .memories
-                .iter()
-                .map(|memory| memory.bytes())
-                .sum::<usize>()
+        let mut bytes = 0;
+        for frontier in &self.frontiers {
+            bytes += frontier.taken.capacity() * 8 + frontier.spans.capacity() * 8;
+        }
+        for memory in &self.memories {
+            bytes += memory.bytes();
+        }
+        bytes
     }
 }
 
@@ -139,12 +139,17 @@ pub(crate) fn compile_plan(plan: &WindowPlan) -> (CompiledPlan, PlanAccumulators
         program: CompiledPlan::default(),
         running: StatisticGroups::default(),
     };
-    let kept = |input: &WindowInput| InputRetention {
-        keep: input.keep,
-        fillable: fillable(&input.data_type),
-        needs: Vec::new(),
-    };
-    compiler.program.kept = plan.inputs.iter().map(kept).collect();
+    for input in &plan.inputs {
+        compiler.program.kept.push(InputRetention {
+            keep: input.keep.of_words(),
+            fillable: fillable(&input.data_type),
+            needs: Vec::new(),
+        });
+    }
+    if plan.has_calendar() {
+        // A zone that is not known is a fault of `WindowPlan::check`, which each push calls.
+        compiler.program.clock = ColumnClock::of(&plan.time).ok().flatten();
+    }
     for (number, function) in plan.functions.iter().enumerate() {
         compiler.add(number, function);
     }
@@ -170,6 +175,29 @@ struct StatisticGroups {
     seasons: Vec<SeasonalSums>,
 }
 
+impl StatisticGroups {
+    fn into_accumulators(self) -> PlanAccumulators {
+        let mut memories = Vec::new();
+        add_boxed(&mut memories, self.sums);
+        add_boxed(&mut memories, self.spreads);
+        add_boxed(&mut memories, self.shapes);
+        add_boxed(&mut memories, self.ranges);
+        add_boxed(&mut memories, self.ends);
+        add_boxed(&mut memories, self.zeros);
+        add_boxed(&mut memories, self.since);
+        add_boxed(&mut memories, self.lines);
+        add_boxed(&mut memories, self.halves);
+        add_boxed(&mut memories, self.distinct);
+        add_boxed(&mut memories, self.ewms);
+        add_boxed(&mut memories, self.latest);
+        add_boxed(&mut memories, self.seasons);
+        PlanAccumulators {
+            frontiers: self.frontiers,
+            memories,
+        }
+    }
+}
+
 struct PlanCompiler<'a> {
     plan: &'a WindowPlan,
     indices: HashMap<WindowBound, usize>,
@@ -178,84 +206,32 @@ struct PlanCompiler<'a> {
 }
 
 impl PlanCompiler<'_> {
+    /// Compiles the function of an output.
     fn add(&mut self, number: usize, function: &WindowOutput) {
         let input = function.input;
-        let keep = self.plan.inputs[input].keep;
-        let copied = |compiler: &mut Self, span: BoundPair, made| {
-            let unsigned = is_unsigned(&compiler.plan.inputs[input].data_type);
-            compiler.need(input, EntryRetention::Latest(span.start, span.end), false);
-            compiler.program.copies.push(LagFunction {
-                function: number,
-                input,
-                keep,
-                unsigned,
-                span,
-                made,
-            });
-        };
+        let exact = CalendarSpan::default();
         match function.compute {
             WindowFunction::Lag { by, as_of } => {
-                let span = self.one(by, as_of.unwrap_or(0));
-                copied(self, span, LagOutput::Copy);
+                let tolerance = as_of.map_or(exact, TimeDistance::span);
+                self.copy(number, input, by, tolerance, LagOutput::Copy);
             }
             WindowFunction::Diff { by } => {
-                let span = self.one(by, 0);
-                copied(self, span, LagOutput::Difference);
+                self.copy(number, input, by, exact, LagOutput::Difference);
             }
             WindowFunction::PctChange { by } => {
-                let span = self.one(by, 0);
-                copied(self, span, LagOutput::Change);
+                self.copy(number, input, by, exact, LagOutput::Change);
             }
             WindowFunction::Window {
-                frame: SeriesFrame::Expanding { gap },
+                frame,
                 stat,
                 min_periods,
             } => {
-                let frontier = self.frontier(gap, input, reads_time(stat));
-                self.expanding(number, input, frontier, stat, min_periods);
-            }
-            WindowFunction::Window {
-                frame: SeriesFrame::Rolling { over, gap, closed },
-                stat,
-                min_periods,
-            } => {
-                let span = self.rolling(over, gap, closed);
-                self.need(input, EntryRetention::From(span.start), reads_time(stat));
-                self.window(
-                    input,
-                    WindowKind::All(span),
-                    WindowRequest {
-                        function: number,
-                        stat,
-                        min_periods,
-                    },
-                );
-            }
-            WindowFunction::Window {
-                frame: SeriesFrame::Seasonal { season, over, gap },
-                stat,
-                min_periods,
-            } => {
-                let spans: Vec<BoundPair> = (0..over)
-                    .rev()
-                    .map(|turn| self.one(seasonal_distance(gap, season, turn), 0))
-                    .collect();
-                for span in &spans {
-                    self.need(
-                        input,
-                        EntryRetention::Latest(span.start, span.end),
-                        reads_time(stat),
-                    );
-                }
-                self.window(
-                    input,
-                    WindowKind::Last(spans),
-                    WindowRequest {
-                        function: number,
-                        stat,
-                        min_periods,
-                    },
-                );
+                let request = WindowRequest {
+                    function: number,
+                    stat,
+                    min_periods,
+                };
+                self.framed(input, frame, request);
             }
             WindowFunction::Ewm {
                 decay,
@@ -265,18 +241,17 @@ impl PlanCompiler<'_> {
                 gap,
                 min_periods,
             } => {
-                let frontier = self.frontier(gap, input, matches!(decay, EwmDecay::HalfLife(_)));
-                let config = EwmWeights {
+                let weights = EwmWeights {
                     decay,
                     adjust,
                     ignore_na,
                 };
-                let asked: StatRequest<EwmStat> = StatRequest {
+                let request = StatRequest {
                     function: number,
                     question: stat,
                     min_periods,
                 };
-                add_to_group(&mut self.running.ewms, input, keep, frontier, config, asked);
+                self.ewm(input, gap, weights, request);
             }
             WindowFunction::SeasonalIndex {
                 slot,
@@ -285,80 +260,155 @@ impl PlanCompiler<'_> {
                 strength,
                 parent,
             } => {
-                // The slot of a missing period is unknown.
-                self.program.kept[slot].fillable = FillSupport::Never;
-                let frontier = self.frontier(gap, input, false);
-                self.need(slot, EntryRetention::Frontier(frontier), false);
-                let ask = SeasonalRequest {
+                let request = SeasonalRequest {
                     function: number,
                     min_periods,
                     strength,
                     parent,
                 };
-                let same = |other: &&mut SeasonalSums| {
-                    (other.input, other.slot, other.frontier) == (input, slot, frontier)
-                };
-                match self.running.seasons.iter_mut().find(same) {
-                    Some(seasons) => seasons.asks.push(ask),
-                    None => {
-                        let mut seasons = SeasonalSums::new(input, slot, frontier);
-                        seasons.asks.push(ask);
-                        self.running.seasons.push(seasons);
-                    }
-                }
+                self.seasonal_index(input, slot, gap, request);
             }
             WindowFunction::LastValid { limit } => self.latest(number, input, limit, false),
             WindowFunction::LastValidTime { limit } => self.latest(number, input, limit, true),
         }
     }
 
+    /// Adds an output that copies the value of the row `by` before, or compares with it.
+    fn copy(
+        &mut self,
+        function: usize,
+        input: usize,
+        by: SeriesLength,
+        tolerance: CalendarSpan,
+        output: LagOutput,
+    ) {
+        let span = self.one(by, tolerance);
+        self.need(input, EntryRetention::Latest(span.start, span.end), false);
+        let column = &self.plan.inputs[input];
+        self.program.copies.push(LagFunction {
+            function,
+            input,
+            keep: column.keep.of_words(),
+            unsigned: is_unsigned(&column.data_type),
+            span,
+            made: output,
+        });
+    }
+
+    /// Adds an exponentially weighted statistic.
+    fn ewm(
+        &mut self,
+        input: usize,
+        gap: SeriesLength,
+        weights: EwmWeights,
+        request: StatRequest<EwmStat>,
+    ) {
+        let reads_time = matches!(weights.decay, EwmDecay::HalfLife(_));
+        let frontier = self.frontier(gap, input, reads_time);
+        let source = self.source(input, frontier);
+        add_to_group(&mut self.running.ewms, source, weights, request);
+    }
+
+    /// Adds a statistic over a frame.
+    fn framed(&mut self, input: usize, frame: SeriesFrame, request: WindowRequest) {
+        let reads_time = reads_time(request.stat);
+        match frame {
+            SeriesFrame::Expanding { gap } => {
+                let frontier = self.frontier(gap, input, reads_time);
+                self.expanding(input, frontier, request);
+            }
+            SeriesFrame::Rolling { over, gap, closed } => {
+                let span = self.rolling(over, gap, closed);
+                self.need(input, EntryRetention::From(span.start), reads_time);
+                self.window(input, WindowKind::All(span), request);
+            }
+            SeriesFrame::Seasonal { season, over, gap } => {
+                let mut spans: Vec<BoundPair> = Vec::new();
+                for season_index in (0..over).rev() {
+                    let distance = seasonal_distance(gap, season, season_index);
+                    spans.push(self.one(distance, CalendarSpan::default()));
+                }
+                for span in &spans {
+                    let retention = EntryRetention::Latest(span.start, span.end);
+                    self.need(input, retention, reads_time);
+                }
+                self.window(input, WindowKind::Last(spans), request);
+            }
+        }
+    }
+
+    /// Adds a seasonal index to the sums of its slots.
+    fn seasonal_index(
+        &mut self,
+        input: usize,
+        slot: usize,
+        gap: SeriesLength,
+        request: SeasonalRequest,
+    ) {
+        // The slot of a missing period is unknown.
+        self.program.kept[slot].fillable = FillSupport::Never;
+        let frontier = self.frontier(gap, input, false);
+        self.need(slot, EntryRetention::Frontier(frontier), false);
+        for seasons in &mut self.running.seasons {
+            if (seasons.input, seasons.slot, seasons.frontier) == (input, slot, frontier) {
+                seasons.asks.push(request);
+                return;
+            }
+        }
+        let mut seasons = SeasonalSums::new(input, slot, frontier);
+        seasons.asks.push(request);
+        self.running.seasons.push(seasons);
+    }
+
+    fn source(&self, input: usize, frontier: usize) -> StatSource {
+        StatSource {
+            input,
+            keep: self.plan.inputs[input].keep.of_words(),
+            frontier,
+        }
+    }
+
+    /// Adds the last value that is not missing, or its time.
     fn latest(&mut self, function: usize, input: usize, limit: Option<u64>, time: bool) {
-        let keep = self.plan.inputs[input].keep;
         let frontier = self.frontier(SeriesLength::ZERO, input, time);
+        let source = self.source(input, frontier);
         let question = LastValidRequest {
             limit: limit.unwrap_or(u64::MAX),
             time,
         };
-        add_to_group(
-            &mut self.running.latest,
-            input,
-            keep,
-            frontier,
-            (),
-            StatRequest {
-                function,
-                question,
-                min_periods: 0,
-            },
-        );
+        let request = StatRequest {
+            function,
+            question,
+            min_periods: 0,
+        };
+        add_to_group(&mut self.running.latest, source, (), request);
     }
 
-    fn window(&mut self, input: usize, cover: WindowKind, ask: WindowRequest) {
-        let windows = &mut self.program.windows;
-        match windows
-            .iter_mut()
-            .find(|windows| windows.input == input && windows.cover == cover)
-        {
-            Some(windows) => windows.asks.push(ask),
-            None => windows.push(WindowEvaluator {
-                input,
-                keep: self.plan.inputs[input].keep,
-                cover,
-                asks: vec![ask],
-            }),
+    /// Adds a statistic to the window that covers the same entries.
+    fn window(&mut self, input: usize, cover: WindowKind, request: WindowRequest) {
+        for window in &mut self.program.windows {
+            if window.input == input && window.cover == cover {
+                window.asks.push(request);
+                return;
+            }
         }
+        self.program.windows.push(WindowEvaluator {
+            input,
+            keep: self.plan.inputs[input].keep.of_words(),
+            cover,
+            asks: vec![request],
+        });
     }
 
-    fn expanding(
-        &mut self,
-        function: usize,
-        input: usize,
-        frontier: usize,
-        stat: WindowStat,
-        min_periods: u64,
-    ) {
-        let keep = self.plan.inputs[input].keep;
-        let asked = StatRequest {
+    /// Adds a statistic of all entries up to a frontier.
+    fn expanding(&mut self, input: usize, frontier: usize, request: WindowRequest) {
+        let source = self.source(input, frontier);
+        let WindowRequest {
+            function,
+            stat,
+            min_periods,
+        } = request;
+        let request = StatRequest {
             function,
             question: stat,
             min_periods,
@@ -366,86 +416,63 @@ impl PlanCompiler<'_> {
         let groups = &mut self.running;
         match stat {
             WindowStat::Count | WindowStat::Sum | WindowStat::Mean => {
-                add_to_group(&mut groups.sums, input, keep, frontier, (), asked)
+                add_to_group(&mut groups.sums, source, (), request)
             }
             WindowStat::Var { .. } | WindowStat::Std { .. } => {
-                add_to_group(&mut groups.spreads, input, keep, frontier, (), asked)
+                add_to_group(&mut groups.spreads, source, (), request)
             }
             WindowStat::Skew | WindowStat::Kurtosis => {
-                add_to_group(&mut groups.shapes, input, keep, frontier, (), asked)
+                add_to_group(&mut groups.shapes, source, (), request)
             }
             WindowStat::Min | WindowStat::Max => {
-                add_to_group(&mut groups.ranges, input, keep, frontier, (), asked)
+                add_to_group(&mut groups.ranges, source, (), request)
             }
             WindowStat::First | WindowStat::Last => {
-                add_to_group(&mut groups.ends, input, keep, frontier, (), asked)
+                add_to_group(&mut groups.ends, source, (), request)
             }
-            WindowStat::ZeroShare => {
-                add_to_group(&mut groups.zeros, input, keep, frontier, (), asked)
+            WindowStat::ZeroShare => add_to_group(&mut groups.zeros, source, (), request),
+            WindowStat::SinceNonzero { .. } => add_to_group(&mut groups.since, source, (), request),
+            WindowStat::Slope { unit } => {
+                add_to_group(&mut groups.lines, source, unit.is_some(), request)
             }
-            WindowStat::SinceNonzero { .. } => {
-                add_to_group(&mut groups.since, input, keep, frontier, (), asked)
+            WindowStat::Quantile(q) => add_to_group(&mut groups.halves, source, q, request),
+            WindowStat::Unique => {
+                let is_number = source.keep == WordEncoding::Number;
+                add_to_group(&mut groups.distinct, source, is_number, request)
             }
-            WindowStat::Slope { unit } => add_to_group(
-                &mut groups.lines,
-                input,
-                keep,
-                frontier,
-                unit.is_some(),
-                asked,
-            ),
-            WindowStat::Quantile(q) => {
-                add_to_group(&mut groups.halves, input, keep, frontier, q, asked)
-            }
-            WindowStat::Unique => add_to_group(
-                &mut groups.distinct,
-                input,
-                keep,
-                frontier,
-                keep == WordEncoding::Number,
-                asked,
-            ),
         }
     }
 
-    /// The bounds of the entries exactly `by` before the row, or up to `as_of` ticks older.
-    fn one(&mut self, by: SeriesLength, as_of: i64) -> BoundPair {
+    /// The bounds of the entries exactly `by` before the row, or up to `tolerance` older.
+    fn one(&mut self, by: SeriesLength, tolerance: CalendarSpan) -> BoundPair {
         let end = WindowBound::back(by, same_kind(by));
         if end.is_own() {
-            // The row's own entry, whatever its time.
+            // The row's own entry, independent of its time.
             return BoundPair {
                 start: self.edge(WindowBound::Rows(1)),
                 end: self.edge(end),
             };
         }
-        let older = if matches!(end, WindowBound::Ticks(_)) {
-            as_of.saturating_add(1)
-        } else {
-            1
-        };
         BoundPair {
-            start: self.edge(end.further(older)),
+            start: self.edge(end.further_in_time(tolerance).further(1)),
             end: self.edge(end),
         }
     }
 
+    /// The bounds of the entries within `over`, which ends `gap` before the row.
     fn rolling(&mut self, over: SeriesLength, gap: SeriesLength, closed: ClosedEnds) -> BoundPair {
-        let (start, end) = (
-            WindowBound::back(gap, over),
-            WindowBound::back(gap, same_kind(over)),
-        );
-        let start = if closed.has_first() {
-            start.further(1)
-        } else {
-            start
-        };
-        let end = if closed.has_last() {
-            end
-        } else {
-            end.further(1)
-        };
+        let mut start = WindowBound::back(gap, over);
+        let mut end = WindowBound::back(gap, same_kind(over));
+        if closed.has_first() {
+            start = start.further(1);
+        }
+        if !closed.has_last() {
+            end = end.further(1);
+        }
         // A window of length zero may end before it starts: it is empty.
-        let end = if end.is_before(start) { start } else { end };
+        if end.is_before(start) {
+            end = start;
+        }
         BoundPair {
             start: self.edge(start),
             end: self.edge(end),
@@ -456,19 +483,19 @@ impl PlanCompiler<'_> {
     fn frontier(&mut self, gap: SeriesLength, input: usize, reads_time: bool) -> usize {
         let edge = self.edge(WindowBound::back(gap, same_kind(gap)));
         let frontiers = &mut self.running.frontiers;
-        let frontier = frontiers
-            .iter()
-            .position(|frontier| frontier.edge == edge)
-            .unwrap_or_else(|| {
+        let frontier = match frontiers.iter().position(|frontier| frontier.edge == edge) {
+            Some(frontier) => frontier,
+            None => {
                 frontiers.push(CumulativeFrontier {
                     edge,
                     taken: Vec::new(),
                     spans: Vec::new(),
                 });
                 frontiers.len() - 1
-            });
+            }
+        };
         self.need(input, EntryRetention::Frontier(frontier), reads_time);
-        if matches!(self.program.edges[edge], WindowBound::Ticks(_)) {
+        if self.program.edges[edge].is_time() {
             self.program.time_needs.push(EntryRetention::From(edge));
         }
         frontier
@@ -480,7 +507,7 @@ impl PlanCompiler<'_> {
         self.program.reads_times |= reads_time;
         let by_time = match need {
             EntryRetention::From(edge) | EntryRetention::Latest(_, edge) => {
-                matches!(self.program.edges[edge], WindowBound::Ticks(_))
+                self.program.edges[edge].is_time()
             }
             EntryRetention::Frontier(_) => false,
         };
@@ -489,13 +516,11 @@ impl PlanCompiler<'_> {
         }
     }
 
-    fn edge(&mut self, edge: WindowBound) -> usize {
+    fn edge(&mut self, mut edge: WindowBound) -> usize {
         // Zero ticks back is the row itself.
-        let edge = if edge == WindowBound::Ticks(0) {
-            WindowBound::Rows(0)
-        } else {
-            edge
-        };
+        if edge == WindowBound::Ticks(0) {
+            edge = WindowBound::Rows(0);
+        }
         let edges = &mut self.program.edges;
         *self.indices.entry(edge).or_insert_with(|| {
             edges.push(edge);
@@ -504,97 +529,115 @@ impl PlanCompiler<'_> {
     }
 
     fn finish(mut self) -> (CompiledPlan, PlanAccumulators) {
-        fn boxed<M: CumulativeState + 'static>(
-            memories: Vec<M>,
-        ) -> impl Iterator<Item = Box<dyn CumulativeState>> {
-            memories
-                .into_iter()
-                .map(|memory| Box::new(memory) as Box<dyn CumulativeState>)
+        for edge in &self.program.edges {
+            // Bounds of the calendar are no multiple of a series' step: they are searched among the times.
+            if matches!(edge, WindowBound::Calendar { .. }) {
+                self.program.reads_times = true;
+            }
         }
-        if let GapHandling::Complete { fill, .. } = self.plan.gaps {
-            self.program.fill = Some(fill);
+        if let GapHandling::Complete { every, fill } = self.plan.gaps {
+            self.complete_periods(every, fill);
         }
-        if self.program.fill == Some(PeriodFill::Forward) {
-            let before = EntryRetention::From(self.edge(WindowBound::Rows(2)));
-            self.program
-                .kept
-                .iter_mut()
-                .for_each(|kept| kept.needs.push(before));
-        }
-        if let (GapHandling::Complete { every, .. }, []) =
-            (self.plan.gaps, &self.running.frontiers[..])
-        {
-            let periods = self.program.edges.iter().map(|edge| match *edge {
-                WindowBound::Rows(rows) => i128::from(rows),
-                WindowBound::Ticks(ticks) => i128::from(ticks) / i128::from(every.max(1)) + 1,
-            });
-            self.program.periods = periods.max().map(|periods| periods + 1);
-        }
-        let groups = self.running;
-        if self.program.reads_times {
+        let mut program = self.program;
+        if program.reads_times {
             // Cumulative statistics read the times of the entries they consume.
-            self.program
-                .time_needs
-                .extend((0..groups.frontiers.len()).map(EntryRetention::Frontier));
+            for frontier in 0..self.running.frontiers.len() {
+                let retention = EntryRetention::Frontier(frontier);
+                program.time_needs.push(retention);
+            }
         }
-        let memories = boxed(groups.sums)
-            .chain(boxed(groups.spreads))
-            .chain(boxed(groups.shapes))
-            .chain(boxed(groups.ranges))
-            .chain(boxed(groups.ends))
-            .chain(boxed(groups.zeros))
-            .chain(boxed(groups.since))
-            .chain(boxed(groups.lines))
-            .chain(boxed(groups.halves))
-            .chain(boxed(groups.distinct))
-            .chain(boxed(groups.ewms))
-            .chain(boxed(groups.latest))
-            .chain(boxed(groups.seasons))
-            .collect();
-        let needs = self.program.kept.iter_mut().map(|kept| &mut kept.needs);
-        for needs in needs.chain([&mut self.program.time_needs]) {
-            let mut seen = HashSet::new();
-            needs.retain(|need| seen.insert(*need));
+        for retention in &mut program.kept {
+            remove_duplicates(&mut retention.needs);
         }
-        (
-            self.program,
-            PlanAccumulators {
-                frontiers: groups.frontiers,
-                memories,
-            },
-        )
+        remove_duplicates(&mut program.time_needs);
+        (program, self.running.into_accumulators())
+    }
+
+    /// Prepares for missing periods, which count as rows.
+    fn complete_periods(&mut self, every: TimeDistance, fill: PeriodFill) {
+        self.program.fill = Some(fill);
+        if fill == PeriodFill::Forward {
+            let newest_rows = EntryRetention::From(self.edge(WindowBound::Rows(2)));
+            for retention in &mut self.program.kept {
+                retention.needs.push(newest_rows);
+            }
+        }
+        if !self.running.frontiers.is_empty() {
+            return;
+        }
+        let tick = self.program.clock.as_ref().map_or(1, ColumnClock::tick);
+        let least = i128::from(every.span().tick_bounds(tick).0.max(1));
+        let mut periods_max: Option<i128> = None;
+        for edge in &self.program.edges {
+            let periods = match *edge {
+                WindowBound::Rows(rows) => i128::from(rows),
+                WindowBound::Ticks(ticks) => i128::from(ticks) / least + 1,
+                WindowBound::Calendar { span, older } => {
+                    let most = span.tick_bounds(tick).1;
+                    (i128::from(most) + i128::from(older)) / least + 1
+                }
+            };
+            periods_max = periods_max.max(Some(periods));
+        }
+        self.program.periods = periods_max.map(|periods| periods + 1);
     }
 }
 
 fn fillable(data_type: &DataType) -> FillSupport {
-    match data_type {
-        other if other.is_temporal() => FillSupport::Forward,
-        _ => FillSupport::Zero,
+    if data_type.is_numeric() || *data_type == DataType::Boolean {
+        FillSupport::Zero
+    } else {
+        FillSupport::Forward
     }
+}
+
+/// The entries that a cumulative statistic consumes.
+#[derive(Clone, Copy)]
+struct StatSource {
+    input: usize,
+    keep: WordEncoding,
+    frontier: usize,
 }
 
 /// Adds an output to the statistic that computes it; creates the statistic if there is none.
 fn add_to_group<A: StatAccumulator>(
     groups: &mut Vec<CumulativeStat<A>>,
-    input: usize,
-    keep: WordEncoding,
-    frontier: usize,
+    source: StatSource,
     config: A::Config,
-    asked: StatRequest<A::Question>,
+    request: StatRequest<A::Question>,
 ) {
-    let same = |other: &&mut CumulativeStat<A>| {
-        (other.input, other.frontier) == (input, frontier) && other.config == config
-    };
-    if let Some(group) = groups.iter_mut().find(same) {
-        group.asked.push(asked);
-        return;
+    let StatSource {
+        input,
+        keep,
+        frontier,
+    } = source;
+    for group in groups.iter_mut() {
+        if group.input == input && group.frontier == frontier && group.config == config {
+            group.asked.push(request);
+            return;
+        }
     }
     let mut group = CumulativeStat::new(input, keep, frontier, config);
-    group.asked.push(asked);
+    group.asked.push(request);
     groups.push(group);
 }
 
-/// Whether a statistic reads the times of entries.
+/// Adds statistics of one kind to those of all kinds.
+fn add_boxed<M: CumulativeState + 'static>(
+    memories: &mut Vec<Box<dyn CumulativeState>>,
+    group: Vec<M>,
+) {
+    for memory in group {
+        memories.push(Box::new(memory));
+    }
+}
+
+fn remove_duplicates(needs: &mut Vec<EntryRetention>) {
+    let mut seen = HashSet::new();
+    needs.retain(|need| seen.insert(*need));
+}
+
+/// True if a statistic reads the times of entries.
 fn reads_time(stat: WindowStat) -> bool {
     matches!(
         stat,
@@ -606,24 +649,32 @@ fn reads_time(stat: WindowStat) -> bool {
 fn same_kind(length: SeriesLength) -> SeriesLength {
     match length {
         SeriesLength::Rows(_) => SeriesLength::Rows(0),
-        SeriesLength::Ticks(_) => SeriesLength::Ticks(0),
+        SeriesLength::Ticks(_) | SeriesLength::Calendar(_) => SeriesLength::Ticks(0),
     }
 }
 
-/// `gap` plus `turn` seasons.
-fn seasonal_distance(gap: SeriesLength, season: SeriesLength, turn: u64) -> SeriesLength {
-    match (gap, season) {
-        (SeriesLength::Rows(gap), SeriesLength::Rows(season)) => {
-            SeriesLength::Rows(season.saturating_mul(turn).saturating_add(gap))
+/// `gap` plus `season_count` seasons.
+fn seasonal_distance(gap: SeriesLength, season: SeriesLength, season_count: u64) -> SeriesLength {
+    let count = season_count as i64;
+    let seasons = match season {
+        SeriesLength::Rows(season) => {
+            let rows = season.saturating_mul(season_count);
+            return match gap {
+                SeriesLength::Rows(gap) => SeriesLength::Rows(rows.saturating_add(gap)),
+                SeriesLength::Ticks(_) | SeriesLength::Calendar(_) => SeriesLength::Rows(rows),
+            };
         }
-        (SeriesLength::Ticks(_), SeriesLength::Rows(season)) => {
-            SeriesLength::Rows(season.saturating_mul(turn))
-        }
-        (SeriesLength::Ticks(gap), SeriesLength::Ticks(season)) => {
-            SeriesLength::Ticks(season.saturating_mul(turn as i64).saturating_add(gap))
-        }
-        (SeriesLength::Rows(_), SeriesLength::Ticks(season)) => {
-            SeriesLength::Ticks(season.saturating_mul(turn as i64))
-        }
+        SeriesLength::Ticks(season) => CalendarSpan::ticks(season.saturating_mul(count)),
+        SeriesLength::Calendar(season) => season.times(count),
+    };
+    let distance = match gap {
+        SeriesLength::Rows(_) => seasons,
+        SeriesLength::Ticks(gap) => seasons.plus(CalendarSpan::ticks(gap)),
+        SeriesLength::Calendar(gap) => seasons.plus(gap),
+    };
+    if distance.is_calendar() {
+        SeriesLength::Calendar(distance)
+    } else {
+        SeriesLength::Ticks(distance.ticks)
     }
 }

@@ -2,7 +2,7 @@
 
 use arrow::array::Array;
 use arrow::util::display::array_value_to_string;
-use forebay_model::{DuplicateRows, Fault, codes};
+use forebay_model::{Fault, codes};
 use hashbrown::HashMap;
 
 use crate::output::format_time;
@@ -10,29 +10,6 @@ use crate::{InputRows, WindowPlan};
 
 /// Examples that a fault names.
 const EXAMPLES_MAX: usize = 3;
-
-/// Treatment of rows of a series with equal times, and the names by which a fault calls their columns. Ids and stored
-/// states do not contain it: it changes no output.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct DuplicateCheck {
-    /// The treatment.
-    pub policy: DuplicateRows,
-    /// The key columns.
-    pub keys: Vec<String>,
-    /// The time column.
-    pub time: String,
-}
-
-impl DuplicateCheck {
-    /// The stricter of two checks of the same series.
-    pub fn stricter(&self, other: &DuplicateCheck) -> DuplicateCheck {
-        if other.policy > self.policy {
-            other.clone()
-        } else {
-            self.clone()
-        }
-    }
-}
 
 /// The rows of a push, with the hash of the keys and the time of each.
 pub(crate) struct PushedRows<'a> {
@@ -68,13 +45,14 @@ impl PushedRows<'_> {
             .collect();
         let names: Vec<&str> = plan.duplicates.keys.iter().map(String::as_str).collect();
         let message = format!(
-            "{duplicates} rows so far have the same keys and the same time as a row before them: {}",
+            "{duplicates} rows so far have the same keys and the same time as a row before them: \
+             {}",
             examples.join("; ")
         );
         let hint = format!(
-            "a key is missing where `keys: [{}]` does not tell the series apart: name all key columns; `dedupe` copies of \
-             a row; or declare `duplicates: allow` (or `warn`) beside `keys`, and rows of one time count in the order in \
-             which they are read",
+            "a key is missing where `keys: [{}]` does not tell the series apart: name all key \
+             columns; `dedupe` copies of a row; or declare `duplicates: allow` (or `warn`) \
+             beside `keys`, and rows of one time count in the order in which they are read",
             names.join(", ")
         );
         Fault::new(codes::OUT_OF_ORDER, message)

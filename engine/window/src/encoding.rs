@@ -11,9 +11,10 @@ use arrow::datatypes::{
     Time32MillisecondType, Time32SecondType, TimeUnit, UInt8Type, UInt16Type, UInt32Type,
     UInt64Type,
 };
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result, codes, type_label};
 
-use crate::WordEncoding;
+use crate::value_store::ValueStore;
+use crate::{WindowInput, WordEncoding};
 
 /// A missing value in `ValidityBits` encoding.
 pub(crate) const NO_BITS: u64 = i64::MIN as u64;
@@ -26,16 +27,16 @@ impl WordEncoding {
     pub(crate) fn missing(self) -> u64 {
         match self {
             WordEncoding::Number => NO_NUMBER,
-            WordEncoding::Bits => NO_BITS,
+            WordEncoding::Bits | WordEncoding::Values => NO_BITS,
         }
     }
 
-    /// Whether a word stands for a missing value.
+    /// True if a word stands for a missing value.
     #[inline]
     pub(crate) fn is_missing(self, word: u64) -> bool {
         match self {
             WordEncoding::Number => f64::from_bits(word).is_nan(),
-            WordEncoding::Bits => word == NO_BITS,
+            WordEncoding::Bits | WordEncoding::Values => word == NO_BITS,
         }
     }
 
@@ -44,15 +45,23 @@ impl WordEncoding {
     pub(crate) fn normal_word(self, word: u64) -> u64 {
         match self {
             WordEncoding::Number => (f64::from_bits(word) + 0.0).to_bits(),
-            WordEncoding::Bits => word,
+            WordEncoding::Bits | WordEncoding::Values => word,
         }
     }
+}
 
+impl WindowInput {
     /// Appends the encoded values of a column.
-    pub(crate) fn words(self, column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
-        match self {
+    pub(crate) fn words(
+        &self,
+        column: &ArrayRef,
+        store: &mut ValueStore,
+        words: &mut Vec<u64>,
+    ) -> Result<()> {
+        match self.keep {
             WordEncoding::Number => encode_numbers(column, words),
             WordEncoding::Bits => encode_bits(column, words),
+            WordEncoding::Values => store.words(column, &self.data_type, words),
         }
     }
 }
@@ -107,9 +116,9 @@ fn fill<T: ArrowPrimitiveType>(
     word: impl Fn(T::Native) -> u64,
 ) {
     let array: &PrimitiveArray<T> = column.as_primitive();
-    let before = words.len();
+    let start = words.len();
     words.extend(array.values().iter().map(|&value| word(value)));
-    overwrite_nulls(column, &mut words[before..], NO_NUMBER);
+    overwrite_nulls(column, &mut words[start..], NO_NUMBER);
 }
 
 /// Overwrites the words of nulls.
@@ -130,24 +139,25 @@ fn encode_bits(column: &ArrayRef, words: &mut Vec<u64>) -> Result<()> {
         && let Some(row) =
             (0..array.len()).find(|&row| array.is_valid(row) && array.value(row) == i64::MIN)
     {
-        let shown = if *column.data_type() == DataType::UInt64 {
+        let value_text = if *column.data_type() == DataType::UInt64 {
             "9223372036854775808"
         } else {
             "-9223372036854775808"
         };
-        let message =
-            format!("a window cannot store the value {shown}, which represents a missing value");
+        let message = format!(
+            "a window cannot store the value {value_text}, which represents a missing value"
+        );
         let fault = Fault::new(codes::BAD_ROW, message).rows([row as u64]);
         return Err(fault
             .hint("filter such rows, or set the value to null with `derive`, before the windows"));
     }
-    let before = words.len();
+    let start = words.len();
     words.extend(array.values().iter().map(|&value| value as u64));
-    overwrite_nulls(array, &mut words[before..], NO_BITS);
+    overwrite_nulls(array, &mut words[start..], NO_BITS);
     Ok(())
 }
 
-/// Whether the type is represented by integers: numbers, dates, times, booleans.
+/// True if the type is represented by integers: numbers, dates, times, booleans.
 pub(crate) fn is_integer(data_type: &DataType) -> bool {
     data_type.is_integer() || data_type.is_temporal() || *data_type == DataType::Boolean
 }
@@ -163,7 +173,8 @@ pub(crate) fn integers(column: &ArrayRef) -> Result<ArrayRef> {
         DataType::Dictionary(_, value) => return integers(&cast(column, value)?),
         other if is_integer(other) => return Ok(cast(column, &DataType::Int64)?),
         other => {
-            let message = format!("a column of type {other} cannot be encoded as 64-bit integers");
+            let label = type_label(other);
+            let message = format!("a column of type {label} cannot be encoded as 64-bit integers");
             return Err(Fault::new(codes::COLUMN_TYPE, message));
         }
     };

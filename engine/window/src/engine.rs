@@ -1,5 +1,6 @@
 //! The window engine: the state of every series, and the push of rows through it.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use arrow::array::ArrayRef;
@@ -10,6 +11,7 @@ use crate::duplicates::PushedRows;
 use crate::output::{OutputRows, PushOutput, SharedOutput, contiguous_start};
 use crate::partition::{EncodedRows, PushRequest, SeriesPartition};
 use crate::series_hash::SeriesHasher;
+use crate::value_store::ValueStore;
 use crate::{WindowFunction, WindowOutput, WindowPlan, WindowStat, WordEncoding, encoding};
 
 /// Rows to push: columns of the plan's logical types in any layout (dictionaries, views).
@@ -38,9 +40,11 @@ pub fn run_sequentially(pieces: usize, work: Arc<dyn Fn(usize) + Send + Sync>) {
 pub struct WindowEngine {
     pub(crate) plan: Arc<WindowPlan>,
     program: Arc<CompiledPlan>,
-    keys: SeriesHasher,
-    /// Each series belongs to one partition, by the hash of its keys.
+    pub(crate) keys: SeriesHasher,
+    /// Partitions of the series, by the hash of their keys.
     pub(crate) parts: Vec<SeriesPartition>,
+    /// The values of inputs that are no numbers.
+    pub(crate) values: ValueStore,
     /// True if the last push failed because of rows with equal times.
     refused_duplicates: bool,
     /// Buffer reused between pushes.
@@ -68,28 +72,41 @@ impl PartitionedPush {
             parts,
             outputs,
         } = self;
-        let asked = PushRequest {
+        let request = PushRequest {
             plan,
             program,
             words,
             own: Some(&words.own[number]),
             emit,
         };
-        let mut places = Vec::new();
-        if let Ok(mut part) = parts[number].lock() {
-            let (part, done) = &mut *part;
-            let push = || {
-                part.push(asked, &mut |rows, computed| {
-                    places.clear();
-                    places.extend(rows.iter().map(|row| row.source.unwrap_or(u32::MAX)));
-                    outputs
-                        .iter()
-                        .zip(computed)
-                        .for_each(|(output, words)| output.put(&places, words));
-                })
-            };
-            *done = Some(catch_panic(push));
-        }
+        let Ok(mut part) = parts[number].lock() else {
+            return;
+        };
+        let (part, done) = &mut *part;
+        let mut row_numbers = Vec::new();
+        *done = Some(catch_panic(|| {
+            part.push(request, &mut |rows, computed| {
+                row_numbers.clear();
+                row_numbers.extend(rows.iter().map(|row| row.source.unwrap_or(u32::MAX)));
+                for (output, words) in outputs.iter().zip(computed) {
+                    output.put(&row_numbers, words);
+                }
+            })
+        }));
+    }
+}
+
+/// A function whose output is requested, with the encoding of its words.
+type EmittedFunction<'a> = (WordEncoding, &'a WindowOutput);
+
+/// Divides encoded rows among partitions.
+fn divide_rows(words: &mut EncodedRows, parts: usize) {
+    words.own.resize_with(parts, Vec::new);
+    for rows in &mut words.own {
+        rows.clear();
+    }
+    for (row, &hash) in words.hashes.iter().enumerate() {
+        words.own[partition_of(hash, parts)].push(row as u32);
     }
 }
 
@@ -114,6 +131,7 @@ impl WindowEngine {
             program: Arc::new(program),
             keys: SeriesHasher::default(),
             parts,
+            values: ValueStore::default(),
             refused_duplicates: false,
             words: EncodedRows::default(),
             plan,
@@ -131,43 +149,44 @@ impl WindowEngine {
     }
 
     /// Like `push`, for several consecutive batches: the state of a series is loaded into the caches once for its
-    /// rows in all of them. `together` runs the partitions. A fault comes with the index of its batch.
+    /// rows in all of them. `parallel_for` runs the partitions. A fault comes with the index of its batch.
     pub fn push_all(
         &mut self,
         batches: &[InputRows<'_>],
         emit: &[bool],
-        together: &ParallelFor,
+        parallel_for: &ParallelFor,
     ) -> Result<Vec<Vec<ArrayRef>>, (usize, Fault)> {
         self.plan.check().map_err(|fault| (0, fault))?;
-        self.words.clear(
-            batches.iter().map(|rows| rows.rows).sum(),
-            self.plan.inputs.len(),
-        );
+        if self.values.is_full() {
+            self.drop_unused_values().map_err(|fault| (0, fault))?;
+        }
+        let row_count = batches.iter().map(|rows| rows.rows).sum();
+        self.words.clear(row_count, self.plan.inputs.len());
         for (number, rows) in batches.iter().enumerate() {
             self.read(rows, emit).map_err(|fault| (number, fault))?;
         }
         let outputs = self
-            .compute(emit, together)
+            .compute(emit, parallel_for)
             .map_err(|fault| locate_batch(batches, fault))?;
         if let Some(fault) = self.refuse_duplicates(batches) {
             self.refused_duplicates = true;
             return Err(locate_batch(batches, fault));
         }
+        if batches.len() == 1 {
+            return Ok(vec![outputs]);
+        }
         let mut first = 0;
-        let own = batches.iter().map(|rows| {
-            let own = outputs.iter().map(|column| match batches.len() {
-                1 => column.clone(),
-                _ => column.slice(first, rows.rows),
-            });
-            let own = own.collect();
+        let mut columns_of_batches = Vec::with_capacity(batches.len());
+        for rows in batches {
+            let columns = outputs.iter().map(|column| column.slice(first, rows.rows));
+            columns_of_batches.push(columns.collect());
             first += rows.rows;
-            own
-        });
-        Ok(own.collect())
+        }
+        Ok(columns_of_batches)
     }
 
-    /// Number of rows of the last push with the keys and the time of an earlier row. Rows whose outputs were not asked for
-    /// do not count.
+    /// Number of rows of the last push with the keys and the time of an earlier row. Rows whose
+    /// outputs were not requested do not count.
     pub fn duplicates(&self) -> u64 {
         self.parts.iter().map(|part| part.ties).sum()
     }
@@ -192,70 +211,94 @@ impl WindowEngine {
     }
 
     /// Computes the outputs of all rows that were encoded.
-    fn compute(&mut self, emit: &[bool], together: &ParallelFor) -> Result<Vec<ArrayRef>> {
+    fn compute(&mut self, emit: &[bool], parallel_for: &ParallelFor) -> Result<Vec<ArrayRef>> {
+        let plan = self.plan.clone();
+        let mut emitted: Vec<EmittedFunction<'_>> = Vec::new();
+        for (function, is_emitted) in plan.functions.iter().zip(emit) {
+            if *is_emitted {
+                emitted.push((output_encoding(&plan, function), function));
+            }
+        }
+        if self.parts.len() == 1 {
+            self.compute_alone(emit, &emitted)
+        } else {
+            self.compute_in_parts(emit, &emitted, parallel_for)
+        }
+    }
+
+    /// Computes the outputs of the only partition.
+    fn compute_alone(
+        &mut self,
+        emit: &[bool],
+        emitted: &[EmittedFunction<'_>],
+    ) -> Result<Vec<ArrayRef>> {
         let WindowEngine {
             plan,
             program,
             parts,
+            values,
             words,
             ..
         } = self;
+        let [part] = parts.as_mut_slice() else {
+            return Err(poisoned_partition());
+        };
         let rows = words.times.len();
-        if parts.len() > 1 {
-            words.own.resize_with(parts.len(), Vec::new);
-            words.own.iter_mut().for_each(Vec::clear);
-            for (row, &hash) in words.hashes.iter().enumerate() {
-                words.own[partition_of(hash, parts.len())].push(row as u32);
-            }
+        let mut outputs = Vec::with_capacity(emitted.len());
+        for (keep, function) in emitted {
+            outputs.push(PushOutput::new(*keep, &function.data_type, rows));
         }
-        let wanted = plan
-            .functions
-            .iter()
-            .zip(emit)
-            .filter(|(_, wanted)| **wanted);
-        let wanted: Vec<(WordEncoding, &WindowOutput)> = wanted
-            .map(|(of, _)| (output_encoding(plan, of), of))
-            .collect();
-        if let [all] = parts.as_mut_slice() {
-            let mut outputs: Vec<PushOutput> = wanted
-                .iter()
-                .map(|(keep, of)| PushOutput::new(*keep, &of.data_type, rows))
-                .collect();
-            let asked = PushRequest {
-                plan,
-                program,
-                words,
-                own: None,
-                emit,
+        let request = PushRequest {
+            plan,
+            program,
+            words,
+            own: None,
+            emit,
+        };
+        part.push(request, &mut |rows, computed| {
+            let start = if outputs.is_empty() {
+                None
+            } else {
+                contiguous_start(rows)
             };
-            all.push(asked, &mut |rows, computed| {
-                let start = if outputs.is_empty() {
-                    None
-                } else {
-                    contiguous_start(rows)
-                };
-                outputs
-                    .iter_mut()
-                    .zip(computed)
-                    .for_each(|(output, words)| output.put(OutputRows { rows, start }, words));
-            })?;
-            return outputs.into_iter().map(PushOutput::column).collect();
+            for (output, words) in outputs.iter_mut().zip(computed) {
+                output.put(OutputRows { rows, start }, words);
+            }
+        })?;
+        let mut columns = Vec::with_capacity(outputs.len());
+        for output in outputs {
+            columns.push(output.column(values)?);
+        }
+        Ok(columns)
+    }
+
+    /// Computes the outputs of all partitions, in parallel.
+    fn compute_in_parts(
+        &mut self,
+        emit: &[bool],
+        emitted: &[EmittedFunction<'_>],
+        parallel_for: &ParallelFor,
+    ) -> Result<Vec<ArrayRef>> {
+        let part_count = self.parts.len();
+        let rows = self.words.times.len();
+        let mut words = std::mem::take(&mut self.words);
+        divide_rows(&mut words, part_count);
+        let mut parts = Vec::with_capacity(part_count);
+        for part in std::mem::take(&mut self.parts) {
+            parts.push(Mutex::new((part, None)));
         }
         let push = Arc::new(PartitionedPush {
-            plan: plan.clone(),
-            program: program.clone(),
-            words: std::mem::take(words),
+            plan: self.plan.clone(),
+            program: self.program.clone(),
+            words,
             emit: emit.to_vec(),
-            parts: std::mem::take(parts)
-                .into_iter()
-                .map(|part| Mutex::new((part, None)))
-                .collect(),
-            outputs: wanted.iter().map(|_| SharedOutput::new(rows)).collect(),
+            parts,
+            outputs: emitted.iter().map(|_| SharedOutput::new(rows)).collect(),
         });
-        let each = push.clone();
-        together(
-            push.parts.len(),
-            Arc::new(move |part| each.run_partition(part)),
+        let running = push.clone();
+        parallel_for(
+            part_count,
+            Arc::new(move |part| running.run_partition(part)),
         );
         let Ok(push) = Arc::try_unwrap(push) else {
             return Err(poisoned_partition());
@@ -266,16 +309,21 @@ impl WindowEngine {
             done.ok_or_else(poisoned_partition)??;
             self.parts.push(part);
         }
-        let columns = push.outputs.into_iter().zip(wanted);
-        columns
-            .map(|(output, (keep, of))| output.column(keep, &of.data_type))
-            .collect()
+        let mut columns = Vec::with_capacity(emitted.len());
+        for (output, (keep, function)) in push.outputs.into_iter().zip(emitted) {
+            columns.push(output.column(*keep, &function.data_type, &self.values)?);
+        }
+        Ok(columns)
     }
 
     /// Encodes the columns of a batch and appends them to the buffer.
     fn read(&mut self, rows: &InputRows<'_>, emit: &[bool]) -> Result<()> {
         let WindowEngine {
-            plan, keys, words, ..
+            plan,
+            keys,
+            values,
+            words,
+            ..
         } = self;
         let expected = (plan.keys.len(), plan.inputs.len(), plan.functions.len());
         let columns = rows.keys.iter().chain(rows.inputs).chain([rows.time]);
@@ -288,8 +336,26 @@ impl WindowEngine {
         encoding::append_times(rows.time, &mut words.times)?;
         for ((column, input), words) in rows.inputs.iter().zip(&plan.inputs).zip(&mut words.inputs)
         {
-            input.keep.words(column, words)?;
+            input.words(column, values, words)?;
         }
+        Ok(())
+    }
+
+    /// Drops the values that no series holds any more.
+    fn drop_unused_values(&mut self) -> Result<()> {
+        let mut marks = HashSet::new();
+        let mut bytes = Vec::new();
+        let mut even_times = Vec::new();
+        for part in &self.parts {
+            for series in 0..part.table.len() {
+                part.encode_series(series, &mut even_times, &mut bytes)?;
+                self.values.mark(&bytes, &mut marks);
+            }
+            for (_, slot) in part.resting.records() {
+                self.values.mark(part.resting.bytes_at(slot), &mut marks);
+            }
+        }
+        self.values.retain(&marks);
         Ok(())
     }
 
@@ -324,10 +390,11 @@ impl WindowEngine {
         size_of::<WindowEngine>()
             + self.parts.iter().map(SeriesPartition::bytes).sum::<usize>()
             + self.keys.bytes()
+            + self.values.bytes()
     }
 
-    /// Entries that rolling windows have read for rows that tie: a measure of the cost of many rows at one time. An engine
-    /// that was decoded or cloned begins to count anew.
+    /// Entries that rolling windows have read for rows that tie: a measure of the cost of many rows
+    /// at one time. Decoding or cloning an engine resets the count.
     pub fn tied_entries_read(&self) -> u64 {
         self.parts
             .iter()

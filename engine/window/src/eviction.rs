@@ -7,11 +7,11 @@ use crate::partition::SeriesPartition;
 /// Eviction starts at one part in this many of the memory limit.
 const EVICT_FROM_SHARE: usize = 8;
 
-/// From one part in this many on, eviction continues even if series return soon, unless more are active than
-/// evicted.
+/// Divisor of the memory limit: from one part in this many on, eviction continues even if series
+/// return soon, unless more are active than evicted.
 const EVICT_ALWAYS_SHARE: usize = 2;
 
-/// One part in this many of the series stays active: those with the newest rows.
+/// Divisor of the number of series: one part in this many stays active, those with the newest rows.
 const ACTIVE_SHARE: usize = 4;
 
 /// Statistics of evictions and restorations.
@@ -63,13 +63,14 @@ impl SeriesPartition {
         let (_, &mut oldest, _) = lasts.select_nth_unstable(at);
         drop(lasts);
         self.forget_tied_windows();
-        let (mut bytes, mut even) = (Vec::new(), Vec::new());
+        let mut bytes = Vec::new();
+        let mut even_times = Vec::new();
         // Backward, so that a series that takes a removed one's number has been visited.
         for series in (0..awake).rev() {
             if last(self, series) >= oldest {
                 continue;
             }
-            self.encode_series(series, &mut even, &mut bytes)?;
+            self.encode_series(series, &mut even_times, &mut bytes)?;
             if self.resting.insert(self.table.hash(series), &bytes) {
                 self.table.remove(series);
                 self.history.remove(series);
@@ -79,15 +80,15 @@ impl SeriesPartition {
         Ok(awake - self.table.len())
     }
 
-    /// Restores the evicted ones among the series from number `known` on.
-    pub(crate) fn wake(&mut self, known: usize) -> Result<()> {
+    /// Restores the evicted ones among the series from number `known_series` on.
+    pub(crate) fn wake(&mut self, known_series: usize) -> Result<()> {
         if self.resting.len() == 0 {
             return Ok(());
         }
         let resting = std::mem::take(&mut self.resting);
         let mut columns = Vec::new();
         let mut woken = Vec::new();
-        for series in known..self.table.len() {
+        for series in known_series..self.table.len() {
             let hash = self.table.hash(series);
             let Some(bytes) = resting.find(hash) else {
                 continue;

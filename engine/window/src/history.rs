@@ -1,5 +1,7 @@
 //! The history of a series that a window function reads: the rows without which its output differs.
 
+use forebay_model::tick_nanoseconds;
+
 use crate::{GapHandling, PeriodFill, SeriesFrame, SeriesLength, WindowFunction, WindowPlan};
 
 /// The earlier rows that a value depends on. The order is from the least to the most.
@@ -7,7 +9,7 @@ use crate::{GapHandling, PeriodFill, SeriesFrame, SeriesLength, WindowFunction, 
 pub enum HistoryReach {
     /// Rows that are at most this much earlier, in ticks of the time column.
     Ticks(i64),
-    /// So many earlier rows of the series, however old they are.
+    /// A number of earlier rows of the series, of any age.
     Rows(u64),
     /// All earlier rows of the series.
     Everything,
@@ -17,11 +19,13 @@ impl HistoryReach {
     /// No earlier rows.
     pub const NONE: HistoryReach = HistoryReach::Ticks(0);
 
-    fn of(length: SeriesLength) -> HistoryReach {
+    /// `tick` is the number of nanoseconds per tick.
+    fn of(length: SeriesLength, tick: i128) -> HistoryReach {
         match length {
             SeriesLength::Rows(0) => HistoryReach::NONE,
             SeriesLength::Rows(rows) => HistoryReach::Rows(rows),
             SeriesLength::Ticks(ticks) => HistoryReach::Ticks(ticks),
+            SeriesLength::Calendar(span) => HistoryReach::Ticks(span.tick_bounds(tick).1),
         }
     }
 
@@ -42,7 +46,8 @@ impl WindowPlan {
     /// The earlier rows that a function reads. Unlike [`WindowPlan::reach`], which bounds the rows that may change an
     /// output of any history, it is exact for series whose rows are one period apart.
     pub fn history_of(&self, function: &WindowFunction) -> HistoryReach {
-        let reach = function.history();
+        let tick = tick_nanoseconds(&self.time).unwrap_or(1);
+        let reach = function.history(tick);
         match (self.gaps, reach) {
             // The value of a missing period is that of a row before it, however old that is.
             (
@@ -58,7 +63,7 @@ impl WindowPlan {
                 HistoryReach::Rows(rows),
             ) => i64::try_from(rows)
                 .ok()
-                .and_then(|rows| rows.checked_mul(every))
+                .and_then(|rows| rows.checked_mul(every.span().tick_bounds(tick).1))
                 .map_or(HistoryReach::Everything, HistoryReach::Ticks),
             (_, reach) => reach,
         }
@@ -66,28 +71,30 @@ impl WindowPlan {
 }
 
 impl WindowFunction {
-    fn history(&self) -> HistoryReach {
+    fn history(&self, tick: i128) -> HistoryReach {
+        let of = |length: SeriesLength| HistoryReach::of(length, tick);
         match *self {
             WindowFunction::Lag { as_of: None, by }
             | WindowFunction::Diff { by }
-            | WindowFunction::PctChange { by } => HistoryReach::of(by),
+            | WindowFunction::PctChange { by } => of(by),
             WindowFunction::Lag {
                 as_of: Some(older),
                 by,
-            } => HistoryReach::of(by).then(HistoryReach::Ticks(older)),
+            } => of(by).then(of(older.into())),
             WindowFunction::Window {
                 frame: SeriesFrame::Rolling { over, gap, closed },
                 ..
             } => {
                 let first = match over {
-                    SeriesLength::Rows(rows) => HistoryReach::of(SeriesLength::Rows(
+                    SeriesLength::Rows(rows) => of(SeriesLength::Rows(
                         rows.saturating_sub(u64::from(closed.has_last())),
                     )),
                     SeriesLength::Ticks(ticks) => {
                         HistoryReach::Ticks((ticks - i64::from(!closed.has_first())).max(0))
                     }
+                    SeriesLength::Calendar(_) => of(over),
                 };
-                HistoryReach::of(gap).then(first)
+                of(gap).then(first)
             }
             WindowFunction::Window {
                 frame: SeriesFrame::Seasonal { season, over, gap },
@@ -100,14 +107,18 @@ impl WindowFunction {
                         .ok()
                         .and_then(|turns| ticks.checked_mul(turns))
                         .map(SeriesLength::Ticks),
+                    SeriesLength::Calendar(_) => {
+                        let turns = i64::try_from(turns).ok();
+                        turns.map(|turns| season.times(turns))
+                    }
                 };
                 seasons.map_or(HistoryReach::Everything, |seasons| {
-                    HistoryReach::of(gap).then(HistoryReach::of(seasons))
+                    of(gap).then(of(seasons))
                 })
             }
             WindowFunction::LastValid { limit } | WindowFunction::LastValidTime { limit } => limit
                 .map_or(HistoryReach::Everything, |rows| {
-                    HistoryReach::of(SeriesLength::Rows(rows))
+                    of(SeriesLength::Rows(rows))
                 }),
             WindowFunction::Window {
                 frame: SeriesFrame::Expanding { .. },
@@ -122,6 +133,8 @@ impl WindowFunction {
 #[cfg(test)]
 mod tests {
     use arrow::datatypes::DataType;
+
+    use forebay_model::{CalendarSpan, TimeDistance};
 
     use super::*;
     use crate::{ClosedEnds, DuplicateCheck, WindowStat};
@@ -166,8 +179,12 @@ mod tests {
         };
         let cases = [
             (lag(ByTicks(7), None), Ticks(7)),
-            (lag(ByTicks(7), Some(3)), Ticks(10)),
-            (lag(ByTicks(7), Some(i64::MAX)), Everything),
+            (lag(ByTicks(7), Some(3.into())), Ticks(10)),
+            (lag(ByTicks(7), Some(i64::MAX.into())), Everything),
+            (
+                lag(SeriesLength::Calendar(CalendarSpan::months(1)), None),
+                Ticks(31),
+            ),
             (lag(ByRows(7), None), Rows(7)),
             (
                 rolling(ByTicks(28), ByTicks(1), ClosedEnds::Right),
@@ -202,12 +219,13 @@ mod tests {
             by: SeriesLength::Rows(7),
             as_of: None,
         };
-        let complete = |fill| GapHandling::Complete { every: 2, fill };
+        let every = TimeDistance::Ticks(2);
+        let complete = |fill| GapHandling::Complete { every, fill };
         let cases = [
-            (GapHandling::Error { every: 2 }, HistoryReach::Ticks(14)),
+            (GapHandling::Error { every }, HistoryReach::Ticks(14)),
             (complete(PeriodFill::Null), HistoryReach::Ticks(14)),
             (complete(PeriodFill::Zero), HistoryReach::Everything),
-            (GapHandling::Warn { every: 2 }, HistoryReach::Rows(7)),
+            (GapHandling::Warn { every }, HistoryReach::Rows(7)),
         ];
         for (gaps, expected) in cases {
             assert_eq!(plan(gaps).history_of(&lag), expected, "{gaps:?}");

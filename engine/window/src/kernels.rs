@@ -3,20 +3,24 @@
 //! Results depend on the values alone: sums run in a fixed number of lanes, aligned to the start of the window.
 
 use crate::encoding::{NO_BITS, NO_NUMBER};
+use crate::stats::DistanceUnit;
 
 /// Lanes of a sum: independent additions use vector units and hide latency.
 const LANES: usize = 4;
+
+/// Sums of powers of deviations from here on have lost nothing; smaller ones may have lost all. 2^-900.
+const POWERS_MIN: f64 = f64::from_bits((1023 - 900) << 52);
 
 type SumLanes = [f64; LANES];
 
 /// Passes the values to `take` by lanes; the last lanes are padded with missing values.
 #[inline(always)]
 fn by_lanes(values: &[u64], mut take: impl FnMut(SumLanes)) {
-    let (chunks, rest) = values.as_chunks::<LANES>();
+    let (chunks, remainder) = values.as_chunks::<LANES>();
     for chunk in chunks {
         take(chunk.map(f64::from_bits));
     }
-    match *rest {
+    match *remainder {
         [a] => take([a, NO_NUMBER, NO_NUMBER, NO_NUMBER].map(f64::from_bits)),
         [a, b] => take([a, b, NO_NUMBER, NO_NUMBER].map(f64::from_bits)),
         [a, b, c] => take([a, b, c, NO_NUMBER].map(f64::from_bits)),
@@ -47,11 +51,12 @@ pub(crate) fn sums(values: &[u64], whole: bool) -> (f64, f64) {
         return sums_with_missing(values);
     }
     let mut sums = [0.0; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
+    let (chunks, remainder) = values.as_chunks::<LANES>();
     for chunk in chunks {
         sums = plus(sums, chunk.map(f64::from_bits));
     }
-    rest.iter()
+    remainder
+        .iter()
         .enumerate()
         .for_each(|(lane, &word)| sums[lane] += f64::from_bits(word));
     let sum = fold(sums);
@@ -64,7 +69,8 @@ pub(crate) fn sums(values: &[u64], whole: bool) -> (f64, f64) {
 
 /// Count and sum with missing values.
 fn sums_with_missing(values: &[u64]) -> (f64, f64) {
-    let (mut counts, mut sums) = ([0.0; LANES], [0.0; LANES]);
+    let mut counts = [0.0; LANES];
+    let mut sums = [0.0; LANES];
     by_lanes(values, |lanes| {
         for lane in 0..LANES {
             counts[lane] += or_zero(1.0, lanes[lane]);
@@ -74,20 +80,104 @@ fn sums_with_missing(values: &[u64]) -> (f64, f64) {
     (fold(counts), fold(sums))
 }
 
+/// Count, sum, and the sum of squared deviations from the mean.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spread {
+    pub count: f64,
+    pub sum: f64,
+    /// The squared deviations, measured in `unit`.
+    pub squares: f64,
+    /// A power of two: 1, unless doubles do not hold the squares of the deviations.
+    pub unit: f64,
+}
+
+/// Count, sum and squared deviations of values of any magnitude. For `whole` see [`sums`].
+#[inline]
+pub(crate) fn spread(values: &[u64], whole: bool) -> Spread {
+    let (count, sum, squares) = squared_deviations(values, whole);
+    if holds_powers(squares) {
+        return Spread {
+            count,
+            sum,
+            squares,
+            unit: 1.0,
+        };
+    }
+    measured_spread(values, count, sum, squares)
+}
+
+/// True for a sum of powers of deviations that is neither beyond the doubles nor so small that powers were lost.
+#[inline(always)]
+pub(crate) fn holds_powers(sum: f64) -> bool {
+    (POWERS_MIN..=f64::MAX).contains(&sum)
+}
+
+/// The spread of values whose squared deviations may have left the doubles.
+#[cold]
+pub(crate) fn measured_spread(values: &[u64], count: f64, sum: f64, squares: f64) -> Spread {
+    let mut spread = Spread {
+        count,
+        sum,
+        squares,
+        unit: 1.0,
+    };
+    let Some((centre, unit)) = centre_and_unit(values) else {
+        return spread;
+    };
+    let mut ones = 0.0;
+    let mut squares = 0.0;
+    for value in numbers(values) {
+        let distance = unit.distance(value, centre);
+        ones += distance;
+        squares += distance * distance;
+    }
+    spread.squares = clamp_to_zero(squares - ones * ones / count);
+    spread.unit = unit.value();
+    spread
+}
+
+/// The last value, and the unit of the distances from it; `None` if all values are equal, or one is infinite.
+fn centre_and_unit(values: &[u64]) -> Option<(f64, DistanceUnit)> {
+    // Many windows have one value only, and need no distances.
+    let (first, others) = values.split_first()?;
+    if others.iter().all(|word| word == first) {
+        return None;
+    }
+    let centre = last(values)?;
+    let mut largest = 0.0;
+    for value in numbers(values) {
+        if value.is_infinite() {
+            return None;
+        }
+        largest = f64::max(largest, (value - centre).abs());
+    }
+    (largest > 0.0).then(|| (centre, DistanceUnit::of(largest)))
+}
+
+/// The values that are not missing.
+fn numbers(values: &[u64]) -> impl Iterator<Item = f64> + Clone {
+    values
+        .iter()
+        .map(|&word| f64::from_bits(word))
+        .filter(|value| !value.is_nan())
+}
+
 /// Count, sum, and sum of squared deviations from the mean.
 ///
 /// Computed from deviations from one of the values. Since that value is among them, cancellation is small, and
 /// equal values give exactly zero. For `whole` see [`sums`].
 #[inline]
-pub(crate) fn squared_deviations(values: &[u64], whole: bool) -> (f64, f64, f64) {
+fn squared_deviations(values: &[u64], whole: bool) -> (f64, f64, f64) {
     if !whole {
         return squared_deviations_with_missing(values);
     }
     let Some(centre) = values.last().map(|&word| f64::from_bits(word)) else {
         return (0.0, 0.0, 0.0);
     };
-    let (mut sums, mut ones, mut squares) = ([0.0; LANES], [0.0; LANES], [0.0; LANES]);
-    let (chunks, rest) = values.as_chunks::<LANES>();
+    let mut sums = [0.0; LANES];
+    let mut ones = [0.0; LANES];
+    let mut squares = [0.0; LANES];
+    let (chunks, remainder) = values.as_chunks::<LANES>();
     for chunk in chunks {
         let values = chunk.map(f64::from_bits);
         let distances = values.map(|value| value - centre);
@@ -95,7 +185,7 @@ pub(crate) fn squared_deviations(values: &[u64], whole: bool) -> (f64, f64, f64)
         ones = plus(ones, distances);
         squares = plus(squares, distances.map(|distance| distance * distance));
     }
-    for (lane, &word) in rest.iter().enumerate() {
+    for (lane, &word) in remainder.iter().enumerate() {
         let value = f64::from_bits(word);
         let distance = value - centre;
         sums[lane] += value;
@@ -110,13 +200,15 @@ pub(crate) fn squared_deviations(values: &[u64], whole: bool) -> (f64, f64, f64)
     }
 }
 
-/// The same with missing values.
+/// Like `squared_deviations`, for values with missing ones.
 fn squared_deviations_with_missing(values: &[u64]) -> (f64, f64, f64) {
     let Some(centre) = last(values) else {
         return (0.0, 0.0, 0.0);
     };
-    let (mut counts, mut sums) = ([0.0; LANES], [0.0; LANES]);
-    let (mut ones, mut squares) = ([0.0; LANES], [0.0; LANES]);
+    let mut counts = [0.0; LANES];
+    let mut sums = [0.0; LANES];
+    let mut ones = [0.0; LANES];
+    let mut squares = [0.0; LANES];
     by_lanes(values, |lanes| {
         for lane in 0..LANES {
             let value = lanes[lane];
@@ -156,9 +248,24 @@ fn clamp_to_zero(value: f64) -> f64 {
     if value < 0.0 { 0.0 } else { value }
 }
 
-/// Sums of squared, cubed and fourth-power deviations from the mean.
+/// Sums of squared, cubed and fourth-power deviations from the mean, measured in any unit: statistics of more than the
+/// squares have none.
 pub(crate) fn moments(values: &[u64], count: f64) -> [f64; 3] {
-    centred_moments(values, count).map_or([0.0; 3], |(_, _, powers)| powers)
+    let powers = centred_moments(values, count).map_or([0.0; 3], |(_, _, powers)| powers);
+    if holds_powers(powers[2]) {
+        return powers;
+    }
+    measured_moments(values, count).unwrap_or(powers)
+}
+
+/// The moments of values whose fourth powers may have left the doubles; `None` if all values are equal, or one is
+/// infinite.
+#[cold]
+pub(crate) fn measured_moments(values: &[u64], count: f64) -> Option<[f64; 3]> {
+    let (centre, unit) = centre_and_unit(values)?;
+    let distances = numbers(values).map(|value| unit.distance(value, centre));
+    let mean = distances.clone().sum::<f64>() / count;
+    Some(powers_about(mean, distances))
 }
 
 /// The last value, the mean of the distances from it, and the sums of squared, cubed and fourth-power deviations from the
@@ -173,7 +280,12 @@ pub(crate) fn centred_moments(values: &[u64], count: f64) -> Option<(f64, f64, [
             .map(|x| x - centre)
     };
     let mean = distances().sum::<f64>() / count;
-    let powers = distances().fold([0.0; 3], |[squares, cubes, fourths], distance| {
+    Some((centre, mean, powers_about(mean, distances())))
+}
+
+/// Sums of the squares, cubes and fourth powers of what distances differ from their mean.
+fn powers_about(mean: f64, distances: impl Iterator<Item = f64>) -> [f64; 3] {
+    distances.fold([0.0; 3], |[squares, cubes, fourths], distance| {
         let distance = distance - mean;
         let square = distance * distance;
         [
@@ -181,8 +293,7 @@ pub(crate) fn centred_moments(values: &[u64], count: f64) -> Option<(f64, f64, [
             cubes + square * distance,
             fourths + square * square,
         ]
-    });
-    Some((centre, mean, powers))
+    })
 }
 
 /// Count, sum and sum of squared deviations of values that come one by one: the bits of [`squared_deviations`] whose
@@ -196,6 +307,9 @@ pub(crate) struct LaneSums {
     sums: SumLanes,
     ones: SumLanes,
     squares: SumLanes,
+    /// True if two values differ.
+    has_distances: bool,
+    has_infinities: bool,
 }
 
 impl LaneSums {
@@ -218,6 +332,8 @@ impl LaneSums {
             sums: [0.0; LANES],
             ones: [0.0; LANES],
             squares: [0.0; LANES],
+            has_distances: false,
+            has_infinities: false,
         }
     }
 
@@ -229,6 +345,8 @@ impl LaneSums {
             return;
         }
         let distance = value - *self.centre.get_or_insert(value);
+        self.has_distances |= distance != 0.0;
+        self.has_infinities |= value.is_infinite();
         self.counts[lane] += 1.0;
         self.sums[lane] += value;
         self.ones[lane] += distance;
@@ -240,13 +358,36 @@ impl LaneSums {
         self.counts[0] += f64::from(u8::from(is_there));
     }
 
-    /// Count, sum and sum of squared deviations from the mean.
-    pub fn totals(&self) -> (f64, f64, f64) {
-        let count = fold(self.counts);
+    /// Number of values.
+    pub fn count(&self) -> f64 {
+        fold(self.counts)
+    }
+
+    /// True if the values have a spread that sums of powers in the unit 1 may not hold.
+    pub fn has_finite_distances(&self) -> bool {
+        self.has_distances && !self.has_infinities
+    }
+
+    /// Count, sum and squared deviations of the values so far, which are `values`.
+    pub fn totals(&self, values: &[u64]) -> Spread {
+        let count = self.count();
+        let mut spread = Spread {
+            count,
+            sum: 0.0,
+            squares: 0.0,
+            unit: 1.0,
+        };
         if self.centre.is_none() {
-            return (count, 0.0, 0.0);
+            return spread;
         }
-        finish_deviations(count, fold(self.sums), self.ones, self.squares)
+        let sum = fold(self.sums);
+        let (_, _, squares) = finish_deviations(count, sum, self.ones, self.squares);
+        spread.sum = sum;
+        spread.squares = squares;
+        if holds_powers(squares) || !self.has_finite_distances() {
+            return spread;
+        }
+        measured_spread(values, count, sum, squares)
     }
 }
 
@@ -277,8 +418,8 @@ pub(crate) fn maximum(values: &[u64]) -> f64 {
 }
 
 #[inline(always)]
-fn extreme(values: &[u64], none: f64, beats: impl Fn(f64, f64) -> bool) -> f64 {
-    let mut best = [none; LANES];
+fn extreme(values: &[u64], missing: f64, beats: impl Fn(f64, f64) -> bool) -> f64 {
+    let mut best = [missing; LANES];
     by_lanes(values, |lanes| {
         for lane in 0..LANES {
             // False for NaN.
@@ -292,6 +433,6 @@ fn extreme(values: &[u64], none: f64, beats: impl Fn(f64, f64) -> bool) -> f64 {
     // Normalizes -0.0 to 0.0.
     best.into_iter()
         .reduce(|a, b| if beats(b, a) { b } else { a })
-        .unwrap_or(none)
+        .unwrap_or(missing)
         + 0.0
 }

@@ -24,7 +24,7 @@ pub(crate) struct LagFunction {
     pub function: usize,
     pub input: usize,
     pub keep: WordEncoding,
-    /// Whether bits encode unsigned numbers.
+    /// True if bits encode unsigned numbers.
     pub unsigned: bool,
     pub span: BoundPair,
     pub made: LagOutput,
@@ -34,26 +34,29 @@ impl LagFunction {
     pub fn run(&self, batch: &WindowBatch<'_>, outputs: &mut [Vec<u64>]) {
         let output = &mut outputs[self.function];
         match (self.made, self.keep) {
-            (LagOutput::Copy, keep) => self.each(batch, output, keep.missing(), |_, before| before),
+            (LagOutput::Copy, keep) => {
+                self.each(batch, output, keep.missing(), |_, earlier| earlier)
+            }
             (LagOutput::Difference, WordEncoding::Number) => {
-                self.each(batch, output, NO_NUMBER, |own, before| {
-                    (f64::from_bits(own) - f64::from_bits(before)).to_bits()
+                self.each(batch, output, NO_NUMBER, |current, earlier| {
+                    (f64::from_bits(current) - f64::from_bits(earlier)).to_bits()
                 })
             }
-            (LagOutput::Difference, WordEncoding::Bits) => {
-                self.each(batch, output, NO_BITS, |own, before| {
-                    if own == NO_BITS || before == NO_BITS {
+            (LagOutput::Difference, WordEncoding::Bits | WordEncoding::Values) => {
+                self.each(batch, output, NO_BITS, |current, earlier| {
+                    if current == NO_BITS || earlier == NO_BITS {
                         return NO_BITS;
                     }
-                    let difference = match self.unsigned {
-                        true => i64::try_from(i128::from(own) - i128::from(before)).ok(),
-                        false => (own as i64).checked_sub(before as i64),
+                    let difference = if self.unsigned {
+                        i64::try_from(i128::from(current) - i128::from(earlier)).ok()
+                    } else {
+                        (current as i64).checked_sub(earlier as i64)
                     };
                     difference.map_or(NO_BITS, |difference| difference as u64)
                 })
             }
-            (LagOutput::Change, _) => self.each(batch, output, NO_NUMBER, |own, before| {
-                (f64::from_bits(own) / f64::from_bits(before) - 1.0).to_bits()
+            (LagOutput::Change, _) => self.each(batch, output, NO_NUMBER, |current, earlier| {
+                (f64::from_bits(current) / f64::from_bits(earlier) - 1.0).to_bits()
             }),
         }
     }
@@ -64,7 +67,7 @@ impl LagFunction {
         batch: &WindowBatch<'_>,
         output: &mut Vec<u64>,
         missing: u64,
-        made: impl Fn(u64, u64) -> u64,
+        output_of: impl Fn(u64, u64) -> u64,
     ) {
         let input = &batch.inputs[self.input];
         output.extend(
@@ -73,7 +76,7 @@ impl LagFunction {
                 .enumerate()
                 .map(|(row, (start, end))| {
                     if start > end {
-                        made(input.own(row), input.word(row, end))
+                        output_of(input.own(row), input.word(row, end))
                     } else {
                         missing
                     }
@@ -82,7 +85,7 @@ impl LagFunction {
     }
 }
 
-/// Whether the type's values are unsigned 64-bit numbers.
+/// True if the type's values are unsigned 64-bit numbers.
 pub(crate) fn is_unsigned(data_type: &DataType) -> bool {
     *data_type == DataType::UInt64
 }

@@ -30,18 +30,20 @@ mod series_buffer;
 mod series_column;
 mod series_grouping;
 mod series_hash;
+mod series_states;
 mod series_table;
 mod slabs;
 mod state_codec;
 mod stats;
 mod ties;
 mod validate;
+mod value_store;
 
-pub use duplicates::DuplicateCheck;
 pub use engine::{InputRows, ParallelFor, WindowEngine, run_sequentially};
 pub use history::HistoryReach;
 pub use plan::{
-    ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength,
-    WindowFunction, WindowInput, WindowOutput, WindowPlan, WindowStat, WordEncoding,
+    ClosedEnds, DuplicateCheck, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame,
+    SeriesLength, WindowFunction, WindowInput, WindowOutput, WindowPlan, WindowStat, WordEncoding,
 };
 pub use reach::WindowReach;
+pub use series_states::SeriesStates;

@@ -16,6 +16,7 @@ use forebay_model::Result;
 use crate::WordEncoding;
 use crate::batch::BatchRow;
 use crate::encoding::NO_BITS;
+use crate::value_store::ValueStore;
 
 /// One output column of a push; rows may arrive in any order.
 pub(crate) struct PushOutput {
@@ -55,7 +56,7 @@ impl PushOutput {
     }
 
     /// The finished column; values that its type cannot hold become null.
-    pub fn column(self) -> Result<ArrayRef> {
+    pub fn column(self, store: &ValueStore) -> Result<ArrayRef> {
         match (self.values, self.keep) {
             (OutputValues::Singles(values), _) => {
                 let nulls = nulls(&values, |value| !value.is_nan());
@@ -67,6 +68,9 @@ impl PushOutput {
             ),
             (OutputValues::Words(words), WordEncoding::Bits) => {
                 from_bit_words(words, &self.data_type)
+            }
+            (OutputValues::Words(words), WordEncoding::Values) => {
+                store.column(&words, &self.data_type)
             }
         }
     }
@@ -81,17 +85,22 @@ impl SharedOutput {
     }
 
     /// Writes words at places; words without a valid place are dropped.
-    pub fn put(&self, places: &[u32], words: &[u64]) {
-        for (&place, &word) in places.iter().zip(words) {
-            if let Some(own) = self.0.get(place as usize) {
+    pub fn put(&self, indices: &[u32], words: &[u64]) {
+        for (&index, &word) in indices.iter().zip(words) {
+            if let Some(word_of_row) = self.0.get(index as usize) {
                 // The reader waits for all partitions first.
-                own.store(word, Ordering::Relaxed);
+                word_of_row.store(word, Ordering::Relaxed);
             }
         }
     }
 
     /// The finished column, as for a single partition.
-    pub fn column(self, keep: WordEncoding, data_type: &DataType) -> Result<ArrayRef> {
+    pub fn column(
+        self,
+        keep: WordEncoding,
+        data_type: &DataType,
+        store: &ValueStore,
+    ) -> Result<ArrayRef> {
         let words: Vec<u64> = self.0.into_iter().map(AtomicU64::into_inner).collect();
         let values = match (keep, data_type) {
             (WordEncoding::Number, DataType::Float32) => OutputValues::Singles(
@@ -107,7 +116,7 @@ impl SharedOutput {
             data_type: data_type.clone(),
             values,
         }
-        .column()
+        .column(store)
     }
 }
 
@@ -124,7 +133,7 @@ fn write_words<T>(values: &mut [T], rows: OutputRows<'_>, words: &[u64], value: 
     let OutputRows { rows, start } = rows;
     if let Some(first) = start {
         let values = values[first..].iter_mut().zip(words);
-        values.for_each(|(place, &word)| *place = value(word));
+        values.for_each(|(slot, &word)| *slot = value(word));
         return;
     }
     for (row, &word) in rows.iter().zip(words) {
@@ -200,7 +209,7 @@ fn narrow(array: Int64Array, data_type: &DataType) -> Result<ArrayRef> {
     reinterpret(narrow, data_type)
 }
 
-/// The same values as another type of the same width.
+/// Reinterprets values as another type of the same width.
 fn reinterpret(array: impl Array, data_type: &DataType) -> Result<ArrayRef> {
     let data: ArrayData = array
         .into_data()

@@ -124,28 +124,29 @@ impl SeriesPartition {
     }
 
     /// Pushes the rows of this partition.
-    pub fn push(&mut self, asked: PushRequest<'_>, put: EmitOutputs<'_>) -> Result<()> {
-        let known = self.table.len();
+    pub fn push(&mut self, request: PushRequest<'_>, put: EmitOutputs<'_>) -> Result<()> {
+        let known_series = self.table.len();
         self.ties = 0;
         self.first_tie = None;
         // Filled periods are entries without input rows, which `append_history` does not create.
-        let is_filled = matches!(asked.plan.gaps, GapHandling::Complete { .. });
-        let only_remembers = !asked.emit.contains(&true) && self.memories.is_empty() && !is_filled;
+        let is_filled = matches!(request.plan.gaps, GapHandling::Complete { .. });
+        let only_remembers =
+            !request.emit.contains(&true) && self.memories.is_empty() && !is_filled;
         self.scratch.arranged.find(
-            &asked.words.hashes,
-            asked.own,
+            &request.words.hashes,
+            request.own,
             &mut self.table,
             !only_remembers,
         );
-        self.wake(known)?;
+        self.wake(known_series)?;
         self.history.grow(self.table.len());
         if only_remembers {
-            return self.remember(asked);
+            return self.remember(request);
         }
-        let mut taken = 0;
-        while taken < self.scratch.arranged.len() {
-            taken = self.fill(asked, taken)?;
-            self.compute(asked, put);
+        let mut taken_rows = 0;
+        while taken_rows < self.scratch.arranged.len() {
+            taken_rows = self.fill(request, taken_rows)?;
+            self.compute(request, put);
         }
         self.limit_tied_windows();
         Ok(())
@@ -158,7 +159,7 @@ impl SeriesPartition {
             plan,
             program,
             words,
-            own,
+            own: row_numbers,
             ..
         }: PushRequest<'_>,
     ) -> Result<()> {
@@ -166,12 +167,13 @@ impl SeriesPartition {
             history, scratch, ..
         } = self;
         for (batch, series) in scratch.arranged.series().chunks(BATCH_ROWS).enumerate() {
-            let row = |place: usize| {
-                let place = batch * BATCH_ROWS + place;
-                own.map_or(place, |own| own[place] as usize)
+            let row = |offset: usize| {
+                let index = batch * BATCH_ROWS + offset;
+                row_numbers.map_or(index, |row_numbers| row_numbers[index] as usize)
             };
-            for (place, &series) in series.iter().enumerate() {
-                let (at, head) = (row(place), history.head(series));
+            for (offset, &series) in series.iter().enumerate() {
+                let at = row(offset);
+                let head = history.head(series);
                 if head.count > 0
                     && let GapStep::Row { is_gap } =
                         next_step(plan, program, head, words.times[at], at)?
@@ -186,17 +188,17 @@ impl SeriesPartition {
         Ok(())
     }
 
-    /// Fills a batch with rows from place `taken` on; returns the next place.
+    /// Fills a batch with rows from index `taken_rows` on; returns the index of the next row.
     fn fill(
         &mut self,
         PushRequest {
             plan,
             program,
             words,
-            own,
+            own: row_numbers,
             emit,
         }: PushRequest<'_>,
-        taken: usize,
+        taken_rows: usize,
     ) -> Result<usize> {
         // Rows that only warm up windows are counted where they are evaluated.
         let is_counted = emit.contains(&true);
@@ -208,12 +210,12 @@ impl SeriesPartition {
         } = self;
         let waiting = |frontier, series| memories.next_unconsumed(frontier, series as usize);
         let rows = scratch.arranged.len();
-        for place in taken..rows {
+        for index in taken_rows..rows {
             if scratch.rows.len() == BATCH_ROWS {
-                return Ok(place);
+                return Ok(index);
             }
-            let (at, series) = scratch.arranged.row(place);
-            let at = own.map_or(at, |own| own[at] as usize);
+            let (at, series) = scratch.arranged.row(index);
+            let at = row_numbers.map_or(at, |row_numbers| row_numbers[at] as usize);
             let time = words.times[at];
             let mut fillers = 0;
             while history.head(series).count > 0 {
@@ -222,7 +224,7 @@ impl SeriesPartition {
                         self.gaps += u64::from(is_gap);
                         break;
                     }
-                    GapStep::Skip { periods, every } => history.skip(series, periods, every),
+                    GapStep::Skip { periods, last } => history.skip(series, periods, last),
                     GapStep::Filler { time } => {
                         history.push(series, time, waiting);
                         fillers += 1;
@@ -276,10 +278,8 @@ impl SeriesPartition {
         let has_ties = rows.iter().any(|row| row.ties() > 0);
         history.measure(rows, distances);
         memories.advance(rows, distances, table.len());
-        let (fill, is_read) = (
-            program.fill.unwrap_or(PeriodFill::Null),
-            emit.contains(&true) || !memories.memories.is_empty(),
-        );
+        let fill = program.fill.unwrap_or(PeriodFill::Null);
+        let is_read = emit.contains(&true) || !memories.memories.is_empty();
         history.append(
             rows,
             &words.inputs,
@@ -297,15 +297,20 @@ impl SeriesPartition {
                     _ => windows.run(batch, emit, computed, space),
                 }
             }
-            program
-                .copies
-                .iter()
-                .filter(|copied| emit[copied.function])
-                .for_each(|copied| copied.run(batch, computed));
+            for copied in &program.copies {
+                if emit[copied.function] {
+                    copied.run(batch, computed);
+                }
+            }
         });
-        let wanted = computed.iter().zip(emit).filter(|(_, wanted)| **wanted);
-        put(rows, &mut wanted.map(|(words, _)| words.as_slice()));
-        computed.iter_mut().for_each(Vec::clear);
+        let emitted = computed
+            .iter()
+            .zip(emit)
+            .filter(|(_, is_emitted)| **is_emitted);
+        put(rows, &mut emitted.map(|(words, _)| words.as_slice()));
+        for words in computed {
+            words.clear();
+        }
         rows.clear();
         history.next_batch();
     }

@@ -2,13 +2,12 @@
 //! `WindowEngine`.
 
 use arrow::datatypes::DataType;
-use forebay_model::{Fault, Result};
+use arrow::row::{RowConverter, SortField};
+use forebay_model::{CalendarSpan, DuplicateRows, Fault, Result, TimeDistance};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::DuplicateCheck;
-
-/// A length: ticks of the time column, or rows of the series.
+/// A length: ticks of the time column, a span of its calendar, or rows of the series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SeriesLength {
@@ -16,14 +15,48 @@ pub enum SeriesLength {
     Rows(u64),
     /// Ticks of the time column: days for dates, else its own unit.
     Ticks(i64),
+    /// Months and days of the calendar in the column's zone.
+    Calendar(CalendarSpan),
 }
 
 impl SeriesLength {
     /// The empty length.
     pub const ZERO: SeriesLength = SeriesLength::Rows(0);
+
+    /// The span of a length of time; `None` for rows, but the empty length.
+    pub fn span(self) -> Option<CalendarSpan> {
+        match self {
+            SeriesLength::Rows(0) => Some(CalendarSpan::default()),
+            SeriesLength::Rows(_) => None,
+            SeriesLength::Ticks(ticks) => Some(CalendarSpan::ticks(ticks)),
+            SeriesLength::Calendar(span) => Some(span),
+        }
+    }
 }
 
-/// Which ends of a window are included.
+impl SeriesLength {
+    /// The length this many times.
+    pub(crate) fn times(self, count: i64) -> SeriesLength {
+        match self {
+            SeriesLength::Rows(rows) => {
+                SeriesLength::Rows(rows.saturating_mul(count.unsigned_abs()))
+            }
+            SeriesLength::Ticks(ticks) => SeriesLength::Ticks(ticks.saturating_mul(count)),
+            SeriesLength::Calendar(span) => SeriesLength::Calendar(span.times(count)),
+        }
+    }
+}
+
+impl From<TimeDistance> for SeriesLength {
+    fn from(distance: TimeDistance) -> Self {
+        match distance {
+            TimeDistance::Ticks(ticks) => SeriesLength::Ticks(ticks),
+            TimeDistance::Calendar(span) => SeriesLength::Calendar(span),
+        }
+    }
+}
+
+/// The ends of a window that are included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClosedEnds {
@@ -39,12 +72,12 @@ pub enum ClosedEnds {
 }
 
 impl ClosedEnds {
-    /// Whether the first end is included.
+    /// True if the first end is included.
     pub(crate) fn has_first(self) -> bool {
         matches!(self, ClosedEnds::Left | ClosedEnds::Both)
     }
 
-    /// Whether the last end is included.
+    /// True if the last end is included.
     pub(crate) fn has_last(self) -> bool {
         matches!(self, ClosedEnds::Right | ClosedEnds::Both)
     }
@@ -62,7 +95,7 @@ pub enum SeriesFrame {
         over: SeriesLength,
         /// Distance of its end before the row.
         gap: SeriesLength,
-        /// Which ends are included.
+        /// The included ends.
         closed: ClosedEnds,
     },
     /// All entries up to `gap` before the row: all but the last `gap` rows, or the entries at or before time `t -
@@ -90,16 +123,16 @@ pub enum SeriesFrame {
 pub enum WindowStat {
     /// Number of values.
     Count,
-    /// Their sum.
+    /// Sum of the values.
     Sum,
-    /// Their mean.
+    /// Mean of the values.
     Mean,
-    /// Their variance, divided by `n - ddof`.
+    /// Variance of the values, divided by `n - ddof`.
     Var {
         /// Delta degrees of freedom: the divisor is `n - ddof`.
         ddof: u8,
     },
-    /// Their standard deviation, the root of the variance.
+    /// Standard deviation of the values, the root of the variance.
     Std {
         /// Delta degrees of freedom: the divisor of the variance is `n - ddof`.
         ddof: u8,
@@ -140,9 +173,9 @@ pub enum WindowStat {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EwmDecay {
-    /// By the factor `1 - alpha` per row.
+    /// Decay by the factor `1 - alpha` per row.
     Alpha(f64),
-    /// To one half per this many ticks.
+    /// Decay to one half per this many ticks.
     HalfLife(f64),
 }
 
@@ -162,13 +195,13 @@ pub enum EwmStat {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowFunction {
-    /// The value `by` before the row. By ticks: the last entry at exactly the time `t - by`. With a tolerance: the
-    /// last entry at or before that time and at most `as_of` ticks older.
+    /// The value `by` before the row. By time: the last entry at exactly the time `t - by`. With a tolerance: the
+    /// last entry at or before that time and at most `as_of` older.
     Lag {
         /// Distance back.
         by: SeriesLength,
-        /// Largest age beyond `t - by`, in ticks; exact if `None`. `i64::MAX` means no limit.
-        as_of: Option<i64>,
+        /// Largest age beyond `t - by`; exact if `None`. `i64::MAX` ticks mean no limit.
+        as_of: Option<TimeDistance>,
     },
     /// The value minus the value `by` before.
     Diff {
@@ -193,9 +226,9 @@ pub enum WindowFunction {
     Ewm {
         /// Decay of the weights.
         decay: EwmDecay,
-        /// Whether weights are divided by their sum (`adjust` of pandas).
+        /// True if weights are divided by their sum (`adjust` of pandas).
         adjust: bool,
-        /// Whether missing values are ignored in the weights (`ignore_na` of pandas).
+        /// True if missing values are ignored in the weights (`ignore_na` of pandas).
         ignore_na: bool,
         /// The statistic.
         stat: EwmStat,
@@ -235,30 +268,64 @@ pub enum WindowFunction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WordEncoding {
-    /// As doubles, with NaN for missing values: for computations, and for copies of types that doubles represent
-    /// exactly.
+    /// Doubles, with NaN for missing values: for computations, and for copies of types that doubles
+    /// represent exactly.
     Number,
-    /// As 64-bit integers, with `i64::MIN` for missing values: for exact copies of 64-bit integers, times and
-    /// slots. Supported by functions that copy (`Lag`, `LastValid`, `Diff`, first and last of a frame).
+    /// 64-bit integers, with `i64::MIN` for missing values: for exact copies of 64-bit integers,
+    /// times and slots. Supported by functions that copy (`Lag`, `LastValid`, `Diff`, first and
+    /// last of a frame).
     Bits,
+    /// As hashes of values that are stored beside the series, with `i64::MIN` for missing values: for exact copies of
+    /// values of any type. Supported by functions that copy or count.
+    Values,
+}
+
+impl WordEncoding {
+    /// The encoding in which copies of values of a type are exact; `None` where they cannot be copied.
+    pub fn of_copies(data_type: &DataType) -> Option<WordEncoding> {
+        use DataType as T;
+        match data_type {
+            T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::UInt8 | T::UInt16 | T::UInt32 => {
+                Some(WordEncoding::Number)
+            }
+            T::Float16 | T::Float32 | T::Float64 => Some(WordEncoding::Number),
+            T::Int64
+            | T::UInt64
+            | T::Date32
+            | T::Date64
+            | T::Timestamp(..)
+            | T::Time32(_)
+            | T::Time64(_)
+            | T::Duration(_) => Some(WordEncoding::Bits),
+            other => can_store(other).then_some(WordEncoding::Values),
+        }
+    }
+
+    /// The encoding that functions see: hashes of values are bits to them.
+    pub(crate) fn of_words(self) -> WordEncoding {
+        match self {
+            WordEncoding::Values => WordEncoding::Bits,
+            other => other,
+        }
+    }
 }
 
 /// A column that functions read.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WindowInput {
-    /// Its logical type.
+    /// Logical type of the column.
     #[serde(serialize_with = "type_text")]
     pub data_type: DataType,
-    /// Its encoding.
+    /// Encoding of the values.
     pub keep: WordEncoding,
 }
 
-/// One output column.
+/// An output column.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WindowOutput {
     /// Index of its input.
     pub input: usize,
-    /// Its function.
+    /// Function of the output.
     pub compute: WindowFunction,
     /// Output type: `Float64`, `Float32`, `Int64` for counts, or the input's own type for copies. Values that the
     /// type cannot hold become null.
@@ -284,23 +351,35 @@ pub enum PeriodFill {
 pub enum GapHandling {
     /// Count rows regardless of their times.
     CountRows,
-    /// Fail if a step is neither zero nor `every` ticks.
+    /// Fail if a step is neither zero nor `every`.
     Error {
-        /// The period in ticks.
-        every: i64,
+        /// The period.
+        every: TimeDistance,
     },
     /// Count and report such steps.
     Warn {
-        /// The period in ticks.
-        every: i64,
+        /// The period.
+        every: TimeDistance,
     },
     /// Count missing periods as rows without output; fail if a step is not a multiple of `every`.
     Complete {
-        /// The period in ticks.
-        every: i64,
+        /// The period.
+        every: TimeDistance,
         /// Value of a missing period.
         fill: PeriodFill,
     },
+}
+
+impl GapHandling {
+    /// The declared period.
+    pub fn every(self) -> Option<TimeDistance> {
+        match self {
+            GapHandling::CountRows => None,
+            GapHandling::Error { every }
+            | GapHandling::Warn { every }
+            | GapHandling::Complete { every, .. } => Some(every),
+        }
+    }
 }
 
 /// All windows that one step computes over each series.
@@ -339,7 +418,37 @@ impl WindowPlan {
             .map_err(|error| Fault::internal("a window plan has no JSON").cause(error))
     }
 
-    /// Whether both plans have the same series, times and gap policy, so that they can share state.
+    /// True if values are stored beside the series.
+    pub(crate) fn stores_values(&self) -> bool {
+        let mut inputs = self.inputs.iter();
+        inputs.any(|input| input.keep == WordEncoding::Values)
+    }
+
+    /// True if a length or a period is of the calendar.
+    pub(crate) fn has_calendar(&self) -> bool {
+        let is_calendar = |length: SeriesLength| matches!(length, SeriesLength::Calendar(_));
+        let by_calendar = |function: &WindowOutput| match &function.compute {
+            WindowFunction::Lag { by, as_of } => {
+                is_calendar(*by) || matches!(as_of, Some(TimeDistance::Calendar(_)))
+            }
+            WindowFunction::Diff { by } | WindowFunction::PctChange { by } => is_calendar(*by),
+            WindowFunction::Window { frame, .. } => match *frame {
+                SeriesFrame::Rolling { over, gap, .. } => is_calendar(over) || is_calendar(gap),
+                SeriesFrame::Expanding { gap } => is_calendar(gap),
+                SeriesFrame::Seasonal { season, gap, .. } => {
+                    is_calendar(season) || is_calendar(gap)
+                }
+            },
+            WindowFunction::Ewm { gap, .. } | WindowFunction::SeasonalIndex { gap, .. } => {
+                is_calendar(*gap)
+            }
+            WindowFunction::LastValid { .. } | WindowFunction::LastValidTime { .. } => false,
+        };
+        let by_period = matches!(self.gaps.every(), Some(TimeDistance::Calendar(_)));
+        by_period || self.functions.iter().any(by_calendar)
+    }
+
+    /// True if both plans have the same series, times and gap policy, so that they can share state.
     pub fn shares_state_with(&self, other: &WindowPlan) -> bool {
         (&self.time, &self.keys, &self.gaps) == (&other.time, &other.keys, &other.gaps)
     }
@@ -352,28 +461,28 @@ impl WindowPlan {
         other: &WindowPlan,
         other_columns: &[C],
     ) -> (Vec<C>, WindowPlan) {
-        let mut both: Vec<(C, WindowInput)> = columns
+        let mut merged: Vec<(C, WindowInput)> = columns
             .iter()
             .cloned()
             .zip(self.inputs.iter().cloned())
             .collect();
-        let mut places = Vec::with_capacity(other.inputs.len());
+        let mut positions = Vec::with_capacity(other.inputs.len());
         for (column, input) in other_columns.iter().zip(&other.inputs) {
-            let known = both
-                .iter()
-                .position(|(known, kept)| known == column && kept == input);
-            places.push(known.unwrap_or_else(|| {
-                both.push((column.clone(), input.clone()));
-                both.len() - 1
+            let position = merged.iter().position(|(merged_column, merged_input)| {
+                merged_column == column && merged_input == input
+            });
+            positions.push(position.unwrap_or_else(|| {
+                merged.push((column.clone(), input.clone()));
+                merged.len() - 1
             }));
         }
-        let (columns, inputs) = both.into_iter().unzip();
+        let (columns, inputs) = merged.into_iter().unzip();
         let moved = |function: &WindowOutput| {
             let mut function = function.clone();
-            function.input = places[function.input];
+            function.input = positions[function.input];
             if let WindowFunction::SeasonalIndex { slot, parent, .. } = &mut function.compute {
-                *slot = places[*slot];
-                *parent = parent.map(|parent| places[parent]);
+                *slot = positions[*slot];
+                *parent = parent.map(|parent| positions[parent]);
             }
             function
         };
@@ -397,7 +506,7 @@ impl WindowPlan {
 
 impl SeriesLength {
     fn is_time(self) -> bool {
-        matches!(self, SeriesLength::Ticks(_))
+        matches!(self, SeriesLength::Ticks(_) | SeriesLength::Calendar(_))
     }
 }
 
@@ -437,4 +546,32 @@ impl WindowFunction {
             | WindowFunction::LastValidTime { .. } => SeriesLength::ZERO,
         }
     }
+}
+
+/// Treatment of rows of a series with equal times, and the names by which a fault calls their columns. Ids and stored
+/// states do not contain it: it changes no output.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DuplicateCheck {
+    /// The treatment.
+    pub policy: DuplicateRows,
+    /// The key columns.
+    pub keys: Vec<String>,
+    /// The time column.
+    pub time: String,
+}
+
+impl DuplicateCheck {
+    /// The stricter of two checks of the same series.
+    pub fn stricter(&self, other: &DuplicateCheck) -> DuplicateCheck {
+        if other.policy > self.policy {
+            other.clone()
+        } else {
+            self.clone()
+        }
+    }
+}
+
+/// True if values of a type can be stored.
+fn can_store(data_type: &DataType) -> bool {
+    RowConverter::supports_fields(&[SortField::new(data_type.clone())])
 }

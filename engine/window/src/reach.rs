@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use forebay_model::{CalendarSpan, TimeDistance, tick_nanoseconds};
+
 use crate::{GapHandling, SeriesFrame, SeriesLength, WindowFunction, WindowPlan};
 
 /// Most ranges of a reach; beyond that, the closest ranges are joined.
@@ -18,7 +20,7 @@ pub enum WindowReach {
 }
 
 impl WindowReach {
-    /// No entries.
+    /// Reach of no entries.
     pub fn none() -> WindowReach {
         WindowReach::Ticks(Vec::new())
     }
@@ -30,37 +32,37 @@ impl WindowReach {
 
     /// Entries at distances in these ranges.
     fn from_ranges(distances: impl IntoIterator<Item = RangeInclusive<i64>>) -> WindowReach {
-        let mut all: Vec<RangeInclusive<i64>> = distances.into_iter().collect();
-        all.sort_unstable_by_key(|range| *range.start());
-        let mut apart: Vec<RangeInclusive<i64>> = Vec::with_capacity(all.len());
-        for range in all {
-            match apart
+        let mut sorted_ranges: Vec<RangeInclusive<i64>> = distances.into_iter().collect();
+        sorted_ranges.sort_unstable_by_key(|range| *range.start());
+        let mut merged_ranges: Vec<RangeInclusive<i64>> = Vec::with_capacity(sorted_ranges.len());
+        for range in sorted_ranges {
+            match merged_ranges
                 .last_mut()
                 .filter(|last| *range.start() <= last.end().saturating_add(1))
             {
                 Some(last) => *last = *last.start()..=*last.end().max(range.end()),
-                None => apart.push(range),
+                None => merged_ranges.push(range),
             }
         }
-        while apart.len() > RANGES_MAX {
-            let hole = |at: &usize| apart[*at + 1].start() - apart[*at].end();
-            let Some(at) = (0..apart.len() - 1).min_by_key(hole) else {
+        while merged_ranges.len() > RANGES_MAX {
+            let hole = |at: &usize| merged_ranges[*at + 1].start() - merged_ranges[*at].end();
+            let Some(at) = (0..merged_ranges.len() - 1).min_by_key(hole) else {
                 break;
             };
-            let further = apart.remove(at + 1);
-            apart[at] = *apart[at].start()..=*further.end();
+            let further = merged_ranges.remove(at + 1);
+            merged_ranges[at] = *merged_ranges[at].start()..=*further.end();
         }
-        WindowReach::Ticks(apart)
+        WindowReach::Ticks(merged_ranges)
     }
 
     /// The union of both.
     pub fn union(self, other: WindowReach) -> WindowReach {
         match (self, other) {
-            (WindowReach::Ticks(one), WindowReach::Ticks(other)) if one == other => {
-                WindowReach::Ticks(one)
+            (WindowReach::Ticks(ranges), WindowReach::Ticks(other)) if ranges == other => {
+                WindowReach::Ticks(ranges)
             }
-            (WindowReach::Ticks(one), WindowReach::Ticks(other)) => {
-                WindowReach::from_ranges(one.into_iter().chain(other))
+            (WindowReach::Ticks(ranges), WindowReach::Ticks(other)) => {
+                WindowReach::from_ranges(ranges.into_iter().chain(other))
             }
             _ => WindowReach::Unbounded,
         }
@@ -68,21 +70,22 @@ impl WindowReach {
 
     /// The composition: the reach of a window over the output of another one.
     pub fn compose(self, other: WindowReach) -> WindowReach {
-        let (one, other) = match (self, other) {
-            (WindowReach::Ticks(one), WindowReach::Ticks(other)) if one.is_empty() => {
+        let (ranges, other) = match (self, other) {
+            (WindowReach::Ticks(ranges), WindowReach::Ticks(other)) if ranges.is_empty() => {
                 return WindowReach::Ticks(other);
             }
-            (WindowReach::Ticks(one), WindowReach::Ticks(other)) if other.is_empty() => {
-                return WindowReach::Ticks(one);
+            (WindowReach::Ticks(ranges), WindowReach::Ticks(other)) if other.is_empty() => {
+                return WindowReach::Ticks(ranges);
             }
-            (WindowReach::Ticks(one), WindowReach::Ticks(other)) => (one, other),
+            (WindowReach::Ticks(ranges), WindowReach::Ticks(other)) => (ranges, other),
             _ => return WindowReach::Unbounded,
         };
         let sum = |a: &RangeInclusive<i64>, b: &RangeInclusive<i64>| {
             a.start().saturating_add(*b.start())..=a.end().saturating_add(*b.end())
         };
         WindowReach::from_ranges(
-            one.iter()
+            ranges
+                .iter()
                 .flat_map(|a| other.iter().map(move |b| sum(a, b))),
         )
     }
@@ -102,7 +105,7 @@ impl WindowPlan {
     pub fn reach_of(&self, compute: &WindowFunction) -> WindowReach {
         match self.gaps {
             GapHandling::CountRows => compute
-                .distances()
+                .distances(tick_nanoseconds(&self.time).unwrap_or(1))
                 .map_or(WindowReach::Unbounded, |distances| {
                     WindowReach::from_ranges(distances.into_iter().chain([0..=0]))
                 }),
@@ -112,17 +115,23 @@ impl WindowPlan {
 }
 
 impl WindowFunction {
-    /// Ranges of distances in ticks of the entries that determine the output; `None` if unbounded.
-    fn distances(&self) -> Option<Vec<RangeInclusive<i64>>> {
+    /// Ranges of distances in ticks of the entries that determine the output; `None` if unbounded. `tick` is the number
+    /// of nanoseconds per tick.
+    fn distances(&self, tick: i128) -> Option<Vec<RangeInclusive<i64>>> {
         let ticks = |length: SeriesLength| match length {
             SeriesLength::Ticks(ticks) => Some(ticks),
             SeriesLength::Rows(0) => Some(0),
-            SeriesLength::Rows(_) => None,
+            SeriesLength::Rows(_) | SeriesLength::Calendar(_) => None,
         };
+        if let Some(length) = self.calendar_reach() {
+            // Whether a row counts as a bound depends on all rows since.
+            return Some(vec![0..=length?.span()?.tick_bounds(tick).1]);
+        }
         match *self {
             WindowFunction::Lag { by, as_of } => {
                 let by = ticks(by)?;
-                Some(vec![by..=by.checked_add(as_of.unwrap_or(0))?])
+                let tolerance = as_of.map_or(0, |tolerance| tolerance.span().ticks);
+                Some(vec![by..=by.checked_add(tolerance)?])
             }
             WindowFunction::Diff { by } | WindowFunction::PctChange { by } => {
                 ticks(by).map(|by| vec![by..=by])
@@ -131,7 +140,8 @@ impl WindowFunction {
                 frame: SeriesFrame::Rolling { over, gap, closed },
                 ..
             } => {
-                let (over, gap) = (ticks(over)?, ticks(gap)?);
+                let over = ticks(over)?;
+                let gap = ticks(gap)?;
                 let last = gap.checked_add(over)? - i64::from(!closed.has_first());
                 Some(vec![gap..=last.max(gap)])
             }
@@ -148,11 +158,14 @@ impl WindowFunction {
                 let last = season
                     .checked_mul(i64::try_from(over).ok()?.checked_sub(1)?)?
                     .checked_add(gap)?;
-                Some(match over as usize <= RANGES_MAX {
-                    true => (0..over as i64)
-                        .map(|turn| gap + season * turn..=gap + season * turn)
-                        .collect(),
-                    false => vec![gap..=last],
+                Some(if over as usize <= RANGES_MAX {
+                    (0..over as i64)
+                        .map(|season_index| {
+                            gap + season * season_index..=gap + season * season_index
+                        })
+                        .collect()
+                } else {
+                    vec![gap..=last]
                 })
             }
             WindowFunction::Window { .. }
@@ -161,5 +174,45 @@ impl WindowFunction {
             | WindowFunction::LastValid { .. }
             | WindowFunction::LastValidTime { .. } => None,
         }
+    }
+
+    /// The furthest bound of a function with a bound of the calendar: `Some(None)` where it counts rows as well. `None`
+    /// for other functions, and for those that read all earlier entries.
+    fn calendar_reach(&self) -> Option<Option<SeriesLength>> {
+        let lengths: Vec<SeriesLength> = match *self {
+            WindowFunction::Lag { by, as_of } => {
+                let tolerance = as_of.unwrap_or(TimeDistance::Ticks(0));
+                vec![by, tolerance.into()]
+            }
+            WindowFunction::Diff { by } | WindowFunction::PctChange { by } => vec![by],
+            WindowFunction::Window {
+                frame: SeriesFrame::Rolling { over, gap, .. },
+                ..
+            } => vec![over, gap],
+            WindowFunction::Window {
+                frame: SeriesFrame::Seasonal { season, over, gap },
+                ..
+            } => {
+                let turns = over.saturating_sub(1) as i64;
+                vec![season.times(turns), gap]
+            }
+            WindowFunction::Window { .. }
+            | WindowFunction::Ewm { .. }
+            | WindowFunction::SeasonalIndex { .. }
+            | WindowFunction::LastValid { .. }
+            | WindowFunction::LastValidTime { .. } => return None,
+        };
+        let is_calendar = |length: &SeriesLength| matches!(length, SeriesLength::Calendar(_));
+        if !lengths.iter().any(is_calendar) {
+            return None;
+        }
+        let spans: Option<Vec<_>> = lengths.into_iter().map(SeriesLength::span).collect();
+        let sum = spans.map(|spans| {
+            let total = spans
+                .into_iter()
+                .fold(Default::default(), CalendarSpan::plus);
+            SeriesLength::Calendar(total)
+        });
+        Some(sum)
     }
 }

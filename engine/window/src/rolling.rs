@@ -9,7 +9,7 @@ use crate::kernels;
 use crate::stats::{from_moments, moment_order};
 use crate::{WindowStat, WordEncoding};
 
-/// One output of a window.
+/// A requested output of a window.
 #[derive(Debug, Clone)]
 pub(crate) struct WindowRequest {
     /// Index of the output's function.
@@ -39,14 +39,22 @@ pub(crate) struct WindowEvaluator {
 /// Buffers reused between batches.
 #[derive(Debug, Default)]
 pub(crate) struct RollingBuffers {
-    counts: Vec<f64>,
-    sums: Vec<f64>,
-    squares: Vec<f64>,
-    shapes: Vec<[f64; 3]>,
+    moments: MomentBuffers,
     values: Vec<u64>,
     distances: Vec<u32>,
     sorted: Vec<f64>,
     distinct: Vec<u64>,
+}
+
+/// Moments of the windows of a batch.
+#[derive(Debug, Default)]
+struct MomentBuffers {
+    counts: Vec<f64>,
+    sums: Vec<f64>,
+    squares: Vec<f64>,
+    /// The units of the squares; empty if all are 1.
+    units: Vec<f64>,
+    shapes: Vec<[f64; 3]>,
 }
 
 /// The window of one row.
@@ -81,9 +89,7 @@ impl WindowEvaluator {
     /// The bounds of a window that begins at a time; `None` for other windows. More rows at one time make it longer.
     pub fn begins_at_time(&self, edges: &[WindowBound]) -> Option<BoundPair> {
         match self.cover {
-            WindowKind::All(span) if matches!(edges[span.start], WindowBound::Ticks(_)) => {
-                Some(span)
-            }
+            WindowKind::All(span) if edges[span.start].is_time() => Some(span),
             _ => None,
         }
     }
@@ -96,32 +102,57 @@ impl WindowEvaluator {
         outputs: &mut [Vec<u64>],
         space: &mut RollingBuffers,
     ) {
-        let wanted = || self.asks.iter().filter(|ask| emit[ask.function]);
-        let Some(most) = wanted().map(|ask| moment_order(ask.stat)).max() else {
+        let emitted = self.asks.iter().filter(|request| emit[request.function]);
+        let Some(order) = emitted
+            .clone()
+            .map(|request| moment_order(request.stat))
+            .max()
+        else {
             return;
         };
-        let (mut counts, mut sums) = (
-            std::mem::take(&mut space.counts),
-            std::mem::take(&mut space.sums),
-        );
-        let (mut squares, mut shapes) = (
-            std::mem::take(&mut space.squares),
-            std::mem::take(&mut space.shapes),
-        );
+        let mut moments = std::mem::take(&mut space.moments);
+        self.measure(batch, order, space, &mut moments);
+        for request in emitted {
+            let output = &mut outputs[request.function];
+            self.put(request, batch, &moments, output, space);
+        }
+        space.moments = moments;
+    }
+
+    /// Computes the moments of each window up to an order.
+    fn measure(
+        &self,
+        batch: &WindowBatch<'_>,
+        order: u8,
+        space: &mut RollingBuffers,
+        moments: &mut MomentBuffers,
+    ) {
+        let MomentBuffers {
+            counts,
+            sums,
+            squares,
+            units,
+            shapes,
+        } = moments;
         counts.clear();
         sums.clear();
         squares.clear();
+        units.clear();
         shapes.clear();
         // Both kernels give the same bits for count and sum. A window mostly has missing values if the previous one
         // had.
         let mut whole = true;
         match self.keep {
-            WordEncoding::Number if most > 1 => self.each(batch, space, |view, _| {
-                let (count, sum, square) = kernels::squared_deviations(view.values, whole);
-                whole = count == view.values.len() as f64;
-                counts.push(count);
-                sums.push(sum);
-                squares.push(square);
+            WordEncoding::Number if order > 1 => self.each(batch, space, |view, _| {
+                let spread = kernels::spread(view.values, whole);
+                whole = spread.count == view.values.len() as f64;
+                counts.push(spread.count);
+                sums.push(spread.sum);
+                squares.push(spread.squares);
+                if spread.unit != 1.0 {
+                    units.resize(squares.len() - 1, 1.0);
+                    units.push(spread.unit);
+                }
             }),
             WordEncoding::Number => self.each(batch, space, |view, _| {
                 let (count, sum) = kernels::sums(view.values, whole);
@@ -129,50 +160,59 @@ impl WindowEvaluator {
                 counts.push(count);
                 sums.push(sum);
             }),
-            WordEncoding::Bits => self.each(batch, space, |view, _| {
+            WordEncoding::Bits | WordEncoding::Values => self.each(batch, space, |view, _| {
                 counts.push(kernels::count_bits(view.values))
             }),
         }
         sums.resize(counts.len(), f64::NAN);
         squares.resize(counts.len(), f64::NAN);
-        if most > 2 {
+        if !units.is_empty() {
+            units.resize(counts.len(), 1.0);
+        }
+        if order > 2 {
             let mut counts = counts.iter();
             self.each(batch, space, |view, _| {
-                shapes.push(kernels::moments(
-                    view.values,
-                    counts.next().copied().unwrap_or_default(),
-                ));
+                let count = counts.next().copied().unwrap_or_default();
+                shapes.push(kernels::moments(view.values, count));
             });
         }
-        for ask in wanted() {
-            let output = &mut outputs[ask.function];
-            let moments = WindowMoments {
-                counts: &counts,
-                sums: &sums,
-                squares: &squares,
-                min: ask.min_periods as f64,
-            };
-            match (ask.stat, moment_order(ask.stat)) {
-                (_, 0) => self.other(ask, batch, &counts, output, space),
-                // Common statistics have a loop of their own, without dispatch per row.
-                (WindowStat::Mean, _) => moments.put(output, from_squares(WindowStat::Mean)),
-                (WindowStat::Std { ddof }, _) => {
-                    moments.put(output, from_squares(WindowStat::Std { ddof }))
-                }
-                (stat, 1 | 2) => moments.put(output, from_squares(stat)),
-                (stat, _) => {
-                    let mut shapes = shapes.iter().copied();
-                    moments.put(output, |count, sum, _| {
-                        from_moments(stat, count, sum, shapes.next().unwrap_or_default())
-                    });
-                }
-            }
-        }
-        (space.counts, space.sums, space.squares, space.shapes) = (counts, sums, squares, shapes);
     }
 
-    /// Appends the output of each request for one window; `None` where it is not asked for. The bits are those of
-    /// [`WindowEvaluator::run`].
+    /// Appends the output of a request for each window.
+    fn put(
+        &self,
+        request: &WindowRequest,
+        batch: &WindowBatch<'_>,
+        buffers: &MomentBuffers,
+        output: &mut Vec<u64>,
+        space: &mut RollingBuffers,
+    ) {
+        let moments = WindowMoments {
+            counts: &buffers.counts,
+            sums: &buffers.sums,
+            squares: &buffers.squares,
+            units: &buffers.units,
+            min: request.min_periods as f64,
+        };
+        match (request.stat, moment_order(request.stat)) {
+            (_, 0) => self.other(request, batch, &buffers.counts, output, space),
+            // Common statistics have a loop of their own, without dispatch per row.
+            (WindowStat::Mean, _) => moments.put(output, from_squares(WindowStat::Mean)),
+            (WindowStat::Std { ddof }, _) => {
+                moments.put(output, from_squares(WindowStat::Std { ddof }))
+            }
+            (stat, 1 | 2) => moments.put(output, from_squares(stat)),
+            (stat, _) => {
+                let mut shapes = buffers.shapes.iter().copied();
+                moments.put(output, |count, sum, _, unit| {
+                    from_moments(stat, count, sum, shapes.next().unwrap_or_default(), unit)
+                });
+            }
+        }
+    }
+
+    /// Appends the output of each request for one window; `None` for outputs that are not
+    /// requested. The bits are those of [`WindowEvaluator::run`].
     pub fn single_row(
         &self,
         batch: &WindowBatch<'_>,
@@ -181,31 +221,51 @@ impl WindowEvaluator {
         space: &mut RollingBuffers,
         words: &mut Vec<Option<u64>>,
     ) {
-        let wanted = self.asks.iter().filter(|ask| emit[ask.function]);
-        let order = wanted.map(|ask| moment_order(ask.stat)).max().unwrap_or(0);
-        let (count, sum, spread) = match self.keep {
-            WordEncoding::Number if order > 1 => kernels::squared_deviations(view.values, true),
+        let emitted = self.asks.iter().filter(|request| emit[request.function]);
+        let order = emitted
+            .map(|request| moment_order(request.stat))
+            .max()
+            .unwrap_or(0);
+        let mut spread = kernels::Spread {
+            count: f64::NAN,
+            sum: f64::NAN,
+            squares: f64::NAN,
+            unit: 1.0,
+        };
+        match self.keep {
+            WordEncoding::Number if order > 1 => spread = kernels::spread(view.values, true),
             WordEncoding::Number => {
                 let (count, sum) = kernels::sums(view.values, true);
-                (count, sum, f64::NAN)
+                spread.count = count;
+                spread.sum = sum;
             }
-            WordEncoding::Bits => (kernels::count_bits(view.values), f64::NAN, f64::NAN),
-        };
+            WordEncoding::Bits | WordEncoding::Values => {
+                spread.count = kernels::count_bits(view.values);
+            }
+        }
+        let kernels::Spread {
+            count,
+            sum,
+            squares,
+            unit,
+        } = spread;
         let powers = if order > 2 {
             kernels::moments(view.values, count)
         } else {
-            [spread, 0.0, 0.0]
+            [squares, 0.0, 0.0]
         };
-        for ask in &self.asks {
-            if !emit[ask.function] {
+        for request in &self.asks {
+            if !emit[request.function] {
                 words.push(None);
                 continue;
             }
-            let word = match moment_order(ask.stat) {
-                0 => self.single_other(ask, batch, view, count, space),
-                _ if count < ask.min_periods as f64 => NO_NUMBER,
-                1 | 2 => from_moments(ask.stat, count, sum, [spread, 0.0, 0.0]).to_bits(),
-                _ => from_moments(ask.stat, count, sum, powers).to_bits(),
+            let word = match moment_order(request.stat) {
+                0 => self.single_other(request, batch, view, count, space),
+                _ if count < request.min_periods as f64 => NO_NUMBER,
+                1 | 2 => {
+                    from_moments(request.stat, count, sum, [squares, 0.0, 0.0], unit).to_bits()
+                }
+                _ => from_moments(request.stat, count, sum, powers, unit).to_bits(),
             };
             words.push(Some(word));
         }
@@ -214,14 +274,14 @@ impl WindowEvaluator {
     /// The output of a statistic that needs a pass of its own, for one window.
     fn single_other(
         &self,
-        ask: &WindowRequest,
+        request: &WindowRequest,
         batch: &WindowBatch<'_>,
         view: &WindowView<'_>,
         count: f64,
         space: &mut RollingBuffers,
     ) -> u64 {
-        let is_enough = count >= ask.min_periods as f64;
-        let number = match ask.stat {
+        let is_enough = count >= request.min_periods as f64;
+        let number = match request.stat {
             WindowStat::First | WindowStat::Last if !is_enough => return self.keep.missing(),
             _ if !is_enough => return NO_NUMBER,
             WindowStat::First => return first_word(view.values, self.keep),
@@ -265,18 +325,14 @@ impl WindowEvaluator {
             }
             WindowKind::Last(spans) => spans,
         };
-        let (mut values, mut distances) = (
-            std::mem::take(&mut space.values),
-            std::mem::take(&mut space.distances),
-        );
+        let mut values = std::mem::take(&mut space.values);
+        let mut distances = std::mem::take(&mut space.distances);
         for row in 0..batch.rows.len() {
             values.clear();
             distances.clear();
             for span in spans {
-                let (start, end) = (
-                    batch.distances[span.start][row],
-                    batch.distances[span.end][row],
-                );
+                let start = batch.distances[span.start][row];
+                let end = batch.distances[span.end][row];
                 if start > end {
                     distances.push(end + 1);
                     values.push(input.word(row, end));
@@ -298,7 +354,7 @@ impl WindowEvaluator {
     /// Computes a statistic that needs a pass of its own.
     fn other(
         &self,
-        ask: &WindowRequest,
+        request: &WindowRequest,
         batch: &WindowBatch<'_>,
         counts: &[f64],
         output: &mut Vec<u64>,
@@ -308,9 +364,9 @@ impl WindowEvaluator {
         let rows = WindowCounts {
             batch,
             counts,
-            min: ask.min_periods as f64,
+            min: request.min_periods as f64,
         };
-        match ask.stat {
+        match request.stat {
             WindowStat::Min => self.number(rows, output, space, |view, _, _| {
                 kernels::minimum(view.values)
             }),
@@ -387,10 +443,10 @@ impl WindowEvaluator {
     }
 }
 
-/// A statistic of count, sum and sum of squares.
+/// A statistic of count, sum and sum of squares in a unit.
 #[inline(always)]
-fn from_squares(stat: WindowStat) -> impl Fn(f64, f64, f64) -> f64 {
-    move |count, sum, m2| from_moments(stat, count, sum, [m2, 0.0, 0.0])
+fn from_squares(stat: WindowStat) -> impl Fn(f64, f64, f64, f64) -> f64 {
+    move |count, sum, m2, unit| from_moments(stat, count, sum, [m2, 0.0, 0.0], unit)
 }
 
 /// Counts, sums and squares of the windows of a batch.
@@ -398,22 +454,34 @@ struct WindowMoments<'a> {
     counts: &'a [f64],
     sums: &'a [f64],
     squares: &'a [f64],
+    units: &'a [f64],
     min: f64,
 }
 
 impl WindowMoments<'_> {
-    /// Appends a statistic of count, sum and squares; missing if there are too few values.
+    /// Appends a statistic of count, sum, squares and their unit; missing if there are too few values.
     #[inline(always)]
-    fn put(&self, output: &mut Vec<u64>, mut value: impl FnMut(f64, f64, f64) -> f64) {
+    fn put(&self, output: &mut Vec<u64>, mut value: impl FnMut(f64, f64, f64, f64) -> f64) {
         let rows = self.counts.iter().zip(self.sums).zip(self.squares);
-        output.extend(rows.map(|((&count, &sum), &square)| {
-            let value = value(count, sum, square);
-            if count >= self.min {
-                value.to_bits()
-            } else {
-                NO_NUMBER
-            }
+        if self.units.is_empty() {
+            output.extend(rows.map(|((&count, &sum), &square)| {
+                self.word_if_enough(count, value(count, sum, square, 1.0))
+            }));
+            return;
+        }
+        let rows = rows.zip(self.units);
+        output.extend(rows.map(|(((&count, &sum), &square), &unit)| {
+            self.word_if_enough(count, value(count, sum, square, unit))
         }));
+    }
+
+    #[inline(always)]
+    fn word_if_enough(&self, count: f64, value: f64) -> u64 {
+        if count >= self.min {
+            value.to_bits()
+        } else {
+            NO_NUMBER
+        }
     }
 }
 
@@ -470,35 +538,44 @@ fn distinct(values: &[u64], keep: WordEncoding, sorted: &mut Vec<u64>) -> f64 {
 }
 
 fn slope(batch: &WindowBatch<'_>, view: &WindowView<'_>, unit: Option<i64>, count: f64) -> f64 {
-    let time = |at: usize| batch.times.word(view.row, view.distance(at) - 1);
-    // Places count from the first entry of the window, so that they are small and exact.
-    let place = |at: usize| match unit {
-        None => f64::from(view.distance(0) - view.distance(at)),
-        Some(unit) => (time(at).wrapping_sub(time(0)) as i64) as f64 / unit as f64,
-    };
-    let points = || {
-        let values = view
-            .values
-            .iter()
-            .map(|&word| f64::from_bits(word))
-            .enumerate();
-        values
-            .filter(|(_, value)| !value.is_nan())
-            .map(|(at, value)| (place(at), value))
-    };
-    let (places, values) =
-        points().fold((0.0, 0.0), |(x, y), (place, value)| (x + place, y + value));
-    let (place_mean, value_mean) = (places / count, values / count);
-    let (mut both, mut squares) = (0.0, 0.0);
-    for (place, value) in points() {
-        both += (place - place_mean) * (value - value_mean);
-        squares += (place - place_mean) * (place - place_mean);
+    let mut position_sum = 0.0;
+    let mut value_sum = 0.0;
+    for (position, value) in points(batch, view, unit) {
+        position_sum += position;
+        value_sum += value;
+    }
+    let position_mean = position_sum / count;
+    let value_mean = value_sum / count;
+    let mut covariance = 0.0;
+    let mut squares = 0.0;
+    for (position, value) in points(batch, view, unit) {
+        covariance += (position - position_mean) * (value - value_mean);
+        squares += (position - position_mean) * (position - position_mean);
     }
     if squares > 0.0 {
-        both / squares
+        covariance / squares
     } else {
         f64::NAN
     }
+}
+
+/// Positions and values of the entries that have a value. Positions count from the first entry of
+/// the window, so that they are small and exact.
+fn points<'a>(
+    batch: &'a WindowBatch<'_>,
+    view: &'a WindowView<'_>,
+    unit: Option<i64>,
+) -> impl Iterator<Item = (f64, f64)> + 'a {
+    let time = |at: usize| batch.times.word(view.row, view.distance(at) - 1);
+    let position_of = move |at: usize| match unit {
+        None => f64::from(view.distance(0) - view.distance(at)),
+        Some(unit) => (time(at).wrapping_sub(time(0)) as i64) as f64 / unit as f64,
+    };
+    let values = view.values.iter().map(|&word| f64::from_bits(word));
+    values
+        .enumerate()
+        .filter(|(_, value)| !value.is_nan())
+        .map(move |(at, value)| (position_of(at), value))
 }
 
 fn since_nonzero(batch: &WindowBatch<'_>, view: &WindowView<'_>, unit: Option<i64>) -> f64 {

@@ -1,7 +1,9 @@
 //! Entries of all series, as far back as functions need them.
 
+use forebay_model::ColumnClock;
+
 use crate::batch::{BatchRow, EntryColumn, WindowBatch};
-use crate::bounds::{StepPattern, WindowBound};
+use crate::bounds::{ANCHOR_ENTRIES, StepPattern, WindowBound};
 use crate::compiled_plan::CompiledPlan;
 use crate::series_column::SeriesColumn;
 use crate::{PeriodFill, WordEncoding};
@@ -27,7 +29,7 @@ pub(crate) enum FillSupport {
     Zero,
     /// The previous value.
     Forward,
-    /// None: the value stays missing.
+    /// No support: the value stays missing.
     Never,
 }
 
@@ -67,7 +69,7 @@ impl SeriesCursor {
         }
     }
 
-    /// Whether all steps are equal, so that the last time and the step determine all times.
+    /// True if all steps are equal, so that the last time and the step determine all times.
     fn is_even(&self) -> bool {
         self.count < 2
             || (0 < self.step && self.step < i64::MAX && u64::from(self.run) + 1 == self.count)
@@ -76,7 +78,8 @@ impl SeriesCursor {
     /// The times of at most `most` last entries, computed from the last time and the step.
     fn even_times(&self, most: usize) -> impl Iterator<Item = u64> {
         let entries = (u64::from(self.run) + 1).min(self.count).min(most as u64) as i64;
-        let (last, step) = (self.last, self.step);
+        let last = self.last;
+        let step = self.step;
         (0..entries)
             .rev()
             .map(move |back| last.wrapping_sub(step.wrapping_mul(back)) as u64)
@@ -87,9 +90,12 @@ impl SeriesCursor {
 #[derive(Debug, Clone)]
 pub(crate) struct SeriesBuffer {
     edges: Vec<WindowBound>,
+    /// The clock of the time column, for bounds of the calendar.
+    clock: Option<ColumnClock>,
     kept: Vec<InputRetention>,
     time_needs: Vec<EntryRetention>,
-    /// Whether the times of all series are stored; otherwise only those of series with unequal steps.
+    /// True if the times of all series are stored; otherwise only those of series with unequal
+    /// steps are.
     all_times: bool,
     heads: Vec<SeriesCursor>,
     times: Option<SeriesColumn>,
@@ -105,20 +111,22 @@ impl SeriesBuffer {
     pub fn new(program: &CompiledPlan) -> Self {
         let CompiledPlan {
             edges,
-            kept,
+            clock,
+            kept: retentions,
             time_needs,
             reads_times,
             ..
         } = program;
         SeriesBuffer {
             times: (!time_needs.is_empty()).then(|| SeriesColumn::new(*reads_times)),
-            columns: kept
+            columns: retentions
                 .iter()
-                .map(|kept| SeriesColumn::new(!kept.needs.is_empty()))
+                .map(|retention| SeriesColumn::new(!retention.needs.is_empty()))
                 .collect(),
-            ends: vec![Vec::new(); kept.len()],
+            ends: vec![Vec::new(); retentions.len()],
             edges: edges.clone(),
-            kept: kept.clone(),
+            clock: *clock,
+            kept: retentions.clone(),
             time_needs: time_needs.clone(),
             all_times: *reads_times,
             heads: Vec::new(),
@@ -143,11 +151,12 @@ impl SeriesBuffer {
         }
     }
 
-    /// Appends the time of an entry. `taken` returns the index of the first entry that a frontier has not consumed.
+    /// Appends the time of an entry. `taken_of` returns the index of the first entry that a
+    /// frontier has not consumed.
     #[inline]
-    pub fn push(&mut self, series: u32, time: i64, taken: impl Fn(usize, u32) -> u64) {
+    pub fn push(&mut self, series: u32, time: i64, taken_of: impl Fn(usize, u32) -> u64) {
         let head = &mut self.heads[series as usize];
-        let before = head.clone();
+        let head_before = head.clone();
         if head.count > 0 {
             let step = time.saturating_sub(head.last);
             head.run = if step == head.step {
@@ -161,10 +170,13 @@ impl SeriesBuffer {
         if let Some(times) = &mut self.times
             && (self.all_times || !head.is_even())
         {
-            let (needs, edges, head) = (&self.time_needs, &self.edges, &*head);
+            let needs = &self.time_needs;
+            let edges = &self.edges;
+            let head = &*head;
+            let clock = self.clock.as_ref();
             if !self.all_times && times.entries(series as usize).is_empty() {
-                let most = even_times_max(needs, edges, &before);
-                before.even_times(most).for_each(|time| {
+                let most = even_times_max(needs, edges, clock, &head_before);
+                head_before.even_times(most).for_each(|time| {
                     times.append(series, time, |times| {
                         (times.entries(series as usize).len(), most)
                     });
@@ -172,11 +184,18 @@ impl SeriesBuffer {
             }
             times.append(series, time as u64, |times| {
                 let entries = times.entries(series as usize);
-                let need =
-                    retained_for_next_row(needs, edges, entries, head.count - 1, |frontier| {
-                        taken(frontier, series)
-                    });
-                (need as usize, estimate_retained(needs, edges, head.step))
+                let need = retained_for_next_row(
+                    needs,
+                    edges,
+                    clock,
+                    entries,
+                    head.count - 1,
+                    |frontier| taken_of(frontier, series),
+                );
+                (
+                    need as usize,
+                    estimate_retained(needs, edges, clock, head.step),
+                )
             });
         }
     }
@@ -193,10 +212,10 @@ impl SeriesBuffer {
     }
 
     /// Skips periods that no window reaches.
-    pub fn skip(&mut self, series: u32, periods: u64, every: i64) {
+    pub fn skip(&mut self, series: u32, periods: u64, last: i64) {
         let head = &mut self.heads[series as usize];
         head.count += periods;
-        head.last += periods as i64 * every;
+        head.last = last;
         head.run = 0;
     }
 
@@ -209,6 +228,7 @@ impl SeriesBuffer {
             edge.distances(
                 rows,
                 &pace,
+                self.clock.as_ref(),
                 |row| &words[self.time_starts[row]..self.time_ends[row]],
                 distances,
             );
@@ -231,10 +251,10 @@ impl SeriesBuffer {
             .zip(&self.kept)
             .zip(inputs)
             .zip(&mut self.ends);
-        for (((column, kept), words), ends) in columns {
+        for (((column, retention), words), ends) in columns {
             let first = rows.first().filter(|_| is_read);
             let back = first.map_or(0, |row| {
-                estimate_retained(&kept.needs, &self.edges, row.step)
+                estimate_retained(&retention.needs, &self.edges, self.clock.as_ref(), row.step)
             });
             column.touch(
                 rows.iter().map(|row| row.series),
@@ -244,12 +264,17 @@ impl SeriesBuffer {
             for (at, row) in rows.iter().enumerate() {
                 let need = || {
                     (
-                        marks.retained_entries(&kept.needs, at),
-                        estimate_retained(&kept.needs, &self.edges, row.step),
+                        marks.retained_entries(&retention.needs, &self.edges, at),
+                        estimate_retained(
+                            &retention.needs,
+                            &self.edges,
+                            self.clock.as_ref(),
+                            row.step,
+                        ),
                     )
                 };
                 if row.fillers > 0 {
-                    append_fillers(column, kept, row, fill, need);
+                    append_fillers(column, retention, row, fill, need);
                 }
                 match row.source {
                     Some(source) => {
@@ -266,22 +291,29 @@ impl SeriesBuffer {
     pub fn remember(&mut self, series: &[u32], row: impl Fn(usize) -> usize, inputs: &[Vec<u64>]) {
         let SeriesBuffer {
             edges,
-            kept,
+            clock,
+            kept: retentions,
             heads,
             times,
             columns,
             ..
         } = self;
-        for ((column, kept), words) in columns.iter_mut().zip(&*kept).zip(inputs) {
-            for (place, &series) in series.iter().enumerate() {
-                column.append(series, words[row(place)], |_| {
+        for ((column, retention), words) in columns.iter_mut().zip(&*retentions).zip(inputs) {
+            for (index, &series) in series.iter().enumerate() {
+                column.append(series, words[row(index)], |_| {
                     let times = times
                         .as_ref()
                         .map_or(&[][..], |times| times.entries(series as usize));
                     let row = heads[series as usize].row(series, 0, None);
                     (
-                        retained_entries_of_row(&kept.needs, edges, &row, times),
-                        estimate_retained(&kept.needs, edges, row.step),
+                        retained_entries_of_row(
+                            &retention.needs,
+                            edges,
+                            clock.as_ref(),
+                            &row,
+                            times,
+                        ),
+                        estimate_retained(&retention.needs, edges, clock.as_ref(), row.step),
                     )
                 });
             }
@@ -330,22 +362,34 @@ impl SeriesBuffer {
     pub fn needed<'a>(
         &'a self,
         series: usize,
-        even: &'a mut Vec<u64>,
-        taken: impl Fn(usize) -> u64 + 'a,
+        even_times: &'a mut Vec<u64>,
+        taken_of: impl Fn(usize) -> u64 + 'a,
     ) -> impl Iterator<Item = &'a [u64]> {
         let head = &self.heads[series];
-        even.clear();
+        even_times.clear();
         if !self.all_times && head.is_even() {
-            even.extend(head.even_times(even_times_max(&self.time_needs, &self.edges, head)));
+            even_times.extend(head.even_times(even_times_max(
+                &self.time_needs,
+                &self.edges,
+                self.clock.as_ref(),
+                head,
+            )));
         }
-        let kept = self.times.as_ref().map(|times| times.entries(series));
-        let (even, count) = (&even[..], head.count);
-        let times = kept.map(|kept| if kept.is_empty() { even } else { kept });
+        let entries = self.times.as_ref().map(|times| times.entries(series));
+        let even_times = &even_times[..];
+        let count = head.count;
+        let times = entries.map(|entries| {
+            if entries.is_empty() {
+                even_times
+            } else {
+                entries
+            }
+        });
         let needs = self
             .times
             .iter()
             .map(|_| &self.time_needs)
-            .chain(self.kept.iter().map(|kept| &kept.needs));
+            .chain(self.kept.iter().map(|retention| &retention.needs));
         let columns = times.into_iter().chain(
             self.columns
                 .iter()
@@ -353,18 +397,25 @@ impl SeriesBuffer {
         );
         let times = times.unwrap_or(&[]);
         columns.zip(needs).map(move |(entries, needs)| {
-            let need = retained_for_next_row(needs, &self.edges, times, count, &taken);
+            let need = retained_for_next_row(
+                needs,
+                &self.edges,
+                self.clock.as_ref(),
+                times,
+                count,
+                &taken_of,
+            );
             &entries[entries.len() - (need as usize).min(entries.len())..]
         })
     }
 
-    /// Whether the columns of a series with `count` entries contain everything that future rows need: the times if
-    /// they are stored, then the inputs.
+    /// True if the columns of a series with `count` entries contain everything that future rows
+    /// need: the times if they are stored, then the inputs.
     pub fn has_needed(
         &self,
         count: u64,
         columns: &[Vec<u64>],
-        taken: impl Fn(usize) -> u64,
+        taken_of: impl Fn(usize) -> u64,
     ) -> bool {
         let times = if self.has_times() {
             columns[0].as_slice()
@@ -375,10 +426,18 @@ impl SeriesBuffer {
             .times
             .iter()
             .map(|_| &self.time_needs)
-            .chain(self.kept.iter().map(|kept| &kept.needs));
+            .chain(self.kept.iter().map(|retention| &retention.needs));
         columns.iter().zip(needs).all(|(words, needs)| {
             words.len() as u64
-                >= retained_for_next_row(needs, &self.edges, times, count, &taken).min(count)
+                >= retained_for_next_row(
+                    needs,
+                    &self.edges,
+                    self.clock.as_ref(),
+                    times,
+                    count,
+                    &taken_of,
+                )
+                .min(count)
         })
     }
 
@@ -387,7 +446,7 @@ impl SeriesBuffer {
         self.columns.len() + usize::from(self.has_times())
     }
 
-    /// Whether a column of times precedes the inputs.
+    /// True if a column of times precedes the inputs.
     pub fn has_times(&self) -> bool {
         self.times.is_some()
     }
@@ -474,12 +533,27 @@ pub(crate) struct BatchDistances<'a> {
 
 impl BatchDistances<'_> {
     /// Number of entries before a row's own that must be retained.
-    fn retained_entries(&self, needs: &[EntryRetention], row: usize) -> usize {
+    fn retained_entries(
+        &self,
+        needs: &[EntryRetention],
+        edges: &[WindowBound],
+        row: usize,
+    ) -> usize {
         retained_entries(
             needs,
-            |edge| self.distances[edge][row],
+            |edge| with_anchor(edges[edge], self.distances[edge][row]),
             |frontier| self.spans[frontier][row].0,
         )
+    }
+}
+
+/// The distance that a later row may need: its bound of the calendar may be before the entry that this row counts as its
+/// bound.
+fn with_anchor(edge: WindowBound, distance: u32) -> u32 {
+    match edge {
+        // The entry that counts as the bound, and those before it.
+        WindowBound::Calendar { .. } => distance.saturating_add(1 + ANCHOR_ENTRIES as u32),
+        WindowBound::Rows(_) | WindowBound::Ticks(_) => distance,
     }
 }
 
@@ -493,15 +567,17 @@ fn retained_entries(
     let needs = needs.iter().map(|need| match *need {
         EntryRetention::From(start) => edge(start),
         EntryRetention::Latest(start, end) => edge(start).min(edge(end).saturating_add(1)),
-        EntryRetention::Frontier(taken) => frontier(taken),
+        EntryRetention::Frontier(index) => frontier(index),
     });
     needs.max().unwrap_or(0).saturating_sub(1) as usize
 }
 
-/// The same for a single row, without frontiers. `times` are the last times of its series.
+/// Number of entries to retain for a single row, without frontiers. `times` are the last times of
+/// its series.
 fn retained_entries_of_row(
     needs: &[EntryRetention],
     edges: &[WindowBound],
+    clock: Option<&ColumnClock>,
     row: &BatchRow,
     times: &[u64],
 ) -> usize {
@@ -509,8 +585,8 @@ fn retained_entries_of_row(
     let pace = StepPattern::of(rows);
     let distance = |edge: usize| {
         let mut distances = Vec::with_capacity(1);
-        edges[edge].distances(rows, &pace, |_| times, &mut distances);
-        distances.first().copied().unwrap_or(0)
+        edges[edge].distances(rows, &pace, clock, |_| times, &mut distances);
+        with_anchor(edges[edge], distances.first().copied().unwrap_or(0))
     };
     retained_entries(needs, distance, |_| 0)
 }
@@ -519,11 +595,12 @@ fn retained_entries_of_row(
 fn retained_for_next_row(
     needs: &[EntryRetention],
     edges: &[WindowBound],
+    clock: Option<&ColumnClock>,
     times: &[u64],
     count: u64,
-    taken: impl Fn(usize) -> u64,
+    taken_of: impl Fn(usize) -> u64,
 ) -> u64 {
-    let distance = |edge: usize| edges[edge].distance_of_next(times, count);
+    let distance = |edge: usize| edges[edge].distance_of_next(clock, times, count);
     let needs = needs.iter().map(|need| match *need {
         EntryRetention::From(edge) => distance(edge),
         EntryRetention::Latest(start, end) => {
@@ -535,21 +612,36 @@ fn retained_for_next_row(
             };
             distance(start).min(last)
         }
-        EntryRetention::Frontier(frontier) => count.saturating_sub(taken(frontier)),
+        EntryRetention::Frontier(frontier) => count.saturating_sub(taken_of(frontier)),
     });
     needs.max().unwrap_or(0)
 }
 
 /// Most computed times that a future row may need.
-fn even_times_max(needs: &[EntryRetention], edges: &[WindowBound], head: &SeriesCursor) -> usize {
-    estimate_retained(needs, edges, head.step) + 2
+fn even_times_max(
+    needs: &[EntryRetention],
+    edges: &[WindowBound],
+    clock: Option<&ColumnClock>,
+    head: &SeriesCursor,
+) -> usize {
+    estimate_retained(needs, edges, clock, head.step) + 2
 }
 
 /// Estimated number of entries that a series with this step needs.
-fn estimate_retained(needs: &[EntryRetention], edges: &[WindowBound], step: i64) -> usize {
+fn estimate_retained(
+    needs: &[EntryRetention],
+    edges: &[WindowBound],
+    clock: Option<&ColumnClock>,
+    step: i64,
+) -> usize {
     let rows = |edge: usize| match edges[edge] {
         WindowBound::Rows(rows) => rows,
         WindowBound::Ticks(ticks) => ticks.max(0) as u64 / step.max(1) as u64,
+        WindowBound::Calendar { span, older } => {
+            let tick = clock.map_or(1, ColumnClock::tick);
+            let ticks = span.tick_bounds(tick).1.saturating_add(older);
+            ticks.max(0) as u64 / step.max(1) as u64
+        }
     };
     let needs = needs.iter().map(|need| match *need {
         EntryRetention::From(edge) => rows(edge),
@@ -562,20 +654,20 @@ fn estimate_retained(needs: &[EntryRetention], edges: &[WindowBound], step: i64)
 #[cold]
 fn append_fillers(
     column: &mut SeriesColumn,
-    kept: &InputRetention,
+    retention: &InputRetention,
     row: &BatchRow,
     fill: PeriodFill,
     need: impl Fn() -> (usize, usize),
 ) {
     for filler in 0..row.fillers {
-        let word = match (fill, kept.fillable) {
+        let word = match (fill, retention.fillable) {
             (PeriodFill::Zero, FillSupport::Zero) => 0,
             (PeriodFill::Forward, FillSupport::Zero | FillSupport::Forward) => column
                 .entries(row.series as usize)
                 .last()
                 .copied()
-                .unwrap_or(kept.keep.missing()),
-            _ => kept.keep.missing(),
+                .unwrap_or(retention.keep.missing()),
+            _ => retention.keep.missing(),
         };
         let following = (row.fillers - filler) as usize - usize::from(row.source.is_none());
         column.append(row.series, word, |_| {

@@ -92,17 +92,17 @@ impl SeriesColumn {
     #[inline]
     pub fn touch(&self, series: impl Iterator<Item = u32>, back: usize) {
         let words = self.words();
-        let mut before = None;
+        let mut previous = None;
         let touched = series.fold(0, |touched, series| {
-            if before.replace(series) == Some(series) {
+            if previous.replace(series) == Some(series) {
                 return touched;
             }
             let list = &self.lists[series as usize];
             let length = list.length as usize;
-            let places = (length.saturating_sub(back)..length)
+            let line_starts = (length.saturating_sub(back)..length)
                 .step_by(LINE_WORDS)
                 .chain([length]);
-            places.fold(touched, |touched, at| {
+            line_starts.fold(touched, |touched, at| {
                 touched ^ words.get(list.at + at).copied().unwrap_or(0)
             })
         });
@@ -134,24 +134,24 @@ impl SeriesColumn {
     fn make_room(&mut self, series: u32, need: usize, estimate: usize) {
         let list = self.lists[series as usize];
         let length = list.length as usize;
-        let kept = need.min(length);
-        let wanted = if kept < ESTIMATE_FROM {
+        let entries_kept = need.min(length);
+        let capacity = if entries_kept < ESTIMATE_FROM {
             // At least twice the kept entries.
-            kept.max(1) * 2
+            entries_kept.max(1) * 2
         } else {
-            estimate.clamp(kept, kept * 4) * 4 / 3 + 1
+            estimate.clamp(entries_kept, entries_kept * 4) * 4 / 3 + 1
         };
-        let to = self.slabs.class_for(wanted).max(self.class);
+        let to = self.slabs.class_for(capacity).max(self.class);
         let end = list.at + length;
-        // Series are alike: what one needs, the others will need soon.
+        // Series are alike: the others will need as much as this one.
         let words = (self.slabs.items().len() * GROWTH_MAX).min(GROWTH_WORDS_MAX);
         self.slabs
             .reserve(self.lists.len().min(words / self.slabs.capacity(to)), to);
-        let at = self.slabs.copy(end - kept..end, to);
+        let at = self.slabs.copy(end - entries_kept..end, to);
         self.left.push((list.at, list.class));
         self.lists[series as usize] = SlabSlice {
             at,
-            length: kept as u32,
+            length: entries_kept as u32,
             class: to,
         };
     }

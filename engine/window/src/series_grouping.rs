@@ -17,30 +17,34 @@ pub(crate) struct SeriesGrouping {
 }
 
 impl SeriesGrouping {
-    /// Resolves the series of all rows, or of the rows in `own`, by the hashes of their keys. Rows are grouped only
-    /// with `together`.
+    /// Resolves the series of all rows, or of those in `row_numbers`, by the hashes of their
+    /// keys. Rows are grouped only with `are_grouped`.
     pub fn find(
         &mut self,
         hashes: &[u128],
-        own: Option<&[u32]>,
+        row_numbers: Option<&[u32]>,
         table: &mut SeriesTable,
-        together: bool,
+        are_grouped: bool,
     ) {
         self.series.clear();
-        match own {
+        match row_numbers {
             None => self
                 .series
                 .extend(hashes.iter().map(|&hash| table.resolve(hash))),
-            Some(own) => self
-                .series
-                .extend(own.iter().map(|&row| table.resolve(hashes[row as usize]))),
+            Some(row_numbers) => self.series.extend(
+                row_numbers
+                    .iter()
+                    .map(|&row| table.resolve(hashes[row as usize])),
+            ),
         }
         self.order.clear();
-        if !together {
+        if !are_grouped {
             return;
         }
-        let (Some(&first), Some(&last)) = (self.series.iter().min(), self.series.iter().max())
-        else {
+        let Some(&first) = self.series.iter().min() else {
+            return;
+        };
+        let Some(&last) = self.series.iter().max() else {
             return;
         };
         let series = (last - first) as usize + 1;
@@ -80,8 +84,8 @@ impl SeriesGrouping {
 
     /// The row at a place of the processing order, and its series.
     #[inline]
-    pub fn row(&self, place: usize) -> (usize, u32) {
-        let row = self.order.get(place).map_or(place, |&row| row as usize);
+    pub fn row(&self, index: usize) -> (usize, u32) {
+        let row = self.order.get(index).map_or(index, |&row| row as usize);
         (row, self.series[row])
     }
 }

@@ -42,13 +42,13 @@ impl SeriesHasher {
         rows: usize,
         hashes: &mut Vec<u128>,
     ) -> Result<()> {
-        let before = hashes.len();
-        hashes.resize(before + rows, 0);
-        let hashes = &mut hashes[before..];
+        let start = hashes.len();
+        hashes.resize(start + rows, 0);
+        let hashes = &mut hashes[start..];
         self.seen.resize(columns.len(), None);
-        for (place, (column, seen)) in columns.iter().zip(&mut self.seen).enumerate() {
+        for (position, (column, seen)) in columns.iter().zip(&mut self.seen).enumerate() {
             // Odd factors preserve all bits and distinguish the columns.
-            let factor = xxh3_128_with_seed(&[], place as u64) | 1;
+            let factor = xxh3_128_with_seed(&[], position as u64) | 1;
             match column.data_type() {
                 DataType::Dictionary(..) => add_dictionary(column, factor, seen, hashes)?,
                 _ => each_hash(column, |row, hash| {
@@ -126,70 +126,52 @@ fn keys_of(keys: &dyn Array) -> Result<Int32Array> {
 
 /// Passes the hash of each value of a plain column to `take`.
 fn each_hash(column: &ArrayRef, mut take: impl FnMut(usize, u128)) -> Result<()> {
-    let mut bytes = |row: usize, value: Option<&[u8]>| {
-        take(
-            row,
-            value.map_or(NULL, |value| xxh3_128_with_seed(value, BYTES)),
-        );
-    };
     match column.data_type() {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
             let Some(text) = TextRef::new(column) else {
                 return Err(Fault::internal("strings of an unknown layout"));
             };
-            text.iter()
-                .enumerate()
-                .for_each(|(row, value)| bytes(row, value.map(str::as_bytes)));
+            hash_bytes(text.iter().map(|value| value.map(str::as_bytes)), take);
         }
-        DataType::Binary => column
-            .as_binary::<i32>()
-            .iter()
-            .enumerate()
-            .for_each(|(row, value)| bytes(row, value)),
-        DataType::LargeBinary => {
-            column
-                .as_binary::<i64>()
-                .iter()
-                .enumerate()
-                .for_each(|(row, value)| bytes(row, value));
-        }
-        DataType::BinaryView => column
-            .as_binary_view()
-            .iter()
-            .enumerate()
-            .for_each(|(row, value)| bytes(row, value)),
-        DataType::FixedSizeBinary(_) => {
-            column
-                .as_fixed_size_binary()
-                .iter()
-                .enumerate()
-                .for_each(|(row, value)| bytes(row, value));
-        }
+        DataType::Binary => hash_bytes(column.as_binary::<i32>().iter(), take),
+        DataType::LargeBinary => hash_bytes(column.as_binary::<i64>().iter(), take),
+        DataType::BinaryView => hash_bytes(column.as_binary_view().iter(), take),
+        DataType::FixedSizeBinary(_) => hash_bytes(column.as_fixed_size_binary().iter(), take),
         DataType::Float16 | DataType::Float32 | DataType::Float64 => {
             let mut values = Vec::new();
             encoding::encode_numbers(column, &mut values)?;
             for (row, value) in values.into_iter().enumerate() {
                 // Both zeros are one key.
-                let hash = xxh3_128_with_seed(
-                    &(f64::from_bits(value) + 0.0).to_bits().to_le_bytes(),
-                    FLOAT,
-                );
+                let bytes = (f64::from_bits(value) + 0.0).to_bits().to_le_bytes();
+                let hash = xxh3_128_with_seed(&bytes, FLOAT);
                 take(row, if column.is_null(row) { NULL } else { hash });
             }
         }
         other if encoding::is_integer(other) => {
             let integers = encoding::integers(column)?;
-            let integers = integers.as_primitive::<Int64Type>();
-            for (row, value) in integers.iter().enumerate() {
-                take(
-                    row,
-                    value.map_or(NULL, |value| {
-                        xxh3_128_with_seed(&value.to_le_bytes(), INTEGER)
-                    }),
-                );
+            for (row, value) in integers.as_primitive::<Int64Type>().iter().enumerate() {
+                let hash = match value {
+                    Some(value) => xxh3_128_with_seed(&value.to_le_bytes(), INTEGER),
+                    None => NULL,
+                };
+                take(row, hash);
             }
         }
         _ => return each_hash(&cast(column, &DataType::Utf8)?, take),
     }
     Ok(())
+}
+
+/// Passes the hash of each value to `take`.
+fn hash_bytes<'a>(
+    values: impl Iterator<Item = Option<&'a [u8]>>,
+    mut take: impl FnMut(usize, u128),
+) {
+    for (row, value) in values.enumerate() {
+        let hash = match value {
+            Some(value) => xxh3_128_with_seed(value, BYTES),
+            None => NULL,
+        };
+        take(row, hash);
+    }
 }

@@ -27,6 +27,14 @@ impl SeriesTable {
         self.hashes[series]
     }
 
+    /// The number of a series, if it is there.
+    pub fn find(&self, hash: u128) -> Option<u32> {
+        let series = self
+            .table
+            .find(hash as u64, |&series| self.hashes[series as usize] == hash);
+        series.copied()
+    }
+
     /// The series of the last row.
     pub fn last(&self) -> u32 {
         self.last
@@ -77,14 +85,15 @@ impl SeriesTable {
     /// Removes a series; the last series takes its number.
     pub fn remove(&mut self, series: usize) {
         let moved = self.hashes.len() - 1;
-        let (hashes, table) = (&self.hashes, &mut self.table);
-        let place =
-            |hash: u128, number: usize| (hash as u64, move |&known: &u32| known as usize == number);
-        let (hash, is_it) = place(hashes[series], series);
-        if let Ok(found) = table.find_entry(hash, is_it) {
-            found.remove();
+        let hashes = &self.hashes;
+        let table = &mut self.table;
+        let find_arguments =
+            |hash: u128, number: usize| (hash as u64, move |&entry: &u32| entry as usize == number);
+        let (hash, is_it) = find_arguments(hashes[series], series);
+        if let Ok(entry) = table.find_entry(hash, is_it) {
+            entry.remove();
         }
-        let (hash, is_it) = place(hashes[moved], moved);
+        let (hash, is_it) = find_arguments(hashes[moved], moved);
         if let Some(number) = table.find_mut(hash, is_it) {
             *number = series as u32;
         }

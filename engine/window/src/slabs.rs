@@ -46,7 +46,8 @@ impl<T: Copy + Default> SlabAllocator<T> {
         if let Some(at) = self.free.get_mut(usize::from(class)).and_then(Vec::pop) {
             return at;
         }
-        let (at, size) = (self.items.len(), self.capacity(class));
+        let at = self.items.len();
+        let size = self.capacity(class);
         // The vector doubles: growing copies it, and unused capacity costs no memory until it is touched.
         self.items.resize(at + size, T::default());
         at

@@ -1,5 +1,6 @@
 //! Encoding of the window state: the same bytes for the same rows, independent of batches and partitions.
 
+use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::engine::partition_of;
 use crate::partition::SeriesPartition;
+use crate::value_store::ValueStore;
 use crate::{WindowEngine, WindowPlan};
 
 const VERSION: u8 = 3;
@@ -19,11 +21,11 @@ const ENTRIES_MAX: usize = u32::MAX as usize;
 const COUNT_MAX: u64 = 1 << 62;
 
 /// Most bytes of one series in a state.
-const BYTES_MAX: usize = u32::MAX as usize;
+pub(crate) const BYTES_MAX: usize = u32::MAX as usize;
 
 /// Location of a series: its number, or its record in the cold store.
 #[derive(Clone, Copy)]
-enum SeriesLocation {
+pub(crate) enum SeriesLocation {
     Awake(u32),
     Resting(u32),
 }
@@ -49,6 +51,22 @@ impl SeriesPartition {
             SeriesLocation::Awake(series) => self.table.hash(series as usize),
             SeriesLocation::Resting(place) => self.resting.hash(place),
         }
+    }
+
+    /// All series with the hashes of their keys, in the order of the hashes.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = (u128, SeriesLocation)> {
+        // The upper half of a hash distinguishes nearly all series.
+        let mut order: Vec<(u64, SeriesLocation)> = self
+            .found()
+            .map(|(hash, location)| ((hash >> 64) as u64, location))
+            .collect();
+        order.sort_unstable_by(|(half, location), (other_half, other)| {
+            half.cmp(other_half)
+                .then_with(|| self.hash(*location).cmp(&self.hash(*other)))
+        });
+        order
+            .into_iter()
+            .map(|(_, location)| (self.hash(location), location))
     }
 
     /// Encodes the state of one active series.
@@ -94,7 +112,8 @@ impl SeriesPartition {
         next: usize,
     ) -> Result<()> {
         let mut input = StateDecoder(&mut bytes);
-        let (count, last) = (input.varint()?, input.signed()?);
+        let count = input.varint()?;
+        let last = input.signed()?;
         if count > COUNT_MAX {
             return Err(corrupt("an entry count out of range"));
         }
@@ -102,26 +121,12 @@ impl SeriesPartition {
         for (column, words) in columns.iter_mut().enumerate() {
             let length = input.length(ENTRIES_MAX.min(count as usize))?;
             words.clear();
-            if column > 0 || !self.history.has_times() {
-                for _ in 0..length {
-                    words.push(input.word()?);
-                }
+            if column == 0 && self.history.has_times() {
+                decode_times(&mut input, length, last, words)?;
                 continue;
             }
-            for _ in 1..length {
-                words.push(input.varint()?);
-            }
-            // Steps are subtracted backward from the last time.
-            let mut time = last as u64;
-            words
-                .iter_mut()
-                .rev()
-                .for_each(|word| time = time.wrapping_sub(std::mem::replace(word, time)));
-            if length > 0 {
-                words.insert(0, time);
-            }
-            if !words.is_sorted_by_key(|&time| time as i64) {
-                return Err(corrupt("times out of order"));
+            for _ in 0..length {
+                words.push(input.word()?);
             }
         }
         self.history
@@ -149,6 +154,32 @@ impl SeriesPartition {
     }
 }
 
+/// Decodes the times of a series, of which the last is known.
+fn decode_times(
+    input: &mut StateDecoder<'_>,
+    length: usize,
+    last: i64,
+    words: &mut Vec<u64>,
+) -> Result<()> {
+    for _ in 1..length {
+        words.push(input.varint()?);
+    }
+    // Steps are subtracted backward from the last time.
+    let mut time = last as u64;
+    for word in words.iter_mut().rev() {
+        let step = std::mem::replace(word, time);
+        time = time.wrapping_sub(step);
+    }
+    if length > 0 {
+        words.insert(0, time);
+    }
+    if words.is_sorted_by_key(|&time| time as i64) {
+        Ok(())
+    } else {
+        Err(corrupt("times out of order"))
+    }
+}
+
 impl WindowEngine {
     /// Encodes the state: the same bytes for the same rows, however they were pushed.
     pub fn encode(&self, out: &mut dyn Write) -> Result<()> {
@@ -157,28 +188,26 @@ impl WindowEngine {
         out.u64(window_plan_hash(&self.plan)?)?;
         out.varint(self.gaps())?;
         out.varint(self.series() as u64)?;
-        let (mut bytes, mut even) = (Vec::new(), Vec::new());
+        let mut bytes = Vec::new();
+        let mut even = Vec::new();
+        let mut marks = HashSet::new();
         // Partitions are ranges of hashes: all series of one sort before those of the next.
         for part in &self.parts {
-            // The upper half of a hash distinguishes nearly all series.
-            let mut order: Vec<(u64, SeriesLocation)> = part
-                .found()
-                .map(|(hash, found)| ((hash >> 64) as u64, found))
-                .collect();
-            order.sort_unstable_by(|(half, found), (other_half, other)| {
-                half.cmp(other_half)
-                    .then_with(|| part.hash(*found).cmp(&part.hash(*other)))
-            });
-            for (_, found) in order {
-                out.raw(&part.hash(found).to_le_bytes())?;
-                out.bytes(match found {
+            for (hash, location) in part.in_order() {
+                out.raw(&hash.to_le_bytes())?;
+                let series: &[u8] = match location {
                     SeriesLocation::Resting(place) => part.resting.bytes_at(place),
                     SeriesLocation::Awake(series) => {
                         part.encode_series(series as usize, &mut even, &mut bytes)?;
                         &bytes
                     }
-                })?;
+                };
+                self.values.mark(series, &mut marks);
+                out.bytes(series)?;
             }
+        }
+        if self.plan.stores_values() {
+            self.values.encode(marks, &mut out)?;
         }
         Ok(())
     }
@@ -219,12 +248,22 @@ impl WindowEngine {
                 return Err(corrupt("a duplicate series, or too many series"));
             }
         }
+        if engine.plan.stores_values() {
+            engine.values = ValueStore::decode(&mut input)?;
+        }
         Ok(engine)
     }
 }
 
-fn corrupt(what: &str) -> Fault {
+pub(crate) fn corrupt(what: &str) -> Fault {
     Fault::new(codes::CORRUPT, format!("a window state has {what}"))
+}
+
+impl WindowPlan {
+    /// Version of the states of single series: those of another plan or of another version cannot be read.
+    pub fn state_version(&self) -> Result<u64> {
+        Ok(window_plan_hash(self)?.wrapping_add(u64::from(VERSION)))
+    }
 }
 
 /// Hash of the plan: only the plan that wrote a state can read it.

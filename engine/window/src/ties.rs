@@ -38,7 +38,7 @@ struct TiedWindow {
     number: u64,
     /// Indices of the window's first entry and of the entry after its last.
     entries: (u64, u64),
-    /// The output of each request; only those that were asked for are set.
+    /// Outputs by request; only requested ones are set.
     outputs: Vec<Option<u64>>,
     /// The statistics to extend, where the window ends at its own row.
     growing: Option<GrowingWindow>,
@@ -55,7 +55,7 @@ struct GrowingWindow {
 #[derive(Clone, Copy)]
 struct TiedRow<'a> {
     batch: &'a WindowBatch<'a>,
-    /// Its index in the batch.
+    /// Index of the row in the batch.
     at: usize,
     /// Distances of the window's bounds.
     start: u32,
@@ -69,9 +69,12 @@ impl<'a> TiedRow<'a> {
     }
 
     fn entries(&self) -> (u64, u64) {
-        let after = self.row().number + 1;
+        let entry_count = self.row().number + 1;
         let start = self.start.max(self.end);
-        (after - u64::from(start), after - u64::from(self.end))
+        (
+            entry_count - u64::from(start),
+            entry_count - u64::from(self.end),
+        )
     }
 
     fn view(&self) -> WindowView<'a> {
@@ -79,8 +82,8 @@ impl<'a> TiedRow<'a> {
     }
 
     /// The time of an entry of the window.
-    fn time(&self, place: usize) -> i64 {
-        let distance = self.start - place as u32 - 1;
+    fn time(&self, index: usize) -> i64 {
+        let distance = self.start - index as u32 - 1;
         self.batch.times.word(self.at, distance) as i64
     }
 }
@@ -113,9 +116,9 @@ impl TiedWindows {
             } else {
                 self.tied_row(windows, row, ties, emit, space, &mut words);
             }
-            for (ask, word) in windows.asks.iter().zip(&words) {
+            for (request, word) in windows.asks.iter().zip(&words) {
                 if let Some(word) = word {
-                    outputs[ask.function].push(*word);
+                    outputs[request.function].push(*word);
                 }
             }
         }
@@ -131,12 +134,12 @@ impl TiedWindows {
         words: &mut Vec<Option<u64>>,
     ) {
         let series = row.row().series;
-        if let Some(before) = self.by_series.get_mut(&series) {
-            let words_before = before.words();
-            if before.advance(windows, row, emit) {
+        if let Some(previous) = self.by_series.get_mut(&series) {
+            let words_before = previous.words();
+            if previous.advance(windows, row, emit) {
                 self.entries_read += 1;
-                words.extend_from_slice(&before.outputs);
-                self.words += before.words() - words_before;
+                words.extend_from_slice(&previous.outputs);
+                self.words += previous.words() - words_before;
                 return;
             }
         }
@@ -165,7 +168,7 @@ impl TiedWindows {
         }
     }
 
-    /// Drops what is kept: the numbers of series are about to change.
+    /// Drops the kept windows, before the numbers of series change.
     pub fn clear(&mut self) {
         self.by_series.clear();
         self.words = 0;
@@ -175,7 +178,7 @@ impl TiedWindows {
         self.entries_read
     }
 
-    /// Drops what is kept where it takes more words than the entries of all series.
+    /// Drops the kept windows if they take more words than the entries of all series.
     pub fn limit(&mut self, entry_words: usize) {
         if self.words > KEPT_WORDS_MIN.max(entry_words) {
             self.clear();
@@ -188,14 +191,15 @@ impl TiedWindows {
 }
 
 impl TiedWindow {
-    /// Goes on to the next row of the series, which ties, too. False if the window has to be computed anew.
+    /// Advances to the next row of the series, which ties, too. False if the window has to be
+    /// computed from the start.
     fn advance(&mut self, windows: &WindowEvaluator, row: TiedRow<'_>, emit: &[bool]) -> bool {
-        let wanted = windows.asks.iter().map(|ask| emit[ask.function]);
+        let emitted = windows.asks.iter().map(|request| emit[request.function]);
         let has_wanted = self
             .outputs
             .iter()
-            .zip(wanted)
-            .all(|(output, wanted)| output.is_some() == wanted);
+            .zip(emitted)
+            .all(|(output, is_emitted)| output.is_some() == is_emitted);
         let (first, end) = row.entries();
         let follows = self.number + 1 == row.row().number && self.entries.0 == first;
         if !has_wanted || !follows {
@@ -218,8 +222,8 @@ impl TiedWindow {
 
     /// Moves distances in rows on by one: the window stays, and its row is the next one.
     fn shift_row_distances(&mut self, windows: &WindowEvaluator) {
-        for (ask, output) in windows.asks.iter().zip(&mut self.outputs) {
-            if let (WindowStat::SinceNonzero { unit: None }, Some(word)) = (ask.stat, output) {
+        for (request, output) in windows.asks.iter().zip(&mut self.outputs) {
+            if let (WindowStat::SinceNonzero { unit: None }, Some(word)) = (request.stat, output) {
                 let distance = f64::from_bits(*word);
                 if !distance.is_nan() {
                     *word = (distance + 1.0).to_bits();
@@ -243,24 +247,24 @@ impl GrowingWindow {
     /// The window of a row whose last entries, from place `tied` on, have the time of the entry before them.
     fn new(windows: &WindowEvaluator, row: TiedRow<'_>, tied: usize, emit: &[bool]) -> Self {
         let values = &row.values[..tied];
-        let wanted = |ask: &&WindowRequest| emit[ask.function];
+        let is_wanted = |request: &&WindowRequest| emit[request.function];
         let orders = windows
             .asks
             .iter()
-            .filter(wanted)
-            .map(|ask| moment_order(ask.stat));
+            .filter(is_wanted)
+            .map(|request| moment_order(request.stat));
         let mut growing = GrowingWindow {
             moments: GrowingMoments::new(values, windows.keep, orders.max().unwrap_or(0)),
             others: Vec::new(),
         };
-        for ask in &windows.asks {
-            let mut stat = if emit[ask.function] {
-                GrowingStat::new(ask.stat)
+        for request in &windows.asks {
+            let mut stat = if emit[request.function] {
+                GrowingStat::new(request.stat)
             } else {
                 GrowingStat::Moments
             };
-            for place in 0..tied {
-                stat.add(windows.keep, row, place);
+            for index in 0..tied {
+                stat.add(windows.keep, row, index);
             }
             growing.others.push(stat);
         }
@@ -270,10 +274,10 @@ impl GrowingWindow {
 
     /// Adds the entries from a place on.
     fn extend(&mut self, windows: &WindowEvaluator, row: TiedRow<'_>, from: usize) {
-        for place in from..row.values.len() {
-            self.moments.add(row.values[place], windows.keep);
+        for index in from..row.values.len() {
+            self.moments.add(row.values[index], windows.keep);
             for stat in &mut self.others {
-                stat.add(windows.keep, row, place);
+                stat.add(windows.keep, row, index);
             }
         }
     }
@@ -286,23 +290,28 @@ impl GrowingWindow {
         emit: &[bool],
         words: &mut Vec<Option<u64>>,
     ) {
-        let (count, sum, spread) = self.moments.sums.totals();
-        for (ask, stat) in windows.asks.iter().zip(&self.others) {
-            let is_enough = count >= ask.min_periods as f64;
-            let word = || match moment_order(ask.stat) {
-                0 if is_enough => stat.word(windows.keep, row, ask.stat, count),
-                0 => missing_word(ask.stat, windows.keep),
+        let kernels::Spread {
+            count,
+            sum,
+            squares,
+            unit,
+        } = self.moments.sums.totals(row.values);
+        for (request, stat) in windows.asks.iter().zip(&self.others) {
+            let is_enough = count >= request.min_periods as f64;
+            let word = || match moment_order(request.stat) {
+                0 if is_enough => stat.word(windows.keep, row, request.stat, count),
+                0 => missing_word(request.stat, windows.keep),
                 order if is_enough => {
                     let moments = if order > 2 {
-                        self.moments.shape.powers
+                        self.moments.powers(row.values, count)
                     } else {
-                        [spread, 0.0, 0.0]
+                        [squares, 0.0, 0.0]
                     };
-                    from_moments(ask.stat, count, sum, moments).to_bits()
+                    from_moments(request.stat, count, sum, moments, unit).to_bits()
                 }
                 _ => NO_NUMBER,
             };
-            words.push(emit[ask.function].then(word));
+            words.push(emit[request.function].then(word));
         }
     }
 }
@@ -328,11 +337,13 @@ impl GrowingMoments {
     fn new(values: &[u64], keep: WordEncoding, order: u8) -> Self {
         let sums = match keep {
             WordEncoding::Number => LaneSums::of(values),
-            WordEncoding::Bits => LaneSums::of_count(kernels::count_bits(values)),
+            WordEncoding::Bits | WordEncoding::Values => {
+                LaneSums::of_count(kernels::count_bits(values))
+            }
         };
         let has_shape = order > 2;
         let shape = if has_shape {
-            ShapeMoments::of(values, sums.totals().0)
+            ShapeMoments::of(values, sums.count())
         } else {
             ShapeMoments::default()
         };
@@ -343,8 +354,17 @@ impl GrowingMoments {
         }
     }
 
+    /// Sums of powers of the deviations of the values so far, which are `values`.
+    fn powers(&self, values: &[u64], count: f64) -> [f64; 3] {
+        let powers = self.shape.powers;
+        if kernels::holds_powers(powers[2]) || !self.sums.has_finite_distances() {
+            return powers;
+        }
+        kernels::measured_moments(values, count).unwrap_or(powers)
+    }
+
     fn add(&mut self, word: u64, keep: WordEncoding) {
-        if keep == WordEncoding::Bits {
+        if keep != WordEncoding::Number {
             self.sums.count_word(!keep.is_missing(word));
             return;
         }
@@ -362,7 +382,7 @@ struct ShapeMoments {
     centre: Option<f64>,
     count: f64,
     mean: f64,
-    /// Of squares, cubes and fourth powers.
+    /// Sums of squares, cubes and fourth powers.
     powers: [f64; 3],
 }
 
@@ -384,13 +404,13 @@ impl ShapeMoments {
             return;
         }
         let centre = *self.centre.get_or_insert(value);
-        let before = self.count;
+        let count_before = self.count;
         self.count += 1.0;
         let count = self.count;
         let distance = value - centre - self.mean;
         let share = distance / count;
         let square = share * share;
-        let growth = distance * share * before;
+        let growth = distance * share * count_before;
         let [squares, cubes, fourths] = self.powers;
         self.mean += share;
         self.powers = [
@@ -439,7 +459,7 @@ impl GrowingStat {
         }
     }
 
-    /// Words that it takes for a window of so many entries, about.
+    /// Approximate number of words that it takes for a window of `entries` entries.
     fn words(&self, entries: usize) -> usize {
         match self {
             GrowingStat::Quantile(_) | GrowingStat::Distinct(_) => 2 * entries,
@@ -448,8 +468,8 @@ impl GrowingStat {
     }
 
     /// Adds the entry at a place of the window.
-    fn add(&mut self, keep: WordEncoding, row: TiedRow<'_>, place: usize) {
-        let word = row.values[place];
+    fn add(&mut self, keep: WordEncoding, row: TiedRow<'_>, index: usize) {
+        let word = row.values[index];
         if keep.is_missing(word) {
             return;
         }
@@ -478,10 +498,10 @@ impl GrowingStat {
                 first.get_or_insert(word);
             }
             GrowingStat::Last(last) => *last = Some(word),
-            GrowingStat::Slope(slope) => slope.add(row, place, value),
+            GrowingStat::Slope(slope) => slope.add(row, index, value),
             GrowingStat::Nonzero(last) => {
                 if value != 0.0 {
-                    *last = Some(place);
+                    *last = Some(index);
                 }
             }
         }
@@ -505,19 +525,19 @@ impl GrowingStat {
             }
             GrowingStat::Slope(slope) => slope.value(),
             GrowingStat::Nonzero(None) => f64::NAN,
-            GrowingStat::Nonzero(Some(place)) => since(row, *place, stat),
+            GrowingStat::Nonzero(Some(index)) => since(row, *index, stat),
         };
         number.to_bits()
     }
 }
 
 /// The distance of a row from a place of its window, in the units of the statistic.
-fn since(row: TiedRow<'_>, place: usize, stat: WindowStat) -> f64 {
+fn since(row: TiedRow<'_>, index: usize, stat: WindowStat) -> f64 {
     match stat {
         WindowStat::SinceNonzero { unit: Some(unit) } => {
-            row.row().time.wrapping_sub(row.time(place)) as f64 / unit as f64
+            row.row().time.wrapping_sub(row.time(index)) as f64 / unit as f64
         }
-        _ => f64::from(row.start - place as u32 - 1),
+        _ => f64::from(row.start - index as u32 - 1),
     }
 }
 
@@ -545,10 +565,10 @@ impl GrowingSlope {
         }
     }
 
-    fn add(&mut self, row: TiedRow<'_>, place: usize, value: f64) {
+    fn add(&mut self, row: TiedRow<'_>, index: usize, value: f64) {
         let abscissa = match self.unit {
-            None => place as f64,
-            Some(unit) => row.time(place).wrapping_sub(row.time(0)) as f64 / unit as f64,
+            None => index as f64,
+            Some(unit) => row.time(index).wrapping_sub(row.time(0)) as f64 / unit as f64,
         };
         self.count += 1.0;
         let distance = abscissa - self.place_mean;

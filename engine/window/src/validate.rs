@@ -1,10 +1,9 @@
 //! Validation of window plans.
 
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{ColumnClock, Fault, Result, codes};
 
 use crate::{
-    EwmDecay, GapHandling, SeriesFrame, SeriesLength, WindowFunction, WindowPlan, WindowStat,
-    WordEncoding,
+    EwmDecay, SeriesFrame, SeriesLength, WindowFunction, WindowPlan, WindowStat, WordEncoding,
 };
 
 /// Most entries of a seasonal window.
@@ -13,31 +12,34 @@ const SEASONS_MAX: u64 = 1 << 16;
 impl WindowPlan {
     /// Fails if the plan is invalid.
     pub fn check(&self) -> Result<()> {
-        if let GapHandling::Error { every }
-        | GapHandling::Warn { every }
-        | GapHandling::Complete { every, .. } = self.gaps
-            && every <= 0
-        {
+        if self.gaps.every().is_some_and(|every| !every.is_positive()) {
             return Err(bad_value("a period must be longer than zero"));
         }
-        self.functions
-            .iter()
-            .try_for_each(|function| self.check_function(function.input, &function.compute))
+        if self.has_calendar() && ColumnClock::of(&self.time)?.is_none() {
+            return Err(bad_value("whole numbers as times have no calendar"));
+        }
+        for function in &self.functions {
+            self.check_function(function.input, &function.compute)?;
+        }
+        Ok(())
     }
 
     fn check_function(&self, input: usize, compute: &WindowFunction) -> Result<()> {
-        let Some(kept) = self.inputs.get(input) else {
+        let Some(window_input) = self.inputs.get(input) else {
             return Err(Fault::internal("a function reads an unknown input"));
         };
-        let bits = kept.keep == WordEncoding::Bits;
+        let bits = window_input.keep != WordEncoding::Number;
         match compute {
             WindowFunction::Lag { by, as_of } => {
                 check_length(*by)?;
-                if as_of.is_some_and(|ticks| ticks < 0) {
+                if as_of.is_some_and(|older| older.span().ticks < 0) {
                     return Err(bad_value("a tolerance must not be negative"));
                 }
             }
-            WindowFunction::Diff { by } => check_length(*by)?,
+            WindowFunction::Diff { by } => {
+                check_length(*by)?;
+                require_numbers(window_input.keep == WordEncoding::Values)?;
+            }
             WindowFunction::PctChange { by } => {
                 check_length(*by)?;
                 require_numbers(bits)?;
@@ -55,15 +57,7 @@ impl WindowPlan {
             WindowFunction::Ewm { decay, gap, .. } => {
                 check_length(*gap)?;
                 require_numbers(bits)?;
-                match decay {
-                    EwmDecay::Alpha(alpha) if *alpha > 0.0 && *alpha <= 1.0 => {}
-                    EwmDecay::HalfLife(ticks) if *ticks > 0.0 => {}
-                    _ => {
-                        return Err(bad_value(
-                            "alpha must be above 0 and at most 1, a half-life above 0",
-                        ));
-                    }
-                }
+                check_decay(decay)?;
             }
             WindowFunction::SeasonalIndex {
                 slot,
@@ -74,14 +68,7 @@ impl WindowPlan {
             } => {
                 check_length(*gap)?;
                 require_numbers(bits)?;
-                let keep = |input: usize| self.inputs.get(input).map(|input| input.keep);
-                if keep(*slot) != Some(WordEncoding::Bits)
-                    || parent.is_some_and(|parent| keep(parent) != Some(WordEncoding::Number))
-                {
-                    return Err(Fault::internal(
-                        "slots must be encoded as bits, and the parents of indices as numbers",
-                    ));
-                }
+                self.check_index_inputs(*slot, *parent)?;
                 if strength.is_nan() || *strength < 0.0 {
                     return Err(bad_value("a strength must not be negative"));
                 }
@@ -89,6 +76,34 @@ impl WindowPlan {
             WindowFunction::LastValid { .. } | WindowFunction::LastValidTime { .. } => {}
         }
         Ok(())
+    }
+
+    fn check_index_inputs(&self, slot: usize, parent: Option<usize>) -> Result<()> {
+        let has_slot_bits = self.keeps(slot, WordEncoding::Bits);
+        let has_parent_numbers =
+            parent.is_none_or(|parent| self.keeps(parent, WordEncoding::Number));
+        if has_slot_bits && has_parent_numbers {
+            return Ok(());
+        }
+        Err(Fault::internal(
+            "slots must be encoded as bits, and the parents of indices as numbers",
+        ))
+    }
+
+    /// True if an input exists and is encoded in this way.
+    fn keeps(&self, input: usize, encoding: WordEncoding) -> bool {
+        let input = self.inputs.get(input);
+        input.is_some_and(|input| input.keep == encoding)
+    }
+}
+
+fn check_decay(decay: &EwmDecay) -> Result<()> {
+    match decay {
+        EwmDecay::Alpha(alpha) if *alpha > 0.0 && *alpha <= 1.0 => Ok(()),
+        EwmDecay::HalfLife(ticks) if *ticks > 0.0 => Ok(()),
+        _ => Err(bad_value(
+            "alpha must be above 0 and at most 1, a half-life above 0",
+        )),
     }
 }
 
@@ -129,7 +144,12 @@ fn same_kind(over: SeriesLength, gap: SeriesLength) -> Result<()> {
     check_length(gap)?;
     match (over, gap) {
         (SeriesLength::Rows(_), SeriesLength::Ticks(ticks)) if ticks > 0 => Err(mixed_lengths()),
-        (SeriesLength::Ticks(_), SeriesLength::Rows(rows)) if rows > 0 => Err(mixed_lengths()),
+        (SeriesLength::Rows(_), SeriesLength::Calendar(_)) => Err(mixed_lengths()),
+        (SeriesLength::Ticks(_) | SeriesLength::Calendar(_), SeriesLength::Rows(rows))
+            if rows > 0 =>
+        {
+            Err(mixed_lengths())
+        }
         _ => Ok(()),
     }
 }
@@ -141,6 +161,9 @@ fn mixed_lengths() -> Fault {
 fn check_length(length: SeriesLength) -> Result<()> {
     match length {
         SeriesLength::Ticks(ticks) if ticks < 0 => {
+            Err(bad_value("a length of time must not be negative"))
+        }
+        SeriesLength::Calendar(span) if span.months.min(span.days).min(span.ticks) < 0 => {
             Err(bad_value("a length of time must not be negative"))
         }
         _ => Ok(()),

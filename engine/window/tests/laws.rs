@@ -1,4 +1,4 @@
-//! The same rows give the same bits for any batches, any carry and any requested outputs.
+//! Laws: equal rows give equal bits for any batches, any carry and any requested outputs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Only tests are here.
 
@@ -37,7 +37,9 @@ fn in_pieces(
 ) -> (Vec<arrow::array::ArrayRef>, Vec<u8>) {
     let table = table(rows, true);
     let mut engine = WindowEngine::in_parts(plan.clone(), engine_parts);
-    let (mut parts, mut waiting, mut start) = (Vec::new(), Vec::new(), 0);
+    let mut parts = Vec::new();
+    let mut waiting = Vec::new();
+    let mut start = 0;
     let mut pieces = pieces.iter().cycle();
     while start < rows.len() {
         let &(size, then) = pieces.next().unwrap();
@@ -187,10 +189,8 @@ fn series_that_ended_take_little_memory() {
     let emit = vec![true; plan.functions.len()];
     let rows = short_series(300);
     let all = table(&rows, false);
-    let (mut awake, mut settled) = (
-        WindowEngine::new(plan.clone()),
-        WindowEngine::new(plan.clone()),
-    );
+    let mut awake = WindowEngine::new(plan.clone());
+    let mut settled = WindowEngine::new(plan.clone());
     for start in (0..rows.len()).step_by(1000) {
         let piece = all.slice(start, 1000.min(rows.len() - start));
         assert_eq!(
@@ -201,10 +201,8 @@ fn series_that_ended_take_little_memory() {
     }
     assert!(encoded(&awake) == encoded(&settled));
     assert_eq!(awake.series(), settled.series());
-    let (before, after) = (
-        awake.bytes() / awake.series(),
-        settled.bytes() / settled.series(),
-    );
+    let before = awake.bytes() / awake.series();
+    let after = settled.bytes() / settled.series();
     assert!(
         after < 200 && after * 4 < before,
         "a series takes {after} bytes, and took {before}"

@@ -1,4 +1,5 @@
-//! What is stored of a window plan. A change of this text changes ids of operations and hashes in window states.
+//! Stored text of a window plan. A change of this text changes ids of operations and hashes in
+//! window states.
 
 #![allow(clippy::unwrap_used)] // Only tests are here.
 
@@ -42,7 +43,7 @@ fn a_plan_is_stored_as_before() {
         functions: vec![
             function(WindowFunction::Lag {
                 by: SeriesLength::Ticks(7),
-                as_of: Some(2),
+                as_of: Some(2.into()),
             }),
             function(WindowFunction::LastValid { limit: None }),
             window(rolling, WindowStat::Quantile(0.5)),
@@ -64,7 +65,7 @@ fn a_plan_is_stored_as_before() {
         ],
         duplicates: DuplicateCheck::default(),
         gaps: GapHandling::Complete {
-            every: 86_400_000_000,
+            every: 86_400_000_000.into(),
             fill: PeriodFill::Forward,
         },
     };

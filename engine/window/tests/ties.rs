@@ -14,7 +14,7 @@ use forebay_window::{
     WindowFunction, WindowPlan, WindowStat,
 };
 
-/// All statistics of a window of three ticks that ends so many ticks before its row.
+/// All statistics of a window of three ticks that ends `gap` ticks before its row.
 fn windows_by_time(gap: i64) -> Vec<WindowFunction> {
     let frame = SeriesFrame::Rolling {
         over: SeriesLength::Ticks(3),
@@ -64,7 +64,7 @@ fn plan_of(functions: Vec<WindowFunction>, policy: DuplicateRows) -> Arc<WindowP
     })
 }
 
-/// Some series over six days, with so many rows a day each; their rows alternate.
+/// `series` series over six days, with `ties` rows a day each; their rows alternate.
 fn tied_rows(series: i64, ties: i64) -> Vec<SeriesTestRow> {
     let mut rows = Vec::new();
     for time in 0..6 {

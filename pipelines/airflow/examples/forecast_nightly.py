@@ -1,7 +1,8 @@
 """Each night: tomorrow's forecast of every series, published before a hard hour.
 
-One more day of demand has arrived in the directory of the history. The run brings features, statistics and the model
-up to date and replaces the forecast, or leaves the one before. Variables of the environment name the places:
+One more day of demand has arrived in the directory of the history. The run brings the features up to date and replaces
+the forecast, or leaves the one before. Once a week it learns statistics and a model of all days but the newest ones.
+Variables of the environment name the places:
 FORECAST_SPEC, FORECAST_HISTORY, FORECAST_OUT, FORECAST_STATE, and FOREBAY_BIN if forebay is not on PATH.
 """
 

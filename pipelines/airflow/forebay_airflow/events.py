@@ -44,8 +44,14 @@ def sentence(event: dict[str, Any]) -> str:
                 return f"{counted(event['intervals'], 'interval')}, {event['beside']} at a time"
             case "interval_done":
                 return f"{event['done']} of {counted(event['intervals'], 'interval')} published"
+            case "worker_joined":
+                return f"the worker {event['worker']} joined"
+            case "worker_lost":
+                return f"warning: the worker {event['worker']} is lost: {event['why']}"
             case "progress":
                 return f"{event['rows']:,} more rows, {size(event['bytes'])} read"
+            case "worked":
+                return f"{event['done']:,} more steps of work, {event['planned']:,} more to do"
             case "spilled":
                 return f"{size(event['bytes'])} spilled to disk"
             case "pass_done":

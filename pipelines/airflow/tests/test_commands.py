@@ -34,10 +34,11 @@ RUN_ID = "--run-id nightly.features.scheduled__2016-05-21"
                 "every": "1w",
                 "beside": 2,
                 "parameters": {"strict": True},
+                "on": "slurm?nodes=4",
                 "deadline": "45m",
             },
             "backfill demand.yaml --json --param strict=true --from 2016-05-01T00:00:00 --to 2016-05-22T00:00:00 "
-            f"--every 1w --beside 2 {RUN_ID} --state st --deadline 45m",
+            f"--every 1w --beside 2 {RUN_ID} --state st --on slurm?nodes=4 --deadline 45m",
         ),
         (
             ForebayApplyOperator,

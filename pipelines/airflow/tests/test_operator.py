@@ -44,6 +44,12 @@ def test_done(operator: Callable[..., Any], context: dict[str, Any], stub: Stub,
     assert list((tmp_path / "r").iterdir()) == []
 
 
+def test_a_run_on_a_cluster(operator: Callable[..., Any], context: dict[str, Any], stub: Stub) -> None:
+    operator(on="ray://head:10001?workers=16&threads=4").execute(context)
+    words = stub.calls()[0]["argv"]
+    assert words[words.index("--on") + 1] == "ray://head:10001?workers=16&threads=4"
+
+
 @pytest.mark.parametrize(
     ("code", "kind", "text"),
     [

@@ -31,7 +31,17 @@ def test_versions_agree() -> None:
     assert f"for Airflow {least} and later" in README
     tested = re.search(r"^airflow=(.+)$", (PACKAGE / "test").read_text(), re.MULTILINE)
     assert tested is not None and tested[1].startswith(f"{least}.")
-    assert f"apache-airflow=={tested[1]}\n" in (PACKAGE / "constraints.txt").read_text()
+    for locked in ("requirements-test.txt", "requirements-test.lock"):
+        assert re.search(rf"^apache-airflow=={tested[1]}\b", (PACKAGE / locked).read_text(), re.MULTILINE)
+
+
+def test_every_requirement_has_a_hash() -> None:
+    """A release that came after these tests, or another file under a known version, is no part of them."""
+    for suite in ("airflow", "python"):
+        lock = (REPOSITORY / "pipelines" / suite / "requirements-test.lock").read_text()
+        packages = re.findall(r"^\S+==\S+", lock, re.MULTILINE)
+        hashes = re.findall(r"^    --hash=sha256:[0-9a-f]{64}$", lock, re.MULTILINE)
+        assert 0 < len(packages) == len(hashes)
 
 
 def test_what_an_index_shows() -> None:

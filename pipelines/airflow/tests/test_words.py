@@ -86,7 +86,13 @@ def test_the_bounds_of_a_backfill_are_civil_times_of_utc(given: datetime | str, 
             "pass 1 of 3: learn 9 statistics, 2.0 MB to read",
         ),
         ('{"event":"progress","rows":60000,"bytes":4000000000000}', "60,000 more rows, 4.0 TB read"),
+        ('{"event":"worked","done":60000,"planned":0}', "60,000 more steps of work, 0 more to do"),
         ('{"event":"spilled","bytes":1000}', "1.0 kB spilled to disk"),
+        ('{"event":"worker_joined","worker":"n1:7400","slots":4}', "the worker n1:7400 joined"),
+        (
+            '{"event":"worker_lost","worker":"n1:7400","why":"the connection broke"}',
+            "warning: the worker n1:7400 is lost: the connection broke",
+        ),
         (
             '{"event":"pass_done","number":1,"reused":false,"rows":20000,"filtered":11}',
             "pass 1 done: 20,000 rows in, 11 filtered",

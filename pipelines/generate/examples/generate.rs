@@ -24,7 +24,8 @@ fn main() -> Result<()> {
     let [kind, rows, seed, out, rest @ ..] = arguments.as_slice() else {
         return Err(usage());
     };
-    let (rows, seed) = (number(rows)?, number(seed)?);
+    let rows = number(rows)?;
+    let seed = number(seed)?;
     let threads = rest.first().map(number).transpose()?;
     let start = Instant::now();
     let mut quiet = |_| {};

@@ -56,7 +56,9 @@ impl CalendarDay {
 
     /// Easter Sunday, by the anonymous Gregorian algorithm (Meeus, "Astronomical Algorithms", chapter 8).
     fn easter(year: i32) -> CalendarDay {
-        let (a, b, c) = (year % 19, year / 100, year % 100);
+        let a = year % 19;
+        let b = year / 100;
+        let c = year % 100;
         let h = (19 * a + b - b / 4 - (b - (b + 8) / 25 + 1) / 3 + 15) % 30;
         let l = (32 + 2 * (b % 4) + 2 * (c / 4) - h - c % 4) % 7;
         let m = (a + 11 * h + 22 * l) / 451;
@@ -79,7 +81,9 @@ impl CalendarDay {
             _ => None,
         };
         let moving = || {
-            let (monday, thursday, sunday) = (0, 3, 6);
+            let monday = 0;
+            let thursday = 3;
+            let sunday = 6;
             match month {
                 2 if self == CalendarDay::nth(year, 2, sunday, 1) => Some(1),
                 2 if self == CalendarDay::nth(year, 2, monday, 3) => Some(3),
@@ -134,13 +138,6 @@ impl FromStr for CalendarDay {
             Fault::new(codes::BAD_VALUE, format!("`{text}` is not a date"))
                 .hint("write it as 2016-05-22")
         };
-        let number = |part: &str| {
-            part.bytes()
-                .all(|byte| byte.is_ascii_digit())
-                .then(|| part.parse::<u32>().ok())
-                .flatten()
-                .ok_or_else(fault)
-        };
         let parts: Vec<&str> = text.split('-').collect();
         let [year, month, day] = parts[..] else {
             return Err(fault());
@@ -148,17 +145,28 @@ impl FromStr for CalendarDay {
         if (year.len(), month.len(), day.len()) != (4, 2, 2) {
             return Err(fault());
         }
-        let (year, month, day) = (number(year)? as i32, number(month)?, number(day)?);
+        let year = digits(year).ok_or_else(fault)? as i32;
+        let month = digits(month).ok_or_else(fault)?;
+        let day = digits(day).ok_or_else(fault)?;
         if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
             return Err(fault());
         }
-        let found = CalendarDay::of(year, month, day);
-        if found.date() == (year, month, day) {
-            Ok(found)
+        let calendar_day = CalendarDay::of(year, month, day);
+        // A day that the month does not have becomes one of the next month.
+        if calendar_day.date() == (year, month, day) {
+            Ok(calendar_day)
         } else {
             Err(fault())
         }
     }
+}
+
+/// A number without a sign.
+fn digits(text: &str) -> Option<u32> {
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok()
 }
 
 #[cfg(test)]

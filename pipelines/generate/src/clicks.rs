@@ -34,7 +34,7 @@ struct NumberProfile {
     zero: f64,
     /// Counts are rounded down to whole numbers.
     count: bool,
-    /// How far one standard deviation moves the label's log-odds.
+    /// Shift of the label's log-odds by one standard deviation.
     weight: f64,
 }
 
@@ -132,7 +132,7 @@ const GAP_STREAM: u64 = 0x0200;
 const TOKEN_STREAM: u64 = 0x0300;
 const LABEL_STREAM: u64 = 0x0400;
 
-/// What [`clicks`] is to write.
+/// Options of [`clicks`].
 #[derive(Debug, Clone)]
 pub struct ClicksOptions {
     /// Rows, exactly.
@@ -141,7 +141,7 @@ pub struct ClicksOptions {
     pub seed: u64,
     /// Rows per file; the last file may have fewer.
     pub rows_per_file: u64,
-    /// Where and how.
+    /// The output directory and format.
     pub output: OutputOptions,
 }
 
@@ -216,7 +216,7 @@ fn schema() -> Schema {
     )
 }
 
-/// What does not change from row to row.
+/// The parameters that all rows share.
 struct ClickModel {
     seed: u64,
     zipfs: Vec<ZipfDistribution>,
@@ -292,18 +292,14 @@ impl ClickBatch<'_> {
     }
 
     fn number(&mut self, at: usize, column: &NumberProfile) -> Result<ArrayRef> {
-        let (stream, gaps) = (
-            self.world.stream(NUMBER_STREAM, at),
-            self.world.stream(GAP_STREAM, at),
-        );
-        let (null, zero) = (
-            probability_threshold(column.null),
-            probability_threshold(column.zero),
-        );
+        let stream = self.world.stream(NUMBER_STREAM, at);
+        let gaps = self.world.stream(GAP_STREAM, at);
+        let null = probability_threshold(column.null);
+        let zero = probability_threshold(column.zero);
         let mut valid = ValidityBits::new(self.log_odds.len());
         let mut values = Vec::with_capacity(self.log_odds.len());
-        for (place, log_odds) in self.log_odds.iter_mut().enumerate() {
-            let row = self.first + place as u64;
+        for (index, log_odds) in self.log_odds.iter_mut().enumerate() {
+            let row = self.first + index as u64;
             let gap = gaps.at(row);
             let z = normal(stream.at(row));
             let value = exp(column.mean + column.deviation * z);
@@ -314,7 +310,7 @@ impl ClickBatch<'_> {
             };
             let present = word_quarter(gap, 0) >= null;
             let nonzero = word_quarter(gap, 1) >= zero;
-            valid.put(place, present);
+            valid.put(index, present);
             values.push(if present && nonzero {
                 value as f32
             } else {
@@ -346,13 +342,13 @@ impl ClickBatch<'_> {
         let salt = mix(TOKEN_STREAM + at as u64) as u32;
         let mut valid = ValidityBits::new(self.log_odds.len());
         let mut bytes = Vec::with_capacity(self.log_odds.len() * 8);
-        for (place, log_odds) in self.log_odds.iter_mut().enumerate() {
-            let word = stream.at(self.first + place as u64);
+        for (index, log_odds) in self.log_odds.iter_mut().enumerate() {
+            let word = stream.at(self.first + index as u64);
             // The lowest 16 bits decide on the null; the upper 53 are the draw, of which the last five
             // overlap, which no result depends on.
             let present = word_quarter(word, 0) >= null;
             let rank = zipf.rank(unit(word));
-            valid.put(place, present);
+            valid.put(index, present);
             bytes.extend_from_slice(&hex(scramble(rank ^ salt)));
             *log_odds += if present {
                 column.weight * weight(at, rank)
@@ -360,7 +356,7 @@ impl ClickBatch<'_> {
                 0.0
             };
             if at == PAIR.0 || at == PAIR.1 {
-                pair[place] = pair[place] << 16 | rank;
+                pair[index] = pair[index] << 16 | rank;
             }
         }
         let bytes = Buffer::from_vec(bytes);
@@ -436,7 +432,9 @@ mod tests {
             .zip(labels.values().iter().copied())
             .collect();
         scores.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (mut below, mut wins, mut ones) = (0.0, 0.0, 0.0);
+        let mut below = 0.0;
+        let mut wins = 0.0;
+        let mut ones = 0.0;
         for (_, label) in scores {
             if label == 1 {
                 wins += below;
@@ -445,7 +443,8 @@ mod tests {
                 below += 1.0;
             }
         }
-        let (area, ones) = (wins / (below * ones), ones / rows as f64);
+        let area = wins / (below * ones);
+        let ones = ones / rows as f64;
         assert!(
             (0.82..0.86).contains(&area),
             "the area under the curve is {area}"

@@ -48,7 +48,7 @@ struct DepartmentProfile {
     /// The swing of the year, in the logarithm, and the day of the year on which it is highest.
     swing: f64,
     peak: f64,
-    /// How a promotion moves the logarithm of demand, beyond the lower price.
+    /// Effect of a promotion on the logarithm of demand, beyond the lower price.
     lift: f64,
 }
 
@@ -90,7 +90,7 @@ const DEPARTMENTS: [DepartmentProfile; 7] = [
 /// All items of [`DEPARTMENTS`].
 const ITEMS: u64 = 3_049;
 
-/// How each weekday, from Monday, moves the logarithm of demand in each category.
+/// Effect of each weekday, from Monday, on the logarithm of demand in each category.
 const WEEKDAYS: [[f64; 7]; 3] = [
     [-0.08, -0.16, -0.15, -0.12, 0.02, 0.20, 0.22],
     [-0.10, -0.12, -0.10, -0.06, 0.06, 0.20, 0.10],
@@ -108,7 +108,7 @@ const ITEM: u64 = 1;
 const STORE: u64 = 2;
 const SERIES: u64 = 3;
 
-/// What a series' own words are for; the lower half of their index is a time.
+/// Purposes of a series' random words; the lower half of their index is a time.
 const LIFE: u64 = 0;
 const SIZE: u64 = 1 << 32;
 const LEVEL: u64 = 2 << 32;
@@ -117,7 +117,7 @@ const PRICE: u64 = 4 << 32;
 const DAY: u64 = 5 << 32;
 const COUNT: u64 = 6 << 32;
 
-/// How long the history is.
+/// Length of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HistoryExtent {
     /// Exactly this many rows: as many whole days up to the last day as fit, and before them one day
@@ -127,7 +127,7 @@ pub enum HistoryExtent {
     Days(u32),
 }
 
-/// What one file holds.
+/// Content of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FilePeriod {
     /// `demand-2016-05-22.parquet`.
@@ -171,10 +171,10 @@ impl FromStr for FilePeriod {
     }
 }
 
-/// What [`demand`] is to write.
+/// Options of [`demand`].
 #[derive(Debug, Clone)]
 pub struct DemandOptions {
-    /// How long.
+    /// The length of the history.
     pub extent: HistoryExtent,
     /// Which history.
     pub seed: u64,
@@ -184,9 +184,9 @@ pub struct DemandOptions {
     pub stores: u32,
     /// The last day of the history.
     pub last_day: CalendarDay,
-    /// What one file holds.
+    /// Content of one file.
     pub period: FilePeriod,
-    /// Where and how.
+    /// The output directory and format.
     pub output: OutputOptions,
 }
 
@@ -236,7 +236,10 @@ pub fn demand(options: &DemandOptions, progress: &mut dyn FnMut(u64)) -> Result<
     let files = GeneratedFiles {
         schema: Arc::new(schema()),
         note: json!({
-            "data": "demand", "seed": options.seed, "series": options.series, "stores": options.stores,
+            "data": "demand",
+            "seed": options.seed,
+            "series": options.series,
+            "stores": options.stores,
         }),
         sorted_by: &[0, 1, 2],
         names: &names,
@@ -282,10 +285,11 @@ impl HistoryDays {
         };
         let first = CalendarDay(options.last_day.0 - days as i32 + 1);
         let mut rows = world.rows(first, options.last_day);
-        let HistoryExtent::Rows(wanted) = options.extent else {
+        let HistoryExtent::Rows(row_count) = options.extent else {
             return Ok(HistoryDays { first, rows });
         };
-        let mut missing = wanted;
+        // Counted back from the last day: the first day may be cut.
+        let mut missing = row_count;
         for at in (0..rows.len()).rev() {
             if rows[at] >= missing {
                 rows[at] = missing;
@@ -297,7 +301,7 @@ impl HistoryDays {
             missing -= rows[at];
         }
         let fault = format!(
-            "{} series have fewer than {wanted} rows in {DAYS_MAX} days",
+            "{} series have fewer than {row_count} rows in {DAYS_MAX} days",
             options.series
         );
         Err(Fault::new(codes::LIMIT, fault).hint("ask for more series"))
@@ -322,15 +326,15 @@ struct ItemProfile {
     lift: f64,
 }
 
-/// What does not change from day to day.
+/// The parameters that all days share.
 struct DemandModel {
     series: u64,
     items: Vec<ItemProfile>,
     /// The logarithm of each store's size.
     sizes: Vec<f64>,
-    /// How much more each store's week swings than the others'.
+    /// Factor of each store's weekly pattern.
     swings: Vec<f64>,
-    own: RandomStream,
+    series_stream: RandomStream,
     chain: RandomStream,
     store_names: Arc<StringArray>,
     item_names: Arc<StringArray>,
@@ -345,7 +349,8 @@ impl DemandModel {
         check_range("stores", options.stores.into(), 1, STORES_MAX.into())?;
         let count = options.series.div_ceil(options.stores.into());
         check_range("series / stores", count, 1, ITEMS_MAX)?;
-        let (least, most) = (CalendarDay::of(1900, 1, 1), CalendarDay::of(9999, 12, 31));
+        let least = CalendarDay::of(1900, 1, 1);
+        let most = CalendarDay::of(9999, 12, 31);
         if !(least..=most).contains(&options.last_day) {
             let message = format!(
                 "the last day is {}; it must be from {least} to {most}",
@@ -361,39 +366,40 @@ impl DemandModel {
             .len()
             .max(3);
         let stream = RandomStream::new(options.seed, ITEM);
-        let mut before = 0;
+        let mut items_before = 0;
         for (at, department) in DEPARTMENTS.iter().enumerate() {
             // As many items of each department as in the M5 data, in proportion.
-            let after = before + department.items;
-            let range = before * count / ITEMS..after * count / ITEMS;
-            before = after;
+            let items_after = items_before + department.items;
+            let range = items_before * count / ITEMS..items_after * count / ITEMS;
+            items_before = items_after;
             for (number, item) in range.enumerate() {
-                let own = stream.under(item);
+                let item_stream = stream.under(item);
                 names.push(format!("{}_{:0digits$}", department.name, number + 1));
                 items.push(ItemProfile {
                     department: at as u8,
-                    level: department.level + 1.0 * normal(own.at(0)),
-                    cents: (100.0 * exp(department.price + 0.5 * normal(own.at(1)))).floor(),
-                    trend: (0.10 * normal(own.at(2)) + 0.02) / 365.25,
-                    phase: word_quarter(own.at(3), 0) as i32,
-                    promotion: probability_threshold(0.12 * unit(own.at(4))),
-                    lift: department.lift * (0.5 + unit(own.at(5))),
+                    level: department.level + 1.0 * normal(item_stream.at(0)),
+                    cents: (100.0 * exp(department.price + 0.5 * normal(item_stream.at(1))))
+                        .floor(),
+                    trend: (0.10 * normal(item_stream.at(2)) + 0.02) / 365.25,
+                    phase: word_quarter(item_stream.at(3), 0) as i32,
+                    promotion: probability_threshold(0.12 * unit(item_stream.at(4))),
+                    lift: department.lift * (0.5 + unit(item_stream.at(5))),
                 });
             }
         }
-        let mut stores: Vec<String> = (0..options.stores as usize)
-            .map(|store| match STORES.get(store) {
+        let mut stores: Vec<String> = Vec::with_capacity(options.stores as usize);
+        for store in 0..options.stores as usize {
+            let name = match STORES.get(store) {
                 Some(name) => (*name).to_owned(),
+                // Beyond the stores of the M5 data, states take turns.
                 None => {
-                    let more = store - STORES.len();
-                    format!(
-                        "{}_{}",
-                        STATES[more % STATES.len()],
-                        more / STATES.len() + 1
-                    )
+                    let index = store - STORES.len();
+                    let state = STATES[index % STATES.len()];
+                    format!("{state}_{}", index / STATES.len() + 1)
                 }
-            })
-            .collect();
+            };
+            stores.push(name);
+        }
         stores.sort_unstable();
         let stream = RandomStream::new(options.seed, STORE);
         let words = |purpose: u64| {
@@ -406,7 +412,7 @@ impl DemandModel {
             items,
             sizes: words(0).map(|z| 0.25 * z).collect(),
             swings: words(1).map(|z| 1.0 + 0.25 * z).collect(),
-            own: RandomStream::new(options.seed, SERIES),
+            series_stream: RandomStream::new(options.seed, SERIES),
             chain: RandomStream::new(options.seed, ITEM).under(u64::MAX),
             store_names: strings(&mut stores.iter().map(String::as_str)),
             item_names: strings(&mut names.iter().map(String::as_str)),
@@ -421,11 +427,11 @@ impl DemandModel {
     /// after it. One in eight leaves within two years around the anchor, and not before half a year on sale.
     /// The very first series always stays, so that every day has a row.
     #[inline]
-    fn life(series: u64, own: RandomStream) -> (i32, i32) {
+    fn life(series: u64, stream: RandomStream) -> (i32, i32) {
         if series == 0 {
             return (i32::MIN, i32::MAX);
         }
-        let word = own.at(LIFE);
+        let word = stream.at(LIFE);
         let start = if word_quarter(word, 0) < probability_threshold(0.75) {
             i32::MIN
         } else {
@@ -445,21 +451,21 @@ impl DemandModel {
         let days = (last.0 - first.0 + 1) as usize;
         let mut changes = vec![0i64; days + 1];
         for series in 0..self.series {
-            let (start, stop) = Self::life(series, self.own.under(series));
-            let (start, stop) = (start.max(first.0), stop.min(last.0));
+            let (start, stop) = Self::life(series, self.series_stream.under(series));
+            let start = start.max(first.0);
+            let stop = stop.min(last.0);
             if start <= stop {
                 changes[(start - first.0) as usize] += 1;
                 changes[(stop - first.0) as usize + 1] -= 1;
             }
         }
         let mut alive = 0;
-        changes[..days]
-            .iter()
-            .map(|change| {
-                alive += change;
-                alive as u64
-            })
-            .collect()
+        let mut rows = Vec::with_capacity(days);
+        for change in &changes[..days] {
+            alive += change;
+            rows.push(alive as u64);
+        }
+        rows
     }
 
     fn file(
@@ -479,7 +485,7 @@ impl DemandModel {
     fn day(
         &self,
         day: CalendarDay,
-        mut left: u64,
+        mut remaining: u64,
         rows: &mut DemandColumns,
         put: BatchCallback<'_>,
     ) -> Result<()> {
@@ -506,16 +512,16 @@ impl DemandModel {
             let first = store as u64 * self.items.len() as u64;
             for (at, item) in self.items.iter().enumerate() {
                 let series = first + at as u64;
-                if left == 0 || series >= self.series {
+                if remaining == 0 || series >= self.series {
                     return Ok(());
                 }
-                let own = self.own.under(series);
-                let (start, stop) = Self::life(series, own);
+                let stream = self.series_stream.under(series);
+                let (start, stop) = Self::life(series, stream);
                 if day.0 < start || day.0 > stop {
                     continue;
                 }
-                left -= 1;
-                let this_week = own.at(WEEK | u64::from(week as u32));
+                remaining -= 1;
+                let this_week = stream.at(WEEK | u64::from(week as u32));
                 // Most promotions are the chain's, some the store's own.
                 let chain = self.chain.at((at as u64) << 32 | u64::from(week as u32));
                 let promotion = word_quarter(chain, 0) < item.promotion
@@ -523,7 +529,7 @@ impl DemandModel {
                 let listed = word_quarter(this_week, 1) >= probability_threshold(0.03);
                 // Prices change every 13 weeks, most of them little, and follow inflation in steps.
                 let quarters = (week + item.phase).div_euclid(13);
-                let step = normal(own.at(PRICE | u64::from(quarters as u32)));
+                let step = normal(stream.at(PRICE | u64::from(quarters as u32)));
                 let drift =
                     0.02 * f64::from(quarters * 13 - item.phase - ANCHOR.week()) * (7.0 / 365.25);
                 let ratio = (1.0 + drift).max(0.2)
@@ -531,19 +537,19 @@ impl DemandModel {
                     * if promotion { 0.8 } else { 1.0 };
                 let cents = (item.cents * ratio * 0.2 + 0.5).floor().max(1.0) * 5.0 - 2.0;
 
-                let level = normal(own.at(LEVEL | knot)) * (1.0 - between)
-                    + normal(own.at(LEVEL | u64::from((knot as u32).wrapping_add(1)))) * between;
-                let today = own.at(DAY | time);
+                let level = normal(stream.at(LEVEL | knot)) * (1.0 - between)
+                    + normal(stream.at(LEVEL | u64::from((knot as u32).wrapping_add(1)))) * between;
+                let today = stream.at(DAY | time);
                 let trend = (item.trend * since).clamp(-2.0, 1.0);
                 let elastic = -0.8 * (0.03 * step) + if promotion { item.lift } else { 0.0 };
                 let rate = item.level
-                    + 0.4 * normal(own.at(SIZE))
+                    + 0.4 * normal(stream.at(SIZE))
                     + 0.45 * level
                     + trend
                     + elastic
                     + shared[usize::from(item.department)]
                     + 0.25 * normal(today);
-                let counted = own.at(COUNT | time);
+                let counted = stream.at(COUNT | time);
                 let qty = if listed {
                     poisson(exp(rate), counted)
                 } else {
@@ -641,11 +647,11 @@ fn poisson(mean: f64, word: u64) -> i32 {
             .floor()
             .clamp(0.0, 1e6) as i32;
     }
-    let mut left = unit(word);
+    let mut remaining = unit(word);
     let mut weight = exp(-mean);
     let mut count = 0;
-    while left >= weight && count < 200 {
-        left -= weight;
+    while remaining >= weight && count < 200 {
+        remaining -= weight;
         count += 1;
         weight *= mean / f64::from(count);
     }

@@ -1,4 +1,4 @@
-//! What both generators let the user choose.
+//! Options of both generators.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ const ROW_GROUP_ROWS_MAX: usize = 16 << 20;
 /// Threads at most: each holds a row group.
 const THREADS_MAX: usize = 1024;
 
-/// How pages are compressed.
+/// Compression of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutputCompression {
     /// Not at all.
@@ -44,18 +44,18 @@ impl FromStr for OutputCompression {
     }
 }
 
-/// Where the files go and how they are written.
+/// Directory and format of the files.
 #[derive(Debug, Clone)]
 pub struct OutputOptions {
     /// The directory; made when it is missing.
     pub out: PathBuf,
-    /// How pages are compressed.
+    /// Compression of pages.
     pub compression: OutputCompression,
     /// Rows per row group at most.
     pub row_group_rows: usize,
     /// Files written at the same time. The bytes do not depend on it.
     pub threads: usize,
-    /// Whether files of the same names are replaced. Otherwise they are a fault, before any work.
+    /// Replaces files of the same names. Otherwise they are a fault, before any work.
     pub replace: bool,
 }
 
@@ -82,7 +82,7 @@ impl OutputOptions {
     }
 }
 
-/// What was written.
+/// Summary of the written files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GenerateSummary {
     /// Files.

@@ -87,13 +87,15 @@ pub fn exp(x: f64) -> f64 {
 /// `x` to a whole power.
 #[inline]
 pub fn power(x: f64, exponent: u32) -> f64 {
-    let (mut result, mut square, mut left) = (1.0, x, exponent);
-    while left > 0 {
-        if left & 1 == 1 {
+    let mut result = 1.0;
+    let mut square = x;
+    let mut remaining = exponent;
+    while remaining > 0 {
+        if remaining & 1 == 1 {
             result *= square;
         }
         square *= square;
-        left >>= 1;
+        remaining >>= 1;
     }
     result
 }
@@ -121,7 +123,8 @@ impl ZipfDistribution {
         let k = k.unsigned_abs();
         let bound = f64::from(ranks) + 1.0;
         // The k-th root of the bound, by halving.
-        let (mut low, mut high) = (1.0, bound);
+        let mut low = 1.0;
+        let mut high = bound;
         for _ in 0..100 {
             let middle = 0.5 * (low + high);
             if power(middle, k) < bound {
@@ -199,7 +202,8 @@ mod tests {
     fn normal_has_its_moments() {
         let stream = RandomStream::new(7, 7);
         let n = 200_000;
-        let (mut sum, mut squares) = (0.0, 0.0);
+        let mut sum = 0.0;
+        let mut squares = 0.0;
         for index in 0..n {
             let z = normal(stream.at(index));
             sum += z;

@@ -23,20 +23,20 @@ use crate::options::{GenerateSummary, OutputCompression, OutputOptions};
 /// Rows per batch handed to the encoder: one column of it fits in a second-level cache.
 pub const BATCH_ROWS: usize = 16_384;
 
-/// The version of what is generated: it changes whenever the same options give other rows.
+/// The version of the generated rows: it changes whenever the same options give other rows.
 const VERSION: u32 = 1;
 
 /// All files of one data set.
 pub struct GeneratedFiles<'a> {
-    /// What readers see.
+    /// The schema that readers see.
     pub schema: Arc<Schema>,
-    /// What to note in each file: the generator and what its values depend on.
+    /// The note in each file: the generator and everything that its values depend on.
     pub note: serde_json::Value,
     /// Columns by which every file is sorted.
     pub sorted_by: &'a [i32],
     /// File names, in order.
     pub names: &'a [String],
-    /// Where and how.
+    /// The output directory and format.
     pub output: &'a OutputOptions,
 }
 
@@ -61,8 +61,10 @@ impl GeneratedFiles<'_> {
                 .hint("choose another directory, or say that files are to be replaced"));
         }
         let properties = self.properties()?;
-        let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let (rows, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        let next = AtomicUsize::new(0);
+        let stop = AtomicBool::new(false);
+        let rows = AtomicU64::new(0);
+        let bytes = AtomicU64::new(0);
         let (sender, receiver) = mpsc::channel();
         let work = |sender: mpsc::Sender<u64>| -> Result<(), (usize, Fault)> {
             while !stop.load(Ordering::Relaxed) {
@@ -144,39 +146,46 @@ impl GeneratedFiles<'_> {
     ) -> Result<u64> {
         let path = self.output.out.join(name);
         let hidden = self.output.out.join(format!(".{name}.tmp"));
-        let write = || -> Result<u64> {
-            let file = File::create(&hidden)
-                .map_err(|error| io_fault(error, "the file cannot be made"))?;
-            let options = ArrowWriterOptions::new()
-                .with_properties(properties)
-                .with_skip_arrow_metadata(true);
-            let schema = Arc::clone(&self.schema);
-            let mut writer =
-                ArrowWriter::try_new_with_options(file, schema, options).map_err(parquet_fault)?;
-            fill(&mut |columns| {
-                if stop.load(Ordering::Relaxed) {
-                    return Err(Fault::new(codes::INTERRUPTED, "another file failed"));
-                }
-                let batch = batch(&self.schema, columns)?;
-                writer.write(&batch).map_err(parquet_fault)?;
-                count(batch.num_rows() as u64);
-                Ok(())
-            })?;
-            writer.finish().map_err(parquet_fault)?;
-            let mut finish = || {
-                writer.sync()?;
-                writer.inner().sync_all()?;
-                let bytes = writer.inner().metadata()?.len();
-                fs::rename(&hidden, &path)?;
-                Ok(bytes)
-            };
-            finish().map_err(|error| io_fault(error, "the file cannot be finished"))
-        };
-        write().map_err(|fault| {
-            // What is left under the hidden name is no use; that it cannot be removed is no news.
+        let written = self
+            .write_rows(&hidden, properties, stop, count, fill)
+            .and_then(|writer| {
+                finish_file(writer, &hidden, &path)
+                    .map_err(|error| io_fault(error, "the file cannot be finished"))
+            });
+        written.map_err(|fault| {
+            // An unfinished file is no use; a fault of its removal would hide the cause.
             let _ = fs::remove_file(&hidden);
             fault.file(text(&path))
         })
+    }
+
+    fn write_rows(
+        &self,
+        path: &Path,
+        properties: WriterProperties,
+        stop: &AtomicBool,
+        count: &dyn Fn(u64),
+        fill: &dyn Fn(BatchCallback<'_>) -> Result<()>,
+    ) -> Result<ArrowWriter<File>> {
+        let file =
+            File::create(path).map_err(|error| io_fault(error, "the file cannot be made"))?;
+        let options = ArrowWriterOptions::new()
+            .with_properties(properties)
+            .with_skip_arrow_metadata(true);
+        let schema = Arc::clone(&self.schema);
+        let mut writer =
+            ArrowWriter::try_new_with_options(file, schema, options).map_err(parquet_fault)?;
+        fill(&mut |columns| {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Fault::new(codes::INTERRUPTED, "another file failed"));
+            }
+            let batch = batch(&self.schema, columns)?;
+            writer.write(&batch).map_err(parquet_fault)?;
+            count(batch.num_rows() as u64);
+            Ok(())
+        })?;
+        writer.finish().map_err(parquet_fault)?;
+        Ok(writer)
     }
 
     fn properties(&self) -> Result<WriterProperties> {
@@ -266,4 +275,13 @@ fn parquet_fault(error: ParquetError) -> Fault {
         cause = inner.source();
     }
     Fault::new(code, "the file cannot be written").cause(error)
+}
+
+/// Writes a file to the disk, and gives it its name; returns its size.
+fn finish_file(mut writer: ArrowWriter<File>, hidden: &Path, path: &Path) -> std::io::Result<u64> {
+    writer.sync()?;
+    writer.inner().sync_all()?;
+    let bytes = writer.inner().metadata()?.len();
+    fs::rename(hidden, path)?;
+    Ok(bytes)
 }

@@ -212,7 +212,9 @@ fn label_can_be_learned() {
         })
         .collect();
     scores.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let (mut below, mut wins, mut ones) = (0.0, 0.0, 0.0);
+    let mut below = 0.0;
+    let mut wins = 0.0;
+    let mut ones = 0.0;
     for (_, label) in scores {
         if label {
             wins += below;

@@ -155,7 +155,8 @@ fn rows_are_exact_ordered_and_alive() {
             .values()
             .all(|(first, last, count)| last - first + 1 == *count)
     );
-    let (first, last) = (whole[0].date, whole[whole.len() - 1].date);
+    let first = whole[0].date;
+    let last = whole[whole.len() - 1].date;
     assert_eq!(last - first, 799);
     assert!(lives.values().any(|life| life.0 > first));
     assert!(lives.values().any(|life| life.1 < last));

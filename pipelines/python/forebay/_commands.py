@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _arguments, _forebay
 from ._arguments import Interval, Moment, Path, Workers
+from ._launch import Launcher
+from ._launch.follow import launched
 from ._progress import Listener, listener
 from ._summary import Explanation, Summary
 
@@ -20,13 +23,14 @@ if TYPE_CHECKING:
     Spec: TypeAlias = Pipeline | Path
 
 
-def spec_source(spec: Spec, params: Mapping[str, object] | None) -> dict[str, Any]:
-    """A spec for the compiled half."""
+def spec_source(spec: Spec, params: Mapping[str, object] | None, machine: Mapping[str, Any]) -> dict[str, Any]:
+    """A spec for the compiled half. Tables among its sources are kept where the machine has its state."""
     from ._pipeline import Pipeline
 
     values = _arguments.params(params)
     if isinstance(spec, Pipeline):
-        return {"file": spec.origin, "text": spec.to_yaml() if spec.path is None else None, "params": values}
+        text = spec._text(machine) if spec.path is None else None
+        return {"file": spec.origin, "text": text, "params": values}
     return {"file": _arguments.path("spec", spec), "text": None, "params": values}
 
 
@@ -35,13 +39,18 @@ def _execute(
     machine: dict[str, Any],
     spec: dict[str, Any] | None = None,
     progress: bool | Listener | None = False,
+    on: Launcher | str | None = None,
 ) -> Any:
     request = _arguments.dumps({"spec": spec, "machine": machine, "command": command})
-    hear, close = listener(progress)
-    try:
-        return json.loads(_forebay.execute(request, hear))
-    finally:
-        close()
+    if on is not None and (machine["workers"] is not None or machine["local_workers"]):
+        raise _arguments.wrong("on", on, "given beside `workers` or `local_workers`", "give one of them")
+    cluster = contextlib.nullcontext() if on is None else launched(on)
+    with cluster as workers:
+        hear, close = listener(progress)
+        try:
+            return json.loads(_forebay.execute(request, hear, workers))
+        finally:
+            close()
 
 
 def run(
@@ -54,6 +63,7 @@ def run(
     threads: int | None = None,
     workers: Workers | None = None,
     local_workers: int | None = None,
+    on: Launcher | str | None = None,
     deadline: object = None,
     run_id: str | None = None,
     allow_empty: bool = False,
@@ -71,6 +81,9 @@ def run(
     workers: Addresses of workers, ``["host:port"]``, or a mapping with ``addresses``, ``token_file``, ``tls_ca``,
         ``tls_cert``, ``tls_key`` and ``tls_name``.
     local_workers: Worker processes to start on this machine for the run.
+    on: A cluster that starts workers for the run: :func:`forebay.ray`, :func:`forebay.dask`, :func:`forebay.spark`,
+        :func:`forebay.slurm` or :func:`forebay.kubernetes`, or a text as ``--on`` takes it, such as
+        ``"ray://head:10001?workers=16"``.
     deadline: When the run should be done: a time of day (``"06:30"``), an instant (a text or a ``datetime`` with a time
         zone), or how long from now (``"45m"`` or a ``timedelta``). What is left out to be on time is in ``ladder``.
     run_id: Names the run among its attempts: of several at once, the one that began last goes on.
@@ -89,7 +102,7 @@ def run(
         allow_empty=allow_empty,
     )
     command = {"run": {"interval": _arguments.interval(interval)}}
-    return Summary(_execute(command, machine, spec_source(spec, params), progress))
+    return Summary(_execute(command, machine, spec_source(spec, params, machine), progress, on))
 
 
 def backfill(
@@ -105,12 +118,14 @@ def backfill(
     threads: int | None = None,
     workers: Workers | None = None,
     local_workers: int | None = None,
+    on: Launcher | str | None = None,
     deadline: object = None,
     run_id: str | None = None,
     progress: bool | Listener | None = None,
 ) -> Summary:
     """Runs a spec for consecutive intervals; those that are there are skipped. Gives what ``forebay backfill --json``
     ends with: ``intervals``, each with ``from``, ``to``, ``rows`` and whether it was ``skipped``, and ``nothing_new``.
+    ``remainder`` is an end of the period that is shorter than an interval, and not run.
 
     The first interval goes alone, the others side by side with a share each of threads and memory: they learn and
     publish in order of time. A fault stops those after it; the intervals before it are published.
@@ -127,6 +142,7 @@ def backfill(
     threads: Threads. Default: all of the machine's.
     workers: Addresses of workers, or a mapping; see :func:`run`.
     local_workers: Worker processes to start on this machine for the runs.
+    on: A cluster that starts workers for the runs; see :func:`run`.
     deadline: When all intervals should be done; see :func:`run`.
     run_id: Names the runs among their attempts.
     progress: Whether progress is shown, or a function that is called with each event; see :func:`run`.
@@ -146,7 +162,7 @@ def backfill(
         "every": _arguments.plain("every", every),
         "beside": _arguments.optional_count("beside", beside, 1),
     }
-    return Summary(_execute({"backfill": wanted}, machine, spec_source(spec, params), progress))
+    return Summary(_execute({"backfill": wanted}, machine, spec_source(spec, params, machine), progress, on))
 
 
 def fit(
@@ -158,6 +174,7 @@ def fit(
     threads: int | None = None,
     workers: Workers | None = None,
     local_workers: int | None = None,
+    on: Launcher | str | None = None,
     deadline: object = None,
     run_id: str | None = None,
     progress: bool | Listener | None = None,
@@ -171,6 +188,9 @@ def fit(
     threads: Threads. Default: all of the machine's.
     workers: Addresses of workers, or a mapping; see :func:`run`.
     local_workers: Worker processes to start on this machine for the run.
+    on: A cluster that starts workers for the run: :func:`forebay.ray`, :func:`forebay.dask`, :func:`forebay.spark`,
+        :func:`forebay.slurm` or :func:`forebay.kubernetes`, or a text as ``--on`` takes it, such as
+        ``"ray://head:10001?workers=16"``.
     deadline: When the run should be done; see :func:`run`.
     run_id: Names the run among its attempts.
     progress: Whether progress is shown, or a function that is called with each event; see :func:`run`.
@@ -184,7 +204,7 @@ def fit(
         run_id=run_id,
         deadline=deadline,
     )
-    return Summary(_execute({"fit": {}}, machine, spec_source(spec, params), progress))
+    return Summary(_execute({"fit": {}}, machine, spec_source(spec, params, machine), progress, on))
 
 
 def check(
@@ -205,7 +225,7 @@ def check(
     threads: Threads.
     """
     machine = _arguments.machine(state=state, memory=memory, threads=threads)
-    warnings: list[str] = _execute({"check": {}}, machine, spec_source(spec, params))
+    warnings: list[str] = _execute({"check": {}}, machine, spec_source(spec, params, machine))
     return warnings
 
 
@@ -229,7 +249,7 @@ def explain(
     """
     machine = _arguments.machine(state=state, memory=memory, threads=threads)
     command = {"explain": {"interval": _arguments.interval(interval)}}
-    told = _execute(command, machine, spec_source(spec, params))
+    told = _execute(command, machine, spec_source(spec, params, machine))
     return Explanation(told["text"], told["explanation"])
 
 
@@ -264,7 +284,32 @@ def preview(
         "sample_rows": _arguments.count("sample_rows", sample_rows, 1),
     }
     machine = _arguments.machine(state=state, memory=memory, threads=threads)
-    request = {"spec": spec_source(spec, params), "machine": machine, "command": {"preview": wanted}}
+    request = {"spec": spec_source(spec, params, machine), "machine": machine, "command": {"preview": wanted}}
+    return _forebay.rows(_arguments.dumps(request))
+
+
+def collect(
+    spec: Spec,
+    step: str,
+    params: Mapping[str, object] | None = None,
+    *,
+    state: Path | None = None,
+    memory: int | str | None = None,
+    threads: int | None = None,
+) -> _forebay.Table:
+    """Computes all rows of a step, in memory; publishes nothing. What its steps learn, they learn from all rows of the
+    sources. The result has ``to_pandas()``, ``to_polars()`` and ``to_pyarrow()``.
+
+    spec: A :class:`Pipeline`, or the path of a spec.
+    step: The step or source.
+    params: Values of the spec's parameters by name.
+    state: The state directory: temporary files lie beside it.
+    memory: Memory that the computation may use; the result comes on top.
+    threads: Threads.
+    """
+    machine = _arguments.machine(state=state, memory=memory, threads=threads)
+    wanted = {"collect": {"step": _arguments.plain("step", step)}}
+    request = {"spec": spec_source(spec, params, machine), "machine": machine, "command": wanted}
     return _forebay.rows(_arguments.dumps(request))
 
 
@@ -273,7 +318,7 @@ def predict(
     sources: Mapping[str, Path],
     output: Path,
     *,
-    format: Literal["parquet", "csv"] = "parquet",
+    format: Literal["parquet", "csv", "json"] = "parquet",
     columns: Sequence[str] = (),
     split: str | None = None,
     name: str | None = None,
@@ -315,7 +360,7 @@ def predict(
         "model": _arguments.path("model", model),
         "sources": _arguments.paths("sources", sources),
         "output": _arguments.path("output", output),
-        "format": _arguments.choice("format", format, ("parquet", "csv")),
+        "format": _arguments.choice("format", format, ("parquet", "csv", "json")),
         "columns": _arguments.plain("columns", list(columns)),
         "split": split,
         "name": name,

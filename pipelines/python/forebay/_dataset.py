@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from . import _arguments, _forebay
+from . import _arguments, _forebay, _html
 
 
 class Dataset:
@@ -17,7 +17,8 @@ class Dataset:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._dataset = _forebay.Dataset(_arguments.path("path", path))
+        self._path = _arguments.path("path", path)
+        self._dataset = _forebay.Dataset(self._path)
 
     @property
     def files(self) -> list[str]:
@@ -28,6 +29,14 @@ class Dataset:
     def column_names(self) -> list[str]:
         """The names of the columns."""
         return self._dataset.column_names
+
+    def __repr__(self) -> str:
+        columns = self.column_names
+        return f"<forebay.Dataset {self._path}: {len(self.files):,} files, {len(columns):,} columns>"
+
+    def _repr_html_(self) -> str:
+        head = f"<p><b>{_html.escape(self._path)}</b>: {len(self.files):,} files</p>"
+        return head + _html.table("columns", ["name"], [(name,) for name in self.column_names])
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self._dataset.__arrow_c_stream__(requested_schema)

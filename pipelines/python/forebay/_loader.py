@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from . import _arguments, _forebay
+from . import _arguments, _forebay, _html
 from ._arguments import Path, Workers
 from ._commands import spec_source
 from ._fault import SpecFault
@@ -53,6 +54,14 @@ def _current_device() -> int:
     """The GPU that PyTorch works on in this thread, where it works on any."""
     torch = sys.modules.get("torch")
     return torch.cuda.current_device() if torch is not None and torch.cuda.is_available() else 0
+
+
+def _check_framework(format: str) -> None:
+    """Fails before any work where batches would need a package that is not installed."""
+    if format == "torch" and importlib.util.find_spec("torch") is None:
+        raise SpecFault("FB0113", "PyTorch is not installed", 'install `torch`, or take `format="numpy"` or `"arrow"`')
+    if format == "numpy" and importlib.util.find_spec("numpy") is None:
+        raise SpecFault("FB0113", "NumPy is not installed", 'install `numpy`, or take `format="arrow"`')
 
 
 def _check_torch(device: str) -> None:
@@ -216,17 +225,19 @@ class Loader:
             "order": order,
             "window_rows": _arguments.optional_count("window_rows", window_rows, 1),
         }
+        _check_framework(format)
         self._form = _FORMS[format]
         # `torch.device("cpu", 0)` is the same device.
         device = "cpu" if str(device) == "cpu:0" else str(device)
         self.rank, self.world_size = _ranks(rank, world_size)
-        source = spec_source(spec, params)
+        machine = _arguments.machine(state=state, memory=memory, threads=threads, workers=workers)
+        source = spec_source(spec, params, machine)
         request = {
             "spec": source,
             "is_artifact": source["text"] is None and _is_artifact(source["file"]),
             "sources": _arguments.paths("sources", sources),
             "overlay": {name: _arguments.plain(name, value) for name, value in overlay.items() if value is not None},
-            "machine": _arguments.machine(state=state, memory=memory, threads=threads, workers=workers),
+            "machine": machine,
             "seed": _arguments.count("seed", seed, 0, 2**64 - 1),
             "rank": _arguments.count("rank", self.rank, 0, RANK_MAX),
             "world_size": _arguments.count("world_size", self.world_size, 1, RANK_MAX),
@@ -250,12 +261,26 @@ class Loader:
         return self._batches(self._loader.begin())
 
     def _batches(self, iteration: int) -> Iterator[Any]:
+        is_first = True
         while (batch := self._loader.next(iteration)) is not None:
+            if is_first:
+                for warning in self._loader.warnings():
+                    warnings.warn(warning, stacklevel=2)
+                is_first = False
             formed = self._form(batch)
             # The generator must not hold on to what the caller lets go.
             del batch
             yield formed
             del formed
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{part}: {len(names):,} columns" for part, names in self.columns.items())
+        return f"<forebay.Loader {parts}; rank {self.rank} of {self.world_size}>"
+
+    def _repr_html_(self) -> str:
+        head = f"<p><b>forebay.Loader</b>: rank {self.rank} of {self.world_size}, {len(self):,} batches an epoch</p>"
+        parts = [(part, f"{len(names):,}", ", ".join(names)) for part, names in self.columns.items()]
+        return head + _html.table("parts of a batch", ["part", "columns", "names"], parts)
 
     def __len__(self) -> int:
         """Batches of a whole epoch, equally many on all ranks. An iteration that goes on from a state has fewer."""
@@ -293,8 +318,10 @@ class Loader:
 
     def stats(self) -> dict[str, float]:
         """What the loader did since this was asked last: rows, bytes, ``starved_steps`` (batches that were not there
-        when they were asked for), and who waited for whom; with a GPU ``h2d_bytes`` and ``h2d_bytes_per_second``, the
-        bytes that were copied to it."""
+        when they were asked for), and who waited for whom; values that were not finite (``non_finite``) and rows that
+        got mask 0 for it (``skipped_rows``), missing values that were filled (``filled``), and rows of sequences with
+        the keys and the time of a row before them (``duplicates``), all of the rows that were read; with a GPU
+        ``h2d_bytes`` and ``h2d_bytes_per_second``, the bytes that were copied to it."""
         return self._loader.stats()
 
     def close(self) -> None:

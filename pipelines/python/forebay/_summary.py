@@ -12,6 +12,12 @@ class Summary(dict[str, Any]):
     ``artifact``, ``artifact_path``, ``outputs``, ``models``, ``forecasts``, ``passes`` and ``nothing_new``; a run that
     did less to be on time has ``ladder``."""
 
+    def __repr__(self) -> str:
+        told = [str(self.get("pipeline", "nothing"))]
+        told += [f"{out['sink']}: {out['rows']:,} rows" for out in self.get("outputs", [])]
+        told += [f"{out['sink']}: {out['rows']:,} rows" for out in self.get("forecasts", [])]
+        return f"<forebay.Summary {', '.join(told)}; dict(summary) has all fields>"
+
     def _repr_html_(self) -> str:
         told = [self.get("pipeline", "")]
         if self.get("nothing_new"):

@@ -17,6 +17,7 @@ __all__ = [
     "arrow",
     "csv",
     "delta",
+    "json",
     "parquet",
     "predict",
     "train",
@@ -44,12 +45,12 @@ def parquet(
     sort_by: Columns by which rows are sorted inside each file.
     file_bytes_target: A file is closed when it has reached this size. Default: 134217728.
     group_rows_max: Rows per row group at most. Default: 122880.
-    compression: How pages are compressed. Default: "snappy".
+    compression: Compression of pages. Default: "snappy".
     split: Writes the rows of this part of the split only.
     quarantined: Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there,
         with the columns `violated_rule` and `violating_value`. Default: false.
-    optional: Whether a run that would be late may leave it out (`skip_optional`): readers then see what was there
-        before. Default: false.
+    optional: True if a run that would be late may leave it out (`skip_optional`): readers then see the earlier
+        output. Default: false.
     """
     return sink("parquet", ('from', 'split', 'quarantined', 'optional'), locals())
 
@@ -75,21 +76,21 @@ def delta(
 
     path: The directory of the table, local or a URL.
     from_: The step or source to write.
-    mode: What a run does with the rows that the table has. Default: "overwrite".
+    mode: Treatment of the rows that the table already has. Default: "overwrite".
     partition_by: Columns by whose values the files of the table are divided. A table keeps those that it was made
         with.
-    added_columns: Whether a run may add columns to the table. Default: "refuse".
+    added_columns: Reaction to columns of a run that the table lacks. Default: "refuse".
     sort_by: Columns by which rows are sorted inside each file.
     file_bytes_target: A file is closed when it has reached this size. Default: 134217728.
-    compact_below_bytes: After each run, the files of a partition that are smaller become one. This is for tables
-        that runs append to, or whose partitions are those of intervals.
+    compact_below_bytes: Size in bytes below which the files of a partition are merged into one after each run. This
+        is for tables that runs append to, or whose partitions are those of intervals.
     group_rows_max: Rows per row group at most. Default: 122880.
-    compression: How pages are compressed. Default: "snappy".
+    compression: Compression of pages. Default: "snappy".
     split: Writes the rows of this part of the split only.
     quarantined: Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there,
         with the columns `violated_rule` and `violating_value`. Default: false.
-    optional: Whether a run that would be late may leave it out (`skip_optional`): readers then see what was there
-        before. Default: false.
+    optional: True if a run that would be late may leave it out (`skip_optional`): readers then see the earlier
+        output. Default: false.
     """
     return sink("delta", ('from', 'split', 'quarantined', 'optional'), locals())
 
@@ -115,12 +116,12 @@ def arrow(
     sort_by: Columns by which rows are sorted inside each file.
     file_bytes_target: A file is closed when it has reached this size. Default: 134217728.
     group_rows_max: Rows that are encoded together at most. Default: 122880.
-    compression: How buffers are compressed. Default: "none".
+    compression: Compression of buffers. Default: "none".
     split: Writes the rows of this part of the split only.
     quarantined: Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there,
         with the columns `violated_rule` and `violating_value`. Default: false.
-    optional: Whether a run that would be late may leave it out (`skip_optional`): readers then see what was there
-        before. Default: false.
+    optional: True if a run that would be late may leave it out (`skip_optional`): readers then see the earlier
+        output. Default: false.
     """
     return sink("arrow", ('from', 'split', 'quarantined', 'optional'), locals())
 
@@ -132,32 +133,82 @@ def csv(
     partition_by: Sequence[str] | None = None,
     file_bytes_target: int | None = None,
     group_rows_max: int | None = None,
+    null_text: str | None = None,
+    compression: spec.TextCompression | None = None,
     split: str | None = None,
     quarantined: bool | None = None,
     optional: bool | None = None,
 ) -> spec.Sink:
-    """CSV files to write: a header, fields in quotes where they need them, null as an empty field, dates and times in
-    ISO 8601. Lists are refused. Numbers have as many digits as tell all their bits.
+    """CSV files to write: a header, fields in quotes where they need them, null as `null_text`, dates and times in ISO
+    8601, decimals with all of their digits. Numbers have as many digits as tell all their bits.
+
+    A value is written so that a CSV source reads it back equal where its column is declared, or where it is
+    declared `string` and then `cast`. An empty text is `""`, and null an empty field without quotes, or the
+    `null_text`, which the source that reads the files names in its `nulls`. In files of one column that field is a
+    blank line, which pandas and Spark skip. Others are refused: lists, objects, bytes and lengths of time, years
+    beyond 0 to 9999, and a text that is the `null_text`.
 
     path: The folder or URL that the output goes to.
     from_: The step or source to write.
     partition_by: Columns that become folders named `column=value` and are left out of the files.
     file_bytes_target: A file is closed when it has reached this size. Default: 134217728.
     group_rows_max: Rows that are encoded together at most. Default: 122880.
+    null_text: The text that is written for null. Name it in the `nulls` of the source that reads the files.
+    compression: How files are packed.
     split: Writes the rows of this part of the split only.
     quarantined: Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there,
         with the columns `violated_rule` and `violating_value`. Default: false.
-    optional: Whether a run that would be late may leave it out (`skip_optional`): readers then see what was there
-        before. Default: false.
+    optional: True if a run that would be late may leave it out (`skip_optional`): readers then see the earlier
+        output. Default: false.
     """
     return sink("csv", ('from', 'split', 'quarantined', 'optional'), locals())
+
+
+def json(
+    path: str,
+    *,
+    from_: str,
+    partition_by: Sequence[str] | None = None,
+    sort_by: Sequence[str] | None = None,
+    file_bytes_target: int | None = None,
+    group_rows_max: int | None = None,
+    compression: spec.TextCompression | None = None,
+    split: str | None = None,
+    quarantined: bool | None = None,
+    optional: bool | None = None,
+) -> spec.Sink:
+    """JSON lines to write: an object for each row, with all of its fields, null where there is no value. Numbers have
+    as many digits as tell all their bits; dates and times are texts in ISO 8601.
+
+    A value is written so that a JSON source reads it back equal where its column is declared, or where it is a text
+    that is then `cast`. What JSON has no form for is written by one rule: floats that are no numbers are the texts
+    `"NaN"`, `"Infinity"` and `"-Infinity"`, decimals of more than 15 digits are texts, and a map is a list of
+    objects with `key` and `value`. Bytes, lengths of time, objects without fields and years beyond 0 to 9999 are
+    refused.
+
+    A file without rows names no columns: declare them where it is read.
+
+    path: The folder or URL that the output goes to.
+    from_: The step or source to write.
+    partition_by: Columns that become folders named `column=value` and are left out of the files.
+    sort_by: Columns by which rows are sorted inside each file.
+    file_bytes_target: A file is closed when it has reached this size. Default: 134217728.
+    group_rows_max: Rows that are encoded together at most. Default: 122880.
+    compression: How files are packed. Default: "none".
+    split: Writes the rows of this part of the split only.
+    quarantined: Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there,
+        with the columns `violated_rule` and `violating_value`. Default: false.
+    optional: True if a run that would be late may leave it out (`skip_optional`): readers then see the earlier
+        output. Default: false.
+    """
+    return sink("json", ('from', 'split', 'quarantined', 'optional'), locals())
 
 
 def train(
     path: str | None = None,
     *,
     from_: str,
-    model: spec.ModelKind | spec.BoostedModelKind | None = None,
+    model: spec.ModelKind | spec.BoostedModelKind | spec.SeriesModelKind | None = None,
     hidden: Sequence[int] | None = None,
     loss: spec.LossFunction | spec.BoostingLoss | None = None,
     label: str | None = None,
@@ -168,6 +219,7 @@ def train(
     missing: float | None = None,
     non_finite: spec.OnNonFinite | None = None,
     validation: str | None = None,
+    refit: str | None = None,
     start: spec.TrainingStart | None = None,
     replay: float | None = None,
     epochs: int | None = None,
@@ -191,13 +243,24 @@ def train(
     fallback: spec.GroupFallbackKind | None = None,
     sample_rows: int | None = None,
     quantiles: Sequence[float] | None = None,
+    intervals: spec.ForecastIntervals | spec.SeriesIntervals | None = None,
     quantile: float | None = None,
     tweedie_power: float | None = None,
+    added_rounds: int | None = None,
     rounds: int | None = None,
     leaves: int | None = None,
     min_leaf_rows: int | None = None,
     l2: float | None = None,
     patience_rounds: int | None = None,
+    variant: spec.ThetaVariant | None = None,
+    of: Sequence[spec.SeriesMethod] | None = None,
+    weights: spec.EnsembleWeights | None = None,
+    horizon: str | None = None,
+    folds: int | None = None,
+    reconcile: spec.ReconcileConfig | None = None,
+    time: str | None = None,
+    every: str | None = None,
+    season: str | None = None,
     split: str | None = None,
     quarantined: bool | None = None,
     optional: bool | None = None,
@@ -208,23 +271,28 @@ def train(
     from_: The step or source to write.
     model: The kind of model.
     hidden: The widths of an `mlp`'s hidden layers; 128 and 64 when left out.
-    loss: What is made small: that of the kind when left out.
+    loss: The loss that is minimised: that of the kind when left out.
     label: The column that is predicted; that of the pipeline's `label` when left out.
-    dense: Columns of numbers; when left out, those that a `feed` would take.
-    categorical: Columns of ids, each with an embedding; when left out, those that a `feed` would take.
+    dense: Columns of numbers; when left out, those that a `feed` would take. Patterns (`x_*`) and types
+        (`type:float`) stand for all columns that match, but for the label and those that other settings name.
+    categorical: Columns of ids, each with an embedding; when left out, those that a `feed` would take. Patterns
+        stand for all columns that match.
     embeddings: Widths of embeddings by column; the others go by the rule 1.6 n^0.56 of n ids, at most 600.
     weight: The column with the weight of each row.
-    missing: What missing numbers become; without it, a missing number is a fault.
-    non_finite: What becomes of numbers, labels and weights that are not finite.
+    missing: Replacement of missing numbers; without it, a missing number is a fault.
+    non_finite: Treatment of numbers, labels and weights that are not finite.
     validation: The part of the split that the model is validated on; `validation` when left out, if there is one.
-    start: What the training begins with.
-    replay: With `start: last`, the share of the rows of the run before that is learned from again, beside the new
-        ones; 0.1 when left out.
+    refit: When a new model is trained: `always` (the default), `never`, `weekly`, or a duration of the data's time
+        such as `7d`. Until then the model of an earlier run stays in force, and forecasts with the newest rows. A
+        training whose settings, steps or rows are of another spec trains in any case.
+    start: Start of the training: `nothing` when left out.
+    replay: With `start: last`, the share of the rows of the run before that is learned from again, in addition to
+        the new ones; 0.1 when left out.
     epochs: Number of times that all rows are seen. When left out, once, and so often that there are at least 1,000
         steps; a training that goes on from an earlier model sees its rows once.
     batch_rows: Rows of a batch. When left out, 8192; with `epochs` left out too, fewer for fewer than 8,192,000
         rows: the largest power of two that gives 1,000 steps an epoch, at least 64.
-    window_rows: How many rows the shuffle mixes; without it, as many as 512 MiB hold. At least 65536 rows are
+    window_rows: Number of rows that the shuffle mixes; without it, as many as 512 MiB hold. At least 65536 rows are
         mixed, or as many as 16 MiB hold where these are fewer.
     cache: Keeps what is read of a remote store on a local disk, so that epochs after the first do not read it
         again; the model does not depend on it. Without it, every epoch reads the store.
@@ -232,40 +300,60 @@ def train(
     learning_rate: The learning rate of AdamW, after warming up. When left out, 0.001; 0.01 for `linear` and
         `logistic` where `epochs` is left out, too.
     warmup_steps: Steps in which the learning rate grows from nothing. Default: 0.
-    decay: What the learning rate does after that. Default: "cosine".
-    weight_decay: Which part of themselves, times the learning rate, weights lose per step (embeddings and biases do
+    decay: Course of the learning rate after that. Default: "cosine".
+    weight_decay: Share of weights, times the learning rate, by which they decay per step (embeddings and biases do
         not). Default: 0.01.
     clip_norm: Gradients longer than this are cut to it.
-    patience_epochs: Stops when so many epochs in a row have not lowered the loss on the validation rows, and takes
-        the model of the best epoch.
+    patience_epochs: Number of epochs in a row without a lower loss on the validation rows after which the training
+        stops, and takes the model of the best epoch.
     checkpoint_steps: Steps between checkpoints; the model does not depend on them. Default: 1000.
-    device: What the model is trained on: `cpu` when left out; `cuda`, or `cuda:1` for a GPU by its number; `auto`
-        for the first GPU, where there is one that is found to come close to what the processor computes, else the
-        processor. Validation and predictions are the processor's always. Tried on NVIDIA H200.
-    precision: How a GPU computes products of matrices: `bf16` when left out.
+    device: Device of the training: `cpu` when left out; `cuda`, or `cuda:1` for a GPU by its number; `auto` for the
+        first GPU, where there is one whose results are close to those of the processor, else the processor.
+        Validation and predictions always run on the processor. Tried on NVIDIA H100 and H200.
+    precision: Precision of products of matrices on a GPU: `bf16` when left out.
     mlflow: Tracks the training in MLflow.
-    strategy: How models divide the steps of the horizon.
+    strategy: Division of the steps of the horizon among models.
     by: The columns that name the groups, each with a model of its own. They are no features.
     min_rows: Rows of a group at least: the model over all rows predicts for smaller ones. 100 when left out.
-    fallback: What predicts for groups without a model of their own: those with fewer than `min_rows` rows, those
-        whose training fails, and those that were not there.
+    fallback: Prediction for groups without a model of their own: those with fewer than `min_rows` rows, those whose
+        training fails, and those without rows in the training.
     sample_rows: Rows that one model learns from at most, evenly spaced ones of all; all rows when left out.
-    quantiles: Quantiles that are predicted beside the point forecast of `loss`, such as `[0.1, 0.5, 0.9]`: each has
-        trees of its own with the pinball loss, and a column of its own (`prediction_q10`). Quantiles of a row that
-        cross are sorted.
+    quantiles: Quantiles that are predicted in addition to the point forecast of `loss`, such as `[0.1, 0.5, 0.9]`:
+        each has trees of its own with the pinball loss, and a column of its own (`prediction_q10`). Quantiles of a
+        row that cross are sorted.
+    intervals: Intervals around the point forecast, such as `{ levels: [80, 95] }`, whose widths are found from its
+        errors on the validation rows, so that they hold as large a share of values as they say. Each model has
+        widths of its own, which follow the rows with `scale`; a group with too few validation rows takes those of
+        the model over all rows. Trees that stop early choose their rounds on the same rows.
     quantile: The quantile that `loss: quantile` predicts, such as 0.9.
     tweedie_power: The power of the variance of `loss: tweedie`, between 1 and 2: 1.5 when left out.
+    added_rounds: Trees that a training adds to those of the run before, at most; a tenth of `rounds` when left out.
     rounds: Trees of a model at most. Default: 200.
     leaves: Leaves of a tree at most. Default: 31.
     min_leaf_rows: Rows of a leaf at least. Default: 20.
     l2: Added to the second derivatives of a leaf: shrinks the values of small leaves. Default: 0.0.
     patience_rounds: Rounds in a row without a lower loss on the validation rows after which boosting stops.
         Default: 30.
+    variant: The variant of the theta method.
+    of: The methods that an `ensemble` combines.
+    weights: The combination of their forecasts.
+    horizon: Length of the folds that `weights: nnls` and `intervals` learn on, and of the forecasts that
+        `reconcile` makes: that of the label's horizon, say. A fold is an end of a series that is forecast from the
+        values before it.
+    folds: Number of these folds; 3 when left out.
+    reconcile: Levels of a hierarchy: their sums of series have models of their own, and all forecasts are made to
+        add up.
+    time: The column of times. Default: "".
+    every: The distance between rows of a series: a length of time such as `1d` or `1mo`, `1t` for whole numbers.
+        Default: "".
+    season: The length of a season, a whole number of steps: `7d` for days, `1y` for months. Series of fewer than
+        two seasons have none, nor have those that do not pass a test for it (`theta`) or that a form without it
+        fits better (`ets`). There are no seasons when left out.
     split: Writes the rows of this part of the split only.
     quarantined: Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there,
         with the columns `violated_rule` and `violating_value`. Default: false.
-    optional: Whether a run that would be late may leave it out (`skip_optional`): readers then see what was there
-        before. Default: false.
+    optional: True if a run that would be late may leave it out (`skip_optional`): readers then see the earlier
+        output. Default: false.
     """
     return sink("train", ('from', 'split', 'quarantined', 'optional'), locals())
 
@@ -283,45 +371,47 @@ def predict(
     max: float | None = None,
     missing: spec.MissingKnown | None = None,
     season: str | None = None,
+    expect: spec.ForecastExpectation | None = None,
     split: str | None = None,
     quarantined: bool | None = None,
     optional: bool | None = None,
 ) -> spec.Sink:
-    """Writes what a model of the same run predicts for the rows of the future, after its training, and publishes it as
-    one whole: readers see the forecast before or this one.
+    """Writes the predictions of a model of the same run for the rows of the future, after its training, and publishes
+    them in one step: readers see the previous forecast or this one.
 
     In: a step with `future_rows`, and a `train` sink. Out, in this order: the keys of the series and the time, as
-    they came from the source; `columns`; `step`, the number of steps beyond what is known; the prediction, and its
+    they came from the source; `columns`; `step`, the number of steps beyond the known data; the prediction, and its
     quantiles where the model has some (`prediction_q10`, ...); `known_until`, the time up to which data were known;
-    `model` and `artifact`, the ids of what predicted. Rows come in order of time, then of keys.
+    `model` and `artifact`, the ids of the model and of the findings. Rows come in order of time, then of keys.
 
-    Before anything is published, the files are read back: there are exactly as many rows as series times steps, no
+    Before anything is published, the files are read back: the number of rows is that of series times steps, no
     series has a time twice, and no prediction is null or not finite. Quantiles of a row that cross are sorted, and
-    the summary counts such rows. Otherwise the run fails, and readers keep what they have. A model predicts no
-    further than the horizon of the pipeline's `label`: rows beyond it are refused before the run begins. So is a
-    label that a step behind `future_rows` computes. A column that the label lists as `known`, and that has no value
+    the summary counts such rows. Otherwise the run fails, and readers keep the previous forecast. A model predicts
+    no further than the horizon of the pipeline's `label`: rows beyond it are refused before the run begins. So is a
+    label that a step after `future_rows` computes. A column that the label lists as `known`, and that has no value
     in rows of the future, is a fault with its counts and the last time for which it is known.
 
     path: The directory of the forecast.
     model: The `train` sink whose model predicts.
     from_: The step or source to write.
-    where: Which rows are predicted. Default: "future".
+    where: The rows to predict. Default: "future".
     format: The format of its files. Default: "parquet".
-    columns: Source columns that are written beside keys and time, as they were in the row of the future: those that
-        `future_rows` carries on.
-    name: What the column of predictions is called. Default: "prediction".
+    columns: Source columns that are written in addition to keys and time, as they were in the row of the future:
+        those that `future_rows` carries on.
+    name: Name of the column of predictions. Default: "prediction".
     min: The least prediction: smaller ones become it, and the summary counts them. Demand has `min: 0`.
     max: The greatest prediction: greater ones become it.
-    missing: What becomes of columns that the label lists as `known`, where rows of the future have no value for
-        them.
-    season: How long a season is, such as `7d`, in the unit of the horizon. The rung `naive` of a deadline's ladder
-        repeats the label of the last known season: of the same weekday, say. A series that has no value there gets
-        that of a season before, up to four seasons further back, else 0. Its quantiles are those of the last five
-        known seasons.
+    missing: Treatment of columns that the label lists as `known`, where rows of the future have no value for them:
+        `error` when left out.
+    season: Length of a season, such as `7d`; steps or rows where the horizon is a number of them. The rung `naive`
+        of a deadline's ladder repeats the label of the last known season: of the same weekday, say. A series that
+        has no value there gets that of a season before, up to four seasons further back, else 0. Its quantiles are
+        those of the last five known seasons.
+    expect: Scores that `backtest` and `score` expect of the forecast; they fail where it has others.
     split: Writes the rows of this part of the split only.
     quarantined: Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there,
         with the columns `violated_rule` and `violating_value`. Default: false.
-    optional: Whether a run that would be late may leave it out (`skip_optional`): readers then see what was there
-        before. Default: false.
+    optional: True if a run that would be late may leave it out (`skip_optional`): readers then see the earlier
+        output. Default: false.
     """
     return sink("predict", ('from', 'split', 'quarantined', 'optional'), locals())

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing_extensions import Required
 
 __all__ = [
+    "AccentPolicy",
     "AddedColumnPolicy",
     "AddedTableColumns",
     "Aggregate",
@@ -31,26 +32,40 @@ __all__ = [
     "AsOf",
     "AsOfDirection",
     "AsOfJoin",
+    "AutoWord",
+    "BagOfTokens",
     "BinStrategy",
     "BoostedModelKind",
     "BoostingConfig",
     "BoostingLoss",
+    "BoxCoxExponent",
+    "BoxCoxFit",
+    "BucketHash",
     "Bucketize",
     "ByHash",
     "ByTime",
+    "CalendarFact",
+    "CalendarFeatures",
     "CalendarPart",
     "CastColumns",
     "CategoricalType",
+    "CategoryFrequency",
     "Clip",
     "ClosedWindow",
     "ColumnSelector",
     "ColumnType",
     "ColumnTypes",
+    "CommandFunction",
     "ConditionalFilter",
     "ConstantValue",
+    "CrossFit",
+    "CsvDialect",
     "CsvSink",
     "CsvSource",
     "DateParts",
+    "DayOfWeek",
+    "DayRule",
+    "Days",
     "Deadline",
     "Dedupe",
     "DedupeKeep",
@@ -60,8 +75,12 @@ __all__ = [
     "DenseType",
     "DeriveColumns",
     "DetailedFeature",
+    "DifferenceLengths",
+    "DistanceUnit",
     "Drop",
     "Duplicates",
+    "EnsembleWeights",
+    "EventTable",
     "EwmStatistic",
     "EwmWindow",
     "ExpandingWindow",
@@ -83,46 +102,72 @@ __all__ = [
     "FilterRows",
     "FilterScope",
     "FloatType",
+    "ForecastExpectation",
     "ForecastFormat",
+    "ForecastIntervals",
     "ForecastStrategy",
+    "FormattedTime",
+    "FourierTerms",
+    "FrameKind",
+    "FrequencyEncoding",
     "FutureRows",
     "FutureStart",
     "GapCompletion",
     "GapFill",
     "GapPolicy",
+    "Geohash",
     "GroupFallbackKind",
+    "GroupRare",
     "HalfLife",
     "HashBucket",
+    "HolidayDate",
     "IdType",
     "Impute",
     "ImputeStrategy",
     "IndexShrinkage",
+    "Int96Unit",
     "Interpolate",
+    "IntervalMethod",
     "Join",
     "JoinCardinality",
     "JoinKind",
     "JoinStrategy",
+    "JsonSink",
     "JsonSource",
     "JudgedRows",
     "KBins",
+    "KnotStrategy",
     "Label",
+    "LateFacts",
     "LearningRateDecay",
     "Length",
+    "LetterCase",
     "ListOverflow",
+    "ListStatistic",
+    "ListStatistics",
+    "LocalTimePolicy",
     "Log1p",
     "LossFunction",
+    "MaxAbs",
     "MinMax",
     "MinPeriods",
     "MissingColumnPolicy",
+    "MissingIndicator",
     "MissingKnown",
     "MixSource",
     "MlflowTracking",
     "ModelKind",
     "MultiHot",
+    "NgramUnit",
+    "Ngrams",
     "NonFinite",
+    "NormalQuantiles",
+    "Normalize",
+    "NormalizeText",
     "OnCastError",
     "OnDeadline",
     "OnNonFinite",
+    "OnReadError",
     "OneHot",
     "OneHotLayout",
     "OrdinalEncoder",
@@ -134,49 +179,84 @@ __all__ = [
     "ParquetSource",
     "PartitionPolicy",
     "PctChange",
+    "PlaceDistance",
+    "PolynomialProducts",
     "PooledWindow",
+    "PowerMethod",
+    "PowerTransform",
     "Precision",
     "PredictConfig",
     "PredictedRows",
+    "PrincipalComponents",
     "Profile",
     "ProfileSeries",
+    "PunctuationPolicy",
+    "PythonFunction",
     "QuantileRanks",
+    "ReadErrorPolicy",
     "Ready",
+    "ReconcileConfig",
+    "ReconcileMethod",
     "RemainderPolicy",
     "RenameColumns",
     "RobustScale",
     "RollingWindow",
     "RowExpectation",
+    "RowSample",
     "Rung",
     "SameNamePolicy",
     "SchemaPolicy",
     "SeasonalIndex",
+    "SeasonalLength",
     "SeasonalPeriod",
     "SeasonalRolling",
     "SelectColumns",
     "SeriesDiff",
+    "SeriesIntervals",
     "SeriesLag",
+    "SeriesMethod",
+    "SeriesModelConfig",
+    "SeriesModelKind",
     "SeriesPeriod",
+    "SeriesScale",
     "SeriesStatistic",
+    "Serving",
     "Share",
     "Sink",
     "Source",
     "Spec",
+    "SplineBasis",
     "Split",
     "Standardize",
     "Step",
+    "StrayQuotes",
+    "TargetEncoding",
+    "TargetOperation",
+    "TargetSmoothing",
+    "TargetStatistic",
+    "TargetTransform",
     "Test",
+    "TextCompression",
     "TextEncoding",
+    "TfIdf",
+    "ThetaVariant",
+    "Time",
     "TimeAggregate",
+    "TimeUnitPolicy",
+    "TokenCounts",
+    "TokenNorm",
     "TrainConfig",
     "TrainOn",
     "Training",
     "TrainingStart",
     "TypeName",
+    "UnicodeForm",
     "UnknownPolicy",
+    "VectorNorm",
     "Violations",
     "VocabularyEncoder",
     "VocabularyOrder",
+    "Winsorize",
     "ZeroRange",
     "ZeroVariance",
 ]
@@ -199,16 +279,30 @@ ParamType: TypeAlias = "Literal['path', 'string', 'date', 'timestamp', 'duration
 Source = TypedDict(
     "Source",
     {
-        "time": "str | None",
+        "time": "Time | None",
         "keys": "Sequence[str]",
         "duplicates": "Duplicates | None",
         "ready": "Ready | None",
         "lookback": "str | None",
+        "days": "Days | None",
         "parquet": "ParquetSource",
         "delta": "DeltaSource",
         "arrow": "ArrowSource",
         "csv": "CsvSource",
         "json": "JsonSource",
+    },
+    total=False,
+)
+
+
+Time: TypeAlias = "str | FormattedTime"
+
+
+FormattedTime = TypedDict(
+    "FormattedTime",
+    {
+        "column": "Required[str]",
+        "format": "Required[str]",
     },
     total=False,
 )
@@ -227,6 +321,20 @@ Ready = TypedDict(
     },
     total=False,
 )
+
+
+Days = TypedDict(
+    "Days",
+    {
+        "late": "DayRule | None",
+        "duplicate": "DayRule | None",
+        "empty": "DayRule | None",
+    },
+    total=False,
+)
+
+
+DayRule: TypeAlias = "Literal['error', 'warn', 'allow']"
 
 
 Step = TypedDict(
@@ -252,14 +360,18 @@ AnyTransform = TypedDict(
         "aggregate": "Aggregate",
         "apply_buckets": "ApplyBuckets",
         "as_of_join": "AsOfJoin",
+        "bag_of_tokens": "BagOfTokens",
         "bucketize": "Bucketize",
+        "calendar": "CalendarFeatures",
         "cast": "CastColumns",
         "clip": "Clip",
+        "command": "CommandFunction",
         "cross": "FeatureCross",
         "date_parts": "DateParts",
         "dedupe": "Dedupe",
         "derive": "DeriveColumns",
         "diff": "SeriesDiff",
+        "distance": "PlaceDistance",
         "drop": "Drop",
         "ewm": "EwmWindow",
         "expanding": "ExpandingWindow",
@@ -267,31 +379,51 @@ AnyTransform = TypedDict(
         "explode": "Explode",
         "fill_forward": "FillForward",
         "filter": "FilterRows",
+        "frequency_encoding": "FrequencyEncoding",
         "future_rows": "FutureRows",
+        "geohash": "Geohash",
+        "group_rare": "GroupRare",
         "hash_bucket": "HashBucket",
         "impute": "Impute",
         "interpolate": "Interpolate",
         "join": "Join",
         "k_bins": "KBins",
         "lag": "SeriesLag",
+        "list_statistics": "ListStatistics",
         "log1p": "Log1p",
+        "max_abs": "MaxAbs",
         "min_max": "MinMax",
+        "missing_indicator": "MissingIndicator",
         "multi_hot": "MultiHot",
+        "ngrams": "Ngrams",
+        "normal_quantiles": "NormalQuantiles",
+        "normalize": "Normalize",
+        "normalize_text": "NormalizeText",
         "one_hot": "OneHot",
         "ordinal": "OrdinalEncoder",
+        "pca": "PrincipalComponents",
         "pct_change": "PctChange",
+        "polynomial": "PolynomialProducts",
         "pooled": "PooledWindow",
+        "power": "PowerTransform",
         "profile": "Profile",
+        "python": "PythonFunction",
         "quantiles": "QuantileRanks",
         "rename": "RenameColumns",
         "robust_scale": "RobustScale",
         "rolling": "RollingWindow",
+        "sample": "RowSample",
         "seasonal_index": "SeasonalIndex",
         "seasonal_rolling": "SeasonalRolling",
         "select": "SelectColumns",
+        "spline": "SplineBasis",
         "standardize": "Standardize",
+        "target": "TargetTransform",
+        "target_encoding": "TargetEncoding",
+        "tf_idf": "TfIdf",
         "violations": "Violations",
         "vocabulary": "VocabularyEncoder",
+        "winsorize": "Winsorize",
     },
     total=False,
 )
@@ -352,6 +484,19 @@ Rung: TypeAlias = "Literal['skip_optional', 'reuse_states', 'last_model', 'naive
 OnDeadline: TypeAlias = "Literal['warn', 'fail']"
 
 
+Serving = TypedDict(
+    "Serving",
+    {
+        "from": "Required[str]",
+        "late": "LateFacts",
+    },
+    total=False,
+)
+
+
+LateFacts: TypeAlias = "Literal['refuse', 'replay']"
+
+
 Sink = TypedDict(
     "Sink",
     {
@@ -363,6 +508,7 @@ Sink = TypedDict(
         "delta": "DeltaSink",
         "arrow": "ArrowSink",
         "csv": "CsvSink",
+        "json": "JsonSink",
         "train": "Training",
         "predict": "PredictConfig",
     },
@@ -590,14 +736,75 @@ AsOfDirection: TypeAlias = "Literal['backward', 'forward', 'nearest']"
 Length: TypeAlias = "int | str"
 
 
+BagOfTokens = TypedDict(
+    "BagOfTokens",
+    {
+        "columns": "Required[ColumnSelector]",
+        "buckets": "Required[int]",
+        "seed": "int",
+        "signed": "bool",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
 Bucketize = TypedDict(
     "Bucketize",
     {
         "columns": "Required[ColumnSelector]",
         "q": "Required[int]",
+        "by": "Sequence[str]",
         "epsilon": "float | None",
         "exact": "bool",
         "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+CalendarFeatures = TypedDict(
+    "CalendarFeatures",
+    {
+        "columns": "Required[ColumnSelector]",
+        "parts": "Sequence[CalendarFact]",
+        "country": "str | None",
+        "holidays": "Sequence[HolidayDate]",
+        "weekend": "Sequence[DayOfWeek]",
+        "payday": "Sequence[int]",
+        "fourier": "Sequence[FourierTerms]",
+        "events": "EventTable | None",
+    },
+    total=False,
+)
+
+
+CalendarFact: TypeAlias = "Literal['holiday', 'is_holiday', 'days_since_holiday', 'days_until_holiday', 'is_business_day', 'business_day_of_month', 'business_days_left', 'is_month_start', 'is_month_end', 'is_quarter_start', 'is_quarter_end', 'week_of_year', 'days_since_payday', 'days_until_payday']"
+
+
+HolidayDate: TypeAlias = "str | Mapping[Literal['date', 'name'], str]"
+
+
+DayOfWeek: TypeAlias = "Literal['monday', 'tuesday', 'wednesday', 'thursday', 'friday', 'saturday', 'sunday']"
+
+
+FourierTerms = TypedDict(
+    "FourierTerms",
+    {
+        "period": "Required[str]",
+        "order": "Required[int]",
+    },
+    total=False,
+)
+
+
+EventTable = TypedDict(
+    "EventTable",
+    {
+        "with": "Required[str]",
+        "date": "Required[str]",
+        "kind": "Required[str]",
+        "kinds": "Required[Sequence[str]]",
     },
     total=False,
 )
@@ -626,6 +833,21 @@ Clip = TypedDict(
         "min": "float | None",
         "max": "float | None",
         "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+CommandFunction = TypedDict(
+    "CommandFunction",
+    {
+        "run": "Required[Sequence[str]]",
+        "columns": "Required[ColumnSelector]",
+        "returns": "Required[Mapping[str, TypeName]]",
+        "nullable": "Sequence[str]",
+        "batch_rows": "int",
+        "timeout_seconds": "int",
+        "revision": "str | None",
     },
     total=False,
 )
@@ -717,6 +939,22 @@ FeatureNaming: TypeAlias = "Literal['default', 'mlforecast']"
 
 
 FloatType: TypeAlias = "Literal['float64', 'float32']"
+
+
+PlaceDistance = TypedDict(
+    "PlaceDistance",
+    {
+        "from": "Required[Sequence[str]]",
+        "to": "Required[Sequence[str]]",
+        "name": "str",
+        "unit": "DistanceUnit",
+        "bearing": "str | None",
+    },
+    total=False,
+)
+
+
+DistanceUnit: TypeAlias = "Literal['kilometres', 'metres', 'miles', 'nautical_miles']"
 
 
 Drop: TypeAlias = "ColumnSelector"
@@ -883,6 +1121,21 @@ ConditionalFilter = TypedDict(
 FilterScope: TypeAlias = "Literal['always', 'learning']"
 
 
+FrequencyEncoding = TypedDict(
+    "FrequencyEncoding",
+    {
+        "columns": "Required[ColumnSelector]",
+        "compute": "CategoryFrequency",
+        "min_count": "int",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+CategoryFrequency: TypeAlias = "Literal['share', 'count']"
+
+
 FutureRows = TypedDict(
     "FutureRows",
     {
@@ -901,16 +1154,45 @@ FutureRows = TypedDict(
 FutureStart: TypeAlias = "Literal['data', 'series']"
 
 
+Geohash = TypedDict(
+    "Geohash",
+    {
+        "place": "Required[Sequence[str]]",
+        "length": "int",
+        "name": "str",
+    },
+    total=False,
+)
+
+
+GroupRare = TypedDict(
+    "GroupRare",
+    {
+        "columns": "Required[ColumnSelector]",
+        "min_count": "int | None",
+        "min_share": "float | None",
+        "top_k": "int | None",
+        "other": "str",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
 HashBucket = TypedDict(
     "HashBucket",
     {
         "columns": "Required[ColumnSelector]",
         "buckets": "Required[int]",
         "seed": "int",
+        "hash": "BucketHash",
         "suffix": "str | None",
     },
     total=False,
 )
+
+
+BucketHash: TypeAlias = "Literal['xxh3', 'murmur3', 'farm']"
 
 
 Impute = TypedDict(
@@ -918,6 +1200,7 @@ Impute = TypedDict(
     {
         "columns": "Required[ColumnSelector]",
         "with": "Required[ImputeStrategy]",
+        "by": "Sequence[str]",
         "indicator": "bool",
         "epsilon": "float",
         "exact": "bool",
@@ -988,7 +1271,7 @@ KBins = TypedDict(
 )
 
 
-BinStrategy: TypeAlias = "Literal['uniform', 'quantile']"
+BinStrategy: TypeAlias = "Literal['uniform', 'quantile', 'k_means']"
 
 
 SeriesLag = TypedDict(
@@ -1009,10 +1292,34 @@ SeriesLag = TypedDict(
 AsOf: TypeAlias = "bool | str"
 
 
+ListStatistics = TypedDict(
+    "ListStatistics",
+    {
+        "columns": "Required[ColumnSelector]",
+        "compute": "Required[Sequence[ListStatistic]]",
+    },
+    total=False,
+)
+
+
+ListStatistic: TypeAlias = "Literal['mean', 'sum', 'min', 'max', 'count', 'last']"
+
+
 Log1p = TypedDict(
     "Log1p",
     {
         "columns": "Required[ColumnSelector]",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+MaxAbs = TypedDict(
+    "MaxAbs",
+    {
+        "columns": "Required[ColumnSelector]",
+        "by": "Sequence[str]",
         "suffix": "str | None",
     },
     total=False,
@@ -1036,6 +1343,16 @@ MinMax = TypedDict(
 ZeroRange: TypeAlias = "Literal['sigmoid', 'lower', 'middle']"
 
 
+MissingIndicator = TypedDict(
+    "MissingIndicator",
+    {
+        "columns": "Required[ColumnSelector]",
+        "suffix": "str",
+    },
+    total=False,
+)
+
+
 MultiHot = TypedDict(
     "MultiHot",
     {
@@ -1044,10 +1361,87 @@ MultiHot = TypedDict(
         "categories": "Sequence[str] | None",
         "min_count": "int",
         "top_k": "int | None",
+        "as": "OneHotLayout",
+        "columns_max": "int | None",
         "suffix": "str | None",
     },
     total=False,
 )
+
+
+OneHotLayout: TypeAlias = "Literal['vector', 'columns']"
+
+
+Ngrams = TypedDict(
+    "Ngrams",
+    {
+        "columns": "Required[ColumnSelector]",
+        "by": "NgramUnit",
+        "min": "int",
+        "max": "int",
+        "min_length": "int",
+        "separator": "str",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+NgramUnit: TypeAlias = "Literal['words', 'characters']"
+
+
+NormalQuantiles = TypedDict(
+    "NormalQuantiles",
+    {
+        "columns": "Required[ColumnSelector]",
+        "q": "int",
+        "epsilon": "float",
+        "exact": "bool",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+Normalize = TypedDict(
+    "Normalize",
+    {
+        "columns": "Required[ColumnSelector]",
+        "norm": "VectorNorm",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+VectorNorm: TypeAlias = "Literal['l1', 'l2', 'max']"
+
+
+NormalizeText = TypedDict(
+    "NormalizeText",
+    {
+        "columns": "Required[ColumnSelector]",
+        "form": "UnicodeForm",
+        "case": "LetterCase",
+        "accents": "AccentPolicy",
+        "punctuation": "PunctuationPolicy",
+        "collapse_spaces": "bool",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+UnicodeForm: TypeAlias = "Literal['nfc', 'nfkc', 'keep']"
+
+
+LetterCase: TypeAlias = "Literal['lower', 'keep']"
+
+
+AccentPolicy: TypeAlias = "Literal['keep', 'strip']"
+
+
+PunctuationPolicy: TypeAlias = "Literal['keep', 'space', 'remove']"
 
 
 OneHot = TypedDict(
@@ -1058,13 +1452,11 @@ OneHot = TypedDict(
         "min_count": "int",
         "top_k": "int | None",
         "as": "OneHotLayout",
+        "columns_max": "int | None",
         "suffix": "str | None",
     },
     total=False,
 )
-
-
-OneHotLayout: TypeAlias = "Literal['vector', 'columns']"
 
 
 OrdinalEncoder = TypedDict(
@@ -1086,6 +1478,19 @@ UnknownPolicy: TypeAlias = "Literal['error', 'missing'] | Mapping[Literal['value
 IdType: TypeAlias = "Literal['int32', 'int64']"
 
 
+PrincipalComponents = TypedDict(
+    "PrincipalComponents",
+    {
+        "columns": "Required[ColumnSelector]",
+        "components": "Required[int]",
+        "name": "str",
+        "center": "bool",
+        "whiten": "bool",
+    },
+    total=False,
+)
+
+
 PctChange = TypedDict(
     "PctChange",
     {
@@ -1096,6 +1501,17 @@ PctChange = TypedDict(
         "gaps": "GapPolicy | None",
         "names": "FeatureNaming",
         "dtype": "FloatType",
+    },
+    total=False,
+)
+
+
+PolynomialProducts = TypedDict(
+    "PolynomialProducts",
+    {
+        "columns": "Required[ColumnSelector]",
+        "degree": "int",
+        "interactions_only": "bool",
     },
     total=False,
 )
@@ -1126,6 +1542,22 @@ TimeAggregate: TypeAlias = "Literal['sum', 'mean', 'min', 'max', 'count']"
 ClosedWindow: TypeAlias = "Literal['right', 'left', 'both', 'neither']"
 
 
+PowerTransform = TypedDict(
+    "PowerTransform",
+    {
+        "columns": "Required[ColumnSelector]",
+        "method": "PowerMethod",
+        "standardize": "bool",
+        "epsilon": "float",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+PowerMethod: TypeAlias = "Literal['yeo_johnson', 'box_cox']"
+
+
 Profile = TypedDict(
     "Profile",
     {
@@ -1144,6 +1576,28 @@ ProfileSeries = TypedDict(
     },
     total=False,
 )
+
+
+PythonFunction = TypedDict(
+    "PythonFunction",
+    {
+        "function": "Required[str]",
+        "columns": "Required[ColumnSelector]",
+        "returns": "Required[Mapping[str, TypeName]]",
+        "nullable": "Sequence[str]",
+        "frames": "FrameKind",
+        "code": "str | None",
+        "path": "Sequence[str]",
+        "interpreter": "str",
+        "batch_rows": "int",
+        "timeout_seconds": "int",
+        "revision": "str | None",
+    },
+    total=False,
+)
+
+
+FrameKind: TypeAlias = "Literal['arrow', 'pandas', 'polars']"
 
 
 QuantileRanks = TypedDict(
@@ -1199,6 +1653,20 @@ RollingWindow = TypedDict(
 MinPeriods: TypeAlias = "int | str"
 
 
+RowSample = TypedDict(
+    "RowSample",
+    {
+        "share": "Required[float]",
+        "by": "Sequence[str] | None",
+        "of": "str | None",
+        "weight": "str | None",
+        "seed": "int",
+        "when": "FilterScope",
+    },
+    total=False,
+)
+
+
 SeasonalIndex = TypedDict(
     "SeasonalIndex",
     {
@@ -1252,6 +1720,24 @@ SeasonalRolling = TypedDict(
 SelectColumns: TypeAlias = "ColumnSelector"
 
 
+SplineBasis = TypedDict(
+    "SplineBasis",
+    {
+        "columns": "Required[ColumnSelector]",
+        "knots": "int",
+        "degree": "int",
+        "strategy": "KnotStrategy",
+        "epsilon": "float",
+        "exact": "bool",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+KnotStrategy: TypeAlias = "Literal['uniform', 'quantile']"
+
+
 Standardize = TypedDict(
     "Standardize",
     {
@@ -1268,6 +1754,89 @@ Standardize = TypedDict(
 ZeroVariance: TypeAlias = "Literal['centre', 'zero']"
 
 
+TargetTransform = TypedDict(
+    "TargetTransform",
+    {
+        "column": "Required[str]",
+        "do": "Required[Sequence[TargetOperation]]",
+        "time": "str | None",
+        "keys": "Sequence[str] | None",
+        "gaps": "GapPolicy | None",
+    },
+    total=False,
+)
+
+
+TargetOperation: TypeAlias = "Literal['log1p'] | Mapping[Literal['power'], float] | Mapping[Literal['box_cox'], BoxCoxExponent] | Mapping[Literal['difference'], DifferenceLengths] | Mapping[Literal['seasonal_difference'], SeasonalLength] | Mapping[Literal['scale'], SeriesScale]"
+
+
+BoxCoxExponent: TypeAlias = "float | BoxCoxFit"
+
+
+BoxCoxFit: TypeAlias = "Literal['likelihood'] | Mapping[Literal['guerrero'], int]"
+
+
+DifferenceLengths: TypeAlias = "AutoWord | Mapping[Literal['auto'], int] | Length | Sequence[Length]"
+
+
+AutoWord: TypeAlias = "Literal['auto']"
+
+
+SeasonalLength: TypeAlias = "Mapping[Literal['auto'], int] | Length"
+
+
+SeriesScale: TypeAlias = "Literal['standard', 'min_max', 'robust']"
+
+
+TargetEncoding = TypedDict(
+    "TargetEncoding",
+    {
+        "columns": "Required[ColumnSelector]",
+        "label": "Required[str]",
+        "compute": "TargetStatistic",
+        "cross_fit": "CrossFit",
+        "smoothing": "TargetSmoothing",
+        "folds": "int | None",
+        "fold_by": "Sequence[str] | None",
+        "gap": "Length | None",
+        "time": "str | None",
+        "dtype": "FloatType",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+TargetStatistic: TypeAlias = "Literal['mean', 'woe']"
+
+
+CrossFit: TypeAlias = "Literal['folds', 'time']"
+
+
+TargetSmoothing: TypeAlias = "float | AutoWord"
+
+
+TfIdf = TypedDict(
+    "TfIdf",
+    {
+        "columns": "Required[ColumnSelector]",
+        "min_count": "int",
+        "top_k": "int | None",
+        "counts": "TokenCounts",
+        "smooth": "bool",
+        "norm": "TokenNorm",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
+TokenCounts: TypeAlias = "Literal['count', 'logarithm', 'share']"
+
+
+TokenNorm: TypeAlias = "Literal['l2', 'l1', 'none']"
+
+
 Violations: TypeAlias = "Sequence[RowExpectation]"
 
 
@@ -1275,6 +1844,7 @@ VocabularyEncoder = TypedDict(
     "VocabularyEncoder",
     {
         "columns": "Required[ColumnSelector]",
+        "joint": "bool",
         "min_count": "int",
         "top_k": "int | None",
         "reserved": "Sequence[str]",
@@ -1292,6 +1862,21 @@ VocabularyEncoder = TypedDict(
 VocabularyOrder: TypeAlias = "Literal['count_then_reverse', 'count_then_value', 'value']"
 
 
+Winsorize = TypedDict(
+    "Winsorize",
+    {
+        "columns": "Required[ColumnSelector]",
+        "lower": "float",
+        "upper": "float",
+        "fold": "float | None",
+        "epsilon": "float",
+        "exact": "bool",
+        "suffix": "str | None",
+    },
+    total=False,
+)
+
+
 ParquetSource = TypedDict(
     "ParquetSource",
     {
@@ -1300,6 +1885,9 @@ ParquetSource = TypedDict(
         "columns": "Sequence[str] | None",
         "schema": "SchemaPolicy",
         "partitions": "PartitionPolicy",
+        "int96": "Int96Unit",
+        "formats": "Mapping[str, str]",
+        "on_error": "OnReadError",
     },
     total=False,
 )
@@ -1309,6 +1897,8 @@ SchemaPolicy = TypedDict(
     "SchemaPolicy",
     {
         "widening": "bool",
+        "times": "TimeUnitPolicy",
+        "local_times": "LocalTimePolicy",
         "nullable": "bool",
         "missing": "MissingColumnPolicy",
         "added": "AddedColumnPolicy",
@@ -1317,13 +1907,28 @@ SchemaPolicy = TypedDict(
 )
 
 
+TimeUnitPolicy: TypeAlias = "Literal['finest', 'microseconds']"
+
+
+LocalTimePolicy: TypeAlias = "Literal['keep', 'utc']"
+
+
 MissingColumnPolicy: TypeAlias = "Literal['fault', 'null']"
 
 
-AddedColumnPolicy: TypeAlias = "Literal['fault', 'ignore', 'include']"
+AddedColumnPolicy: TypeAlias = "Literal['fault', 'ignore', 'include', 'null']"
 
 
 PartitionPolicy: TypeAlias = "Literal['auto', 'none']"
+
+
+Int96Unit: TypeAlias = "Literal['microseconds', 'nanoseconds']"
+
+
+OnReadError: TypeAlias = "ReadErrorPolicy | Mapping[str, ReadErrorPolicy]"
+
+
+ReadErrorPolicy: TypeAlias = "Literal['error', 'missing']"
 
 
 DeltaSource = TypedDict(
@@ -1333,6 +1938,9 @@ DeltaSource = TypedDict(
         "version": "int | None",
         "timestamp": "str | None",
         "columns": "Sequence[str] | None",
+        "allow_outside": "Sequence[str]",
+        "formats": "Mapping[str, str]",
+        "on_error": "OnReadError",
     },
     total=False,
 )
@@ -1345,6 +1953,8 @@ ArrowSource = TypedDict(
         "paths": "Sequence[str]",
         "schema": "SchemaPolicy",
         "partitions": "PartitionPolicy",
+        "formats": "Mapping[str, str]",
+        "on_error": "OnReadError",
     },
     total=False,
 )
@@ -1356,17 +1966,22 @@ CsvSource = TypedDict(
         "path": "str | None",
         "paths": "Sequence[str]",
         "columns": "ColumnTypes | None",
-        "delimiter": "str",
-        "quote": "str",
+        "dialect": "CsvDialect",
+        "delimiter": "str | None",
+        "quote": "str | None",
         "escape": "str | None",
+        "stray_quotes": "StrayQuotes",
         "comment": "str | None",
+        "skip_lines": "int",
         "encoding": "TextEncoding",
         "decimal": "str",
         "thousands": "str | None",
         "formats": "Mapping[str, str]",
         "header": "bool",
         "same_names": "SameNamePolicy",
-        "nulls": "Sequence[str]",
+        "nulls": "Sequence[str] | None",
+        "quoted_nulls": "bool | None",
+        "on_error": "OnReadError",
         "infer_rows": "int",
         "missing": "MissingColumnPolicy",
         "added": "AddedColumnPolicy",
@@ -1374,6 +1989,12 @@ CsvSource = TypedDict(
     },
     total=False,
 )
+
+
+CsvDialect: TypeAlias = "Literal['standard', 'excel', 'mysql', 'pandas', 'spark']"
+
+
+StrayQuotes: TypeAlias = "Literal['fault', 'text']"
 
 
 TextEncoding: TypeAlias = "Literal['utf-8', 'latin-1', 'windows-1252', 'utf-16']"
@@ -1390,6 +2011,8 @@ JsonSource = TypedDict(
         "columns": "ColumnTypes | None",
         "infer_rows": "int",
         "added": "AddedColumnPolicy",
+        "formats": "Mapping[str, str]",
+        "on_error": "OnReadError",
         "partitions": "PartitionPolicy",
     },
     total=False,
@@ -1460,12 +2083,31 @@ CsvSink = TypedDict(
         "partition_by": "Sequence[str]",
         "file_bytes_target": "int",
         "group_rows_max": "int",
+        "null_text": "str",
+        "compression": "TextCompression",
     },
     total=False,
 )
 
 
-Training: TypeAlias = "TrainConfig | BoostingConfig"
+TextCompression: TypeAlias = "Literal['none', 'gzip', 'zstd']"
+
+
+JsonSink = TypedDict(
+    "JsonSink",
+    {
+        "path": "Required[str]",
+        "partition_by": "Sequence[str]",
+        "sort_by": "Sequence[str]",
+        "file_bytes_target": "int",
+        "group_rows_max": "int",
+        "compression": "TextCompression",
+    },
+    total=False,
+)
+
+
+Training: TypeAlias = "TrainConfig | BoostingConfig | SeriesModelConfig"
 
 
 TrainConfig = TypedDict(
@@ -1483,6 +2125,7 @@ TrainConfig = TypedDict(
         "missing": "float | None",
         "non_finite": "OnNonFinite",
         "validation": "str | None",
+        "refit": "str | None",
         "start": "TrainingStart",
         "replay": "float | None",
         "epochs": "int | None",
@@ -1548,6 +2191,7 @@ BoostingConfig = TypedDict(
         "sample_rows": "int | None",
         "loss": "BoostingLoss",
         "quantiles": "Sequence[float]",
+        "intervals": "ForecastIntervals | None",
         "quantile": "float | None",
         "tweedie_power": "float | None",
         "label": "str | None",
@@ -1556,6 +2200,10 @@ BoostingConfig = TypedDict(
         "weight": "str | None",
         "non_finite": "OnNonFinite",
         "validation": "str | None",
+        "refit": "str | None",
+        "start": "TrainingStart",
+        "replay": "float | None",
+        "added_rounds": "int | None",
         "rounds": "int",
         "learning_rate": "float",
         "leaves": "int",
@@ -1581,6 +2229,77 @@ GroupFallbackKind: TypeAlias = "Literal['all_rows', 'parent'] | Mapping[Literal[
 BoostingLoss: TypeAlias = "Literal['squared_error', 'absolute_error', 'poisson', 'tweedie', 'quantile', 'logistic']"
 
 
+ForecastIntervals = TypedDict(
+    "ForecastIntervals",
+    {
+        "levels": "Required[Sequence[float]]",
+        "by": "IntervalMethod",
+        "scale": "str | None",
+    },
+    total=False,
+)
+
+
+IntervalMethod: TypeAlias = "Literal['conformal']"
+
+
+SeriesModelConfig = TypedDict(
+    "SeriesModelConfig",
+    {
+        "path": "str | None",
+        "model": "SeriesModelKind",
+        "variant": "ThetaVariant",
+        "of": "Sequence[SeriesMethod]",
+        "weights": "EnsembleWeights",
+        "horizon": "str | None",
+        "folds": "int | None",
+        "intervals": "SeriesIntervals | None",
+        "reconcile": "ReconcileConfig | None",
+        "by": "Sequence[str]",
+        "time": "str",
+        "every": "str",
+        "season": "str | None",
+        "label": "str | None",
+        "validation": "str | None",
+    },
+    total=False,
+)
+
+
+SeriesModelKind: TypeAlias = "Literal['theta', 'ets', 'ensemble']"
+
+
+ThetaVariant: TypeAlias = "Literal['standard', 'optimized', 'dynamic', 'dynamic_optimized', 'auto']"
+
+
+SeriesMethod: TypeAlias = "Literal['theta', 'ets', 'seasonal_naive']"
+
+
+EnsembleWeights: TypeAlias = "Literal['mean', 'median', 'nnls']"
+
+
+SeriesIntervals = TypedDict(
+    "SeriesIntervals",
+    {
+        "levels": "Required[Sequence[float]]",
+    },
+    total=False,
+)
+
+
+ReconcileConfig = TypedDict(
+    "ReconcileConfig",
+    {
+        "by": "Required[Sequence[Sequence[str]]]",
+        "method": "ReconcileMethod",
+    },
+    total=False,
+)
+
+
+ReconcileMethod: TypeAlias = "Literal['bottom_up', 'ols', 'mint_shrink']"
+
+
 PredictConfig = TypedDict(
     "PredictConfig",
     {
@@ -1594,6 +2313,7 @@ PredictConfig = TypedDict(
         "max": "float | None",
         "missing": "MissingKnown",
         "season": "str | None",
+        "expect": "ForecastExpectation | None",
     },
     total=False,
 )
@@ -1602,10 +2322,20 @@ PredictConfig = TypedDict(
 PredictedRows: TypeAlias = "Literal['future']"
 
 
-ForecastFormat: TypeAlias = "Literal['parquet', 'csv']"
+ForecastFormat: TypeAlias = "Literal['parquet', 'csv', 'json']"
 
 
 MissingKnown: TypeAlias = "Literal['error', 'accept']"
+
+
+ForecastExpectation = TypedDict(
+    "ForecastExpectation",
+    {
+        "skill": "float | None",
+        "wmape": "float | None",
+    },
+    total=False,
+)
 
 
 Spec = TypedDict(
@@ -1619,6 +2349,7 @@ Spec = TypedDict(
         "label": "Label",
         "split": "Split",
         "deadline": "Deadline",
+        "serving": "Serving",
         "sinks": "Mapping[str, Sink]",
         "feed": "Feed",
         "tests": "Mapping[str, Test]",

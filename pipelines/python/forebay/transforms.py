@@ -11,20 +11,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from . import spec
+from ._functions import map_batches
 from ._made import alone, made
 
 __all__ = [
     "aggregate",
     "apply_buckets",
     "as_of_join",
+    "bag_of_tokens",
     "bucketize",
+    "calendar",
     "cast",
     "clip",
+    "command",
     "cross",
     "date_parts",
     "dedupe",
     "derive",
     "diff",
+    "distance",
     "drop",
     "ewm",
     "expanding",
@@ -32,31 +37,52 @@ __all__ = [
     "explode",
     "fill_forward",
     "filter",
+    "frequency_encoding",
     "future_rows",
+    "geohash",
+    "group_rare",
     "hash_bucket",
     "impute",
     "interpolate",
     "join",
     "k_bins",
     "lag",
+    "list_statistics",
     "log1p",
+    "map_batches",
+    "max_abs",
     "min_max",
+    "missing_indicator",
     "multi_hot",
+    "ngrams",
+    "normal_quantiles",
+    "normalize",
+    "normalize_text",
     "one_hot",
     "ordinal",
+    "pca",
     "pct_change",
+    "polynomial",
     "pooled",
+    "power",
     "profile",
+    "python",
     "quantiles",
     "rename",
     "robust_scale",
     "rolling",
+    "sample",
     "seasonal_index",
     "seasonal_rolling",
     "select",
+    "spline",
     "standardize",
+    "target",
+    "target_encoding",
+    "tf_idf",
     "violations",
     "vocabulary",
+    "winsorize",
 ]
 
 
@@ -162,10 +188,37 @@ def as_of_join(
     return made("as_of_join", locals())
 
 
+def bag_of_tokens(
+    columns: spec.ColumnSelector,
+    *,
+    buckets: int,
+    seed: int | None = None,
+    signed: bool | None = None,
+    suffix: str | None = None,
+) -> spec.AnyTransform:
+    """The number of a list's tokens in each of `buckets` buckets, by their hashes.
+
+    In: lists of strings (or of integers, ...: as their text), such as those of `ngrams`. Out: a fixed-size list of
+    `float32`, one count per bucket. The bucket of a token is that of `hash_bucket` with the same `buckets` and
+    `seed` (xxh3); with `signed`, another bit of a hash decides whether it counts 1 or -1, so that collisions cancel
+    on average. Null, an empty list and null elements count nothing. Learns nothing. 0 buckets, or more than 65,536,
+    are a fault. Follows scikit-learn's `HashingVectorizer` with `norm=None`, and `FeatureHasher`, whose hash is
+    another one.
+
+    columns: Columns of lists of tokens.
+    buckets: Number of buckets, 1 to 65,536.
+    seed: Changes which tokens share a bucket. Default: 0.
+    signed: Counts half of the tokens as -1. Default: false.
+    suffix: Writes `<column><suffix>` instead of replacing the column.
+    """
+    return made("bag_of_tokens", locals())
+
+
 def bucketize(
     columns: spec.ColumnSelector,
     *,
     q: int,
+    by: Sequence[str] | None = None,
     epsilon: float | None = None,
     exact: bool | None = None,
     suffix: str | None = None,
@@ -177,13 +230,55 @@ def bucketize(
     count. Nothing seen: bucket 0. State: a sample of about `7.3 / epsilon^2` rows of 16 bytes (exact up to that
     many rows), or the distinct values, spilled beyond the budget. Follows tf.Transform's `bucketize`.
 
+    With `by`, a value falls between the boundaries of its key, exact quantiles that are interpolated linearly; `q`
+    is then at most 1,000. A key that was not seen gives -1; null is a key. State: the distinct values of each key,
+    spilled beyond the budget; the boundaries have to fit memory. Follows tf.Transform's `bucketize_per_key`, whose
+    quantiles are approximate.
+
     columns: Columns of numbers.
     q: How many buckets; at least 2.
+    by: Key columns: boundaries are learned for each of their values.
     epsilon: The rank error of boundaries, as a share of the rows; where left out, `1 / q` but at most 0.01.
     exact: Takes the boundaries exactly; the state then grows with the distinct values. Default: false.
     suffix: Writes `<column><suffix>` instead of replacing the column.
     """
     return made("bucketize", locals())
+
+
+def calendar(
+    columns: spec.ColumnSelector,
+    *,
+    parts: Sequence[spec.CalendarFact] | None = None,
+    country: str | None = None,
+    holidays: Sequence[spec.HolidayDate] | None = None,
+    weekend: Sequence[spec.DayOfWeek] | None = None,
+    payday: Sequence[int] | None = None,
+    fourier: Sequence[spec.FourierTerms] | None = None,
+    events: spec.EventTable | None = None,
+) -> spec.AnyTransform:
+    """Facts of the calendar about dates, which are known ahead of time.
+
+    In: columns of dates or timestamps; those with a time zone count in its local time. Out, for each of `parts`:
+    `<column>_<part>`; for `fourier`, `<column>_sin_<period>_<n>` and `_cos_`, `float32`, of the time since
+    1970-01-01; for `events`, `<column>_days_since_<kind>` and `<column>_days_until_<kind>`, `int32`. Null stays
+    null. Learns nothing but the days of events, which are held in memory.
+
+    Holidays are the public ones of `country` (`DE`, or `DE-BY` of a subdivision: 250 countries, from 1990 to 2040
+    or as long as they are known), with the days under `holidays`. A date beyond the known years is a fault. Dates
+    of holidays that follow the moon are estimates where they lie ahead. Business days are those that are neither
+    holidays nor `weekend`. A payday (`payday: [15, 31]`) is that day of the month, or its last, or the business day
+    before where it is none. The holidays are those of the package `holidays` 0.109 of Python.
+
+    columns: Columns of dates or timestamps.
+    parts: The facts.
+    country: The country whose public holidays count, by its code of ISO 3166: `DE`, or `DE-BY`.
+    holidays: Further holidays.
+    weekend: Days of the week without business; Saturday and Sunday when left out. Default: ["saturday", "sunday"].
+    payday: Days of the month on which wages are paid; 31 is the last one.
+    fourier: Fourier terms.
+    events: Events of another step or source.
+    """
+    return made("calendar", locals())
 
 
 def cast(
@@ -194,11 +289,12 @@ def cast(
     """Changes the types of columns in place.
 
     Null stays null. A value that does not fit (an integer out of range, NaN as an integer, text that is not a
-    number, a time with digits that the type does not hold) is a fault unless `on_error: missing`. Fractions are cut
-    toward zero; doubles beyond `float32` become infinite; numbers other than 0 are true; dates and timestamps are
-    read from integers as days and ticks since 1970. Texts are read as CSV files are: `true` and `false` are
-    booleans, numbers beyond the range of their type are none, dates and times are those of ISO 8601, and a time
-    with an offset is that instant in UTC.
+    number, a double beyond `float32`, a time with digits that the type does not hold) is a fault unless `on_error:
+    missing`. Fractions are cut toward zero, and such values are counted; numbers other than 0 are true; dates and
+    timestamps are read from integers as days and ticks since 1970, and a day beyond the years 1 to 9999 does not
+    fit: 20240101 is a date as it is written, for which sources have `formats`. Texts are read as CSV files are:
+    `true` and `false` are booleans, numbers beyond the range of their type are none, dates and times are those of
+    ISO 8601, and a time with an offset is that instant in UTC.
 
     columns: The new type of each column; patterns such as `qty_*` and `type:integer` are allowed.
     on_error: What becomes of a value that does not fit. Default: "error".
@@ -225,6 +321,46 @@ def clip(
     suffix: Writes `<column><suffix>` instead of replacing the column.
     """
     return made("clip", locals())
+
+
+def command(
+    columns: spec.ColumnSelector,
+    *,
+    run: Sequence[str],
+    returns: Mapping[str, spec.TypeName],
+    nullable: Sequence[str] | None = None,
+    batch_rows: int | None = None,
+    timeout_seconds: int | None = None,
+    revision: str | None = None,
+) -> spec.AnyTransform:
+    """Columns that a program computes, row by row.
+
+    In: the chosen columns, as an Arrow IPC stream on the standard input of the program. Out: the declared columns,
+    as an Arrow IPC stream on its standard output. The program answers each batch with one batch of as many rows, in
+    the same order, and flushes it before it reads the next one. It ends when its input does. It must be row-wise: a
+    row's output depends on the row alone, since batches are cut differently from run to run. It must not keep
+    anything from batch to batch, and it is as old as its youngest input for the check of leaks.
+
+    The columns come in Arrow's types, text as `utf8`. A returned column must have the declared type, text in any
+    layout. Other columns, other numbers of rows and nulls in a column that is not `nullable` are faults, and so is
+    a program that ends; the fault shows the last 8 KiB of its standard error. Standard error of a program that does
+    not fail is not shown. One process runs for each thread that computes the step, on workers too; it ends with the
+    run. Its memory is not part of `--memory`.
+
+    The id of the step holds the words of `run`, and the content of those that name files. Words are paths from the
+    working directory, on a worker from that of the worker; no shell reads them. A worker whose files differ is
+    refused. Learns nothing. A spec with this step runs programs: run only specs that you trust.
+
+    columns: The columns that the program receives.
+    run: The program and its arguments.
+    returns: The columns that it returns, with their types.
+    nullable: Returned columns that may be null.
+    batch_rows: Most rows of a batch. Default: 16384.
+    timeout_seconds: Most seconds for the answer to a batch. Default: 600.
+    revision: Text that changes the id of the step. Change it when the program changes, if no word of `run` is its
+        file.
+    """
+    return made("command", locals())
 
 
 def cross(
@@ -258,8 +394,8 @@ def date_parts(
 
     In: columns of dates or timestamps; those with a time zone count in its local time. Out, for each part:
     `<column>_<part>`, `int32` (`boolean` for `is_weekend`); with `cyclic`, `<column>_<part>_sin` and `_cos`
-    instead, `float32`, for every part that comes round. Null stays null. Learns nothing. Parts of the time of day
-    need timestamps.
+    instead, `float32`, for every part that comes round. Null stays null; a time beyond the years of the calendar is
+    a fault. Learns nothing. Parts of the time of day need timestamps.
 
     columns: Columns of dates or timestamps.
     parts: Which parts.
@@ -293,8 +429,8 @@ def derive(
 
     A name that exists already is replaced if its own expression reads it, else it is a fault. Types follow SQL:
     integers stay integers (`1 / 2` is 0), null in gives null out, integer overflow and division by zero of integers
-    are faults, of floats infinities and NaN. Expressions see one row, and -0.0 as 0.0; functions that change from
-    run to run (`random`, `now`) are refused.
+    are faults, of floats infinities and NaN, which are counted. Expressions see one row, and -0.0 as 0.0; functions
+    that change from run to run (`random`, `now`) are refused.
 
     value: What the language has under the name.
     """
@@ -325,11 +461,36 @@ def diff(
     time: The event-time column, where the source does not declare it.
     keys: The columns that tell series apart, where the source does not declare them; `[]` makes all rows one
         series.
-    gaps: What missing periods mean; has to be said where rows are counted.
+    gaps: Meaning of missing periods; required where rows are counted.
     names: How the new columns are called.
     dtype: The type of differences of floats. Default: "float64".
     """
     return made("diff", locals())
+
+
+def distance(
+    *,
+    from_: Sequence[str],
+    to: Sequence[str],
+    name: str | None = None,
+    unit: spec.DistanceUnit | None = None,
+    bearing: str | None = None,
+) -> spec.AnyTransform:
+    """The distance between two places on the Earth along a great circle (haversine), and the bearing at the first.
+
+    In: latitude and longitude of both places in degrees, columns of numbers. Out: `float64`. The Earth is a sphere
+    of the mean radius 6371.0088 km (IUGG), which is within 0.6 % of the distance on the ellipsoid. The bearing is
+    in degrees clockwise from north, 0 to below 360; where both places are the same it is 0. A null gives null; NaN,
+    an infinity and a latitude beyond 90 degrees are no place and give NaN, which is counted. Longitudes may have
+    any number of turns. Learns nothing. Follows scikit-learn's `haversine_distances`, which takes radians.
+
+    from_: The columns of latitude and longitude of the first place, in this order.
+    to: The columns of latitude and longitude of the second place, in this order.
+    name: The name of the new column. Default: "distance".
+    unit: The unit of length. Default: "kilometres".
+    bearing: The name of a column for the bearing; none is written where left out.
+    """
+    return made("distance", locals())
 
 
 def drop(
@@ -382,7 +543,7 @@ def ewm(
     time: The event-time column, where the source does not declare it.
     keys: The columns that tell series apart, where the source does not declare them; `[]` makes all rows one
         series.
-    gaps: What missing periods mean; has to be said where rows are counted.
+    gaps: Meaning of missing periods; required where rows are counted.
     names: How the new columns are called.
     dtype: The type that comes out. Default: "float64".
     """
@@ -404,14 +565,14 @@ def expanding(
 ) -> spec.AnyTransform:
     """Statistics of everything that a series had up to the row, or up to `gap` before it.
 
-    In: columns of numbers or booleans. Out, for each statistic: `<column>_expanding_<statistic>`. Numbers are
-    `dtype`, `count`, `n_unique` and `since_nonzero` by rows `int64`, `first` and `last` the column's own type.
-    `slope` and `since_nonzero` are by the unit in which `gap` is written, and by rows without a gap of time. Null
-    and NaN are no values; where there are fewer than `min_periods`, or too few for the statistic, the result is
-    null. State per series: some 100 bytes for each column; quantiles, `n_unique` and a gap hold the values
-    themselves. Follows pandas' `expanding`.
+    In: columns of numbers or booleans; of any type where only `first`, `last`, `count` and `n_unique` are computed.
+    Out, for each statistic: `<column>_expanding_<statistic>`. Numbers are `dtype`, `count`, `n_unique` and
+    `since_nonzero` by rows `int64`, `first` and `last` the column's own type. `slope` and `since_nonzero` are by
+    the unit in which `gap` is written, and by rows without a gap of time. Null and NaN are no values; where there
+    are fewer than `min_periods`, or too few for the statistic, the result is null. State per series: some 100 bytes
+    for each column; quantiles, `n_unique` and a gap hold the values themselves. Follows pandas' `expanding`.
 
-    columns: Columns of numbers or booleans.
+    columns: Columns of numbers or booleans; of any type for `first`, `last`, `count` and `n_unique`.
     compute: Which statistics.
     gap: How far before the row it ends: the last so many rows, or rows later than `t - gap`, do not count.
     min_periods: How many values it takes; 1 where left out, 0 for `count`.
@@ -419,7 +580,7 @@ def expanding(
     time: The event-time column, where the source does not declare it.
     keys: The columns that tell series apart, where the source does not declare them; `[]` makes all rows one
         series.
-    gaps: What missing periods mean; has to be said where rows are counted.
+    gaps: Meaning of missing periods; required where rows are counted.
     names: How the new columns are called.
     dtype: The type of computed numbers. Default: "float64".
     """
@@ -454,12 +615,16 @@ def expect(
     Rules are checked in the passes that learn, before anything is published. Where one with `policy: fail` does not
     hold, nothing of the run is published (FB0216, exit 65). The fault names the rule, the number of rows, the ten
     most frequent values that violate it, and the first ten rows with their files: these rows are read once more to
-    find them. With `apply`, the rows of that run are checked.
+    find them.
+
+    `apply` and `predict` check `not_null`, `range`, `in_set`, `sql` and `unique` on the given rows, but for rules
+    about the label and columns that only the label needs. `rows`, `fresh` and `drift` are about the rows of runs.
 
     Rules with `policy: quarantine` come first, wherever they are listed: rows that violate one of `not_null`,
     `range`, `in_set` and `sql` are taken out before anything else is learned, checked or computed, and are counted.
     A sink with `quarantined: true` writes them, with the rule and the value. Where they are more than `at_most`,
-    nothing is published.
+    nothing is published. Rows of the future pass them. Rows that are scored pass those about the label, which they
+    do not have yet; rows that are only history do not.
 
     State: counts; for `drift` the state of `profile`; for `unique` all distinct keys with their counts, spilled
     beyond the budget.
@@ -497,17 +662,17 @@ def fill_forward(
 ) -> spec.AnyTransform:
     """Fills missing values (null and NaN) with the last value of the series before them.
 
-    In: columns of numbers, booleans, dates or times. Out: the same types. What comes before the first value of a
-    series stays missing, as null. Rows are filled only where they are; none are added. State per series: some 16
-    bytes per column.
+    In: columns of any type. Out: the same types. What comes before the first value of a series stays missing, as
+    null. Rows are filled only where they are; none are added. State per series: some 16 bytes per column; texts,
+    decimals and nested values are held once each besides.
 
-    columns: Columns of numbers, booleans, dates or times.
+    columns: Columns of any type.
     limit: How many rows after a value are filled at most; all where left out.
     suffix: Writes `<column><suffix>` instead of replacing the column.
     time: The event-time column, where the source does not declare it.
     keys: The columns that tell series apart, where the source does not declare them; `[]` makes all rows one
         series.
-    gaps: What missing periods mean; has to be said where there is a `limit`.
+    gaps: Meaning of missing periods; required where there is a `limit`.
     """
     return made("fill_forward", locals())
 
@@ -528,6 +693,29 @@ def filter(
     value: What the language has under the name.
     """
     return alone("filter", value)
+
+
+def frequency_encoding(
+    columns: spec.ColumnSelector,
+    *,
+    compute: spec.CategoryFrequency | None = None,
+    min_count: int | None = None,
+    suffix: str | None = None,
+) -> spec.AnyTransform:
+    """The frequency of a category: its share of all values, or its count.
+
+    In: strings, integers, booleans, dates (as their text). Out: `float64` for shares, `int64` for counts. Null
+    stays null and is never counted; the empty string is a category. A category that was never seen gives 0, and so
+    does every value where nothing was seen. State: the distinct values with exact counts, spilled beyond the
+    budget; those of at least `min_count` have to fit memory. Follows category_encoders' `CountEncoder`,
+    feature_engine's `CountFrequencyEncoder` and the counts of NVTabular's `JoinGroupby`.
+
+    columns: Columns of categories; each is counted by itself.
+    compute: Which number is written. Default: "share".
+    min_count: Categories seen less often give 0, as those that were never seen. Default: 1.
+    suffix: Writes `<column><suffix>` instead of replacing the column.
+    """
+    return made("frequency_encoding", locals())
 
 
 def future_rows(
@@ -551,17 +739,19 @@ def future_rows(
     alone, so that features of a row of the future have the same bits as those that are computed once its time has
     come.
 
-    The rows go their own way. Statistics, splits, trainings, feeds and sinks read the known rows alone; a sink with
-    `split: future` and a `predict` sink get the rows of the future, ordered by time and then by keys. So no output
-    of the known rows changes because of them. `aggregate`, `dedupe` and SQL end them. With intervals, they begin at
-    the end of the interval.
+    They are kept apart from the known rows. Statistics, splits, trainings, feeds and sinks read the known rows
+    alone; a sink with `split: future` and a `predict` sink get the rows of the future, ordered by time and then by
+    keys. So no output of the known rows changes because of them. `aggregate`, `dedupe` and SQL end them. In a run
+    of an interval, they begin at the end of the interval.
 
     State: the last row of each series, some 100 bytes and the carried columns, spilled while it is made; the rows
-    are written to the state directory. Rows without a time do not count. Of rows with equal times, the one whose
-    carried values are greater counts.
+    are written to the state directory. Rows without a time do not count. A series with several rows at its last
+    time lacks a key: `FB0212`, unless the source declares `duplicates: warn` or `allow`. Then the one whose carried
+    values are greater counts.
 
-    horizon: How far the last row lies after the last known time: a length of time, such as `28d`.
-    every: The distance between rows of a series: a length of time, such as `1d`.
+    horizon: How far the last row lies after the last known time: a length of time, such as `28d` or `3mo`.
+    every: The distance between rows of a series: a length of time, such as `1d`. Months (`1mo`, `1q`, `1y`) keep
+        the day of the month that the rows of a series have, or its end.
     carry: Columns whose last values are carried on: what does not change in a series.
     after: Where the rows of a series begin. Default: "data".
     active_within: Leaves out series whose last row lies further before the last time of the data, such as `90d`.
@@ -572,23 +762,83 @@ def future_rows(
     return made("future_rows", locals())
 
 
+def geohash(
+    *,
+    place: Sequence[str],
+    length: int | None = None,
+    name: str | None = None,
+) -> spec.AnyTransform:
+    """The geohash of a place: a text that begins alike for places that are near each other, but for those at both
+    sides of an edge of a cell.
+
+    In: latitude and longitude in degrees, columns of numbers. Out: `string` of `length` letters and digits. Cells
+    of 5 are 4.9 km wide and high at the equator, of 6 1.2 km by 0.6 km, of 7 153 m; each letter more divides a cell
+    by 32. A null gives null; so do NaN, an infinity and a latitude beyond 90 degrees, which are counted as nulled.
+    Longitudes may have any number of turns. Learns nothing. `vocabulary`, `target_encoding` and others take the
+    texts. Follows the geohash of Niemeyer (geohash.org, 2008).
+
+    place: The columns of latitude and longitude, in this order.
+    length: Number of letters and digits, 1 to 12. Default: 6.
+    name: The name of the new column. Default: "geohash".
+    """
+    return made("geohash", locals())
+
+
+def group_rare(
+    columns: spec.ColumnSelector,
+    *,
+    min_count: int | None = None,
+    min_share: float | None = None,
+    top_k: int | None = None,
+    other: str | None = None,
+    suffix: str | None = None,
+) -> spec.AnyTransform:
+    """Rare categories, and those that were never seen, become one category.
+
+    In: strings, integers, booleans, dates (as their text). Out: `string`. A category stays if it has `min_count`
+    values and `min_share` of all values that are not null, and is among the `top_k` most frequent ones (ties in
+    byte order); at least one of the three is needed. Null stays null and is never counted; the empty string is a
+    category. A category that is itself called like `other` joins the rare ones. Nothing seen: every value is
+    `other`. State: the distinct values with exact counts, spilled beyond the budget; those that stay have to fit
+    memory. Follows feature_engine's `RareLabelEncoder`, and `min_frequency` and `max_categories` of scikit-learn's
+    `OneHotEncoder`.
+
+    columns: Columns of categories; each is counted by itself.
+    min_count: Categories seen less often are rare.
+    min_share: Categories with a smaller share of the values are rare; a number from 0 to 1.
+    top_k: All but so many of the most frequent categories are rare.
+    other: The category that rare ones become. Default: "other".
+    suffix: Writes `<column><suffix>` instead of replacing the column.
+    """
+    return made("group_rare", locals())
+
+
 def hash_bucket(
     columns: spec.ColumnSelector,
     *,
     buckets: int,
     seed: int | None = None,
+    hash: spec.BucketHash | None = None,
     suffix: str | None = None,
 ) -> spec.AnyTransform:
     """The bucket of a category's hash, 0 to `buckets - 1`.
 
-    In: text, integers, booleans, dates (as their text), or lists of these. Out: `int64`, in lists where the input
-    has lists. The 64-bit xxh3 of the text with `seed`, scaled by a multiplication, so that no bucket is favoured.
-    Null stays null; the empty string is a value. Learns nothing; a value keeps its bucket for ever. 0 buckets are a
-    fault.
+    In: strings, integers, booleans, dates (as their text), or lists of these. Out: `int64`, in lists where the
+    input has lists. The 64-bit xxh3 of the text with `seed`, scaled by a multiplication, so that no bucket is
+    favoured. Null stays null; the empty string is a value. Learns nothing; a value keeps its bucket for ever. 0
+    buckets are a fault.
+
+    `hash: murmur3` takes the remainder of the 32-bit MurmurHash3 (x86) of the text instead: the buckets of
+    onnxruntime, so that `forebay export` writes the step into a file of ONNX. Its `seed` ends at 4,294,967,295.
+    Among very many buckets, the first ones are favoured by one value in 2^32 each.
+
+    `hash: farm` takes the remainder of FarmHash's 64-bit fingerprint, which has no `seed`: the buckets of
+    TensorFlow, and of tf.Transform's `hash_strings` without a key.
 
     columns: Columns of categories.
     buckets: How many buckets.
-    seed: Changes which values share a bucket. Default: 0.
+    seed: Changes which values share a bucket; `farm` has none. Default: 0.
+    hash: The hash function.
     suffix: Writes `<column><suffix>` instead of replacing the column.
     """
     return made("hash_bucket", locals())
@@ -598,6 +848,7 @@ def impute(
     columns: spec.ColumnSelector,
     *,
     with_: spec.ImputeStrategy,
+    by: Sequence[str] | None = None,
     indicator: bool | None = None,
     epsilon: float | None = None,
     exact: bool | None = None,
@@ -611,8 +862,13 @@ def impute(
     sample or the distinct values for a median, and the distinct values with their counts for a mode (spilled beyond
     the budget).
 
+    With `by`, a mean or a median is that of the values with the same key, the median exactly; null is a key. A key
+    without values takes the number of all rows. State: as well, some 300 bytes or the distinct values of each key,
+    spilled beyond the budget; the numbers have to fit memory.
+
     columns: Columns to fill.
     with_: What is filled in: `mean`, `median`, `mode`, or `constant: value`.
+    by: Key columns: a mean or a median is learned for each of their values.
     indicator: Adds `<column>_missing` (boolean): whether the value was missing. Default: false.
     epsilon: The rank error of the median, as a share of the rows. Default: 0.01.
     exact: Takes the median exactly; the state then grows with the distinct values. Default: false.
@@ -648,7 +904,7 @@ def interpolate(
     time: The event-time column, where the source does not declare it.
     keys: The columns that tell series apart, where the source does not declare them; `[]` makes all rows one
         series.
-    gaps: What missing periods mean; has to be said where there is a `limit`.
+    gaps: Meaning of missing periods; required where there is a `limit`.
     dtype: The type that comes out. Default: "float64".
     """
     return made("interpolate", locals())
@@ -698,18 +954,21 @@ def k_bins(
     exact: bool | None = None,
     suffix: str | None = None,
 ) -> spec.AnyTransform:
-    """The index of the bin, of `bins` bins of equal width between the minimum and the maximum, or of about equal size.
+    """The index of the bin, of `bins` bins of equal width between the minimum and the maximum, of about equal size, or
+    around the centers of clusters.
 
     In: columns of numbers. Out: `int32`, 0 to `bins - 1`; values outside the range that was learned fall into the
     outer bins. Null stays null, NaN goes into the last bin and does not count. An infinity leaves no bins of equal
     width and is a fault when fitting. One distinct value, or nothing seen: bin 0. Edges of bins of equal size that
-    are equal, the minimum and the maximum among them, become one. State: 6 KiB, or a sample as for `bucketize`.
-    Follows scikit-learn's `KBinsDiscretizer`.
+    are equal, the minimum and the maximum among them, become one. `k_means` finds the centers in one pass, in a
+    sample that is all rows up to about `7.3 / epsilon^2`; infinities do not count, and fewer distinct values than
+    bins have a bin each. State: 6 KiB, or a sample as for `bucketize`. Follows scikit-learn's `KBinsDiscretizer`.
 
     columns: Columns of numbers.
-    bins: How many bins; at least 2.
+    bins: Number of bins; at least 2, and at most 1,000 with `k_means`.
     strategy: Where the edges are. Default: "uniform".
-    epsilon: The rank error of edges by size, as a share of the rows; where left out, `1 / bins` but at most 0.01.
+    epsilon: The rank error of edges that a sample gives, as a share of the rows; where left out, `1 / bins` but at
+        most 0.01.
     exact: Takes the edges exactly; the state then grows with the distinct values. Default: false.
     suffix: Writes `<column><suffix>` instead of replacing the column.
     """
@@ -728,24 +987,42 @@ def lag(
 ) -> spec.AnyTransform:
     """The value that a series had some rows or some time ago.
 
-    In: columns of numbers, booleans, dates or times. Out, for each length: `<column>_lag_<by>` in the column's own
-    type. By rows it is the value so many rows before; by time that of the row exactly so long before (the last one,
-    if there are several), with `as_of` of the latest row at or before that. Null where there is no such row, or its
-    value is null or NaN. State per series: some 16 bytes for each row that the longest lag reaches back over; with
-    `as_of: true`, by time, for all of them. A row without a time is a fault, and so is a 64-bit value with the bits
-    of the least integer, which stand for a missing one here.
+    In: columns of any type. Out, for each length: `<column>_lag_<by>` in the column's own type. By rows it is the
+    value so many rows before; by time that of the row exactly so long before (the last one, if there are several),
+    with `as_of` of the latest row at or before that. Null where there is no such row, or its value is null or NaN.
+    State per series: some 16 bytes for each row that the longest lag reaches back over; with `as_of: true`, by
+    time, for all of them. Texts, decimals and nested values are held once each besides. A row without a time is a
+    fault, and so is a 64-bit value with the bits of the least integer, which stand for a missing one here.
 
-    columns: Columns of numbers, booleans, dates or times.
+    columns: Columns of any type.
     by: How far back, in rows or time.
     as_of: Takes the latest row at or before the time: `true`, or how much older it may be at most (inclusive).
         Lengths of time only. Default: false.
     time: The event-time column, where the source does not declare it.
     keys: The columns that tell series apart, where the source does not declare them; `[]` makes all rows one
         series.
-    gaps: What missing periods mean; has to be said where rows are counted.
+    gaps: Meaning of missing periods; required where rows are counted.
     names: How the new columns are called.
     """
     return made("lag", locals())
+
+
+def list_statistics(
+    columns: spec.ColumnSelector,
+    *,
+    compute: Sequence[spec.ListStatistic],
+) -> spec.AnyTransform:
+    """The mean, the sum and other numbers of a list's elements: a list of any length as columns.
+
+    In: lists of numbers. Out: `<column>_<statistic>` for each, `float64`; the columns stay. Sums are of doubles, in
+    the order of the list. Null elements and NaN do not count, infinities do. A null list gives null. An empty list,
+    and one without numbers, has the sum and the count 0, and no mean, minimum, maximum or last element. Learns
+    nothing. Follows the pooling of sequences in NVTabular and Merlin Models.
+
+    columns: Columns of lists of numbers.
+    compute: The numbers, each of which is a column.
+    """
+    return made("list_statistics", locals())
 
 
 def log1p(
@@ -756,12 +1033,34 @@ def log1p(
     """The natural logarithm of `1 + x`, accurate near 0.
 
     In: columns of numbers. Out: doubles stay doubles, all other numbers give `float32`. As in numpy, -1 gives -inf
-    and what is below gives NaN. Null stays null. Learns nothing.
+    and what is below gives NaN; such values are counted. Null stays null. Learns nothing.
 
     columns: Columns of numbers.
     suffix: Writes `<column><suffix>` instead of replacing the column.
     """
     return made("log1p", locals())
+
+
+def max_abs(
+    columns: spec.ColumnSelector,
+    *,
+    by: Sequence[str] | None = None,
+    suffix: str | None = None,
+) -> spec.AnyTransform:
+    """`x / max(|x|)`, over all values or for each key: 0 stays 0, and what was seen comes out in [-1, 1].
+
+    In: columns of numbers. Out: doubles stay doubles, all other numbers give `float32`, computed in doubles and
+    rounded once. State: about 6 KiB per column; with `by`, some 300 bytes per key, spilled beyond the budget.
+
+    Null stays null and NaN stays NaN; neither counts. An infinity in the data makes all finite values 0; `clip`
+    first. Values beyond what was learned come out beyond [-1, 1]. Where all values are 0, nothing was seen, or a
+    key was never seen, x stays unchanged; null is a key of its own. Follows scikit-learn's `MaxAbsScaler`.
+
+    columns: Columns of numbers.
+    by: Key columns: the greatest absolute value is taken for each of their values.
+    suffix: Writes `<column><suffix>` instead of replacing the column.
+    """
+    return made("max_abs", locals())
 
 
 def min_max(
@@ -793,6 +1092,24 @@ def min_max(
     return made("min_max", locals())
 
 
+def missing_indicator(
+    columns: spec.ColumnSelector,
+    *,
+    suffix: str | None = None,
+) -> spec.AnyTransform:
+    """Adds `<column>_missing` for each column: true where the value is null or, in columns of floats, NaN.
+
+    In: columns of any type that is not nested. Out: the columns as they are, and a `boolean` beside each, never
+    null. Infinities and the empty string are values. An empty suffix is a fault. Learns nothing, so that the
+    columns are those of the spec whatever the data holds. Follows scikit-learn's `MissingIndicator` with
+    `features="all"`. `impute` with `indicator: true` adds the same column to the one that it fills.
+
+    columns: Columns whose missing values are marked.
+    suffix: The end of the names of the new columns. Default: "_missing".
+    """
+    return made("missing_indicator", locals())
+
+
 def multi_hot(
     columns: spec.ColumnSelector,
     *,
@@ -800,24 +1117,138 @@ def multi_hot(
     categories: Sequence[str] | None = None,
     min_count: int | None = None,
     top_k: int | None = None,
+    as_: spec.OneHotLayout | None = None,
+    columns_max: int | None = None,
     suffix: str | None = None,
 ) -> spec.AnyTransform:
     """Several categories per row as a vector with a 1 for each.
 
-    In: lists of text (or integers, ...: as their text), or text with a `delimiter`, of which empty parts are
-    skipped. Out: a fixed-size list of `float32`, one place per category, in byte order or as listed. A category
-    that comes twice counts once. Null, empty and unknown give zeros. More than 65,536 categories are a fault.
-    State: the distinct values with exact counts, spilled beyond the budget; none where they are listed. Follows
-    scikit-learn's `MultiLabelBinarizer`.
+    In: lists of strings (or integers, ...: as their text), or strings with a `delimiter`, of which empty parts are
+    skipped. Out: a fixed-size list of `float32`, one place per category, in byte order or as listed, or one
+    `float32` column `<column>_<category>` each. A category that comes twice counts once. Null, empty and unknown
+    give zeros. More than 65,536 categories are a fault. Columns of learned categories are numbered as those of
+    `one_hot`: with `columns_max: 3`, `<column>_0` to `<column>_2` are of the three most frequent categories, in
+    byte order, and columns beyond the categories are 0. State: the distinct values with exact counts, spilled
+    beyond the budget; none where they are listed. Follows scikit-learn's `MultiLabelBinarizer`.
 
-    columns: Columns of lists, or of text with delimiters.
-    delimiter: What stands between the parts of a text; where left out, columns have to be lists.
+    columns: Columns of lists, or of strings with delimiters.
+    delimiter: The text between the parts of a string; where left out, columns have to be lists.
     categories: The categories, where they are known; else they are learned.
     min_count: Categories seen less often give zeros. Default: 1.
     top_k: At most so many categories: the most frequent ones, of equally frequent ones the first in byte order.
+    as_: One vector, which is the default, or one column for each category: a listed one, or one of `columns_max`.
+    columns_max: Number of columns that `as: columns` gives categories which are not listed: at most 1,000.
     suffix: Writes `<column><suffix>` instead of replacing the column.
     """
     return made("multi_hot", locals())
+
+
+def ngrams(
+    columns: spec.ColumnSelector,
+    *,
+    by: spec.NgramUnit | None = None,
+    min: int | None = None,
+    max: int | None = None,
+    min_length: int | None = None,
+    separator: str | None = None,
+    suffix: str | None = None,
+) -> spec.AnyTransform:
+    """The words of a text, its characters, and runs of `min` to `max` of them that follow each other.
+
+    In: strings (other types: as their text), or lists of strings, whose elements are the words. Out: a list of
+    strings: the shortest runs first, each length in the order of the text; runs that come twice are there twice. A
+    word is a run of letters, digits and `_`; a character is a Unicode code point, white space and punctuation
+    included. Case and accents stay: `normalize_text` before. Null stays null, and null elements of lists are no
+    words; a text without words gives an empty list. Learns nothing. `vocabulary`, `hash_bucket`, `multi_hot` and
+    `bag_of_tokens` take the lists. Follows the analyzers `word` and `char` of scikit-learn's `CountVectorizer`,
+    whose words have two letters (`min_length: 2`), and tf.Transform's `ngrams`.
+
+    columns: Columns of strings, or of lists of strings.
+    by: The parts of runs. Default: "words".
+    min: The length of the shortest runs; at least 1. Default: 1.
+    max: The length of the longest runs; at most 32. Default: 1.
+    min_length: Words of fewer characters are left out. Default: 1.
+    separator: The text between the words of a run. Default: " ".
+    suffix: Writes `<column><suffix>` instead of replacing the column.
+    """
+    return made("ngrams", locals())
+
+
+def normal_quantiles(
+    columns: spec.ColumnSelector,
+    *,
+    q: int | None = None,
+    epsilon: float | None = None,
+    exact: bool | None = None,
+    suffix: str | None = None,
+) -> spec.AnyTransform:
+    """The rank of x among the data as a value of the standard normal distribution: the median gives 0, and about two
+    thirds of the values lie in [-1, 1], whatever their distribution was.
+
+    In: columns of numbers. Out: doubles stay doubles, all other numbers give `float32`. The rank is interpolated
+    between `q` quantiles from the least to the greatest value; equal values have the middle of their ranks. What
+    lies at or beyond the least and the greatest value gives -5.1993 and 5.1993, the values of the ranks 1e-7 and 1
+    - 1e-7. Null stays null and NaN stays NaN; neither counts, infinities do. Nothing seen: 0. State: a sample of
+    about `7.3 / epsilon^2` rows of 16 bytes, or the distinct values, spilled beyond the budget. Follows scikit-
+    learn's `QuantileTransformer` with `output_distribution="normal"`.
+
+    columns: Columns of numbers.
+    q: Number of quantiles, the least and the greatest value among them; 2 to 100,000. Default: 1000.
+    epsilon: The rank error of the quantiles, as a share of the rows. Default: 0.01.
+    exact: Takes the quantiles exactly; the state then grows with the distinct values. Default: false.
+    suffix: Writes `<column><suffix>` instead of replacing the column.
+    """
+    return made("normal_quantiles", locals())
+
+
+def normalize(
+    columns: spec.ColumnSelector,
+    *,
+    norm: spec.VectorNorm | None = None,
+    suffix: str | None = None,
+) -> spec.AnyTransform:
+    """Divides the columns of each row by their norm: `x_i / |x|`.
+
+    In: columns of numbers, which are one vector per row. Out: a column for each; doubles stay doubles, all other
+    numbers give `float32`, computed in doubles and rounded once. Null stays null and NaN stays NaN; neither counts
+    toward the norm. A row whose norm is 0, and one without any value, stays as it is. An infinity makes the finite
+    values of its row 0 and itself NaN. Learns nothing. Follows scikit-learn's `Normalizer`, which refuses missing
+    values.
+
+    columns: Columns of numbers.
+    norm: The length of a row. Default: "l2".
+    suffix: Writes `<column><suffix>` instead of replacing the columns.
+    """
+    return made("normalize", locals())
+
+
+def normalize_text(
+    columns: spec.ColumnSelector,
+    *,
+    form: spec.UnicodeForm | None = None,
+    case: spec.LetterCase | None = None,
+    accents: spec.AccentPolicy | None = None,
+    punctuation: spec.PunctuationPolicy | None = None,
+    collapse_spaces: bool | None = None,
+    suffix: str | None = None,
+) -> spec.AnyTransform:
+    """Texts in one form: Unicode normal form, case, accents, punctuation and white space, in this order.
+
+    In: strings, or lists of strings (other types: as their text). Out: `string`, in lists where the input has
+    lists. Null stays null; a text of which nothing stays is the empty string. Lower case is that of Unicode without
+    a language: `I` is `i` in Turkish as well. Punctuation is Unicode's (general category P), to which `$`, `+` and
+    `<` do not belong. Learns nothing. `form: nfc` and `case: lower` are Python's `unicodedata.normalize("NFC",
+    text.lower())`.
+
+    columns: Columns of strings, or of lists of strings.
+    form: The normal form. Default: "nfc".
+    case: The case of letters. Default: "lower".
+    accents: Treatment of accents. Default: "keep".
+    punctuation: Treatment of punctuation. Default: "keep".
+    collapse_spaces: Makes one space of each run of white space, and none at both ends. Default: true.
+    suffix: Writes `<column><suffix>` instead of replacing the column.
+    """
+    return made("normalize_text", locals())
 
 
 def one_hot(
@@ -827,21 +1258,26 @@ def one_hot(
     min_count: int | None = None,
     top_k: int | None = None,
     as_: spec.OneHotLayout | None = None,
+    columns_max: int | None = None,
     suffix: str | None = None,
 ) -> spec.AnyTransform:
     """A category as a vector with a single 1.
 
-    In: text, integers, booleans, dates (as their text). Out: a fixed-size list of `float32` whose width is the
+    In: strings, integers, booleans, dates (as their text). Out: a fixed-size list of `float32` whose width is the
     number of categories, or one `float32` column `<column>_<category>` each. Null and unknown values give zeros;
-    the empty string is a category. More than 65,536 are a fault. Categories are those seen, in byte order as in
-    scikit-learn, or those listed, in their order. State: the distinct values with exact counts, spilled beyond the
-    budget; none where they are listed. Nothing seen: the width is 0.
+    the empty string is a category. More than 65,536 are a fault. Columns are known before anything is learned. So
+    columns of learned categories are numbered: with `columns_max: 3`, `<column>_0` to `<column>_2` are of the three
+    most frequent categories, in byte order, and columns beyond the categories are 0. `forebay show` lists them in
+    that order. Categories are those seen, in byte order as in scikit-learn, or those listed, in their order. State:
+    the distinct values with exact counts, spilled beyond the budget; none where they are listed. Nothing seen: the
+    width is 0.
 
     columns: Columns of categories.
     categories: The categories, where they are known; else they are learned.
     min_count: Categories seen less often give zeros. Default: 1.
     top_k: At most so many categories: the most frequent ones, of equally frequent ones the first in byte order.
-    as_: One vector, or one column for each listed category. Default: "vector".
+    as_: One vector, or one column for each category: a listed one, or one of `columns_max`. Default: "vector".
+    columns_max: Number of columns that `as: columns` gives categories which are not listed: at most 1,000.
     suffix: Writes `<column><suffix>` instead of replacing the column.
     """
     return made("one_hot", locals())
@@ -857,9 +1293,9 @@ def ordinal(
 ) -> spec.AnyTransform:
     """Categories to ids 0, 1, ... in the order of their values.
 
-    In: text (in byte order), numbers (-0.0 is 0.0), booleans, dates (in their own order). Out: `int64` or `int32`.
-    Null stays null and is not a category; the empty string is one. An unknown value is a fault that names it,
-    unless `unknown` says otherwise. Nothing seen: every value is unknown. State: the distinct values with exact
+    In: strings (in byte order), numbers (-0.0 is 0.0), booleans, dates (in their own order). Out: `int64` or
+    `int32`. Null stays null and is not a category; the empty string is one. An unknown value is a fault that names
+    it, unless `unknown` says otherwise. Nothing seen: every value is unknown. State: the distinct values with exact
     counts, spilled beyond the budget; none where they are listed. Follows scikit-learn's `OrdinalEncoder`.
 
     columns: Columns of categories; each has ids of its own.
@@ -869,6 +1305,37 @@ def ordinal(
     suffix: Writes `<column><suffix>` instead of replacing the column.
     """
     return made("ordinal", locals())
+
+
+def pca(
+    columns: spec.ColumnSelector,
+    *,
+    components: int,
+    name: str | None = None,
+    center: bool | None = None,
+    whiten: bool | None = None,
+) -> spec.AnyTransform:
+    """Principal components: `components` new columns, the coordinates of a row along the directions in which the
+    columns vary most.
+
+    In: columns of numbers, at most 256. Out: `<name>_1`, `<name>_2`, ... in the order of their variances, `float64`
+    if a column is, else `float32`; the columns stay. A direction is an eigenvector of the covariance matrix, whose
+    entry with the greatest absolute value is positive. `standardize` columns of different units before. With
+    `center: false` the directions are those of the products of the values as they are, as a truncated singular
+    value decomposition has them.
+
+    A row with a null gives null, one with NaN or an infinity NaN or an infinity; none of them counts. Nothing seen:
+    the first columns as they are. A covariance that no double holds is a fault. The covariances are exact sums of
+    one pass. State: at most 600 bytes for each pair of columns. Follows scikit-learn's `PCA` and `TruncatedSVD`,
+    and tf.Transform's `pca`, whose signs may differ.
+
+    columns: Columns of numbers, which are one vector per row.
+    components: Number of new columns, at most that of the columns.
+    name: The begin of the names of the new columns. Default: "pca".
+    center: Subtracts the means. Default: true.
+    whiten: Divides each component by its standard deviation (ddof 1), unless that is 0 to rounding. Default: false.
+    """
+    return made("pca", locals())
 
 
 def pct_change(
@@ -884,21 +1351,43 @@ def pct_change(
     """The value divided by the value some rows or some time before, less one.
 
     In: columns of numbers. Out, for each length: `<column>_pct_change_<by>`. A share: 0.1 is ten percent. Null
-    where either value is missing or there is no row that far back (by time: exactly that long before); infinite
-    where the earlier value is 0, null where both are. Earlier values are not filled in. State per series: some 16
-    bytes for each row that the longest length reaches back over. It looks at the row itself, which a feature of its
-    own label must not: take the `lag` of the change. Follows pandas' `pct_change(fill_method=None)`.
+    where either value is missing or there is no row that far back (by time: exactly that long before); infinite,
+    and counted, where the earlier value is 0, null where both are. Earlier values are not filled in. State per
+    series: some 16 bytes for each row that the longest length reaches back over. It looks at the row itself, which
+    a feature of its own label must not: take the `lag` of the change. Follows pandas'
+    `pct_change(fill_method=None)`.
 
     columns: Columns of numbers.
     by: How far back, in rows or time.
     time: The event-time column, where the source does not declare it.
     keys: The columns that tell series apart, where the source does not declare them; `[]` makes all rows one
         series.
-    gaps: What missing periods mean; has to be said where rows are counted.
+    gaps: Meaning of missing periods; required where rows are counted.
     names: How the new columns are called.
     dtype: The type that comes out. Default: "float64".
     """
     return made("pct_change", locals())
+
+
+def polynomial(
+    columns: spec.ColumnSelector,
+    *,
+    degree: int | None = None,
+    interactions_only: bool | None = None,
+) -> spec.AnyTransform:
+    """The products of 2 to `degree` columns, with repetition: `a * a`, `a * b`, `b * b`, ...
+
+    In: columns of numbers. Out: a column for each product, called after its factors: `a_2` is `a * a`, `a_2_x_b` is
+    `a * a * b`; `float64` if a factor is, else `float32`, computed in doubles and rounded once. The columns stay.
+    Null in a factor gives null, NaN gives NaN; a product beyond the type is infinite. `standardize` before keeps
+    products of large numbers apart. Learns nothing. More than 4,096 products are a fault. Follows scikit-learn's
+    `PolynomialFeatures`, which has the columns and a column of ones as well.
+
+    columns: Columns of numbers.
+    degree: Most factors of a product, 2 to 8. Default: 2.
+    interactions_only: Leaves out products in which a column comes twice. Default: false.
+    """
+    return made("polynomial", locals())
 
 
 def pooled(
@@ -947,6 +1436,36 @@ def pooled(
     return made("pooled", locals())
 
 
+def power(
+    columns: spec.ColumnSelector,
+    *,
+    method: spec.PowerMethod | None = None,
+    standardize: bool | None = None,
+    epsilon: float | None = None,
+    suffix: str | None = None,
+) -> spec.AnyTransform:
+    """A power of x that makes the column most like a normal distribution, with mean 0 and variance 1.
+
+    In: columns of numbers. Out: doubles stay doubles, all other numbers give `float32`. `yeo_johnson` takes all
+    numbers: `((1 + x)^l - 1) / l` from 0 on, `-((1 - x)^(2 - l) - 1) / (2 - l)` below. `box_cox` takes numbers
+    above 0: `(x^l - 1) / l`. The exponent l, from -10 to 10, is the one with the greatest likelihood; it, the mean
+    and the variance (ddof 0) are those of a sample, which is all rows up to about `7.3 / epsilon^2`.
+
+    Null stays null and NaN stays NaN; neither counts, and neither do infinities. For `box_cox`, a value of 0 or
+    less is a fault where it is learned from, and gives -inf or NaN elsewhere, which is counted. Values that are all
+    equal have the exponent 1 and give 0. Nothing seen: the exponent 1, and neither centred nor scaled. Powers that
+    no double holds are a fault. State: a sample of rows of 16 bytes. Follows scikit-learn's `PowerTransformer`.
+
+    columns: Columns of numbers.
+    method: The transformation. Default: "yeo_johnson".
+    standardize: Subtracts the mean of the transformed values and divides by their standard deviation. Default:
+        true.
+    epsilon: The rank error of the sample, as a share of the rows. Default: 0.01.
+    suffix: Writes `<column><suffix>` instead of replacing the column.
+    """
+    return made("power", locals())
+
+
 def profile(
     *,
     columns: spec.ColumnSelector | None = None,
@@ -965,10 +1484,11 @@ def profile(
     With `pairs`, also learned for each two of these columns: Pearson's correlation where both are numbers, Cramér's
     V where both are categories (texts, booleans, integers of one byte). Rows where either is missing do not count.
 
-    With `series`, also learned of rows with a time and keys: how many series there are, their lengths, the period,
-    the gaps, and how many are intermittent (1.32 periods a demand and more; Syntetos, Boylan and Croston, 2005).
+    With `series`, also learned of rows with a time and keys: how many series there are, their lengths, the period
+    (months where all times of each series lie whole months apart), the gaps, and how many are intermittent (1.32
+    periods a demand and more; Syntetos, Boylan and Croston, 2005).
 
-    State: some 650 KiB per numeric column; distinct texts with their counts, pairs of categories, and some 100
+    State: some 650 KiB per numeric column; distinct texts with their counts, pairs of categories, and some 150
     bytes per series, spilled beyond the budget.
 
     columns: The columns. Default: ["*"].
@@ -977,6 +1497,62 @@ def profile(
         longer have these columns, have no series.
     """
     return made("profile", locals())
+
+
+def python(
+    columns: spec.ColumnSelector,
+    *,
+    function: str,
+    returns: Mapping[str, spec.TypeName],
+    nullable: Sequence[str] | None = None,
+    frames: spec.FrameKind | None = None,
+    code: str | None = None,
+    path: Sequence[str] | None = None,
+    interpreter: str | None = None,
+    batch_rows: int | None = None,
+    timeout_seconds: int | None = None,
+    revision: str | None = None,
+) -> spec.AnyTransform:
+    """Columns that a function of Python computes, row by row.
+
+    In: the chosen columns, as a `pyarrow.RecordBatch`, or as a data frame of pandas or Polars (`frames`). Out: the
+    declared columns. The function returns a table or a data frame of them, or a dict of columns; where one column
+    is declared, the column alone will do. Columns are arrays of Arrow, NumPy or pandas, series of Polars, or lists.
+    Integers and floats of another width are converted where each value fits (floats are rounded); other types are a
+    fault. pandas has NaN for null in numbers, in both directions.
+
+    The function must be row-wise: a row's output depends on the row alone, since batches are cut differently from
+    run to run. It must not keep anything from batch to batch, and it is as old as its youngest input for the check
+    of leaks. It is `module:name`, with the module in a directory of `path` or of `PYTHONPATH`; or a name that
+    `code` defines. It runs in processes of `interpreter`, which need pyarrow: one for each thread that computes the
+    step, on workers too. They end with the run, and their memory is not part of `--memory`. What the function
+    prints is not shown unless it fails.
+
+    An exception is a fault with the traceback and the row that raises it, or the first rows of the batch where no
+    row does so alone. So are other columns, another number of rows, and nulls in a column that is not `nullable`.
+    `check` finds a missing module or function without running any code; `check --functions` runs functions on the
+    first rows, and finds those whose values depend on the size of batches.
+
+    The id of the step holds the source of the module and of the modules that it imports from the same directories,
+    by `import` statements. It does not hold installed packages, files that the function reads and modules that are
+    imported by other means: name a `revision` for them. A worker whose source differs is refused. Learns nothing. A
+    spec with this step runs code: run only specs that you trust.
+
+    columns: The columns that the function receives.
+    function: The function: `module:name`, or a name that `code` defines.
+    returns: The columns that it returns, with their types.
+    nullable: Returned columns that may be null.
+    frames: The kind of tables that the function receives. Default: "arrow".
+    code: Code that defines the function, instead of a module.
+    path: Directories in which modules are searched, from the working directory; on a worker, from that of the
+        worker. Default: ["."].
+    interpreter: The program that runs Python. Default: "python3".
+    batch_rows: Most rows of a batch. Default: 16384.
+    timeout_seconds: Most seconds for the answer to a batch. The first one includes the start of Python and its
+        imports. Default: 600.
+    revision: Text that changes the id of the step, such as the digest of a file with the versions of packages.
+    """
+    return made("python", locals())
 
 
 def quantiles(
@@ -1057,15 +1633,15 @@ def rolling(
 ) -> spec.AnyTransform:
     """Statistics of a window that ends at the row, or `gap` before it.
 
-    In: columns of numbers or booleans. Out, for each length and statistic: `<column>_<statistic>_<over>`, such as
-    `qty_mean_28d`; a quantile is `q90`. Numbers are `dtype`, `count`, `n_unique` and `since_nonzero` by rows
-    `int64`, `first` and `last` the column's own type. The window of time is `(t - gap - over, t - gap]`; rows of
-    the same time count as far as they came before. Null and NaN are no values; where there are fewer than
-    `min_periods`, or too few for the statistic, the result is null. Every result is a function of the window's
-    values alone. State per series: some 16 bytes for each row that the longest window holds. Follows pandas'
-    `rolling`.
+    In: columns of numbers or booleans; of any type where only `first`, `last`, `count` and `n_unique` are computed.
+    Out, for each length and statistic: `<column>_<statistic>_<over>`, such as `qty_mean_28d`; a quantile is `q90`.
+    Numbers are `dtype`, `count`, `n_unique` and `since_nonzero` by rows `int64`, `first` and `last` the column's
+    own type. The window of time is `(t - gap - over, t - gap]`; rows of the same time count as far as they came
+    before. Null and NaN are no values; where there are fewer than `min_periods`, or too few for the statistic, the
+    result is null. Every result is a function of the window's values alone. State per series: some 16 bytes for
+    each row that the longest window holds. Follows pandas' `rolling`.
 
-    columns: Columns of numbers or booleans.
+    columns: Columns of numbers or booleans; of any type for `first`, `last`, `count` and `n_unique`.
     compute: Which statistics.
     over: How long windows are, in rows or time.
     gap: How far before the row windows end: a feature then uses data at or before `t - gap` only.
@@ -1076,11 +1652,43 @@ def rolling(
     time: The event-time column, where the source does not declare it.
     keys: The columns that tell series apart, where the source does not declare them; `[]` makes all rows one
         series.
-    gaps: What missing periods mean; has to be said where rows are counted.
+    gaps: Meaning of missing periods; required where rows are counted.
     names: How the new columns are called.
     dtype: The type of computed numbers. Default: "float64".
     """
     return made("rolling", locals())
+
+
+def sample(
+    *,
+    share: float,
+    by: Sequence[str] | None = None,
+    of: str | None = None,
+    weight: str | None = None,
+    seed: int | None = None,
+    when: spec.FilterScope | None = None,
+) -> spec.AnyTransform:
+    """Keeps a share of the rows, or of those for which a condition is true, chosen by the hash of key columns.
+
+    Rows of equal keys are kept together, in each run and on each machine: `by: [user]` keeps users as a whole. With
+    `of`, rows for which the condition is not true all stay: `of: "clicked = 0"` thins out the rows without a click,
+    and a step for each class gives each its share. Keys are hashed (xxh3) as their text, independently of a split
+    by hash; null is a key. The share of the rows is `share` on average over the keys. `weight` adds a column of
+    `float64` that makes up for it: `1 / share` in the rows of the condition, else 1. It tells the condition: keep
+    it out of the features where the condition is about the label.
+
+    Samples are to learn from, unless `when: always`: rows that are scored all stay, with the weight 1, as for
+    `filter`. Removed rows are counted as `unsampled`. Learns nothing, holds nothing. A share that is not above 0
+    and at most 1 is a fault. Follows Spark's `sampleBy` and the negative down-sampling of click models.
+
+    share: The share of the keys that is kept, above 0 and at most 1.
+    by: Columns whose values are the key of a row; where left out, the keys and the time that the source declares.
+    of: The condition of the rows that are sampled; where left out, all are.
+    weight: The name of a column of weights; none is written where left out.
+    seed: Changes which keys are kept. Default: 0.
+    when: The rows that the step is for. Default: "learning".
+    """
+    return made("sample", locals())
 
 
 def seasonal_index(
@@ -1117,7 +1725,7 @@ def seasonal_index(
     time: The event-time column, where the source does not declare it.
     keys: The columns that tell series apart, where the source does not declare them; `[]` makes all rows one
         series.
-    gaps: What missing periods mean; has to be said where rows are counted.
+    gaps: Meaning of missing periods; required where rows are counted.
     dtype: The type that comes out. Default: "float64".
     """
     return made("seasonal_index", locals())
@@ -1140,15 +1748,15 @@ def seasonal_rolling(
 ) -> spec.AnyTransform:
     """Statistics of every season-th row: the mean of the last four Mondays, say.
 
-    In: columns of numbers or booleans. Out, for each `over` and statistic:
-    `<column>_seasonal_<statistic>_<season>x<over>`, such as `qty_seasonal_mean_7dx4`, of the types that `rolling`
-    gives. The rows are those at `i - gap - k * season`, or at exactly the times `t - gap - k * season` (the last
-    one, if there are several), for k below `over`; with no gap the row itself is among them. Null and NaN are no
-    values; where there are fewer than `min_periods`, or too few for the statistic, the result is null. State per
-    series: some 16 bytes for each row of `season * over`. Follows mlforecast's `SeasonalRollingMean` and others,
-    whose lag is the gap.
+    In: columns of numbers or booleans; of any type where only `first`, `last`, `count` and `n_unique` are computed.
+    Out, for each `over` and statistic: `<column>_seasonal_<statistic>_<season>x<over>`, such as
+    `qty_seasonal_mean_7dx4`, of the types that `rolling` gives. The rows are those at `i - gap - k * season`, or at
+    exactly the times `t - gap - k * season` (the last one, if there are several), for k below `over`; with no gap
+    the row itself is among them. Null and NaN are no values; where there are fewer than `min_periods`, or too few
+    for the statistic, the result is null. State per series: some 16 bytes for each row of `season * over`. Follows
+    mlforecast's `SeasonalRollingMean` and others, whose lag is the gap.
 
-    columns: Columns of numbers or booleans.
+    columns: Columns of numbers or booleans; of any type for `first`, `last`, `count` and `n_unique`.
     compute: Which statistics.
     season: The distance from one season to the next, in rows or time.
     over: Over how many seasons.
@@ -1159,7 +1767,7 @@ def seasonal_rolling(
     time: The event-time column, where the source does not declare it.
     keys: The columns that tell series apart, where the source does not declare them; `[]` makes all rows one
         series.
-    gaps: What missing periods mean; has to be said where rows are counted.
+    gaps: Meaning of missing periods; required where rows are counted.
     names: How the new columns are called.
     dtype: The type of computed numbers. Default: "float64".
     """
@@ -1174,6 +1782,37 @@ def select(
     value: What the language has under the name.
     """
     return alone("select", value)
+
+
+def spline(
+    columns: spec.ColumnSelector,
+    *,
+    knots: int | None = None,
+    degree: int | None = None,
+    strategy: spec.KnotStrategy | None = None,
+    epsilon: float | None = None,
+    exact: bool | None = None,
+    suffix: str | None = None,
+) -> spec.AnyTransform:
+    """The values of B-splines at x: `knots + degree - 1` numbers from 0 to 1 with the sum 1, of which `degree + 1` are
+    not 0. A linear model of them is a smooth curve of x.
+
+    In: columns of numbers. Out: a fixed-size list of `float32`. The knots lie between the least and the greatest
+    value, at equal distances or at quantiles, and continue beyond them at the outer distances. Values beyond the
+    knots that were learned have the numbers of the nearest one. Null and NaN give zeros; neither counts. An
+    infinity leaves no knots and is a fault when fitting. One distinct value, or nothing seen: knots at the distance
+    1. State: 6 KiB, or a sample of about `7.3 / epsilon^2` rows of 16 bytes. Follows scikit-learn's
+    `SplineTransformer`.
+
+    columns: Columns of numbers.
+    knots: Number of knots, the least and the greatest value among them; 2 to 1,000. Default: 5.
+    degree: The degree of the curves between knots, 1 to 8. Default: 3.
+    strategy: The places of knots. Default: "uniform".
+    epsilon: The rank error of quantiles, as a share of the rows. Default: 0.01.
+    exact: Takes the quantiles exactly; the state then grows with the distinct values. Default: false.
+    suffix: Writes `<column><suffix>` instead of replacing the column.
+    """
+    return made("spline", locals())
 
 
 def standardize(
@@ -1203,6 +1842,142 @@ def standardize(
     return made("standardize", locals())
 
 
+def target(
+    *,
+    column: str,
+    do: Sequence[spec.TargetOperation],
+    time: str | None = None,
+    keys: Sequence[str] | None = None,
+    gaps: spec.GapPolicy | None = None,
+) -> spec.AnyTransform:
+    """Transforms the target that a model learns. Forecasts and predictions are in the units of the rows: they undo it.
+
+    In: a column of numbers, behind `future_rows`. Out: the column itself, in doubles, and hidden columns with the
+    numbers that undo it. Steps before see the values of the rows, steps after it the transformed ones: put `lag`
+    and `rolling` of the target behind it, as mlforecast does, or before it for features in the units of the rows.
+
+    The operations of `do` follow each other:
+
+    - `difference: [1, 7d]`: the value less the one so many rows, or so long, before; one difference for each
+    length. `difference: auto`: from row to row, for series that a test of stationarity rejects (Kwiatkowski et al.,
+    1992); `difference: { auto: 2 }`: up to two. - `seasonal_difference: 7d`: a difference by the length of the
+    season. `seasonal_difference: { auto: 12 }`: by 12 rows, for series whose seasonal strength is above 0.64 (Wang,
+    Smith and Hyndman, 2006). - `scale: standard | min_max | robust`: `(x - centre) / scale` with the mean and
+    standard deviation (ddof 0), the least value and range, or the median and distance of quartiles of each series.
+    Statistics are learned as those of other steps: of all rows, or of the part `fit_on` names. A series of one
+    value gives 0. A series that was not learned takes the statistics of all rows. - `log1p`: `ln(1 + x)`. - `power:
+    0.5`: `x^0.5`, of values of at least 0. - `box_cox: 0.3`: `(x^0.3 - 1) / 0.3`, `ln x` for 0 (Box and Cox, 1964).
+    `box_cox: likelihood` and `box_cox: { guerrero: 12 }` choose the exponent of each series, from 0 to 2; a `scale`
+    behind it makes their values alike.
+
+    A forecast undoes them in reverse order. A difference adds the value so long before: the one of the rows where
+    it is known, else the point forecast of that time; so predictions feed later rows of the future, one time after
+    the other, in one thread, unless every difference reaches back over the whole horizon. Quantiles are undone like
+    the point forecast: under a difference, they are those of the change of the step, around the point forecasts of
+    the steps before. Bounds (`min`, `max`) hold for what is undone.
+
+    Null stays null. Rows before the first difference of a series have no target: rows to learn from go without
+    them, counted as `filtered`. A value outside of the domain of an operation is a fault. State per series: 16
+    bytes for each row that a difference reaches back over; for scales some 300 bytes; for `auto`, `robust` and
+    fitted exponents 60 bytes for each row while they are learned, spilled beyond the budget. Follows the target
+    transforms of mlforecast.
+
+    column: The column that is predicted.
+    do: The operations, in order.
+    time: The event-time column, where the source does not declare it.
+    keys: The columns that tell series apart, where the source does not declare them.
+    gaps: Meaning of missing periods; required where differences count rows.
+    """
+    return made("target", locals())
+
+
+def target_encoding(
+    columns: spec.ColumnSelector,
+    *,
+    label: str,
+    compute: spec.TargetStatistic | None = None,
+    cross_fit: spec.CrossFit | None = None,
+    smoothing: spec.TargetSmoothing | None = None,
+    folds: int | None = None,
+    fold_by: Sequence[str] | None = None,
+    gap: spec.Length | None = None,
+    time: str | None = None,
+    dtype: spec.FloatType | None = None,
+    suffix: str | None = None,
+) -> spec.AnyTransform:
+    """Categories to the mean of a label, drawn toward the mean of all labels. A row never sees its own label.
+
+    In: columns of categories that are not nested, and a label, a column of numbers or booleans. Out: `dtype`. The
+    encoding is `(sum of the category's labels + s * mean) / (labels + s)`, where `mean` is that of all labels that
+    the row may see, and s is `smoothing`. With `smoothing: auto`, as in scikit-learn (empirical Bayes), s is the
+    variance of the category's labels divided by that of all labels (both with ddof 0). A category without labels
+    gives `mean`; null is a category. A null or NaN label does not count.
+
+    - `cross_fit: folds`: rows are divided into `folds` by a hash (xxh3) of the columns `fold_by`, and a row sees
+    the labels of the other folds. A row has the same encoding in training, validation and serving. Labels of other
+    folds may be later than the row: refused where the label has a `horizon`. - `cross_fit: time`: a row sees the
+    labels of strictly earlier rows, with `gap` those at or before `t - gap`. An artifact that is applied knows the
+    labels that it was learned from.
+
+    With `compute: woe`, the encoding of a boolean label is the weight of evidence, `ln(((t + s) / (T + 2s)) / ((f +
+    s) / (F + 2s)))`: t and f are the true and false labels of the category, T and F those of all, and s is
+    `smoothing`, 1 for `auto`. A category without labels gives 0.
+
+    Null where no label may be seen: before the first labels, with a null time, or where all labels are in one fold.
+    Such values are counted. State: some 300 bytes for each category and fold or time that occurs, spilled beyond
+    the budget; the table of some 60 bytes each has to fit memory. Follows scikit-learn's `TargetEncoder`; a number
+    as `smoothing` is the `m` of category_encoders' `MEstimateEncoder`; `woe` is its `WOEEncoder`, which gives
+    categories with one label 0.
+
+    columns: Columns of categories; each is encoded by itself.
+    label: The column of labels.
+    compute: The number of a category.
+    cross_fit: The labels that a row may see. Default: "folds".
+    smoothing: Number of labels that the mean of all counts as, or `auto`. For `woe`, number of labels that each
+        class has more. Default: "auto".
+    folds: Number of folds, 2 to 1,000; 5 where left out.
+    fold_by: Columns whose values divide rows into folds; where left out, the keys and the time that the source
+        declares.
+    gap: Distance before the row at which the labels end, a length of time; where left out, labels of strictly
+        earlier rows count.
+    time: The event-time column, where the source does not declare it.
+    dtype: The type of the encoding. Default: "float64".
+    suffix: Writes `<column><suffix>` instead of replacing the column.
+    """
+    return made("target_encoding", locals())
+
+
+def tf_idf(
+    columns: spec.ColumnSelector,
+    *,
+    min_count: int | None = None,
+    top_k: int | None = None,
+    counts: spec.TokenCounts | None = None,
+    smooth: bool | None = None,
+    norm: spec.TokenNorm | None = None,
+    suffix: str | None = None,
+) -> spec.AnyTransform:
+    """The counts of a row's tokens, each times a weight that is greater the fewer rows have the token: `ln((1 + rows)
+    / (1 + rows with the token)) + 1`.
+
+    In: lists of strings (or of integers, ...: as their text), such as those of `ngrams`. Out: a fixed-size list of
+    `float32`, one place per learned token in byte order, divided by its norm. Null, an empty list, null elements
+    and unknown tokens give zeros; a null row does not count, one with an empty list does. More than 65,536 tokens
+    are a fault. State: the distinct tokens with exact counts, spilled beyond the budget. Follows scikit-learn's
+    `TfidfVectorizer`; with `counts: share` and `norm: none` tf.Transform's `tfidf`.
+
+    columns: Columns of lists of tokens.
+    min_count: Tokens of fewer rows give no place. Default: 1.
+    top_k: At most so many tokens: those of the most rows, of equal numbers of rows the first in byte order.
+    counts: The number that the weight multiplies. Default: "count".
+    smooth: Counts one row more that has every token, so that no weight is infinite; else the weight is `ln(rows /
+        rows with the token) + 1`. Default: true.
+    norm: The length of a row's vector that divides it. Default: "l2".
+    suffix: Writes `<column><suffix>` instead of replacing the column.
+    """
+    return made("tf_idf", locals())
+
+
 def violations(
     value: spec.Violations,
 ) -> spec.AnyTransform:
@@ -1220,6 +1995,7 @@ def violations(
 def vocabulary(
     columns: spec.ColumnSelector,
     *,
+    joint: bool | None = None,
     min_count: int | None = None,
     top_k: int | None = None,
     reserved: Sequence[str] | None = None,
@@ -1232,7 +2008,7 @@ def vocabulary(
 ) -> spec.AnyTransform:
     """Categories to ids: the most frequent first, out-of-vocabulary values last or `default`.
 
-    In: text, integers, booleans, dates (as their text), or lists of these. Out: `int64` or `int32` ids, in lists
+    In: strings, integers, booleans, dates (as their text), or lists of these. Out: `int64` or `int32` ids, in lists
     where the input has lists. Reserved tokens take 0, 1, ...; then come the tokens seen, by count descending, ties
     in reverse byte order; then `oov_buckets` ids by a hash (xxh3) of the text. Null stays null and is never
     counted; the empty string is a token. State: the distinct tokens with exact counts, spilled beyond the budget;
@@ -1242,9 +2018,14 @@ def vocabulary(
     of their ids. Tokens keep their ids, also those that are no longer seen, and new tokens follow, also where late
     data brings them to an earlier interval. The ids of `oov_buckets` then come before those of tokens.
 
-    Follows tf.Transform's `compute_and_apply_vocabulary`.
+    With `joint`, the columns have one vocabulary, of the tokens of all of them: a station has the same id as origin
+    and as destination.
 
-    columns: Columns; each has a vocabulary of its own.
+    Follows tf.Transform's `compute_and_apply_vocabulary`, and with `joint` NVTabular's `Categorify` of groups of
+    columns.
+
+    columns: Columns; each has a vocabulary of its own, unless they have a joint one.
+    joint: Counts the tokens of all columns together, and gives equal tokens one id.
     min_count: Tokens seen less often are out of vocabulary. Default: 1.
     top_k: At most so many tokens after `min_count`: the most frequent ones. Equally frequent ones are taken in the
         `order` of ids, for `value` in byte order.
@@ -1259,3 +2040,35 @@ def vocabulary(
     suffix: Writes `<column><suffix>` instead of replacing the column.
     """
     return made("vocabulary", locals())
+
+
+def winsorize(
+    columns: spec.ColumnSelector,
+    *,
+    lower: float | None = None,
+    upper: float | None = None,
+    fold: float | None = None,
+    epsilon: float | None = None,
+    exact: bool | None = None,
+    suffix: str | None = None,
+) -> spec.AnyTransform:
+    """Values below a learned quantile become that quantile, and values above another one become that one.
+
+    In: columns of numbers. Out: the same types; decimals give `float64`. Bounds of integers are rounded outward to
+    whole numbers. Null stays null and NaN stays NaN; neither counts. Infinities count and are moved to the bounds,
+    unless a bound is infinite itself. Nothing seen: x unchanged. Values that are moved are counted as clipped.
+    Quantiles are interpolated linearly, as in numpy and pandas. With `fold`, the bounds lie beyond the quantiles,
+    by so many of their distances: `lower: 0.25, upper: 0.75, fold: 1.5` are the whiskers of a box plot. State: a
+    sample of about `7.3 / epsilon^2` rows of 16 bytes, or the distinct values, spilled beyond the budget. Follows
+    feature_engine's `Winsorizer` with quantiles and, with `fold`, with `"iqr"`.
+
+    columns: Columns of numbers.
+    lower: The lower quantile, as a probability; 0 bounds by the least value that was seen. Default: 0.05.
+    upper: The upper quantile, as a probability; 1 bounds by the greatest value that was seen. Default: 0.95.
+    fold: The distance of the bounds from the quantiles, in distances of the quantiles from each other; none where
+        left out.
+    epsilon: The rank error, as a share of the rows; in the tails of the distribution it is smaller. Default: 0.01.
+    exact: Takes the quantiles exactly; the state then grows with the distinct values. Default: false.
+    suffix: Writes `<column><suffix>` instead of replacing the column.
+    """
+    return made("winsorize", locals())

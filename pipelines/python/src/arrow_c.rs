@@ -4,7 +4,8 @@ use std::ffi::CStr;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, AsArray, FixedSizeListArray, RecordBatch, RecordBatchIterator, StructArray,
+    ArrayRef, AsArray, FixedSizeListArray, RecordBatch, RecordBatchIterator, RecordBatchReader,
+    StructArray,
 };
 use arrow::array::{Float32Array, Int32Array, Int64Array};
 use arrow::datatypes::{DataType, Field as ArrowField, Schema, SchemaRef};
@@ -13,8 +14,7 @@ use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
 use arrow::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay::feed::{BatchFeatures, FeatureField, FeedBatch, PartRole, ValueType};
-use forebay::model::{Fault, codes};
-use forebay::present::rows::type_name;
+use forebay::model::{Fault, codes, type_label};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -58,7 +58,8 @@ impl Table {
             )
             .hint("take them as `torch`, `numpy` or `raw`"));
         }
-        let (mut fields, mut columns) = (Vec::new(), Vec::new());
+        let mut fields = Vec::new();
+        let mut columns = Vec::new();
         let groups = [
             (PartRole::Dense, features.dense.as_slice()),
             (PartRole::Categorical, features.categorical.as_slice()),
@@ -85,7 +86,7 @@ impl Table {
     }
 }
 
-/// One column of a part: `width` values of each row lie side by side, of which its own begin at `first`.
+/// A column of a part: each row has `width` values, of which those of the column begin at `first`.
 fn column(
     batch: &FeedBatch,
     role: PartRole,
@@ -164,9 +165,10 @@ impl Table {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let shown = self.batch.slice(0, self.batch.num_rows().min(ROWS_SHOWN));
         let text = forebay::present::rows::table(&[shown]).into_py_result(py)?;
-        Ok(match self.batch.num_rows() > ROWS_SHOWN {
-            true => format!("{text}of {} in all\n", self.batch.num_rows()),
-            false => text,
+        Ok(if self.batch.num_rows() > ROWS_SHOWN {
+            format!("{text}of {} in all\n", self.batch.num_rows())
+        } else {
+            text
         })
     }
 
@@ -199,7 +201,7 @@ impl Table {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        // The interface allows to give another schema than the one that was asked for.
+        // The interface permits another schema than the requested one.
         let _ = requested_schema;
         stream_capsule(
             py,
@@ -209,7 +211,7 @@ impl Table {
     }
 }
 
-/// How cells of a type stand: notebooks put all of them to the right, and break dates.
+/// Style of the cells of a type: notebooks align all of them to the right, and break dates.
 fn cell_style(kind: &DataType) -> &'static str {
     match kind {
         kind if kind.is_numeric() => "",
@@ -228,10 +230,11 @@ fn html_table(shown: &RecordBatch, rows: usize) -> Result<String, ArrowError> {
     let options = FormatOptions::default().with_null("null");
     let schema = shown.schema_ref();
     let heads = schema.fields().iter().map(|field| {
-        let (style, name) = (cell_style(field.data_type()), escape(field.name().clone()));
+        let style = cell_style(field.data_type());
+        let name = escape(field.name().clone());
         format!(
             "<th{style}>{name}<br><small>{}</small></th>",
-            type_name(field.data_type())
+            type_label(field.data_type())
         )
     });
     let columns = shown.columns().iter().map(|column| {
@@ -256,8 +259,15 @@ fn html_table(shown: &RecordBatch, rows: usize) -> Result<String, ArrowError> {
 
 /// The batches of something that knows Arrow's C interface.
 pub(crate) fn batches(table: &Bound<'_, PyAny>) -> PyResult<Vec<RecordBatch>> {
-    let broken =
-        |error: ArrowError| PyValueError::new_err(format!("the table cannot be read: {error}"));
+    reader(table)?.collect::<Result<_, _>>().map_err(broken)
+}
+
+fn broken(error: ArrowError) -> PyErr {
+    PyValueError::new_err(format!("the table cannot be read: {error}"))
+}
+
+/// Reads the batches of something that knows Arrow's C interface, one after the other.
+pub(crate) fn reader(table: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Send>> {
     if table.hasattr("__arrow_c_stream__")? {
         let capsule = table
             .call_method0("__arrow_c_stream__")?
@@ -265,7 +275,7 @@ pub(crate) fn batches(table: &Bound<'_, PyAny>) -> PyResult<Vec<RecordBatch>> {
         let pointer = capsule.pointer_checked(Some(STREAM))?.as_ptr();
         // SAFETY: the capsule's name promises a stream, which moves out of it and is released by us.
         let reader = unsafe { ArrowArrayStreamReader::from_raw(pointer.cast()) }.map_err(broken)?;
-        return reader.collect::<Result<_, _>>().map_err(broken);
+        return Ok(Box::new(reader));
     }
     if table.hasattr("__arrow_c_array__")? {
         let (schema, array): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) =
@@ -289,7 +299,9 @@ pub(crate) fn batches(table: &Bound<'_, PyAny>) -> PyResult<Vec<RecordBatch>> {
             ));
         }
         let rows: StructArray = array.as_struct().clone();
-        return Ok(vec![RecordBatch::from(rows)]);
+        let batch = RecordBatch::from(rows);
+        let schema = batch.schema();
+        return Ok(Box::new(RecordBatchIterator::new([Ok(batch)], schema)));
     }
     Err(PyTypeError::new_err(
         "no table: give something with `__arrow_c_stream__`, such as a pyarrow Table, a Polars or a pandas DataFrame",

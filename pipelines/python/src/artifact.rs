@@ -1,4 +1,4 @@
-//! What a fit learned, applied to tables.
+//! Artifacts of fits, applied to tables.
 
 use forebay::Forebay;
 use forebay::model::{Fault, codes};
@@ -14,33 +14,46 @@ use crate::session::{load_artifact, request};
 pub(crate) struct Artifact {
     artifact: forebay::Artifact,
     model: forebay::ServingModel,
+    /// The step whose columns are made, where it was named.
+    node: Option<String>,
 }
 
 #[pymethods]
 impl Artifact {
-    /// Loads the artifact of a directory; `node` is the step whose columns are made.
+    /// Loads the artifact of a directory; `node` is the step whose columns are made, `states` a directory in which
+    /// processes share the states of series.
     #[new]
-    #[pyo3(signature = (path, node=None))]
-    fn new(py: Python<'_>, path: &str, node: Option<&str>) -> PyResult<Self> {
+    #[pyo3(signature = (path, node=None, states=None))]
+    fn new(py: Python<'_>, path: &str, node: Option<&str>, states: Option<&str>) -> PyResult<Self> {
         let loaded = py.detach(|| {
             let artifact = load_artifact(path)?;
             let model = Forebay::new().model(&artifact, node)?;
-            Ok::<_, Fault>(Artifact { artifact, model })
+            let model = match states {
+                Some(directory) => model.with_shared_states(directory),
+                None => model,
+            };
+            Ok::<_, Fault>(Artifact {
+                artifact,
+                model,
+                node: node.map(str::to_owned),
+            })
         });
         loaded.into_py_result(py)
     }
 
-    /// Names what was learned.
+    /// Returns the id of the artifact.
     #[getter]
     fn id(&self) -> String {
         self.artifact.id.to_string()
     }
 
-    /// The pipeline's name, and which findings there are, as JSON.
+    /// Returns the pipeline's name and a summary of the findings, as JSON.
     fn summary(&self) -> String {
         let findings = self.artifact.findings.iter().map(|learned| {
             let rows = learned.finding.table().num_rows();
-            let (step, analyzer, columns) = (&learned.step, &learned.analyzer, &learned.columns);
+            let step = &learned.step;
+let analyzer = &learned.analyzer;
+let columns = &learned.columns;
             json!({ "step": step, "analyzer": analyzer, "columns": columns, "part": learned.part, "rows": rows })
         });
         json!({ "pipeline": self.artifact.pipeline.name, "findings": findings.collect::<Vec<_>>() })
@@ -58,13 +71,13 @@ impl Artifact {
             .collect()
     }
 
-    /// Those of them that may be absent: no step uses them.
+    /// Columns that may be absent, since no step uses them.
     #[getter]
     fn optional_inputs(&self) -> Vec<&str> {
         self.model.optional_inputs()
     }
 
-    /// The columns that come out.
+    /// Returns the output columns.
     #[getter]
     fn outputs(&self) -> Vec<String> {
         self.model
@@ -79,6 +92,13 @@ impl Artifact {
     fn apply(&self, py: Python<'_>, table: &Bound<'_, PyAny>) -> PyResult<Table> {
         let batches = batches(table)?;
         let applied = py.detach(|| {
+            // Windows see all earlier rows of the table, in whichever batch they are.
+            let batches = match batches.first() {
+                Some(first) if self.model.has_state() => {
+                    vec![arrow::compute::concat_batches(&first.schema(), &batches)?]
+                }
+                _ => batches,
+            };
             let applied = batches
                 .iter()
                 .map(|batch| self.model.apply(batch))
@@ -94,6 +114,47 @@ impl Artifact {
             Ok::<_, Fault>(Table::new(whole))
         });
         applied.into_py_result(py)
+    }
+
+    /// Computes the columns of the source from those that the steps made of them: anything with `__arrow_c_stream__` or
+    /// `__arrow_c_array__`.
+    fn inverse(&self, py: Python<'_>, table: &Bound<'_, PyAny>) -> PyResult<Table> {
+        let batches = batches(table)?;
+        let inverted = py.detach(|| {
+            let Some(first) = batches.first() else {
+                return Err(Fault::new(codes::EMPTY, "the table has no rows"));
+            };
+            let mut columns = Vec::new();
+            for field in first.schema_ref().fields() {
+                columns.push(field.name().clone());
+            }
+            let inverse = Forebay::new().inverse(&self.artifact, self.node.as_deref(), &columns)?;
+            let whole = arrow::compute::concat_batches(first.schema_ref(), &batches)?;
+            Ok::<_, Fault>(Table::new(inverse.apply(&whole)?))
+        });
+        inverted.into_py_result(py)
+    }
+
+    /// Contents of the serving state, as JSON; `null` without one.
+    fn state(&self, py: Python<'_>) -> String {
+        let state = py.detach(|| self.model.state());
+        let state = state.map(
+            |state| json!({ "as_of": state.as_of, "series": state.series, "bytes": state.bytes }),
+        );
+        json!(state).to_string()
+    }
+
+    /// Makes the rows of a table part of the next answers; returns their number. They are on the disk then.
+    fn append(&self, py: Python<'_>, table: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let batches = batches(table)?;
+        let appended = py.detach(|| {
+            let Some(first) = batches.first() else {
+                return Ok(0);
+            };
+            let facts = arrow::compute::concat_batches(&first.schema(), &batches)?;
+            Ok::<_, Fault>(self.model.append(&facts)?.rows)
+        });
+        appended.into_py_result(py)
     }
 
     /// Applies to one row, as JSON. A row that a filter takes is a fault that names the filter.

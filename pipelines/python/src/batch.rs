@@ -12,7 +12,7 @@ use crate::arrow_c::Table;
 use crate::dlpack;
 use crate::fault::IntoPyResult;
 
-/// Where the rows of a batch are.
+/// Memory that holds the rows of a batch.
 pub(crate) enum BatchRows {
     Host(feed::FeedBatch),
     Device(DeviceBatch),
@@ -56,7 +56,7 @@ pub(crate) struct Batch {
     pub features: Arc<BatchFeatures>,
 }
 
-/// One part of a batch, for `torch.from_dlpack`, `numpy.from_dlpack` and others.
+/// A part of a batch, for `torch.from_dlpack`, `numpy.from_dlpack` and others.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct Part {
     batch: Arc<BatchRows>,
@@ -83,8 +83,8 @@ impl Batch {
         self.batch.place().2
     }
 
-    /// Rows and a hash of which they are and where they lie in the order, or None where the loader was
-    /// not asked for receipts. Those of all ranks, and of any steps, add up.
+    /// Number of rows and a hash of the rows and their positions in the order, or None if the
+    /// loader computes no receipts. Receipts of all ranks, and of any steps, add up.
     #[getter]
     fn receipt(&self) -> Option<(u64, u64)> {
         let receipt = self.batch.receipt();

@@ -17,7 +17,7 @@ pub(crate) struct Dataset {
 
 #[pymethods]
 impl Dataset {
-    /// Opens what readers see at a path.
+    /// Opens the published data at a path.
     #[new]
     fn new(py: Python<'_>, path: &str) -> PyResult<Self> {
         let opened = py.detach(|| VisibleDataset::open(&StorageClient::new()?, path));
@@ -47,14 +47,14 @@ impl Dataset {
             .collect()
     }
 
-    /// Its rows, read while they are asked for.
+    /// A stream of the rows, which are read on demand.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        // The interface allows to give another schema than the one that was asked for.
+        // The interface permits another schema than the requested one.
         let _ = requested_schema;
         let told = |fault: forebay::model::Fault| {
             ArrowError::ExternalError(Box::new(std::io::Error::other(fault.to_string())))

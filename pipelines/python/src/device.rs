@@ -1,4 +1,4 @@
-//! Where batches are delivered: in the host's memory, page-locked or not, or on a GPU.
+//! Destinations of batches: the host's memory, page-locked or not, or a GPU.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::batch::BatchRows;
 /// Batches that are copied ahead at most.
 const PREFETCH_MAX: usize = 64;
 
-/// What a caller says of where batches are to be.
+/// Destination of batches, as the caller requests it.
 pub(crate) struct PlacementRequest<'a> {
     pub device: &'a str,
     pub format: &'a str,
@@ -22,18 +22,18 @@ pub(crate) struct PlacementRequest<'a> {
     pub current: usize,
 }
 
-/// Where batches are delivered.
+/// Destination of batches.
 pub(crate) enum BatchPlacement {
-    /// In the host's memory.
+    /// The host's memory.
     Host,
-    /// In page-locked memory of the host.
+    /// Page-locked memory of the host.
     Pinned(Arc<CudaDevice>),
-    /// On a GPU, with so many batches copied ahead.
+    /// A GPU, with this number of batches copied ahead.
     Device(Arc<CudaDevice>, usize),
 }
 
 impl BatchPlacement {
-    /// Checks what a caller asks for; a fault where the machine does not have it.
+    /// Checks a request; a fault if the machine does not have the device.
     pub fn new(asked: &PlacementRequest) -> Result<BatchPlacement, Fault> {
         let PlacementRequest {
             device,
@@ -100,7 +100,7 @@ impl BatchPlacement {
         })
     }
 
-    /// Lets a feed have its slots where the consumer wants them.
+    /// Sets the allocator of a feed's slots for the destination.
     pub fn pin(&self, config: &mut FeedOptions) {
         if let BatchPlacement::Pinned(cuda) = self {
             config.allocator = Arc::new(cuda.lent_pinned());
@@ -127,7 +127,7 @@ impl BatchPlacement {
         }
     }
 
-    /// Leaves the device as it is: after a fork it is the parent's.
+    /// Leaves the memory of the device allocated: after a fork it belongs to the parent process.
     pub fn leak_after_fork(&mut self) {
         std::mem::forget(std::mem::replace(self, BatchPlacement::Host));
     }
@@ -140,7 +140,7 @@ pub(crate) enum PlacedFeed {
 }
 
 impl PlacedFeed {
-    /// Where it stands after the last batch that was handed over.
+    /// Position after the last batch that was handed over.
     pub fn cursor(&self) -> &FeedCursor {
         match self {
             PlacedFeed::Host(feed) => feed.cursor(),
@@ -168,7 +168,7 @@ impl PlacedFeed {
         }
     }
 
-    /// What it did since this was asked last, and the bytes that were copied to a device.
+    /// Statistics since the last call, and the bytes that were copied to a device.
     pub fn take_stats(&mut self) -> (FeedStats, Option<u64>) {
         match self {
             PlacedFeed::Host(feed) => (feed.take_stats(), None),

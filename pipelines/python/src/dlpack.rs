@@ -1,7 +1,7 @@
-//! DLPack: tensors handed over without a copy. The structures are those of its C header, version 1.
+//! DLPack: exchange of tensors without a copy. The structures are those of its C header, version 1.
 //!
-//! A tensor on a device is handed over with the consumer's stream, which waits for the copy. Its deleter may be called
-//! by any thread, with Python's lock or without.
+//! A tensor on a device is exported for the consumer's stream, which waits for the copy. Its
+//! deleter may be called by any thread, with Python's lock or without.
 
 use std::ffi::{CStr, c_void};
 use std::sync::Arc;
@@ -63,7 +63,7 @@ struct DlManagedTensorVersioned {
     tensor: DlTensor,
 }
 
-/// What a tensor keeps alive: the batch, and with it the slot.
+/// Owner of a tensor's memory: the batch, and with it the slot.
 struct TensorOwner {
     _batch: Arc<BatchRows>,
     shape: Vec<i64>,
@@ -95,7 +95,7 @@ pub(crate) fn shape(batch: &BatchRows, part: &PartLayout) -> Vec<i64> {
     shape
 }
 
-/// The device of a batch, as DLPack tells it.
+/// The device of a batch, in DLPack's numbers.
 pub(crate) fn device(batch: &BatchRows) -> (i32, i32) {
     match batch {
         BatchRows::Host(_) => (CPU, 0),
@@ -171,7 +171,7 @@ pub(crate) fn capsule<'py>(
     }
 }
 
-/// Whether the consumer may have a batch on this device.
+/// Fails if the consumer requests another device.
 pub(crate) fn check_device(batch: &BatchRows, wanted: Option<(i32, i32)>) -> PyResult<()> {
     let there = device(batch);
     match wanted {
@@ -182,7 +182,8 @@ pub(crate) fn check_device(batch: &BatchRows, wanted: Option<(i32, i32)>) -> PyR
     }
 }
 
-/// Lets the stream that a consumer gave wait until a batch is there. Without one it is the default stream; -1 is none.
+/// Makes the consumer's stream wait until a batch is copied. No stream given means the default
+/// stream; -1 means no stream.
 pub(crate) fn wait_on(py: Python<'_>, batch: &BatchRows, stream: Option<i64>) -> PyResult<()> {
     let BatchRows::Device(batch) = batch else {
         return Ok(());

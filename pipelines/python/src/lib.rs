@@ -1,4 +1,5 @@
-//! The compiled half of the Python package: `forebay/__init__.py` is the other, and what people see.
+//! Compiled half of the Python package; `forebay/__init__.py` is the other half, and the public
+//! interface.
 
 // Python's and Arrow's C interfaces hand over pointers.
 #![allow(unsafe_code)]
@@ -20,7 +21,7 @@ mod workers;
 use forebay::allocator;
 use pyo3::prelude::*;
 
-/// Of what is Rust's; Python's own memory is no part of it.
+/// Allocator of Rust's memory; Python's own memory is no part of it.
 #[global_allocator]
 static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
@@ -39,7 +40,9 @@ mod _forebay {
     #[pymodule_export]
     use super::program::main;
     #[pymodule_export]
-    use super::session::{execute, rows};
+    use super::session::{execute, keep_table, rows};
+    #[pymodule_export]
+    use super::workers::LaunchedWorkers;
 
     #[pymodule_init]
     fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use forebay::Event;
 use forebay::FeedConfig;
 use forebay::feed::{BatchFeatures, FeedCursor, FeedOptions, OrderMode};
 use forebay::model::{Fault, Pipeline, codes};
 use forebay::present::feed::poor_shuffle;
-use forebay::run::Artifact;
+use forebay::run::{Artifact, EventListener};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -17,24 +18,42 @@ use serde_json::Value;
 use crate::batch::Batch;
 use crate::device::{BatchPlacement, PlacedFeed, PlacementRequest};
 use crate::fault::{IntoPyResult, fault_exception};
-use crate::session::{
-    MachineRequest, SIGNALS_EVERY, interruptible, load_artifact, request, silent,
-};
+use crate::session::{MachineRequest, SIGNALS_EVERY, interruptible, load_artifact, request};
 use crate::spec_source::SpecSource;
 
 /// Delivers mini-batches. Threads of its own read ahead.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct Loader {
-    /// How to start a feed; gone only when the loader goes.
+    /// Options of the feed; `None` only when the loader is dropped.
     config: Option<FeedOptions>,
     features: Arc<BatchFeatures>,
     placement: BatchPlacement,
     at: Mutex<LoaderState>,
     /// The process that made it: threads do not survive a fork.
     process: u32,
+    warnings: Arc<WarningList>,
 }
 
-/// Where it stands.
+/// Warnings that Python has not heard yet.
+#[derive(Default)]
+struct WarningList(Mutex<Vec<String>>);
+
+impl WarningList {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl EventListener for WarningList {
+    fn on_event(&self, event: Event) {
+        if let Event::Warning { message } = event {
+            let mut messages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            messages.push(message);
+        }
+    }
+}
+
+/// State of a loader.
 #[derive(Default)]
 struct LoaderState {
     /// The present iteration: earlier ones are over.
@@ -44,17 +63,17 @@ struct LoaderState {
     cursor: Option<FeedCursor>,
     /// The epoch of the present iteration.
     epoch: Option<u64>,
-    /// Whether the present iteration has given a batch.
+    /// True if the present iteration has returned a batch.
     moved: bool,
 }
 
-/// An iteration goes on that is over.
+/// Fault of an iteration that was continued after its end.
 fn iteration_over() -> Fault {
     Fault::new(codes::UNSUPPORTED, "this iteration is over: another one over the same loader has begun since")
         .hint("read a loader with one iterator at a time, and make a second loader to go over the rows twice at once")
 }
 
-/// What a loader is made from.
+/// Arguments of a loader.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LoaderRequest {
@@ -146,10 +165,11 @@ impl Loader {
     #[new]
     fn new(py: Python<'_>, asked: &str) -> PyResult<Self> {
         let wanted: LoaderRequest = request(py, asked)?;
-        // The device first: what is wrong with it is told before anything is read.
+        // The device first, so that its faults are reported before anything is read.
         let placement = py.detach(|| wanted.placement()).into_py_result(py)?;
+        let warnings = Arc::new(WarningList::default());
         let session = py
-            .detach(|| silent(&wanted.machine))
+            .detach(|| wanted.machine.session(warnings.clone(), None))
             .into_py_result(py)?
             .session;
         let stop = || session.interrupt().flag().store(true, Ordering::Relaxed);
@@ -166,6 +186,7 @@ impl Loader {
             (config.rank, config.world, config.receipts) =
                 (wanted.rank, wanted.world_size, wanted.receipts);
             config.epochs = wanted.epochs.unwrap_or(u64::MAX);
+            config.require_batches()?;
             // A caller that keeps batches keeps their slots; the loader allocates others instead.
             config.slots_max = usize::MAX;
             placement.pin(&mut config);
@@ -174,13 +195,15 @@ impl Loader {
         let config = interruptible(py, stop, work, || Ok(()))?;
         let config = wanted.spec.result_of(py, config)?;
         let features = Arc::new(config.features.clone());
-        let (config, process) = (Some(config), std::process::id());
+        let config = Some(config);
+        let process = std::process::id();
         Ok(Loader {
             config,
             features,
             placement,
             at: Mutex::default(),
             process,
+            warnings,
         })
     }
 
@@ -200,6 +223,11 @@ impl Loader {
             .into_iter()
             .filter(|(_, columns): &(_, Vec<String>)| !columns.is_empty())
             .collect()
+    }
+
+    /// Warnings since the last call.
+    fn warnings(&self) -> Vec<String> {
+        self.warnings.take()
     }
 
     /// Begins the next epoch, or goes on with the one that a state left; gives the iteration, for [`Loader::next`].
@@ -277,8 +305,8 @@ impl Loader {
         }
     }
 
-    /// How many batches of a whole epoch this rank gets, also where it goes on within one: trainers count on
-    /// from there.
+    /// Number of batches of a whole epoch that this rank gets, also if it continues within one:
+    /// trainers count on from there.
     fn steps(&self, py: Python<'_>) -> PyResult<u64> {
         self.check_process()?;
         let steps = self.run_detached(py, || {
@@ -298,7 +326,7 @@ impl Loader {
         steps.into_py_result(py)
     }
 
-    /// Where the loader stands after the last batch, as text.
+    /// Position of the loader after the last batch, as text.
     fn cursor(&self, py: Python<'_>) -> PyResult<String> {
         let cursor = py.detach(|| {
             let at = self.lock();
@@ -315,7 +343,7 @@ impl Loader {
         Ok(String::from_utf8_lossy(&cursor.into_py_result(py)?).into_owned())
     }
 
-    /// Goes on from there.
+    /// Continues from the position of a cursor.
     fn resume(&self, py: Python<'_>, cursor: &str) -> PyResult<()> {
         self.check_process()?;
         let resumed = self.run_detached(py, || {
@@ -359,7 +387,7 @@ impl Loader {
         set.into_py_result(py)
     }
 
-    /// What is wrong with the shuffle, where it mixes too little.
+    /// Warning about a shuffle that mixes too little.
     fn poor_shuffle(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let found = py.detach(|| {
             let sequence = self.config()?.sequence()?;
@@ -371,7 +399,7 @@ impl Loader {
         Ok(found.into_py_result(py)?.as_ref().map(poor_shuffle))
     }
 
-    /// What the loader did since this was asked last.
+    /// Statistics of the loader since the last call.
     fn stats(&self) -> BTreeMap<&'static str, f64> {
         let mut at = self.lock();
         let Some(feed) = at.feed.as_mut() else {
@@ -400,6 +428,8 @@ impl Loader {
             ("filling_seconds", times.filling.as_secs_f64()),
             ("non_finite", times.found.non_finite as f64),
             ("skipped_rows", times.found.skipped as f64),
+            ("filled", times.found.filled as f64),
+            ("duplicates", times.found.duplicates as f64),
         ]);
         told.into_iter()
             .chain(copied.into_iter().flatten())
@@ -414,7 +444,7 @@ impl Loader {
         Ok(layout.parts.iter().map(|part| part.role.name()).collect())
     }
 
-    /// Stops the threads. The loader tells where it stands, and delivers nothing more.
+    /// Stops the threads. The loader keeps its position, and delivers no more batches.
     fn close(&self, py: Python<'_>) {
         self.run_detached(py, || {
             let mut at = self.lock();
@@ -448,7 +478,7 @@ impl Loader {
         self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where it stands; a fault where it is closed.
+    /// Locks the state; a fault if the loader is closed.
     fn open(&self) -> Result<MutexGuard<'_, LoaderState>, Fault> {
         let at = self.lock();
         if at.closed {

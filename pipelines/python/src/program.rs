@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use forebay::run::set_worker_program;
 use pyo3::prelude::*;
 
-/// Runs a command line, whose first word is the program; gives the exit code.
+/// Runs a command line, whose first word is the program; returns the exit code.
 #[pyfunction]
 pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     let code = py.detach(|| forebay::cli::run_command_line(arguments));
@@ -16,7 +16,8 @@ pub(crate) fn main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
         .unwrap_or(u8::MAX)
 }
 
-/// Lets worker processes of this machine be started by this interpreter: its program does not know the command.
+/// Makes worker processes of this machine start from this interpreter, whose program does not know
+/// the command.
 pub(crate) fn prepare_workers(py: Python<'_>) -> PyResult<()> {
     let executable: Option<OsString> = py.import("sys")?.getattr("executable")?.extract()?;
     if let Some(executable) = executable.filter(|executable| !executable.is_empty()) {

@@ -1,10 +1,11 @@
-//! Runs from Python, and what sessions need.
+//! Runs from Python, and their sessions.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::Schema;
 use forebay::model::{BATCH_ROWS_DEFAULT, Fault, Pipeline, codes};
@@ -13,7 +14,7 @@ use forebay::run::{
     Cluster, DeadlineSpec, EventListener, ForecastFormat, Interval, LocalWorkers, PreviewOptions,
     StorageClient,
 };
-use forebay::settings::Settings;
+use forebay::settings::{Settings, local_worker_memory};
 use forebay::{
     Artifact, Backfill, Event, Forebay, IgnoreEvents, ScoringRequest, Session, SessionOptions,
     TrainedModel,
@@ -22,18 +23,18 @@ use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::arrow_c::Table;
+use crate::arrow_c::{Table, reader};
 use crate::fault::IntoPyResult;
 use crate::spec_source::SpecSource;
-use crate::workers::cluster_options;
+use crate::workers::{LaunchedWorkers, cluster_options};
 
-/// How often Python's signals are looked at while Rust works.
+/// Interval at which Python's signals are checked while Rust works.
 pub(crate) const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
-/// Between two looks whether work has ended.
+/// Interval between two checks whether work has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// What decides how a session works.
+/// Settings of a session.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MachineRequest {
@@ -78,8 +79,13 @@ pub(crate) struct PySession {
 }
 
 impl MachineRequest {
-    /// A session that reports to `listener`. What is not given is that of the environment and the settings files.
-    pub fn session(&self, listener: Arc<dyn EventListener>) -> Result<PySession, Fault> {
+    /// A session that reports to `listener`. Missing options are those of the environment and the
+    /// settings files.
+    pub fn session(
+        &self,
+        listener: Arc<dyn EventListener>,
+        launched: Option<&LaunchedWorkers>,
+    ) -> Result<PySession, Fault> {
         let settings = Settings::load()?;
         let memory = self.memory.as_ref().map(MemorySize::bytes).transpose()?;
         let memory_bytes = settings.memory_bytes(memory)?.value;
@@ -99,7 +105,9 @@ impl MachineRequest {
         if let Some(deadline) = &self.deadline {
             session = session.with_deadline(&DeadlineSpec::parse(deadline)?)?;
         }
+        let launched = launched.map(LaunchedWorkers::options).transpose()?;
         let (local, cluster) = match (&self.workers, self.local_workers) {
+            _ if launched.is_some() => (None, launched),
             (Some(_), Some(_)) => {
                 let message = "`workers` and `local_workers` exclude each other";
                 return Err(Fault::new(codes::BAD_VALUE, message).hint("give one of them"));
@@ -110,11 +118,12 @@ impl MachineRequest {
                 let local = LocalWorkers::start(
                     count,
                     (threads / count).max(1),
-                    memory_bytes / (count as u64 + 1),
+                    local_worker_memory(memory_bytes, count)?,
                     &[],
                 )?;
                 let mut options = cluster_options(json!(local.addresses()))?;
                 options.security = local.security().clone();
+                options.local = Some(local.processes().clone());
                 (Some(local), Some(options))
             }
             _ => (None, None),
@@ -129,7 +138,7 @@ impl MachineRequest {
     }
 }
 
-/// What is to be done.
+/// A command with its spec and settings.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CommandRequest {
@@ -161,10 +170,13 @@ enum PyCommand {
         condition: Option<String>,
         sample_rows: u64,
     },
+    Collect {
+        step: String,
+    },
     Predict(PredictRequest),
 }
 
-/// As [`ScoringRequest`].
+/// Arguments of a prediction, as in [`ScoringRequest`].
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PredictRequest {
@@ -182,7 +194,7 @@ struct PredictRequest {
     whole_history: bool,
 }
 
-/// What came of it.
+/// Result of a command.
 enum Answer {
     Json(String),
     Rows(Table),
@@ -225,7 +237,8 @@ impl CommandRequest {
                     beside: *beside,
                     ..Backfill::between(from, to)?.every(every)?
                 };
-                let (pipeline, mut intervals) = (self.pipeline()?, Vec::new());
+                let pipeline = self.pipeline()?;
+                let mut intervals = Vec::new();
                 backfill
                     .plan(session, &pipeline)?
                     .run(session, &pipeline, &mut |outcome| {
@@ -233,9 +246,15 @@ impl CommandRequest {
                         Ok(())
                     })?;
                 let nothing_new = intervals.iter().all(|outcome| outcome.skipped);
-                as_json(
-                    &json!({ "pipeline": pipeline.name, "nothing_new": nothing_new, "intervals": intervals }),
-                )
+                let mut summary = json!({
+                    "pipeline": pipeline.name,
+                    "nothing_new": nothing_new,
+                    "intervals": intervals,
+                });
+                if let Some(remainder) = backfill.remainder() {
+                    summary["remainder"] = json!(remainder);
+                }
+                as_json(&summary)
             }
             PyCommand::Fit {} => as_json(&session.fit(&self.pipeline()?)?),
             PyCommand::Check {} => {
@@ -254,7 +273,8 @@ impl CommandRequest {
                 condition,
                 sample_rows,
             } => {
-                let (step, condition) = (step.clone(), condition.clone());
+                let step = step.clone();
+                let condition = condition.clone();
                 let wanted = PreviewOptions {
                     step,
                     rows: *rows,
@@ -271,6 +291,13 @@ impl CommandRequest {
                     &schema,
                     &preview.batches,
                 )?)))
+            }
+            PyCommand::Collect { step } => {
+                let rows = session.rows(&self.pipeline()?, step)?;
+                let no_rows = rows.schema().clone();
+                let batches = rows.collect::<Result<Vec<_>, _>>()?;
+                let schema = batches.first().map_or(no_rows, RecordBatch::schema);
+                Ok(Answer::Rows(Table::new(concat_batches(&schema, &batches)?)))
             }
             PyCommand::Predict(wanted) => {
                 let model = TrainedModel::load(session.io(), &wanted.model)?;
@@ -323,7 +350,7 @@ impl PredictRequest {
     }
 }
 
-/// Events that Python has not heard of yet; progress is summed.
+/// Events that have not been passed to Python; progress is summed.
 #[derive(Default)]
 struct EventQueue {
     events: Mutex<Vec<Event>>,
@@ -343,6 +370,16 @@ impl EventListener for EventQueue {
                 *rows += more_rows;
                 *bytes += more_bytes;
             }
+            (
+                Some(Event::Worked { done, planned }),
+                Event::Worked {
+                    done: more_done,
+                    planned: more_planned,
+                },
+            ) => {
+                *done += more_done;
+                *planned += more_planned;
+            }
             (_, event) => events.push(event),
         }
     }
@@ -353,7 +390,7 @@ impl EventQueue {
         std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Hands what has happened to `hear`, as JSON.
+    /// Passes the events to `hear`, as JSON.
     fn tell(&self, py: Python<'_>, hear: &Py<PyAny>) -> PyResult<()> {
         for event in self.take() {
             let text = serde_json::to_string(&event)
@@ -373,7 +410,8 @@ pub(crate) fn interruptible<T: Send>(
     look: impl Fn() -> PyResult<()>,
 ) -> PyResult<T> {
     std::thread::scope(|scope| {
-        let working = scope.spawn(work);
+        let working = std::thread::Builder::new().spawn_scoped(scope, work);
+        let working = working.map_err(Fault::refused_thread).into_py_result(py)?;
         let mut interrupted = None;
         let mut looked = Instant::now();
         while !working.is_finished() {
@@ -401,7 +439,12 @@ pub(crate) fn request<'a, T: Deserialize<'a>>(py: Python<'_>, text: &'a str) -> 
         .into_py_result(py)
 }
 
-fn answer(py: Python<'_>, text: &str, listener: Option<Py<PyAny>>) -> PyResult<Answer> {
+fn answer(
+    py: Python<'_>,
+    text: &str,
+    listener: Option<Py<PyAny>>,
+    launched: Option<&LaunchedWorkers>,
+) -> PyResult<Answer> {
     let wanted: CommandRequest = request(py, text)?;
     let events = Arc::new(EventQueue::default());
     let heard: Arc<dyn EventListener> = match listener {
@@ -409,7 +452,7 @@ fn answer(py: Python<'_>, text: &str, listener: Option<Py<PyAny>>) -> PyResult<A
         None => Arc::new(IgnoreEvents),
     };
     let session = py
-        .detach(|| wanted.machine.session(heard))
+        .detach(|| wanted.machine.session(heard, launched))
         .into_py_result(py)?;
     let stop = || {
         session
@@ -430,32 +473,46 @@ fn answer(py: Python<'_>, text: &str, listener: Option<Py<PyAny>>) -> PyResult<A
     }
 }
 
-/// Does what a request says; the answer as JSON. `listener` is called with each event, as JSON.
+/// Executes a request; returns the result as JSON. `listener` is called with each event, as JSON; `launched` holds the
+/// workers that a launcher starts for the run.
 #[pyfunction]
-#[pyo3(signature = (request, listener=None))]
+#[pyo3(signature = (request, listener=None, launched=None))]
 pub(crate) fn execute(
     py: Python<'_>,
     request: &str,
     listener: Option<Py<PyAny>>,
+    launched: Option<PyRef<'_, LaunchedWorkers>>,
 ) -> PyResult<String> {
-    match answer(py, request, listener)? {
+    match answer(py, request, listener, launched.as_deref())? {
         Answer::Json(text) => Ok(text),
         Answer::Rows(_) => Err(Fault::internal("rows instead of a report")).into_py_result(py),
     }
 }
 
-/// The rows that a request asks for.
+/// The rows that a request computes.
 #[pyfunction]
 pub(crate) fn rows(py: Python<'_>, request: &str) -> PyResult<Table> {
-    match answer(py, request, None)? {
+    match answer(py, request, None, None)? {
         Answer::Rows(table) => Ok(table),
         Answer::Json(_) => Err(Fault::internal("a report instead of rows")).into_py_result(py),
     }
 }
 
-/// A session that no one listens to.
-pub(crate) fn silent(machine: &MachineRequest) -> Result<PySession, Fault> {
-    machine.session(Arc::new(IgnoreEvents))
+/// Keeps the rows of a table in the state directory of a session; returns the path for a source.
+#[pyfunction]
+pub(crate) fn keep_table(
+    py: Python<'_>,
+    table: &Bound<'_, PyAny>,
+    machine: &str,
+) -> PyResult<String> {
+    let machine: MachineRequest = request(py, machine)?;
+    let rows = reader(table)?;
+    let session = py
+        .detach(|| machine.session(Arc::new(IgnoreEvents), None))
+        .into_py_result(py)?
+        .session;
+    let stop = || session.interrupt().flag().store(true, Ordering::Relaxed);
+    interruptible(py, stop, || session.keep_table(rows), || Ok(()))?.into_py_result(py)
 }
 
 /// The artifact of a directory.

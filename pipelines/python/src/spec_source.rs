@@ -1,4 +1,4 @@
-//! Specs as Python gives them: a file, or the text of a pipeline.
+//! Specs from Python: a file, or the text of a pipeline.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::fault::fault_exception;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SpecSource {
-    /// The file, or what faults call the text.
+    /// The file, or the name of the text in faults.
     pub file: String,
     /// The spec, where it is in no file.
     pub text: Option<String>,

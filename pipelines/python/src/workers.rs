@@ -4,10 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay::model::{Fault, codes};
-use forebay::run::{ClusterOptions, ClusterSecurity, TlsFiles};
+use forebay::run::{ClusterOptions, ClusterSecurity, RunCredentials, TlsFiles, WorkerSet};
+use pyo3::prelude::*;
 use serde_json::{Map, Value};
 
-/// As patient as the command line is.
+use crate::fault::IntoPyResult;
+
+/// Timeouts of workers, equal to those of the command line.
 const LEASE: Duration = Duration::from_secs(15);
 const GRACE: Duration = Duration::from_secs(60);
 
@@ -53,5 +56,54 @@ pub(crate) fn cluster_options(wanted: Value) -> Result<ClusterOptions, Fault> {
         security: ClusterSecurity::new(tls, token_file.as_deref())?,
         lease: LEASE,
         grace: GRACE,
+        local: None,
+        launched: None,
     })
+}
+
+/// The workers that a launcher of the Python half starts for one run, and their credentials.
+#[pyclass(frozen, name = "WorkerSet")]
+pub(crate) struct LaunchedWorkers {
+    credentials: RunCredentials,
+    set: WorkerSet,
+}
+
+#[pymethods]
+impl LaunchedWorkers {
+    #[new]
+    fn new(py: Python<'_>) -> PyResult<LaunchedWorkers> {
+        Ok(LaunchedWorkers {
+            credentials: RunCredentials::new().into_py_result(py)?,
+            set: WorkerSet::default(),
+        })
+    }
+
+    /// The line that each worker reads from its standard input.
+    fn credentials(&self, py: Python<'_>) -> PyResult<String> {
+        self.credentials.to_line().into_py_result(py)
+    }
+
+    /// Sets the addresses of the workers that run now.
+    fn replace(&self, addresses: Vec<String>) {
+        self.set.replace(addresses);
+    }
+
+    /// Reports that no worker will come any more, and why.
+    fn end(&self, reason: String) {
+        self.set.end(reason);
+    }
+}
+
+impl LaunchedWorkers {
+    /// Options of the cluster of the run.
+    pub fn options(&self) -> Result<ClusterOptions, Fault> {
+        Ok(ClusterOptions {
+            workers: Vec::new(),
+            security: ClusterSecurity::of_run(&self.credentials)?,
+            lease: LEASE,
+            grace: GRACE,
+            local: None,
+            launched: Some(self.set.clone()),
+        })
+    }
 }

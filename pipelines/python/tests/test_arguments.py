@@ -82,7 +82,7 @@ def test_of_what_follows(shop: Shop) -> None:
         lambda: loader.load_state_dict({"version": 2}),
         lambda: loader.load_state_dict({"version": 1, "cursor": None}),
         lambda: forebay.preview(shop.spec, params=shop.params, rows=0),
-        lambda: forebay.predict("m", {}, "o", format="json"),  # type: ignore[arg-type]
+        lambda: forebay.predict("m", {}, "o", format="xml"),  # type: ignore[arg-type]
         lambda: forebay.predict("m", {}, "o", minimum=float("inf")),
         lambda: forebay.load(shop.artifact).apply_row({"price": float("nan")}),
         lambda: forebay.load(shop.artifact).apply_row([1]),  # type: ignore[arg-type]

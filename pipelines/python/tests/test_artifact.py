@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import datetime
 import pathlib
+import subprocess
+import sys
 
 import pyarrow
 import pyarrow.parquet
@@ -72,6 +76,34 @@ def test_filters_for_learning_take_no_row_and_others_are_named(shop: Shop, tmp_p
     assert taken.value.code == "FB0218"
 
 
+def test_columns_lead_back_to_those_of_the_source(shop: Shop, tmp_path: pathlib.Path) -> None:
+    rows = table(ROWS)
+    artifact = forebay.load(shop.artifact)
+    made = pyarrow.table(artifact.apply(rows)).select(["item", "price", "id"])
+    source = pyarrow.table(artifact.inverse(made))
+    assert source.column_names == ["item", "price", "id"]
+    assert source["id"].to_pylist() == rows["id"].to_pylist()
+    assert source["price"].to_pylist() == pytest.approx(rows["price"].to_pylist(), abs=1e-12)
+    # Ids that no category of the training rows has are those of none.
+    known = set(rows.slice(0, ROWS * 4 // 5)["item"].to_pylist())
+    expected = [item if item in known else None for item in rows["item"].to_pylist()]
+    assert source["item"].to_pylist() == expected
+    with pytest.raises(forebay.SpecFault, match="no column `prise`"):
+        artifact.inverse(pyarrow.table({"prise": [1.0]}))
+    spec = tmp_path / "spec.yaml"
+    steps = "      - winsorize: { columns: [price] }\n      - log1p: { columns: [id], suffix: _log }\n"
+    spec.write_text(SPEC.replace("      - standardize", f"{steps}      - standardize"))
+    report = forebay.fit(spec, {**shop.params, "out": tmp_path / "out"}, state=tmp_path / "state")
+    artifact = forebay.load(report["artifact_path"])
+    few = pyarrow.table(artifact.apply(rows.slice(0, 5)))
+    # Whole numbers are rounded to those that they were.
+    assert pyarrow.table(artifact.inverse(few.select(["id_log"]))).to_pydict() == {"id": [0, 1, 2, 3, 4]}
+    with pytest.raises(forebay.Fault, match="cannot be inverted: the step that makes `price` loses values"):
+        artifact.inverse(few.select(["price"]))
+    with pytest.raises(forebay.SpecFault, match="two columns are made of `id`"):
+        artifact.inverse(few.select(["id", "id_log"]))
+
+
 def test_what_cannot_be_applied_says_why(shop: Shop) -> None:
     artifact = forebay.load(shop.artifact)
     with pytest.raises(forebay.SpecFault, match="no column `price`"):
@@ -92,3 +124,45 @@ def test_the_same_run_again_has_nothing_to_do(shop: Shop) -> None:
     with pytest.raises(forebay.SpecFault) as fault:
         forebay.run(shop.spec, {"out": "x"}, state=shop.state)
     assert "data" in str(fault.value)
+
+
+SALES = """
+version: 1
+name: sales
+sources:
+  sales: { parquet: { path: data }, time: day, keys: [item] }
+steps:
+  features: { from: sales, do: [{ lag: { columns: [qty], by: [1d, 3d] } }] }
+serving: { from: features }
+sinks:
+  table: { from: features, parquet: { path: out } }
+"""
+
+
+def test_processes_share_the_states_of_series(tmp_path: pathlib.Path) -> None:
+    days = [datetime.date(2026, 1, 1) + datetime.timedelta(days=day) for day in range(10)]
+    rows = pyarrow.table(
+        {
+            "day": [day for day in days for _ in range(20)],
+            "item": [f"item-{number}" for _ in days for number in range(20)],
+            "qty": [float(day * 20 + number) for day in range(10) for number in range(20)],
+        }
+    )
+    (tmp_path / "data").mkdir()
+    pyarrow.parquet.write_table(rows, tmp_path / "data" / "a.parquet")
+    spec = SALES.replace("path: data", f"path: {tmp_path / 'data'}").replace("path: out", f"path: {tmp_path / 'out'}")
+    (tmp_path / "spec.yaml").write_text(spec)
+    artifact = forebay.run(tmp_path / "spec.yaml", state=tmp_path / "state")["artifact_path"]
+    states = tmp_path / "states"
+    asked = {"day": "2026-01-11", "item": "item-7", "qty": 0.0}
+    expected = forebay.load(artifact).apply_row(asked)
+    assert expected["qty_lag_1d"] == 187.0
+    assert forebay.load(artifact, states=states).apply_row(asked) == expected
+    files = sorted(file.stat().st_mtime_ns for file in states.iterdir())
+    assert files
+    # Another process maps the files of this one.
+    code = f"import forebay; print(forebay.load({artifact!r}, states={str(states)!r}).apply_row({asked!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert ast.literal_eval(done.stdout) == expected
+    assert sorted(file.stat().st_mtime_ns for file in states.iterdir()) == files

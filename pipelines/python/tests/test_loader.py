@@ -181,15 +181,15 @@ def test_other_forms(shop: Shop) -> None:
 
 def test_sequences_end_at_their_row(shop: Shop) -> None:
     steps = 4
-    series = {"steps": steps, "keys": ["item"], "time": "day", "within": "30t"}
+    series = {"steps": steps, "keys": ["item"], "time": "id", "within": "60t"}
     loader = shop.loader(series=series, dense=["id"])
-    items, days = (table(ROWS)[name].to_pylist() for name in ("item", "day"))
+    items = table(ROWS)["item"].to_pylist()
     before: dict[str, list[int]] = {}
     expected = {}
-    for row, (item, day) in enumerate(zip(items, days, strict=True)):
+    for row, item in enumerate(items):
         history = before.setdefault(item, [])
         history.append(row)
-        expected[row] = [one for one in history[-steps:] if days[one] >= day - 30]
+        expected[row] = [one for one in history[-steps:] if one >= row - 60]
     seen = set()
     for batch in loader:
         dense, mask = batch["dense"], batch["mask"]
@@ -236,6 +236,15 @@ def test_faults_have_codes_and_hints(shop: Shop) -> None:
         shop.loader().load_state_dict({"version": 2})
 
 
+def test_an_epoch_without_a_batch_is_refused(shop: Shop) -> None:
+    with pytest.raises(forebay.DataFault, match="no batch is delivered") as unfilled:
+        shop.loader(batch_rows=ROWS + 1, last="drop")
+    assert unfilled.value.code == "FB0204" and "last: short" in (unfilled.value.hint or "")
+    with pytest.raises(forebay.DataFault, match="for each of 4 consumers"):
+        shop.loader(batch_rows=ROWS // 2, last="drop", rank=1, world_size=4)
+    assert len(list(shop.loader(batch_rows=ROWS + 1, last="pad"))) == 1
+
+
 def test_values_that_are_not_finite(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> None:
     root = tmp_path_factory.mktemp("bad")
     values = [0.0, float("nan"), 2.0, float("inf")] * 8
@@ -257,6 +266,22 @@ def test_values_that_are_not_finite(shop: Shop, tmp_path_factory: pytest.TempPat
     skip = forebay.Loader(spec, non_finite="skip", **more)  # type: ignore[arg-type]
     assert next(iter(skip))["mask"][:4].tolist() == [1, 0, 1, 0]
     assert skip.stats()["non_finite"] == 16
+
+
+def test_a_copy_of_the_label_is_told(tmp_path: pathlib.Path) -> None:
+    values = [float(row % 7) for row in range(64)]
+    pyarrow.parquet.write_table(pyarrow.table({"x": values, "z": values[::-1], "y": values}), tmp_path / "a.parquet")
+    spec = tmp_path / "copy.yaml"
+    spec.write_text(f'version: 1\nname: copy\nsources:\n  rows: {{ parquet: {{ path: "{tmp_path}/a.parquet" }} }}\n')
+    more: dict[str, Any] = {"label": "y", "batch_rows": 32, "epochs": 2, "state": tmp_path / "state"}
+    loader = forebay.Loader(spec, dense=["x", "z"], **more)
+    with pytest.warns(UserWarning, match="`x` of the feed equals the label `y`") as told:
+        assert sum(1 for _ in loader) == 2
+    assert len(told) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert sum(1 for _ in loader) == 2
+        assert sum(1 for _ in forebay.Loader(spec, dense=["z"], **more)) == 2
 
 
 def test_forks_and_pickles_are_refused(shop: Shop) -> None:

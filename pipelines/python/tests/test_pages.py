@@ -66,7 +66,7 @@ MEASURE = """() => {
     return {
         overflow: document.documentElement.scrollWidth - window.innerWidth,
         contrast: ratios.reduce((least, ratio) => ratio[0] < least[0] ? ratio : least),
-        reachable: document.querySelectorAll("a, .wide").length,
+        reachable: document.querySelectorAll("a, .wide, button, input, [tabindex='0']").length,
         sections: document.querySelectorAll("section").length,
     };
 }"""
@@ -133,6 +133,21 @@ if chromium := os.environ.get("FOREBAY_CHROMIUM"):
         reached = 0
         for _ in range(min(seen["reachable"], 100)):
             page.keyboard.press("Tab")
-            reached += page.evaluate("document.activeElement.matches('a, .wide')")
+            reached += page.evaluate("document.activeElement.matches('a, button, input, [tabindex=\"0\"]')")
         assert reached == min(seen["reachable"], 100)
         context.close()
+
+    def test_columns_light_up_along_their_lineage(browser: Browser, pages: pathlib.Path) -> None:
+        page = browser.new_page()
+        page.goto(f"file://{pages / 'run'}.html")
+        page.locator("td[data-origins]", has_text="qty_lag_7d").first.hover()
+        dim = page.evaluate("[...document.querySelectorAll('tr.dim td[data-origins]')].map((cell) => cell.textContent)")
+        assert "day" in dim
+        assert not {"qty", "qty_lag_7d", "qty_lag_14d"} & set(dim)
+        lit = page.evaluate(
+            "[...document.querySelectorAll('.drawing .node:not(.dim)')].map((node) => node.dataset.name)"
+        )
+        assert set(lit) == {"sales", "known", "features", "sink table"}
+        page.mouse.move(0, 0)
+        assert page.locator("tr.dim").count() == 0
+        page.close()

@@ -17,7 +17,12 @@ from importlib.util import find_spec
 import pytest
 
 PACKAGE = pathlib.Path(__file__).parents[1]
-PAGES = [PACKAGE / "README.md", PACKAGE.parent / "GUIDE.md", PACKAGE.parent / "workers" / "README.md"]
+PAGES = [
+    PACKAGE / "README.md",
+    PACKAGE.parent / "GUIDE.md",
+    PACKAGE.parent / "workers" / "README.md",
+    PACKAGE.parent / "workers" / "CLUSTERS.md",
+]
 README = PAGES[0].read_text()
 MARKED = [
     found
@@ -49,6 +54,8 @@ SPLIT = (
 #: A word of each example, the modules that it needs, and what comes before it.
 EXAMPLES = {
     "forebay.Pipeline(": ([], ""),
+    'sources={"demand": table(': (["pandas", "pyarrow"], ""),
+    "ForebayTransformer(": (["pandas", "pyarrow", "sklearn"], ""),
     "import forebay, torch": (["torch"], ""),
     'model(batch["dense"], batch["categorical"], batch["label"])': (
         ["torch"],
@@ -91,6 +98,20 @@ def test_each_example_is_run(capsys: pytest.CaptureFixture[str]) -> None:
         for reason, block in MARKED:
             if reason:
                 print(f"  {block.splitlines()[0]}: {reason}")
+
+
+def test_no_page_is_left_out() -> None:
+    """Each page of the repository with examples in Python is among the pages, or has tests of its own."""
+    repository = PACKAGE.parents[1]
+    if not (repository / "Cargo.toml").exists():
+        pytest.skip("the package is tested without its repository")
+    pages = []
+    for folder, folders, files in os.walk(repository):
+        folders[:] = [name for name in folders if name not in ("target", "node_modules") and not name.startswith(".")]
+        pages += [pathlib.Path(folder) / name for name in files if name.endswith(".md")]
+    with_python = {page for page in pages if re.search(r"^\s*```python", page.read_text(), re.MULTILINE)}
+    # `pipelines/airflow/tests/test_readme.py` runs the DAGs of that page.
+    assert with_python == {*PAGES, PACKAGE.parent / "airflow" / "README.md"}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-//! What can be checked of a pipeline without its data.
+//! Checks of a pipeline that need no data.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,13 @@ use forebay_model::{
     DataSplit, DegradationLevel, Fault, FaultCode, NodeInput, Pipeline, PipelineDeadline,
     PipelineSink, codes, suggestion,
 };
-use forebay_plan::{FUTURE_PART, SqlCompiler};
-use forebay_run::{DeadlineSpec, FeedConfig};
+use forebay_plan::{FUTURE_PART, SqlCompiler, TransformRegistry};
+use forebay_run::{DeadlineSpec, FeedConfig, PredictConfig};
 
 use super::expressions::ExpressionFinder;
 use crate::cycles::step_cycles;
-use crate::spec::name::{is_name, name_hint};
+use crate::spec::name::{is_name, name_complaint, name_hint};
 use crate::split_problems::{DURATION_HINT, is_duration_text, split_problems};
-
-/// Transforms that look at another step or source beside their own rows, which they name under `with`.
-const LOOKS_AT_OTHERS: [&str; 2] = ["join", "as_of_join"];
 
 /// A name that a step uses.
 struct NameUse {
@@ -23,10 +20,11 @@ struct NameUse {
     name: String,
 }
 
-/// All problems of a pipeline, in the order of its parts.
-pub(super) fn problems(pipeline: &Pipeline) -> Vec<Fault> {
+/// All problems of a pipeline, in the order of its parts. `transforms` are those of its steps.
+pub(super) fn problems(pipeline: &Pipeline, transforms: &TransformRegistry) -> Vec<Fault> {
     let mut check = PipelineCheck {
         pipeline,
+        transforms,
         sql: SqlCompiler::default(),
         faults: Vec::new(),
     };
@@ -46,6 +44,7 @@ pub(super) fn problems(pipeline: &Pipeline) -> Vec<Fault> {
 
 struct PipelineCheck<'a> {
     pipeline: &'a Pipeline,
+    transforms: &'a TransformRegistry,
     sql: SqlCompiler,
     faults: Vec<Fault>,
 }
@@ -76,51 +75,81 @@ impl<'a> PipelineCheck<'a> {
             .collect()
     }
 
-    /// Names are well-formed, and each is given once.
+    /// Checks that names are well-formed, and that each is given once.
     fn names(&mut self) {
         // Quarantined rows have a step of their own, whose name no user can give.
-        let own = |name: &&str| !name.ends_with(".quarantined");
-        let datasets: Vec<&str> = self.datasets().into_iter().filter(own).collect();
+        let is_named_by_user = |name: &&str| !name.ends_with(".quarantined");
+        let datasets: Vec<&str> = self
+            .datasets()
+            .into_iter()
+            .filter(is_named_by_user)
+            .collect();
         let sinks: Vec<&str> = self.all_sinks().map(|sink| sink.name.as_str()).collect();
-        let mut found: Vec<(FaultCode, String, Option<String>)> = Vec::new();
+        let mut complaints: Vec<(FaultCode, String, Option<String>)> = Vec::new();
         let pipeline = self.pipeline.name.as_str();
         for name in std::iter::once(&pipeline)
             .chain(&datasets)
             .chain(&sinks)
             .filter(|name| !is_name(name))
         {
-            let message = format!(
-                "`{name}` is not a name: use lower-case letters, digits and `_`, a letter first"
-            );
-            found.push((codes::BAD_VALUE, message, name_hint(name)));
+            complaints.push((codes::BAD_VALUE, name_complaint(name), name_hint(name)));
         }
-        for (names, what) in [(&datasets, "two steps or sources"), (&sinks, "two sinks")] {
+        for (names, subject) in [(&datasets, "two steps or sources"), (&sinks, "two sinks")] {
             let mut seen = BTreeSet::new();
             for name in names.iter().filter(|name| !seen.insert(**name)) {
-                found.push((
+                complaints.push((
                     codes::DUPLICATE,
-                    format!("{what} are called `{name}`"),
+                    format!("{subject} are called `{name}`"),
                     None,
                 ));
             }
         }
         if datasets.is_empty() {
-            found.push((
+            complaints.push((
                 codes::MISSING_FIELD,
                 "the pipeline has no source".to_owned(),
                 None,
             ));
         }
-        found
-            .into_iter()
-            .for_each(|(code, message, hint)| self.report(code, message, hint));
+        for (code, message, hint) in complaints {
+            self.report(code, message, hint);
+        }
     }
 
-    /// Whatever is read is there. Returns what steps read.
+    /// Checks that all inputs exist. Returns the inputs of steps.
     fn inputs(&mut self) -> Vec<NameUse> {
+        let uses = self.step_inputs();
+        let mut end_uses: Vec<NameUse> = Vec::new();
+        for sink in self.all_sinks() {
+            end_uses.push(NameUse {
+                by: sink.name.clone(),
+                name: sink.from.clone(),
+            });
+        }
+        for name in self.feed_inputs() {
+            end_uses.push(NameUse {
+                by: "feed".to_owned(),
+                name,
+            });
+        }
+        let datasets = self.datasets();
+        for NameUse { by, name } in uses.iter().chain(&end_uses) {
+            if datasets.contains(&name.as_str()) {
+                continue;
+            }
+            let others = datasets.iter().copied().filter(|dataset| dataset != by);
+            let hint = suggestion(name, others, "the steps and sources are");
+            let message = format!("`{by}` reads `{name}`, and there is no such step or source");
+            self.report(codes::UNKNOWN_NAME, message, hint);
+        }
+        uses
+    }
+
+    /// Inputs of steps, and of their transforms. Queries that cannot be parsed are reported.
+    fn step_inputs(&mut self) -> Vec<NameUse> {
         let mut uses: Vec<NameUse> = Vec::new();
         for node in &self.pipeline.nodes {
-            let names = match &node.input {
+            let mut names = match &node.input {
                 NodeInput::From(name) => vec![name.clone()],
                 NodeInput::Union(names) => names.clone(),
                 NodeInput::Sql(query) => match self.sql.tables(query) {
@@ -131,60 +160,36 @@ impl<'a> PipelineCheck<'a> {
                     }
                 },
             };
-            let others = node
-                .steps
-                .iter()
-                .filter(|step| LOOKS_AT_OTHERS.contains(&step.kind.as_str()));
-            let others =
-                others.filter_map(|step| Some(step.config.get("with")?.as_str()?.to_owned()));
-            uses.extend(names.into_iter().chain(others).map(|name| NameUse {
-                by: node.name.clone(),
-                name,
-            }));
+            for step in &node.steps {
+                // Steps that the builder adds itself read no other rows.
+                if let Ok(facts) = self.transforms.facts(step) {
+                    names.extend(facts.other_input);
+                }
+            }
+            for name in names {
+                uses.push(NameUse {
+                    by: node.name.clone(),
+                    name,
+                });
+            }
         }
-        let sinks = self.all_sinks().map(|sink| NameUse {
-            by: sink.name.clone(),
-            name: sink.from.clone(),
-        });
-        let feed = self
-            .pipeline
-            .feed
-            .as_ref()
-            .and_then(|feed| FeedConfig::from_json(feed.config.clone()).ok());
-        let feed = feed.into_iter().flat_map(|feed| {
-            feed.from
-                .into_iter()
-                .chain(feed.mix.into_iter().map(|mix| mix.from))
-        });
-        let feed = feed.map(|name| NameUse {
-            by: "feed".to_owned(),
-            name,
-        });
-        let ends: Vec<NameUse> = sinks.chain(feed).collect();
-        let known = self.datasets();
-        let unknown: Vec<(String, Option<String>)> = uses
-            .iter()
-            .chain(&ends)
-            .filter(|used| !known.contains(&used.name.as_str()))
-            .map(|used| {
-                let others = known.iter().copied().filter(|name| *name != used.by);
-                let hint = suggestion(&used.name, others, "the steps and sources are");
-                (
-                    format!(
-                        "`{}` reads `{}`, and there is no such step or source",
-                        used.by, used.name
-                    ),
-                    hint,
-                )
-            })
-            .collect();
-        unknown
-            .into_iter()
-            .for_each(|(message, hint)| self.report(codes::UNKNOWN_NAME, message, hint));
         uses
     }
 
-    /// SQL in steps is SQL. Columns and types are looked at when the pipeline meets its data.
+    /// Datasets that the feed reads. A feed that cannot be parsed is reported elsewhere.
+    fn feed_inputs(&self) -> Vec<String> {
+        let Some(feed) = &self.pipeline.feed else {
+            return Vec::new();
+        };
+        let Ok(feed) = FeedConfig::from_json(feed.config.clone()) else {
+            return Vec::new();
+        };
+        let mixed = feed.mix.into_iter().map(|mix| mix.from);
+        feed.from.into_iter().chain(mixed).collect()
+    }
+
+    /// Checks the syntax of SQL in steps. Columns and types are checked when the pipeline is bound
+    /// to data.
     fn expressions(&mut self) {
         let finder = ExpressionFinder::new();
         for node in &self.pipeline.nodes {
@@ -232,38 +237,37 @@ impl<'a> PipelineCheck<'a> {
                 self.faults.extend(self.sql.parses(condition).err());
             }
         }
-        let parts = pipeline.split.as_ref().map(|split| split.parts());
-        let fitted = pipeline
-            .nodes
-            .iter()
-            .filter_map(|node| Some((&node.name, node.fit_on.as_ref()?)));
-        // Whether the rows have rows of the future shows when they are bound.
-        let sinks = self
-            .all_sinks()
-            .filter_map(|sink| Some((&sink.name, sink.split.as_ref()?)));
-        let used = fitted.chain(sinks.filter(|(_, part)| *part != FUTURE_PART));
-        for (by, part) in used.filter(|(_, part)| {
-            !parts
-                .as_ref()
-                .is_some_and(|parts| parts.contains(&part.as_str()))
-        }) {
-            match &parts {
-                None => {
-                    let message = format!("`{by}` takes the part `{part}`, and there is no split");
-                    self.report(
-                        codes::UNKNOWN_NAME,
-                        message,
-                        Some("declare one with `split`".to_owned()),
-                    );
-                }
-                Some(parts) => {
-                    let message = format!(
-                        "`{by}` takes the part `{part}`, and the split has none of this name"
-                    );
-                    let hint = suggestion(part, parts.iter().copied(), "its parts are");
-                    self.report(codes::UNKNOWN_NAME, message, hint);
-                }
+        let mut used: Vec<(String, String)> = Vec::new();
+        for node in &pipeline.nodes {
+            if let Some(part) = &node.fit_on {
+                used.push((node.name.clone(), part.clone()));
             }
+        }
+        for sink in self.all_sinks() {
+            // Rows of the future are known when sources are bound.
+            if let Some(part) = &sink.split
+                && part != FUTURE_PART
+            {
+                used.push((sink.name.clone(), part.clone()));
+            }
+        }
+        let Some(split) = &pipeline.split else {
+            for (by, part) in used {
+                let message = format!("`{by}` takes the part `{part}`, and there is no split");
+                let hint = "declare one with `split`".to_owned();
+                self.report(codes::UNKNOWN_NAME, message, Some(hint));
+            }
+            return;
+        };
+        let parts = split.parts();
+        for (by, part) in used {
+            if parts.contains(&part.as_str()) {
+                continue;
+            }
+            let message =
+                format!("`{by}` takes the part `{part}`, and the split has none of this name");
+            let hint = suggestion(&part, parts.iter().copied(), "its parts are");
+            self.report(codes::UNKNOWN_NAME, message, hint);
         }
     }
 
@@ -284,34 +288,31 @@ impl<'a> PipelineCheck<'a> {
         }
     }
 
-    /// What is left out must not be missed: whatever reads an optional step is optional, and something is written all
-    /// the same.
+    /// Checks that optional steps can be left out: each reader of an optional step is optional, and
+    /// at least one output is written without them.
     fn optional(&mut self, uses: &[NameUse]) {
         let pipeline = self.pipeline;
         let is_optional = |name: &str| pipeline.node(name).is_some_and(|node| node.optional);
-        let steps = uses
-            .iter()
-            .filter(|used| !is_optional(&used.by))
-            .map(|used| (used.by.as_str(), used.name.as_str()));
-        let sinks = self
-            .all_sinks()
-            .filter(|sink| !sink.optional)
-            .map(|sink| (sink.name.as_str(), sink.from.as_str()));
-        for (by, name) in steps.chain(sinks).filter(|(_, name)| is_optional(name)) {
+        let mut reads: Vec<(String, String)> = Vec::new();
+        for used in uses {
+            if !is_optional(&used.by) && is_optional(&used.name) {
+                reads.push((used.by.clone(), used.name.clone()));
+            }
+        }
+        for sink in self.all_sinks() {
+            if !sink.optional && is_optional(&sink.from) {
+                reads.push((sink.name.clone(), sink.from.clone()));
+            }
+        }
+        for (by, name) in reads {
+            let message = format!("`{by}` reads `{name}`, which may be left out");
             let hint = format!("make `{by}` optional too, or `{name}` not");
-            self.report(
-                codes::UNSUPPORTED,
-                format!("`{by}` reads `{name}`, which may be left out"),
-                Some(hint),
-            );
+            self.report(codes::UNSUPPORTED, message, Some(hint));
         }
         if self.all_sinks().next().is_some() && self.all_sinks().all(|sink| sink.optional) {
             let message = "every sink may be left out, so that nothing would be written".to_owned();
-            self.report(
-                codes::UNSUPPORTED,
-                message,
-                Some("let one of them not be optional".to_owned()),
-            );
+            let hint = "let one of them not be optional".to_owned();
+            self.report(codes::UNSUPPORTED, message, Some(hint));
         }
     }
 
@@ -324,13 +325,12 @@ impl<'a> PipelineCheck<'a> {
             .map(|training| training.name.as_str())
             .collect();
         for prediction in &self.pipeline.predictions {
-            let Some(model) = prediction
-                .config
-                .get("model")
-                .and_then(|model| model.as_str())
+            // A configuration that cannot be read is reported where it is declared.
+            let Ok(config) = serde_json::from_value::<PredictConfig>(prediction.config.clone())
             else {
                 continue;
             };
+            let model = config.model.as_str();
             if !trainings.contains(&model) {
                 let message = format!(
                     "`{}` predicts with `{model}`, and there is no such training",
@@ -343,34 +343,27 @@ impl<'a> PipelineCheck<'a> {
     }
 
     fn deadline(&mut self, deadline: &PipelineDeadline) {
-        self.faults.extend(
-            deadline
-                .by
-                .as_deref()
-                .and_then(|by| DeadlineSpec::parse(by).err()),
-        );
+        if let Some(by) = &deadline.by {
+            self.faults.extend(DeadlineSpec::parse(by).err());
+        }
         if !deadline.ladder.windows(2).all(|pair| pair[0] < pair[1]) {
             let message = "the ladder goes from the mildest rung to the last, each once".to_owned();
             let hint = "the order is skip_optional, reuse_states, last_model, naive".to_owned();
             self.report(codes::BAD_VALUE, message, Some(hint));
         }
-        let is_optional = self.pipeline.nodes.iter().any(|node| node.optional)
+        let has_optional = self.pipeline.nodes.iter().any(|node| node.optional)
             || self.all_sinks().any(|sink| sink.optional);
-        if deadline.ladder.contains(&DegradationLevel::SkipOptional) && !is_optional {
+        if deadline.ladder.contains(&DegradationLevel::SkipOptional) && !has_optional {
             let message = "nothing is optional, so that nothing can be skipped".to_owned();
-            self.report(
-                codes::UNSUPPORTED,
-                message,
-                Some("mark steps or sinks with `optional`".to_owned()),
-            );
+            let hint = "mark steps or sinks with `optional`".to_owned();
+            self.report(codes::UNSUPPORTED, message, Some(hint));
         }
-        let is_url = |url: &str| url.starts_with("http://") || url.starts_with("https://");
-        if deadline.webhook.as_deref().is_some_and(|url| !is_url(url)) {
-            self.report(
-                codes::BAD_VALUE,
-                "the webhook is no http:// or https:// URL".to_owned(),
-                None,
-            );
+        let Some(webhook) = &deadline.webhook else {
+            return;
+        };
+        if !webhook.starts_with("http://") && !webhook.starts_with("https://") {
+            let message = "the webhook is no http:// or https:// URL".to_owned();
+            self.report(codes::BAD_VALUE, message, None);
         }
     }
 }

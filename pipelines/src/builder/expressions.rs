@@ -9,14 +9,15 @@ pub(super) struct ExpressionFinder {
     registry: TransformRegistry,
 }
 
-/// The schema of a configuration, and what it refers to.
+/// Search of the schema of a configuration for expressions.
 struct SchemaWalk<'s> {
     definitions: &'s Map<String, Value>,
     found: Vec<String>,
 }
 
 impl ExpressionFinder {
-    /// Of steps of the transforms that come with Forebay: those of others are looked at when they are bound.
+    /// Finds expressions of the built-in transforms: those of others are checked when they are
+    /// bound.
     pub fn new() -> ExpressionFinder {
         ExpressionFinder {
             registry: forebay_transforms::registry(),
@@ -42,14 +43,9 @@ impl ExpressionFinder {
     }
 }
 
-impl SchemaWalk<'_> {
+impl<'s> SchemaWalk<'s> {
     fn visit(&mut self, value: &Value, schema: &Value) {
-        let referred = schema
-            .get("$ref")
-            .and_then(Value::as_str)
-            .and_then(|path| path.rsplit('/').next());
-        let definitions = self.definitions;
-        if let Some(target) = referred.and_then(|name| definitions.get(name)) {
+        if let Some(target) = self.referred(schema) {
             self.visit(value, target);
         }
         match value {
@@ -57,47 +53,52 @@ impl SchemaWalk<'_> {
                 self.found.push(text.clone());
             }
             Value::Array(items) => {
-                let inner = schema.get("items");
-                items
-                    .iter()
-                    .zip(inner.into_iter().cycle())
-                    .for_each(|(item, inner)| self.visit(item, inner));
+                if let Some(inner) = schema.get("items") {
+                    for item in items {
+                        self.visit(item, inner);
+                    }
+                }
             }
             Value::Object(fields) => {
+                let properties = schema.get("properties");
+                let others = schema.get("additionalProperties");
                 for (name, field) in fields {
-                    let own = schema.get("properties").and_then(|own| own.get(name));
-                    if let Some(inner) = own.or(schema.get("additionalProperties")) {
+                    let property = properties.and_then(|properties| properties.get(name));
+                    if let Some(inner) = property.or(others) {
                         self.visit(field, inner);
                     }
                 }
             }
             _ => {}
         }
-        for variants in ["anyOf", "oneOf", "allOf"]
-            .iter()
-            .filter_map(|key| schema.get(key)?.as_array())
-        {
+        for key in ["anyOf", "oneOf", "allOf"] {
+            let Some(variants) = schema.get(key).and_then(Value::as_array) else {
+                continue;
+            };
             // A text that is one of a few words is no expression.
-            let is_word = |variant: &Value| {
-                let words = variant.get("enum").and_then(Value::as_array);
-                words.is_some_and(|words| words.contains(value))
-                    || variant.get("const") == Some(value)
-            };
-            let resolved = |variant: &Value| {
-                let name = variant
-                    .get("$ref")
-                    .and_then(Value::as_str)
-                    .and_then(|path| path.rsplit('/').next());
-                is_word(
-                    name.and_then(|name| definitions.get(name))
-                        .unwrap_or(variant),
-                )
-            };
-            if !variants.iter().any(resolved) {
-                variants
-                    .iter()
-                    .for_each(|variant| self.visit(value, variant));
+            let is_word = variants.iter().any(|variant| {
+                let variant = self.referred(variant).unwrap_or(variant);
+                is_word_of(value, variant)
+            });
+            if is_word {
+                continue;
+            }
+            for variant in variants {
+                self.visit(value, variant);
             }
         }
     }
+
+    /// The definition that a schema refers to.
+    fn referred(&self, schema: &Value) -> Option<&'s Value> {
+        let path = schema.get("$ref")?.as_str()?;
+        let name = path.rsplit('/').next()?;
+        self.definitions.get(name)
+    }
+}
+
+/// True if a value is one of the words that a schema lists.
+fn is_word_of(value: &Value, schema: &Value) -> bool {
+    let words = schema.get("enum").and_then(Value::as_array);
+    words.is_some_and(|words| words.contains(value)) || schema.get("const") == Some(value)
 }

@@ -1,7 +1,7 @@
-//! What is declared, for what is told about it and for what refers to it.
+//! Handles of declared items, to set their options and to refer to them.
 
 use forebay_model::{
-    DuplicateRows, PipelineNode, PipelineSink, PipelineSource, ReadinessCondition,
+    DayRules, DuplicateRows, PipelineNode, PipelineSink, PipelineSource, ReadinessCondition,
 };
 use forebay_plan::ConfiguredTransform;
 use forebay_transforms::add_quarantined_step;
@@ -38,30 +38,55 @@ impl SourceHandle<'_> {
         self.update(|source| source.time = Some(column))
     }
 
-    /// The columns that tell series apart.
+    /// The event-time column, of texts or whole numbers that are dates or times by a format, such as `%Y%m%d`.
+    ///
+    /// ```
+    /// use forebay::prelude::*;
+    ///
+    /// let pipeline = PipelineBuilder::new("demand");
+    /// let demand = pipeline.source("demand", ParquetSource::at("data")).formatted_time("day", "%Y%m%d");
+    /// pipeline.sink("copy", &demand, ParquetSink::at("out"));
+    /// assert_eq!(pipeline.build()?.sources[0].config["formats"]["day"], "%Y%m%d");
+    /// # Ok::<(), Fault>(())
+    /// ```
+    pub fn formatted_time(self, column: impl Into<String>, format: impl Into<String>) -> Self {
+        let column = column.into();
+        self.builder
+            .draft
+            .borrow_mut()
+            .add_format(self.index, &column, format.into());
+        self.time(column)
+    }
+
+    /// The columns that identify a series.
     pub fn keys(self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let columns = columns.into_iter().map(Into::into).collect();
         self.update(|source| source.keys = columns)
     }
 
-    /// What windows do with rows that have the same keys and the same time. By default, windows by time refuse them, and
-    /// windows by rows warn of them.
+    /// Treatment of rows that have the same keys and the same time. By default, windows by time
+    /// refuse them, and windows by rows warn of them.
     pub fn duplicates(self, duplicates: DuplicateRows) -> Self {
         self.update(|source| source.duplicates = Some(duplicates))
     }
 
-    /// What a run waits for before it reads.
+    /// Treatment of days that have not come, have come twice, or have a column without values.
+    pub fn days(self, days: DayRules) -> Self {
+        self.update(|source| source.days = days)
+    }
+
+    /// Condition that a run waits for before it reads.
     pub fn ready(self, ready: ReadinessCondition) -> Self {
         self.update(|source| source.ready = Some(ready))
     }
 
-    /// How long before an interval files may still change, such as `3d`.
+    /// Time before an interval within which files may still change, such as `3d`.
     pub fn lookback(self, lookback: impl Into<String>) -> Self {
         let lookback = lookback.into();
         self.update(|source| source.lookback = Some(lookback))
     }
 
-    /// Its name.
+    /// Name of the source.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -94,10 +119,13 @@ impl<'p> StepHandle<'p> {
         self
     }
 
-    /// One more transform, after those before.
+    /// Appends a transform.
     pub fn apply<T: ConfiguredTransform>(self, transform: T) -> Self {
         match transform.step() {
-            Ok(step) => self.update(|node| node.steps.push(step)),
+            Ok(step) => {
+                self.builder.draft.borrow_mut().transforms.register::<T>();
+                self.update(|node| node.steps.push(step))
+            }
             Err(fault) => {
                 self.builder
                     .draft
@@ -115,12 +143,12 @@ impl<'p> StepHandle<'p> {
         self.update(|node| node.fit_on = Some(part))
     }
 
-    /// Lets the steps learn from no rows, which is a fault otherwise.
+    /// Allows the steps to learn from no rows, which is a fault otherwise.
     pub fn allow_empty(self) -> Self {
         self.update(|node| node.allow_empty = true)
     }
 
-    /// When the steps learn anew, as in a spec: `weekly`, `7d`, `drift above 0.1`, `never`.
+    /// Policy of the steps' refits, as in a spec: `weekly`, `7d`, `drift above 0.1`, `never`.
     pub fn refit(self, when: &str) -> Self {
         match forebay_run::parse_refit(when) {
             Ok(refit) => self.update(|node| node.refit = refit),
@@ -135,10 +163,11 @@ impl<'p> StepHandle<'p> {
         }
     }
 
-    /// How long before its row the data of a column of the query ends, such as `7d`: for a column that the query
-    /// computes over other rows, whose age the check of leaks cannot prove.
+    /// Time before its row at which the data of a column of the query ends, such as `7d`: for a
+    /// column that the query computes over other rows, whose age the check of leaks cannot prove.
     pub fn data_age(self, column: impl Into<String>, length: impl Into<String>) -> Self {
-        let (column, length) = (column.into(), length.into());
+        let column = column.into();
+        let length = length.into();
         self.update(|node| {
             node.data_age.insert(column, length);
         })
@@ -185,7 +214,7 @@ impl<'p> StepHandle<'p> {
         }
     }
 
-    /// Its name.
+    /// Name of the step.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -218,7 +247,7 @@ impl SinkHandle<'_> {
         self
     }
 
-    /// Takes the rows of one part of the split alone.
+    /// Restricts the rows to one part of the split.
     pub fn split(self, part: impl Into<String>) -> Self {
         let part = part.into();
         self.update(|sink| sink.split = Some(part))
@@ -229,7 +258,7 @@ impl SinkHandle<'_> {
         self.update(|sink| sink.optional = true)
     }
 
-    /// Its name.
+    /// Name of the sink.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -253,7 +282,7 @@ pub struct LabelHandle<'p> {
 }
 
 impl LabelHandle<'_> {
-    /// Columns that are planned or forecast, so that they may tell of the time of the row.
+    /// Columns that are planned or forecast, so that they may depend on the time of the row.
     pub fn known(self, columns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let columns = columns.into_iter().map(Into::into).collect();
         if let Some(label) = &mut self.builder.draft.borrow_mut().pipeline.label {

@@ -7,22 +7,21 @@ mod handles;
 use std::cell::RefCell;
 
 use forebay_connectors::{
-    BuiltInConnectors, SinkFormat, SourceFormat, TrainerFormat, predictors, trainers,
+    ConnectorConfig, ConnectorFormat, SinkFormat, SourceFormat, TrainerFormat,
 };
 use forebay_model::{
-    DataSplit, Fault, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode,
-    PipelineSink, PipelineSource, PredictionLabel, Result, WireFault, codes,
+    DataSplit, Fault, LateFacts, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode,
+    PipelineServing, PipelineSink, PipelineSource, PredictionLabel, Result, WireFault, codes,
 };
-use forebay_run::{ConnectorRegistry, FeedConfig, PredictConfig};
+use forebay_plan::TransformRegistry;
+use forebay_run::{FeedConfig, PredictConfig};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::spec::ConnectorFormat;
-
 pub use handles::{LabelHandle, SinkHandle, SourceHandle, StepHandle};
 
-/// Builds a [`Pipeline`]. Its methods declare sources, steps and sinks, and return handles: what follows is told by
-/// methods of the handle, and other steps and sinks are given the handle, or the name.
+/// Builds a [`Pipeline`]. Its methods declare sources, steps and sinks, and return handles: methods
+/// of a handle set options, and other steps and sinks take the handle, or the name, as input.
 ///
 /// Mistakes are kept until [`PipelineBuilder::build`], which reports all of them.
 ///
@@ -48,14 +47,18 @@ pub struct PipelineBuilder {
     draft: RefCell<Draft>,
 }
 
-/// What has been declared.
+/// Pipeline declared so far, with its faults.
 #[derive(Debug, Default)]
 struct Draft {
     pipeline: Pipeline,
+    /// Format of each source of the pipeline.
+    source_formats: Vec<ConnectorFormat>,
+    /// Transforms of the pipeline's steps.
+    transforms: TransformRegistry,
     faults: Vec<Fault>,
 }
 
-/// Which sinks a sink is among.
+/// List of the pipeline that a sink belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SinkRole {
     Output,
@@ -72,24 +75,40 @@ impl Draft {
         }
     }
 
-    /// The canonical form of a configuration; the fault is kept.
-    fn canonical(
-        &mut self,
-        config: &impl Serialize,
-        canonical: impl FnOnce(Value) -> Result<Value>,
-    ) -> Value {
-        let written = serde_json::to_value(config).map_err(|error| {
-            Fault::new(codes::BAD_VALUE, "a configuration cannot be written").cause(error)
-        });
-        written.and_then(canonical).unwrap_or_else(|fault| {
+    /// Canonical form of a configuration; the fault is kept.
+    fn canonical<C: ConnectorConfig>(&mut self, config: &C) -> Value {
+        let format = ConnectorFormat::of::<C>();
+        let canonical = serialized(config).and_then(|config| format.fill_defaults(config));
+        self.value_or_fault(canonical)
+    }
+
+    fn value_or_fault(&mut self, value: Result<Value>) -> Value {
+        value.unwrap_or_else(|fault| {
             self.faults.push(fault);
             Value::Null
         })
     }
 }
 
+impl Draft {
+    /// Adds the format of a column to the configuration of a source.
+    fn add_format(&mut self, index: usize, column: &str, format: String) {
+        let mut config = self.pipeline.sources[index].config.clone();
+        if let Value::Object(fields) = &mut config {
+            let formats = fields
+                .entry("formats")
+                .or_insert_with(|| Value::Object(serde_json::Map::new()));
+            formats[column] = format.into();
+        }
+        match self.source_formats[index].fill_defaults(config) {
+            Ok(config) => self.pipeline.sources[index].config = config,
+            Err(fault) => self.faults.push(fault),
+        }
+    }
+}
+
 impl PipelineBuilder {
-    /// A pipeline with a name and nothing else.
+    /// Creates an empty pipeline with a name.
     pub fn new(name: impl Into<String>) -> Self {
         let pipeline = Pipeline {
             name: name.into(),
@@ -98,7 +117,7 @@ impl PipelineBuilder {
         PipelineBuilder {
             draft: RefCell::new(Draft {
                 pipeline,
-                faults: Vec::new(),
+                ..Draft::default()
             }),
         }
     }
@@ -117,9 +136,8 @@ impl PipelineBuilder {
     pub fn source<C: SourceFormat>(&self, name: impl Into<String>, format: C) -> SourceHandle<'_> {
         let name = name.into();
         let mut draft = self.draft.borrow_mut();
-        let config = draft.canonical(&format, |config| {
-            BuiltInConnectors.canonical_source(C::NAME, config)
-        });
+        let config = draft.canonical(&format);
+        draft.source_formats.push(ConnectorFormat::of::<C>());
         draft.pipeline.sources.push(PipelineSource {
             name: name.clone(),
             format: C::NAME.to_owned(),
@@ -129,6 +147,7 @@ impl PipelineBuilder {
             ready: None,
             duplicates: None,
             lookback: None,
+            days: Default::default(),
             at: None,
         });
         SourceHandle {
@@ -182,7 +201,7 @@ impl PipelineBuilder {
         }
     }
 
-    /// How rows are divided into parts.
+    /// Sets the division of rows into parts.
     pub fn split(&self, split: impl Into<DataSplit>) {
         self.draft.borrow_mut().pipeline.split = Some(split.into());
     }
@@ -199,16 +218,53 @@ impl PipelineBuilder {
         LabelHandle { builder: self }
     }
 
-    /// What mini-batches are made of.
+    /// Sets the contents of mini-batches.
     pub fn feed(&self, config: FeedConfig) {
         let mut draft = self.draft.borrow_mut();
-        let config = draft.canonical(&config, Ok);
+        let config = draft.value_or_fault(serialized(&config));
         draft.pipeline.feed = Some(PipelineFeed { config, at: None });
     }
 
-    /// When a run should be done, and what it may do to be.
+    /// Sets the time at which a run should end, and the permitted degradations.
     pub fn deadline(&self, deadline: PipelineDeadline) {
         self.draft.borrow_mut().pipeline.deadline = Some(deadline);
+    }
+
+    /// Keeps what windows of a step need of the rows before, so that its rows can be served one by one.
+    ///
+    /// ```
+    /// use forebay::prelude::*;
+    ///
+    /// let pipeline = PipelineBuilder::new("demand");
+    /// let demand = pipeline.source("demand", ParquetSource::at("data/demand")).time("date").keys(["item_id"]);
+    /// let features = pipeline.step("features", &demand).apply(lag(["qty"]).by(["7d"]));
+    /// pipeline.serve(&features);
+    /// assert_eq!(pipeline.build()?.serving.unwrap().from, "features");
+    /// # Ok::<(), Fault>(())
+    /// ```
+    pub fn serve(&self, from: impl Into<String>) {
+        self.serve_with(from, LateFacts::Refuse);
+    }
+
+    /// Keeps what windows of a step need of the rows before, and says what becomes of facts that are appended late.
+    ///
+    /// ```
+    /// use forebay::prelude::*;
+    ///
+    /// let pipeline = PipelineBuilder::new("demand");
+    /// let demand = pipeline.source("demand", ParquetSource::at("data/demand")).time("date").keys(["item_id"]);
+    /// let features = pipeline.step("features", &demand).apply(lag(["qty"]).by(["7d"]));
+    /// pipeline.serve_with(&features, LateFacts::Replay);
+    /// assert_eq!(pipeline.build()?.serving.unwrap().late, LateFacts::Replay);
+    /// # Ok::<(), Fault>(())
+    /// ```
+    pub fn serve_with(&self, from: impl Into<String>, late: LateFacts) {
+        let serving = PipelineServing {
+            from: from.into(),
+            late,
+            at: None,
+        };
+        self.draft.borrow_mut().pipeline.serving = Some(serving);
     }
 
     /// Writes the rows of a step or source.
@@ -218,13 +274,12 @@ impl PipelineBuilder {
         from: impl Into<String>,
         format: C,
     ) -> SinkHandle<'_> {
-        let canonical = |config| BuiltInConnectors.canonical(C::NAME, config);
-        let config = self.draft.borrow_mut().canonical(&format, canonical);
+        let config = self.draft.borrow_mut().canonical(&format);
         self.add_sink(SinkRole::Output, sink_of(name, from, C::NAME, config))
     }
 
-    /// Trains a model on the rows of a step or source. The parts of the split that it learns from and is validated on
-    /// are `train` and `validation`, unless told otherwise.
+    /// Trains a model on the rows of a step or source. The parts of the split that it learns from
+    /// and is validated on are `train` and `validation` by default.
     ///
     /// ```
     /// use forebay::prelude::*;
@@ -241,14 +296,11 @@ impl PipelineBuilder {
         from: impl Into<String>,
         config: C,
     ) -> SinkHandle<'_> {
-        let config = self
-            .draft
-            .borrow_mut()
-            .canonical(&config, |config| canonical_of(trainers(), C::NAME, config));
+        let config = self.draft.borrow_mut().canonical(&config);
         self.add_sink(SinkRole::Training, sink_of(name, from, C::NAME, config))
     }
 
-    /// Writes what a model of the pipeline predicts for the rows of the future of a step.
+    /// Writes the predictions of a model of the pipeline for the rows of the future of a step.
     ///
     /// ```
     /// use forebay::prelude::*;
@@ -268,10 +320,9 @@ impl PipelineBuilder {
         from: impl Into<String>,
         config: PredictConfig,
     ) -> SinkHandle<'_> {
-        let config = self.draft.borrow_mut().canonical(&config, |config| {
-            canonical_of(predictors(), PREDICT, config)
-        });
-        self.add_sink(SinkRole::Prediction, sink_of(name, from, PREDICT, config))
+        let config = self.draft.borrow_mut().canonical(&config);
+        let format = PredictConfig::NAME;
+        self.add_sink(SinkRole::Prediction, sink_of(name, from, format, config))
     }
 
     fn add_sink(&self, role: SinkRole, sink: PipelineSink) -> SinkHandle<'_> {
@@ -287,9 +338,9 @@ impl PipelineBuilder {
         }
     }
 
-    /// The pipeline, or all that is wrong with it: values, SQL, names, inputs, circles of steps, parts of the split,
-    /// and optional steps that others need. Columns and types are checked when the pipeline meets its data, as by
-    /// [`Forebay::check`](crate::Forebay::check).
+    /// The pipeline, or all that is wrong with it: values, SQL, names, inputs, circles of steps,
+    /// parts of the split, and optional steps that others need. Columns and types are checked when
+    /// the pipeline is bound to its data, as by [`Forebay::check`](crate::Forebay::check).
     ///
     /// ```
     /// use forebay::prelude::*;
@@ -310,14 +361,17 @@ impl PipelineBuilder {
             .faults
             .iter()
             .map(copy)
-            .chain(check::problems(&draft.pipeline))
+            .chain(check::problems(&draft.pipeline, &draft.transforms))
             .collect();
         Fault::combine(faults).map_or_else(|| Ok(draft.pipeline.clone()), Err)
     }
 }
 
-/// The key of forecasts in a spec.
-const PREDICT: &str = "predict";
+fn serialized(config: &impl Serialize) -> Result<Value> {
+    serde_json::to_value(config).map_err(|error| {
+        Fault::new(codes::BAD_VALUE, "a configuration cannot be written").cause(error)
+    })
+}
 
 fn sink_of(
     name: impl Into<String>,
@@ -325,7 +379,9 @@ fn sink_of(
     format: &str,
     config: Value,
 ) -> PipelineSink {
-    let (name, from, format) = (name.into(), from.into(), format.to_owned());
+    let name = name.into();
+    let from = from.into();
+    let format = format.to_owned();
     PipelineSink {
         name,
         from,
@@ -334,13 +390,5 @@ fn sink_of(
         split: None,
         optional: false,
         at: None,
-    }
-}
-
-/// A configuration with all defaults filled in.
-fn canonical_of(formats: &[ConnectorFormat], name: &str, config: Value) -> Result<Value> {
-    match formats.iter().find(|format| format.name == name) {
-        Some(format) => (format.canonical)(config).map_err(|error| error.into_fault(name)),
-        None => Ok(config),
     }
 }

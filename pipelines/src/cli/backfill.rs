@@ -13,7 +13,7 @@ use super::options::{DeadlineArgs, RenumberArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
 use crate::backfill::{Backfill, IntervalOutcome, parse_interval_length};
 use crate::observe::{ObserveArgs, RunObservers};
-use crate::present::report::RunReporter;
+use crate::present::report::{RunReporter, sum_text};
 use crate::present::units;
 
 /// Run a spec for consecutive intervals; those that are there are skipped.
@@ -28,14 +28,15 @@ pub(crate) struct BackfillCommand {
     /// The start of the first interval: a date or a timestamp.
     #[arg(long, value_name = "TIME")]
     from: DateTime,
-    /// The end of the last interval: no interval goes beyond it.
+    /// The end of the last interval: no interval goes beyond it. A rest that is shorter than an interval is named, and
+    /// not run.
     #[arg(long, value_name = "TIME")]
     to: DateTime,
-    /// How long an interval is: hours, days, weeks or months, such as 1d, 12h, 1w or 1mo.
+    /// Length of an interval: hours, days, weeks or months, such as 1d, 12h, 1w or 1mo.
     #[arg(long, value_name = "LENGTH", default_value = "1d", value_parser = parse_interval_length)]
     every: Span,
-    /// How many intervals are at work at a time at most; one where there is a deadline, or where there are
-    /// workers [default: one for each thread]
+    /// Maximum number of intervals that run at a time; one with a deadline or with workers
+    /// [default: one for each thread]
     #[arg(long, value_name = "N")]
     beside: Option<usize>,
     #[command(flatten)]
@@ -69,12 +70,30 @@ impl BackfillCommand {
             observers.run_ends(Err(fault));
         }
         let filled = observers.close(filled);
-        let body =
+        let mut body =
             json!({ "nothing_new": done.iter().all(|done| done.skipped), "intervals": done });
+        let remainder = self.backfill().remainder();
+        if let Some(remainder) = &remainder {
+            body["remainder"] = json!(remainder);
+        }
         match filled {
             Err(fault) => reporter.failed(fault, body),
             Ok(()) if reporter.json() => reporter.done(&body),
-            Ok(()) => Ok(ExitCode::SUCCESS),
+            Ok(()) => {
+                if let Some(Interval { from, to }) = remainder {
+                    super::write_stdout(&format!("{from} .. {to}: no whole interval\n"))?;
+                }
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+
+    fn backfill(&self) -> Backfill {
+        Backfill {
+            from: self.from,
+            to: self.to,
+            every: self.every,
+            beside: self.beside,
         }
     }
 
@@ -86,19 +105,13 @@ impl BackfillCommand {
         done: &mut Vec<IntervalOutcome>,
     ) -> Result<()> {
         let pipeline = self.spec.pipeline()?;
-        let backfill = Backfill {
-            from: self.from,
-            to: self.to,
-            every: self.every,
-            beside: self.beside,
-        };
         observers.metrics.name_pipeline(&pipeline.name);
         let session = self.renumber.apply(session.clone(), &pipeline)?;
-        let plan = backfill.plan(&session, &pipeline)?;
+        let plan = self.backfill().plan(&session, &pipeline)?;
         observers.metrics.own().set_intervals(plan.runs());
         plan.run(&session, &pipeline, &mut |outcome| {
             if let Some(report) = &outcome.report {
-                // Intervals are told of as they end: several are at work at a time.
+                // Intervals are reported as they end: several run at a time.
                 observers.run_begins(&pipeline, Some(&outcome.interval));
                 observers.run_ends(Ok(report));
             }
@@ -116,12 +129,19 @@ fn line(done: &IntervalOutcome) -> String {
         interval: Interval { from, to },
         skipped,
         rows,
-        ..
+        report,
     } = done;
-    let what = if *skipped {
+    let outcome = if *skipped {
         "there already".to_owned()
     } else {
         units::rows(*rows)
     };
-    format!("{from} .. {to}: {what}\n")
+    let mut text = format!("{from} .. {to}: {outcome}\n");
+    for output in report.iter().flat_map(|report| &report.outputs) {
+        let sum = sum_text(&output.sum);
+        if !sum.is_empty() {
+            text += &format!("  {}:\n{sum}", output.sink);
+        }
+    }
+    text
 }

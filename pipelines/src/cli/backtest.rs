@@ -16,18 +16,19 @@ use crate::present::backtest;
 use crate::present::report::RunReporter;
 use crate::{Forebay, spec};
 
-/// Tell how good forecasts would have been: train and forecast as of several days of the past, and compare with
-/// what came.
+/// Test forecasts on the past: train and forecast as of several days of the past, and compare with the
+/// values observed later.
 ///
-/// Each fold runs the spec with the rows that were known at its origin, in a temporary directory; outputs and models of
-/// the spec stay as they are. Parameters of type `date` or `timestamp` on which the split depends move with the folds:
-/// they keep their distance to the end of what is known. Beside the model stand the seasonal naive forecast, where the
-/// `predict` sink declares its `season`, and the last value.
+/// Each fold runs the spec with the rows that were known at its origin, in a temporary directory;
+/// outputs and models of the spec stay as they are. Parameters of type `date` or `timestamp` on
+/// which the split depends move with the folds: they keep their distance to the end of what is
+/// known. The model is compared with the seasonal naive forecast, where the `predict` sink declares
+/// its `season`, and with the last value.
 #[derive(Debug, Args)]
 pub(crate) struct BacktestCommand {
     #[command(flatten)]
     spec: SpecArgs,
-    /// How many folds.
+    /// Number of folds.
     #[arg(long, value_name = "COUNT", default_value = "4")]
     folds: NonZeroUsize,
     /// The distance between the origins of folds, such as 28d [default: the horizon]
@@ -50,14 +51,17 @@ impl BacktestCommand {
         let reporter = self.options.reporter();
         let page = self.page.begin(self.spec.shown())?;
         let done = page.finish(self.backtest(&reporter), |found| Ok(backtest_page(found)));
-        backtest::report(&reporter, done)
+        backtest::report(&reporter, "backtest", done)
     }
 
     fn backtest(self, reporter: &RunReporter) -> Result<BacktestReport> {
         let session = self.options.session(reporter.watch())?;
         let spec = FoldSpec::read(&self.spec)?;
         let pipeline = spec.pipeline(&spec.values)?;
-        let (folds, every, until, by) = (self.folds.get(), self.every, self.until, self.by);
+        let folds = self.folds.get();
+        let every = self.every;
+        let until = self.until;
+        let by = self.by;
         let options = BacktestOptions {
             folds,
             every,
@@ -78,11 +82,13 @@ struct FoldSpec {
 
 impl FoldSpec {
     fn read(spec: &SpecArgs) -> Result<FoldSpec> {
-        let (text, shown, values) = (spec.text()?, spec.shown(), spec.values()?);
-        let dates = spec::date_params(&text, &shown, &values)?;
+        let text = spec.text()?;
+        let file = spec.shown();
+        let values = spec.values()?;
+        let dates = spec::date_params(&text, &file, &values)?;
         Ok(FoldSpec {
             text,
-            shown,
+            shown: file,
             values,
             dates,
         })
@@ -115,7 +121,7 @@ impl FoldSpec {
     }
 }
 
-/// A day or a moment, so much earlier.
+/// Subtracts a duration from a date or timestamp.
 fn earlier(date: &str, behind: SignedDuration) -> Result<String> {
     let wrong = || {
         Fault::new(

@@ -13,7 +13,7 @@ use crate::present::report::{RunReporter, Verbosity};
 use crate::present::units::{parse_bytes, parse_duration};
 use crate::settings::Settings;
 
-/// Look at, clear out, or check what runs keep for the runs after them.
+/// Look at what runs keep for the runs after them, check it, or clear it out.
 #[derive(Debug, Args)]
 pub(crate) struct CacheCommand {
     #[command(subcommand)]
@@ -28,7 +28,7 @@ pub(crate) struct CacheCommand {
 
 #[derive(Debug, Subcommand)]
 enum CacheAction {
-    /// How much there is of each kind, and how old it is.
+    /// List the size and age of each kind.
     Ls,
     /// Remove what is old or too much, but for what the newest artifacts and the outputs that readers
     /// see were made of; and what killed runs left, after a day or --older-than.
@@ -39,7 +39,7 @@ enum CacheAction {
         /// Remove the oldest until the rest fits, such as 50GiB.
         #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
         max_size: Option<u64>,
-        /// Only say what would go.
+        /// Only report what would be removed.
         #[arg(long)]
         dry_run: bool,
     },
@@ -52,11 +52,13 @@ impl CacheCommand {
         let reporter = RunReporter::new(self.json, Verbosity::Normal);
         let io = StorageClient::new()?;
         let io = io.for_run(io.cancellation().clone(), reporter.watch());
-        let kept = io
+        let directory = io
             .resolve(&Settings::load()?.state(self.state.as_deref()).value)
             .map(|state| Kept::new(io, state).with_tables(forebay_connectors::table_references));
         match self.action {
-            CacheAction::Ls => cache::print_usage(&reporter, kept.and_then(|kept| kept.holdings())),
+            CacheAction::Ls => {
+                cache::print_usage(&reporter, directory.and_then(|state| state.holdings()))
+            }
             CacheAction::Gc {
                 older_than,
                 max_size,
@@ -70,12 +72,12 @@ impl CacheCommand {
                 };
                 cache::print_collected(
                     &reporter,
-                    kept.and_then(|kept| kept.collect(&retention)),
+                    directory.and_then(|state| state.collect(&retention)),
                     max_size,
                 )
             }
             CacheAction::Verify => {
-                cache::print_verified(&reporter, kept.and_then(|kept| kept.verify()))
+                cache::print_verified(&reporter, directory.and_then(|state| state.verify()))
             }
         }
     }

@@ -1,11 +1,12 @@
 //! `forebay check`.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use clap::Args;
 use forebay_model::{Fault, FaultCode, Pipeline, Result, codes};
-use forebay_run::CutoffChoice;
+use forebay_run::{CutoffChoice, UnservedStep};
 use serde_json::{Value, json};
 
 use super::options::{RunArgs, SpecArgs};
@@ -56,6 +57,22 @@ pub(crate) struct CheckCommand {
     /// sets of values, and the number of rows.
     #[arg(long, value_name = "STEP", conflicts_with_all = ["perturb_future", "offline"])]
     infer: Option<String>,
+    /// Tell which steps keep rows from being served one by one, and why: behind the step of `serving`, else behind the
+    /// steps that sinks write. Ends with exit 78 where there are such steps.
+    #[arg(long, conflicts_with_all = ["perturb_future", "offline", "infer"])]
+    serving: bool,
+    /// Compute the first rows of each step with a function of Python or a program, in batches of 1, 7 and more rows, and
+    /// compare the values: functions are row-wise. Runs the functions.
+    #[arg(long, conflicts_with_all = ["perturb_future", "offline", "infer", "serving"])]
+    functions: bool,
+    /// Rows of each source to compute from, its first ones.
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "functions",
+        default_value_t = 1_000
+    )]
+    sample_rows: u64,
     #[command(flatten, next_help_heading = "Options of --perturb-future")]
     options: RunArgs,
 }
@@ -68,6 +85,12 @@ impl CheckCommand {
         if let Some(step) = &self.infer {
             return self.infer_expectations(step);
         }
+        if self.serving {
+            return self.report_unserved();
+        }
+        if self.functions {
+            return self.check_functions();
+        }
         let reporter = self.options.reporter();
         match self.check() {
             Ok((pipeline, warnings)) => {
@@ -79,7 +102,11 @@ impl CheckCommand {
                         .iter()
                         .flat_map(|warning| diagnostic::all(warning, Severity::Warning));
                     let diagnostics: Vec<Value> = diagnostics.collect();
-                    let body = json!({ "name": pipeline.name, "offline": self.offline, "diagnostics": diagnostics });
+                    let body = json!({
+                        "name": pipeline.name,
+                        "offline": self.offline,
+                        "diagnostics": diagnostics,
+                    });
                     return reporter.done(&body);
                 }
                 super::write_text(&summary_text(&pipeline, self.offline, warnings.len()))?;
@@ -97,6 +124,70 @@ impl CheckCommand {
                 Ok(ExitCode::from(code))
             }
         }
+    }
+
+    /// Writes the steps behind which rows cannot be served one by one.
+    fn report_unserved(&self) -> Result<ExitCode> {
+        let pipeline = self.spec.pipeline()?;
+        let reporter = self.options.reporter();
+        let session = self.options.silent_session()?;
+        let nodes: BTreeSet<&String> = match &pipeline.serving {
+            Some(serving) => [&serving.from].into(),
+            None => {
+                let sinks = pipeline.sinks.iter().chain(&pipeline.trainings);
+                sinks.map(|sink| &sink.from).collect()
+            }
+        };
+        let mut text = String::new();
+        let mut steps = Vec::new();
+        for node in nodes {
+            let unserved = session.unserved_steps(&pipeline, node)?;
+            if unserved.is_empty() {
+                text += &format!("{node}: rows can be served one by one\n");
+            }
+            for UnservedStep { step, reason } in unserved {
+                text += &format!("{node}: `{step}` {reason}\n");
+                steps.push(json!({ "served": node, "step": step, "reason": reason }));
+            }
+        }
+        let code = if steps.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(EXIT_SPEC)
+        };
+        if reporter.json() {
+            super::write_stdout(&summary_line("done", &json!({ "unserved": steps }))?)?;
+            return Ok(code);
+        }
+        super::write_text(&text)?;
+        Ok(code)
+    }
+
+    /// Writes the steps whose functions give the same values in batches of any size.
+    fn check_functions(&self) -> Result<ExitCode> {
+        let pipeline = self.spec.pipeline()?;
+        let reporter = self.options.reporter();
+        let session = self.options.silent_session()?;
+        let checked = match session.check_functions(&pipeline, self.sample_rows.max(1)) {
+            Ok(checked) => checked,
+            Err(fault) => return reporter.failed(fault, json!({})),
+        };
+        if reporter.json() {
+            return reporter.done(&json!({ "functions": checked }));
+        }
+        let mut text = String::new();
+        for function in &checked {
+            text += &format!(
+                "{}: {} have the same values in batches of any size\n",
+                function.step,
+                units::counted(function.rows as u64, "row")
+            );
+        }
+        if checked.is_empty() {
+            text += "no step has a function\n";
+        }
+        super::write_text(&text)?;
+        Ok(ExitCode::SUCCESS)
     }
 
     /// Writes the rules that the rows of a step keep.
@@ -130,27 +221,23 @@ impl CheckCommand {
         } = self.spec.parse_all()?;
         let mut warnings = Vec::new();
         if !self.offline {
-            let checked = self.options.silent_session()?.check(&pipeline);
-            let found: Vec<Fault> = match checked {
-                Ok(found) => {
-                    warnings = found;
-                    Vec::new()
-                }
-                Err(fault) => fault.into_each(),
-            };
-            // What is wrong with a step that could not be read is said at its places.
-            let is_read = |fault: &Fault| {
-                fault
-                    .site()
-                    .spec
-                    .as_ref()
-                    .is_none_or(|at| !unread.contains(&at.path))
-            };
-            let is_new = |fault: &Fault| is_read(fault) && !follows_from(fault, &faults);
-            let new: Vec<Fault> = found.into_iter().filter(is_new).collect();
-            faults.extend(new);
+            let mut new_faults = Vec::new();
+            match self.options.silent_session()?.check(&pipeline) {
+                Ok(found_warnings) => warnings = found_warnings,
+                Err(fault) => new_faults = fault.into_each(),
+            }
+            // Faults of a step that could not be read were reported at their places.
+            new_faults.retain(|fault| {
+                let at = fault.site().spec.as_ref();
+                let is_read = at.is_none_or(|at| !unread.contains(&at.path));
+                is_read && !follows_from(fault, &faults)
+            });
+            faults.extend(new_faults);
         }
-        Fault::combine(faults).map_or(Ok((pipeline, warnings)), Err)
+        match Fault::combine(faults) {
+            Some(fault) => Err(fault),
+            None => Ok((pipeline, warnings)),
+        }
     }
 
     fn run_leakage_check(self) -> Result<ExitCode> {
@@ -168,27 +255,27 @@ impl CheckCommand {
     }
 }
 
-/// Whether a fault of the bound pipeline follows from those of the spec: parts that could not be read are missing in
-/// it, and cycles and the syntax of queries are checked in both.
+/// True if a fault of the bound pipeline follows from those of the spec: parts that could not be
+/// read are missing from it, and cycles and the syntax of queries are checked in both.
 fn follows_from(fault: &Fault, faults: &[Fault]) -> bool {
-    let among = |code: FaultCode| faults.iter().any(|known| known.code() == code);
+    let among = |code: FaultCode| faults.iter().any(|reported| reported.code() == code);
     (!faults.is_empty() && fault.code() == codes::UNKNOWN_NAME)
         || (fault.code() == codes::CYCLE && among(codes::CYCLE))
         || faults
             .iter()
-            .any(|known| known.message() == fault.message())
+            .any(|reported| reported.message() == fault.message())
 }
 
 /// Problems of a spec, and of the data that it names, are for its author to mend; storage that fails, and a spec that
 /// is not there, are not.
 fn check_exit_code(fault: &Fault) -> u8 {
-    let mut all = std::iter::once(fault).chain(fault.others());
+    let mut faults = std::iter::once(fault).chain(fault.others());
     let is_for_author = |fault: &Fault| match super::exit_code(fault) {
         EXIT_SPEC => true,
         EXIT_DATA => fault.site().spec.is_some(),
         _ => false,
     };
-    if all.any(is_for_author) {
+    if faults.any(is_for_author) {
         EXIT_SPEC
     } else {
         super::exit_code(fault)

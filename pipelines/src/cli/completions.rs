@@ -9,7 +9,7 @@ use forebay_model::Result;
 /// Print completions for a shell.
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsCommand {
-    /// Which shell.
+    /// The shell.
     shell: Shell,
 }
 

@@ -21,9 +21,9 @@ pub(crate) struct DiffCommand {
 impl DiffCommand {
     pub fn run(self) -> Result<ExitCode> {
         let io = StorageClient::new()?;
-        let (before, _) = load_artifact(&io, &self.before)?;
-        let (after, _) = load_artifact(&io, &self.after)?;
-        let differences = present::artifact::diff(&before, &after)?;
+        let (old_artifact, _) = load_artifact(&io, &self.before)?;
+        let (new_artifact, _) = load_artifact(&io, &self.after)?;
+        let differences = present::artifact::diff(&old_artifact, &new_artifact)?;
         super::write_text(if differences.is_empty() {
             "no differences\n"
         } else {

@@ -31,7 +31,7 @@ impl DoctorCommand {
         let io = StorageClient::new()?;
         let probed = io
             .resolve(&state.value)
-            .and_then(|place| probe_state_directory(&io, &place));
+            .and_then(|location| probe_state_directory(&io, &location));
         let probe = match &probed {
             Ok(()) => "can be read and written".to_owned(),
             Err(fault) => format!("cannot be used: {fault}"),
@@ -71,7 +71,7 @@ impl DoctorCommand {
     }
 }
 
-/// A store, and the variables that tell of it.
+/// A store with its environment variables.
 struct StoreVariables {
     scheme: &'static str,
     endpoint: &'static str,
@@ -111,7 +111,7 @@ const STORES: [StoreVariables; 3] = [
 ];
 
 impl StoreVariables {
-    /// What the environment says of the store, without the values of secrets.
+    /// Settings of the store in the environment, without the values of secrets.
     fn describe(&self) -> String {
         let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let endpoint = match std::env::var(self.endpoint) {
@@ -126,13 +126,13 @@ impl StoreVariables {
 }
 
 fn workers_text(workers: &Setting<WorkerSetting>) -> String {
-    let what = match &workers.value {
+    let text = match &workers.value {
         WorkerSetting::Local(0) => "none".to_owned(),
         WorkerSetting::Local(count) => format!("{count} of this machine"),
         WorkerSetting::Addresses(addresses) if addresses.is_empty() => "none".to_owned(),
         WorkerSetting::Addresses(addresses) => addresses.join(", "),
     };
-    format!("{what}, from {}", workers.origin)
+    format!("{text}, from {}", workers.origin)
 }
 
 /// The settings files that were read, or where they would be.
@@ -150,7 +150,7 @@ fn files_text(settings: &Settings) -> String {
     files.join(", ")
 }
 
-/// The GPUs and CUDA's libraries, and what was tried of them.
+/// GPUs and CUDA's libraries, and the results of tests on them.
 pub(super) fn cuda() -> Vec<(&'static str, String)> {
     let report = forebay_connectors::cuda_report();
     let library = |library: forebay_connectors::CudaLibrary| {
@@ -182,8 +182,8 @@ fn probe_state_directory(
     io: &StorageClient,
     state: &forebay_storage::StorageLocation,
 ) -> Result<()> {
-    let place = state.join("doctor");
-    io.put(&place, "doctor".into())?;
-    io.get(&place)?;
-    io.delete(&place)
+    let location = state.join("doctor");
+    io.put(&location, "doctor".into())?;
+    io.get(&location)?;
+    io.delete(&location)
 }

@@ -12,7 +12,7 @@ use super::options::RunArgs;
 use super::profile::profile_data;
 use crate::present;
 
-/// Bytes of a file that are looked at to tell a profile from data.
+/// Bytes of a file that are read to distinguish a profile from data.
 const HEAD_BYTES: usize = 64;
 
 /// Compare two datasets, or profiles of them: distributions, values that are new, rows without a value.
@@ -21,9 +21,9 @@ const HEAD_BYTES: usize = 64;
 /// thousand times.
 #[derive(Debug, Args)]
 pub(crate) struct DriftCommand {
-    /// What is compared with: data, or a profile that `forebay profile --output` wrote.
+    /// The baseline: data, or a profile that `forebay profile --output` wrote.
     baseline: String,
-    /// What is compared: data, or a profile.
+    /// The data to compare, or a profile of it.
     now: String,
     /// Greatest Jensen-Shannon divergence of a column, in bits: 0 for equal distributions, 1 for those that share no
     /// value.
@@ -44,13 +44,13 @@ impl DriftCommand {
         let reporter = self.options.reporter();
         let session = self.options.session(reporter.watch())?;
         let profiles = read(&session, &self.baseline)
-            .and_then(|before| Ok((before, read(&session, &self.now)?)));
-        let (before, now) = match profiles {
+            .and_then(|baseline| Ok((baseline, read(&session, &self.now)?)));
+        let (baseline, now) = match profiles {
             Ok(profiles) => profiles,
             Err(fault) => return reporter.failed(fault, json!({})),
         };
         let report = compare_profiles(
-            &before,
+            &baseline,
             &now,
             &DriftOptions {
                 js: self.js,
@@ -81,15 +81,15 @@ impl DriftCommand {
     }
 }
 
-/// A stored profile, or that of data.
-fn read(session: &Session, place: &str) -> Result<DatasetProfile> {
-    if Path::new(place)
+/// Reads a stored profile, or profiles data.
+fn read(session: &Session, path: &str) -> Result<DatasetProfile> {
+    if Path::new(path)
         .extension()
         .is_some_and(|ending| ending == "json")
     {
-        let bytes = session.io().get(&session.io().resolve(place)?)?;
+        let bytes = session.io().get(&session.io().resolve(path)?)?;
         let bytes = bytes
-            .ok_or_else(|| Fault::new(codes::NOT_FOUND, "there is no such file").file(place))?;
+            .ok_or_else(|| Fault::new(codes::NOT_FOUND, "there is no such file").file(path))?;
         // Data may have this ending, too.
         let head: Vec<u8> = bytes
             .iter()
@@ -98,8 +98,8 @@ fn read(session: &Session, place: &str) -> Result<DatasetProfile> {
             .filter(|byte| !byte.is_ascii_whitespace())
             .collect();
         if head.starts_with(b"{\"format\":") {
-            return DatasetProfile::from_json(&bytes).map_err(|fault| fault.file(place));
+            return DatasetProfile::from_json(&bytes).map_err(|fault| fault.file(path));
         }
     }
-    profile_data(session, place)
+    profile_data(session, path)
 }

@@ -4,12 +4,16 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
+use forebay_connectors::ModelPart;
 use forebay_model::{Fault, Result, codes};
 use forebay_storage::{ScratchDir, StorageClient, StorageLocation};
 use forebay_threads::parallel_map;
 use serde_json::json;
 
+use super::export_model::{ModelExport, ModelFormat, export_model};
+use super::export_serving::{ServingSystem, export_serving};
 use crate::present::units;
+use crate::settings::Settings;
 use crate::visible::{VisibleDataset, VisibleFile};
 
 /// Files that are copied at the same time.
@@ -18,18 +22,46 @@ const FILES_AT_ONCE: usize = 4;
 /// Bytes of a file that are read at a time.
 const BLOCK_BYTES: u64 = 8 << 20;
 
-/// What tells in a bucket that all files are there.
+/// Marker in a bucket that all files are written.
 const COMPLETE: &str = "_SUCCESS";
 
-/// Copy the files of an output, or of a Delta table, as readers should see them: those of its last run, whole.
+/// Copy the files of an output or a Delta table as readers see them, or write a model for another
+/// runtime.
 ///
-/// On a local disk the directory appears when all files are in it. In a bucket the object `_SUCCESS` is written last.
+/// Files are those of the last run, whole. On a local disk the directory appears when all files are in it. In a bucket
+/// the object `_SUCCESS` is written last.
+///
+/// A model is written to `FILE.onnx` (onnxruntime) with the row-wise steps before it, or, as boosted trees alone, to
+/// `FILE.txt` (LightGBM).
+///
+/// With `--for`, a description of `forebay serve` is written for another system: a directory with a `FeatureView` for
+/// Feast, a file with an `InferenceService` for KServe.
 #[derive(Debug, Args)]
 pub(crate) struct ExportCommand {
     /// The output: the path of a sink, as `run` prints it, or the directory of a Delta table.
     output: String,
-    /// The directory or URL to copy to. It must not be there, or be empty.
+    /// The directory or URL to copy to, or the file of a model. It must not be there; a directory may be empty.
     directory: String,
+    /// The group whose model is exported, for boosted trees `by` group: one value for each column.
+    #[arg(long, value_name = "VALUES", value_delimiter = ',')]
+    group: Option<Vec<String>>,
+    /// Write the model alone: it takes the columns that its step delivers.
+    #[arg(long)]
+    without_steps: bool,
+    /// The step of the horizon whose model is exported, for boosted trees with `strategy: per_step`.
+    #[arg(long, value_name = "NUMBER")]
+    step: Option<u64>,
+    /// Describe what `forebay serve` would serve for this system, instead of copying it.
+    #[arg(
+        long = "for",
+        value_enum,
+        value_name = "SYSTEM",
+        conflicts_with_all = ["group", "step", "without_steps"]
+    )]
+    system: Option<ServingSystem>,
+    /// The state directory, where `--for` describes a pipeline by its name [default: .forebay]
+    #[arg(long, value_name = "DIR", requires = "system")]
+    state: Option<String>,
     /// Print a line of JSON.
     #[arg(long)]
     json: bool,
@@ -38,6 +70,14 @@ pub(crate) struct ExportCommand {
 impl ExportCommand {
     pub fn run(self) -> Result<ExitCode> {
         let io = StorageClient::new()?;
+        if let Some(system) = self.system {
+            let state = Settings::load()?.state(self.state.as_deref()).value;
+            let bytes = export_serving(&io, &self.output, &state, &self.directory, system)?;
+            return self.print_file(bytes);
+        }
+        if let Some(format) = ModelFormat::of_file(&self.directory) {
+            return self.export_model(&io, format);
+        }
         let dataset = VisibleDataset::open(&io, &self.output)?;
         if dataset.has_deleted_rows() {
             let message =
@@ -53,29 +93,56 @@ impl ExportCommand {
         let files = dataset.files();
         let bytes: u64 = files.iter().map(|file| file.bytes).sum();
         let rows: Option<u64> = files.iter().map(|file| file.rows).sum();
-        super::write_stdout(&match self.json {
-            true => format!(
-                "{}\n",
-                json!({ "path": to.shown, "files": files.len(), "bytes": bytes, "rows": rows })
-            ),
-            false => format!(
+        let text = if self.json {
+            let line =
+                json!({ "path": to.shown, "files": files.len(), "bytes": bytes, "rows": rows });
+            format!("{line}\n")
+        } else {
+            format!(
                 "{}{} in {}\n  {}\n",
                 rows.map_or_else(String::new, |rows| format!("{}, ", units::rows(rows))),
                 units::bytes(bytes),
                 units::counted(files.len() as u64, "file"),
                 to.shown
-            ),
-        })?;
+            )
+        };
+        super::write_stdout(&text)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn occupied_fault(place: &str) -> Fault {
+impl ExportCommand {
+    fn export_model(&self, io: &StorageClient, format: ModelFormat) -> Result<ExitCode> {
+        let request = ModelExport {
+            format,
+            part: ModelPart {
+                group: self.group.clone(),
+                step: self.step,
+            },
+            with_steps: !self.without_steps,
+        };
+        let bytes = export_model(io, &self.output, &self.directory, &request)?;
+        self.print_file(bytes)
+    }
+
+    fn print_file(&self, bytes: u64) -> Result<ExitCode> {
+        let text = if self.json {
+            let line = json!({ "path": self.directory, "bytes": bytes });
+            format!("{line}\n")
+        } else {
+            format!("{}\n  {}\n", units::bytes(bytes), self.directory)
+        };
+        super::write_stdout(&text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn occupied_fault(target: &str) -> Fault {
     let fault = Fault::new(
         codes::OUTPUT_CLASH,
         "there is something where the files would be copied to",
     )
-    .file(place);
+    .file(target);
     fault.hint("remove it, or name another directory")
 }
 

@@ -7,16 +7,17 @@ use clap::{Args, ValueEnum};
 use forebay_feed::{Feed as Batches, FeedStats, OrderMode, RemainderPolicy};
 use forebay_model::{Pipeline, Result};
 use forebay_run::{FeedConfig, FeedOrder, FeedSource, Session};
-use forebay_storage::{EventListener, IgnoreEvents};
+use forebay_storage::EventListener;
 
 use super::options::{MetricsArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
 use super::write_stdout;
 use crate::metrics::{CommandMetrics, FeedMetrics};
 use crate::present::feed;
+use crate::present::report::WarningLines;
 
-/// Deliver an epoch of mini-batches, as training gets them, and tell how fast they come and what
-/// they wait for.
+/// Deliver an epoch of mini-batches, as training gets them, and report their rate and the causes of
+/// waits.
 #[derive(Debug, Args)]
 pub(crate) struct FeedCommand {
     #[command(flatten)]
@@ -30,7 +31,7 @@ pub(crate) struct FeedCommand {
     /// Deliver the rows of this part of the split only.
     #[arg(long, value_name = "PART")]
     split: Option<String>,
-    /// Which epoch, from 0.
+    /// The epoch, from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     epoch: u64,
     /// Chooses among the shuffles.
@@ -42,16 +43,16 @@ pub(crate) struct FeedCommand {
     /// Rows of a batch [default: the spec's, or 8192]
     #[arg(long, value_name = "N")]
     rows: Option<u32>,
-    /// What becomes of rows that do not fill a last step [default: the spec's, or drop]
+    /// Treatment of rows that do not fill a last step [default: the spec's, or drop]
     #[arg(long, value_enum)]
     last: Option<RemainderArg>,
-    /// Which of the consumers this is, from 0.
+    /// Number of this consumer, from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     rank: u32,
-    /// How many consumers share the rows.
+    /// Number of consumers that share the rows.
     #[arg(long, value_name = "N", default_value_t = 1)]
     world: u32,
-    /// How many batches to print.
+    /// Number of batches to print.
     #[arg(long, value_name = "N", default_value_t = 3)]
     show: u64,
     /// Print no batches, and deliver the epoch in the order of the files as well, to compare.
@@ -63,7 +64,7 @@ pub(crate) struct FeedCommand {
 enum OrderArg {
     /// Another order in each epoch.
     Shuffled,
-    /// As the rows lie.
+    /// In stored order.
     Sequential,
     /// Row groups by their times.
     Time,
@@ -71,7 +72,7 @@ enum OrderArg {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum RemainderArg {
-    /// Not delivered.
+    /// Such rows are not delivered.
     Drop,
     /// A shorter batch.
     Short,
@@ -86,28 +87,29 @@ impl FeedCommand {
         let mut metrics = self.metrics.metrics::<FeedMetrics>()?;
         let pipeline = self.spec.pipeline()?;
         metrics.name_pipeline(&pipeline.name);
-        let watch: Arc<dyn EventListener> = metrics.watch(Arc::new(IgnoreEvents));
-        let session = self.options.session(watch.clone())?;
+        let listener: Arc<dyn EventListener> = metrics.watch(Arc::new(WarningLines));
+        let session = self.options.session(listener.clone())?;
         metrics.serve(&session)?;
-        let told = self.feed(&pipeline, session, &watch, &metrics);
-        // A fault of the feed is the one to tell.
+        let summary = self.feed(&pipeline, session, &listener, &metrics);
+        // A fault of the feed is reported before one of the file of metrics.
         let written = metrics.write();
-        match self.options.json {
-            true => write_stdout(&told?)?,
-            false => super::write_text(&told?)?,
+        if self.options.json {
+            write_stdout(&summary?)?
+        } else {
+            super::write_text(&summary?)?
         }
         written.map(|()| ExitCode::SUCCESS)
     }
 
-    /// Delivers the epoch; gives what there is to tell of it.
+    /// Delivers the epoch; returns the report.
     fn feed(
         &self,
         pipeline: &Pipeline,
         session: Session,
-        watch: &Arc<dyn EventListener>,
+        listener: &Arc<dyn EventListener>,
         metrics: &CommandMetrics<FeedMetrics>,
     ) -> Result<String> {
-        let (_workers, session) = self.workers.apply(session, &self.options, watch, &[])?;
+        let (_workers, session) = self.workers.apply(session, &self.options, listener, &[])?;
         let config = self.config(FeedConfig::from_pipeline(pipeline)?);
         let fed = session.feed(pipeline, None, &config)?;
         let mut batches = self.start(&fed)?;
@@ -123,36 +125,51 @@ impl FeedCommand {
             metrics.own(),
         )?;
         metrics.own().count_epoch(&stats, fed.cache());
+        let filled = batches.filled_values();
+        let dropped = self.dropped_rows(&batches, &stats);
         let memory_bytes = batches.memory_bytes();
         drop(batches);
-        let straight = match self.bench {
-            true => {
-                // Blocks are those of the order, too.
-                let config = FeedConfig {
-                    order: FeedOrder::Sequential,
-                    ..config
-                };
-                let fed = session.feed(pipeline, None, &config)?;
-                let mut batches = self.start(&fed)?;
-                Some(self.deliver(&session, &mut batches, 0, metrics.own())?)
-            }
-            false => None,
+        let straight = if self.bench {
+            // Blocks are those of the order, too.
+            let config = FeedConfig {
+                order: FeedOrder::Sequential,
+                ..config
+            };
+            let fed = session.feed(pipeline, None, &config)?;
+            let mut batches = self.start(&fed)?;
+            Some(self.deliver(&session, &mut batches, 0, metrics.own())?)
+        } else {
+            None
         };
-        let (cache, streams, straight) = (fed.cache(), fed.streams(), straight.as_ref());
-        let told = feed::FeedReport {
+        let cache = fed.cache();
+        let streams = fed.streams();
+        let straight = straight.as_ref();
+        let report = feed::FeedReport {
             stats: &stats,
             quality,
             shuffled,
             memory_bytes,
             streams,
             cache,
+            filled: &filled,
+            dropped,
             straight,
         };
         Ok(if self.options.json {
-            feed::json(&told)
+            feed::json(&report)
         } else {
-            feed::feed_summary(&told)
+            feed::feed_summary(&report)
         })
+    }
+
+    /// Rows of the epoch that no consumer gets, since they do not fill a step.
+    fn dropped_rows(&self, batches: &Batches, stats: &FeedStats) -> u64 {
+        // Each consumer gets as many rows where rows are dropped.
+        let delivered = stats.rows * u64::from(self.world);
+        match batches.last() {
+            RemainderPolicy::Drop => batches.sequence().epoch_rows().saturating_sub(delivered),
+            RemainderPolicy::Short | RemainderPolicy::Pad | RemainderPolicy::Wrap => 0,
+        }
     }
 
     fn config(&self, mut config: FeedConfig) -> FeedConfig {
@@ -179,6 +196,7 @@ impl FeedCommand {
         config.world = self.world;
         config.first_epoch = self.epoch;
         config.epochs = self.epoch.saturating_add(1);
+        config.require_batches()?;
         Batches::start(config)
     }
 

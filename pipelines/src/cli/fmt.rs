@@ -14,7 +14,7 @@ use crate::spec;
 /// Exit code of a spec that is not formatted, for `--check` (sysexits' EX_CONFIG).
 const EXIT_UNFORMATTED: u8 = 78;
 
-/// What stands for standard input.
+/// Path that stands for standard input.
 const STANDARD_INPUT: &str = "-";
 
 /// Format specs: indentation, spaces, quotes and the length of lines. Comments stay, and so do all values: the
@@ -31,7 +31,8 @@ pub(crate) struct FmtCommand {
 
 impl FmtCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let (mut faults, mut unformatted) = (Vec::new(), 0);
+        let mut faults = Vec::new();
+        let mut unformatted = 0;
         for path in &self.specs {
             match self.format(path) {
                 Ok(same) => unformatted += usize::from(!same),
@@ -45,24 +46,25 @@ impl FmtCommand {
         }
     }
 
-    /// Whether it was formatted already.
+    /// Formats a spec; returns true if it was formatted already.
     fn format(&self, path: &Path) -> Result<bool> {
         let is_input = path.as_os_str() == STANDARD_INPUT;
-        let (shown, text) = match is_input {
-            true => ("standard input".to_owned(), standard_input()?),
-            false => (path.display().to_string(), spec::read_text(path)?),
+        let (file, text) = if is_input {
+            ("standard input".to_owned(), standard_input()?)
+        } else {
+            (path.display().to_string(), spec::read_text(path)?)
         };
-        let formatted = spec::format(&text, &shown)?;
+        let formatted = spec::format(&text, &file)?;
         let same = formatted == text;
         match (self.check, is_input) {
-            (true, _) if !same => super::write_stdout(&format!("{shown} is not formatted\n"))?,
+            (true, _) if !same => super::write_stdout(&format!("{file} is not formatted\n"))?,
             (true, _) => {}
             (false, true) => super::write_stdout(&formatted)?,
             (false, false) if !same => {
                 // The file behind a link, not the link.
                 let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
                 replace_file(&target, &formatted, "the spec cannot be written")?;
-                super::write_stdout(&format!("formatted {shown}\n"))?;
+                super::write_stdout(&format!("formatted {file}\n"))?;
             }
             (false, false) => {}
         }

@@ -24,19 +24,19 @@ pub(crate) struct GenerateCommand {
 enum GenerateTarget {
     /// A retailer's history: one row for each item, store and day, one file per period.
     Demand {
-        /// How many rows; whole days back from the last day, and a part of the day before them.
+        /// Number of rows; whole days back from the last day, and a part of the day before them.
         #[arg(long, required_unless_present = "days")]
         rows: Option<u64>,
-        /// How many days, instead of rows.
+        /// Number of days, instead of rows.
         #[arg(long, conflicts_with = "rows")]
         days: Option<u32>,
-        /// How many series: items times stores.
+        /// Number of series: items times stores.
         #[arg(long)]
         series: Option<u64>,
         /// The last day of the history, such as 2016-05-22.
         #[arg(long, value_parser = parse::<CalendarDay>)]
         last_day: Option<CalendarDay>,
-        /// What one file holds: day, week, month or year. Do not mix periods in one directory.
+        /// Period of one file: day, week, month or year. Do not mix periods in one directory.
         #[arg(long, value_parser = parse::<FilePeriod>)]
         period: Option<FilePeriod>,
         #[command(flatten)]
@@ -44,7 +44,7 @@ enum GenerateTarget {
     },
     /// An advertiser's log: a label, 13 skewed numbers, 26 categories with long tails.
     Clicks {
-        /// How many rows.
+        /// Number of rows.
         #[arg(long)]
         rows: u64,
         /// Rows per file.
@@ -57,7 +57,7 @@ enum GenerateTarget {
 
 #[derive(Debug, Args)]
 struct GenerateArgs {
-    /// The same seed gives the same bytes.
+    /// Seed; the same seed gives the same bytes.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// The directory for the files.
@@ -167,10 +167,10 @@ fn with_progress(
 ) -> Result<GenerateSummary> {
     let progress = TerminalProgress::new(true);
     let pass = progress.pass(1, 1, &format!("{label}, {}", units::rows(total)), None);
-    let mut before = 0;
+    let mut rows_before = 0;
     let summary = work(&mut |rows| {
-        pass.advance(rows - before, 0);
-        before = rows;
+        pass.advance(rows - rows_before, 0);
+        rows_before = rows;
     });
     pass.finish();
     summary

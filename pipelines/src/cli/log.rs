@@ -1,5 +1,5 @@
-//! Log lines on standard error, as `RUST_LOG` asks for: events of runs (`forebay`), and those of the libraries below, such
-//! as `object_store` and `datafusion`.
+//! Log lines on standard error, as `RUST_LOG` configures them: events of runs (`forebay`), and
+//! those of the libraries below, such as `object_store` and `datafusion`.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -12,24 +12,27 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::usage;
+use crate::present::printable_lines;
 
-/// The variable that says what is logged.
+/// Environment variable with the filters of the log.
 const VARIABLE: &str = "RUST_LOG";
 
-/// What events of runs are called in the log.
+/// Target of events of runs in the log.
 const TARGET: &str = "forebay";
 
-/// Starts logging, where the environment asks for it: `info`, `forebay=debug`, `warn,object_store=debug`.
+/// Starts logging, if the environment requests it: `info`, `forebay=debug`,
+/// `warn,object_store=debug`.
 pub(super) fn start() -> Result<()> {
-    let Some(wanted) = std::env::var(VARIABLE)
+    let Some(filter) = std::env::var(VARIABLE)
         .ok()
-        .filter(|wanted| !wanted.trim().is_empty())
+        .filter(|text| !text.trim().is_empty())
     else {
         return Ok(());
     };
-    let targets: Targets = wanted.parse().map_err(|_| {
-        usage(format!("`{VARIABLE}={wanted}` does not say what to log")).hint(
-            "write a level (error, warn, info, debug, trace), or targets with levels: forebay=debug,object_store=info",
+    let targets: Targets = filter.parse().map_err(|_| {
+        usage(format!("`{VARIABLE}={filter}` does not say what to log")).hint(
+            "write a level (error, warn, info, debug, trace), or targets with levels: \
+             forebay=debug,object_store=info",
         )
     })?;
     let lines = tracing_subscriber::fmt::layer()
@@ -48,10 +51,11 @@ pub(super) fn start() -> Result<()> {
 struct RedactedStderr;
 
 impl Write for RedactedStderr {
-    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        let text = String::from_utf8_lossy(line);
-        std::io::stderr().write_all(hide_secrets(&text).as_bytes())?;
-        Ok(line.len())
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        let line = printable_lines(&hide_secrets(&text));
+        std::io::stderr().write_all(line.as_bytes())?;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -59,11 +63,12 @@ impl Write for RedactedStderr {
     }
 }
 
-/// The listener, behind one that logs each event; the same where nothing is logged.
+/// Wraps the listener in one that logs each event; returns it unchanged if nothing is logged.
 pub(super) fn logged(inner: Arc<dyn EventListener>) -> Arc<dyn EventListener> {
-    match enabled!(target: TARGET, Level::ERROR) {
-        true => Arc::new(LoggedEvents(inner)),
-        false => inner,
+    if enabled!(target: TARGET, Level::ERROR) {
+        Arc::new(LoggedEvents(inner))
+    } else {
+        inner
     }
 }
 
@@ -78,6 +83,7 @@ impl EventListener for LoggedEvents {
             }
             // These come many times a second.
             Event::Progress { .. }
+            | Event::Worked { .. }
             | Event::Spilled { .. }
             | Event::WorkerMoved { .. }
             | Event::Eta { .. } => {

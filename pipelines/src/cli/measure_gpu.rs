@@ -1,4 +1,4 @@
-//! `forebay measure-gpu`, which `benches/gpu/run` calls: what a GPU comes to, as one table.
+//! `forebay measure-gpu`, which `benches/gpu/run` calls: measurements of a GPU, as one table.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,16 +22,16 @@ use crate::present::units;
 use crate::settings::Settings;
 use crate::{Forebay, spec};
 
-/// Rates through the ring are at least this share of those of plain copies.
+/// Minimum ratio of the rate through the ring to that of plain copies.
 const COPIES_SHARE_MIN: f64 = 0.95;
 
-/// At most this share of steps may wait for a batch.
+/// Maximum share of steps that may wait for a batch.
 const STARVED_SHARE_MAX: f64 = 0.01;
 
 /// Stretches of steps whose mean losses are compared.
 const STRETCHES: usize = 20;
 
-/// How the device of tests/fake_cuda is called.
+/// Name of the device of tests/fake_cuda.
 const SIMULATED: &str = "Fake GPU";
 
 /// Measure what a GPU does: copies, checksums, trainings, PyTorch's loader.
@@ -54,7 +54,7 @@ pub(crate) struct MeasureGpuCommand {
     quick: bool,
 }
 
-/// How much is done.
+/// Sizes of the measurements.
 struct GpuBenchSizes {
     copy_bytes: &'static [usize],
     copied_bytes: usize,
@@ -67,7 +67,7 @@ struct GpuBenchSizes {
     trial: GpuTrialSizes,
 }
 
-/// How much is done where the processor does the same.
+/// Sizes of measurements that the processor repeats.
 struct GpuTrialSizes {
     hidden: [u32; 2],
     columns: usize,
@@ -118,7 +118,7 @@ struct GpuBenchRow {
     outcome: GpuBenchOutcome,
 }
 
-/// What a measurement came to.
+/// Result of a measurement.
 struct GpuBenchOutcome {
     found: String,
     target: String,
@@ -177,7 +177,8 @@ impl MeasureGpuCommand {
         let simulated = name.starts_with(SIMULATED);
         if simulated {
             write_stdout(&format!(
-                "SIMULATION: `{name}` is a driver for tests on the processor; no figure is that of a GPU.\n\n"
+                "SIMULATION: `{name}` is a driver for tests on the processor; no figure is that \
+                 of a GPU.\n\n"
             ))?;
         }
         write_stdout(&format!("{}\n", doctor::aligned(&doctor::cuda())))?;
@@ -195,7 +196,8 @@ impl MeasureGpuCommand {
                 .remedy
                 .map(|remedy| format!("{name} is missing: {remedy}"))
         };
-        let (compiler, products) = (missing("NVRTC"), missing("cuBLAS"));
+        let compiler = missing("NVRTC");
+        let products = missing("cuBLAS");
         let trainings = compiler.as_ref().or(products.as_ref());
         for bytes in sizes.copy_bytes {
             let measure = format!(
@@ -281,11 +283,11 @@ impl MeasureGpuCommand {
             &ClicksOptions::new(sizes.rows, 1, self.work.join("clicks")),
             &mut |_| {},
         )?;
-        let shown = self.spec.display().to_string();
+        let file = self.spec.display().to_string();
         let text = std::fs::read_to_string(&self.spec)
-            .map_err(|error| Fault::disk("the spec cannot be read", error).file(&shown))?;
+            .map_err(|error| Fault::disk("the spec cannot be read", error).file(&file))?;
         let forebay = Forebay::new();
-        let pipeline = spec::parse(&text, &shown, &self.params(sizes), &forebay.spec_catalog())?;
+        let pipeline = spec::parse(&text, &file, &self.params(sizes), &forebay.spec_catalog())?;
         let epochs = Arc::new(TrainingEpochWatch::default());
         let settings = Settings::load()?;
         let options = SessionOptions {
@@ -304,17 +306,18 @@ impl MeasureGpuCommand {
         let learned = report.models.first().map(|model| &model.learned);
         let learned = learned.ok_or_else(|| Fault::internal("the spec trains no model"))?;
         let steps = learned.epochs.last().map_or(0, |epoch| epoch.step);
-        let told = epochs.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let totals = epochs.0.lock().unwrap_or_else(PoisonError::into_inner);
         let rows = learned.rows * learned.epochs.len() as u64;
         Ok(starvation(&ConsumerFigures {
-            rows_per_second: rows as f64 / told.seconds.max(f64::MIN_POSITIVE),
+            rows_per_second: rows as f64 / totals.seconds.max(f64::MIN_POSITIVE),
             steps,
-            starved: told.starved,
-            more: format!("waited {:.1} s of {:.1} s", told.waited, told.seconds),
+            starved: totals.starved,
+            more: format!("waited {:.1} s of {:.1} s", totals.waited, totals.seconds),
         }))
     }
 
-    /// The same rows through PyTorch's loader and through its own DataLoader, in a program of its own: its answer.
+    /// Delivers equal rows through PyTorch's loader and through its own DataLoader, in a separate
+    /// program; returns its result.
     fn measure_loader(&self, sizes: &GpuBenchSizes) -> Result<Value> {
         let job = json!({
             "spec": self.spec,
@@ -341,14 +344,18 @@ impl MeasureGpuCommand {
             .last()
             .and_then(|line| serde_json::from_str(line).ok());
         answer.filter(|_| done.status.success()).ok_or_else(|| {
-            let said = String::from_utf8_lossy(&done.stderr);
-            let last = said.lines().last().unwrap_or("it says nothing").to_owned();
+            let output = String::from_utf8_lossy(&done.stderr);
+            let last = output
+                .lines()
+                .last()
+                .unwrap_or("it says nothing")
+                .to_owned();
             Fault::new(codes::STORAGE, format!("PyTorch's loader failed: {last}"))
         })
     }
 }
 
-/// What an answer of PyTorch's program comes to, or why it did not run.
+/// Result of PyTorch's program, or the reason why it did not run.
 fn told_by_torch(answer: &Value, outcome: fn(&Value) -> GpuBenchOutcome) -> GpuBenchOutcome {
     answer["not_run"]
         .as_str()
@@ -368,7 +375,7 @@ fn training_by_torch(answer: &Value) -> GpuBenchOutcome {
     })
 }
 
-/// How fast the loader delivers, beside PyTorch's DataLoader.
+/// Throughput of the loader, compared with PyTorch's DataLoader.
 fn batches_alone(answer: &Value) -> GpuBenchOutcome {
     let alone = answer["alone"].as_f64().unwrap_or(0.0);
     let peer = answer["peer"]["rows_per_second"]
@@ -387,7 +394,7 @@ fn batches_alone(answer: &Value) -> GpuBenchOutcome {
     }
 }
 
-/// How a consumer was fed.
+/// Throughput and waits of a consumer.
 struct ConsumerFigures {
     rows_per_second: f64,
     steps: u64,
@@ -397,14 +404,14 @@ struct ConsumerFigures {
 
 fn starvation(fed: &ConsumerFigures) -> GpuBenchOutcome {
     let share = fed.starved as f64 / (fed.steps as f64).max(1.0);
-    let more = if fed.more.is_empty() {
+    let remark = if fed.more.is_empty() {
         String::new()
     } else {
         format!("; {}", fed.more)
     };
     GpuBenchOutcome {
         found: format!(
-            "{} rows/s; {} of {} steps starved ({:.2} %){more}",
+            "{} rows/s; {} of {} steps starved ({:.2} %){remark}",
             units::grouped(fed.rows_per_second as u64),
             units::grouped(fed.starved),
             units::grouped(fed.steps),
@@ -415,7 +422,7 @@ fn starvation(fed: &ConsumerFigures) -> GpuBenchOutcome {
     }
 }
 
-/// What the trainings of a run told.
+/// Sums over the trainings of a run.
 #[derive(Default)]
 struct TrainingEpochWatch(Mutex<TrainingTotals>);
 
@@ -435,10 +442,10 @@ impl EventListener for TrainingEpochWatch {
             ..
         } = event
         {
-            let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            told.seconds += seconds;
-            told.waited += wait_seconds;
-            told.starved += starved_steps;
+            let mut totals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            totals.seconds += seconds;
+            totals.waited += wait_seconds;
+            totals.starved += starved_steps;
         }
     }
 }
@@ -524,10 +531,8 @@ fn compare_with_cpu(
         threads,
     }
     .compare(cuda, precision)?;
-    let (difference, tolerance) = (
-        compared.difference(STRETCHES),
-        TrialComparison::tolerance(precision),
-    );
+    let difference = compared.difference(STRETCHES);
+    let tolerance = TrialComparison::tolerance(precision);
     let rate = |stats: &forebay_feed::FeedStats| {
         units::grouped((stats.rows as f64 / stats.wall.as_secs_f64().max(f64::MIN_POSITIVE)) as u64)
     };
@@ -590,7 +595,7 @@ impl GpuBenchTable {
             measure,
             outcome:
                 GpuBenchOutcome {
-                    found,
+                    found: finding,
                     target,
                     verdict,
                 },
@@ -599,7 +604,7 @@ impl GpuBenchTable {
             let word = verdict.word(self.simulated);
             text += &format!(
                 "| {measure} | {} | {target} | {word} |\n",
-                found.replace('|', "/")
+                finding.replace('|', "/")
             );
         }
         text + &format!(

@@ -4,6 +4,7 @@ mod apply;
 mod backfill;
 mod backtest;
 mod cache;
+mod certificates;
 mod check;
 mod completions;
 mod diff;
@@ -11,12 +12,17 @@ mod doctor;
 mod drift;
 mod explain;
 mod export;
+mod export_model;
+mod export_serving;
 mod feed;
 mod fit;
 mod fmt;
 mod generate;
+mod groups;
 mod init;
+mod launched;
 mod log;
+mod man;
 #[cfg(feature = "cuda")]
 mod measure_gpu;
 mod new;
@@ -27,21 +33,24 @@ mod profile;
 mod report;
 mod run;
 mod schema;
+mod score;
+mod serve;
 mod show;
 mod signals;
 mod sources;
 mod test;
 mod top;
+mod ui;
 mod worker;
 mod workers;
 
 use std::ffi::OsString;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::net::TcpListener;
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use forebay_model::{Fault, FaultCode, FaultDomain, Result, codes};
 use forebay_run::RunReport;
 
@@ -52,13 +61,14 @@ use crate::{allocator, present};
 /// Exit code of a command line that cannot be understood (sysexits' EX_USAGE).
 const EXIT_USAGE: u8 = 64;
 
-/// Exit code of a run that found nothing new, for schedulers that asked: Airflow skips what comes after.
+/// Exit code of a run that found nothing new, if the caller requests it: Airflow then skips later
+/// tasks.
 const EXIT_NOTHING_NEW: u8 = 99;
 
-/// Exit code of a run that did less than its spec says to be on time, for schedulers that asked.
+/// Exit code of a degraded run, if the caller requests it.
 const EXIT_DEGRADED: u8 = 98;
 
-/// Reports what a run came to. Its exit code tells of nothing new, or of a ladder, where that is asked for.
+/// Reports the result of a run. The exit code signals nothing new, or a degradation, if requested.
 fn report_run(
     reporter: &RunReporter,
     report: Result<RunReport>,
@@ -100,11 +110,15 @@ enum CliCommand {
     Run(run::RunCommand),
     Backfill(backfill::BackfillCommand),
     Backtest(backtest::BacktestCommand),
+    Score(score::ScoreCommand),
     Feed(feed::FeedCommand),
     Predict(predict::PredictCommand),
     Preview(preview::PreviewCommand),
+    Serve(Box<serve::ServeCommand>),
     Worker(worker::WorkerCommand),
+    Certificates(certificates::CertificatesCommand),
     Top(top::TopCommand),
+    Ui(ui::UiCommand),
     Profile(profile::ProfileCommand),
     Drift(drift::DriftCommand),
     Report(report::ReportCommand),
@@ -119,18 +133,36 @@ enum CliCommand {
     #[command(hide = true)]
     MeasureGpu(measure_gpu::MeasureGpuCommand),
     Completions(completions::CompletionsCommand),
+    Man(man::ManCommand),
 }
+
+/// Stack for a command, in bytes. The limit of the system (`ulimit -s`) may leave the first thread less than a parser
+/// of command lines takes.
+const COMMAND_STACK_BYTES: usize = 8 << 20;
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    run_command_line(std::env::args_os().collect())
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let json = is_json(&arguments);
+    let command_thread = std::thread::Builder::new()
+        .name("forebay".to_owned())
+        .stack_size(COMMAND_STACK_BYTES)
+        .spawn(|| run_command_line(arguments));
+    let failure = match command_thread {
+        Ok(thread) => match thread.join() {
+            Ok(code) => return code,
+            Err(panic) => Fault::panicked(panic.as_ref()),
+        },
+        Err(error) => Fault::refused_thread(error),
+    };
+    report_failure(failure, json)
 }
 
 /// Runs a command line; its first word is the program.
 pub fn run_command_line(arguments: Vec<OsString>) -> ExitCode {
-    let json = arguments.iter().any(|argument| argument == "--json");
+    let json = is_json(&arguments);
     signals::set_json(json);
-    let cli = match CommandLine::try_parse_from(arguments) {
+    let cli = match parse(arguments) {
         Ok(cli) => cli,
         // Help and version are no mistakes.
         Err(error) if !error.use_stderr() => {
@@ -157,19 +189,39 @@ pub fn run_command_line(arguments: Vec<OsString>) -> ExitCode {
     let done = done.unwrap_or_else(|panic| Err(Fault::panicked(panic.as_ref())));
     match done {
         Ok(code) => code,
-        Err(fault) => {
-            let code = exit_code(&fault);
-            let fault = present::fault::located(fault);
-            if json {
-                print_failure(&fault);
-            }
-            present::fault::report(&fault);
-            ExitCode::from(code)
-        }
+        Err(fault) => report_failure(fault, json),
     }
 }
 
-/// What the parser says of numbers, in plain words.
+/// The command line of the program, with the commands of its help by group.
+pub(crate) fn command() -> clap::Command {
+    let program = CommandLine::command();
+    let template = groups::help_template(&program);
+    program.help_template(template)
+}
+
+fn parse(arguments: Vec<OsString>) -> std::result::Result<CommandLine, clap::Error> {
+    let mut program = command();
+    let mut matches = program.try_get_matches_from_mut(arguments)?;
+    CommandLine::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut program))
+}
+
+fn is_json(arguments: &[OsString]) -> bool {
+    arguments.iter().any(|argument| argument == "--json")
+}
+
+/// Reports the fault that ended a command, and returns the exit code.
+fn report_failure(fault: Fault, json: bool) -> ExitCode {
+    let code = exit_code(&fault);
+    let fault = present::fault::located(fault);
+    if json {
+        print_failure(&fault);
+    }
+    present::fault::report(&fault);
+    ExitCode::from(code)
+}
+
+/// Messages of the parser about numbers, with plain replacements.
 const PARSER_WORDS: [(&str, &str); 4] = [
     ("invalid digit found in string", "it is not a whole number"),
     ("number too large to fit in target type", "it is too large"),
@@ -180,19 +232,21 @@ const PARSER_WORDS: [(&str, &str); 4] = [
     ),
 ];
 
-/// A mistake on the command line, as the parser tells it, with colours.
+/// A mistake on the command line, in the parser's words, with colours.
 fn usage_text(error: &clap::Error) -> String {
     let text = error.render().ansi().to_string();
     let text = PARSER_WORDS
         .iter()
-        .fold(text, |text, (said, meant)| text.replace(said, meant));
+        .fold(text, |text, (parser_words, meant)| {
+            text.replace(parser_words, meant)
+        });
     // An option that is none is hardly meant as a value.
     let mut blocks: Vec<&str> = text.split("\n\n").collect();
     blocks.retain(|block| !(block.contains("tip:") && block.contains(" to pass '")));
     blocks.join("\n\n")
 }
 
-/// A mistake on the command line, as the parser tells it.
+/// A mistake on the command line, in the parser's words.
 fn usage_of(error: &clap::Error) -> Fault {
     let text = anstream::adapter::strip_str(&usage_text(error)).to_string();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -211,7 +265,7 @@ fn usage_of(error: &clap::Error) -> Fault {
 /// The last line of JSON of a command that failed before it could write any.
 fn print_failure(fault: &Fault) {
     let body = present::report::failure(fault, serde_json::json!({}));
-    // A reader that has gone away gets no answer; the fault is on standard error, too.
+    // A write to a reader that has gone away fails; the fault is on standard error, too.
     let _ = present::report::summary_line("failed", &body).and_then(|line| write_stdout(&line));
 }
 
@@ -228,11 +282,15 @@ fn run(command: CliCommand) -> Result<ExitCode> {
         CliCommand::Run(command) => command.run(),
         CliCommand::Backfill(command) => command.run(),
         CliCommand::Backtest(command) => command.run(),
+        CliCommand::Score(command) => command.run(),
         CliCommand::Feed(command) => command.run(),
         CliCommand::Predict(command) => command.run(),
         CliCommand::Preview(command) => command.run(),
+        CliCommand::Serve(command) => command.run(),
         CliCommand::Worker(command) => command.run(),
+        CliCommand::Certificates(command) => command.run(),
         CliCommand::Top(command) => command.run(),
+        CliCommand::Ui(command) => command.run(),
         CliCommand::Profile(command) => command.run(),
         CliCommand::Drift(command) => command.run(),
         CliCommand::Report(command) => command.run(),
@@ -246,6 +304,7 @@ fn run(command: CliCommand) -> Result<ExitCode> {
         #[cfg(feature = "cuda")]
         CliCommand::MeasureGpu(command) => command.run(),
         CliCommand::Completions(command) => command.run(&mut CommandLine::command()),
+        CliCommand::Man(command) => command.run(&CommandLine::command()),
     }
 }
 
@@ -269,13 +328,22 @@ pub(crate) fn usage(message: impl Into<String>) -> Fault {
     Fault::new(codes::USAGE, message)
 }
 
-/// Writes results to standard output; a reader that has gone away is no fault of ours.
+/// Writes results to standard output; a reader that has gone away is no fault of ours. A terminal gets text in which
+/// nothing steers it: names and values may come from strangers.
 pub(crate) fn write_stdout(text: &str) -> Result<()> {
+    if std::io::stdout().is_terminal() {
+        let text = present::printable_screen(text);
+        return write_all(&mut anstream::stdout().lock(), text.as_bytes());
+    }
     write_all(&mut anstream::stdout().lock(), text.as_bytes())
 }
 
-/// Writes text for people to standard output, in lines that fit the terminal.
+/// Writes text for people, without styles, to standard output, in lines that fit the terminal.
 pub(crate) fn write_text(text: &str) -> Result<()> {
+    if std::io::stdout().is_terminal() {
+        let text = present::printable_lines(text);
+        return write_stdout(&present::fit(&text, present::output_columns()));
+    }
     write_stdout(&present::fit(text, present::output_columns()))
 }
 

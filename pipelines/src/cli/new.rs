@@ -1,20 +1,23 @@
 //! `forebay new`.
 
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use arrow::array::RecordBatch;
 use clap::Args;
-use forebay_connectors::{CsvDialect, format_of_name, sniff_csv};
+use forebay_connectors::{CsvFindings, format_of_name, has_delta_log, sniff_csv};
 use forebay_model::{Dataset, Fault, Pipeline, PipelineSource, Result, codes};
 use forebay_plan::unknown_column;
-use forebay_run::PreviewOptions;
+use forebay_run::{PreviewOptions, Session};
 use forebay_storage::StorageClient;
 use serde_json::json;
 
 use super::options::RunArgs;
 use super::usage;
 use crate::Forebay;
+use crate::present::printable_lines;
 use crate::propose::DataSample;
 
 /// Write a first spec for some data: its time, keys and split, and steps that suit its columns.
@@ -35,150 +38,155 @@ pub(crate) struct NewCommand {
     options: RunArgs,
 }
 
-/// Rows from which keys, frequency and categories are told.
+/// Number of rows from which keys, frequency and categories are inferred.
 const SAMPLE_ROWS: usize = 10_000;
 
 impl NewCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let name = self.name.clone().unwrap_or_else(|| name_of(&self.data));
+        let name = match &self.name {
+            Some(name) => name.clone(),
+            None => name_of(&self.data),
+        };
         let format = format_of_data(&self.data)?;
         let session = self.options.silent_session()?;
         let dialect = data_dialect(&self.data)?;
         let pipeline = dialect_pipeline(&name, &self.data, &dialect)?;
-        let options = PreviewOptions {
-            rows: SAMPLE_ROWS + 1,
-            sample_rows: SAMPLE_ROWS as u64 + 1,
-            ..PreviewOptions::default()
-        };
-        let mut batches = session.preview(&pipeline, &options)?.batches;
-        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        // One row more than is used shows that there are more.
+        let mut batches = session
+            .preview(&pipeline, &preview_options(SAMPLE_ROWS + 1))?
+            .batches;
         let mut timed = pipeline.clone();
-        timed
-            .sources
-            .iter_mut()
-            .for_each(|source| source.time = DataSample::time_column(&batches));
+        for source in &mut timed.sources {
+            source.time = DataSample::time_column(&batches);
+        }
         let datasets = session.discover(&timed)?;
-        let dataset = datasets
-            .get(&name)
-            .ok_or_else(|| Fault::internal("the source was not discovered"))?;
-        if let Some(label) = self
-            .label
-            .as_deref()
-            .filter(|label| dataset.schema.field_with_name(label).is_err())
+        let Some(dataset) = datasets.get(&name) else {
+            return Err(Fault::internal("the source was not discovered"));
+        };
+        if let Some(label) = &self.label
+            && dataset.schema.field_with_name(label).is_err()
         {
             return Err(unknown_column(label, &dataset.schema));
         }
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         let whole = rows <= SAMPLE_ROWS;
-        if !whole && let Some(last) = batches.last_mut() {
-            // One row more than is looked at tells that there are more.
-            *last = last.slice(0, last.num_rows() - 1);
-        }
-        let files = later_files(dataset);
-        let mut sampled = 1;
-        for file in files.iter().filter(|_| !whole) {
-            // Other files tell of columns that have one value in the first.
-            let pipeline = dialect_pipeline(&name, file, &dialect)?;
-            let options = PreviewOptions {
-                rows: SAMPLE_ROWS,
-                sample_rows: SAMPLE_ROWS as u64,
-                ..options.clone()
-            };
-            let Ok(more) = session.preview(&pipeline, &options) else {
-                continue;
-            };
-            let is_alike = |batch: &RecordBatch| {
-                batches
-                    .first()
-                    .is_some_and(|first| first.schema() == batch.schema())
-            };
-            if more.batches.iter().all(is_alike) {
-                batches.extend(more.batches);
-                sampled += 1;
+        let mut files = 1;
+        if !whole {
+            if let Some(last) = batches.last_mut() {
+                *last = last.slice(0, last.num_rows() - 1);
+            }
+            for file in later_files(dataset) {
+                let pipeline = dialect_pipeline(&name, &file, &dialect)?;
+                if add_sample(&session, &pipeline, &mut batches) {
+                    files += 1;
+                }
             }
         }
-        let label = self.label.as_deref();
         let sample = DataSample {
             name: &name,
             format,
             path: &self.data,
             dialect: &dialect,
-            label,
+            label: self.label.as_deref(),
             dataset,
             batches: &batches,
             whole,
-            files: sampled,
+            files,
         };
         let text = sample.spec()?;
         match &self.out {
             None => super::write_stdout(&text)?,
-            Some(path) => {
-                let shown = path.display().to_string();
-                let failed = |error: std::io::Error| match error.kind() {
-                    std::io::ErrorKind::AlreadyExists => {
-                        usage("there is a file of this name already")
-                            .file(&shown)
-                            .hint("give `--out` another name")
-                    }
-                    _ => Fault::disk("the spec cannot be written", error).file(&shown),
-                };
-                let file = std::fs::OpenOptions::new()
-                    .write(true)
-                    .create_new(true)
-                    .open(path);
-                std::io::Write::write_all(&mut file.map_err(failed)?, text.as_bytes())
-                    .map_err(failed)?;
-                super::write_stdout(&format!(
-                    "{}\nnext: forebay run {}\n",
-                    path.display(),
-                    path.display()
-                ))?;
-            }
+            Some(path) => write_spec(path, &text)?,
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
+fn preview_options(rows: usize) -> PreviewOptions {
+    PreviewOptions {
+        rows,
+        sample_rows: rows as u64,
+        ..PreviewOptions::default()
+    }
+}
+
+/// Adds rows of another file, which shows columns that have one value in the first. False if it cannot be read, or has
+/// other columns.
+fn add_sample(session: &Session, pipeline: &Pipeline, batches: &mut Vec<RecordBatch>) -> bool {
+    let Ok(sample) = session.preview(pipeline, &preview_options(SAMPLE_ROWS)) else {
+        return false;
+    };
+    let first = batches.first().map(RecordBatch::schema);
+    for batch in &sample.batches {
+        if first.as_ref() != Some(&batch.schema()) {
+            return false;
+        }
+    }
+    batches.extend(sample.batches);
+    true
+}
+
+/// Writes a spec to a new file.
+fn write_spec(path: &Path, text: &str) -> Result<()> {
+    let created = OpenOptions::new().write(true).create_new(true).open(path);
+    let written = created.and_then(|mut file| file.write_all(text.as_bytes()));
+    if let Err(error) = written {
+        let file = path.display().to_string();
+        return Err(match error.kind() {
+            ErrorKind::AlreadyExists => usage("there is a file of this name already")
+                .file(&file)
+                .hint("give `--out` another name"),
+            _ => Fault::disk("the spec cannot be written", error).file(&file),
+        });
+    }
+    let path = path.display();
+    super::write_stdout(&format!("{path}\nnext: forebay run {path}\n"))
+}
+
 /// The file in the middle of some data and its last one, of local data in several files.
 fn later_files(dataset: &Dataset) -> Vec<String> {
-    let mut files: Vec<&str> = dataset
-        .spans
-        .iter()
-        .flat_map(|span| &span.pieces)
-        .map(|piece| piece.path.as_ref())
-        .collect();
+    let mut files: Vec<&str> = Vec::new();
+    for span in &dataset.spans {
+        for piece in &span.pieces {
+            files.push(piece.path.as_ref());
+        }
+    }
     files.dedup();
-    let later = match files.len() {
+    let others = match files.len() {
         0 | 1 => Vec::new(),
         2 => vec![files[1]],
         count => vec![files[count / 2], files[count - 1]],
     };
-    later
-        .into_iter()
-        .filter(|file| std::path::Path::new(file).exists())
-        .map(str::to_owned)
-        .collect()
+    let mut local_files = Vec::with_capacity(others.len());
+    for file in others {
+        if Path::new(file).exists() {
+            local_files.push(file.to_owned());
+        }
+    }
+    local_files
 }
 
-/// A pipeline that has some data as its only source. What its files look like is told on stderr, where it is unusual.
+/// A pipeline with some data as its only source. An unusual format of its files is reported on
+/// stderr.
 pub(super) fn data_pipeline(name: &str, data: &str) -> Result<Pipeline> {
     let dialect = data_dialect(data)?;
     if !dialect.findings.is_empty() {
         let note = format!("note: {data}: {}\n", dialect.findings.join("; "));
         // A note that cannot be written is no reason to stop.
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), note.as_bytes());
+        let _ = std::io::stderr().write_all(printable_lines(&note).as_bytes());
     }
     dialect_pipeline(name, data, &dialect)
 }
 
-/// What CSV files look like; other formats say it themselves.
-fn data_dialect(data: &str) -> Result<CsvDialect> {
+/// Format of CSV files as it was found; other formats state theirs.
+fn data_dialect(data: &str) -> Result<CsvFindings> {
     if format_of_data(data)? != "csv" {
-        return Ok(CsvDialect::default());
+        return Ok(CsvFindings::default());
     }
     sniff_csv(&StorageClient::new()?, data)
 }
 
-fn dialect_pipeline(name: &str, data: &str, dialect: &CsvDialect) -> Result<Pipeline> {
+fn dialect_pipeline(name: &str, data: &str, dialect: &CsvFindings) -> Result<Pipeline> {
     let format = format_of_data(data)?;
     let mut config = json!({ "path": data });
     if let Some(config) = config.as_object_mut() {
@@ -193,6 +201,7 @@ fn dialect_pipeline(name: &str, data: &str, dialect: &CsvDialect) -> Result<Pipe
         ready: None,
         duplicates: None,
         lookback: None,
+        days: Default::default(),
         at: None,
     };
     Ok(Pipeline {
@@ -202,7 +211,12 @@ fn dialect_pipeline(name: &str, data: &str, dialect: &CsvDialect) -> Result<Pipe
     })
 }
 
-/// By the ending of the path, or of the first file below a directory.
+/// The endings by which the format of files is told.
+const FORMAT_ENDINGS: &str = "files end in .parquet, .arrow, .arrows, .ipc or .feather, \
+                              or in .csv, .tsv, .json, .jsonl or .ndjson, which \
+                              .gz or .zst may follow";
+
+/// Format by the ending of the path, or of the first file below a directory; a directory with a log is a table.
 fn format_of_data(data: &str) -> Result<&'static str> {
     let mut name = data.to_owned();
     if name.trim().is_empty() {
@@ -211,12 +225,17 @@ fn format_of_data(data: &str) -> Result<&'static str> {
         );
     }
     let is_local = !name.contains("://") && !name.contains(['*', '?', '[']);
-    if is_local && !std::path::Path::new(&name).exists() {
+    if is_local && !Path::new(&name).exists() {
         let fault = Fault::new(
             codes::NO_INPUT,
             format!("there is no file or directory `{name}`"),
         );
         return Err(fault.hint("give a file, a directory or a pattern such as 'data/*.parquet'"));
+    }
+    // The files of a table are not all rows of its latest version.
+    let has_pattern = name.contains(['*', '?', '[']);
+    if !has_pattern && has_delta_log(&StorageClient::new()?, &name)? {
+        return Ok("delta");
     }
     if let Ok(entries) = std::fs::read_dir(&name) {
         let mut names: Vec<String> = entries
@@ -232,14 +251,14 @@ fn format_of_data(data: &str) -> Result<&'static str> {
                     codes::NO_INPUT,
                     format!("the directory `{data}` holds no data file"),
                 )
-                .hint("its files must end in .parquet, .arrow, .csv, .csv.gz, .json or .jsonl")
+                .hint(FORMAT_ENDINGS)
             })?;
     }
     format_of_name(&name).ok_or_else(|| {
         usage(format!(
             "the format of `{data}` cannot be told from its name"
         ))
-        .hint("name files by their format: .parquet, .arrow, .csv, .csv.gz, .jsonl")
+        .hint(FORMAT_ENDINGS)
     })
 }
 

@@ -1,4 +1,4 @@
-//! Options that commands share, and what they come to.
+//! Options that commands share, and their values.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use forebay_run::{DeadlineSpec, Interval, Session, SessionOptions};
 use forebay_storage::{EventListener, IgnoreEvents};
 
 use super::signals::stop_on_signals;
+use super::sources::insert_once;
 use super::{log, usage};
 use crate::metrics::{CommandMetrics, MetricSet};
 use crate::present::report::{RunReporter, Verbosity};
@@ -34,9 +35,10 @@ impl SpecArgs {
         Fault::combine(parsed.faults).map_or(Ok(parsed.pipeline), Err)
     }
 
-    /// What of the spec can be read, and its problems.
+    /// The readable part of the spec, and its problems.
     pub fn parse_all(&self) -> Result<spec::ParsedSpec> {
-        let (text, params) = (self.text()?, self.values()?);
+        let text = self.text()?;
+        let params = self.values()?;
         spec::parse_all(
             &text,
             &self.shown(),
@@ -45,7 +47,7 @@ impl SpecArgs {
         )
     }
 
-    /// What faults call the spec.
+    /// Name of the spec in faults.
     pub fn shown(&self) -> String {
         self.spec.display().to_string()
     }
@@ -57,17 +59,18 @@ impl SpecArgs {
 
     /// The values of parameters, by name.
     pub fn values(&self) -> Result<BTreeMap<String, String>> {
-        let value = |param: &String| {
+        let mut values = BTreeMap::new();
+        for param in &self.params {
             let (name, value) = param
                 .split_once('=')
                 .ok_or_else(|| usage(format!("`--param {param}` is not NAME=VALUE")))?;
-            Ok((name.to_owned(), value.to_owned()))
-        };
-        self.params.iter().map(value).collect()
+            insert_once(&mut values, "--param", name, value)?;
+        }
+        Ok(values)
     }
 }
 
-/// What may be published.
+/// Limits on publishing.
 #[derive(Debug, Args)]
 pub(crate) struct PublishArgs {
     /// Publish an output without any row, too. Else a run fails where rows were read for a whole output, or
@@ -76,7 +79,7 @@ pub(crate) struct PublishArgs {
     pub allow_empty: bool,
 }
 
-/// Which of the given rows are scored.
+/// The given rows that are scored.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServedArgs {
     /// The time from which on rows are written, such as 2016-05-22. Earlier rows are history: they are read for
@@ -99,7 +102,7 @@ pub(crate) struct RenumberArgs {
 }
 
 impl RenumberArgs {
-    /// The session, with a numbering that begins anew where that is asked for.
+    /// The session, with a new numbering if it is requested.
     pub fn apply(&self, session: Session, pipeline: &Pipeline) -> Result<Session> {
         if self.renumber {
             session.renumbering(pipeline)
@@ -112,8 +115,8 @@ impl RenumberArgs {
 /// A part of the history.
 #[derive(Debug, Args)]
 pub(crate) struct IntervalArgs {
-    /// Run as if time had come as far as END, and write the rows from START on and before END, beside
-    /// those of other intervals.
+    /// Run with END as the current time, and write the rows from START on and before END; rows of
+    /// other intervals stay.
     #[arg(long, num_args = 2, value_names = ["START", "END"])]
     interval: Option<Vec<String>>,
 }
@@ -135,11 +138,11 @@ pub(crate) fn interval_of(bounds: Option<&[String]>) -> Option<Interval> {
     }
 }
 
-/// When to be done.
+/// The time at which the run should end.
 #[derive(Debug, Args)]
 pub(crate) struct DeadlineArgs {
-    /// When the run should be done: a time of day (06:30), an instant (2026-11-21T06:30:00Z) or a length
-    /// of time (45m). Comes before that of the spec.
+    /// The time at which the run should end: a time of day (06:30), an instant
+    /// (2026-11-21T06:30:00Z) or a length of time (45m). Takes precedence over that of the spec.
     #[arg(long, value_name = "TIME", value_parser = parse_deadline)]
     pub deadline: Option<DeadlineSpec>,
     /// Exit with 98 when the run did less than the spec says, to be on time.
@@ -148,7 +151,7 @@ pub(crate) struct DeadlineArgs {
 }
 
 impl DeadlineArgs {
-    /// The session with this deadline, if there is one.
+    /// The session with this deadline, if one is given.
     pub fn apply(&self, session: Session) -> Result<Session> {
         self.deadline
             .iter()
@@ -163,11 +166,11 @@ fn parse_deadline(text: &str) -> Result<DeadlineSpec, String> {
     })
 }
 
-/// Where metrics go.
+/// Destinations of metrics.
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArgs {
-    /// Serve metrics for Prometheus at this address while the command is at work, such as 127.0.0.1:9464; port 0 takes a
-    /// free one. Who can reach it can read them.
+    /// Serve metrics for Prometheus at this address while the command runs, such as 127.0.0.1:9464;
+    /// port 0 takes a free one. All processes that can reach it can read them.
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<String>,
     /// Write metrics to this file when the command ends, well or not, for node_exporter's textfile collector.
@@ -182,7 +185,7 @@ impl MetricsArgs {
     }
 }
 
-/// What of the machine may be used.
+/// Limits on the resources of the machine.
 #[derive(Debug, Args)]
 pub(crate) struct MachineArgs {
     /// Memory that the process may use, such as 512MiB or 4GiB [default: half of the machine's]
@@ -196,7 +199,7 @@ pub(crate) struct MachineArgs {
     pub state: Option<String>,
 }
 
-/// How to run.
+/// Settings of a run.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -214,13 +217,13 @@ pub(crate) struct RunArgs {
     /// Print faults alone: neither progress nor a summary.
     #[arg(long, short, conflicts_with_all = ["json", "verbose"])]
     pub quiet: bool,
-    /// Print more of the progress: sources, what passes came to, and workers.
+    /// Print more of the progress: sources, results of passes, and workers.
     #[arg(long, short)]
     pub verbose: bool,
 }
 
 impl RunArgs {
-    /// Shows a run as these options say.
+    /// Reporter of a run with these options.
     pub fn reporter(&self) -> RunReporter {
         let verbosity = match (self.quiet, self.verbose) {
             (true, _) => Verbosity::Quiet,
@@ -230,8 +233,8 @@ impl RunArgs {
         RunReporter::new(self.json, verbosity)
     }
 
-    /// A session that reports to `watch`.
-    pub fn session(&self, watch: Arc<dyn EventListener>) -> Result<Session> {
+    /// A session that reports to `listener`.
+    pub fn session(&self, listener: Arc<dyn EventListener>) -> Result<Session> {
         if self.batch_rows == 0 || self.batch_rows > BATCH_ROWS_MAX {
             return Err(usage(format!(
                 "`--batch-rows` must be between 1 and {BATCH_ROWS_MAX}"
@@ -247,7 +250,7 @@ impl RunArgs {
         };
         let session = Forebay::new()
             .with_options(options)
-            .with_listener(log::logged(watch))
+            .with_listener(log::logged(listener))
             .session()?;
         stop_on_signals(session.interrupt())?;
         Ok(session)

@@ -17,24 +17,24 @@ use crate::{ScoringRequest, TrainedModel};
 pub(crate) struct PredictCommand {
     /// The model's directory: that of a `train` sink, as `run` prints it.
     model: String,
-    /// Where a source of the pipeline is now: NAME=PATH, or only PATH if there is one source.
+    /// Present path of a source of the pipeline: NAME=PATH, or only PATH if there is one source.
     /// Can be given many times.
     #[arg(long = "source", value_name = "NAME=PATH", required = true)]
     sources: Vec<String>,
-    /// Where the predictions go.
+    /// Output path of the predictions.
     #[arg(long, value_name = "PATH")]
     output: String,
     /// The format of the files.
     #[arg(long, value_enum, default_value_t = OutputFormat::Parquet)]
     format: OutputFormat,
-    /// Columns to write beside the predictions, with commas between them [default: all of the step; for rows of the
-    /// future, keys and time]
+    /// Columns to write in addition to the predictions, with commas between them [default: all of
+    /// the step; for rows of the future, keys and time]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     columns: Vec<String>,
     /// Predict for the rows of this part of the split only; `future` are the rows that `future_rows` adds.
     #[arg(long, value_name = "PART")]
     split: Option<String>,
-    /// What the column of predictions is called.
+    /// Name of the column of predictions.
     #[arg(long, value_name = "NAME", default_value = "prediction")]
     name: String,
     /// Least prediction: smaller ones become it.
@@ -62,6 +62,7 @@ pub(crate) struct PredictCommand {
 enum OutputFormat {
     Parquet,
     Csv,
+    Json,
 }
 
 impl From<OutputFormat> for ForecastFormat {
@@ -69,6 +70,7 @@ impl From<OutputFormat> for ForecastFormat {
         match format {
             OutputFormat::Parquet => ForecastFormat::Parquet,
             OutputFormat::Csv => ForecastFormat::Csv,
+            OutputFormat::Json => ForecastFormat::Json,
         }
     }
 }
@@ -88,16 +90,12 @@ impl PredictCommand {
             let model = TrainedModel::load(session.io(), &self.model)?;
             metrics.name_pipeline(&model.artifact.pipeline.name);
             let sources = source_locations(&model.artifact.pipeline, &self.sources)?;
-            let (output, columns, split) = (
-                self.output.clone(),
-                self.columns.clone(),
-                self.split.clone(),
-            );
-            let (format, bounds, name) = (
-                self.format.into(),
-                (self.min, self.max),
-                Some(self.name.clone()),
-            );
+            let output = self.output.clone();
+            let columns = self.columns.clone();
+            let split = self.split.clone();
+            let format = self.format.into();
+            let bounds = (self.min, self.max);
+            let name = Some(self.name.clone());
             let interval = self.interval.interval();
             model.score(
                 &session,
@@ -116,7 +114,7 @@ impl PredictCommand {
             )
         };
         let report = predict();
-        // Workers that come or go are told of before the summary, which is the last line.
+        // Workers that join or leave are reported before the summary, which is the last line.
         drop(session);
         reporter.finish(metrics.finish(report))
     }

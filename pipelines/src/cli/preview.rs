@@ -5,15 +5,29 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use forebay_model::Result;
+use forebay_model::{Pipeline, Result};
 use forebay_run::PreviewOptions;
 
 use super::options::{RunArgs, SpecArgs};
 use super::usage;
-use crate::present::{printable_lines, rows};
+use crate::present::{printable_lines, rows, units};
 use crate::replace_file::replace_file;
 
-/// Show rows of a step, computed from the first rows of the sources; writes nothing that lasts.
+/// Transforms whose columns have no values at the begin of a series.
+const WINDOW_TRANSFORMS: [&str; 9] = [
+    "diff",
+    "ewm",
+    "expanding",
+    "lag",
+    "pct_change",
+    "pooled",
+    "rolling",
+    "seasonal_index",
+    "seasonal_rolling",
+];
+
+/// Show rows of a step, computed from the first rows of the sources; writes nothing that lasts. A
+/// table begins where windows have values, and shows numbers to six digits.
 #[derive(Debug, Args)]
 pub(crate) struct PreviewCommand {
     #[command(flatten)]
@@ -26,12 +40,19 @@ pub(crate) struct PreviewCommand {
     /// Show only rows that meet this SQL condition, such as "qty > 5".
     #[arg(long = "where", value_name = "SQL")]
     condition: Option<String>,
-    /// Rows of each source to compute from, its first ones; statistics are learned from these, too.
+    /// Rows of each source to compute from, its first ones; statistics are learned from these, too. Sources that joins
+    /// alone look rows up in are read whole.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     sample_rows: u64,
     /// Take the steps and their statistics from the newest artifact of the pipeline, rather than learn from the sample.
     #[arg(long)]
     artifact: bool,
+    /// Begin at the first row, also where windows have no values yet.
+    #[arg(long)]
+    first: bool,
+    /// Show each row as lines of a name and a value, in full.
+    #[arg(long)]
+    expand: bool,
     /// The form of the rows.
     #[arg(long, value_enum, default_value_t = RowFormat::Table)]
     format: RowFormat,
@@ -62,25 +83,37 @@ impl PreviewCommand {
         if format == RowFormat::Arrow && self.out.is_none() && std::io::stdout().is_terminal() {
             return Err(usage("rows as Arrow are no text").hint("name a file: `--out rows.arrow`"));
         }
+        if format != RowFormat::Table && self.expand {
+            return Err(usage(
+                "--expand shows rows as text: leave --format and --json out",
+            ));
+        }
         let pipeline = self.spec.pipeline()?;
+        let begins_anywhere = self.first || self.condition.is_some();
+        let fullest = format == RowFormat::Table && !begins_anywhere && has_windows(&pipeline);
         let options = PreviewOptions {
             step: self.step,
             rows: self.rows,
             condition: self.condition,
             sample_rows: self.sample_rows.max(1),
             newest_artifact: self.artifact,
+            fullest,
         };
         let preview = self
             .options
             .silent_session()?
             .preview(&pipeline, &options)?;
-        let bytes = match format {
-            RowFormat::Table => rows::table(&preview.batches)?.into_bytes(),
+        let mut bytes = match format {
+            RowFormat::Table if self.expand => rows::expanded(&preview.batches)?.into_bytes(),
+            RowFormat::Table => rows::short_table(&preview.batches)?.into_bytes(),
             RowFormat::Csv => rows::csv(&preview.batches)?.into_bytes(),
             RowFormat::Json => rows::json(&preview.batches)?.into_bytes(),
             RowFormat::Arrow if self.out.is_some() => rows::arrow_file(&preview.batches)?,
             RowFormat::Arrow => rows::arrow_stream(&preview.batches)?,
         };
+        if preview.skipped > 0 {
+            bytes.extend(begin_text(preview.skipped).into_bytes());
+        }
         match &self.out {
             Some(path) => replace_file(path, &bytes, "the rows cannot be written")?,
             // Rows of Arrow do not come here: a terminal is refused above.
@@ -91,4 +124,15 @@ impl PreviewCommand {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// True if a step of the pipeline has windows.
+fn has_windows(pipeline: &Pipeline) -> bool {
+    let mut steps = pipeline.nodes.iter().flat_map(|node| &node.steps);
+    steps.any(|step| WINDOW_TRANSFORMS.contains(&step.kind.as_str()))
+}
+
+fn begin_text(skipped: u64) -> String {
+    let row = units::grouped(skipped + 1);
+    format!("from row {row} on, where windows have values; --first shows the first rows\n")
 }

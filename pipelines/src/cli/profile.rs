@@ -16,9 +16,10 @@ use crate::page::{Page, PageArgs, parts_page, profile_page};
 use crate::present;
 use crate::present::report::RunReporter;
 
-/// Tell what the columns of some data, or of a step, hold: types, nulls, distinct values, quantiles, frequent values.
+/// Profile the columns of some data, or of a step: types, nulls, distinct values, quantiles,
+/// frequent values.
 ///
-/// What was profiled once is kept in the state directory: of a history that grew, the new files are read.
+/// Profiles are kept in the state directory: of a history that grew, only the new files are read.
 #[derive(Debug, Args)]
 pub(crate) struct ProfileCommand {
     /// The data (a file, a directory or a pattern; Parquet, Arrow, CSV or JSON lines), or a spec (a YAML file).
@@ -43,7 +44,7 @@ pub(crate) struct ProfileCommand {
     /// The column of times of data that no spec describes.
     #[arg(long, value_name = "COLUMN", requires = "keys")]
     time: Option<String>,
-    /// The columns that tell its series apart.
+    /// The columns that identify its series.
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',', requires = "time")]
     keys: Vec<String>,
     /// The column of numbers by which series are intermittent: values other than 0 are demands [default: the label of
@@ -51,10 +52,14 @@ pub(crate) struct ProfileCommand {
     #[arg(long, value_name = "COLUMN")]
     demand: Option<String>,
     /// Profile a share of the series of each source, such as 1% (of the rows, where a source declares no keys).
-    #[arg(long, value_name = "SHARE", conflicts_with_all = ["limit", "workers", "local_workers"])]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        conflicts_with_all = ["limit", "workers", "local_workers", "on"]
+    )]
     sample: Option<RunSample>,
     /// Profile the first N rows of each source.
-    #[arg(long, value_name = "N", conflicts_with_all = ["workers", "local_workers"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["workers", "local_workers", "on"])]
     limit: Option<u64>,
     /// Write the profile to this file or URL, as JSON, for `forebay drift`.
     #[arg(long, value_name = "FILE")]
@@ -87,7 +92,7 @@ impl ProfileCommand {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Profiles, and writes the profile where that is asked for.
+    /// Profiles, and writes the profile to a file if requested.
     fn learn(&self, reporter: &RunReporter) -> Result<Vec<DatasetProfile>> {
         let watch = reporter.watch();
         let session = self.options.session(watch.clone())?;

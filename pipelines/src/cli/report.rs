@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use forebay_connectors::has_delta_log;
-use forebay_model::{Pipeline, PipelineSink, Result};
+use forebay_model::{Pipeline, Result};
 use forebay_run::{Manifest, Session, output_root};
 use forebay_storage::StorageClient;
 
@@ -31,8 +31,8 @@ impl ReportCommand {
             report: Some(self.file.clone()),
         }
         .begin(self.spec.shown())?;
-        let known = self.known();
-        page.finish(known, |(pipeline, outputs, session)| {
+        let last_outputs = self.known();
+        page.finish(last_outputs, |(pipeline, outputs, session)| {
             let mut page = last_page(pipeline, outputs);
             page.add_kept(pipeline, session)?;
             Ok(page)
@@ -48,26 +48,16 @@ impl ReportCommand {
             .iter()
             .chain(&pipeline.trainings)
             .chain(&pipeline.predictions);
-        let places = sinks.filter_map(|sink| Some((sink, sink.config["path"].as_str()?)));
-        let output = |(sink, path): (&PipelineSink, &str)| {
-            let seen =
-                match has_delta_log(session.io(), path)? {
-                    true => Some(seen_table(session.io(), path)?),
-                    false => Manifest::read(session.io(), &output_root(session.io(), path)?)?.map(
-                        |seen| SeenFiles {
-                            rows: Some(seen.rows),
-                            files: seen.files().count() as u64,
-                            bytes: seen.files().map(|file| file.bytes).sum(),
-                        },
-                    ),
-                };
-            Ok(LastOutput {
-                sink: sink.name.clone(),
-                path: path.to_owned(),
-                seen,
-            })
-        };
-        let outputs = places.map(output).collect::<Result<Vec<_>>>()?;
+        let mut outputs = Vec::new();
+        for sink in sinks {
+            if let Some(path) = sink.config["path"].as_str() {
+                outputs.push(LastOutput {
+                    sink: sink.name.clone(),
+                    path: path.to_owned(),
+                    seen: seen_files(session.io(), path)?,
+                });
+            }
+        }
         Ok((pipeline, outputs, session))
     }
 }
@@ -85,4 +75,19 @@ fn seen_table(io: &StorageClient, path: &str) -> Result<SeenFiles> {
         files: files.len() as u64,
         bytes: files.iter().map(|file| file.bytes).sum(),
     })
+}
+
+/// The published files of an output; `None` if there are none.
+fn seen_files(io: &StorageClient, path: &str) -> Result<Option<SeenFiles>> {
+    if has_delta_log(io, path)? {
+        return seen_table(io, path).map(Some);
+    }
+    let Some(manifest) = Manifest::read(io, &output_root(io, path)?)? else {
+        return Ok(None);
+    };
+    Ok(Some(SeenFiles {
+        rows: Some(manifest.rows),
+        files: manifest.files().count() as u64,
+        bytes: manifest.files().map(|file| file.bytes).sum(),
+    }))
 }

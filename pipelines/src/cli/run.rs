@@ -13,7 +13,7 @@ use crate::page::{PageArgs, RunPage};
 use crate::present;
 use crate::present::report::RunReporter;
 
-/// Learn everything, commit the artifact, and write all sinks.
+/// Run a spec: learn everything, commit the artifact, and write all sinks.
 #[derive(Debug, Args)]
 pub(crate) struct RunCommand {
     #[command(flatten)]
@@ -40,12 +40,21 @@ pub(crate) struct RunCommand {
     /// Print the plan, with what is reused and estimates of the rest, as `explain` does; run nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Run on a share of the series of each source, such as 1% (of the rows, where a source declares no keys). Outputs,
-    /// models and states go to a directory beside the state directory (.forebay-sample); nothing else is touched.
-    #[arg(long, value_name = "SHARE", conflicts_with_all = ["interval", "limit", "workers", "local_workers"])]
+    /// Run on a share of the series of each source, such as 1% (of the rows, where a source
+    /// declares no keys). Outputs, models and states go to a directory next to the state directory
+    /// (.forebay-sample); no other file is touched.
+    #[arg(
+        long,
+        value_name = "SHARE",
+        conflicts_with_all = ["interval", "limit", "workers", "local_workers", "on"]
+    )]
     sample: Option<RunSample>,
-    /// The same, on the first N rows of each source.
-    #[arg(long, value_name = "N", conflicts_with_all = ["interval", "workers", "local_workers"])]
+    /// Run on the first N rows of each source, like --sample.
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with_all = ["interval", "workers", "local_workers", "on"]
+    )]
     limit: Option<u64>,
 }
 
@@ -66,7 +75,7 @@ impl RunCommand {
         )
     }
 
-    /// Runs, and tells observers. Workers that come or go are told of before it is back.
+    /// Runs, and notifies observers. Workers that join or leave are reported before it returns.
     fn report(&self, reporter: &RunReporter, page: &mut RunPage) -> Result<RunReport> {
         let mut observers = self.observe.observers()?;
         let watch = page.listen(observers.listen(reporter.watch()));
@@ -87,7 +96,9 @@ impl RunCommand {
             // A trial is small, and workers read whole sources.
             Some(_) => (None, session),
         };
-        let session = session.allowing_empty(self.publish.allow_empty);
+        let session = session
+            .allowing_empty(self.publish.allow_empty)
+            .with_page(page.path());
         let interval = self.interval.interval();
         let report = pipeline.and_then(|pipeline| {
             let (session, pipeline) = match sample {
@@ -115,10 +126,12 @@ impl RunCommand {
             None => (self.options.silent_session()?, pipeline),
         };
         let explain = session.explain(&pipeline, self.interval.interval().as_ref())?;
-        super::write_stdout(&match self.options.json {
-            true => present::explain::json(&explain)?,
-            false => present::fit(&present::explain::text(&explain), present::output_columns()),
-        })?;
+        let text = if self.options.json {
+            present::explain::json(&explain)?
+        } else {
+            present::fit(&present::explain::text(&explain), present::output_columns())
+        };
+        super::write_stdout(&text)?;
         Ok(ExitCode::SUCCESS)
     }
 }

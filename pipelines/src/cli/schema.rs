@@ -24,14 +24,16 @@ enum SchemaOutputFormat {
 
 impl SchemaCommand {
     pub fn run(self) -> Result<ExitCode> {
-        let schema = spec::json_schema(&Forebay::new().spec_catalog());
+        let forebay = Forebay::new();
+        let catalog = forebay.spec_catalog();
+        let schema = spec::json_schema(&catalog);
         let text = match self.format {
             SchemaOutputFormat::Json => {
                 let text = serde_json::to_string_pretty(&schema);
                 text.map_err(|error| Fault::internal("the schema cannot be written").cause(error))?
                     + "\n"
             }
-            SchemaOutputFormat::Markdown => reference::markdown(&schema),
+            SchemaOutputFormat::Markdown => reference::markdown(&schema, &catalog)?,
         };
         super::write_stdout(&text)?;
         Ok(ExitCode::SUCCESS)

@@ -38,23 +38,34 @@ impl ShowCommand {
     pub fn run(self) -> Result<ExitCode> {
         let io = StorageClient::new()?;
         let (path, pointer) = self.locate(&io)?;
-        let (artifact, place) = load_artifact(&io, &path)?;
+        let (artifact, location) = load_artifact(&io, &path)?;
         if !self.json {
             super::write_text(&present::artifact::show(&artifact, self.rows)?)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let committed = io.head(&pointer.unwrap_or_else(|| place.join("artifact.json")))?;
+        let committed = io.head(&pointer.unwrap_or_else(|| location.join("artifact.json")))?;
         let at = committed
             .map(|meta| Timestamp::from_millisecond(meta.last_modified.timestamp_millis()));
-        RunReporter::new(true, Verbosity::Normal).done(&json!({
+        let mut body = json!({
             "pipeline": artifact.pipeline.name,
             "artifact": artifact.id.to_string(),
             "artifact_path": path,
             "committed_at": at.and_then(|at| at.ok()).map(|at| at.to_string()),
-        }))
+        });
+        if let Some(reference) = &artifact.serving {
+            let manifest = &reference.manifest;
+            body["serving"] = json!({
+                "from": manifest.node,
+                "as_of": manifest.as_of,
+                "series": manifest.series(),
+                "bytes": manifest.bytes(),
+            });
+        }
+        RunReporter::new(true, Verbosity::Normal).done(&body)
     }
 
-    /// The directory of the artifact, and what makes it the newest of its pipeline, where that is asked for.
+    /// The directory of the artifact, and the pointer that makes it the newest of its pipeline, if
+    /// it was requested by its pipeline.
     fn locate(&self, io: &StorageClient) -> Result<(String, Option<StorageLocation>)> {
         let Some(pipeline) = &self.pipeline else {
             return Ok((self.artifact.clone().unwrap_or_default(), None));
@@ -62,8 +73,17 @@ impl ShowCommand {
         let state = Settings::load()?.state(self.state.as_deref()).value;
         let root = io.resolve(&state)?;
         let newest = Artifact::latest(io, &root, pipeline)?.ok_or_else(|| {
-            Fault::new(codes::NOT_FOUND, format!("pipeline `{pipeline}` has no artifact in `{state}`"))
-                .hint("`forebay run` and `forebay fit` commit one; name their state directory with `--state`")
+            Fault::new(
+                codes::NOT_FOUND,
+                format!(
+                    "pipeline `{pipeline}` has no artifact in \
+                     `{state}`"
+                ),
+            )
+            .hint(
+                "`forebay run` and `forebay fit` commit one; name their state directory \
+                 with `--state`",
+            )
         })?;
         Ok((newest.shown, Some(Artifact::pointer(&root, pipeline))))
     }
@@ -71,7 +91,7 @@ impl ShowCommand {
 
 /// Reads an artifact.
 pub(crate) fn load_artifact(io: &StorageClient, path: &str) -> Result<(Artifact, StorageLocation)> {
-    let place = io.resolve(path)?;
+    let location = io.resolve(path)?;
     if std::path::Path::new(path).is_file() {
         let fault = Fault::new(
             codes::NOT_FOUND,
@@ -84,14 +104,22 @@ pub(crate) fn load_artifact(io: &StorageClient, path: &str) -> Result<(Artifact,
     let root = output_root(io, path)?;
     let visible = Manifest::read(io, &root).ok().flatten();
     let model_file = visible
-        .map_or(place.clone(), |visible| root.join(&visible.data))
+        .map_or(location.clone(), |visible| root.join(&visible.data))
         .join(MODEL_FILE);
-    let artifact = Artifact::load(io, &place).map_err(|fault| match io.get(&model_file) {
+    let artifact = Artifact::load(io, &location).map_err(|fault| match io.get(&model_file) {
         Ok(Some(_)) if fault.code() == codes::NOT_FOUND => {
-            let fault = Fault::new(codes::NOT_FOUND, "this is a trained model, not an artifact").file(path);
-            fault.hint("`forebay predict` uses a model; `forebay run` prints the directory of the artifact")
+            let fault = Fault::new(
+                codes::NOT_FOUND,
+                "this is a trained model, not an \
+                 artifact",
+            )
+            .file(path);
+            fault.hint(
+                "`forebay predict` uses a model; `forebay run` prints the directory of \
+                 the artifact",
+            )
         }
         _ => fault,
     })?;
-    Ok((artifact, place))
+    Ok((artifact, location))
 }

@@ -37,7 +37,8 @@ impl TestCommand {
         Fault::combine(faults).map_or(Ok(()), Err)?;
         let tests = self.chosen(&tests)?;
         let session = self.options.silent_session()?;
-        let (mut failed, mut reports) = (0, Vec::new());
+        let mut failed = 0;
+        let mut reports = Vec::new();
         for test in &tests {
             let outcome = test.run(&session, &pipeline)?;
             let passed = outcome.differences.is_empty();
@@ -48,13 +49,11 @@ impl TestCommand {
                 super::write_text(&step_test::text(test, &outcome)?)?;
             }
         }
-        match self.options.json {
-            true => drop(
-                self.options
-                    .reporter()
-                    .done(&json!({ "tests": reports, "failed": failed }))?,
-            ),
-            false => super::write_text(&step_test::summary(tests.len(), failed))?,
+        if self.options.json {
+            let line = json!({ "tests": reports, "failed": failed });
+            self.options.reporter().done(&line)?;
+        } else {
+            super::write_text(&step_test::summary(tests.len(), failed))?;
         }
         Ok(if failed > 0 {
             ExitCode::from(EXIT_FAILED)
@@ -70,20 +69,18 @@ impl TestCommand {
                 "write some under `tests:`, such as `tests: { name: { step, given, expect } }`",
             ));
         }
-        let find = |name: &String| {
-            tests.iter().find(|test| test.name == *name).ok_or_else(|| {
-                let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no test `{name}`"));
-                fault.suggest(
-                    name,
-                    tests.iter().map(|test| test.name.as_str()),
-                    "the tests are",
-                )
-            })
-        };
         if self.names.is_empty() {
-            Ok(tests.iter().collect())
-        } else {
-            self.names.iter().map(find).collect()
+            return Ok(tests.iter().collect());
         }
+        let mut chosen = Vec::with_capacity(self.names.len());
+        for name in &self.names {
+            let Some(test) = tests.iter().find(|test| test.name == *name) else {
+                let fault = Fault::new(codes::UNKNOWN_NAME, format!("there is no test `{name}`"));
+                let names = tests.iter().map(|test| test.name.as_str());
+                return Err(fault.suggest(name, names, "the tests are"));
+            };
+            chosen.push(test);
+        }
+        Ok(chosen)
     }
 }

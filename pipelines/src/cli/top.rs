@@ -1,6 +1,6 @@
 //! `forebay top`.
 
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::present;
 use crate::settings::Settings;
 
-/// How often the view is drawn anew.
+/// Interval at which the view is redrawn.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time limit for an HTTP client to send its request.
@@ -24,7 +24,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of a request at most.
 const REQUEST_BYTES_MAX: usize = 8192;
 
-/// Watch runs that have workers: who does what, how fast, and what waits.
+/// Watch runs that have workers: their tasks, rates and queues.
 #[derive(Debug, Args)]
 pub(crate) struct TopCommand {
     /// The state directory of the runs: a path, or a URL such as s3://bucket/key [default: .forebay]
@@ -33,7 +33,7 @@ pub(crate) struct TopCommand {
     /// Print one line of JSON, and end.
     #[arg(long)]
     json: bool,
-    /// Answer HTTP requests at this address with the same JSON, for autoscalers. Without `--token-file`, only
+    /// Serve the same JSON over HTTP at this address, for autoscalers. Without `--token-file`, only
     /// addresses of this machine are allowed.
     #[arg(long, value_name = "ADDRESS", conflicts_with = "json")]
     listen: Option<String>,
@@ -59,20 +59,23 @@ impl TopCommand {
                 .transpose()?;
             return serve(&io, &state, address, token.as_ref());
         }
-        let mut shown = None;
+        let mut last_screen = None;
         loop {
-            let screen = present::top::screen(&ClusterStatus::all(&io, &state)?);
+            let screen = present::top::text(&ClusterStatus::all(&io, &state)?);
             // A file or a pipe gets no line twice.
-            if shown.as_ref() != Some(&screen) {
+            if last_screen.as_ref() != Some(&screen) {
+                if std::io::stdout().is_terminal() {
+                    super::write_stdout_bytes(present::top::CLEAR)?;
+                }
                 super::write_stdout(&screen)?;
             }
-            shown = Some(screen);
+            last_screen = Some(screen);
             std::thread::sleep(REFRESH_INTERVAL);
         }
     }
 }
 
-/// What waits over all runs, and each of them.
+/// Waiting tasks of all runs, and the status of each.
 fn summary(io: &StorageClient, state: &StorageLocation) -> Result<serde_json::Value> {
     let runs = ClusterStatus::all(io, state)?;
     let sum = |of: fn(&ClusterStatus) -> usize| runs.iter().map(of).sum::<usize>();
@@ -92,25 +95,27 @@ fn serve(
     let bound = listener.local_addr().map_err(failed)?;
     if token.is_none() && !bound.ip().is_loopback() {
         let message = format!("{bound} can be reached from other machines, and there is no token");
-        return Err(Fault::new(codes::STRANGER, message)
-            .hint("give --token-file with the token that requests carry, or use an address such as 127.0.0.1:7401"));
+        return Err(Fault::new(codes::STRANGER, message).hint(
+            "give --token-file with the token that requests carry, or use an address such \
+             as 127.0.0.1:7401",
+        ));
     }
     super::write_stdout(&format!("listening at {bound}\n"))?;
-    for asked in listener.incoming() {
-        // A client that hangs up, or sends no request in time, gets no answer.
-        let _ = asked.and_then(|asked| answer_request(asked, token, || summary(io, state)));
+    for connection in listener.incoming() {
+        // A client that hangs up, or sends no request in time, gets no response.
+        let _ = connection.and_then(|stream| answer_request(stream, token, || summary(io, state)));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn answer_request(
-    mut asked: TcpStream,
+    mut stream: TcpStream,
     token: Option<&ClusterToken>,
     summary: impl FnOnce() -> Result<serde_json::Value>,
 ) -> std::io::Result<()> {
-    let request = read_request_head(&mut asked)?;
+    let request = read_request_head(&mut stream)?;
     let (status, body) = match token {
-        Some(token) if !bearer_token(&request).is_some_and(|shown| token.matches(shown)) => {
+        Some(token) if !bearer_token(&request).is_some_and(|bearer| token.matches(bearer)) => {
             let message = "this request carries no `Authorization: Bearer` with the right token";
             ("401 Unauthorized", json!({ "fault": message }).to_string())
         }
@@ -123,29 +128,31 @@ fn answer_request(
         },
     };
     write!(
-        asked,
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: \
+         {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     )
 }
 
 /// The head of a request, within a time and a size.
-fn read_request_head(asked: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+fn read_request_head(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let begin = Instant::now();
     let late = || std::io::Error::from(std::io::ErrorKind::TimedOut);
-    let (mut request, mut buffer) = (Vec::new(), [0; 1024]);
+    let mut request = Vec::new();
+    let mut buffer = [0; 1024];
     while request.len() < REQUEST_BYTES_MAX && !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = REQUEST_TIMEOUT
+        let time_left = REQUEST_TIMEOUT
             .checked_sub(begin.elapsed())
-            .filter(|left| !left.is_zero())
+            .filter(|time| !time.is_zero())
             .ok_or_else(late)?;
-        asked.set_read_timeout(Some(left))?;
-        match asked.read(&mut buffer)? {
+        stream.set_read_timeout(Some(time_left))?;
+        match stream.read(&mut buffer)? {
             0 => break,
             read => request.extend_from_slice(&buffer[..read]),
         }
     }
-    asked.set_write_timeout(Some(REQUEST_TIMEOUT))?;
+    stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     Ok(request)
 }
 
@@ -153,7 +160,8 @@ fn read_request_head(asked: &mut TcpStream) -> std::io::Result<Vec<u8>> {
 fn bearer_token(request: &[u8]) -> Option<&[u8]> {
     request.split(|byte| *byte == b'\n').find_map(|line| {
         let colon = line.iter().position(|byte| *byte == b':')?;
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let name = &line[..colon];
+        let value = line[colon + 1..].trim_ascii();
         let (scheme, token) = value.split_at_checked(7)?;
         (name.eq_ignore_ascii_case(b"authorization") && scheme.eq_ignore_ascii_case(b"bearer "))
             .then(|| token.trim_ascii())

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 
 use clap::Args;
 use forebay_model::{BATCH_ROWS_DEFAULT, Fault, Result, codes};
-use forebay_run::{SessionOptions, WorkerServer};
+use forebay_run::{ClusterSecurity, RunCredentials, SessionOptions, WorkerServer};
 use forebay_storage::EventListener;
+use forebay_threads::start_thread;
 
 use super::MetricsArgs;
 use super::signals::{end_when_overdue, stop_on_signals};
@@ -36,6 +37,9 @@ pub(crate) struct WorkerCommand {
     /// End when standard input ends: the process that started this worker has gone.
     #[arg(long, hide = true)]
     attached: bool,
+    /// Read the credentials of the run, a line of JSON, from standard input: the launcher of the run writes it.
+    #[arg(long, hide = true, requires = "attached", conflicts_with_all = ["tls_ca", "token_file"])]
+    credentials_stdin: bool,
     #[command(flatten)]
     security: SecurityArgs,
     #[command(flatten)]
@@ -45,8 +49,20 @@ pub(crate) struct WorkerCommand {
 }
 
 impl WorkerCommand {
+    fn cluster_security(&self) -> Result<ClusterSecurity> {
+        if !self.credentials_stdin {
+            return self.security.security(None);
+        }
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).map_err(|error| {
+            let message = "the credentials of the run cannot be read from standard input";
+            Fault::new(codes::STORAGE, message).cause(error)
+        })?;
+        ClusterSecurity::of_run(&RunCredentials::from_line(&line)?)
+    }
+
     pub fn run(self) -> Result<ExitCode> {
-        let security = self.security.security(None)?;
+        let security = self.cluster_security()?;
         let failed = |error| {
             let fault = Fault::new(
                 codes::STORAGE,
@@ -72,17 +88,19 @@ impl WorkerCommand {
         stop_on_signals(&leave)?;
         if self.attached {
             let flag = leave.flag();
-            std::thread::spawn(move || {
+            start_thread("forebay-attached", move || {
                 let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
                 flag.store(true, Ordering::Relaxed);
                 // Its coordinator is gone, and so is the use of what it computes.
                 end_when_overdue();
-            });
+            })?;
         }
         let mut metrics = self.metrics.metrics::<WorkerMetrics>()?;
         metrics.serve(&session)?;
         let trace_session = session.clone();
-        let server = WorkerServer::new(session, security, self.attached)?;
+        // A launcher may have started it on another machine than that of the coordinator.
+        let is_on_this_machine = self.attached && !self.credentials_stdin;
+        let server = WorkerServer::new(session, security, is_on_this_machine)?;
         metrics.own().observe(threads, server.tally());
         let warn: Arc<dyn EventListener> = Arc::new(WarningLines);
         let traces =

@@ -1,21 +1,22 @@
-//! Options of commands that have workers do what they can do.
+//! Options of commands that can use workers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use forebay_model::{LOCAL_WORKERS_MAX, MEMORY_BYTES_MIN, Result};
+use forebay_model::Result;
 use forebay_run::{
     Cluster, ClusterOptions, ClusterSecurity, ClusterSize, LocalWorkers, Session, TlsFiles,
 };
 use forebay_storage::EventListener;
 
+use super::launched::LaunchedWorkers;
 use super::options::RunArgs;
 use super::usage;
-use crate::settings::{Setting, SettingOrigin, Settings, WorkerSetting};
+use crate::settings::{Setting, SettingOrigin, Settings, WorkerSetting, local_worker_memory};
 
-/// What proves that a process belongs to a cluster.
+/// Credentials of a process of a cluster.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SecurityArgs {
     /// The certificate (PEM) of the authority that signs for all workers and coordinators.
@@ -27,7 +28,7 @@ pub(crate) struct SecurityArgs {
         hide_short_help = true
     )]
     pub tls_ca: Option<PathBuf>,
-    /// This process's certificate (PEM).
+    /// Certificate (PEM) of this process.
     #[arg(long, value_name = "FILE", requires = "tls_ca", hide_short_help = true)]
     pub tls_cert: Option<PathBuf>,
     /// The key of this process's certificate (PEM).
@@ -56,21 +57,21 @@ impl SecurityArgs {
     }
 }
 
-/// Which workers.
+/// Choice of the workers.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WorkerChoiceArgs {
     /// Workers that do what they can do: host:port, where a host may stand for many, or @file with one
     /// such a line. Can be given many times, or divided by commas.
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub workers: Vec<String>,
-    /// Start so many worker processes on this machine, and end them with the run. Threads and memory are
-    /// divided among them. 0: no workers, whatever the settings say.
+    /// Start N worker processes on this machine, and end them with the run. Threads and memory are
+    /// divided among them. 0: no workers, overriding the settings.
     #[arg(long, value_name = "N", conflicts_with = "workers")]
     pub local_workers: Option<usize>,
 }
 
 impl WorkerChoiceArgs {
-    /// The workers that flags name, else those of the settings.
+    /// Workers of the flags, else those of the settings.
     pub fn resolve(&self, settings: &Settings) -> Setting<WorkerSetting> {
         match self.local_workers {
             Some(count) => Setting {
@@ -90,8 +91,8 @@ impl WorkerChoiceArgs {
 }
 
 impl WorkerChoiceArgs {
-    /// The number of the workers and of their threads, as far as it is known without asking them; `None` without
-    /// workers.
+    /// The number of the workers and of their threads, if it is known without a connection to them;
+    /// `None` without workers.
     pub fn expected(&self, options: &RunArgs) -> Result<Option<ClusterSize>> {
         let settings = Settings::load()?;
         let threads = settings.threads(options.machine.threads)?.value;
@@ -109,12 +110,29 @@ impl WorkerChoiceArgs {
     }
 }
 
+/// Workers that end with this.
+#[derive(Debug)]
+#[expect(dead_code, reason = "the workers end when this is dropped")]
+pub(crate) enum StartedWorkers {
+    Local(LocalWorkers),
+    Launched(LaunchedWorkers),
+}
+
 /// Workers, and how to speak to them.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WorkersArgs {
     #[command(flatten)]
     pub choice: WorkerChoiceArgs,
-    /// How many seconds a worker may be silent before others get what it was doing.
+    /// Start workers on a cluster, and end them with the run: `ray://HEAD:10001?workers=16&threads=4`,
+    /// `dask://SCHEDULER:8786`, `spark://MASTER:7077?workers=16`, `slurm?nodes=4&partition=main` or
+    /// `kubernetes?workers=4&image=IMAGE`. Needs the Python package.
+    #[arg(
+        long,
+        value_name = "CLUSTER",
+        conflicts_with_all = ["workers", "local_workers", "tls_ca", "token_file"]
+    )]
+    pub on: Option<String>,
+    /// Seconds that a worker may be silent before others get its tasks.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -122,7 +140,7 @@ pub(crate) struct WorkersArgs {
         hide_short_help = true
     )]
     pub lease_seconds: f64,
-    /// How many seconds to wait when no worker is there, before the run ends with 75.
+    /// Seconds to wait if no worker is connected, before the run ends with 75.
     #[arg(
         long,
         value_name = "SECONDS",
@@ -137,36 +155,16 @@ pub(crate) struct WorkersArgs {
     pub security: SecurityArgs,
 }
 
-/// Memory of each of `count` local workers, of which the coordinator has as much.
-fn worker_memory(total: u64, count: usize) -> Result<u64> {
-    let processes = count as u64 + 1;
-    let memory = total / processes;
-    if memory >= MEMORY_BYTES_MIN {
-        return Ok(memory);
-    }
-    let message = format!(
-        "of {} MiB of memory each of {count} local workers and the coordinator gets {} MiB, and needs {} MiB",
-        total >> 20,
-        memory >> 20,
-        MEMORY_BYTES_MIN >> 20
-    );
-    let needed = MEMORY_BYTES_MIN * processes;
-    Err(usage(message).hint(format!(
-        "write `--memory {}MiB`, or start fewer workers",
-        needed >> 20
-    )))
-}
-
 impl WorkersArgs {
-    /// The session with workers, if there are to be some, and those that end after it. Worker processes of the session
-    /// get further arguments.
+    /// The session with workers, if any are requested, and the worker processes that end after it.
+    /// Worker processes of the session receive further arguments.
     pub fn apply(
         &self,
         session: Session,
         options: &RunArgs,
         watch: &Arc<dyn EventListener>,
         arguments: &[String],
-    ) -> Result<(Option<LocalWorkers>, Session)> {
+    ) -> Result<(Option<StartedWorkers>, Session)> {
         let seconds = |name: &str, seconds: f64| match Duration::try_from_secs_f64(seconds) {
             Ok(duration) if !duration.is_zero() => Ok(duration),
             _ => Err(usage(format!(
@@ -175,6 +173,19 @@ impl WorkersArgs {
         };
         let lease = seconds("lease-seconds", self.lease_seconds)?;
         let grace = seconds("grace-seconds", self.grace_seconds)?;
+        if let Some(on) = &self.on {
+            let launched = LaunchedWorkers::start(on)?;
+            let options = ClusterOptions {
+                workers: Vec::new(),
+                security: launched.security().clone(),
+                lease,
+                grace,
+                local: None,
+                launched: Some(launched.set().clone()),
+            };
+            let session = session.with_cluster(Cluster::new(options, watch.clone())?)?;
+            return Ok((Some(StartedWorkers::Launched(launched)), session));
+        }
         let settings = Settings::load()?;
         let (local, workers, security) = match self.choice.resolve(&settings).value {
             WorkerSetting::Local(0) => return Ok((None, session)),
@@ -185,28 +196,28 @@ impl WorkersArgs {
                 self.security.security(self.tls_name.clone())?,
             ),
             WorkerSetting::Local(count) => {
-                if count > LOCAL_WORKERS_MAX {
-                    return Err(usage(format!(
-                        "`--local-workers {count}` is more than {LOCAL_WORKERS_MAX}"
-                    )));
-                }
                 let threads = (settings.threads(options.machine.threads)?.value / count).max(1);
                 let total = settings.memory_bytes(options.machine.memory)?.value;
-                let memory = worker_memory(total, count)?;
+                let memory = local_worker_memory(total, count)?;
                 let local = LocalWorkers::start(count, threads, memory, arguments)?;
-                let (addresses, security) = (local.addresses().to_vec(), local.security().clone());
+                let addresses = local.addresses();
+                let security = local.security().clone();
                 (Some(local), addresses, security)
             }
         };
+        let processes = local.as_ref().map(|local| local.processes().clone());
         let cluster = Cluster::new(
             ClusterOptions {
                 workers,
                 security,
                 lease,
                 grace,
+                local: processes,
+                launched: None,
             },
             watch.clone(),
         )?;
+        let local = local.map(StartedWorkers::Local);
         Ok((local, session.with_cluster(cluster)?))
     }
 }

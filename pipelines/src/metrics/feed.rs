@@ -8,7 +8,7 @@ use prometheus::{Counter, IntCounter, IntGauge};
 use super::MetricSet;
 use super::registry::{MetricRegistry, raise};
 
-/// What is counted of a feed.
+/// Metrics of a feed.
 pub(crate) struct FeedMetrics {
     batches: IntCounter,
     rows: IntCounter,
@@ -17,6 +17,8 @@ pub(crate) struct FeedMetrics {
     wait_seconds: Counter,
     cache_hit_bytes: IntCounter,
     cache_missed_bytes: IntCounter,
+    filled: IntCounter,
+    duplicates: IntCounter,
     workers: IntGauge,
 }
 
@@ -42,6 +44,15 @@ impl MetricSet for FeedMetrics {
                 "feed_cache_missed_bytes_total",
                 "Bytes that the disk cache did not have.",
             )?,
+            filled: new.counter(
+                "feed_filled_values_total",
+                "Missing values that were filled, in the rows that were read.",
+            )?,
+            duplicates: new.counter(
+                "feed_duplicate_rows_total",
+                "Rows of sequences with the keys and the time of a row before them, \
+                 among those that were read.",
+            )?,
             workers: new.int_gauge("workers", "Workers that read rows of this feed.")?,
         })
     }
@@ -64,9 +75,11 @@ impl FeedMetrics {
         self.starved.inc_by(u64::from(!was_ready));
     }
 
-    /// Tells what an epoch came to.
+    /// Counts the result of an epoch.
     pub fn count_epoch(&self, stats: &FeedStats, cache: Option<CacheStats>) {
         self.wait_seconds.inc_by(stats.consumer_wait.as_secs_f64());
+        self.filled.inc_by(stats.times.found.filled);
+        self.duplicates.inc_by(stats.times.found.duplicates);
         if let Some(cache) = cache {
             raise(&self.cache_hit_bytes, cache.hit_bytes);
             raise(&self.cache_missed_bytes, cache.missed_bytes);

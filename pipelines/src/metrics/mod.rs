@@ -1,12 +1,14 @@
-//! Metrics of a process for Prometheus: served while it is at work, or written to a file when it ends.
+//! Metrics of a process for Prometheus: served while it runs, or written to a file when it ends.
 //!
-//! Names and units follow the conventions of Prometheus: <https://prometheus.io/docs/practices/naming/>. Each command has
-//! a set of its own, beside the metrics of its process. What it counts begins at 0.
+//! Names and units follow the conventions of Prometheus:
+//! <https://prometheus.io/docs/practices/naming/>. Each command has a set of its own, in addition
+//! to the metrics of its process. Counters begin at 0.
 
 mod feed;
 mod process;
 mod registry;
 mod run;
+mod serve;
 mod server;
 mod worker;
 
@@ -22,6 +24,7 @@ pub(crate) use self::feed::FeedMetrics;
 use self::process::ProcessMetrics;
 use self::registry::MetricRegistry;
 pub(crate) use self::run::RunMetrics;
+pub(crate) use self::serve::ServeMetrics;
 use self::server::MetricsServer;
 pub(crate) use self::worker::WorkerMetrics;
 use crate::replace_file::replace_file;
@@ -34,7 +37,7 @@ pub(crate) trait MetricSet: Send + Sync + Sized + 'static {
     /// Counts an event.
     fn count(&self, event: &Event);
 
-    /// Takes present values, before they are read.
+    /// Updates metrics to present values, before they are read.
     fn refresh(&self) {}
 }
 
@@ -43,23 +46,35 @@ pub(crate) struct CommandMetrics<M> {
     all: Arc<ExposedMetrics<M>>,
     server: Option<String>,
     file: Option<PathBuf>,
-    /// Answers requests until the command has ended.
+    /// Server of the metrics, until the command has ended.
     serving: Option<MetricsServer>,
 }
 
-/// What readers get.
+/// Content of the metrics page.
 struct ExposedMetrics<M> {
     registry: MetricRegistry,
-    own: M,
+    own: Arc<M>,
     process: ProcessMetrics,
     pipeline: OnceLock<String>,
-    /// Where storage was asked, once the session is there.
+    /// Client whose requests are counted, once the session exists.
     io: Mutex<Option<StorageClient>>,
 }
 
-/// The text that a server answers with.
+/// The text of the metrics page.
 trait MetricsText: Send + Sync {
     fn text(&self) -> Result<String>;
+}
+
+/// The page of a process's metrics.
+pub(crate) struct MetricsPage(Arc<dyn MetricsText>);
+
+impl MetricsPage {
+    /// Content type of the page.
+    pub const CONTENT_TYPE: &str = server::TEXT_FORMAT;
+
+    pub fn text(&self) -> Result<String> {
+        self.0.text()
+    }
 }
 
 impl<M: MetricSet> MetricsText for ExposedMetrics<M> {
@@ -75,7 +90,7 @@ impl<M: MetricSet> MetricsText for ExposedMetrics<M> {
     }
 }
 
-/// Counts what it hears, and passes it on.
+/// Counts events, and passes them on.
 struct MeasuringListener<M> {
     inner: Arc<dyn EventListener>,
     all: Arc<ExposedMetrics<M>>,
@@ -92,19 +107,17 @@ impl<M: MetricSet> CommandMetrics<M> {
     /// Metrics that are served at an address, written to a file, or both.
     pub fn new(server: Option<String>, file: Option<PathBuf>) -> Result<Self> {
         let registry = MetricRegistry::default();
-        let (own, process) = (
-            M::register(&registry)?,
-            ProcessMetrics::register(&registry)?,
-        );
-        let all = ExposedMetrics {
+        let metrics = Arc::new(M::register(&registry)?);
+        let process = ProcessMetrics::register(&registry)?;
+        let exposed = ExposedMetrics {
             registry,
-            own,
+            own: metrics,
             process,
             pipeline: OnceLock::new(),
             io: Mutex::default(),
         };
         Ok(CommandMetrics {
-            all: Arc::new(all),
+            all: Arc::new(exposed),
             server,
             file,
             serving: None,
@@ -116,12 +129,24 @@ impl<M: MetricSet> CommandMetrics<M> {
         &self.all.own
     }
 
-    /// Names the pipeline, as a label of all metrics. Only the first name counts.
+    /// The metrics of the command itself, shared with threads.
+    pub fn shared(&self) -> Arc<M> {
+        self.all.own.clone()
+    }
+
+    /// The page of all metrics, for a server that has other pages, too.
+    pub fn page(&self, io: &StorageClient, memory_bytes: u64) -> MetricsPage {
+        *self.all.io.lock().unwrap_or_else(PoisonError::into_inner) = Some(io.clone());
+        self.all.process.memory_limit.set(memory_bytes as i64);
+        MetricsPage(self.all.clone())
+    }
+
+    /// Sets the name of the pipeline, a label of all metrics. Only the first name counts.
     pub fn name_pipeline(&self, name: &str) {
         let _ = self.all.pipeline.set(name.to_owned());
     }
 
-    /// A listener that counts what it hears, and passes it on.
+    /// A listener that counts events, and passes them on.
     pub fn watch(&self, inner: Arc<dyn EventListener>) -> Arc<dyn EventListener> {
         match (&self.server, &self.file) {
             (None, None) => inner,
@@ -132,7 +157,7 @@ impl<M: MetricSet> CommandMetrics<M> {
         }
     }
 
-    /// Begins to answer requests, where that was asked for.
+    /// Starts the server, if it was requested.
     pub fn serve(&mut self, session: &Session) -> Result<()> {
         *self.all.io.lock().unwrap_or_else(PoisonError::into_inner) = Some(session.io().clone());
         self.all
@@ -153,7 +178,7 @@ impl<M: MetricSet> CommandMetrics<M> {
         Ok(())
     }
 
-    /// Writes the file, where one was asked for, and answers no more requests.
+    /// Writes the file, if one was requested, and stops the server.
     pub fn write(&self) -> Result<()> {
         match &self.file {
             Some(path) => replace_file(
@@ -167,7 +192,8 @@ impl<M: MetricSet> CommandMetrics<M> {
 }
 
 impl CommandMetrics<RunMetrics> {
-    /// Tells how the command ended, and writes the file. A fault of the command comes before one of the file.
+    /// Records the end of the command, and writes the file. A fault of the command comes before one
+    /// of the file.
     pub fn close<T>(&self, ended: Result<T>) -> Result<T> {
         self.own().set_end(ended.is_ok());
         let written = self.write();

@@ -1,4 +1,4 @@
-//! What every process has: memory, and what it asks of object stores.
+//! Metrics of every process: memory, and requests to object stores.
 
 use forebay_model::Result;
 use forebay_storage::{StorageClient, resident_bytes};
@@ -45,7 +45,7 @@ impl ProcessMetrics {
         })
     }
 
-    /// Takes present values.
+    /// Updates the metrics to present values.
     pub fn refresh(&self, io: Option<&StorageClient>) {
         self.resident_memory
             .set(resident_bytes().unwrap_or(0) as i64);

@@ -4,15 +4,15 @@ use forebay_model::{Fault, Result};
 use prometheus::core::Collector;
 use prometheus::proto::LabelPair;
 use prometheus::{
-    Counter, Encoder, Gauge, GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
-    Registry, TextEncoder,
+    Counter, Encoder, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter,
+    IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, TextEncoder,
 };
 
 /// The prefix of all names.
 const PREFIX: &str = "forebay_";
 
-/// The label of the pipeline: files of several nights lie in one directory of node_exporter, which refuses equal names
-/// with equal labels.
+/// Label with the name of the pipeline: files of several pipelines may be in one directory of
+/// node_exporter, which refuses equal names with equal labels.
 const PIPELINE_LABEL: &str = "pipeline";
 
 /// Makes and registers metrics. Names come without the prefix.
@@ -62,7 +62,23 @@ impl MetricRegistry {
         self.add(IntGaugeVec::new(Opts::new(name(of), help), labels))
     }
 
-    /// Everything in the text format of Prometheus, with the name of a pipeline as a label.
+    pub fn histogram(&self, of: &str, help: &str, bounds: &[f64]) -> Result<Histogram> {
+        let options = HistogramOpts::new(name(of), help).buckets(bounds.to_vec());
+        self.add(Histogram::with_opts(options))
+    }
+
+    pub fn histograms(
+        &self,
+        of: &str,
+        help: &str,
+        bounds: &[f64],
+        labels: &[&str],
+    ) -> Result<HistogramVec> {
+        let options = HistogramOpts::new(name(of), help).buckets(bounds.to_vec());
+        self.add(HistogramVec::new(options, labels))
+    }
+
+    /// All metrics in the text format of Prometheus, with the name of a pipeline as a label.
     pub fn text(&self, pipeline: Option<&str>) -> Result<String> {
         let mut families = self.0.gather();
         if let Some(pipeline) = pipeline {
@@ -88,12 +104,12 @@ impl MetricRegistry {
     }
 }
 
-/// Moves a counter on to what was counted elsewhere.
+/// Raises a counter to a total that was counted elsewhere.
 pub(super) fn raise(counter: &IntCounter, to: u64) {
     counter.inc_by(to.saturating_sub(counter.get()));
 }
 
-/// Moves a counter of seconds on to what was counted elsewhere.
+/// Raises a counter of seconds to a total that was counted elsewhere.
 pub(super) fn raise_seconds(counter: &Counter, to: f64) {
     counter.inc_by((to - counter.get()).max(0.0));
 }

@@ -1,8 +1,9 @@
-//! Answers `GET /metrics`.
+//! Serves `GET /metrics`.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_model::{Fault, Result, codes};
 use http_body_util::Full;
@@ -21,11 +22,14 @@ use super::MetricsText;
 /// Connections that are answered at a time; others wait.
 const CONNECTIONS_MAX: usize = 16;
 
-/// How long a connection may take.
+/// Maximum duration of a connection in seconds.
 const CONNECTION_SECONDS: u64 = 10;
 
+/// Pause of accepting connections after one that could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
 /// The text format of Prometheus.
-const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub(super) const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A server that ends with this value.
 pub(super) struct MetricsServer {
@@ -69,12 +73,17 @@ impl MetricsServer {
 async fn serve(listener: TcpListener, metrics: Arc<dyn MetricsText>) {
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let Ok(place) = connections.clone().acquire_owned().await else {
+        let Ok(permit) = connections.clone().acquire_owned().await else {
             return;
         };
-        // A connection that broke before it was taken says nothing about the next.
-        let Ok((stream, _)) = listener.accept().await else {
-            continue;
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            // A connection that broke before it was taken says nothing about the next. Where there are no descriptors
+            // left, none is accepted for a while.
+            Err(_) => {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
         };
         let metrics = metrics.clone();
         tokio::spawn(async move {
@@ -84,10 +93,10 @@ async fn serve(listener: TcpListener, metrics: Arc<dyn MetricsText>) {
             });
             let connection = hyper::server::conn::http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), answer);
-            let limit = std::time::Duration::from_secs(CONNECTION_SECONDS);
-            // What goes wrong with a connection is the matter of who asked.
+            let limit = Duration::from_secs(CONNECTION_SECONDS);
+            // The client sees the failure of its connection; the server goes on.
             let _ = tokio::time::timeout(limit, connection).await;
-            drop(place);
+            drop(permit);
         });
     }
 }

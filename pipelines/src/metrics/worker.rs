@@ -10,7 +10,7 @@ use prometheus::{Counter, IntCounter, IntCounterVec, IntGauge};
 use super::MetricSet;
 use super::registry::{MetricRegistry, raise, raise_seconds};
 
-/// What is counted of a worker's tasks, for all coordinators.
+/// Metrics of a worker's tasks, for all coordinators.
 pub(crate) struct WorkerMetrics {
     tally: OnceLock<Arc<TaskTally>>,
     slots: IntGauge,

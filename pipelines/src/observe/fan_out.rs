@@ -1,4 +1,4 @@
-//! One listener for several.
+//! Passes events to several listeners.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use forebay_storage::{Event, EventListener};
 
 use super::RunObserver;
 
-/// Tells observers what it hears, and passes it on.
+/// Passes events to observers, and to the inner listener.
 pub(super) struct FanOut {
     pub inner: Arc<dyn EventListener>,
     pub observers: Arc<[Box<dyn RunObserver>]>,
@@ -15,9 +15,9 @@ pub(super) struct FanOut {
 
 impl EventListener for FanOut {
     fn on_event(&self, event: Event) {
-        self.observers
-            .iter()
-            .for_each(|observer| observer.on_event(&event));
+        for observer in self.observers.iter() {
+            observer.on_event(&event);
+        }
         self.inner.on_event(event);
     }
 

@@ -1,4 +1,4 @@
-//! Rules of `expect` steps that events tell of: those of a run that fails have no report.
+//! Rules of `expect` steps, collected from events: those of a run that fails have no report.
 
 use forebay_run::ExpectationReport;
 use forebay_storage::Event;
@@ -8,7 +8,7 @@ use forebay_storage::Event;
 pub(crate) struct JudgedRules(Vec<ExpectationReport>);
 
 impl JudgedRules {
-    /// Takes in an event.
+    /// Records an event.
     pub fn hear(&mut self, event: &Event) {
         let Event::ExpectationJudged {
             step,
@@ -17,7 +17,7 @@ impl JudgedRules {
             rows,
             violations,
             quarantined,
-            found,
+            found: finding,
             drift,
         } = event
         else {
@@ -32,20 +32,20 @@ impl JudgedRules {
             violations: *violations,
             quarantined: *quarantined,
             values: Vec::new(),
-            found: found.clone(),
+            found: finding.clone(),
             drift: drift.clone(),
         };
         match self
             .0
             .iter_mut()
-            .find(|known| (&known.step, &known.rule) == (step, rule))
+            .find(|judged| (&judged.step, &judged.rule) == (step, rule))
         {
-            Some(known) => *known = report,
+            Some(judged) => *judged = report,
             None => self.0.push(report),
         }
     }
 
-    /// All of them.
+    /// All judged rules.
     pub fn rules(&self) -> &[ExpectationReport] {
         &self.0
     }

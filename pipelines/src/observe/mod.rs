@@ -1,4 +1,4 @@
-//! What a run tells other systems: metrics, traces, lineage, and the course of trainings.
+//! Reports of a run to other systems: metrics, traces, lineage, and the course of trainings.
 //!
 //! An observer never fails a run. Its first failure is a warning, and then it is silent.
 
@@ -28,7 +28,7 @@ pub(crate) use self::traces::{WorkerTraceArgs, WorkerTraces};
 use crate::cli::MetricsArgs;
 use crate::metrics::{CommandMetrics, RunMetrics};
 
-/// Where a run is told of.
+/// Systems that a run reports to.
 #[derive(Debug, Args)]
 pub(crate) struct ObserveArgs {
     #[command(flatten)]
@@ -51,23 +51,23 @@ pub(crate) struct ObserveArgs {
     mlflow_experiment: Option<String>,
 }
 
-/// What an observer is given before a run begins.
+/// Inputs of an observer before a run begins.
 pub(crate) struct ObservedSession<'a> {
     pub session: &'a Session,
-    /// Where it says that it failed.
+    /// Listener for its own failure.
     pub watch: &'a Arc<dyn EventListener>,
     pub run_id: Option<&'a str>,
 }
 
 /// Observer of runs. Events come from many threads; handling them must not block.
 pub(crate) trait RunObserver: Send + Sync {
-    /// The session is there: from now on, services can be spoken to.
+    /// Begins the observation: the session exists, and requests can be sent.
     fn begin(&self, observed: &ObservedSession<'_>) -> Result<()>;
 
     /// A run of a pipeline begins.
     fn run_begins(&self, _pipeline: &Pipeline, _interval: Option<&Interval>) {}
 
-    /// Something happened.
+    /// Handles an event.
     fn on_event(&self, _event: &Event) {}
 
     /// The span of a task that has started.
@@ -78,11 +78,11 @@ pub(crate) trait RunObserver: Send + Sync {
     /// The run that has begun ended.
     fn run_ends(&self, _ended: Result<&RunReport, &forebay_model::Fault>) {}
 
-    /// The command ends: what waits is sent.
+    /// Sends waiting data at the end of the command.
     fn finish(&self) {}
 }
 
-/// Everything that observes a command that runs pipelines.
+/// All observers of a command that runs pipelines.
 pub(crate) struct RunObservers {
     pub metrics: CommandMetrics<RunMetrics>,
     observers: Arc<[Box<dyn RunObserver>]>,
@@ -98,7 +98,7 @@ impl ObserveArgs {
             .collect()
     }
 
-    /// The observers that are asked for. Nothing is sent before `begin`.
+    /// The requested observers. Nothing is sent before `begin`.
     pub fn observers(&self) -> Result<RunObservers> {
         let mut observers: Vec<Box<dyn RunObserver>> = Vec::new();
         let mut add = |observer: Option<Box<dyn RunObserver>>| observers.extend(observer);
@@ -110,7 +110,8 @@ impl ObserveArgs {
             .map(|directory| Box::new(TensorBoardObserver::new(directory)) as _));
         let tracker = MlflowTracker::new()
             .with_flags(self.mlflow.as_deref(), self.mlflow_experiment.as_deref())?;
-        let (metrics, tracker) = (self.metrics.metrics()?, Arc::new(tracker));
+        let metrics = self.metrics.metrics()?;
+        let tracker = Arc::new(tracker);
         Ok(RunObservers {
             metrics,
             observers: observers.into(),
@@ -120,58 +121,61 @@ impl ObserveArgs {
 }
 
 impl RunObservers {
-    /// A listener that tells the observers what it hears, and passes it on.
+    /// A listener that passes events to the observers, and to the inner listener.
     pub fn listen(&self, inner: Arc<dyn EventListener>) -> Arc<dyn EventListener> {
         let inner = self.metrics.watch(inner);
-        match self.observers.is_empty() {
-            true => inner,
-            false => Arc::new(FanOut {
+        if self.observers.is_empty() {
+            inner
+        } else {
+            Arc::new(FanOut {
                 inner,
                 observers: self.observers.clone(),
-            }),
+            })
         }
     }
 
-    /// Begins to serve and to send; gives the session, which tells of trainings itself.
+    /// Starts to serve and to send; returns the session, which reports trainings itself.
     pub fn begin(
         &mut self,
         session: Session,
-        watch: &Arc<dyn EventListener>,
+        listener: &Arc<dyn EventListener>,
         run_id: Option<&str>,
     ) -> Result<Session> {
         self.metrics.serve(&session)?;
         let observed = ObservedSession {
             session: &session,
-            watch,
+            watch: listener,
             run_id,
         };
-        self.observers
-            .iter()
-            .try_for_each(|observer| observer.begin(&observed))?;
+        for observer in self.observers.iter() {
+            observer.begin(&observed)?;
+        }
         Ok(session.with_training_tracker(self.tracker.clone()))
     }
 
-    /// Tells that a run of a pipeline begins.
+    /// Reports that a run of a pipeline begins.
     pub fn run_begins(&self, pipeline: &Pipeline, interval: Option<&Interval>) {
         self.metrics.name_pipeline(&pipeline.name);
-        self.observers
-            .iter()
-            .for_each(|observer| observer.run_begins(pipeline, interval));
+        for observer in self.observers.iter() {
+            observer.run_begins(pipeline, interval);
+        }
     }
 
-    /// Tells how a run of several ended.
+    /// Reports the end of one of several runs.
     pub fn run_ends(&self, ended: Result<&RunReport, &forebay_model::Fault>) {
         if let Ok(report) = ended {
             self.metrics.own().set_report(report);
         }
-        self.observers
-            .iter()
-            .for_each(|observer| observer.run_ends(ended));
+        for observer in self.observers.iter() {
+            observer.run_ends(ended);
+        }
     }
 
-    /// Tells that all has ended, and how. A fault of the run comes before one of its observers.
+    /// Reports the end of the command. A fault of the run comes before one of its observers.
     pub fn close<T>(self, ended: Result<T>) -> Result<T> {
-        self.observers.iter().for_each(|observer| observer.finish());
+        for observer in self.observers.iter() {
+            observer.finish();
+        }
         self.metrics.close(ended)
     }
 

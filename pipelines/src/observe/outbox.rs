@@ -1,11 +1,12 @@
-//! A queue that a thread empties, for what must not hold up a run.
+//! Queue that a thread empties, for messages that must not delay a run.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use forebay_model::{Fault, Result, codes};
+use forebay_model::Result;
 use forebay_storage::{Event, EventListener};
+use forebay_threads::start_thread;
 
 /// Messages that wait at most. Further ones are dropped: a service that is slow must not fill the memory.
 const WAITING_MAX: usize = 16_384;
@@ -13,7 +14,7 @@ const WAITING_MAX: usize = 16_384;
 /// Messages that are handed over at once at most.
 const BATCH_MAX: usize = 512;
 
-/// A queue of messages. What is sent before it starts waits.
+/// Queue of messages. Messages from before its start wait.
 #[derive(Debug)]
 pub(super) struct Outbox<T> {
     to: Mutex<Option<SyncSender<T>>>,
@@ -69,12 +70,7 @@ impl<T: Send + 'static> Outbox<T> {
                 }
             }
         };
-        let thread = std::thread::Builder::new()
-            .name("forebay-tell".to_owned())
-            .spawn(run);
-        let thread = thread.map_err(|error| {
-            Fault::new(codes::STORAGE, "a thread cannot be started").cause(error)
-        })?;
+        let thread = start_thread("forebay-tell", run)?;
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(())
     }

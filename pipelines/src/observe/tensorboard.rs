@@ -1,5 +1,5 @@
-//! Event files for TensorBoard: the scalars of trainings. A training has a directory, named after its sink and its id,
-//! so that one that is taken up again goes on there.
+//! Event files for TensorBoard: the scalars of trainings. A training has a directory, named after
+//! its sink and its id, so that a resumed training continues there.
 //!
 //! A file is a sequence of records of TFRecord (length, checksum, bytes, checksum), each an `Event` of TensorFlow.
 
@@ -17,13 +17,13 @@ use prost::Message;
 
 use super::{ObservedSession, RunObserver};
 
-/// What the first record of a file says.
+/// Content of the first record of a file.
 const FILE_VERSION: &str = "brain.Event:2";
 
 /// Digits of a training's id in the name of its directory.
 const ID_DIGITS: usize = 12;
 
-/// Writes what trainings tell.
+/// Writes events of trainings.
 pub(super) struct TensorBoardObserver {
     directory: PathBuf,
     watch: OnceLock<Arc<dyn EventListener>>,
@@ -32,9 +32,9 @@ pub(super) struct TensorBoardObserver {
 
 #[derive(Default)]
 struct BoardState {
-    /// The id of the pass at work: that of the training, where it trains.
+    /// Id of the current pass: that of the training, if it trains.
     pass: String,
-    /// By sink and id.
+    /// Files by sink and id.
     files: BTreeMap<(String, String), File>,
     has_failed: bool,
 }
@@ -98,7 +98,8 @@ fn record(event: &Event) -> Vec<u8> {
 fn create(directory: &Path) -> std::io::Result<File> {
     std::fs::create_dir_all(directory)?;
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let (now, process) = (seconds_since_1970(), std::process::id());
+    let now = seconds_since_1970();
+    let process = std::process::id();
     let name = format!(
         "events.out.tfevents.{:010}.{}.{process}",
         now as u64,
@@ -169,10 +170,10 @@ impl TensorBoardObserver {
 impl BoardState {
     fn file(&mut self, directory: &Path, sink: &str) -> std::io::Result<&mut File> {
         let id = self.pass[..self.pass.len().min(ID_DIGITS)].to_owned();
-        let place = directory.join(sink).join(&id);
+        let path = directory.join(sink).join(&id);
         match self.files.entry((sink.to_owned(), id)) {
             std::collections::btree_map::Entry::Occupied(file) => Ok(file.into_mut()),
-            std::collections::btree_map::Entry::Vacant(empty) => Ok(empty.insert(create(&place)?)),
+            std::collections::btree_map::Entry::Vacant(empty) => Ok(empty.insert(create(&path)?)),
         }
     }
 }

@@ -9,21 +9,31 @@ use crate::present::units;
 /// Groups that are shown; the JSON summary has all.
 const GROUPS_SHOWN: usize = 200;
 
-/// A page with scores and curves.
+/// A page with scores and curves of a backtest.
 pub(crate) fn backtest_page(report: &BacktestReport) -> Page {
     let folds = units::counted(report.folds.len() as u64, "fold");
+    scores_page(report, format!("Backtest of {}", report.label), folds)
+}
+
+/// A page with scores and curves of a published forecast.
+pub(crate) fn score_page(report: &BacktestReport) -> Page {
+    let begins = report.folds.iter().map(|fold| &fold.known_before);
+    let begins: Vec<&str> = begins.map(String::as_str).collect();
+    let subtitle = format!("forecast from {} on", begins.join(", "));
+    scores_page(report, format!("Score of {}", report.label), subtitle)
+}
+
+fn scores_page(report: &BacktestReport, title: String, subtitle: String) -> Page {
     let mut page = Page {
-        title: format!("Backtest of {}", report.label),
-        subtitle: folds,
+        title,
+        subtitle,
         ..Page::default()
     };
     let mut scores = Vec::new();
     let mut steps = Vec::new();
     let mut groups = Vec::new();
     for forecast in &report.forecasts {
-        scores.push(Block::Heading {
-            text: forecast.sink.clone(),
-        });
+        scores.push(Block::heading(forecast.sink.clone()));
         scores.push(scores_table(forecast));
         scores.extend(quantiles_table(forecast));
         scores.push(folds_table(report, forecast));
@@ -69,7 +79,7 @@ fn scores_table(forecast: &BacktestedForecast) -> Block {
     let rows = forecast
         .forecasters
         .iter()
-        .map(|known| score_cells(known.forecaster.clone(), &known.overall));
+        .map(|scores| score_cells(scores.forecaster.clone(), &scores.overall));
     Block::table(
         "Scores",
         &["", "#wMAPE", "#RMSE", "#MAE", "#bias", "#rows"],
@@ -79,51 +89,58 @@ fn scores_table(forecast: &BacktestedForecast) -> Block {
 
 /// Pinball losses and coverage, a line for each quantile and central interval.
 fn quantiles_table(forecast: &BacktestedForecast) -> Option<Block> {
-    let first = &forecast
-        .forecasters
-        .first()
-        .filter(|known| !known.overall.quantiles.is_empty())?
-        .overall;
-    let names: Vec<String> = forecast
-        .forecasters
-        .iter()
-        .map(|known| format!("#{}", known.forecaster))
-        .collect();
-    let head: Vec<&str> = std::iter::once("")
-        .chain(names.iter().map(String::as_str))
-        .collect();
-    let line = |name: String, of: &dyn Fn(&ForecastScore) -> Option<f64>| {
-        let cells = forecast
-            .forecasters
-            .iter()
-            .map(|known| number(of(&known.overall)));
-        std::iter::once(Cell::text(name))
-            .chain(cells)
-            .collect::<Vec<_>>()
-    };
-    let quantiles = first.quantiles.iter().enumerate().map(|(at, known)| {
-        line(format!("pinball loss of {}", known.quantile), &|score| {
+    let overall = &forecast.forecasters.first()?.overall;
+    if overall.quantiles.is_empty() {
+        return None;
+    }
+    let mut lines = Vec::new();
+    for (at, quantile) in overall.quantiles.iter().enumerate() {
+        let name = format!("pinball loss of {}", quantile.quantile);
+        lines.push(measure_line(forecast, name, |score| {
             score.quantiles.get(at)?.pinball
-        })
-    });
-    let intervals = first.intervals.iter().enumerate().map(|(at, known)| {
-        line(format!("coverage of {}", known.level), &|score| {
+        }));
+    }
+    for (at, interval) in overall.intervals.iter().enumerate() {
+        let name = format!("coverage of {}", interval.level);
+        lines.push(measure_line(forecast, name, |score| {
             score.intervals.get(at)?.coverage
-        })
-    });
+        }));
+    }
+    let mut names = vec![String::new()];
+    for scores in &forecast.forecasters {
+        names.push(format!("#{}", scores.forecaster));
+    }
+    let head: Vec<&str> = names.iter().map(String::as_str).collect();
     Some(Block::table(
         "Quantiles and the central intervals between them",
         &head,
-        quantiles.chain(intervals).collect(),
+        lines,
     ))
+}
+
+/// A measure of each forecaster behind its name.
+fn measure_line(
+    forecast: &BacktestedForecast,
+    name: String,
+    measure: impl Fn(&ForecastScore) -> Option<f64>,
+) -> Vec<Cell> {
+    let mut cells = vec![Cell::text(name)];
+    for scores in &forecast.forecasters {
+        cells.push(number(measure(&scores.overall)));
+    }
+    cells
 }
 
 fn folds_table(report: &BacktestReport, forecast: &BacktestedForecast) -> Block {
     let mut rows = Vec::new();
     for (number_of_fold, fold) in report.folds.iter().enumerate() {
-        for known in &forecast.forecasters {
-            let score = known.folds.get(number_of_fold).cloned().unwrap_or_default();
-            let name = format!("{}, known before {}", known.forecaster, fold.known_before);
+        for scores in &forecast.forecasters {
+            let score = scores
+                .folds
+                .get(number_of_fold)
+                .cloned()
+                .unwrap_or_default();
+            let name = format!("{}, known before {}", scores.forecaster, fold.known_before);
             rows.push(score_cells(name, &score));
         }
     }

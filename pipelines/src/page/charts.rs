@@ -15,10 +15,10 @@ const GREY: RGBColor = RGBColor(128, 138, 150);
 /// The texts of a chart. The library divides sizes by 1.24: 16 becomes 13 pixels.
 const FONT: (&str, i32) = ("sans-serif", 16);
 
-/// Room beside a histogram, for half of a label.
+/// Margin of a histogram, for half of a label.
 const HISTOGRAM_SIDE: u32 = 24;
 
-/// Pixels for the name of a line, and beside all names.
+/// Pixels for the name of a line, and for the margin of all names.
 const NAME_HEIGHT: f64 = 20.0;
 const NAMES_MARGIN: f64 = 14.0;
 
@@ -55,7 +55,7 @@ pub(super) struct LineChart<'a> {
     pub x_title: &'a str,
     pub y_title: &'a str,
     pub lines: &'a [Line],
-    /// In the colour of the last line.
+    /// Band in the colour of the last line.
     pub band: Option<&'a Band>,
     /// Labels of the axis from left to right.
     pub x_text: &'a dyn Fn(f64) -> String,
@@ -63,7 +63,7 @@ pub(super) struct LineChart<'a> {
     pub size: (u32, u32),
 }
 
-/// Lines over common axes, with their names beside them; `None` where there is nothing to draw.
+/// Lines over common axes, with their names at the side; `None` if there is nothing to draw.
 pub(super) fn lines(x_title: &str, y_title: &str, lines: &[Line]) -> Option<String> {
     let x_text = &tick;
     LineChart {
@@ -78,64 +78,64 @@ pub(super) fn lines(x_title: &str, y_title: &str, lines: &[Line]) -> Option<Stri
     .draw()
 }
 
+impl Band {
+    /// The lower line onwards, and the upper one back.
+    fn outline(&self) -> Vec<(f64, f64)> {
+        let onwards = self.points.iter().map(|point| (point.x, point.low));
+        let back = self.points.iter().rev().map(|point| (point.x, point.high));
+        onwards.chain(back).collect()
+    }
+}
+
+fn is_finite((x, y): &(f64, f64)) -> bool {
+    x.is_finite() && y.is_finite()
+}
+
+/// The least and the greatest value; infinite if there is none.
+fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let mut low = f64::INFINITY;
+    let mut high = f64::NEG_INFINITY;
+    for value in values {
+        low = low.min(value);
+        high = high.max(value);
+    }
+    (low, high)
+}
+
 impl LineChart<'_> {
-    /// Draws it; `None` where there is nothing to draw.
+    /// Draws the chart; `None` if there is nothing to draw.
     pub fn draw(&self) -> Option<String> {
-        let LineChart {
-            x_title,
-            y_title,
-            lines,
-            band,
-            x_text,
-            x_labels_max,
-            size,
-        } = self;
-        let points = || {
-            lines
-                .iter()
-                .flat_map(|line| &line.points)
-                .filter(|(x, y)| x.is_finite() && y.is_finite())
-        };
-        let bounds = |values: &mut dyn Iterator<Item = f64>| {
-            values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
-                (low.min(value), high.max(value))
-            })
-        };
-        let band_points: &[BandPoint] = band.map_or(&[], |band| &band.points);
-        let band_ends = || band_points.iter().flat_map(|point| [point.low, point.high]);
-        let (left, right) = bounds(&mut points().map(|(x, _)| *x));
-        let (low, high) = bounds(&mut points().map(|(_, y)| *y).chain(band_ends()).chain([0.0]));
-        if left >= right {
+        let points = self.finite_points();
+        let (x_min, x_max) = bounds(points.iter().map(|(x, _)| *x));
+        if x_min >= x_max {
             return None;
         }
-        let high = if low < high { high } else { low + 1.0 };
-        // Names of lines stand above the lines.
-        let names = lines.len() + usize::from(band.is_some());
-        let height = f64::from(size.1.saturating_sub(2 * MARGIN + X_AXIS_HEIGHT));
-        let names_height = if names > 1 {
-            NAME_HEIGHT * names as f64 + NAMES_MARGIN
-        } else {
-            0.0
-        };
-        let headroom = 1.05 / (1.0 - names_height / height).max(0.1);
-        let x_values: Vec<f64> = points().map(|(x, _)| *x).collect();
+        let band_points: &[BandPoint] = self.band.map_or(&[], |band| &band.points);
+        let band_ends = band_points.iter().flat_map(|point| [point.low, point.high]);
+        // The axis shows zero, too.
+        let y_values = points.iter().map(|(_, y)| *y).chain(band_ends).chain([0.0]);
+        let (y_min, y_max) = bounds(y_values);
+        let y_max = if y_min < y_max { y_max } else { y_min + 1.0 };
+        let names = self.lines.len() + usize::from(self.band.is_some());
+        let x_values: Vec<f64> = points.iter().map(|(x, _)| *x).collect();
         let mut svg = String::new();
         {
-            let area = SVGBackend::with_string(&mut svg, *size).into_drawing_area();
+            let area = SVGBackend::with_string(&mut svg, self.size).into_drawing_area();
+            let y_end = y_max * self.headroom(names);
             let mut chart = ChartBuilder::on(&area)
                 .margin(MARGIN)
                 .x_label_area_size(X_AXIS_HEIGHT)
-                .y_label_area_size(if y_title.is_empty() { 48 } else { 84 })
-                .build_cartesian_2d(left..right, low..high * headroom)
+                .y_label_area_size(if self.y_title.is_empty() { 48 } else { 84 })
+                .build_cartesian_2d(x_min..x_max, y_min..y_end)
                 .ok()?;
             let mesh = chart
                 .configure_mesh()
                 .disable_x_mesh()
-                .x_desc(*x_title)
-                .y_desc(*y_title)
-                .x_labels(label_count(&x_values).min(*x_labels_max))
+                .x_desc(self.x_title)
+                .y_desc(self.y_title)
+                .x_labels(label_count(&x_values).min(self.x_labels_max))
                 .y_labels(LABELS_MAX)
-                .x_label_formatter(&|x| x_text(*x))
+                .x_label_formatter(&|x| (self.x_text)(*x))
                 .y_label_formatter(&|y| tick(*y))
                 .label_style(FONT)
                 .axis_desc_style(FONT)
@@ -144,36 +144,27 @@ impl LineChart<'_> {
                 .bold_line_style(GREY.mix(0.3))
                 .draw();
             mesh.ok()?;
-            if let Some(Band { name, points }) = band {
-                let back = points.iter().rev().map(|point| (point.x, point.high));
-                let outline = points.iter().map(|point| (point.x, point.low)).chain(back);
-                let style = COLOURS[lines.len().saturating_sub(1) % COLOURS.len()]
-                    .mix(0.3)
-                    .filled();
+            if let Some(band) = self.band {
+                let colour = COLOURS[self.lines.len().saturating_sub(1) % COLOURS.len()];
+                let style = colour.mix(0.3).filled();
                 let drawn = chart
-                    .draw_series([Polygon::new(outline.collect::<Vec<_>>(), style)])
+                    .draw_series([Polygon::new(band.outline(), style)])
                     .ok()?;
                 drawn
-                    .label(name)
+                    .label(&band.name)
                     .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 16, y + 5)], style));
             }
-            for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
-                let points = line
-                    .points
-                    .iter()
-                    .copied()
-                    .filter(|(x, y)| x.is_finite() && y.is_finite());
-                let colour = *colour;
-                let drawn = chart
-                    .draw_series(LineSeries::new(points, colour.stroke_width(2)))
-                    .ok()?;
-                drawn.label(&line.name).legend(move |(x, y)| {
-                    PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2))
-                });
+            for (line, colour) in self.lines.iter().zip(COLOURS.iter().cycle()) {
+                let style = colour.stroke_width(2);
+                let points = line.points.iter().copied().filter(is_finite);
+                let drawn = chart.draw_series(LineSeries::new(points, style)).ok()?;
+                drawn
+                    .label(&line.name)
+                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style));
             }
             if names > 1 {
-                let mut names = chart.configure_series_labels();
-                names
+                let mut labels = chart.configure_series_labels();
+                labels
                     .position(SeriesLabelPosition::UpperRight)
                     .label_font(FONT)
                     .border_style(GREY)
@@ -184,18 +175,37 @@ impl LineChart<'_> {
         }
         Some(svg)
     }
+
+    /// The points of all lines that can be drawn.
+    fn finite_points(&self) -> Vec<(f64, f64)> {
+        let points = self.lines.iter().flat_map(|line| &line.points);
+        points.copied().filter(is_finite).collect()
+    }
+
+    /// Factor by which the axis goes beyond the highest value: names of lines stand above the lines.
+    fn headroom(&self, names: usize) -> f64 {
+        let (_, height) = self.size;
+        let height = f64::from(height.saturating_sub(2 * MARGIN + X_AXIS_HEIGHT));
+        let names_height = if names > 1 {
+            NAME_HEIGHT * names as f64 + NAMES_MARGIN
+        } else {
+            0.0
+        };
+        1.05 / (1.0 - names_height / height).max(0.1)
+    }
 }
 
-/// How many labels an axis has: one for each whole number, where there are few.
+/// Number of labels of an axis: one for each whole number, if there are few.
 fn label_count(values: &[f64]) -> usize {
     let (low, high) = values
         .iter()
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
             (low.min(*value), high.max(*value))
         });
-    match values.iter().all(|value| value.fract() == 0.0) && high - low < LABELS_MAX as f64 {
-        true => (high - low) as usize + 1,
-        false => LABELS_MAX,
+    if values.iter().all(|value| value.fract() == 0.0) && high - low < LABELS_MAX as f64 {
+        (high - low) as usize + 1
+    } else {
+        LABELS_MAX
     }
 }
 
@@ -213,7 +223,8 @@ fn tick(value: f64) -> String {
 
 /// Bars of shares.
 pub(super) fn histogram(bins: &[HistogramBin]) -> Option<String> {
-    let (first, last) = (bins.first()?, bins.last()?);
+    let first = bins.first()?;
+    let last = bins.last()?;
     let most = bins.iter().map(|bin| bin.share).fold(0.0, f64::max);
     if bins.len() < 2 || most <= 0.0 || !(last.upper - first.lower).is_finite() {
         return None;

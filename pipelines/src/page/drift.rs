@@ -1,4 +1,4 @@
-//! How the columns of a run differ from those that rules compare them with.
+//! Differences between the columns of a run and the baselines of rules.
 
 use forebay_run::{DriftMeasures, ExpectationReport};
 
@@ -39,19 +39,13 @@ fn cells(rule: &ExpectationReport, drift: &DriftMeasures) -> Vec<Cell> {
         (Some(_), true) => ("holds", Some("good")),
         (Some(_), false) => ("does not hold", Some("bad")),
     };
-    let runs = drift
-        .baseline_runs
-        .map(|runs| format!(" ({})", units::counted(runs, "run")))
-        .unwrap_or_default();
-    let measure = |value: Option<f64>| {
-        Cell::number(value.map(|value| format!("{value:.4}")).unwrap_or_default())
+    let runs = match drift.baseline_runs {
+        Some(runs) => format!(" ({})", units::counted(runs, "run")),
+        None => String::new(),
     };
-    let share = |value: Option<f64>| {
-        Cell::number(
-            value
-                .map(|value| format!("{:.2} %", 100.0 * value))
-                .unwrap_or_default(),
-        )
+    let (missing_before, missing_now) = match drift.missing {
+        Some([before, now]) => (Some(before), Some(now)),
+        None => (None, None),
     };
     vec![
         Cell {
@@ -63,13 +57,27 @@ fn cells(rule: &ExpectationReport, drift: &DriftMeasures) -> Vec<Cell> {
         Cell::text(rule.step.clone()),
         Cell::number(units::grouped(rule.rows)),
         Cell::number(drift.baseline_rows.map(units::grouped).unwrap_or_default()),
-        measure(drift.js),
-        measure(drift.js_limit),
-        share(drift.missing.map(|[_, now]| now)),
-        share(drift.missing.map(|[before, _]| before)),
-        share(drift.missing_limit),
-        measure(drift.ks.or(drift.l_infinity)),
-        measure(drift.psi),
-        share(drift.new_values),
+        measure_cell(drift.js),
+        measure_cell(drift.js_limit),
+        share_cell(missing_now),
+        share_cell(missing_before),
+        share_cell(drift.missing_limit),
+        measure_cell(drift.ks.or(drift.l_infinity)),
+        measure_cell(drift.psi),
+        share_cell(drift.new_values),
     ]
+}
+
+fn measure_cell(measure: Option<f64>) -> Cell {
+    match measure {
+        Some(measure) => Cell::number(format!("{measure:.4}")),
+        None => Cell::number(String::new()),
+    }
+}
+
+fn share_cell(share: Option<f64>) -> Cell {
+    match share {
+        Some(share) => Cell::number(format!("{:.2} %", 100.0 * share)),
+        None => Cell::number(String::new()),
+    }
 }

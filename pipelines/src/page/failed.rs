@@ -1,6 +1,6 @@
-//! The page of what failed: the fault, and everything that was found with it.
+//! Page of a failure: the fault, and all faults that were found with it.
 
-use forebay_model::{Fault, FaultSite, SpecLocation};
+use forebay_model::{Fault, SpecLocation};
 
 use super::{Block, Cell, Page, PageState};
 use crate::present::diagnostic::step_of;
@@ -10,7 +10,7 @@ use crate::present::units;
 /// Faults that are shown in full; more are counted only.
 const FAULTS_SHOWN: usize = 50;
 
-/// A page that tells why something failed.
+/// A page that explains a failure.
 pub(super) fn failed_page(of: &str, fault: &Fault) -> Page {
     let mut page = Page {
         state: PageState::Failed,
@@ -44,65 +44,46 @@ fn fault_blocks(fault: &Fault) -> Vec<Block> {
             ));
         }
     }
-    let more = (1 + fault.others().len()).saturating_sub(FAULTS_SHOWN);
-    if more > 0 {
+    let hidden = (1 + fault.others().len()).saturating_sub(FAULTS_SHOWN);
+    if hidden > 0 {
         blocks.push(Block::text(format!(
             "{} more are not shown.",
-            units::grouped(more as u64)
+            units::grouped(hidden as u64)
         )));
     }
     blocks
 }
 
-/// Names and texts.
+/// Names and values of the facts of a fault.
 fn facts(fault: &Fault) -> Vec<(&'static str, String)> {
     let site = fault.site();
-    let FaultSite {
-        spec,
-        file,
-        row_group,
-        column,
-        rows,
-        pass,
-        worker,
-        ..
-    } = site;
+    let rows: Vec<String> = site.rows.iter().map(u64::to_string).collect();
+    let rows = Some(rows.join(", ")).filter(|rows| !rows.is_empty());
+    let named = [
+        ("hint", fault.hint_text().map(str::to_owned)),
+        ("file", site.file.clone()),
+        ("row group", site.row_group.map(|number| number.to_string())),
+        ("rows", rows),
+        ("column", site.column.clone()),
+        ("step", step_of(site)),
+        ("pass", site.pass.clone()),
+        ("worker", site.worker.clone()),
+        ("spec", site.spec.as_ref().map(place)),
+    ];
     let mut facts = Vec::new();
-    let mut add = |name, text: Option<String>| facts.extend(text.map(|text| (name, text)));
-    add("hint", fault.hint_text().map(str::to_owned));
-    add("file", file.clone());
-    add(
-        "row group",
-        row_group.map(|row_group| row_group.to_string()),
-    );
-    add(
-        "rows",
-        (!rows.is_empty()).then(|| {
-            rows.iter()
-                .map(u64::to_string)
-                .collect::<Vec<_>>()
-                .join(", ")
-        }),
-    );
-    add("column", column.clone());
-    add("step", step_of(site));
-    add("pass", pass.clone());
-    add("worker", worker.clone());
-    add("spec", spec.as_ref().map(place));
-    causes(fault)
-        .into_iter()
-        .for_each(|cause| add("because", Some(cause)));
-    fault
-        .notes()
-        .iter()
-        .for_each(|note| add("note", Some(note.clone())));
-    let related = fault.related_places().iter();
-    related.for_each(|other| {
-        add(
-            "note",
-            Some(format!("{}: {}", other.message, place(&other.at))),
-        )
-    });
+    for (name, text) in named {
+        facts.extend(text.map(|text| (name, text)));
+    }
+    for cause in causes(fault) {
+        facts.push(("because", cause));
+    }
+    for note in fault.notes() {
+        facts.push(("note", note.clone()));
+    }
+    for related in fault.related_places() {
+        let note = format!("{}: {}", related.message, place(&related.at));
+        facts.push(("note", note));
+    }
     facts
 }
 

@@ -1,7 +1,7 @@
-//! The file of a page: it tells that the command is at work, and then how it ended.
+//! File of a page: it first states that the command is running, and later how the command ended.
 //!
-//! A page that an earlier run wrote is replaced before anything else is done. Whatever happens, the file never shows the
-//! success of another run.
+//! A page of an earlier run is replaced before any other work. So the file never shows the success
+//! of another run.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -18,25 +18,26 @@ use crate::present::fault::located;
 use crate::present::report::WarningLines;
 use crate::replace_file::replace_file;
 
-/// Where a page goes.
+/// Destination of a page.
 #[derive(Debug, Args)]
 pub(crate) struct PageArgs {
-    /// Write a page to look at to this file: one HTML file that opens offline. It tells of a failure, too.
+    /// Write a page to look at to this file: one HTML file that opens offline. A failed command
+    /// writes one, too.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
 }
 
-/// The file of the page of a command at work, where one is asked for.
+/// The file of a running command's page, if one is requested.
 #[derive(Debug)]
 pub(crate) struct PageFile {
     path: Option<PathBuf>,
-    /// What the page is about.
+    /// Subject of the page.
     of: String,
     began: Instant,
 }
 
 impl PageArgs {
-    /// Writes a page that says that the command is at work.
+    /// Writes a page that states that the command is running.
     pub fn begin(&self, of: impl Into<String>) -> Result<PageFile> {
         let file = PageFile {
             path: self.report.clone(),
@@ -59,22 +60,29 @@ impl PageArgs {
 }
 
 impl PageFile {
-    /// What the page is about.
+    /// Subject of the page.
     pub(super) fn of(&self) -> &str {
         &self.of
     }
 
-    /// Whether a page is asked for.
+    /// The path from the root of the file system, as far as it is known and is text.
+    pub(super) fn absolute_path(&self) -> Option<String> {
+        let path = std::path::absolute(self.path.as_ref()?).ok()?;
+        path.into_os_string().into_string().ok()
+    }
+
+    /// True if a page is requested.
     pub fn is_wanted(&self) -> bool {
         self.path.is_some()
     }
 
-    /// Writes the page of what ended: of a success as `page` makes it, of a failure with the fault.
+    /// Writes the page of a result: on success as `page` creates it, on failure with the fault.
     pub fn finish<T>(&self, ended: Result<T>, page: impl FnOnce(&T) -> Result<Page>) -> Result<T> {
         self.finish_with(ended, page, |fault| failed_page(&self.of, fault))
     }
 
-    /// The same; `failed` makes the page of a failure, without the fault.
+    /// Writes the page of the end like `finish`; `failed` makes the page of a failure, without the
+    /// fault.
     pub(super) fn finish_with<T>(
         &self,
         ended: Result<T>,
@@ -94,8 +102,8 @@ impl PageFile {
         let written = self.write(&Page { subtitle, ..page });
         // The fault of the command comes before that of its page.
         if let Err(unwritten) = written {
-            let place = unwritten.site().file.as_deref().unwrap_or_default();
-            let message = format!("{} ({place})", unwritten.message());
+            let path = unwritten.site().file.as_deref().unwrap_or_default();
+            let message = format!("{} ({path})", unwritten.message());
             WarningLines.on_event(Event::Warning { message });
         }
         Err(fault)
@@ -109,7 +117,7 @@ impl PageFile {
     }
 }
 
-/// The time, as pages tell it.
+/// The time, in the form of pages.
 pub(super) fn now() -> String {
     format_utc(Timestamp::now())
 }

@@ -1,4 +1,4 @@
-//! Forecasts of a run: some series beside the end of their history.
+//! Forecasts of a run: some series with the end of their history.
 
 use arrow::datatypes::DataType;
 use forebay_model::{Fault, tick_nanoseconds};
@@ -22,7 +22,7 @@ const DAY_NANOSECONDS: f64 = 86_400e9;
 const DATES_FROM_DAYS: f64 = 8.0;
 
 impl Page {
-    /// Tells why series of a forecast are not shown.
+    /// Explains why series of a forecast are not shown.
     pub(super) fn add_missing_forecast(&mut self, sink: &str, fault: &Fault) {
         let text = format!("Series of {sink} are not drawn: {}.", fault.message());
         self.extend("forecasts", "Forecasts", vec![Block::text(text)]);
@@ -30,17 +30,18 @@ impl Page {
 
     /// Adds series of a forecast.
     pub(super) fn add_forecast(&mut self, sink: &str, examples: &ForecastExamples) {
-        let mut blocks = vec![Block::Heading {
-            text: format!("Series of {sink} and the end of their history"),
-        }];
+        let heading = format!("Series of {sink} and the end of their history");
+        let mut blocks = vec![Block::heading(heading)];
         if let Some(reason) = &examples.without_history {
             blocks.push(Block::text(format!("The history is not drawn: {reason}.")));
         }
         let charts = examples.series.iter().filter_map(|series| {
             let title = title(series);
             let svg = drawn(|| chart(examples, series))?;
-            let (known, predicted) = (series.history.len(), series.forecast.len());
-            let label = format!("{title}: {known} known values, then {predicted} predicted ones");
+            let known_values = series.history.len();
+            let predicted = series.forecast.len();
+            let label =
+                format!("{title}: {known_values} known values, then {predicted} predicted ones");
             Some(SmallChart { title, label, svg })
         });
         let charts: Vec<SmallChart> = charts.collect();
@@ -68,70 +69,43 @@ fn title(series: &SeriesExample) -> String {
 
 fn chart(examples: &ForecastExamples, series: &SeriesExample) -> Option<String> {
     // Days, so that labels stand at whole ones.
-    let unit = tick_nanoseconds(examples.time.data_type())
-        .map_or(1.0, |tick| DAY_NANOSECONDS / tick as f64);
-    let place = |tick: i64| tick as f64 / unit;
-    let history = Line {
-        name: examples.label.clone().unwrap_or_default(),
-        points: series
-            .history
-            .iter()
-            .map(|point| (place(point.tick), point.value))
-            .collect(),
+    let ticks_per_day = match tick_nanoseconds(examples.time.data_type()) {
+        Some(tick) => DAY_NANOSECONDS / tick as f64,
+        None => 1.0,
     };
-    let forecast = Line {
-        name: examples.prediction.clone(),
-        points: series
-            .forecast
-            .iter()
-            .map(|point| (place(point.tick), point.value))
-            .collect(),
-    };
-    // `prediction_q10` as `q10`.
-    let quantile = |column: &str| {
-        let short = column
-            .strip_prefix(&examples.prediction)
-            .and_then(|rest| rest.strip_prefix('_'));
-        short.unwrap_or(column).to_owned()
-    };
+    let x_of = |tick: i64| tick as f64 / ticks_per_day;
+    let history = series.history.iter();
+    let history = history.map(|point| (x_of(point.tick), point.value));
+    let forecast = series.forecast.iter();
+    let forecast = forecast.map(|point| (x_of(point.tick), point.value));
+    let mut lines = vec![
+        Line {
+            name: examples.label.clone().unwrap_or_default(),
+            points: history.collect(),
+        },
+        Line {
+            name: examples.prediction.clone(),
+            points: forecast.collect(),
+        },
+    ];
+    lines.retain(|line| !line.points.is_empty());
     let band = examples.band.as_ref().map(|[low, high]| Band {
-        name: format!("{} to {}", quantile(low), quantile(high)),
-        points: series
-            .forecast
-            .iter()
-            .filter_map(|point| {
-                let [low, high] = point.band?;
-                Some(BandPoint {
-                    x: place(point.tick),
-                    low,
-                    high,
-                })
-            })
-            .collect(),
+        name: format!(
+            "{} to {}",
+            quantile_name(examples, low),
+            quantile_name(examples, high)
+        ),
+        points: band_points(series, &x_of),
     });
-    let lines: Vec<Line> = [history, forecast]
-        .into_iter()
-        .filter(|line| !line.points.is_empty())
-        .collect();
-    let places = || lines.iter().flat_map(|line| &line.points).map(|(x, _)| *x);
-    let span = places().fold(f64::NEG_INFINITY, f64::max) - places().fold(f64::INFINITY, f64::min);
-    let is_dates =
-        span >= DATES_FROM_DAYS && matches!(examples.time.data_type(), DataType::Timestamp(..));
+    let is_timestamp = matches!(examples.time.data_type(), DataType::Timestamp(..));
+    let is_dates = is_timestamp && span_of(&lines) >= DATES_FROM_DAYS;
     let x_text = |x: f64| {
-        let text = examples.time_text((x * unit).round() as i64);
-        // `2016-05-22T06:00:00`: the date or, of a few days, the day and the time.
-        match text.get(..10).filter(|_| is_dates) {
-            Some(date) => date.to_owned(),
-            None => text
-                .get(5..16)
-                .filter(|_| text.contains('T'))
-                .map_or(text.clone(), |time| time.replace('T', " ")),
-        }
+        let text = examples.time_text((x * ticks_per_day).round() as i64);
+        short_time(text, is_dates)
     };
-    let (x_title, y_title) = (examples.time.name().as_str(), "");
     LineChart {
-        x_title,
-        y_title,
+        x_title: examples.time.name(),
+        y_title: "",
         lines: &lines,
         band: band.as_ref(),
         x_text: &x_text,
@@ -139,4 +113,44 @@ fn chart(examples: &ForecastExamples, series: &SeriesExample) -> Option<String> 
         size: SIZE,
     }
     .draw()
+}
+
+/// Name of a quantile: `q10` of `prediction_q10`.
+fn quantile_name<'c>(examples: &ForecastExamples, column: &'c str) -> &'c str {
+    let suffix = column.strip_prefix(&examples.prediction);
+    let name = suffix.and_then(|suffix| suffix.strip_prefix('_'));
+    name.unwrap_or(column)
+}
+
+fn band_points(series: &SeriesExample, x_of: &dyn Fn(i64) -> f64) -> Vec<BandPoint> {
+    let mut points = Vec::new();
+    for point in &series.forecast {
+        if let Some([low, high]) = point.band {
+            let x = x_of(point.tick);
+            points.push(BandPoint { x, low, high });
+        }
+    }
+    points
+}
+
+/// Distance between the first and the last point; negative if there is none.
+fn span_of(lines: &[Line]) -> f64 {
+    let mut first = f64::INFINITY;
+    let mut last = f64::NEG_INFINITY;
+    for (x, _) in lines.iter().flat_map(|line| &line.points) {
+        first = first.min(*x);
+        last = last.max(*x);
+    }
+    last - first
+}
+
+/// Of `2016-05-22T06:00:00`, the date or, of a few days, the day and the time.
+fn short_time(text: String, is_dates: bool) -> String {
+    if is_dates && let Some(date) = text.get(..10) {
+        return date.to_owned();
+    }
+    match text.get(5..16) {
+        Some(time) if text.contains('T') => time.replace('T', " "),
+        _ => text,
+    }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use forebay_model::{Fault, FaultSite, NodeInput, Pipeline, PipelineSink};
+use forebay_model::{Fault, FaultSite, NodeInput, Pipeline, PipelineNode, PipelineSink};
+use forebay_run::PredictConfig;
 use layout::backends::svg::SVGWriter;
 use layout::core::base::Orientation;
 use layout::core::color::Color;
@@ -19,7 +20,7 @@ const STEPS_SHOWN: usize = 4;
 /// Room below the lowest box, for curves.
 const BOTTOM_MARGIN: f64 = 40.0;
 
-/// Room beside the last box, as wide as the library leaves before the first.
+/// Margin after the last box, as wide as the library leaves before the first.
 const RIGHT_MARGIN: f64 = 30.0;
 
 /// A box of the graph.
@@ -32,10 +33,25 @@ struct GraphNode {
 /// A node in which a run failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FailedNode {
-    /// Its name in the graph.
+    /// Name of the node in the graph.
     node: String,
-    /// Its name for people, and its step, where that is known.
+    /// Name for people, and the step, where that is known.
     pub shown: String,
+}
+
+impl FailedNode {
+    fn new(node: &str, label: &str) -> FailedNode {
+        FailedNode {
+            node: node.to_owned(),
+            shown: label.to_owned(),
+        }
+    }
+
+    /// The node of a step, by the step's name: `features.lag` is one of `features`.
+    fn of_step(step: &str) -> FailedNode {
+        let node = step.split('.').next().unwrap_or_default();
+        FailedNode::new(node, step)
+    }
 }
 
 /// The nodes that faults are about; `folders` are those of sources, by name.
@@ -45,53 +61,60 @@ pub(super) fn failed_nodes(
     folders: &BTreeMap<String, String>,
 ) -> Vec<FailedNode> {
     let nodes = nodes(pipeline);
-    let mut failed: Vec<FailedNode> = Vec::new();
+    let is_node = |name: &str| nodes.iter().any(|(node, _)| node == name);
+    let mut failed_nodes: Vec<FailedNode> = Vec::new();
     for fault in std::iter::once(fault).chain(fault.others()) {
-        let found = failed_node(fault.site(), folders, &|name| {
-            nodes.iter().any(|(node, _)| node == name)
-        });
-        failed.extend(found.filter(|found| !failed.iter().any(|known| known.node == found.node)));
+        let Some(failed) = failed_node(fault.site(), folders, &is_node) else {
+            continue;
+        };
+        // Several faults may be about one node, which is marked once.
+        if failed_nodes.iter().all(|listed| listed.node != failed.node) {
+            failed_nodes.push(failed);
+        }
     }
-    failed
+    failed_nodes
 }
 
-/// The node that a fault is about: by its place in the spec, by its step, or by the folder that its file lies in.
+/// The node that a fault is about: by its step, by its place in the spec, or by the folder that its file lies in.
 fn failed_node(
     site: &FaultSite,
     folders: &BTreeMap<String, String>,
     is_node: &dyn Fn(&str) -> bool,
 ) -> Option<FailedNode> {
-    let named = |node: String, shown: &str| {
-        is_node(&node).then(|| FailedNode {
-            node,
-            shown: shown.to_owned(),
-        })
-    };
-    let of_step = |step: &str| {
-        let node = step.split('.').next().unwrap_or_default();
-        named(node.to_owned(), step)
-    };
-    let step = site.step.as_deref().and_then(of_step);
-    let path = || {
-        let (kind, rest) = site.spec.as_ref()?.path.split_once('.')?;
-        let name = rest.split(['.', '[']).next()?;
-        match kind {
-            "sinks" => named(format!("sink {name}"), name),
-            "steps" => of_step(&step_of(site)?),
-            _ => named(name.to_owned(), name),
+    let by_step = site.step.as_deref().map(FailedNode::of_step);
+    let candidates = [by_step, node_in_spec(site), source_of_file(site, folders)];
+    candidates
+        .into_iter()
+        .flatten()
+        .find(|candidate| is_node(&candidate.node))
+}
+
+/// The node at the place of the spec that a fault names.
+fn node_in_spec(site: &FaultSite) -> Option<FailedNode> {
+    let (kind, path) = site.spec.as_ref()?.path.split_once('.')?;
+    let name = path.split(['.', '[']).next()?;
+    match kind {
+        "sinks" => Some(FailedNode::new(&sink_node_name(name), name)),
+        "steps" => step_of(site).map(|step| FailedNode::of_step(&step)),
+        _ => Some(FailedNode::new(name, name)),
+    }
+}
+
+/// The source whose folder alone holds the file that a fault names.
+fn source_of_file(site: &FaultSite, folders: &BTreeMap<String, String>) -> Option<FailedNode> {
+    let file = site.file.as_deref()?;
+    let mut source = None;
+    for (name, folder) in folders {
+        let below = file.strip_prefix(folder.as_str());
+        if !below.is_some_and(|below| below.starts_with('/')) {
+            continue;
         }
-    };
-    let file = || {
-        let file = site.file.as_deref()?;
-        let holds = |folder: &str| {
-            file.strip_prefix(folder)
-                .is_some_and(|rest| rest.starts_with('/'))
-        };
-        let mut found = folders.iter().filter(|(_, folder)| holds(folder));
-        let (source, _) = found.next().filter(|_| found.next().is_none())?;
-        named(source.clone(), source)
-    };
-    step.or_else(path).or_else(file)
+        if source.is_some() {
+            return None;
+        }
+        source = Some(name);
+    }
+    source.map(|name| FailedNode::new(name, name))
 }
 
 /// Draws the graph, and marks the nodes that failed.
@@ -99,9 +122,9 @@ pub(super) fn draw(pipeline: &Pipeline, failed: &[FailedNode]) -> Option<String>
     let mut nodes = nodes(pipeline);
     for (name, node) in &mut nodes {
         let marks = failed.iter().filter(|failed| failed.node == *name);
-        for FailedNode { shown, .. } in marks {
+        for FailedNode { shown: label, .. } in marks {
             node.fill = "lightpink";
-            node.label += &match shown.split_once('.') {
+            node.label += &match label.split_once('.') {
                 Some((_, step)) => format!("\nfailed: {step}"),
                 None => "\nfailed".to_owned(),
             };
@@ -109,7 +132,8 @@ pub(super) fn draw(pipeline: &Pipeline, failed: &[FailedNode]) -> Option<String>
     }
     let mut graph = VisualGraph::new(Orientation::LeftToRight);
     let mut handles = BTreeMap::new();
-    for (name, node) in &nodes {
+    let mut numbers = BTreeMap::new();
+    for (number, (name, node)) in nodes.iter().enumerate() {
         let mut style = StyleAttr::simple();
         style.fill_color = Some(Color::from_name(node.fill)?);
         let longest = node.label.lines().map(str::len).max().unwrap_or(1);
@@ -117,18 +141,28 @@ pub(super) fn draw(pipeline: &Pipeline, failed: &[FailedNode]) -> Option<String>
             9.0 * longest as f64 + 24.0,
             22.0 * node.label.lines().count() as f64 + 18.0,
         );
-        let element = Element::create(
+        // The script of the page lights up what a node is made of, and what is made of it.
+        let element = Element::create_with_properties(
             ShapeKind::new_box(&node.label),
             style,
             Orientation::LeftToRight,
             size,
+            format!(
+                "class=\"node\" data-node=\"{number}\" data-name=\"{}\"",
+                attribute(name)
+            ),
         );
+        numbers.insert(name.clone(), number);
         handles.insert(name.clone(), graph.add_node(element));
     }
     for (name, node) in &nodes {
         for input in &node.inputs {
             if let (Some(from), Some(to)) = (handles.get(input), handles.get(name)) {
-                graph.add_edge(Arrow::simple(""), *from, *to);
+                let ends = format!(
+                    "class=\"edge\" data-from=\"{}\" data-to=\"{}\"",
+                    numbers[input], numbers[name]
+                );
+                graph.add_edge(Arrow::simple_with_properties("", ends), *from, *to);
             }
         }
     }
@@ -146,117 +180,116 @@ pub(super) fn draw(pipeline: &Pipeline, failed: &[FailedNode]) -> Option<String>
     ))
 }
 
+/// A text as the value of an attribute.
+fn attribute(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('"', "&quot;")
+}
+
 /// The drawing with another size: the library's ends at the last box, and curves make it far too high.
 fn with_size(svg: &str, size: Point) -> String {
-    let Some((before, rest)) = svg.split_once("viewBox=\"0 0 ") else {
+    let Some((head, from_width)) = svg.split_once("viewBox=\"0 0 ") else {
         return svg.to_owned();
     };
-    let Some((_, after)) = rest.split_once('"') else {
+    let Some((_, tail)) = from_width.split_once('"') else {
         return svg.to_owned();
     };
-    let head = before.rfind("<svg").map_or(before, |at| &before[..at]);
+    let head = head.rfind("<svg").map_or(head, |at| &head[..at]);
     let Point {
         x: width,
         y: height,
     } = size;
     format!(
-        "{head}<svg width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\"{after}"
+        "{head}<svg width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\"{tail}"
     )
 }
 
+/// The boxes of the graph by their names: sources, steps, sinks.
 fn nodes(pipeline: &Pipeline) -> Vec<(String, GraphNode)> {
-    let sources = pipeline.sources.iter().map(|source| {
-        let label = format!("{}\n({})", source.name, source.format);
-        (
-            source.name.clone(),
-            GraphNode {
-                label,
-                fill: "lightblue",
-                inputs: Vec::new(),
-            },
-        )
-    });
-    let names: Vec<&str> = pipeline
-        .sources
-        .iter()
-        .map(|source| source.name.as_str())
-        .collect();
-    let names: Vec<&str> = names
-        .into_iter()
-        .chain(pipeline.nodes.iter().map(|node| node.name.as_str()))
-        .collect();
-    let steps = pipeline.nodes.iter().map(|node| {
-        let mut inputs = match &node.input {
-            NodeInput::From(from) => vec![from.clone()],
-            NodeInput::Union(all) => all.clone(),
-            NodeInput::Sql(query) => {
-                let is_letter = |c: char| c.is_alphanumeric() || c == '_';
-                let words: Vec<&str> = query.split(|c| !is_letter(c)).collect();
-                names
-                    .iter()
-                    .filter(|name| words.contains(*name))
-                    .map(|name| (*name).to_owned())
-                    .collect()
-            }
-        };
-        let joined = node
-            .steps
-            .iter()
-            .filter_map(|step| step.config["with"].as_str());
-        inputs.extend(
-            joined
-                .filter(|with| names.contains(with))
-                .map(str::to_owned),
-        );
-        let mut kinds: Vec<&str> = node.steps.iter().map(|step| step.kind.as_str()).collect();
-        kinds.dedup();
-        let more = kinds.len().saturating_sub(STEPS_SHOWN);
-        kinds.truncate(STEPS_SHOWN);
-        let mut label = node.name.clone();
-        kinds.iter().for_each(|kind| label += &format!("\n{kind}"));
-        if more > 0 {
-            label += &format!("\nand {more} more");
-        }
-        (
-            node.name.clone(),
-            GraphNode {
-                label,
-                fill: "white",
-                inputs,
-            },
-        )
-    });
-    let sink = |sink: &PipelineSink, kind: &str| {
+    let mut nodes = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
+    for source in &pipeline.sources {
+        names.push(&source.name);
         let node = GraphNode {
-            label: format!("{}\n({kind})", sink.name),
-            fill: "lightgreen",
-            inputs: vec![sink.from.clone()],
+            label: format!("{}\n({})", source.name, source.format),
+            fill: "lightblue",
+            inputs: Vec::new(),
         };
-        (format!("sink {}", sink.name), node)
+        nodes.push((source.name.clone(), node));
+    }
+    names.extend(pipeline.nodes.iter().map(|node| node.name.as_str()));
+    for node in &pipeline.nodes {
+        let graph_node = GraphNode {
+            label: step_label(node),
+            fill: "white",
+            inputs: inputs_of(node, &names),
+        };
+        nodes.push((node.name.clone(), graph_node));
+    }
+    for output in pipeline.sinks.iter().chain(&pipeline.trainings) {
+        nodes.push(sink_node(output, &output.format));
+    }
+    for prediction in &pipeline.predictions {
+        let (name, mut node) = sink_node(prediction, "predict");
+        if let Ok(config) = serde_json::from_value::<PredictConfig>(prediction.config.clone()) {
+            node.inputs.push(sink_node_name(&config.model));
+        }
+        nodes.push((name, node));
+    }
+    nodes
+}
+
+fn sink_node(sink: &PipelineSink, kind: &str) -> (String, GraphNode) {
+    let node = GraphNode {
+        label: format!("{}\n({kind})", sink.name),
+        fill: "lightgreen",
+        inputs: vec![sink.from.clone()],
     };
-    let written = pipeline
-        .sinks
-        .iter()
-        .map(|known| sink(known, &known.format));
-    let trained = pipeline
-        .trainings
-        .iter()
-        .map(|known| sink(known, &known.format));
-    let forecasts = pipeline.predictions.iter().map(|known| {
-        let (name, mut node) = sink(known, "predict");
-        node.inputs.extend(
-            known.config["model"]
-                .as_str()
-                .map(|model| format!("sink {model}")),
-        );
-        (name, node)
-    });
-    sources
-        .chain(steps)
-        .chain(written)
-        .chain(trained)
-        .chain(forecasts)
-        .collect()
+    (sink_node_name(&sink.name), node)
+}
+
+/// Name of the box of a sink: a step may be called like it.
+pub(super) fn sink_node_name(sink: &str) -> String {
+    format!("sink {sink}")
+}
+
+/// The name of a step and the kinds of its transforms, one a line.
+fn step_label(node: &PipelineNode) -> String {
+    let mut kinds: Vec<&str> = node.steps.iter().map(|step| step.kind.as_str()).collect();
+    kinds.dedup();
+    let hidden = kinds.len().saturating_sub(STEPS_SHOWN);
+    kinds.truncate(STEPS_SHOWN);
+    let mut label = node.name.clone();
+    for kind in kinds {
+        label += &format!("\n{kind}");
+    }
+    if hidden > 0 {
+        label += &format!("\nand {hidden} more");
+    }
+    label
+}
+
+/// The datasets that a step reads, of those with these names.
+fn inputs_of(node: &PipelineNode, names: &[&str]) -> Vec<String> {
+    let mut inputs = match &node.input {
+        NodeInput::From(from) => vec![from.clone()],
+        NodeInput::Union(inputs) => inputs.clone(),
+        NodeInput::Sql(query) => {
+            let is_letter = |c: char| c.is_alphanumeric() || c == '_';
+            let words: Vec<&str> = query.split(|c| !is_letter(c)).collect();
+            let named = names.iter().filter(|name| words.contains(*name));
+            named.map(|name| (*name).to_owned()).collect()
+        }
+    };
+    for step in &node.steps {
+        if let Some(joined) = step.config["with"].as_str()
+            && names.contains(&joined)
+        {
+            inputs.push(joined.to_owned());
+        }
+    }
+    inputs
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The page of what runs have left.
+//! Page of the results of earlier runs.
 
 use forebay_model::{Pipeline, Result};
 use forebay_run::Session;
@@ -8,19 +8,19 @@ use super::run::graph_blocks;
 use super::{Block, Cell, Page};
 use crate::present::units;
 
-/// What readers see of an output.
+/// State of an output that readers see.
 #[derive(Debug)]
 pub(crate) struct LastOutput {
     pub sink: String,
     pub path: String,
-    /// `None` where nothing is published.
+    /// Published files; `None` if nothing is published.
     pub seen: Option<SeenFiles>,
 }
 
 /// The files of an output.
 #[derive(Debug)]
 pub(crate) struct SeenFiles {
-    /// `None` where they do not tell.
+    /// Number of rows; `None` if the files do not record it.
     pub rows: Option<u64>,
     pub files: u64,
     pub bytes: u64,
@@ -34,7 +34,7 @@ pub(crate) fn last_page(pipeline: &Pipeline, outputs: &[LastOutput]) -> Page {
         ..Page::default()
     };
     let rows = outputs.iter().map(|output| {
-        let [sink, place] = [&output.sink, &output.path].map(|text| Cell::text(&**text));
+        let [sink, path] = [&output.sink, &output.path].map(|text| Cell::text(&**text));
         let count = |count: u64| Cell::number(units::grouped(count));
         match &output.seen {
             Some(SeenFiles { rows, files, bytes }) => {
@@ -44,7 +44,7 @@ pub(crate) fn last_page(pipeline: &Pipeline, outputs: &[LastOutput]) -> Page {
                     rows,
                     count(*files),
                     Cell::number(units::bytes(*bytes)),
-                    place,
+                    path,
                     Cell::default(),
                 ]
             }
@@ -58,7 +58,7 @@ pub(crate) fn last_page(pipeline: &Pipeline, outputs: &[LastOutput]) -> Page {
                     Cell::default(),
                     Cell::default(),
                     Cell::default(),
-                    place,
+                    path,
                     state,
                 ]
             }
@@ -75,7 +75,7 @@ pub(crate) fn last_page(pipeline: &Pipeline, outputs: &[LastOutput]) -> Page {
 }
 
 impl Page {
-    /// Adds what the state directory has: profiles of the last run, and what runs cost.
+    /// Adds profiles of the last run and costs of runs from the state directory.
     pub(crate) fn add_kept(&mut self, pipeline: &Pipeline, session: &Session) -> Result<()> {
         self.add_profiles(&session.last_profiles(pipeline)?);
         self.add_costs(&session.run_costs(&pipeline.name)?);

@@ -37,7 +37,7 @@ pub(crate) fn profile_page(profile: &DatasetProfile) -> Page {
     page
 }
 
-/// A page with the cards of each column side by side, one for each part of the split.
+/// Page with the cards of each column next to each other, one for each part of the split.
 pub(crate) fn parts_page(of: &str, profiles: &[DatasetProfile]) -> Page {
     let rows: Vec<String> = profiles
         .iter()
@@ -60,24 +60,26 @@ pub(crate) fn parts_page(of: &str, profiles: &[DatasetProfile]) -> Page {
     page
 }
 
-/// One of several profiles that stand side by side.
+/// One of several profiles in parallel columns.
 struct ProfileSide<'a> {
     label: String,
     profile: &'a DatasetProfile,
 }
 
-/// The cards of each column side by side.
+/// Cards of each column next to each other.
 fn columns_by_side(sides: &[ProfileSide<'_>]) -> Vec<Block> {
     let mut blocks = Vec::new();
     for column in sides.first().iter().flat_map(|side| &side.profile.columns) {
-        blocks.push(Block::Heading {
-            text: format!("{}, {}", column.name, column.type_label()),
-        });
+        blocks.push(Block::heading(format!(
+            "{}, {}",
+            column.name,
+            column.type_label()
+        )));
         let columns = sides.iter().filter_map(|ProfileSide { label, profile }| {
-            let found = profile.column(&column.name)?;
+            let other_side = profile.column(&column.name)?;
             Some(ColumnCard {
                 name: label.clone(),
-                ..card(found)
+                ..card(other_side)
             })
         });
         blocks.push(Block::Columns {
@@ -92,8 +94,8 @@ fn part(profile: &DatasetProfile) -> &str {
 }
 
 impl Page {
-    /// Adds profiles that a run has learned, by the step or source that they are of. Those of several parts of the split,
-    /// and of the run before, stand side by side.
+    /// Adds profiles of a run, by step or source. Those of several parts of the split, and of the
+    /// run before, are next to each other.
     pub(super) fn add_profiles(&mut self, profiles: &[ComparedProfile]) {
         let mut steps: Vec<&String> = Vec::new();
         for ComparedProfile { profile, .. } in profiles {
@@ -102,13 +104,13 @@ impl Page {
             }
         }
         for of in steps {
-            let own = profiles
+            let step_profiles = profiles
                 .iter()
                 .filter(|compared| compared.profile.of == *of);
             self.extend(
                 "profiles",
                 "Profiles",
-                profile_blocks(of, &own.collect::<Vec<_>>()),
+                profile_blocks(of, &step_profiles.collect::<Vec<_>>()),
             );
         }
     }
@@ -116,16 +118,8 @@ impl Page {
 
 /// The profiles of the rows of one step.
 fn profile_blocks(of: &str, compared: &[&ComparedProfile]) -> Vec<Block> {
-    let title = |profile: &DatasetProfile| {
-        format!("{of}, {}: {}", part(profile), units::rows(profile.rows))
-    };
-    let rest = |profile: &DatasetProfile| {
-        let mut blocks: Vec<Block> = profile.series.iter().flat_map(series_blocks).collect();
-        if !profile.pairs.is_empty() {
-            blocks.push(pairs_table(&profile.pairs));
-        }
-        blocks
-    };
+    let mut blocks = Vec::new();
+    // A profile alone has a card for each column, and is not compared.
     if let [
         ComparedProfile {
             profile,
@@ -133,60 +127,56 @@ fn profile_blocks(of: &str, compared: &[&ComparedProfile]) -> Vec<Block> {
         },
     ] = compared
     {
-        let cards = Block::Columns {
+        blocks.push(Block::heading(title(of, profile)));
+        blocks.push(Block::Columns {
             columns: profile.columns.iter().map(card).collect(),
-        };
-        return [
-            Block::Heading {
-                text: title(profile),
-            },
-            cards,
-        ]
-        .into_iter()
-        .chain(rest(profile))
-        .collect();
-    }
-    let (mut blocks, mut sides) = (Vec::new(), Vec::new());
-    for ComparedProfile { profile, before } in compared {
-        let earlier = before
-            .as_ref()
-            .map(|before| format!(", {} in the run before", units::grouped(before.rows)));
-        blocks.push(Block::text(format!(
-            "{}{}",
-            title(profile),
-            earlier.unwrap_or_default()
-        )));
-        // The part says which of them it is, where there are several.
-        let part = if compared.len() > 1 {
-            part(profile)
-        } else {
-            "this run"
-        };
-        sides.push(ProfileSide {
-            label: part.to_owned(),
-            profile,
         });
-        sides.extend(before.as_ref().map(|profile| {
-            let part = if compared.len() > 1 {
-                format!("{part}, ")
-            } else {
-                String::new()
-            };
-            ProfileSide {
-                label: format!("{part}run before"),
-                profile,
-            }
-        }));
+        blocks.extend(series_and_pairs(profile));
+        return blocks;
+    }
+    let mut sides = Vec::new();
+    for ComparedProfile {
+        profile,
+        before: earlier,
+    } in compared
+    {
+        let mut text = title(of, profile);
+        // The part distinguishes several profiles of one step.
+        let (label, earlier_label) = if compared.len() > 1 {
+            let part = part(profile);
+            (part.to_owned(), format!("{part}, run before"))
+        } else {
+            ("this run".to_owned(), "run before".to_owned())
+        };
+        sides.push(ProfileSide { label, profile });
+        if let Some(earlier) = earlier {
+            text += &format!(", {} in the run before", units::grouped(earlier.rows));
+            sides.push(ProfileSide {
+                label: earlier_label,
+                profile: earlier,
+            });
+        }
+        blocks.push(Block::text(text));
     }
     blocks.extend(columns_by_side(&sides));
     for ComparedProfile { profile, .. } in compared {
-        let rest = rest(profile);
-        if !rest.is_empty() {
-            blocks.push(Block::Heading {
-                text: title(profile),
-            });
-            blocks.extend(rest);
+        let others = series_and_pairs(profile);
+        if !others.is_empty() {
+            blocks.push(Block::heading(title(of, profile)));
+            blocks.extend(others);
         }
+    }
+    blocks
+}
+
+fn title(of: &str, profile: &DatasetProfile) -> String {
+    format!("{of}, {}: {}", part(profile), units::rows(profile.rows))
+}
+
+fn series_and_pairs(profile: &DatasetProfile) -> Vec<Block> {
+    let mut blocks: Vec<Block> = profile.series.iter().flat_map(series_blocks).collect();
+    if !profile.pairs.is_empty() {
+        blocks.push(pairs_table(&profile.pairs));
     }
     blocks
 }
@@ -199,19 +189,16 @@ fn series_blocks(series: &SeriesProfile) -> Vec<Block> {
 }
 
 fn pairs_table(pairs: &[ColumnPair]) -> Block {
-    let row = |pair: &ColumnPair| {
-        let number = |value: Option<f64>| {
-            Cell::number(value.map_or_else(String::new, |value| format!("{value:.3}")))
-        };
-        let (first, second) = (Cell::text(&*pair.first), Cell::text(&*pair.second));
-        vec![
-            first,
-            second,
-            number(pair.correlation),
-            number(pair.cramers_v),
+    let mut rows = Vec::new();
+    for pair in pairs.iter().take(PAIRS_SHOWN) {
+        rows.push(vec![
+            Cell::text(&*pair.first),
+            Cell::text(&*pair.second),
+            strength_cell(pair.correlation),
+            strength_cell(pair.cramers_v),
             Cell::number(units::grouped(pair.rows)),
-        ]
-    };
+        ]);
+    }
     let head = [
         "column",
         "column",
@@ -219,11 +206,14 @@ fn pairs_table(pairs: &[ColumnPair]) -> Block {
         "#Cram\u{e9}r's V",
         "#rows",
     ];
-    Block::table(
-        "Pairs of columns, the strongest first",
-        &head,
-        pairs.iter().take(PAIRS_SHOWN).map(row).collect(),
-    )
+    Block::table("Pairs of columns, the strongest first", &head, rows)
+}
+
+fn strength_cell(strength: Option<f64>) -> Cell {
+    match strength {
+        Some(strength) => Cell::number(format!("{strength:.3}")),
+        None => Cell::number(String::new()),
+    }
 }
 
 fn card(column: &ColumnProfile) -> ColumnCard {

@@ -1,7 +1,12 @@
 //! The page of a run.
 
-use forebay_model::{ChangeKind, Fault, Pipeline};
-use forebay_run::{ExpectationReport, ModelReport, OutputSum, RunCost, RunReport};
+use std::time::SystemTime;
+
+use forebay_model::{ChangeKind, Fault, Pipeline, type_text_label};
+use forebay_run::{
+    ColumnImportance, DayReport, ExpectationReport, ModelReport, OutputColumn, OutputSum, RunCost,
+    RunRecord, RunReport,
+};
 use forebay_storage::EpochReport;
 
 use super::charts::{self, Line};
@@ -9,23 +14,24 @@ use super::drift::drift_blocks;
 use super::failed::failed_page;
 use super::file::now;
 use super::graph::{self, FailedNode};
+use super::run_tiles::run_tiles;
 use super::timeline::{PassTime, TimelineRecord};
-use super::{Bar, Block, Cell, Page, drawn};
+use super::{Bar, Block, Cell, GRAPH_CLASS, Page, drawn};
 use crate::present::units;
 
 /// Columns of an output that are listed.
-const COLUMNS_SHOWN: usize = 500;
+pub(super) const COLUMNS_SHOWN: usize = 500;
 
-/// Runs by which the next one is foretold.
+/// Number of runs from which the costs of the next one are estimated.
 const RUNS_FORETELLING: usize = 7;
 
-/// What was seen of a run from outside.
+/// Observations of a run.
 pub(super) struct RunFacts {
     pub record: TimelineRecord,
     pub memory_limit: Option<u64>,
 }
 
-/// A page that tells what a run did.
+/// A page that describes a run.
 pub(super) fn run_page(pipeline: &Pipeline, report: &RunReport, facts: &RunFacts) -> Page {
     let record = &facts.record;
     let state = match (&report.ladder, report.nothing_new) {
@@ -36,7 +42,7 @@ pub(super) fn run_page(pipeline: &Pipeline, report: &RunReport, facts: &RunFacts
     let interval = report
         .interval
         .as_ref()
-        .map(|known| format!(", {} to {}", known.from, known.to));
+        .map(|interval| format!(", {} to {}", interval.from, interval.to));
     let mut page = Page {
         title: report.pipeline.clone(),
         subtitle: format!(
@@ -47,8 +53,10 @@ pub(super) fn run_page(pipeline: &Pipeline, report: &RunReport, facts: &RunFacts
         ),
         ..Page::default()
     };
+    page.add("glance", "At a glance", vec![glance(report, facts)]);
     page.add("run", "Run", run_blocks(Some(report), facts));
     page.add("pipeline", "Pipeline", graph_blocks(pipeline, &[]));
+    page.add("days", "Days of sources", day_blocks(&report.days));
     page.add("outputs", "Outputs", output_blocks(report));
     page.add(
         "expectations",
@@ -65,7 +73,28 @@ pub(super) fn run_page(pipeline: &Pipeline, report: &RunReport, facts: &RunFacts
     page
 }
 
-/// A page that tells why a run failed, and how far it came. Without a pipeline, its spec could not be read.
+/// The tiles of a run that has just ended.
+fn glance(report: &RunReport, facts: &RunFacts) -> Block {
+    let timeline = &facts.record;
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let now = now.as_secs();
+    let mut record = RunRecord {
+        began: now.saturating_sub(timeline.total as u64),
+        seen: now,
+        seconds: timeline.total,
+        read_bytes: timeline.passes.iter().map(|pass| pass.bytes).sum(),
+        memory_bytes: timeline.memory.iter().map(|sample| sample.bytes).max(),
+        memory_limit_bytes: facts.memory_limit.unwrap_or_default(),
+        ..RunRecord::default()
+    };
+    report.describe(&mut record);
+    run_tiles(&record, now)
+}
+
+/// A page that explains why a run failed, and how far it progressed. Without a pipeline, its spec
+/// could not be read.
 pub(super) fn failed_run_page(
     of: &str,
     pipeline: Option<&Pipeline>,
@@ -87,9 +116,7 @@ pub(super) fn failed_run_page(
     page.add("drift", "Drift", drift_blocks(record.rules.rules()));
     let trainings = record.epochs.iter().flat_map(|(sink, epochs)| {
         [
-            Block::Heading {
-                text: format!("{sink}, of which nothing was published"),
-            },
+            Block::heading(format!("{sink}, of which nothing was published")),
             epochs_table(epochs),
         ]
     });
@@ -110,7 +137,7 @@ pub(super) fn graph_blocks(pipeline: &Pipeline, failed: &[FailedNode]) -> Vec<Bl
     drawing
         .map(|svg| Block::Chart {
             label,
-            class: "drawing",
+            class: GRAPH_CLASS,
             svg,
         })
         .into_iter()
@@ -118,53 +145,49 @@ pub(super) fn graph_blocks(pipeline: &Pipeline, failed: &[FailedNode]) -> Vec<Bl
 }
 
 impl Page {
-    /// Adds what the last runs cost, this one the last, where there were others.
+    /// Adds the costs of the last runs, of which this one is the latest, if there were others.
     pub(super) fn add_costs(&mut self, costs: &[RunCost]) {
         if costs.len() < 2 {
             return;
         }
-        let ago = |at: usize| (at as f64) + 1.0 - costs.len() as f64;
-        let line = Line {
-            name: "seconds".to_owned(),
-            points: costs
-                .iter()
-                .enumerate()
-                .map(|(at, cost)| (ago(at), cost.seconds))
-                .collect(),
-        };
-        let chart = drawn(|| charts::lines("runs, this one at 0", "seconds", &[line]));
-        let label = "Seconds of the passes of each run".to_owned();
-        let mut blocks: Vec<Block> = chart
-            .map(|svg| Block::Chart {
-                label,
-                class: "chart",
-                svg,
-            })
-            .into_iter()
-            .collect();
-        let rows = costs.iter().enumerate().rev().map(|(at, cost)| {
-            let longest = cost
-                .longest
-                .as_ref()
-                .map(|(pass, seconds)| format!("{pass} ({seconds:.2} s)"));
-            vec![
-                Cell::number(format!("{}", ago(at))),
+        let mut points = Vec::with_capacity(costs.len());
+        let mut rows = Vec::with_capacity(costs.len());
+        for (at, cost) in costs.iter().enumerate() {
+            // The latest run has number 0, and the one before it -1.
+            let number = (at as f64) + 1.0 - costs.len() as f64;
+            points.push((number, cost.seconds));
+            let longest = match &cost.longest {
+                Some((pass, seconds)) => format!("{pass} ({seconds:.2} s)"),
+                None => String::new(),
+            };
+            rows.push(vec![
+                Cell::number(format!("{number}")),
                 Cell::number(format!("{:.2}", cost.seconds)),
                 Cell::number(units::bytes(cost.read_bytes)),
-                Cell::text(longest.unwrap_or_default()),
-            ]
-        });
+                Cell::text(longest),
+            ]);
+        }
+        rows.reverse();
+        let line = Line {
+            name: "seconds".to_owned(),
+            points,
+        };
+        let mut blocks: Vec<Block> = Vec::new();
+        if let Some(svg) = drawn(|| charts::lines("runs, this one at 0", "seconds", &[line])) {
+            blocks.push(Block::Chart {
+                label: "Seconds of the passes of each run".to_owned(),
+                class: "chart",
+                svg,
+            });
+        }
         blocks.push(Block::text(next_cost(costs)));
-        blocks.push(Block::table(
-            "Runs",
-            &["#run", "#seconds", "#read", "longest pass"],
-            rows.collect(),
-        ));
+        let head = ["#run", "#seconds", "#read", "longest pass"];
+        blocks.push(Block::table("Runs", &head, rows));
         self.add("costs", "Cost of the last runs", blocks);
     }
 }
 
-/// What the next run should take: the middle of what the last ones took.
+/// Expected duration of the next run: the median of the last ones.
 fn next_cost(costs: &[RunCost]) -> String {
     let mut seconds: Vec<f64> = costs
         .iter()
@@ -173,14 +196,13 @@ fn next_cost(costs: &[RunCost]) -> String {
         .map(|cost| cost.seconds)
         .collect();
     seconds.sort_by(f64::total_cmp);
-    let at = |place: usize| seconds.get(place).copied().unwrap_or_default();
-    let (count, middle, most) = (
-        seconds.len(),
-        at(seconds.len() / 2),
-        at(seconds.len().saturating_sub(1)),
-    );
+    let at = |index: usize| seconds.get(index).copied().unwrap_or_default();
+    let count = seconds.len();
+    let middle = at(seconds.len() / 2);
+    let most = at(seconds.len().saturating_sub(1));
     format!(
-        "By the last {count}, the next run takes about {middle:.2} s (they took {:.2} s to {most:.2} s).",
+        "By the last {count}, the next run takes about {middle:.2} s (they took {:.2} s to \
+         {most:.2} s).",
         at(0)
     )
 }
@@ -191,47 +213,25 @@ fn run_blocks(report: Option<&RunReport>, facts: &RunFacts) -> Vec<Block> {
         memory_limit,
     } = facts;
     let mut blocks = pass_blocks(report, record);
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let resident = Line {
-        name: "resident memory".to_owned(),
-        points: record
-            .memory
-            .iter()
-            .map(|sample| (sample.at, mib(sample.bytes)))
-            .collect(),
-    };
-    let limit = memory_limit.map(|limit| Line {
-        name: "limit (--memory)".to_owned(),
-        points: vec![(0.0, mib(limit)), (record.total, mib(limit))],
-    });
-    let memory: Vec<Line> = std::iter::once(resident).chain(limit).collect();
-    if let Some(svg) = drawn(|| charts::lines("seconds", "MiB", &memory)) {
-        blocks.push(Block::Chart {
-            label: "Memory beside its limit".to_owned(),
-            class: "chart",
-            svg,
-        });
-    }
+    blocks.extend(memory_chart(record, *memory_limit));
     blocks.extend(record.workers.table());
-    blocks.extend(
-        record
-            .warnings
-            .iter()
-            .map(|warning| Block::text(format!("Warning: {warning}"))),
-    );
+    for warning in &record.warnings {
+        blocks.push(Block::text(format!("Warning: {warning}")));
+    }
     let Some(report) = report else { return blocks };
     if let Some(ladder) = &report.ladder {
-        let mut add = |what: &str, names: &[String]| {
+        for (heading, names) in [
+            ("Left out, to be on time", &ladder.skipped),
+            ("Steps with what an earlier run has learned", &ladder.reused),
+        ] {
             if !names.is_empty() {
-                blocks.push(Block::text(format!("{what}: {}.", names.join(", "))));
+                blocks.push(Block::text(format!("{heading}: {}.", names.join(", "))));
             }
-        };
-        add("Left out, to be on time", &ladder.skipped);
-        add("Steps with what an earlier run has learned", &ladder.reused);
+        }
     }
     if let Some(deadline) = &report.deadline {
-        let kept = if deadline.on_time { "kept" } else { "missed" };
-        blocks.push(Block::text(format!("Deadline {}: {kept}.", deadline.at)));
+        let outcome = if deadline.on_time { "kept" } else { "missed" };
+        blocks.push(Block::text(format!("Deadline {}: {outcome}.", deadline.at)));
     }
     if let Some(path) = &report.artifact_path {
         blocks.push(Block::text(format!("Artifact: {path}")));
@@ -239,43 +239,75 @@ fn run_blocks(report: Option<&RunReport>, facts: &RunFacts) -> Vec<Block> {
     blocks
 }
 
-/// The passes with their times. Of those of a run that failed, no rows that came out are known.
+/// Resident memory over time, beside its limit.
+fn memory_chart(record: &TimelineRecord, memory_limit: Option<u64>) -> Option<Block> {
+    let mut lines = vec![Line {
+        name: "resident memory".to_owned(),
+        points: record
+            .memory
+            .iter()
+            .map(|sample| (sample.at, mebibytes(sample.bytes)))
+            .collect(),
+    }];
+    if let Some(limit) = memory_limit {
+        let limit = mebibytes(limit);
+        lines.push(Line {
+            name: "limit (--memory)".to_owned(),
+            points: vec![(0.0, limit), (record.total, limit)],
+        });
+    }
+    let svg = drawn(|| charts::lines("seconds", "MiB", &lines))?;
+    Some(Block::Chart {
+        label: "Memory beside its limit".to_owned(),
+        class: "chart",
+        svg,
+    })
+}
+
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// Passes with their times. The output rows of passes of a failed run are unknown.
 fn pass_blocks(report: Option<&RunReport>, record: &TimelineRecord) -> Vec<Block> {
     if record.passes.is_empty() {
         return vec![Block::text("No pass has begun.")];
     }
-    let total = record.total.max(1e-9);
-    let count = |count: Option<u64>| Cell::number(count.map(units::grouped).unwrap_or_default());
-    let rows = record.passes.iter().enumerate().map(|(number, pass)| {
-        let told = report.and_then(|report| report.passes.get(number));
-        let end = pass.to.unwrap_or(record.total);
-        let what = match (report, told) {
-            (_, Some(told)) => Cell::text(if told.reused { "reused" } else { told.work }),
+    let mut rows = Vec::with_capacity(record.passes.len());
+    for (number, pass) in record.passes.iter().enumerate() {
+        let reported = report.and_then(|report| report.passes.get(number));
+        let state = match (report, reported) {
+            (_, Some(reported)) if reported.reused => Cell::text("reused"),
+            (_, Some(reported)) => Cell::text(reported.work),
             (Some(_), None) => Cell::default(),
             (None, None) => failed_pass_state(pass),
         };
+        let rows_in = match (report, reported) {
+            (_, Some(reported)) => Some(reported.rows_in),
+            (Some(_), None) => None,
+            (None, None) => Some(pass.rows),
+        };
+        let end = pass.to.unwrap_or(record.total);
+        let total = record.total.max(1e-9);
         let bar = Bar {
             from: 100.0 * pass.from / total,
             width: 100.0 * (end - pass.from) / total,
         };
-        let rows_in = told
-            .map(|told| told.rows_in)
-            .or_else(|| report.is_none().then_some(pass.rows));
-        vec![
+        rows.push(vec![
             Cell::text(pass.label.clone()),
-            what,
+            state,
             Cell {
                 text: format!("from {:.2} s to {end:.2} s", pass.from),
                 bar: Some(bar),
-                class: None,
+                ..Cell::default()
             },
             Cell::number(format!("{:.2}", end - pass.from)),
-            count(rows_in),
-            count(told.map(|told| told.rows_in - told.rows_read())),
-            count(told.map(|told| told.rows_out)),
+            count_cell(rows_in),
+            count_cell(reported.map(|reported| reported.rows_in - reported.rows_read())),
+            count_cell(reported.map(|reported| reported.rows_out)),
             Cell::number(units::bytes(pass.bytes)),
-        ]
-    });
+        ]);
+    }
     let head = [
         "pass",
         "",
@@ -286,17 +318,23 @@ fn pass_blocks(report: Option<&RunReport>, record: &TimelineRecord) -> Vec<Block
         "#rows out",
         "#read",
     ];
-    let mut blocks = vec![Block::table("Passes", &head, rows.collect())];
-    let last = record.passes.last().filter(|_| report.is_none());
-    blocks.extend(last.map(|last| {
-        let TimelineRecord { pass_count, .. } = record;
+    let mut blocks = vec![Block::table("Passes", &head, rows)];
+    if let Some(last) = record.passes.last()
+        && report.is_none()
+    {
         let number = last.number;
-        Block::text(match last.to {
-            None => format!("The run failed in pass {number} of {pass_count}."),
-            Some(_) => format!("The run failed after pass {number} of {pass_count}."),
-        })
-    }));
+        let pass_count = record.pass_count;
+        let preposition = if last.to.is_some() { "after" } else { "in" };
+        blocks.push(Block::text(format!(
+            "The run failed {preposition} pass {number} of {pass_count}."
+        )));
+    }
     blocks
+}
+
+/// A number; empty if it is unknown.
+fn count_cell(count: Option<u64>) -> Cell {
+    Cell::number(count.map(units::grouped).unwrap_or_default())
 }
 
 fn failed_pass_state(pass: &PassTime) -> Cell {
@@ -331,27 +369,29 @@ fn output_blocks(report: &RunReport) -> Vec<Block> {
     ));
     for output in &report.outputs {
         blocks.push(sum_table(&output.sink, &output.sum));
-        blocks.push(Block::Heading {
-            text: format!("Columns of {} and where they come from", output.sink),
-        });
-        let rows = output.columns.iter().take(COLUMNS_SHOWN).map(|column| {
-            let from = column
-                .from
-                .iter()
-                .map(|origin| format!("{}.{}", origin.source, origin.column));
-            vec![
-                Cell::text(column.name.clone()),
-                Cell::text(column.data_type.clone()),
-                Cell::long(from.collect::<Vec<_>>().join(", ")),
-            ]
-        });
-        blocks.push(Block::table(
-            "Columns",
-            &["column", "type", "from"],
-            rows.collect(),
-        ));
+        blocks.push(Block::heading(format!(
+            "Columns of {} and where they come from",
+            output.sink
+        )));
+        blocks.push(columns_table(&output.sink, &output.columns));
     }
     blocks
+}
+
+/// Columns of an output, and the columns of sources that they depend on.
+pub(super) fn columns_table(sink: &str, columns: &[OutputColumn]) -> Block {
+    let rows = columns.iter().take(COLUMNS_SHOWN).map(|column| {
+        let from = column
+            .from
+            .iter()
+            .map(|origin| format!("{}.{}", origin.source, origin.column));
+        vec![
+            Cell::column(sink, column),
+            Cell::text(type_text_label(&column.data_type)),
+            Cell::long(from.collect::<Vec<_>>().join(", ")),
+        ]
+    });
+    Block::table("Columns", &["column", "type", "from"], rows.collect())
 }
 
 /// The rows of an output from its sources on, as a sum, and below it the changes of values.
@@ -367,26 +407,54 @@ fn sum_table(sink: &str, sum: &OutputSum) -> Block {
         let count = format!("{sign}{}", units::grouped(entry.count));
         rows.push(sum_row(entry.change.words(), count, &entry.step, ""));
     }
+    for explanation in entries
+        .iter()
+        .filter_map(|entry| entry.change.explanation())
+    {
+        rows.push(sum_row(explanation, String::new(), "", ""));
+    }
     rows.push(sum_row("rows out", units::grouped(sum.rows_out), "", ""));
     for entry in entries {
         if entry.change.kind() == ChangeKind::Values {
-            let (count, column) = (units::grouped(entry.count), entry.column.as_deref());
-            let what = format!("values {}", entry.change.words());
+            let count = units::grouped(entry.count);
+            let column = entry.column.as_deref();
+            let heading = format!("values {}", entry.change.words());
             let column = column.unwrap_or_default();
-            rows.push(sum_row(&what, count, &entry.step, column));
+            rows.push(sum_row(&heading, count, &entry.step, column));
         }
     }
     let label = format!("Rows of {sink}");
     Block::table(&label, &["", "#count", "step", "column"], rows)
 }
 
-fn sum_row(what: &str, count: String, step: &str, column: &str) -> Vec<Cell> {
+fn sum_row(heading: &str, count: String, step: &str, column: &str) -> Vec<Cell> {
     vec![
-        Cell::text(what),
+        Cell::text(heading),
         Cell::number(count),
         Cell::text(step),
         Cell::text(column),
     ]
+}
+
+/// Days of sources that are late, duplicate or empty.
+fn day_blocks(reports: &[DayReport]) -> Vec<Block> {
+    if reports.is_empty() {
+        return Vec::new();
+    }
+    let mut rows = Vec::with_capacity(reports.len());
+    for report in reports {
+        rows.push(vec![
+            Cell::text(report.source.clone()),
+            Cell {
+                class: Some("bad"),
+                ..Cell::text(report.kind.name())
+            },
+            Cell::number(units::grouped(report.days)),
+            Cell::long(report.newest.join(", ")),
+        ]);
+    }
+    let head = ["source", "kind", "#days", "newest"];
+    vec![Block::table("Days of sources", &head, rows)]
 }
 
 fn expectation_blocks(rules: &[ExpectationReport]) -> Vec<Block> {
@@ -401,9 +469,8 @@ fn expectation_blocks(rules: &[ExpectationReport]) -> Vec<Block> {
         };
         vec![
             Cell {
-                text: text.to_owned(),
                 class: Some(class),
-                bar: None,
+                ..Cell::text(text)
             },
             Cell::long(rule.rule.clone()),
             Cell::text(rule.step.clone()),
@@ -431,9 +498,7 @@ fn expectation_blocks(rules: &[ExpectationReport]) -> Vec<Block> {
 fn model_blocks(model: &ModelReport) -> Vec<Block> {
     let learned = &model.learned;
     let mut blocks = vec![
-        Block::Heading {
-            text: model.sink.clone(),
-        },
+        Block::heading(model.sink.clone()),
         Block::text(format!(
             "{} parameters from {}, validated on {}.",
             units::grouped(learned.parameters),
@@ -441,6 +506,21 @@ fn model_blocks(model: &ModelReport) -> Vec<Block> {
             units::rows(learned.validation_rows)
         )),
     ];
+    if let Some(refit) = &model.refit {
+        let text = crate::present::training::cadence_text(refit);
+        blocks.push(Block::text(format!("It {text}.")));
+    }
+    let of_validation = format!("{} (validation)", model.sink);
+    for (name, sum) in [
+        (&model.sink, learned.row_sum()),
+        (&of_validation, learned.validation_sum()),
+    ] {
+        if let Ok(sum) = sum
+            && !sum.changes.is_empty()
+        {
+            blocks.push(sum_table(name, &sum));
+        }
+    }
     let loss = [Line {
         name: "loss".to_owned(),
         points: learned
@@ -457,7 +537,25 @@ fn model_blocks(model: &ModelReport) -> Vec<Block> {
         });
     }
     blocks.push(epochs_table(&learned.epochs));
+    if !learned.importance.is_empty() {
+        blocks.push(importance_table(&learned.importance));
+    }
     blocks
+}
+
+fn importance_table(importance: &[ColumnImportance]) -> Block {
+    let rows = importance.iter().map(|column| {
+        let shuffled = column
+            .shuffled
+            .map(|increase| format!("{:+.1} %", increase * 100.0));
+        vec![
+            Cell::text(column.column.clone()),
+            Cell::number(format!("{:.1} %", column.gain * 100.0)),
+            Cell::number(shuffled.unwrap_or_default()),
+        ]
+    });
+    let heads = ["column", "#gain", "#loss when shuffled"];
+    Block::table("Importance of columns", &heads, rows.collect())
 }
 
 fn epochs_table(epochs: &[EpochReport]) -> Block {
@@ -495,5 +593,9 @@ fn forecast_blocks(report: &RunReport) -> Vec<Block> {
         ]
     });
     let head = ["sink", "#rows", "#series", "#steps", "data until", "place"];
-    vec![Block::table("Forecasts", &head, rows.collect())]
+    let mut blocks = vec![Block::table("Forecasts", &head, rows.collect())];
+    for forecast in &report.forecasts {
+        blocks.push(sum_table(&forecast.sink, &forecast.sum));
+    }
+    blocks
 }

@@ -1,4 +1,4 @@
-//! The page of a run at work.
+//! Page of a running command.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use super::file::PageFile;
 use super::run::{RunFacts, failed_run_page, run_page};
 use super::timeline::Timeline;
 
-/// What is known of a run for its page.
+/// Observations of a run for its page.
 pub(crate) struct RunPage {
     file: PageFile,
     timeline: Option<Arc<Timeline>>,
     pipeline: Option<Pipeline>,
     memory_limit: Option<u64>,
-    /// That of a run that succeeded.
+    /// Page of a run that succeeded.
     page: Option<Page>,
 }
 
@@ -33,7 +33,7 @@ impl RunPage {
         }
     }
 
-    /// What listens to the run.
+    /// Listener of the run.
     pub fn listen(&mut self, inner: Arc<dyn EventListener>) -> Arc<dyn EventListener> {
         if !self.file.is_wanted() {
             return inner;
@@ -41,6 +41,11 @@ impl RunPage {
         let timeline = Arc::new(Timeline::new(inner));
         self.timeline = Some(timeline.clone());
         timeline
+    }
+
+    /// The file of the page, for the record of the run.
+    pub fn path(&self) -> Option<String> {
+        self.file.absolute_path()
     }
 
     /// The run of a pipeline begins.
@@ -51,15 +56,17 @@ impl RunPage {
         }
     }
 
-    /// Makes the page of a run that succeeded, while its session is there.
+    /// Creates the page of a run that succeeded, while its session exists.
     pub fn make(&mut self, report: &RunReport, session: &Session) -> Result<()> {
         let Some(pipeline) = self.pipeline.as_ref().filter(|_| self.file.is_wanted()) else {
             return Ok(());
         };
         let mut page = run_page(pipeline, report, &self.facts());
-        page.add_profiles(&session.compared_profiles(pipeline, report)?);
+        let profiles = session.compared_profiles(pipeline, report)?;
+        page.add_matrix(report, &profiles);
+        page.add_profiles(&profiles);
         for forecast in &report.forecasts {
-            // A page tells of a run: what cannot be drawn fails none.
+            // A page only describes a run: a failed drawing does not fail it.
             match session.forecast_examples(pipeline, forecast) {
                 Ok(examples) => page.add_forecast(&forecast.sink, &examples),
                 Err(fault) => page.add_missing_forecast(&forecast.sink, &fault),

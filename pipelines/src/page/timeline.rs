@@ -1,4 +1,4 @@
-//! When the passes of a run began and ended, and how much memory the process had.
+//! Times at which the passes of a run began and ended, and the memory of the process.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,10 +10,10 @@ use forebay_storage::{EpochReport, Event, EventListener, resident_bytes};
 use super::workers::WorkerLog;
 use crate::observe::JudgedRules;
 
-/// Least distance of two looks at the memory.
+/// Minimum time between two samples of the memory.
 const SAMPLE_EVERY: Duration = Duration::from_millis(200);
 
-/// Looks at the memory at most: beyond, every second one is forgotten.
+/// Maximum number of samples of the memory: beyond it, every second one is dropped.
 const SAMPLES_MAX: usize = 1_000;
 
 /// Warnings that are kept.
@@ -22,18 +22,18 @@ const WARNINGS_MAX: usize = 100;
 /// Epochs of a training that are kept.
 const EPOCHS_MAX: usize = 1_000;
 
-/// Listens to a run and passes on what it hears.
+/// Records the events of a run and passes them on.
 pub(crate) struct Timeline {
     inner: Arc<dyn EventListener>,
     began: Instant,
     seen: Mutex<TimelineRecord>,
 }
 
-/// What was heard. Times are seconds since the run began.
+/// Recorded events. Times are seconds since the run began.
 #[derive(Debug, Clone, Default)]
 pub(super) struct TimelineRecord {
     pub passes: Vec<PassTime>,
-    /// Passes of the program, as the last one to begin told.
+    /// Passes of the program, from the last one that began.
     pub pass_count: usize,
     pub memory: Vec<MemorySample>,
     pub warnings: Vec<String>,
@@ -53,13 +53,13 @@ pub(super) struct PassTime {
     pub from: f64,
     pub to: Option<f64>,
     pub number: usize,
-    /// Whether an earlier run had done it.
+    /// True if an earlier run had done it.
     pub reused: bool,
     pub rows: u64,
     pub bytes: u64,
 }
 
-/// A look at the memory.
+/// Sample of the memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MemorySample {
     pub at: f64,
@@ -75,7 +75,7 @@ impl Timeline {
         }
     }
 
-    /// What was heard until now.
+    /// The events recorded so far.
     pub(super) fn record(&self) -> TimelineRecord {
         let mut seen = self
             .seen
@@ -101,7 +101,8 @@ impl Timeline {
                 label,
                 ..
             } => {
-                let (label, number) = (label.clone(), *number);
+                let label = label.clone();
+                let number = *number;
                 seen.passes.push(PassTime {
                     label,
                     from: now,

@@ -1,4 +1,4 @@
-//! What the workers of a run did.
+//! Work of a run's workers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,11 +10,11 @@ use crate::present::units;
 /// Workers that are listed.
 const WORKERS_MAX: usize = 1_000;
 
-/// Workers by address, as events tell of them.
+/// Workers by address, collected from events.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WorkerLog {
     workers: BTreeMap<String, WorkerUse>,
-    /// The worker of each task at work.
+    /// Worker of each running task.
     tasks: HashMap<u64, String>,
 }
 
@@ -32,8 +32,32 @@ struct WorkerUse {
     lost: Option<String>,
 }
 
+impl WorkerUse {
+    fn cells(&self, address: &str) -> Vec<Cell> {
+        let state = match &self.lost {
+            None => Cell::default(),
+            Some(why) => Cell {
+                class: Some("bad"),
+                ..Cell::text(format!("lost: {why}"))
+            },
+        };
+        vec![
+            Cell::text(address.to_owned()),
+            Cell::number(units::grouped(self.slots as u64)),
+            Cell::number(units::bytes(self.memory_bytes)),
+            Cell::number(units::grouped(self.done)),
+            Cell::number(units::grouped(self.other)),
+            Cell::number(units::grouped(self.rows)),
+            Cell::number(units::bytes(self.bytes)),
+            Cell::number(units::bytes(self.spilled_bytes)),
+            Cell::number(format!("{:.1}", self.cpu_seconds)),
+            state,
+        ]
+    }
+}
+
 impl WorkerLog {
-    /// Takes in an event.
+    /// Records an event.
     pub fn hear(&mut self, event: &Event) {
         match event {
             Event::WorkerJoined {
@@ -41,13 +65,14 @@ impl WorkerLog {
                 slots,
                 memory_bytes,
             } => {
-                if let Some(known) = self.worker(worker) {
-                    (known.slots, known.memory_bytes, known.lost) = (*slots, *memory_bytes, None);
+                if let Some(listed) = self.worker(worker) {
+                    (listed.slots, listed.memory_bytes, listed.lost) =
+                        (*slots, *memory_bytes, None);
                 }
             }
             Event::WorkerLost { worker, why } => {
-                if let Some(known) = self.worker(worker) {
-                    known.lost = Some(why.clone());
+                if let Some(listed) = self.worker(worker) {
+                    listed.lost = Some(why.clone());
                 }
             }
             Event::WorkerMoved {
@@ -57,11 +82,11 @@ impl WorkerLog {
                 spilled_bytes,
                 cpu_seconds,
             } => {
-                if let Some(known) = self.worker(worker) {
-                    known.rows += rows;
-                    known.bytes += bytes;
-                    known.spilled_bytes += spilled_bytes;
-                    known.cpu_seconds += cpu_seconds;
+                if let Some(listed) = self.worker(worker) {
+                    listed.rows += rows;
+                    listed.bytes += bytes;
+                    listed.spilled_bytes += spilled_bytes;
+                    listed.cpu_seconds += cpu_seconds;
                 }
             }
             Event::TaskStarted { task, worker, .. } => {
@@ -69,11 +94,11 @@ impl WorkerLog {
             }
             Event::TaskEnded { task, outcome, .. } => {
                 let worker = self.tasks.remove(task);
-                if let Some(known) = worker.and_then(|worker| self.workers.get_mut(&worker)) {
+                if let Some(listed) = worker.and_then(|worker| self.workers.get_mut(&worker)) {
                     *(if *outcome == "done" {
-                        &mut known.done
+                        &mut listed.done
                     } else {
-                        &mut known.other
+                        &mut listed.other
                     }) += 1;
                 }
             }
@@ -88,30 +113,11 @@ impl WorkerLog {
         Some(self.workers.entry(address.to_owned()).or_default())
     }
 
-    /// A table with a line for each worker, where there are some.
+    /// Table with a line for each worker, if there are any.
     pub fn table(&self) -> Option<Block> {
-        let row = |(address, used): (&String, &WorkerUse)| {
-            let count = |count: u64| Cell::number(units::grouped(count));
-            let state = match &used.lost {
-                None => Cell::default(),
-                Some(why) => Cell {
-                    class: Some("bad"),
-                    ..Cell::text(format!("lost: {why}"))
-                },
-            };
-            vec![
-                Cell::text(address.clone()),
-                count(used.slots as u64),
-                Cell::number(units::bytes(used.memory_bytes)),
-                count(used.done),
-                count(used.other),
-                count(used.rows),
-                Cell::number(units::bytes(used.bytes)),
-                Cell::number(units::bytes(used.spilled_bytes)),
-                Cell::number(format!("{:.1}", used.cpu_seconds)),
-                state,
-            ]
-        };
+        if self.workers.is_empty() {
+            return None;
+        }
         let head = [
             "worker",
             "#slots",
@@ -124,7 +130,8 @@ impl WorkerLog {
             "#CPU seconds",
             "",
         ];
-        let rows: Vec<_> = self.workers.iter().map(row).collect();
-        (!rows.is_empty()).then(|| Block::table("Workers", &head, rows))
+        let workers = self.workers.iter();
+        let rows = workers.map(|(address, used)| used.cells(address));
+        Some(Block::table("Workers", &head, rows.collect()))
     }
 }

@@ -1,11 +1,13 @@
-//! Artifacts for the eye: what was learned, and how two of them differ.
+//! Artifacts as text: their findings, and the differences of two artifacts.
 
 use std::collections::BTreeMap;
 
 use arrow::array::{Array, RecordBatch};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{Result, type_label};
-use forebay_run::{Artifact, LearnedFinding, StepFit};
+use forebay_run::{Artifact, LearnedFinding, ServingManifest, StepFit};
+
+use super::units::{bytes, counted, grouped};
 
 /// An artifact as text; findings are cut after `rows` rows.
 pub(crate) fn show(artifact: &Artifact, rows: usize) -> Result<String> {
@@ -34,6 +36,9 @@ pub(crate) fn show(artifact: &Artifact, rows: usize) -> Result<String> {
             .map_or_else(String::new, |since| format!(" at {since}"));
         text += &format!("{step} learned{since}: {reason}\n");
     }
+    if let Some(reference) = &artifact.serving {
+        text += &serving_state(&reference.manifest);
+    }
     for learned in &artifact.findings {
         let table = learned.finding.table();
         text += &format!("\n{}\n", title(learned));
@@ -47,72 +52,138 @@ pub(crate) fn show(artifact: &Artifact, rows: usize) -> Result<String> {
     Ok(text)
 }
 
-/// What differs, one line each; empty where nothing does.
-pub(crate) fn diff(before: &Artifact, after: &Artifact) -> Result<String> {
+/// The serving state as text: as of when, and what each window holds.
+fn serving_state(manifest: &ServingManifest) -> String {
+    let as_of = manifest.as_of.as_deref().unwrap_or("no rows");
+    let mut text = format!(
+        "\nserves rows of {} from {}: state as of {as_of}, {} series, {}\n",
+        manifest.node,
+        manifest.source,
+        grouped(manifest.series()),
+        bytes(manifest.bytes()),
+    );
+    for window in &manifest.windows {
+        let each = match window.series {
+            0 => String::new(),
+            series => format!(", {} bytes each", window.bytes.div_ceil(series)),
+        };
+        let keys = match window.keys.as_slice() {
+            [] => "of all rows".to_owned(),
+            keys => format!("by {}", keys.join(", ")),
+        };
+        text += &format!(
+            "  {} {keys}: {} series, {}{each}, in {}\n",
+            window.step,
+            grouped(window.series),
+            bytes(window.bytes),
+            counted(window.pieces.len() as u64, "piece"),
+        );
+    }
+    for table in &manifest.tables {
+        text += &format!(
+            "  {} joins {}: {}, {}\n",
+            table.step,
+            table.other,
+            counted(table.rows, "row"),
+            bytes(table.piece.bytes),
+        );
+    }
+    text
+}
+
+/// Differences, one line each; empty if there are none.
+pub(crate) fn diff(old_artifact: &Artifact, new_artifact: &Artifact) -> Result<String> {
     let mut text = String::new();
-    for (source, schema) in &after.schemas {
-        match before.schemas.get(source) {
+    for (source, schema) in &new_artifact.schemas {
+        match old_artifact.schemas.get(source) {
             None => text += &format!("+ source {source}\n"),
-            Some(known) if known != schema => {
+            Some(old_schema) if old_schema != schema => {
                 text += &format!("~ source {source}: other columns\n")
             }
             Some(_) => {}
         }
     }
-    for source in before
-        .schemas
-        .keys()
-        .filter(|source| !after.schemas.contains_key(*source))
-    {
-        text += &format!("- source {source}\n");
+    for source in old_artifact.schemas.keys() {
+        if !new_artifact.schemas.contains_key(source) {
+            text += &format!("- source {source}\n");
+        }
     }
-    let by_title = |artifact: &Artifact| -> BTreeMap<String, LearnedFinding> {
-        artifact
-            .findings
-            .iter()
-            .map(|learned| (title(learned), learned.clone()))
-            .collect()
-    };
-    let (old, new) = (by_title(before), by_title(after));
+    text += &findings_diff(&old_artifact.findings, &new_artifact.findings)?;
+    Ok(text)
+}
+
+/// Differences of what was learned, one line each.
+fn findings_diff(
+    old_findings: &[LearnedFinding],
+    new_findings: &[LearnedFinding],
+) -> Result<String> {
+    let mut text = String::new();
+    let old = findings_by_title(old_findings);
+    let new = findings_by_title(new_findings);
     for (title, learned) in &new {
-        let Some(known) = old.get(title) else {
+        let Some(old_learned) = old.get(title) else {
             text += &format!("+ {title}\n");
             continue;
         };
-        let (was, is) = (known.finding.table(), learned.finding.table());
-        if was == is {
-            continue;
-        }
-        text += &format!("~ {title}");
-        if was.num_rows() == 1 && is.num_rows() == 1 && was.schema() == is.schema() {
-            text += "\n";
-            let options = FormatOptions::default().with_null("null");
-            for (index, field) in is.schema_ref().fields().iter().enumerate() {
-                let value = |table: &RecordBatch| -> Result<String> {
-                    Ok(ArrayFormatter::try_new(table.column(index), &options)?
-                        .value(0)
-                        .to_string())
-                };
-                let (from, to) = (value(was)?, value(is)?);
-                if from != to {
-                    text += &format!("    {}: {from} -> {to}\n", field.name());
-                }
-            }
-        } else {
-            let (gone, come) = (distinct(was)?, distinct(is)?);
-            let lost = gone.iter().filter(|key| !come.contains(*key)).count();
-            let added = come.iter().filter(|key| !gone.contains(*key)).count();
-            text += &format!(
-                ": {} rows -> {}, {added} keys new, {lost} keys gone\n",
-                was.num_rows(),
-                is.num_rows()
-            );
+        let was = old_learned.finding.table();
+        let is = learned.finding.table();
+        if was != is {
+            text += &format!("~ {title}{}", table_diff(was, is)?);
         }
     }
-    for title in old.keys().filter(|title| !new.contains_key(*title)) {
-        text += &format!("- {title}\n");
+    for title in old.keys() {
+        if !new.contains_key(title) {
+            text += &format!("- {title}\n");
+        }
     }
     Ok(text)
+}
+
+/// Findings by their titles. A step that comes several times has one title for each of its findings of a column: the
+/// second one is numbered, and none is left out.
+fn findings_by_title(findings: &[LearnedFinding]) -> BTreeMap<String, &LearnedFinding> {
+    let mut by_title = BTreeMap::new();
+    for learned in findings {
+        let plain = title(learned);
+        let mut numbered = plain.clone();
+        let mut number = 1;
+        while by_title.contains_key(&numbered) {
+            number += 1;
+            numbered = format!("{plain} ({number})");
+        }
+        by_title.insert(numbered, learned);
+    }
+    by_title
+}
+
+/// Values that changed of a table with one row; else the number of keys that came and went.
+fn table_diff(was: &RecordBatch, is: &RecordBatch) -> Result<String> {
+    if was.num_rows() != 1 || is.num_rows() != 1 || was.schema() != is.schema() {
+        let old_keys = distinct(was)?;
+        let new_keys = distinct(is)?;
+        let lost = old_keys.difference(&new_keys).count();
+        let added = new_keys.difference(&old_keys).count();
+        return Ok(format!(
+            ": {} rows -> {}, {added} keys new, {lost} keys gone\n",
+            was.num_rows(),
+            is.num_rows()
+        ));
+    }
+    let mut text = "\n".to_owned();
+    for (index, field) in is.schema_ref().fields().iter().enumerate() {
+        let from = first_value(was, index)?;
+        let to = first_value(is, index)?;
+        if from != to {
+            text += &format!("    {}: {from} -> {to}\n", field.name());
+        }
+    }
+    Ok(text)
+}
+
+fn first_value(table: &RecordBatch, column: usize) -> Result<String> {
+    let options = FormatOptions::default().with_null("null");
+    let values = ArrayFormatter::try_new(table.column(column), &options)?;
+    Ok(values.value(0).to_string())
 }
 
 fn title(learned: &LearnedFinding) -> String {
@@ -121,12 +192,25 @@ fn title(learned: &LearnedFinding) -> String {
         .as_ref()
         .map(|part| format!(" on {part}"))
         .unwrap_or_default();
+    let columns: Vec<&str> = learned
+        .columns
+        .iter()
+        .map(|column| without_helper_prefix(column))
+        .collect();
     format!(
         "{}: {} of {}{part}",
         learned.step,
         learned.analyzer,
-        learned.columns.join(", ")
+        columns.join(", ")
     )
+}
+
+/// The column that a helper column of a step is made from: `city` of `__tokens_city`.
+pub(crate) fn without_helper_prefix(column: &str) -> &str {
+    let helper = column
+        .strip_prefix("__")
+        .and_then(|helper| helper.split_once('_'));
+    helper.map_or(column, |(_, name)| name)
 }
 
 /// The values of the first column.
@@ -141,42 +225,94 @@ fn distinct(table: &RecordBatch) -> Result<std::collections::BTreeSet<String>> {
         .collect())
 }
 
-/// One row as a list of names and values; many as aligned columns.
+/// A single row as a list of names and values; several as aligned columns.
 fn lines(table: &RecordBatch) -> Result<Vec<String>> {
     let options = FormatOptions::default().with_null("null");
-    let mut cells: Vec<Vec<String>> = Vec::new();
+    let mut columns: Vec<Vec<String>> = Vec::new();
     for (field, column) in table.schema_ref().fields().iter().zip(table.columns()) {
         let values = ArrayFormatter::try_new(column, &options)?;
-        let mut column_cells = vec![field.name().clone()];
-        column_cells.extend((0..column.len()).map(|row| values.value(row).to_string()));
-        cells.push(column_cells);
+        let mut cells = vec![field.name().clone()];
+        for row in 0..column.len() {
+            cells.push(values.value(row).to_string());
+        }
+        columns.push(cells);
     }
     if table.num_rows() == 1 {
-        return Ok(vec![
-            cells
-                .iter()
-                .map(|cell| format!("{} {}", cell[0], cell[1]))
-                .collect::<Vec<_>>()
-                .join(", "),
-        ]);
+        let named: Vec<String> = columns.iter().map(|cells| cells.join(" ")).collect();
+        return Ok(vec![named.join(", ")]);
     }
-    let widths: Vec<usize> = cells
-        .iter()
-        .map(|column| {
-            column
-                .iter()
-                .map(|cell| cell.chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
-    Ok((0..=table.num_rows())
-        .map(|row| {
-            let line = cells
-                .iter()
-                .zip(&widths)
-                .map(|(column, width)| format!("{:width$}", column[row]));
-            line.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-        })
-        .collect())
+    for cells in &mut columns {
+        let widths = cells.iter().map(|cell| cell.chars().count());
+        let width = widths.max().unwrap_or(0);
+        for cell in cells {
+            *cell = format!("{cell:width$}");
+        }
+    }
+    let mut lines = Vec::with_capacity(table.num_rows() + 1);
+    for line in 0..=table.num_rows() {
+        let cells: Vec<&str> = columns.iter().map(|cells| cells[line].as_str()).collect();
+        lines.push(cells.join("  ").trim_end().to_owned());
+    }
+    Ok(lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Float64Array};
+    use forebay_model::Finding;
+
+    use super::*;
+
+    fn boundaries(column: &str, boundary: f64) -> LearnedFinding {
+        let values: ArrayRef = Arc::new(Float64Array::from(vec![boundary]));
+        let table = RecordBatch::try_from_iter([("boundary", values)]).unwrap();
+        LearnedFinding {
+            step: "features.bucketize".to_owned(),
+            analyzer: "exact_quantiles".to_owned(),
+            columns: vec![column.to_owned()],
+            part: None,
+            finding: Arc::new(Finding::new(table)),
+        }
+    }
+
+    #[test]
+    fn each_of_several_findings_with_one_title_is_compared() {
+        let old = [boundaries("price", 1.0), boundaries("price", 2.0)];
+        let cases = [
+            ([1.0, 2.0], ""),
+            (
+                [3.0, 2.0],
+                "~ features.bucketize: exact_quantiles of price\n    boundary: 1.0 -> 3.0\n",
+            ),
+            (
+                [1.0, 5.0],
+                "~ features.bucketize: exact_quantiles of price (2)\n    boundary: 2.0 -> 5.0\n",
+            ),
+        ];
+        for (values, expected) in cases {
+            let new = values.map(|boundary| boundaries("price", boundary));
+            assert_eq!(findings_diff(&old, &new).unwrap(), expected);
+        }
+        assert_eq!(
+            findings_diff(&old, &old[..1]).unwrap(),
+            "- features.bucketize: exact_quantiles of price (2)\n"
+        );
+    }
+
+    #[test]
+    fn titles_name_columns_without_the_prefixes_of_helper_columns() {
+        let cases = [
+            ("price", "price"),
+            ("__parts_tags", "tags"),
+            ("__distinct_unit_price", "unit_price"),
+            ("__row", "__row"),
+            ("_price", "_price"),
+        ];
+        for (column, expected) in cases {
+            let expected = format!("features.bucketize: exact_quantiles of {expected}");
+            assert_eq!(title(&boundaries(column, 1.0)), expected);
+        }
+    }
 }

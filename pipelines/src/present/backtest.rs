@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use forebay_model::Result;
-use forebay_run::{BacktestReport, BacktestedForecast, ForecastScore, ForecasterScores};
+use forebay_run::{BacktestReport, BacktestedForecast, ForecastScore, ForecasterScores, ScoreRule};
 use serde_json::json;
 
 use super::report::RunReporter;
@@ -13,94 +13,126 @@ use crate::cli;
 /// Lines of a table at most; the JSON summary has all.
 const LINES_MAX: usize = 60;
 
-/// Prints the scores; gives the exit code.
-pub(crate) fn report(reporter: &RunReporter, done: Result<BacktestReport>) -> Result<ExitCode> {
+/// Prints the scores, in JSON under `name`; returns the exit code. Rules that do not hold are a fault.
+pub(crate) fn report(
+    reporter: &RunReporter,
+    name: &str,
+    done: Result<BacktestReport>,
+) -> Result<ExitCode> {
     match done {
         Err(fault) => reporter.failed(fault, json!({})),
-        Ok(found) if reporter.json() => reporter.done(&json!({ "backtest": found })),
-        Ok(found) => {
-            cli::write_text(&text(&found))?;
-            Ok(ExitCode::SUCCESS)
+        Ok(scores) => {
+            if !reporter.json() {
+                cli::write_text(&text(&scores))?;
+            }
+            let body = json!({ (name): scores });
+            match scores.broken_rules() {
+                Some(broken) => reporter.failed(broken, body),
+                None if reporter.json() => reporter.done(&body),
+                None => Ok(ExitCode::SUCCESS),
+            }
         }
     }
 }
 
-fn text(found: &BacktestReport) -> String {
-    found
+fn text(report: &BacktestReport) -> String {
+    report
         .forecasts
         .iter()
-        .map(|forecast| forecast_text(found, forecast))
+        .map(|forecast| forecast_text(report, forecast))
         .collect()
 }
 
-fn forecast_text(found: &BacktestReport, forecast: &BacktestedForecast) -> String {
+fn forecast_text(report: &BacktestReport, forecast: &BacktestedForecast) -> String {
     let mut text = format!(
-        "{}: {} in {}\n\n",
+        "{}: {} in {}\n",
         forecast.sink,
-        found.label,
-        units::counted(found.folds.len() as u64, "fold")
+        report.label,
+        units::counted(report.folds.len() as u64, "fold")
     );
-    let all = &forecast.forecasters;
+    if let Some(summary) = &forecast.summary {
+        text += &format!("{summary}\n");
+    }
+    for rule in &forecast.rules {
+        text += &rule_text(rule);
+    }
+    text += "\n";
+    let forecasters = &forecast.forecasters;
     text += &scores_table(
         "",
-        all.iter()
+        forecasters
+            .iter()
             .map(|scores| (scores.forecaster.clone(), scores.overall.clone())),
     );
-    text += &quantiles_table(all);
-    for scores in all.iter().filter(|scores| scores.missing > 0) {
-        text += &format!(
-            "{} of {} have no value to compare with\n",
-            units::rows(scores.missing),
-            scores.forecaster
-        );
+    text += &quantiles_table(forecasters);
+    for scores in forecasters {
+        if scores.missing > 0 {
+            text += &format!(
+                "{} of {} have no value to compare with\n",
+                units::rows(scores.missing),
+                scores.forecaster
+            );
+        }
     }
-    let folds = found.folds.iter().map(|fold| fold.known_before.clone());
-    text += &wmape_table("known before", folds, all, |scores| scores.folds.clone());
-    let steps = all
-        .first()
-        .map(|scores| scores.steps.clone())
-        .unwrap_or_default();
-    text += &wmape_table(
-        "step",
-        steps.iter().map(|step| step.step.to_string()),
-        all,
-        |scores| scores.steps.iter().map(|step| step.score.clone()).collect(),
-    );
+    let folds = report.folds.iter().map(|fold| fold.known_before.clone());
+    text += &wmape_table("known before", folds, forecasters, |scores, line| {
+        scores.folds.get(line)
+    });
+    // All forecasters have the steps and groups of the first one.
+    let steps = forecasters.iter().take(1).flat_map(|first| &first.steps);
+    let steps = steps.map(|step| step.step.to_string());
+    text += &wmape_table("step", steps, forecasters, |scores, line| {
+        scores.steps.get(line).map(|step| &step.score)
+    });
     if !forecast.by.is_empty() {
-        let groups = all
-            .first()
-            .map(|scores| scores.groups.clone())
-            .unwrap_or_default();
-        let name = |group: &[Option<String>]| {
-            group
-                .iter()
-                .map(|value| value.as_deref().unwrap_or("null"))
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
-        text += &wmape_table(
-            &forecast.by.join(", "),
-            groups.iter().map(|group| name(&group.group)),
-            all,
-            |scores| {
-                scores
-                    .groups
-                    .iter()
-                    .map(|group| group.score.clone())
-                    .collect()
-            },
-        );
+        let title = forecast.by.join(", ");
+        let groups = forecasters.iter().take(1).flat_map(|first| &first.groups);
+        let groups = groups.map(|group| group_name(&group.group));
+        text += &wmape_table(&title, groups, forecasters, |scores, line| {
+            scores.groups.get(line).map(|group| &group.score)
+        });
     }
     text
 }
 
-/// All measures, a line for each name.
+/// `expected skill of 0.2 at least: 0.25, holds`.
+fn rule_text(rule: &ScoreRule) -> String {
+    let bound = if rule.measure == "skill" {
+        "at least"
+    } else {
+        "at most"
+    };
+    let state = match rule.holds {
+        Some(true) => "holds",
+        Some(false) => "does not hold",
+        None => "cannot be judged, since no value came",
+    };
+    format!(
+        "expected {} of {} {bound}: {}, {state}\n",
+        rule.measure,
+        rule.limit,
+        number(rule.value)
+    )
+}
+
+/// Table of all measures, with a line for each name.
 fn scores_table(title: &str, lines: impl Iterator<Item = (String, ForecastScore)>) -> String {
-    let head = ["wMAPE", "RMSE", "MAE", "bias", "rows"].map(str::to_owned);
+    let names = [
+        "wMAPE", "MASE", "RMSSE", "sMAPE", "RMSE", "MAE", "bias", "skill", "rows",
+    ];
+    let head = names.map(str::to_owned);
     let line = |(name, score): (String, ForecastScore)| {
-        let cells = [score.wmape, score.rmse, score.mae, score.bias]
-            .map(number)
-            .into_iter();
+        let measures = [
+            score.wmape,
+            score.mase,
+            score.rmsse,
+            score.smape,
+            score.rmse,
+            score.mae,
+            score.bias,
+            score.skill,
+        ];
+        let cells = measures.map(number).into_iter();
         (name, cells.chain([units::grouped(score.rows)]).collect())
     };
     table(title, &head, lines.map(line).collect())
@@ -108,55 +140,66 @@ fn scores_table(title: &str, lines: impl Iterator<Item = (String, ForecastScore)
 
 /// Pinball losses and coverage, a line for each quantile and central interval.
 fn quantiles_table(forecasters: &[ForecasterScores]) -> String {
-    let Some(first) = forecasters
-        .first()
-        .filter(|scores| !scores.overall.quantiles.is_empty())
-    else {
+    let Some(first) = forecasters.first() else {
         return String::new();
     };
+    if first.overall.quantiles.is_empty() {
+        return String::new();
+    }
+    let mut lines = Vec::new();
+    for (at, quantile) in first.overall.quantiles.iter().enumerate() {
+        let name = format!("pinball loss of {}", quantile.quantile);
+        let cells = overall_cells(forecasters, |score| score.quantiles.get(at)?.pinball);
+        lines.push((name, cells));
+    }
+    for (at, interval) in first.overall.intervals.iter().enumerate() {
+        let name = format!("coverage of {}", interval.level);
+        let cells = overall_cells(forecasters, |score| score.intervals.get(at)?.coverage);
+        lines.push((name, cells));
+        let name = format!("Winkler score of {}", interval.level);
+        let cells = overall_cells(forecasters, |score| score.intervals.get(at)?.winkler);
+        lines.push((name, cells));
+    }
+    let cells = overall_cells(forecasters, |score| score.crps);
+    lines.push(("scaled CRPS".to_owned(), cells));
     let head: Vec<String> = forecasters
         .iter()
         .map(|scores| scores.forecaster.clone())
         .collect();
-    let cells = |of: &dyn Fn(&ForecastScore) -> Option<f64>| {
-        forecasters
-            .iter()
-            .map(|scores| number(of(&scores.overall)))
-            .collect::<Vec<_>>()
-    };
-    let mut lines = Vec::new();
-    for (at, quantile) in first.overall.quantiles.iter().enumerate() {
-        let name = format!("pinball loss of {}", quantile.quantile);
-        lines.push((name, cells(&|score| score.quantiles.get(at)?.pinball)));
-    }
-    for (at, interval) in first.overall.intervals.iter().enumerate() {
-        let name = format!("coverage of {}", interval.level);
-        lines.push((name, cells(&|score| score.intervals.get(at)?.coverage)));
-    }
     format!("\n{}", table("quantiles", &head, lines))
 }
 
-/// The wMAPE of each forecaster, a line for each of `names`.
+/// A measure of each forecaster, over all folds.
+fn overall_cells(
+    forecasters: &[ForecasterScores],
+    measure: impl Fn(&ForecastScore) -> Option<f64>,
+) -> Vec<String> {
+    forecasters
+        .iter()
+        .map(|scores| number(measure(&scores.overall)))
+        .collect()
+}
+
+/// The wMAPE of each forecaster, a line for each of `names`. `score` finds a forecaster's score of a line.
 fn wmape_table(
     title: &str,
     names: impl Iterator<Item = String>,
     forecasters: &[ForecasterScores],
-    scores: impl Fn(&ForecasterScores) -> Vec<ForecastScore>,
+    score: impl Fn(&ForecasterScores, usize) -> Option<&ForecastScore>,
 ) -> String {
-    let head: Vec<String> = forecasters
-        .iter()
-        .map(|scores| format!("wMAPE {}", scores.forecaster))
-        .collect();
-    let columns: Vec<Vec<ForecastScore>> = forecasters.iter().map(scores).collect();
-    let line = |(at, name): (usize, String)| {
-        let cell =
-            |column: &Vec<ForecastScore>| number(column.get(at).and_then(|score| score.wmape));
-        (name, columns.iter().map(cell).collect())
-    };
-    format!(
-        "\n{}",
-        table(title, &head, names.enumerate().map(line).collect())
-    )
+    let mut head = Vec::with_capacity(forecasters.len());
+    for scores in forecasters {
+        head.push(format!("wMAPE {}", scores.forecaster));
+    }
+    let mut lines = Vec::new();
+    for (line, name) in names.enumerate() {
+        let mut cells = Vec::with_capacity(forecasters.len());
+        for scores in forecasters {
+            cells.push(number(score(scores, line).and_then(|score| score.wmape)));
+        }
+        lines.push((name, cells));
+    }
+    format!("\n{}", table(title, &head, lines))
 }
 
 fn number(value: Option<f64>) -> String {
@@ -164,32 +207,18 @@ fn number(value: Option<f64>) -> String {
 }
 
 fn table(title: &str, head: &[String], lines: Vec<(String, Vec<String>)>) -> String {
-    let first = lines
-        .iter()
-        .map(|(name, _)| name.chars().count())
-        .chain([title.len()])
-        .max()
-        .unwrap_or(0);
-    let width = |column: usize| {
-        let cells = lines
-            .iter()
-            .filter_map(|(_, cells)| cells.get(column))
-            .map(String::len);
-        cells.chain([head[column].len()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let row = |name: &str, cells: &[String]| {
-        let cells = cells
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| format!("  {cell:>width$}"));
-        format!("{name:<first$}{}\n", cells.collect::<String>())
-    };
-    let mut text = row(title, head);
-    lines
-        .iter()
-        .take(LINES_MAX)
-        .for_each(|(name, cells)| text += &row(name, cells));
+    let mut name_width = title.len();
+    let mut widths: Vec<usize> = head.iter().map(String::len).collect();
+    for (name, cells) in &lines {
+        name_width = name_width.max(name.chars().count());
+        for (width, cell) in widths.iter_mut().zip(cells) {
+            *width = cell.len().max(*width);
+        }
+    }
+    let mut text = table_row(title, head, name_width, &widths);
+    for (name, cells) in lines.iter().take(LINES_MAX) {
+        text += &table_row(name, cells, name_width, &widths);
+    }
     if lines.len() > LINES_MAX {
         text += &format!(
             "... and {} more: `--json` tells all\n",
@@ -197,4 +226,20 @@ fn table(title: &str, head: &[String], lines: Vec<(String, Vec<String>)>) -> Str
         );
     }
     text
+}
+
+fn table_row(name: &str, cells: &[String], name_width: usize, widths: &[usize]) -> String {
+    let mut row = format!("{name:<name_width$}");
+    for (cell, width) in cells.iter().zip(widths) {
+        row += &format!("  {cell:>width$}");
+    }
+    row + "\n"
+}
+
+fn group_name(values: &[Option<String>]) -> String {
+    let mut names = Vec::with_capacity(values.len());
+    for value in values {
+        names.push(value.as_deref().unwrap_or("null"));
+    }
+    names.join(", ")
 }

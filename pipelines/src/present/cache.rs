@@ -1,4 +1,4 @@
-//! What runs keep, as people and schedulers see it.
+//! Contents of a state directory, for people and schedulers.
 
 use std::process::ExitCode;
 use std::time::SystemTime;
@@ -12,7 +12,7 @@ use super::report::RunReporter;
 use super::units;
 use crate::cli;
 
-/// Prints how much there is of each kind.
+/// Prints the usage of each kind.
 pub(crate) fn print_usage(
     reporter: &RunReporter,
     done: Result<Vec<KindUsage>>,
@@ -29,7 +29,7 @@ pub(crate) fn print_usage(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints what went and what stayed.
+/// Prints the removed and the kept entries.
 pub(crate) fn print_collected(
     reporter: &RunReporter,
     done: Result<CollectionReport>,
@@ -43,8 +43,8 @@ pub(crate) fn print_collected(
         return reporter.done(&collected);
     }
     let mut text = table(&collected.removed);
-    let ((removed, removed_bytes), (_, bytes)) =
-        (total(&collected.removed), total(&collected.kept));
+    let (removed, removed_bytes) = total(&collected.removed);
+    let (_, bytes) = total(&collected.kept);
     let verb = if collected.dry_run {
         "would go"
     } else {
@@ -68,7 +68,7 @@ pub(crate) fn print_collected(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints what is broken.
+/// Prints the corrupt files.
 pub(crate) fn print_verified(
     reporter: &RunReporter,
     done: Result<VerifyReport>,
@@ -83,10 +83,8 @@ pub(crate) fn print_verified(
             .iter()
             .map(|file| format!("{}: {}\n", file.path, file.why))
             .collect();
-        let (files, bytes) = (
-            units::counted(verified.files, "file"),
-            units::bytes(verified.bytes),
-        );
+        let files = units::counted(verified.files, "file");
+        let bytes = units::bytes(verified.bytes);
         text += &format!(
             "{files} with {bytes} read, {} broken\n",
             units::grouped(verified.broken.len() as u64)
@@ -120,7 +118,8 @@ fn table(holdings: &[KindUsage]) -> String {
         time.strftime("%Y-%m-%d %H:%M").to_string()
     };
     let line = |kind: &KindUsage| {
-        let (entries, bytes) = (units::grouped(kind.entries), units::bytes(kind.bytes));
+        let entries = units::grouped(kind.entries);
+        let bytes = units::bytes(kind.bytes);
         format!(
             "{:10} {entries:>9}  {bytes:>9}  {} .. {}\n",
             kind.kind,

@@ -2,12 +2,12 @@
 
 use std::error::Error;
 
-use forebay_model::{Fault, FaultSite, SpecLocation};
+use forebay_model::{Fault, FaultSite, SpecLocation, without_debug_text};
 use serde_json::{Value, json};
 
 use crate::cli;
 
-/// How grave something is.
+/// Severity of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Severity {
     Error,
@@ -34,9 +34,13 @@ pub(crate) fn one(fault: &Fault, severity: Severity) -> Value {
         "message": fault.message(),
         "hint": fault.hint_text(),
         "notes": fault.notes(),
-        "because": fault.source().map(|cause| cause.to_string()),
+        "because": fault.source().map(|cause| without_debug_text(&cause.to_string()).to_owned()),
         "location": site.spec.as_ref().map(location),
-        "related": related.map(|place| json!({ "message": place.message, "location": location(&place.at) }))
+        "related": related
+            .map(|place| json!({
+                "message": place.message,
+                "location": location(&place.at),
+            }))
             .collect::<Vec<_>>(),
         "step": step,
         "file": site.file,

@@ -54,7 +54,8 @@ pub(crate) fn text(report: &DriftReport) -> String {
     text
 }
 
-/// What rules about distributions measured: those that do not hold first, then those nearest to their limit.
+/// Measures of rules about distributions: those of broken rules first, then those nearest to their
+/// limit.
 pub(crate) fn rules_text(rules: &[ExpectationReport]) -> String {
     let mut measured: Vec<(&ExpectationReport, &DriftMeasures)> = rules
         .iter()
@@ -88,11 +89,11 @@ pub(crate) fn rules_text(rules: &[ExpectationReport]) -> String {
             baseline_text(drift)
         );
     }
-    let more = measured.len().saturating_sub(RULES_SHOWN);
-    if more > 0 {
+    let hidden = measured.len().saturating_sub(RULES_SHOWN);
+    if hidden > 0 {
         text += &format!(
             "  and {} (see --json)\n",
-            units::counted(more as u64, "more rule")
+            units::counted(hidden as u64, "more rule")
         );
     }
     text
@@ -114,10 +115,11 @@ fn measures_text(drift: &DriftMeasures) -> String {
     if let (Some(js), Some(limit)) = (drift.js, drift.js_limit) {
         text += &format!(", JS {js:.4} of at most {limit:.4}");
     }
-    if let (Some([before, now]), Some(limit)) = (drift.missing, drift.missing_limit) {
-        let [before, now, limit] = [before, now, limit].map(|share| 100.0 * share);
+    if let (Some([share_before, now]), Some(limit)) = (drift.missing, drift.missing_limit) {
+        let [percent_before, now, limit] = [share_before, now, limit].map(|share| 100.0 * share);
         text += &format!(
-            ", without a value {now:.2} %, {before:.2} % before (change at most {limit:.2} %)"
+            ", without a value {now:.2} %, {percent_before:.2} % before (change at most \
+             {limit:.2} %)"
         );
     }
     text

@@ -7,19 +7,20 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use forebay_model::{Fault, Result};
 use forebay_plan::{
-    ExplainJoin, ExplainPass, ExplainProgram, ExplainState, ExplainTraining, ExplainWindow,
-    StepRefit,
+    ExplainJoin, ExplainPass, ExplainProgram, ExplainRewrite, ExplainState, ExplainTraining,
+    ExplainWindow, StepRefit,
 };
 
+use super::artifact::without_helper_prefix;
 use super::{TERMINAL_COLUMNS, units};
 
-/// Characters of an id that are shown: enough to tell a program's ids apart.
+/// Characters of an id that are shown: enough to distinguish a program's ids.
 const ID_CHARS_SHOWN: usize = 8;
 
 const TITLE: Style = AnsiColor::Blue.on_default().bold();
 const FAINT: Style = Style::new().dimmed();
 
-/// Aligned text with colours, which `anstream` takes out where they are not wanted.
+/// Aligned text with colours, which `anstream` removes where they are not shown.
 pub fn text(explain: &ExplainProgram) -> String {
     let mut out = String::new();
     let _ = writeln!(
@@ -53,29 +54,29 @@ pub fn text(explain: &ExplainProgram) -> String {
     out
 }
 
-/// The same without colours.
+/// Aligned text without colours.
 pub fn plain(explain: &ExplainProgram) -> String {
     anstream::adapter::strip_str(&text(explain)).to_string()
 }
 
-/// What is in force of a step that does not learn anew in each run.
+/// State of a step that is not fitted in each run.
 pub(crate) fn refit_text(refit: &StepRefit) -> String {
     let StepRefit {
         step,
         refit,
-        held,
+        held: is_held,
         since,
         reason,
         drift,
     } = refit;
-    let what = match (*held, since) {
+    let state = match (*is_held, since) {
         (true, Some(since)) => format!("in force since {since}"),
         (true, None) => "in force since an earlier run".to_owned(),
         (false, Some(since)) => format!("learned anew at {since}"),
         (false, None) => "learned anew".to_owned(),
     };
     let drift = drift.map_or_else(String::new, |drift| format!(", drift {drift:.4}"));
-    format!("{step}: {what} ({reason}); refit: {refit}{drift}")
+    format!("{step}: {state} ({reason}); refit: {refit}{drift}")
 }
 
 fn training_text(out: &mut String, training: &ExplainTraining) {
@@ -114,46 +115,51 @@ pub fn json(explain: &ExplainProgram) -> Result<String> {
 }
 
 fn summary(explain: &ExplainProgram) -> String {
-    let reused = explain.passes.iter().filter(|pass| pass.reused).count() as u64;
-    let mut parts = vec![match explain.passes.len() as u64 {
+    let mut parts = vec![match explain.passes.len() {
         1 => "1 pass".to_owned(),
         count => format!("{count} passes"),
     }];
     if !explain.trainings.is_empty() {
         parts.push(units::counted(explain.trainings.len() as u64, "training"));
     }
+    let mut due_passes = Vec::new();
+    for pass in &explain.passes {
+        if !pass.reused {
+            due_passes.push(pass);
+        }
+    }
+    let reused = explain.passes.len() - due_passes.len();
     if reused > 0 {
         parts.push(format!("{reused} of them done already"));
     }
-    let due: Vec<&ExplainPass> = explain.passes.iter().filter(|pass| !pass.reused).collect();
-    if let Some(bytes) = due
-        .iter()
-        .filter(|pass| pass.work != "gather")
-        .map(|pass| pass.bytes)
-        .sum::<Option<u64>>()
-    {
+    let mut bytes = Some(0);
+    let mut memory_bytes_max = 0;
+    let mut seconds = Some(0.0);
+    for pass in &due_passes {
+        if pass.work != "gather" {
+            bytes = bytes.zip(pass.bytes).map(|(sum, bytes)| sum + bytes);
+        }
+        memory_bytes_max = memory_bytes_max.max(pass.memory_bytes_max);
+        seconds = seconds
+            .zip(pass.seconds)
+            .map(|(sum, seconds)| sum + seconds);
+    }
+    if let Some(bytes) = bytes {
         parts.push(format!("{} to read", units::bytes(bytes)));
     }
-    if let Some(memory) = due
-        .iter()
-        .map(|pass| pass.memory_bytes_max)
-        .max()
-        .filter(|memory| *memory > 0)
-    {
-        parts.push(format!("{} of states at most", units::bytes(memory)));
+    if memory_bytes_max > 0 {
+        let memory = units::bytes(memory_bytes_max);
+        parts.push(format!("{memory} of states at most"));
     }
-    if let Some(seconds) = due
-        .iter()
-        .map(|pass| pass.seconds)
-        .sum::<Option<f64>>()
-        .filter(|_| !due.is_empty())
+    if let Some(seconds) = seconds
+        && !due_passes.is_empty()
     {
         parts.push(about(seconds));
     }
     parts.join(", ")
 }
 
-/// How long something should take.
+/// Expected duration, in words.
 fn about(seconds: f64) -> String {
     format!(
         "about {}",
@@ -173,11 +179,11 @@ fn pass_text(out: &mut String, pass: &ExplainPass) {
     );
     line(out, "why", &pass.why);
     for read in &pass.reads {
-        let spans = read
-            .spans
-            .map(|spans| format!(", {}", units::counted(spans as u64, "span")))
-            .unwrap_or_default();
-        line(out, "reads", &format!("{}{spans}", read.dataset));
+        let mut dataset = read.dataset.clone();
+        if let Some(spans) = read.spans {
+            dataset += &format!(", {}", units::counted(spans as u64, "span"));
+        }
+        line(out, "reads", &dataset);
         list(out, "columns", &read.columns);
         list(out, "steps", &read.steps);
     }
@@ -187,79 +193,74 @@ fn pass_text(out: &mut String, pass: &ExplainPass) {
     if let Some(gives) = &pass.gives {
         line(out, "gives", gives);
     }
-    if let Some((read, all)) = pass
-        .spans_to_read
-        .filter(|(read, all)| read < all && !pass.reused)
-    {
-        let spans = units::counted(all as u64, "span");
-        let text = match read {
-            0 => format!("what earlier runs made of all {spans}"),
-            _ => {
-                format!(
-                    "what earlier runs made of all but {read} of {spans}, new or changed, or within reach of such"
-                )
-            }
-        };
+    if let Some(text) = reuse_text(pass) {
         line(out, "reuses", &text);
     }
-    if let Some(beside) = pass.beside {
-        let after =
-            "backfills write it after the interval before it: windows need what that one remembers";
-        line(
-            out,
-            "beside",
-            if beside {
-                "backfills write it while others are written"
-            } else {
-                after
-            },
-        );
+    rewrites(out, &pass.rewrites);
+    if let Some(is_concurrent) = pass.beside {
+        let text = if is_concurrent {
+            "backfills write it while others are written"
+        } else {
+            "backfills write it after the interval before it: windows need what that one remembers"
+        };
+        line(out, "beside", text);
     }
     if !pass.reused {
-        let workers = "threads here, or workers where there are some";
-        line(
-            out,
-            "runs on",
-            if pass.runs_on == "workers" {
-                workers
-            } else {
-                pass.runs_on
-            },
-        );
-        for (number, stage) in pass
-            .stages
-            .iter()
-            .flat_map(|stages| stages.lines())
-            .enumerate()
-        {
-            line(out, if number == 0 { "stages" } else { "" }, stage);
+        let runs_on = match pass.runs_on {
+            "workers" => "threads here, or workers where there are some",
+            runs_on => runs_on,
+        };
+        line(out, "runs on", runs_on);
+        let mut label = "stages";
+        for stage in pass.stages.iter().flat_map(|stages| stages.lines()) {
+            line(out, label, stage);
+            label = "";
         }
     }
+    let costs = costs_text(pass);
+    if !costs.is_empty() {
+        line(out, "costs", &costs);
+    }
+}
+
+/// Results of earlier runs that a pass continues, if it does.
+fn reuse_text(pass: &ExplainPass) -> Option<String> {
+    let (read, total) = pass.spans_to_read?;
+    if pass.reused || read >= total {
+        return None;
+    }
+    let spans = units::counted(total as u64, "span");
+    if read == 0 {
+        return Some(format!("what earlier runs made of all {spans}"));
+    }
+    Some(format!(
+        "what earlier runs made of all but {read} of {spans}, new or changed, or within reach of \
+         such"
+    ))
+}
+
+/// Bytes, memory and duration of a pass, as far as they are known.
+fn costs_text(pass: &ExplainPass) -> String {
     let mut costs: Vec<String> = Vec::new();
-    costs.extend(
-        pass.bytes
-            .map(|bytes| format!("{} read", units::bytes(bytes))),
-    );
+    if let Some(bytes) = pass.bytes {
+        costs.push(format!("{} read", units::bytes(bytes)));
+    }
     if pass.memory_bytes_max > 0 {
-        costs.push(format!(
-            "{} of states at most",
-            units::bytes(pass.memory_bytes_max)
-        ));
+        let memory = units::bytes(pass.memory_bytes_max);
+        costs.push(format!("{memory} of states at most"));
     }
     if pass.lanes > 1 {
         costs.push(format!("in {} lanes", pass.lanes));
     }
     costs.extend(pass.seconds.map(about));
-    if !costs.is_empty() {
-        line(out, "costs", &costs.join(", "));
-    }
+    costs.join(", ")
 }
 
 fn line(out: &mut String, label: &str, text: &str) {
     let _ = writeln!(out, "  {label:<8}{text}");
 }
 
-/// A list that goes on below its first line.
+/// Writes a list whose items continue below the first line.
 fn list(out: &mut String, label: &str, items: &[String]) {
     if items.is_empty() {
         return;
@@ -283,71 +284,76 @@ fn states(out: &mut String, states: &[ExplainState]) {
 }
 
 fn joins(out: &mut String, joins: &[ExplainJoin]) {
-    let row = |join: &ExplainJoin| {
-        [
-            join.step.clone(),
-            join.method.to_owned(),
-            format!("it {}", join.why),
-        ]
-    };
-    table(out, "joins", joins.iter().map(row).collect());
+    let mut rows = Vec::with_capacity(joins.len());
+    for join in joins {
+        let why = format!("it {}", join.why);
+        rows.push([join.step.clone(), join.method.to_owned(), why]);
+    }
+    table(out, "joins", rows);
 }
 
 fn windows(out: &mut String, windows: &[ExplainWindow]) {
-    let row = |window: &ExplainWindow| {
-        [
-            window.step.clone(),
-            window.row_order.to_owned(),
-            format!("it {}", window.why),
-        ]
-    };
-    table(out, "windows", windows.iter().map(row).collect());
+    let mut rows = Vec::with_capacity(windows.len());
+    for window in windows {
+        let why = format!("it {}", window.why);
+        rows.push([window.step.clone(), window.row_order.to_owned(), why]);
+    }
+    table(out, "windows", rows);
+}
+
+fn rewrites(out: &mut String, rewrites: &[ExplainRewrite]) {
+    let mut rows = Vec::with_capacity(rewrites.len());
+    for rewrite in rewrites {
+        let cost = format!("writes all rows again {}", rewrite.when);
+        rows.push([rewrite.step.clone(), cost]);
+    }
+    table(out, "nights", rows);
 }
 
 /// Rows of cells, in columns.
 fn table<const N: usize>(out: &mut String, label: &str, rows: Vec<[String; N]>) {
-    let width = |column: usize| {
-        rows.iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..N).map(width).collect();
+    let mut widths = [0; N];
+    for row in &rows {
+        for (cell, width) in row.iter().zip(&mut widths) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
     for (index, row) in rows.iter().enumerate() {
-        let cells: Vec<String> = row
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:<width$}", width = *width))
-            .collect();
-        line(
-            out,
-            if index == 0 { label } else { "" },
-            cells.join("  ").trim_end(),
-        );
+        let mut cells = Vec::with_capacity(N);
+        for (cell, width) in row.iter().zip(widths) {
+            cells.push(format!("{cell:<width$}"));
+        }
+        let label = if index == 0 { label } else { "" };
+        line(out, label, cells.join("  ").trim_end());
     }
 }
 
 fn state_row(state: &ExplainState) -> [String; 5] {
-    let rows = state
-        .part
-        .as_ref()
-        .map_or("of all rows".to_owned(), |part| format!("of `{part}`"));
-    let rows = if state.continues {
-        format!("{rows}, after that of the run before")
+    let mut rows = match &state.part {
+        Some(part) => format!("of `{part}`"),
+        None => "of all rows".to_owned(),
+    };
+    if state.continues {
+        rows += ", after that of the run before";
+    }
+    let origin = if state.held {
+        "held".to_owned()
+    } else if state.reused {
+        "known already".to_owned()
     } else {
-        rows
+        units::bytes(state.memory_bytes_max)
     };
-    let known = match (state.held, state.reused) {
-        (true, _) => "held".to_owned(),
-        (false, true) => "known already".to_owned(),
-        (false, false) => units::bytes(state.memory_bytes_max),
-    };
+    let columns: Vec<&str> = state
+        .columns
+        .iter()
+        .map(|column| without_helper_prefix(column))
+        .collect();
     [
         state.analyzer.clone(),
-        state.columns.join(", "),
+        columns.join(", "),
         format!("for {}", state.step),
         rows,
-        known,
+        origin,
     ]
 }
 
@@ -355,7 +361,7 @@ fn short(id: &str) -> &str {
     id.get(..ID_CHARS_SHOWN).unwrap_or(id)
 }
 
-/// A flowchart: datasets, passes, and what passes hand on to each other.
+/// Flowchart of datasets, passes, and the results that passes exchange.
 pub fn mermaid(explain: &ExplainProgram) -> String {
     let mut out = String::from("flowchart LR\n");
     let mut datasets: BTreeMap<&str, usize> = BTreeMap::new();
@@ -400,7 +406,7 @@ pub fn mermaid(explain: &ExplainProgram) -> String {
                 (1..number)
                     .rev()
                     .take(1)
-                    .map(|before| format!("  p{before} --> p{number}")),
+                    .map(|earlier| format!("  p{earlier} --> p{number}")),
             ),
         }
         edges.push(format!("  p{number} --> s{number}"));
@@ -408,32 +414,35 @@ pub fn mermaid(explain: &ExplainProgram) -> String {
     for (name, dataset) in &datasets {
         let _ = writeln!(out, "  d{dataset}[(\"{}\")]", quoted(name));
     }
-    edges.iter().for_each(|edge| {
+    for edge in edges.iter() {
         let _ = writeln!(out, "{edge}");
-    });
+    }
     if explain.passes.iter().any(|pass| pass.reused) {
         out.push_str("  classDef done stroke-dasharray: 4\n");
     }
     out
 }
 
-/// What a pass has learned goes to those later passes that run the steps that asked for it.
+/// Edges from a pass to the later passes that run the steps which use its findings.
 fn finding_edges(explain: &ExplainProgram, pass: &ExplainPass) -> Vec<String> {
-    let later = explain
-        .passes
-        .iter()
-        .filter(|later| later.number > pass.number);
-    let edges = later.filter_map(|later| {
-        let steps: Vec<&String> = later.reads.iter().flat_map(|read| &read.steps).collect();
-        let count = pass
-            .learns
-            .iter()
-            .filter(|state| steps.contains(&&state.step))
-            .count() as u64;
-        let states = units::counted(count, "state");
-        (count > 0).then(|| format!("  p{} -. \"{states}\" .-> p{}", pass.number, later.number))
-    });
-    edges.collect()
+    let mut edges = Vec::new();
+    for other in &explain.passes {
+        if other.number <= pass.number {
+            continue;
+        }
+        let steps: Vec<&String> = other.reads.iter().flat_map(|read| &read.steps).collect();
+        let mut count = 0;
+        for state in &pass.learns {
+            count += u64::from(steps.contains(&&state.step));
+        }
+        if count > 0 {
+            let states = units::counted(count, "state");
+            let from = pass.number;
+            let to = other.number;
+            edges.push(format!("  p{from} -. \"{states}\" .-> p{to}"));
+        }
+    }
+    edges
 }
 
 /// Text inside Mermaid's quotes; `<br/>` is meant.
@@ -446,14 +455,17 @@ mod tests {
     use super::*;
     use forebay_plan::ExplainRead;
 
-    fn example() -> ExplainProgram {
-        let read = |dataset: &str, columns: &[&str], steps: &[&str]| ExplainRead {
+    fn read(dataset: &str, columns: &[&str], steps: &[&str]) -> ExplainRead {
+        ExplainRead {
             dataset: dataset.into(),
             spans: Some(12),
             columns: columns.iter().map(|column| (*column).to_owned()).collect(),
             steps: steps.iter().map(|step| (*step).to_owned()).collect(),
-        };
-        let state = |analyzer: &str, column: &str, step: &str, reused| ExplainState {
+        }
+    }
+
+    fn state(analyzer: &str, column: &str, step: &str, reused: bool) -> ExplainState {
+        ExplainState {
             id: "00".into(),
             analyzer: analyzer.into(),
             columns: vec![column.into()],
@@ -463,8 +475,11 @@ mod tests {
             reused,
             continues: false,
             held: false,
-        };
-        let pass = |number, work| ExplainPass {
+        }
+    }
+
+    fn pass(number: usize, work: &'static str) -> ExplainPass {
+        ExplainPass {
             number,
             id: format!("{number}a2b3c4d5e6f7"),
             level: 1,
@@ -483,48 +498,60 @@ mod tests {
             runs_on: "workers",
             stages: None,
             spans_to_read: None,
+            rewrites: Vec::new(),
             beside: None,
-        };
-        let long: Vec<String> = (0..30).map(|i| format!("column_{i}")).collect();
-        let long: Vec<&str> = long.iter().map(String::as_str).collect();
-        let passes = vec![
-            ExplainPass {
-                reads: vec![read("demand", &["price", "item_id"], &["cleaned.filter"])],
-                learns: vec![
-                    state("moments", "price", "features.standardize", true),
-                    state("vocabulary", "item_id", "features.vocabulary", false),
-                ],
-                lanes: 2,
-                memory_bytes_max: 128 << 20,
-                ..pass(1, "learn")
-            },
-            ExplainPass {
-                reads: vec![read("demand", &["price"], &[])],
-                gives: Some("joined.join (gathered)".into()),
-                why: "joined.join needs all rows at once".into(),
-                reused: true,
-                bytes: None,
-                ..pass(2, "gather")
-            },
-            ExplainPass {
-                reads: vec![read(
-                    "joined.join (gathered)",
-                    &long,
-                    &["cleaned.filter", "features.standardize"],
-                )],
-                windows: vec![ExplainWindow {
-                    step: "windows.rolling".into(),
-                    row_order: "in order of time",
-                    why: "reads spans that follow each other in time",
-                }],
-                runs_on: "workers",
-                spans_to_read: Some((1, 12)),
-                beside: Some(true),
-                gives: Some("table".into()),
-                why: "sink `table` is written".into(),
-                ..pass(3, "write")
-            },
-        ];
+        }
+    }
+
+    fn learn_pass() -> ExplainPass {
+        ExplainPass {
+            reads: vec![read("demand", &["price", "item_id"], &["cleaned.filter"])],
+            learns: vec![
+                state("moments", "price", "features.standardize", true),
+                state("vocabulary", "item_id", "features.vocabulary", false),
+            ],
+            lanes: 2,
+            memory_bytes_max: 128 << 20,
+            ..pass(1, "learn")
+        }
+    }
+
+    fn gather_pass() -> ExplainPass {
+        ExplainPass {
+            reads: vec![read("demand", &["price"], &[])],
+            gives: Some("joined.join (gathered)".into()),
+            why: "joined.join needs all rows at once".into(),
+            reused: true,
+            bytes: None,
+            ..pass(2, "gather")
+        }
+    }
+
+    fn write_pass() -> ExplainPass {
+        let columns: Vec<String> = (0..30).map(|i| format!("column_{i}")).collect();
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        let steps = ["cleaned.filter", "features.standardize"];
+        ExplainPass {
+            reads: vec![read("joined.join (gathered)", &columns, &steps)],
+            windows: vec![ExplainWindow {
+                step: "windows.rolling".into(),
+                row_order: "in order of time",
+                why: "reads spans that follow each other in time",
+            }],
+            runs_on: "workers",
+            spans_to_read: Some((1, 12)),
+            rewrites: vec![ExplainRewrite {
+                step: "features.standardize".into(),
+                when: "when what it learned changed: `refit` holds it",
+            }],
+            beside: Some(true),
+            gives: Some("table".into()),
+            why: "sink `table` is written".into(),
+            ..pass(3, "write")
+        }
+    }
+
+    fn example() -> ExplainProgram {
         let training = ExplainTraining {
             number: 4,
             sink: "net".into(),
@@ -534,7 +561,7 @@ mod tests {
         };
         ExplainProgram {
             pipeline: "demand".into(),
-            passes,
+            passes: vec![learn_pass(), gather_pass(), write_pass()],
             trainings: vec![training],
             continues: None,
             refits: Vec::new(),
@@ -576,6 +603,7 @@ pass 3  write, level 1  3a2b3c4d
   windows windows.rolling  in order of time  it reads spans that follow each other in time
   gives   table
   reuses  what earlier runs made of all but 1 of 12 spans, new or changed, or within reach of such
+  nights  features.standardize  writes all rows again when what it learned changed: `refit` holds it
   beside  backfills write it while others are written
   runs on threads here, or workers where there are some
   costs   4.2 GB read

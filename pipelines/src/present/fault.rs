@@ -1,13 +1,15 @@
-//! Faults at the terminal: what, where, why, what to do. Understandable without colour.
+//! Faults at the terminal: problem, place, reason, remedy. They can be understood without colour.
 
 use std::error::Error;
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 
 use anstyle::{AnsiColor, Style};
-use forebay_model::{Fault, FaultSite, SPEC_BYTES_MAX, SpecLocation};
+use forebay_model::{
+    Fault, FaultSite, SPEC_BYTES_MAX, SpecLocation, hide_secrets, without_debug_text,
+};
 
-use super::printable::printable;
+use super::printable::{printable, printable_lines};
 use super::units;
 use crate::spec;
 
@@ -28,7 +30,7 @@ const PLACE: Style = AnsiColor::Blue.on_default().bold();
 const HINT: Style = AnsiColor::Cyan.on_default().bold();
 const STRONG: Style = Style::new().bold();
 
-/// How bad a fault is, as its first word tells.
+/// Severity of a fault, as its first word.
 struct FaultHead {
     word: &'static str,
     style: Style,
@@ -46,9 +48,9 @@ const WARNING_HEAD: FaultHead = FaultHead {
 /// The text of a spec, for showing the lines that faults point to.
 #[derive(Debug, Clone, Copy)]
 pub struct SpecText<'a> {
-    /// What faults call it.
+    /// Name of the spec in faults.
     pub file: &'a str,
-    /// All of it.
+    /// The whole text.
     pub text: &'a str,
 }
 
@@ -131,7 +133,7 @@ pub fn render(fault: &Fault, spec: Option<SpecText<'_>>) -> String {
     out
 }
 
-/// The same without colours.
+/// The rendered fault without colours.
 pub fn plain(fault: &Fault, spec: Option<SpecText<'_>>) -> String {
     anstream::adapter::strip_str(&render(fault, spec)).to_string()
 }
@@ -144,9 +146,31 @@ fn render_one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>, head:
         "{style}{word}[{}]{style:#}{STRONG}: {message}{STRONG:#}",
         fault.code().name
     );
-    let site = fault.site();
-    let data = data_site(site);
-    match (&site.spec, data) {
+    site_lines(out, fault.site(), spec);
+    for cause in causes(fault) {
+        let _ = writeln!(out, "because: {cause}");
+    }
+    if let Some(hint) = fault.hint_text() {
+        let _ = writeln!(out, "{HINT}hint{HINT:#}: {}", printable(hint));
+    }
+    for note in fault.notes() {
+        // A traceback keeps its lines, moved so that none of them can be taken for one of the fault.
+        let note = printable_lines(note).replace('\n', "\n   | ");
+        let _ = writeln!(out, "{STRONG}note{STRONG:#}: {note}");
+    }
+    for related in fault.related_places() {
+        let _ = writeln!(
+            out,
+            "{STRONG}note{STRONG:#}: {}",
+            printable(&related.message)
+        );
+        spec_site(out, &related.at, spec);
+    }
+}
+
+/// Lines with the data, the place in the spec, the step, the pass and the worker of a fault.
+fn site_lines(out: &mut String, site: &FaultSite, spec: Option<SpecText<'_>>) {
+    match (&site.spec, data_site(site)) {
         (Some(at), Some(data)) => {
             let _ = writeln!(out, "  {PLACE}-->{PLACE:#} {data}");
             let _ = write!(
@@ -158,7 +182,8 @@ fn render_one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>, head:
             );
             match line_of(spec, at) {
                 Some(line) => {
-                    let (line, _) = window(&printable(line.trim()), 1, 1);
+                    let line = hide_secrets(line.trim());
+                    let (line, _) = window(&printable(&line), 1, 1);
                     let _ = writeln!(out, "  {line}");
                 }
                 None => out.push('\n'),
@@ -170,18 +195,17 @@ fn render_one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>, head:
         (Some(at), None) => spec_site(out, at, spec),
         (None, None) => {}
     }
-    // A data site tells these in its own line; a place in the spec tells the step by itself.
-    if let (None, Some(step)) = (&site.spec, &site.step) {
-        let field = site.field.as_ref().map_or_else(String::new, |field| {
-            format!(", field `{}`", printable(field))
-        });
+    // A data site has its own line for these; a place in the spec already names the step.
+    if site.spec.is_none()
+        && let Some(step) = &site.step
+    {
         // The condition of `preview --where` is an option, and no step of the spec.
         let kind = if step.starts_with("--") { "" } else { "step " };
-        let _ = writeln!(
-            out,
-            "   {PLACE}|{PLACE:#} in {kind}{}{field}",
-            printable(step)
-        );
+        let mut text = format!("in {kind}{}", printable(step));
+        if let Some(field) = &site.field {
+            text += &format!(", field `{}`", printable(field));
+        }
+        let _ = writeln!(out, "   {PLACE}|{PLACE:#} {text}");
     }
     if let Some(pass) = &site.pass {
         let _ = writeln!(out, "   {PLACE}|{PLACE:#} in pass {}", printable(pass));
@@ -189,49 +213,34 @@ fn render_one(out: &mut String, fault: &Fault, spec: Option<SpecText<'_>>, head:
     if let Some(worker) = &site.worker {
         let _ = writeln!(out, "   {PLACE}|{PLACE:#} on worker {}", printable(worker));
     }
-    for cause in causes(fault) {
-        let _ = writeln!(out, "because: {cause}");
-    }
-    if let Some(hint) = fault.hint_text() {
-        let _ = writeln!(out, "{HINT}hint{HINT:#}: {}", printable(hint));
-    }
-    for note in fault.notes() {
-        let _ = writeln!(out, "{STRONG}note{STRONG:#}: {}", printable(note));
-    }
-    for place in fault.related_places() {
-        let _ = writeln!(out, "{STRONG}note{STRONG:#}: {}", printable(&place.message));
-        spec_site(out, &place.at, spec);
-    }
 }
 
 /// `s3://lake/part-07.parquet, row group 4, column age, rows 118, 902`.
 fn data_site(site: &FaultSite) -> Option<String> {
     let mut parts: Vec<String> = Vec::new();
-    parts.extend(site.file.as_ref().map(|file| printable(file)));
-    parts.extend(
-        site.row_group
-            .map(|row_group| format!("row group {row_group}")),
-    );
+    if let Some(file) = &site.file {
+        parts.push(printable(file));
+    }
+    if let Some(row_group) = site.row_group {
+        parts.push(format!("row group {row_group}"));
+    }
     // Without a file or rows, a column is a word of the message.
-    if !parts.is_empty() || !site.rows.is_empty() {
-        parts.extend(
-            site.column
-                .as_ref()
-                .map(|column| format!("column `{}`", printable(column))),
-        );
+    let is_about_rows = !parts.is_empty() || !site.rows.is_empty();
+    if is_about_rows && let Some(column) = &site.column {
+        parts.push(format!("column `{}`", printable(column)));
     }
     match site.rows.as_slice() {
         [] => {}
         [row] => parts.push(format!("row {row}")),
-        rows => parts.push(format!(
-            "rows {}",
-            rows.iter()
-                .map(u64::to_string)
-                .collect::<Vec<_>>()
-                .join(", ")
-        )),
+        rows => {
+            let rows: Vec<String> = rows.iter().map(u64::to_string).collect();
+            parts.push(format!("rows {}", rows.join(", ")));
+        }
     }
-    (!parts.is_empty()).then(|| parts.join(", "))
+    if parts.is_empty() {
+        return None;
+    }
+    Some(parts.join(", "))
 }
 
 fn line_of<'a>(spec: Option<SpecText<'a>>, at: &SpecLocation) -> Option<&'a str> {
@@ -251,7 +260,7 @@ fn spec_site(out: &mut String, at: &SpecLocation, spec: Option<SpecText<'_>>) {
         at.column
     );
     let Some(line) = line_of(spec, at) else {
-        // Without the text, the path has to tell where it is.
+        // Without the text, the path has to give the position.
         let path = if at.path.is_empty() {
             String::new()
         } else {
@@ -260,7 +269,15 @@ fn spec_site(out: &mut String, at: &SpecLocation, spec: Option<SpecText<'_>>) {
         let _ = writeln!(out, "{path}");
         return;
     };
-    let (line, column) = window(&printable(line.trim_end()), at.column, at.width);
+    let prefix: String = line.chars().take(at.column.saturating_sub(1)).collect();
+    let hidden = hide_secrets(line.trim_end());
+    let (line, column) = if hidden == line.trim_end() {
+        window(&printable(&hidden), at.column, at.width)
+    } else {
+        // What is hidden moves what stands behind it.
+        let column = hide_secrets(&prefix).chars().count() + 1;
+        window(&printable(&hidden), column, at.width)
+    };
     let room = line.chars().count().saturating_sub(column - 1).max(1);
     let carets = "^".repeat(at.width.clamp(1, room));
     let _ = writeln!(out, "\n{:gutter$} {PLACE}|{PLACE:#}", "");
@@ -280,9 +297,9 @@ fn window(line: &str, column: usize, width: usize) -> (String, usize) {
     if length <= LINE_CHARS_MAX {
         return (line.to_owned(), column.clamp(1, length + 1));
     }
-    let wanted =
+    let first_char =
         (column - 1 + width.min(LINE_CHARS_MAX / 2)).saturating_sub(LINE_CHARS_MAX * 3 / 4);
-    let start = wanted.min(length - LINE_CHARS_MAX);
+    let start = first_char.min(length - LINE_CHARS_MAX);
     let mut text: String = line.chars().skip(start).take(LINE_CHARS_MAX).collect();
     let mut column = column - start;
     if start > 0 {
@@ -295,9 +312,15 @@ fn window(line: &str, column: usize, width: usize) -> (String, usize) {
     (text, column)
 }
 
-/// The errors that led to a fault, each in one line, without what has been said already.
+/// The first line of an error, without values as programs print them for debugging.
+fn cause_line(text: &str) -> &str {
+    let line = text.lines().next().unwrap_or_default();
+    without_debug_text(line.trim())
+}
+
+/// The errors that led to a fault, each in one line, without texts that the ones before them hold.
 pub(crate) fn causes(fault: &Fault) -> Vec<String> {
-    let mut said = fault.message().to_owned();
+    let mut shown_text = fault.message().to_owned();
     let mut causes = Vec::new();
     let mut next = fault.source();
     while let Some(error) = next {
@@ -306,18 +329,11 @@ pub(crate) fn causes(fault: &Fault) -> Vec<String> {
             Some(fault) => fault.message().to_owned(),
             None => error.to_string(),
         };
-        let line: String = text
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .chars()
-            .take(CAUSE_CHARS_MAX)
-            .collect();
-        if line.is_empty() || said.contains(&line) {
+        let line: String = cause_line(&text).chars().take(CAUSE_CHARS_MAX).collect();
+        if line.is_empty() || shown_text.contains(&line) {
             continue;
         }
-        said = line.clone();
+        shown_text = line.clone();
         causes.push(printable(&line));
         if causes.len() == CAUSES_SHOWN_MAX {
             break;
@@ -377,6 +393,22 @@ note: passes 1-2 are saved; run the same command again to continue
     }
 
     #[test]
+    fn notes_keep_their_lines() {
+        let fault = Fault::new(codes::FUNCTION, "the program `x` ended with exit status: 1")
+            .note("its last messages are\nTraceback:\n  \u{1b}[31mline 1");
+        check(
+            fault,
+            None,
+            "
+error[FB0219]: the program `x` ended with exit status: 1
+note: its last messages are
+   | Traceback:
+   |   \\u{1b}[31mline 1
+",
+        );
+    }
+
+    #[test]
     fn causes_that_say_something_new() {
         let deepest = std::io::Error::other("connection reset");
         let inner = Fault::new(codes::STORAGE, "a part could not be fetched").cause(deepest);
@@ -391,6 +423,19 @@ error[FB0401]: `x.parquet` cannot be read
   --> x.parquet
 because: a part could not be fetched
 because: connection reset
+",
+        );
+    }
+
+    #[test]
+    fn causes_hold_no_values_of_foreign_types() {
+        let foreign = "cannot plan Call(Call { name: sum, args: [] })\nbacktrace";
+        check(
+            Fault::new(codes::EXPRESSION, "`x` cannot be run").cause(foreign),
+            None,
+            "
+error[FB0110]: `x` cannot be run
+because: cannot plan
 ",
         );
     }

@@ -1,11 +1,10 @@
 //! Mini-batches and how they come, in words.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::Duration;
 
 use forebay_feed::{
-    BatchFeatures, BatchLayout, Feed, FeedBatch, FeedBottleneck, FeedStats, PartRole,
-    ShuffleQuality, ValueType,
+    BatchFeatures, Feed, FeedBatch, FeedBottleneck, FeedStats, PartRole, ShuffleQuality, ValueType,
 };
 use forebay_run::{FeedOrigin, FeedSource};
 use forebay_storage::CacheStats;
@@ -20,21 +19,25 @@ const VALUES_SHOWN: usize = 6;
 /// Rows of a batch that are shown.
 const ROWS_SHOWN: usize = 2;
 
-/// What there is to tell at the end.
+/// Report of a feed.
 pub struct FeedReport<'a> {
-    /// What the feed did.
+    /// Statistics of the feed.
     pub stats: &'a FeedStats,
-    /// How well the rows were shuffled.
+    /// Quality of the shuffle.
     pub quality: Option<ShuffleQuality>,
-    /// Whether they were to be shuffled.
+    /// True if the rows were to be shuffled.
     pub shuffled: bool,
     /// Bytes of rows that the feed holds at most.
     pub memory_bytes: u64,
-    /// How many blocks workers read at a time; none without them.
+    /// Number of blocks that workers read at a time; 0 without them.
     pub streams: usize,
-    /// What the cache was good for, where there is one.
+    /// Hits and misses of the cache, if there is one.
     pub cache: Option<CacheStats>,
-    /// What it did without a shuffle.
+    /// Number of missing values that were filled, by column.
+    pub filled: &'a [(String, u64)],
+    /// Rows that fill no last step and are not delivered.
+    pub dropped: u64,
+    /// Statistics of a feed without a shuffle.
     pub straight: Option<&'a FeedStats>,
 }
 
@@ -49,7 +52,7 @@ fn type_name(data_type: ValueType) -> &'static str {
     }
 }
 
-/// What is fed, before the first batch.
+/// Description of the fed rows, before the first batch.
 pub fn feed_header(fed: &FeedSource, feed: &Feed, epoch: u64) -> String {
     let mut text = String::new();
     for (blocks, from) in fed.blocks.iter().zip(&fed.from) {
@@ -88,82 +91,71 @@ fn columns(features: &BatchFeatures, of: PartRole) -> String {
         PartRole::Weight => features.weight.as_slice(),
         PartRole::Mask => return "1 where there is a row".to_owned(),
     };
-    fields
-        .iter()
-        .map(|field| field.column.as_str())
-        .collect::<Vec<_>>()
-        .join(", ")
+    let names: Vec<&str> = fields.iter().map(|field| field.column.as_str()).collect();
+    names.join(", ")
 }
 
 /// The first rows of a batch.
 pub fn batch(batch: &FeedBatch) -> String {
-    let layout: &BatchLayout = batch.layout();
     let mut text = format!("step {}: {}\n", batch.step(), rows(batch.rows() as u64));
     for row in 0..batch.rows().min(ROWS_SHOWN) {
-        let parts = layout
-            .parts
-            .iter()
-            .filter(|part| part.role != PartRole::Mask)
-            .map(|part| {
-                let values = batch
-                    .part(part.role)
-                    .get(row * part.row_bytes..(row + 1) * part.row_bytes)
-                    .unwrap_or(&[]);
-                let all = values.len() / part.data_type.bytes();
-                let shown = values
-                    .chunks_exact(part.data_type.bytes())
-                    .take(VALUES_SHOWN)
-                    .map(|one| value(part.data_type, one));
-                let shown: Vec<String> = shown.collect();
-                let more = if all > VALUES_SHOWN { ", ..." } else { "" };
-                format!("{} [{}{more}]", part.role.name(), shown.join(", "))
-            });
-        let _ = writeln!(text, "  {}", parts.collect::<Vec<_>>().join(" "));
+        let mut parts = Vec::new();
+        for part in &batch.layout().parts {
+            if part.role != PartRole::Mask {
+                let row_bytes = row * part.row_bytes..(row + 1) * part.row_bytes;
+                let values = batch.part(part.role).get(row_bytes).unwrap_or(&[]);
+                parts.push(part_text(part.role, part.data_type, values));
+            }
+        }
+        let _ = writeln!(text, "  {}", parts.join(" "));
     }
     text
 }
 
+/// The first values of a row's part.
+fn part_text(role: PartRole, data_type: ValueType, values: &[u8]) -> String {
+    let width = data_type.bytes();
+    let mut texts = Vec::new();
+    for bytes in values.chunks_exact(width).take(VALUES_SHOWN) {
+        texts.push(value(data_type, bytes));
+    }
+    let is_long = values.len() / width > VALUES_SHOWN;
+    let ellipsis = if is_long { ", ..." } else { "" };
+    format!("{} [{}{ellipsis}]", role.name(), texts.join(", "))
+}
+
 fn value(data_type: ValueType, bytes: &[u8]) -> String {
-    let four = || <[u8; 4]>::try_from(bytes).unwrap_or_default();
-    let two = || <[u8; 2]>::try_from(bytes).unwrap_or_default();
     match data_type {
-        ValueType::F32 => format!("{:.4}", f32::from_ne_bytes(four())),
-        ValueType::F16 => format!("{:.3}", f16::from_ne_bytes(two())),
-        ValueType::Bf16 => format!("{:.3}", bf16::from_ne_bytes(two())),
-        ValueType::I32 => i32::from_ne_bytes(four()).to_string(),
-        ValueType::I64 => {
-            i64::from_ne_bytes(<[u8; 8]>::try_from(bytes).unwrap_or_default()).to_string()
-        }
-        ValueType::U8 => bytes.first().map_or_else(String::new, ToString::to_string),
+        ValueType::F32 => format!("{:.4}", f32::from_ne_bytes(array_of(bytes))),
+        ValueType::F16 => format!("{:.3}", f16::from_ne_bytes(array_of(bytes))),
+        ValueType::Bf16 => format!("{:.3}", bf16::from_ne_bytes(array_of(bytes))),
+        ValueType::I32 => i32::from_ne_bytes(array_of(bytes)).to_string(),
+        ValueType::I64 => i64::from_ne_bytes(array_of(bytes)).to_string(),
+        ValueType::U8 => match bytes.first() {
+            Some(byte) => byte.to_string(),
+            None => String::new(),
+        },
     }
 }
 
-/// What a shuffle that mixes too little means, and what to do.
+/// The bytes of a value; zeros if there are too few.
+fn array_of<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.try_into().unwrap_or([0; N])
+}
+
+/// Explanation of a shuffle that mixes too little, with a remedy.
 pub fn poor_shuffle(quality: &ShuffleQuality) -> String {
     format!(
-        "the shuffle is {:.2} of a true permutation: rows that lie near each other are delivered near each other; raise \
-         `window_rows`, write the data in smaller row groups (`group_rows_max`), or feed Parquet files of a local disk",
+        "the shuffle is {:.2} of a true permutation: rows that lie near each other are delivered \
+         near each other; raise `window_rows`, write the data in smaller row groups \
+         (`group_rows_max`), or feed Parquet files of a local disk",
         quality.score
     )
 }
 
-/// How the batches came.
-pub fn feed_summary(told: &FeedReport<'_>) -> String {
-    let FeedReport {
-        stats,
-        quality,
-        shuffled,
-        memory_bytes,
-        streams,
-        cache,
-        straight,
-    } = told;
-    // Rows that workers send are waited for as those of storage are.
-    let (from, bottleneck) = match (streams, stats.bottleneck()) {
-        (0, bottleneck) => ("storage", bottleneck.name()),
-        (_, FeedBottleneck::Disk) => ("workers", "workers"),
-        (_, bottleneck) => ("workers", bottleneck.name()),
-    };
+/// Summary of a feed.
+pub fn feed_summary(report: &FeedReport<'_>) -> String {
+    let stats = report.stats;
     let mut text = format!(
         "{} in {}: {} rows/s, {}/s of batches\n",
         rows(stats.rows),
@@ -171,69 +163,16 @@ pub fn feed_summary(told: &FeedReport<'_>) -> String {
         grouped(rate(stats) as u64),
         bytes(stats.bytes_per_second() as u64)
     );
-    if let Some(quality) = quality {
-        let _ = writeln!(
-            text,
-            "shuffle     {:.3} of a true permutation (rows {} apart)",
-            quality.score, quality.lag
-        );
-        if *shuffled && quality.is_poor() {
-            let _ = writeln!(text, "            {}", poor_shuffle(quality));
-        }
+    if let Some(quality) = &report.quality {
+        text += &shuffle_text(quality, report.shuffled);
     }
-    let times = &stats.times;
-    let _ = writeln!(
-        text,
-        "waits       consumer {} ({} of {} steps were not ready), producers {}",
-        duration(stats.consumer_wait),
-        grouped(stats.starved_steps),
-        grouped(stats.steps),
-        duration(times.producer_wait)
-    );
-    let _ = writeln!(
-        text,
-        "threads     {from} {}, decoding and steps {}, packing {}, filling {}",
-        duration(times.disk),
-        duration(times.decoding),
-        duration(times.packing),
-        duration(times.filling)
-    );
-    let _ = writeln!(
-        text,
-        "read        {}; rows held take at most {}",
-        bytes(times.stored),
-        bytes(*memory_bytes)
-    );
-    if let Some(cache) = cache {
-        let _ = write!(
-            text,
-            "cache       {} of {} came from it",
-            bytes(cache.hit_bytes),
-            bytes(cache.hit_bytes + cache.missed_bytes)
-        );
-        let _ = match (cache.refused_bytes, cache.corrupt) {
-            (0, 0) => writeln!(text),
-            (refused, 0) => writeln!(text, "; {} found no room", bytes(refused)),
-            (refused, corrupt) => {
-                writeln!(
-                    text,
-                    "; {} found no room, {} entries were corrupt",
-                    bytes(refused),
-                    grouped(corrupt)
-                )
-            }
-        };
+    text += &times_text(report);
+    if let Some(cache) = &report.cache {
+        text += &cache_text(cache);
     }
-    if times.found.non_finite > 0 {
-        let _ = writeln!(
-            text,
-            "not finite  {} values became 0, {} have mask 0",
-            grouped(times.found.non_finite),
-            rows(times.found.skipped)
-        );
-    }
-    let _ = writeln!(text, "bottleneck  {bottleneck}");
-    if let Some(straight) = straight {
+    text += &values_text(report);
+    let _ = writeln!(text, "bottleneck  {}", bottleneck(report));
+    if let Some(straight) = report.straight {
         let share = rate(stats) / rate(straight).max(f64::MIN_POSITIVE) * 100.0;
         let _ = writeln!(
             text,
@@ -244,34 +183,138 @@ pub fn feed_summary(told: &FeedReport<'_>) -> String {
     text
 }
 
-/// The same as one line of JSON.
-pub fn json(told: &FeedReport<'_>) -> String {
+/// The slowest part of a feed. Rows that workers send are waited for as those of storage are.
+fn bottleneck(report: &FeedReport<'_>) -> &'static str {
+    match report.stats.bottleneck() {
+        FeedBottleneck::Disk if report.streams > 0 => "workers",
+        bottleneck => bottleneck.name(),
+    }
+}
+
+fn shuffle_text(quality: &ShuffleQuality, shuffled: bool) -> String {
+    let mut text = format!(
+        "shuffle     {:.3} of a true permutation (rows {} apart)\n",
+        quality.score, quality.lag
+    );
+    if shuffled && quality.is_poor() {
+        let _ = writeln!(text, "            {}", poor_shuffle(quality));
+    }
+    text
+}
+
+/// Times of the consumer and of the threads of a feed, and the bytes that they read.
+fn times_text(report: &FeedReport<'_>) -> String {
+    let stats = report.stats;
+    let times = &stats.times;
+    let origin = if report.streams > 0 {
+        "workers"
+    } else {
+        "storage"
+    };
+    let mut text = format!(
+        "waits       consumer {} ({} of {} steps were not ready), producers {}\n",
+        duration(stats.consumer_wait),
+        grouped(stats.starved_steps),
+        grouped(stats.steps),
+        duration(times.producer_wait)
+    );
+    let _ = writeln!(
+        text,
+        "threads     {origin} {}, decoding and steps {}, packing {}, filling {}",
+        duration(times.disk),
+        duration(times.decoding),
+        duration(times.packing),
+        duration(times.filling)
+    );
+    let _ = writeln!(
+        text,
+        "read        {}; rows held take at most {}",
+        bytes(times.stored),
+        bytes(report.memory_bytes)
+    );
+    text
+}
+
+fn cache_text(cache: &CacheStats) -> String {
+    let mut text = format!(
+        "cache       {} of {} came from it",
+        bytes(cache.hit_bytes),
+        bytes(cache.hit_bytes + cache.missed_bytes)
+    );
+    if cache.refused_bytes > 0 || cache.corrupt > 0 {
+        text += &format!("; {} found no room", bytes(cache.refused_bytes));
+    }
+    if cache.corrupt > 0 {
+        text += &format!(", {} entries were corrupt", grouped(cache.corrupt));
+    }
+    text + "\n"
+}
+
+/// Rows and values that were left out, filled or replaced.
+fn values_text(report: &FeedReport<'_>) -> String {
+    let counts = &report.stats.times.found;
+    let mut text = String::new();
+    if report.dropped > 0 {
+        let _ = writeln!(
+            text,
+            "left out    {} that do not fill a step (`last: drop`)",
+            rows(report.dropped)
+        );
+    }
+    for (column, values) in report.filled {
+        let _ = writeln!(
+            text,
+            "filled      {} missing values of `{column}`",
+            grouped(*values)
+        );
+    }
+    if counts.duplicates > 0 {
+        let _ = writeln!(
+            text,
+            "duplicates  {} have the keys and the time of a row before them",
+            rows(counts.duplicates)
+        );
+    }
+    if counts.non_finite > 0 {
+        let _ = writeln!(
+            text,
+            "not finite  {} values became 0, {} have mask 0",
+            grouped(counts.non_finite),
+            rows(counts.skipped)
+        );
+    }
+    text
+}
+
+/// Summary of a feed as one line of JSON.
+pub fn json(report: &FeedReport<'_>) -> String {
     let FeedReport {
         stats,
         quality,
         memory_bytes,
         streams,
         cache,
+        filled,
+        dropped,
         straight,
         ..
-    } = told;
-    let seconds = |time: Duration| time.as_secs_f64();
+    } = report;
     let times = &stats.times;
     let line = json!({
         "event": "fed",
         "rows": stats.rows,
         "steps": stats.steps,
-        "seconds": seconds(stats.wall),
+        "seconds": stats.wall.as_secs_f64(),
         "rows_per_second": rate(stats),
         "bytes_per_second": stats.bytes_per_second(),
         "quality": quality.map(|quality| quality.score),
-        "consumer_wait_seconds": seconds(stats.consumer_wait),
+        "consumer_wait_seconds": stats.consumer_wait.as_secs_f64(),
         "starved_steps": stats.starved_steps,
-        "producer_wait_seconds": seconds(times.producer_wait),
-        "storage_seconds": seconds(times.disk),
-        "decoding_seconds": seconds(times.decoding),
-        "packing_seconds": seconds(times.packing),
-        "filling_seconds": seconds(times.filling),
+        "producer_wait_seconds": times.producer_wait.as_secs_f64(),
+        "storage_seconds": times.disk.as_secs_f64(),
+        "decoding_seconds": times.decoding.as_secs_f64(),
+        "packing_seconds": times.packing.as_secs_f64(),
+        "filling_seconds": times.filling.as_secs_f64(),
         "stored_bytes": times.stored,
         "memory_bytes": memory_bytes,
         "streams": streams,
@@ -281,6 +324,9 @@ pub fn json(told: &FeedReport<'_>) -> String {
         "cache_corrupt_entries": cache.map(|cache| cache.corrupt),
         "non_finite": times.found.non_finite,
         "skipped_rows": times.found.skipped,
+        "dropped_rows": dropped,
+        "filled": filled.iter().cloned().collect::<BTreeMap<String, u64>>(),
+        "duplicate_rows": times.found.duplicates,
         "bottleneck": stats.bottleneck().name(),
         "unshuffled_rows_per_second": straight.map(rate),
     });

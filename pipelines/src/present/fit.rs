@@ -5,32 +5,41 @@ use std::io::IsTerminal;
 /// Columns of text that is laid out for no terminal in particular.
 pub(crate) const TERMINAL_COLUMNS: usize = 80;
 
-/// Where the second cell of a line may begin so that continuations stand below it.
+/// Maximum offset of the second cell of a line for continuations to be indented below it.
 const HANG_MAX: usize = 30;
 
-/// The columns of the terminal that standard output goes to, or those that the variable `COLUMNS` tells. Output that
-/// goes to a file or a pipe has no width.
+/// Width of the terminal of standard output, or the value of the variable `COLUMNS`. Output to a
+/// file or a pipe has no width.
 pub(crate) fn output_columns() -> Option<usize> {
-    let told = std::env::var("COLUMNS")
-        .ok()
-        .and_then(|columns| columns.trim().parse().ok());
-    let seen = || terminal_size::terminal_size().map(|(columns, _)| usize::from(columns.0));
-    let columns = told.or_else(|| std::io::stdout().is_terminal().then(seen).flatten());
+    let columns: usize = match configured_columns() {
+        Some(columns) => columns,
+        None if std::io::stdout().is_terminal() => {
+            let (columns, _) = terminal_size::terminal_size()?;
+            columns.0.into()
+        }
+        None => return None,
+    };
     // Nothing can be laid out in less.
-    columns.map(|columns: usize| columns.max(40))
+    Some(columns.max(40))
 }
 
-/// The text with lines of so many columns at most: longer ones go on below their second cell, or indented. A word that
-/// is longer stays whole.
+fn configured_columns() -> Option<usize> {
+    let columns = std::env::var("COLUMNS").ok()?;
+    columns.trim().parse().ok()
+}
+
+/// The text with lines of at most `columns` columns: longer ones continue below their second cell,
+/// or indented. A longer word stays whole.
 pub(crate) fn fit(text: &str, columns: Option<usize>) -> String {
     let Some(columns) = columns else {
         return text.to_owned();
     };
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
-        match visible(line.trim_end_matches('\n')) <= columns {
-            true => out.push_str(line),
-            false => wrap(line, columns, &mut out),
+        if visible(line.trim_end_matches('\n')) <= columns {
+            out.push_str(line)
+        } else {
+            wrap(line, columns, &mut out)
         }
     }
     out
@@ -42,15 +51,17 @@ fn wrap(line: &str, columns: usize, out: &mut String) {
         None => (line, ""),
     };
     let hang = " ".repeat(hang(line));
-    let (mut width, mut is_first) = (0, true);
+    let mut width = 0;
+    let mut is_first = true;
     // Words with the spaces before them: several of them align cells.
-    let mut rest = line;
-    while !rest.is_empty() {
-        let spaces = rest.len() - rest.trim_start_matches(' ').len();
-        let word = rest[spaces..]
+    let mut unwritten = line;
+    while !unwritten.is_empty() {
+        let spaces = unwritten.len() - unwritten.trim_start_matches(' ').len();
+        let word = unwritten[spaces..]
             .find(' ')
-            .map_or(rest.len(), |length| spaces + length);
-        let (gap, text) = (&rest[..spaces], &rest[spaces..word]);
+            .map_or(unwritten.len(), |length| spaces + length);
+        let gap = &unwritten[..spaces];
+        let text = &unwritten[spaces..word];
         if !is_first && width + spaces + visible(text) > columns {
             out.push('\n');
             out.push_str(&hang);
@@ -62,12 +73,12 @@ fn wrap(line: &str, columns: usize, out: &mut String) {
         out.push_str(text);
         width += visible(text);
         // Cells that are empty at the end of a line leave nothing to go on with.
-        (is_first, rest) = (is_first && text.is_empty(), &rest[word..]);
+        (is_first, unwritten) = (is_first && text.is_empty(), &unwritten[word..]);
     }
     out.push_str(end);
 }
 
-/// The column at which a line goes on.
+/// Column at which a wrapped line continues.
 fn hang(line: &str) -> usize {
     let plain = anstream::adapter::strip_str(line).to_string();
     let indent = plain.len() - plain.trim_start().len();

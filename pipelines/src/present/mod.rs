@@ -1,10 +1,11 @@
-//! Everything that prints: faults, explanations, progress.
+//! Text output: faults, explanations, progress.
 
 pub(crate) mod artifact;
 pub(crate) mod backtest;
 pub(crate) mod cache;
 pub(crate) mod diagnostic;
 pub(crate) mod drift;
+mod examples;
 pub mod explain;
 pub mod fault;
 pub(crate) mod fault_pages;
@@ -16,12 +17,14 @@ mod printable;
 pub(crate) mod profile;
 pub mod progress;
 pub mod reference;
+mod reference_parts;
+mod reference_sql;
 pub(crate) mod report;
 pub mod rows;
 pub(crate) mod step_test;
 pub(crate) mod top;
-mod training;
+pub(crate) mod training;
 pub mod units;
 
 pub(crate) use fit::{TERMINAL_COLUMNS, fit, output_columns};
-pub(crate) use printable::printable_lines;
+pub(crate) use printable::{printable_lines, printable_screen};

@@ -10,46 +10,46 @@ use super::report::RunReporter;
 use super::units;
 use crate::cli;
 
-/// Prints what was proved, or what moved; gives the exit code.
+/// Prints that no feature depends on the future, or those that changed; returns the exit code.
 pub(crate) fn report_leakage(reporter: &RunReporter, done: Result<LeakReport>) -> Result<ExitCode> {
-    let found = match done {
-        Ok(found) => found,
+    let report = match done {
+        Ok(report) => report,
         Err(fault) => return reporter.failed(fault, json!({})),
     };
-    let body = json!({ "perturbed": found });
-    match found.fault() {
+    let body = json!({ "perturbed": report });
+    match report.fault() {
         Some(fault) => {
             if !reporter.json() {
-                cli::write_text(&text(&found))?;
+                cli::write_text(&text(&report))?;
             }
             reporter.failed(fault, body)
         }
         None if reporter.json() => reporter.done(&body),
         None => {
-            cli::write_text(&text(&found))?;
+            cli::write_text(&text(&report))?;
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-fn text(found: &LeakReport) -> String {
-    found.cuts.iter().map(cut_text).collect()
+fn text(report: &LeakReport) -> String {
+    report.cuts.iter().map(cut_text).collect()
 }
 
-fn cut_text(found: &CutoffReport) -> String {
+fn cut_text(cutoff: &CutoffReport) -> String {
     let mut text = String::new();
-    for source in &found.sources {
+    for source in &cutoff.sources {
         let columns = match source.columns.as_slice() {
             [] => "no column can be scrambled".to_owned(),
             columns => format!("scrambled {}", columns.join(", ")),
         };
         text += &format!(
             "{}: {columns} in all rows {}\n",
-            source.source, found.future
+            source.source, cutoff.future
         );
     }
-    for sink in &found.sinks {
-        let rows = format!("{} {}", units::rows(sink.rows), found.past);
+    for sink in &cutoff.sinks {
+        let rows = format!("{} {}", units::rows(sink.rows), cutoff.past);
         let columns = units::counted(sink.columns as u64, "column");
         let fate = match (
             sink.rows,
@@ -64,6 +64,20 @@ fn cut_text(found: &CutoffReport) -> String {
             rows => format!(", {} within the horizon after it", units::rows(rows)),
         };
         text += &format!("{}: {rows}{ahead}, {fate}\n", sink.sink);
+        if sink.rows_ahead_left_out > 0 {
+            text += &format!(
+                "{}: {} within the horizon not compared: they are in one of the runs alone, or \
+                 share their keys and time with others\n",
+                sink.sink,
+                units::rows(sink.rows_ahead_left_out)
+            );
+        }
+        if sink.rows_ahead_cut {
+            text += &format!(
+                "{}: not all rows within the horizon were compared, since they are too many\n",
+                sink.sink
+            );
+        }
     }
     text
 }

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use forebay_storage::{Event, EventListener, resident_bytes};
 
+use super::printable::printable_screen;
 use super::report::event_line;
 use super::units;
 
-/// Between two lines of one pass.
+/// Time between two lines of one pass.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
-/// Between two looks at the clock where no event comes.
+/// Time between two ticks without an event.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Writes a line.
@@ -21,22 +22,25 @@ type WriteLine = Box<dyn Fn(&str) + Send>;
 /// Listens to a run and writes its lines.
 pub(crate) struct PlainProgress {
     lines: Arc<Mutex<ProgressLines>>,
-    /// Ends the thread that looks at the clock.
+    /// Ends the thread that ticks when dropped.
     _running: Sender<()>,
 }
 
 impl PlainProgress {
-    /// Lines on standard error; with `verbose`, also what sources and passes came to.
+    /// Lines on standard error; with `verbose`, also results of sources and passes.
     pub fn new(verbose: bool) -> PlainProgress {
         let write: WriteLine = Box::new(|line| {
             use std::io::Write as _;
             // Nothing can be said to a reader that has gone away.
-            let _ = writeln!(anstream::stderr().lock(), "{line}");
+            let _ = writeln!(anstream::stderr().lock(), "{}", printable_screen(line));
         });
         let lines = Arc::new(Mutex::new(ProgressLines::new(verbose, write)));
         let (running, ended) = channel();
-        let (held, start) = (lines.clone(), Instant::now());
-        std::thread::spawn(move || keep_time(&held, start, &ended));
+        let ticked_lines = lines.clone();
+        let start = Instant::now();
+        let clock = std::thread::Builder::new().name("forebay-progress".to_owned());
+        // Lines come without ticks where the system refuses a thread.
+        let _ = clock.spawn(move || keep_time(&ticked_lines, start, &ended));
         PlainProgress {
             lines,
             _running: running,
@@ -44,7 +48,7 @@ impl PlainProgress {
     }
 }
 
-/// Looks at the clock until the run ends: a pass in which nothing moves gets its line, too.
+/// Ticks until the run ends, so that a pass without progress gets its line, too.
 fn keep_time(lines: &Mutex<ProgressLines>, start: Instant, ended: &Receiver<()>) {
     while ended.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
         if let Ok(mut lines) = lines.lock() {
@@ -61,11 +65,11 @@ impl EventListener for PlainProgress {
     }
 }
 
-/// The pass that is at work.
+/// The current pass.
 struct PassLine {
     name: String,
     bytes: Option<u64>,
-    /// Of the run, at the pass's first look at the clock.
+    /// Time since the beginning of the run, at the pass's first tick.
     since: Option<Duration>,
     last_line: Duration,
     rows_done: u64,
@@ -74,7 +78,7 @@ struct PassLine {
     message: Option<String>,
 }
 
-/// What is told of a run, without a clock of its own.
+/// Progress lines of a run, without a clock of its own.
 struct ProgressLines {
     verbose: bool,
     write: WriteLine,
@@ -94,114 +98,111 @@ impl ProgressLines {
         }
     }
 
-    /// The run is so old now.
+    /// Sets the time since the beginning of the run.
     fn tick(&mut self, now: Duration) {
         self.now = now;
-        let left = self.seconds_left;
+        let seconds_left = self.seconds_left;
         let Some(pass) = &mut self.pass else { return };
         let since = *pass.since.get_or_insert(now);
         if now.saturating_sub(pass.last_line.max(since)) >= LINE_EVERY {
             pass.last_line = now;
-            (self.write)(&pass.text(now - since, left, resident_bytes()));
+            (self.write)(&pass.text(now - since, seconds_left, resident_bytes()));
         }
     }
 
     fn on_event(&mut self, event: Event) {
-        match (event, &mut self.pass) {
-            (
-                Event::PassStarted {
-                    number,
-                    total,
-                    label,
-                    bytes,
-                    ..
-                },
-                _,
-            ) => {
+        if let Some(pass) = &mut self.pass {
+            pass.add(&event);
+        }
+        match &event {
+            Event::PassStarted {
+                number,
+                total,
+                label,
+                bytes,
+                ..
+            } => {
                 let name = format!("pass {number} of {total} ({label})");
-                let to_read = bytes.map_or_else(String::new, |bytes| {
-                    format!(", {} to read", units::bytes(bytes))
-                });
-                (self.write)(&format!("{name}: begins{to_read}"));
-                // Estimates come every second, unless nothing can be foretold any more.
-                self.seconds_left = None;
-                self.pass = Some(PassLine {
-                    name,
-                    bytes,
-                    since: None,
-                    last_line: self.now,
-                    rows_done: 0,
-                    bytes_done: 0,
-                    spilled: 0,
-                    message: None,
-                });
+                self.begin_pass(name, *bytes);
             }
-            (Event::Progress { rows, bytes }, Some(pass)) => {
-                pass.rows_done += rows;
-                pass.bytes_done += bytes;
+            Event::Eta { seconds_left, .. } => self.seconds_left = Some(*seconds_left),
+            Event::PassDone { reused, rows, .. } => self.end_pass(*reused, *rows),
+            Event::IntervalDone { done, intervals } => {
+                (self.write)(&format!(
+                    "{done} of {intervals} further intervals published"
+                ));
             }
-            (Event::Spilled { bytes }, Some(pass)) => pass.spilled += bytes,
-            (
-                Event::TrainingStep {
-                    sink,
-                    epoch,
-                    step,
-                    steps,
-                    loss,
-                    unit,
-                    ..
-                },
-                Some(pass),
-            ) => {
-                let progress = (step, steps, unit);
-                pass.message = Some(super::training::step(&sink, epoch, progress, loss));
-            }
-            (Event::Eta { seconds_left, .. }, _) => self.seconds_left = Some(seconds_left),
-            (Event::PassDone { reused, rows, .. }, pass) => {
-                if let Some(pass) = pass.take()
-                    && self.verbose
+            _ => {
+                if let Some(line) = event_line(&event) {
+                    (self.write)(&line);
+                }
+                if self.verbose
+                    && let Some(line) = verbose_line(&event)
                 {
-                    let what = if reused {
-                        "reused".to_owned()
-                    } else {
-                        units::rows(rows)
-                    };
-                    (self.write)(&format!("{}: done, {what}", pass.name));
+                    (self.write)(&line);
                 }
             }
-            (
-                Event::Discovered {
-                    source,
-                    spans,
-                    rows,
-                    bytes,
-                    ..
-                },
-                _,
-            ) if self.verbose => {
-                let rows = rows.map_or_else(String::new, |rows| format!("{}, ", units::rows(rows)));
-                let spans = units::counted(spans as u64, "span");
-                (self.write)(&format!(
-                    "source `{source}`: {rows}{} in {spans}",
-                    units::bytes(bytes)
-                ));
-            }
-            (Event::WorkerJoined { worker, slots, .. }, _) if self.verbose => {
-                (self.write)(&format!(
-                    "worker {worker} joined with {}",
-                    units::counted(slots as u64, "slot")
-                ));
-            }
-            (Event::WorkerLost { worker, why }, _) if self.verbose => {
-                (self.write)(&format!("worker {worker} is lost: {why}"));
-            }
-            (Event::IntervalDone { done, intervals }, _) => {
-                (self.write)(&format!("{done} of {intervals} intervals published"));
-            }
-            (event, _) => event_line(&event)
-                .iter()
-                .for_each(|line| (self.write)(line)),
         }
+    }
+
+    fn begin_pass(&mut self, name: String, bytes: Option<u64>) {
+        let mut to_read = String::new();
+        if let Some(bytes) = bytes {
+            to_read = format!(", {} to read", units::bytes(bytes));
+        }
+        (self.write)(&format!("{name}: begins{to_read}"));
+        // Estimates come every second, unless nothing can be foretold any more.
+        self.seconds_left = None;
+        self.pass = Some(PassLine {
+            name,
+            bytes,
+            since: None,
+            last_line: self.now,
+            rows_done: 0,
+            bytes_done: 0,
+            spilled: 0,
+            message: None,
+        });
+    }
+
+    fn end_pass(&mut self, reused: bool, rows: u64) {
+        let Some(pass) = self.pass.take() else {
+            return;
+        };
+        if self.verbose {
+            let outcome = if reused {
+                "reused".to_owned()
+            } else {
+                units::rows(rows)
+            };
+            (self.write)(&format!("{}: done, {outcome}", pass.name));
+        }
+    }
+}
+
+/// Text of an event that only a verbose run shows.
+fn verbose_line(event: &Event) -> Option<String> {
+    match event {
+        Event::Discovered {
+            source,
+            spans,
+            rows,
+            bytes,
+            ..
+        } => {
+            let mut size = units::bytes(*bytes);
+            if let Some(rows) = rows {
+                size = format!("{}, {size}", units::rows(*rows));
+            }
+            let spans = units::counted(*spans as u64, "span");
+            Some(format!("source `{source}`: {size} in {spans}"))
+        }
+        Event::WorkerJoined { worker, slots, .. } => {
+            let slots = units::counted(*slots as u64, "slot");
+            Some(format!("worker {worker} joined with {slots}"))
+        }
+        Event::WorkerLost { worker, why } => Some(format!("worker {worker} is lost: {why}")),
+        _ => None,
     }
 }
 
@@ -211,40 +212,60 @@ impl PassLine {
         let seconds = elapsed.as_secs_f64().max(0.001);
         let mut parts = Vec::new();
         parts.extend(self.message.clone());
-        match self.bytes.filter(|bytes| *bytes > 0) {
-            Some(all) => {
-                let done = self.bytes_done.min(all);
-                parts.push(format!("{}%", done * 100 / all));
-                parts.push(format!("{} of {}", units::bytes(done), units::bytes(all)));
+        match self.bytes {
+            Some(total) if total > 0 => {
+                let done = self.bytes_done.min(total);
+                parts.push(format!("{}%", done * 100 / total));
+                parts.push(format!("{} of {}", units::bytes(done), units::bytes(total)));
             }
-            None if self.bytes_done > 0 => parts.push(units::bytes(self.bytes_done)),
-            None => {}
+            _ if self.bytes_done > 0 => parts.push(units::bytes(self.bytes_done)),
+            _ => {}
         }
         if self.rows_done > 0 {
+            let rate = (self.rows_done as f64 / seconds) as u64;
             parts.push(format!("{} rows", units::short(self.rows_done)));
-            parts.push(format!(
-                "{} rows/s",
-                units::short((self.rows_done as f64 / seconds) as u64)
-            ));
+            parts.push(format!("{} rows/s", units::short(rate)));
         }
         if self.bytes_done > 0 {
-            parts.push(format!(
-                "{}/s",
-                units::bytes((self.bytes_done as f64 / seconds) as u64)
-            ));
+            let rate = (self.bytes_done as f64 / seconds) as u64;
+            parts.push(format!("{}/s", units::bytes(rate)));
         }
         if self.spilled > 0 {
             parts.push(format!("{} spilled", units::bytes(self.spilled)));
         }
         parts.push(format!("{} elapsed", units::duration(elapsed)));
-        parts.extend(seconds_left.map(|left| {
-            format!(
-                "run ends in about {}",
-                units::seconds(Duration::from_secs_f64(left.max(0.0)))
-            )
-        }));
-        parts.extend(memory.map(|bytes| format!("memory {}", units::bytes(bytes))));
+        if let Some(seconds) = seconds_left {
+            let time_left = Duration::from_secs_f64(seconds.max(0.0));
+            parts.push(format!("run ends in about {}", units::seconds(time_left)));
+        }
+        if let Some(bytes) = memory {
+            parts.push(format!("memory {}", units::bytes(bytes)));
+        }
         format!("{}: {}", self.name, parts.join(", "))
+    }
+
+    /// Adds the work that an event reports.
+    fn add(&mut self, event: &Event) {
+        match event {
+            Event::Progress { rows, bytes } => {
+                self.rows_done += rows;
+                self.bytes_done += bytes;
+            }
+            Event::Spilled { bytes } => self.spilled += bytes,
+            Event::TrainingStep {
+                sink,
+                epoch,
+                step,
+                steps,
+                loss,
+                unit,
+                ..
+            } => {
+                let progress = (*step, *steps, *unit);
+                self.message = Some(super::training::step(sink, *epoch, progress, *loss));
+            }
+            _ => {}
+        }
     }
 }
 
@@ -260,7 +281,9 @@ mod tests {
         let mut lines = ProgressLines::new(verbose, write);
         for (second, event) in script {
             lines.tick(Duration::from_secs(second));
-            event.into_iter().for_each(|event| lines.on_event(event));
+            if let Some(event) = event {
+                lines.on_event(event);
+            }
         }
         let said = said.lock().unwrap();
         said.iter()
@@ -269,7 +292,8 @@ mod tests {
     }
 
     fn begins(number: usize) -> Option<Event> {
-        let (label, id) = ("write table".to_owned(), String::new());
+        let label = "write table".to_owned();
+        let id = String::new();
         Some(Event::PassStarted {
             number,
             total: 2,

@@ -25,6 +25,33 @@ pub(crate) fn printable_lines(text: &str) -> String {
     out
 }
 
+/// Sequences that colour the program's own text.
+const STYLES: [&str; 5] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[34m"];
+
+/// Text of many lines for a terminal, as [`printable_lines`], with the styles of the program.
+pub(crate) fn printable_screen(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut unread = text;
+    while let Some(position) = unread.find('\x1b') {
+        let (plain, sequence) = unread.split_at(position);
+        out.push_str(&printable_lines(plain));
+        let style = STYLES.iter().find(|style| sequence.starts_with(**style));
+        let length = match style {
+            Some(style) => {
+                out.push_str(style);
+                style.len()
+            }
+            None => {
+                push_escaped(&mut out, '\x1b');
+                1
+            }
+        };
+        unread = &sequence[length..];
+    }
+    out.push_str(&printable_lines(unread));
+    out
+}
+
 fn push_escaped(out: &mut String, letter: char) {
     if letter.is_control() || is_direction_mark(letter) {
         out.extend(letter.escape_default());
@@ -43,6 +70,8 @@ fn is_direction_mark(letter: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use anstyle::{AnsiColor, Style};
+
     use super::*;
 
     #[test]
@@ -60,5 +89,22 @@ mod tests {
             assert_eq!(printable(text), shown);
         }
         assert_eq!(printable_lines("a\tb\n\x1bc"), "a\tb\n\\u{1b}c");
+    }
+
+    #[test]
+    fn styles_of_the_program_stay_and_others_are_escaped() {
+        let title = AnsiColor::Blue.on_default().bold();
+        let faint = Style::new().dimmed();
+        let bad = AnsiColor::Red.on_default();
+        let styled = format!("{title}a{title:#} {faint}b{faint:#}\n{bad}c{bad:#}");
+        assert_eq!(printable_screen(&styled), styled);
+        for (text, shown) in [
+            ("a\x1b[2Jb", "a\\u{1b}[2Jb"),
+            ("\x1b]0;title\x07", "\\u{1b}]0;title\\u{7}"),
+            ("\x1b[8mhidden", "\\u{1b}[8mhidden"),
+            ("a\u{202e}b\x1b", "a\\u{202e}b\\u{1b}"),
+        ] {
+            assert_eq!(printable_screen(text), shown);
+        }
     }
 }

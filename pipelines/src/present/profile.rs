@@ -30,32 +30,29 @@ pub(crate) fn text(profile: &DatasetProfile) -> String {
         profile.of,
         units::rows(profile.rows)
     );
-    profile
-        .columns
-        .iter()
-        .for_each(|column| text += &column_text(column));
+    for column in profile.columns.iter() {
+        text += &column_text(column);
+    }
     if let Some(series) = &profile.series {
         text += &format!(
             "\nseries of {} by {}\n",
             series.time,
             series.keys.join(", ")
         );
-        series_lines(series)
-            .iter()
-            .for_each(|line| text += &format!("  {line}\n"));
+        for line in series_lines(series).iter() {
+            text += &format!("  {line}\n");
+        }
     }
     if !profile.pairs.is_empty() {
         text += "\npairs\n";
-        profile
-            .pairs
-            .iter()
-            .take(PAIRS_SHOWN)
-            .for_each(|pair| text += &format!("  {}\n", pair_line(pair)));
+        for pair in profile.pairs.iter().take(PAIRS_SHOWN) {
+            text += &format!("  {}\n", pair_line(pair));
+        }
     }
     text
 }
 
-/// What the series are like.
+/// Description of the series.
 pub(crate) fn series_lines(series: &SeriesProfile) -> Vec<String> {
     let [least, mean, most] = series.rows_per_series;
     let length = format!(
@@ -93,7 +90,7 @@ pub(crate) fn series_lines(series: &SeriesProfile) -> Vec<String> {
     lines
 }
 
-/// Two columns, and how they hang together.
+/// Two columns, and their dependence.
 pub(crate) fn pair_line(pair: &ColumnPair) -> String {
     let ColumnPair {
         first,
@@ -112,14 +109,14 @@ pub(crate) fn pair_line(pair: &ColumnPair) -> String {
 
 fn column_text(column: &ColumnProfile) -> String {
     let mut text = format!("\n{}  {}\n", column.name, column.type_label());
-    column_lines(column)
-        .iter()
-        .for_each(|line| text += &format!("  {line}\n"));
+    for line in column_lines(column).iter() {
+        text += &format!("  {line}\n");
+    }
     text += &column.numeric.as_ref().map(bars).unwrap_or_default();
     text
 }
 
-/// What a column holds, without its histogram.
+/// Profile of a column, without its histogram.
 pub(crate) fn column_lines(column: &ColumnProfile) -> Vec<String> {
     let mut facts = vec![format!("nulls {}", share(column.nulls, column.rows))];
     if let Some(distinct) = column.distinct {
@@ -154,12 +151,12 @@ pub(crate) fn column_lines(column: &ColumnProfile) -> Vec<String> {
                 )
             })
             .collect();
-        let more = if column.frequent.len() > VALUES_SHOWN {
+        let ellipsis = if column.frequent.len() > VALUES_SHOWN {
             ", ..."
         } else {
             ""
         };
-        lines.push(values.join(", ") + more);
+        lines.push(values.join(", ") + ellipsis);
     }
     // Values that are all listed need no examples.
     let is_listed = column.distinct_is_exact && column.frequent.len() <= VALUES_SHOWN;
@@ -176,37 +173,35 @@ pub(crate) fn column_lines(column: &ColumnProfile) -> Vec<String> {
 
 /// Special values, then moments and quantiles.
 fn numeric_lines(numeric: &NumericProfile, rows: u64) -> Vec<String> {
-    let counts = [
+    let mut special = Vec::new();
+    for (name, count) in [
         ("zeros", numeric.zeros),
         ("negative", numeric.negatives),
         ("NaN", numeric.nans),
         ("infinite", numeric.infinities),
-    ];
-    let special = counts.into_iter().filter(|(_, count)| *count > 0);
-    let special: Vec<String> = special
-        .map(|(name, count)| format!("{name} {}", share(count, rows)))
-        .collect();
-    let moments = [
+    ] {
+        if count > 0 {
+            special.push(format!("{name} {}", share(count, rows)));
+        }
+    }
+    let quantile = |percent: usize| numeric.quantiles.get(percent).copied();
+    let mut facts = Vec::new();
+    for (name, value) in [
         ("mean", numeric.mean),
         ("std", numeric.std),
         ("min", numeric.min),
-    ];
-    let quantile = |percent: usize| numeric.quantiles.get(percent).copied();
-    let quantiles = [
         ("25 %", quantile(25)),
         ("median", quantile(50)),
         ("75 %", quantile(75)),
         ("max", numeric.max),
-    ];
-    let facts = moments.into_iter().chain(quantiles);
-    let facts: Vec<String> = facts
-        .filter_map(|(name, value)| Some(format!("{name} {}", number(value?))))
-        .collect();
-    [special, facts]
-        .iter()
-        .filter(|line| !line.is_empty())
-        .map(|line| line.join(", "))
-        .collect()
+    ] {
+        if let Some(value) = value {
+            facts.push(format!("{name} {}", number(value)));
+        }
+    }
+    let mut lines = vec![special.join(", "), facts.join(", ")];
+    lines.retain(|line| !line.is_empty());
+    lines
 }
 
 /// The histogram in one line.
@@ -252,9 +247,10 @@ fn number(value: f64) -> String {
     } else if (1e-4..1e6).contains(&size) {
         let digits = (4 - size.log10().floor() as i32).clamp(0, 9) as usize;
         let text = format!("{value:.digits$}");
-        match text.contains('.') {
-            true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-            false => text,
+        if text.contains('.') {
+            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+        } else {
+            text
         }
     } else {
         format!("{value:.4e}")

@@ -1,4 +1,4 @@
-//! One live line for each pass, on standard error and only where that is a terminal.
+//! A live line for each pass, on standard error and only if that is a terminal.
 
 use std::io::{IsTerminal, Write as _};
 use std::num::NonZeroU64;
@@ -9,12 +9,13 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::fit::{TERMINAL_COLUMNS, visible};
+use super::printable::{printable, printable_screen};
 use super::units;
 
-/// Columns of the bar, where there is room for it.
+/// Columns of the bar in a wide terminal.
 const BAR_COLUMNS: usize = 20;
 
-/// Columns of the bar, where there is little room.
+/// Columns of the bar in a narrow terminal.
 const SHORT_BAR_COLUMNS: usize = 10;
 
 /// Columns of a label that is cut, at least.
@@ -23,31 +24,35 @@ const LABEL_COLUMNS_MIN: usize = 8;
 /// Times per second that the line is drawn at most: more costs time and no eye sees it.
 const DRAWS_PER_SECOND_MAX: u8 = 10;
 
-/// How a run is followed at the terminal. All calls are cheap and may come from any thread.
+/// Progress of a run at the terminal. All calls are cheap and may come from any thread.
 #[derive(Debug)]
 pub struct TerminalProgress {
     enabled: bool,
 }
 
 impl TerminalProgress {
-    /// `enabled` is what the user asked for; nothing is shown where standard error is no terminal.
+    /// Creates the progress; nothing is shown if it is not `enabled` or standard error is no
+    /// terminal.
     pub fn new(enabled: bool) -> Self {
         TerminalProgress {
             enabled: enabled && std::io::stderr().is_terminal(),
         }
     }
 
-    /// Whether anything is shown.
+    /// True if anything is shown.
     pub fn is_enabled(&self) -> bool {
         self.enabled
     }
 
-    /// Writes a line above the live one, or to standard error where there is none.
+    /// Writes a line above the live one, or to standard error if there is none.
     pub fn line(&self, pass: Option<&PassProgress>, text: &str) {
         match pass.filter(|_| self.enabled) {
-            Some(pass) => pass.bar.println(text),
+            Some(pass) => pass.bar.println(printable_screen(text)),
             // Nothing can be said about a terminal that cannot be written to.
-            None => drop(writeln!(anstream::stderr().lock(), "{text}")),
+            None => {
+                let text = printable_screen(text);
+                drop(writeln!(anstream::stderr().lock(), "{text}"))
+            }
         }
     }
 
@@ -67,20 +72,21 @@ impl TerminalProgress {
         )
     }
 
-    /// Begins the line of runs for so many intervals, so many at a time.
-    pub fn interval_progress(&self, intervals: usize, beside: usize) -> PassProgress {
+    /// Begins the line of `intervals` runs, `at_once` at a time.
+    pub fn interval_progress(&self, intervals: usize, at_once: usize) -> PassProgress {
         PassProgress::new(
             self.target(),
-            &format!("{beside} intervals at a time:"),
+            &format!("{at_once} intervals at a time:"),
             &format!("0 of {intervals} published"),
             None,
         )
     }
 
     fn target(&self) -> ProgressDrawTarget {
-        match self.enabled {
-            true => ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND_MAX),
-            false => ProgressDrawTarget::hidden(),
+        if self.enabled {
+            ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND_MAX)
+        } else {
+            ProgressDrawTarget::hidden()
         }
     }
 }
@@ -102,7 +108,7 @@ struct ProgressCounts {
     spilled: AtomicU64,
     to_read: AtomicU64,
     looked_at: AtomicU64,
-    /// Of the run; 0 where no estimate exists.
+    /// Remaining seconds of the run; 0 where no estimate exists.
     seconds_left: AtomicU64,
 }
 
@@ -116,7 +122,7 @@ impl PassProgress {
         let bar = ProgressBar::with_draw_target(total_bytes, target);
         let counts = Arc::new(ProgressCounts {
             prefix: prefix.to_owned(),
-            label: Mutex::new(label.to_owned()),
+            label: Mutex::new(printable(label)),
             ..ProgressCounts::default()
         });
         bar.set_style(style(counts.clone(), total_bytes.is_some()));
@@ -142,36 +148,34 @@ impl PassProgress {
         self.counts.spilled.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes that have to be read, of so many that were looked at, since the last call.
+    /// Adds bytes that have to be read, of `of` inspected bytes, since the last call.
     pub fn add_planned_bytes(&self, bytes: u64, of: u64) {
-        let add = |count: &AtomicU64, more: u64| count.fetch_add(more, Ordering::Relaxed) + more;
-        let (read, looked_at) = (
-            add(&self.counts.to_read, bytes),
-            add(&self.counts.looked_at, of),
-        );
+        let add = |count: &AtomicU64, added: u64| count.fetch_add(added, Ordering::Relaxed) + added;
+        let read = add(&self.counts.to_read, bytes);
+        let looked_at = add(&self.counts.looked_at, of);
         if let (Some(total), true) = (self.total_bytes, looked_at > 0) {
-            let rest = total.saturating_sub(looked_at) as f64 * read as f64 / looked_at as f64;
+            let unread = total.saturating_sub(looked_at) as f64 * read as f64 / looked_at as f64;
             // A pass whose rows are at hand reads nothing: its length stays that of its data.
-            if let Some(length) = NonZeroU64::new(read + rest as u64) {
+            if let Some(length) = NonZeroU64::new(read + unread as u64) {
                 self.bar.set_length(length.get());
             }
         }
     }
 
-    /// How long the whole run still takes.
-    pub fn set_time_left(&self, left: Duration) {
+    /// Sets the remaining time of the whole run.
+    pub fn set_time_left(&self, time_left: Duration) {
         self.counts
             .seconds_left
-            .store(left.as_secs().max(1), Ordering::Relaxed);
+            .store(time_left.as_secs().max(1), Ordering::Relaxed);
     }
 
-    /// Says something else than the label.
+    /// Replaces the label.
     pub fn set_message(&self, text: String) {
-        *lock_label(&self.counts.label) = text;
+        *lock_label(&self.counts.label) = printable(&text);
         self.bar.tick();
     }
 
-    /// Takes the line away: what remains is the summary's to say.
+    /// Removes the line; the summary reports the pass.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -201,7 +205,7 @@ fn terminal_columns() -> usize {
 }
 
 impl ProgressCounts {
-    /// What there is to tell of a pass.
+    /// Counts of a pass for its line.
     fn line(&self, state: &ProgressState, sized: bool) -> ProgressLine {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let total = state.len().filter(|_| sized);
@@ -215,12 +219,12 @@ impl ProgressCounts {
             rows: read(&self.rows),
             spilled: read(&self.spilled),
             elapsed: state.elapsed(),
-            left: Some(Duration::from_secs(seconds_left)).filter(|left| !left.is_zero()),
+            left: Some(Duration::from_secs(seconds_left)).filter(|time| !time.is_zero()),
         }
     }
 }
 
-/// What there is to tell of a pass.
+/// Counts of a pass that are shown.
 #[derive(Debug, Clone, Default)]
 struct ProgressLine {
     prefix: String,
@@ -233,11 +237,11 @@ struct ProgressLine {
     rows: u64,
     spilled: u64,
     elapsed: Duration,
-    /// Until the run ends, where that can be foretold.
+    /// Time until the run ends, where it can be forecast.
     left: Option<Duration>,
 }
 
-/// How much of a line is shown. Each form needs less room than the one before.
+/// Parts of a line that are shown. Each form needs less room than the one before.
 #[derive(Debug, Clone, Copy)]
 struct LineForm {
     bar: usize,
@@ -286,22 +290,23 @@ const LINE_FORMS: [LineForm; 6] = [
 ];
 
 impl ProgressLine {
-    /// One line for a terminal of so many columns. Its last column stays free: some terminals wrap there.
+    /// Line for a terminal of `columns` columns. Its last column stays free: some terminals wrap
+    /// there.
     fn text(&self, columns: usize) -> String {
         let room = columns.saturating_sub(1);
         let label = visible(&self.prefix) + 1 + visible(&self.label);
         let rests = LINE_FORMS.map(|form| self.rest(form));
-        let fits = rests.iter().find(|rest| label + visible(rest) <= room);
-        if let Some(rest) = fits {
-            return format!("{} {}{rest}", self.prefix, self.label);
+        let fits = rests.iter().find(|text| label + visible(text) <= room);
+        if let Some(text) = fits {
+            return format!("{} {}{text}", self.prefix, self.label);
         }
         let least = &rests[LINE_FORMS.len() - 1];
-        let left = room.saturating_sub(visible(&self.prefix) + 1 + visible(least));
-        let label = cut(&self.label, left.max(LABEL_COLUMNS_MIN));
+        let columns = room.saturating_sub(visible(&self.prefix) + 1 + visible(least));
+        let label = cut(&self.label, columns.max(LABEL_COLUMNS_MIN));
         cut(&format!("{} {label}{least}", self.prefix), room)
     }
 
-    /// What follows the label.
+    /// Text after the label.
     fn rest(&self, form: LineForm) -> String {
         let mut parts = Vec::new();
         if let Some(total) = self.total.filter(|_| form.bar > 0) {
@@ -317,7 +322,7 @@ impl ProgressLine {
             parts.push(format!("{} spilled", units::bytes(self.spilled)));
         }
         parts.push(match self.left {
-            Some(left) => format!("{} left", units::seconds(left)),
+            Some(time_left) => format!("{} left", units::seconds(time_left)),
             None => format!("{} so far", units::seconds(self.elapsed)),
         });
         parts.iter().map(|part| format!("  {part}")).collect()
@@ -337,7 +342,7 @@ impl ProgressLine {
     }
 }
 
-/// A bar of so many columns.
+/// A bar of `columns` columns.
 fn bar(done: u64, total: u64, columns: usize) -> String {
     let share = (done as f64 / total.max(1) as f64).min(1.0);
     let filled = (share * columns as f64) as usize;
@@ -346,7 +351,7 @@ fn bar(done: u64, total: u64, columns: usize) -> String {
     format!("{}{head}{}", "=".repeat(filled), " ".repeat(empty))
 }
 
-/// Text of so many columns at most, with a mark where it is cut.
+/// Text of at most `columns` columns, with a mark where it is cut.
 fn cut(text: &str, columns: usize) -> String {
     if visible(text) <= columns {
         return text.to_owned();

@@ -1,13 +1,28 @@
-//! The reference of everything that a spec can say, as Markdown, from the JSON Schema.
+//! Reference of everything that a spec can contain, as Markdown, from the JSON Schema.
 
 use std::fmt::Write;
 
+use forebay_connectors::FORMAT_EXAMPLES;
+use forebay_model::Result;
 use serde_json::Value;
 
-use super::fault_pages;
+use super::reference_parts::parts;
+use super::{examples, fault_pages, reference_sql};
+use crate::spec::SpecCatalog;
 
-/// What is no transform and no format.
-const OTHER_SECTIONS: [(&str, &str, &str); 7] = [
+/// Sections about neither a transform nor a format.
+pub(super) const OTHER_SECTIONS: [(&str, &str, &str); 11] = [
+    (
+        "params",
+        "Param",
+        "What `--param NAME=VALUE` can set, by name: `params:` of the spec. \
+         `${name}` in a text stands for the value.",
+    ),
+    (
+        "label",
+        "Label",
+        "The column that is predicted, and how long before: `label:` of the spec.",
+    ),
     (
         "Every source",
         "Source",
@@ -17,6 +32,11 @@ const OTHER_SECTIONS: [(&str, &str, &str); 7] = [
         "ready",
         "Ready",
         "What a run waits for: a field of sources.",
+    ),
+    (
+        "days",
+        "Days",
+        "What a run makes of days that are late, duplicate or empty: a field of sources.",
     ),
     (
         "Every step",
@@ -35,50 +55,119 @@ const OTHER_SECTIONS: [(&str, &str, &str); 7] = [
         "What mini-batches for training are made of: `feed:` of the spec.",
     ),
     (
+        "serving",
+        "Serving",
+        "The step whose rows are served one by one: `serving:` of the spec.",
+    ),
+    (
         "tests",
         "Test",
         "What steps make of given rows: `tests:` of the spec, by name. `forebay test` runs them.",
     ),
 ];
 
-/// One section for each transform and format, in the order of the schema.
-pub fn markdown(schema: &Value) -> String {
+/// The forms of `split:`, which the documentation test runs.
+const SPLIT: &str = "
+### split
+
+Parts of the rows, such as `train` and `validation`: `split:` of the spec. \
+A step with `fit_on: train` learns from that
+part alone, a sink with `split: train` writes it. Three forms:
+
+By conditions. A row belongs to the part whose condition is true; \
+a row for which none is true belongs to no part.
+
+```yaml
+split: { train: \"date < DATE '2024-03-01'\", validation: \"date >= DATE '2024-03-01'\" }
+```
+
+By time. Each end belongs to the next part. \
+Rows so close before an end as `embargo` says belong to no part.
+
+```yaml
+split: { by_time: { column: date, parts: [train, validation], \
+ends: [\"2024-03-01\"], embargo: 7d } }
+```
+
+An end may move with the data: behind `last 28d` are the rows of the last 28 days, \
+up to the newest time that the sources of the divided rows have, or have before the end of an \
+interval. \
+Each run finds that time; the artifact holds the dates. A source has to declare its `time`.
+
+```yaml
+split: { by_time: { column: date, parts: [train, validation], ends: [last 28d] } }
+```
+
+At random. A hash of the keys chooses the part: rows with the same keys are in one part, \
+in every run and on every
+machine, also as data grows. Where rows have no key, name columns that together tell rows apart.
+
+```yaml
+split: { by_hash: { keys: [store, item], parts: { train: 0.8, validation: 0.2 }, seed: 0 } }
+```
+";
+
+/// A section for each transform and format, in the order of the schema.
+pub fn markdown(schema: &Value, catalog: &SpecCatalog<'_>) -> Result<String> {
     let mut text = String::from(
         "# Reference\n\nMade by `forebay schema --format markdown` from the types; do not edit.\n\
-         Columns are named, matched (`qty_*`) or chosen by type (`type:float`).\n",
+         Columns are named, matched (`qty_*`) or chosen by type (`type:float`).\n\n\
+         ## The spec\n\nThe sections of a spec.\n",
     );
+    fields(&mut text, schema, schema);
     section(
         &mut text,
         schema,
         "Transforms",
         "AnyTransform",
-        "Items of `do:`, in order.",
-    );
+        "Items of `do:`, in order. Each example is a test: new columns are bold.",
+        &|name| examples::of_transform(name, catalog),
+    )?;
     section(
         &mut text,
         schema,
         "Sources",
         "Source",
         "One of these keys, beside those of every source.",
-    );
+        &|name| Ok(format_example("source", name)),
+    )?;
     section(
         &mut text,
         schema,
         "Sinks",
         "Sink",
         "One of these keys, beside those of every sink.",
-    );
+        &|name| Ok(format_example("sink", name)),
+    )?;
     text.push_str("\n## Beside them\n");
     for (title, definition, about) in OTHER_SECTIONS {
         let _ = write!(text, "\n### {title}\n\n{about}\n");
         fields(&mut text, schema, &schema["$defs"][definition]);
     }
+    text.push_str(SPLIT);
+    text.push_str(&parts(schema));
+    text.push_str(&reference_sql::markdown());
     text.push_str("\n## Faults\n\n`forebay explain CODE` prints the page of a code.\n");
     text.push_str(&fault_pages::pages());
-    text
+    Ok(text)
 }
 
-fn section(text: &mut String, schema: &Value, title: &str, definition: &str, about: &str) {
+/// The example of a format; empty where there is none.
+fn format_example(section: &str, name: &str) -> String {
+    let example = FORMAT_EXAMPLES
+        .iter()
+        .find(|(of, format, _)| *of == section && *format == name);
+    example.map_or_else(String::new, |(_, _, text)| format!("\n{text}"))
+}
+
+fn section(
+    text: &mut String,
+    schema: &Value,
+    title: &str,
+    definition: &str,
+    about: &str,
+    example: &dyn Fn(&str) -> Result<String>,
+) -> Result<()> {
     let _ = write!(text, "\n## {title}\n\n{about}\n");
     let mut entries: Vec<(String, &Value)> = Vec::new();
     one_key_maps(schema, &schema["$defs"][definition], &mut entries);
@@ -89,7 +178,7 @@ fn section(text: &mut String, schema: &Value, title: &str, definition: &str, abo
             let _ = write!(text, "\n{description}\n");
         }
         fields(text, schema, body);
-        // Configurations that a field tells apart: `model` of `train`.
+        // Configurations that a field distinguishes: `model` of `train`.
         for choice in body["anyOf"]
             .as_array()
             .into_iter()
@@ -112,18 +201,20 @@ fn section(text: &mut String, schema: &Value, title: &str, definition: &str, abo
             );
             fields(text, schema, body);
         }
+        text.push_str(&example(&name)?);
     }
+    Ok(())
 }
 
 /// A table of the fields of a definition, but for formats and transforms: they have sections of their own.
-fn fields(text: &mut String, schema: &Value, body: &Value) {
+pub(super) fn fields(text: &mut String, schema: &Value, body: &Value) {
     let Some(properties) = body["properties"].as_object() else {
         return;
     };
     let is_format = |name: &str, property: &Value| {
         let mut choices = body["oneOf"].as_array().into_iter().flatten();
         name == "do"
-            || property.get("$ref").is_some() && choices.any(|one| one["required"][0] == name)
+            || property.get("$ref").is_some() && choices.any(|choice| choice["required"][0] == name)
     };
     let required: Vec<&str> = body["required"]
         .as_array()
@@ -141,11 +232,13 @@ fn fields(text: &mut String, schema: &Value, body: &Value) {
             (false, Some(Value::Null) | None) => String::new(),
             (false, Some(default)) => format!("`{default}`"),
         };
-        let about = property["description"]
-            .as_str()
-            .unwrap_or_default()
-            .replace('\n', " ")
-            .replace('|', "\\|");
+        // Of a definition with a section of its own, the first paragraph.
+        let description = property["description"].as_str();
+        // Of a definition with a section of its own, the first paragraph.
+        let definition = resolved(schema, property)["description"].as_str();
+        let first = definition.and_then(|text| text.split("\n\n").next());
+        let about = description.or(first).unwrap_or_default();
+        let about = about.replace('\n', " ").replace('|', "\\|");
         let _ = writeln!(
             text,
             "| `{field}` | {} | {default} | {about} |",
@@ -155,13 +248,15 @@ fn fields(text: &mut String, schema: &Value, body: &Value) {
 }
 
 /// Properties whose value is a definition of its own, wherever the schema lists choices.
-fn one_key_maps<'a>(schema: &'a Value, part: &'a Value, entries: &mut Vec<(String, &'a Value)>) {
+pub(super) fn one_key_maps<'a>(
+    schema: &'a Value,
+    part: &'a Value,
+    entries: &mut Vec<(String, &'a Value)>,
+) {
     for choices in ["oneOf", "anyOf", "allOf"] {
-        part[choices]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .for_each(|choice| one_key_maps(schema, choice, entries));
+        for choice in part[choices].as_array().into_iter().flatten() {
+            one_key_maps(schema, choice, entries);
+        }
     }
     for (name, property) in part["properties"].as_object().into_iter().flatten() {
         let target = resolved(schema, property);
@@ -169,14 +264,14 @@ fn one_key_maps<'a>(schema: &'a Value, part: &'a Value, entries: &mut Vec<(Strin
             && !matches!(name.as_str(), "from" | "split" | "time" | "keys");
         if configured
             && target.get("description").is_some()
-            && !entries.iter().any(|(known, _)| known == name)
+            && !entries.iter().any(|(entry, _)| entry == name)
         {
             entries.push((name.clone(), property));
         }
     }
 }
 
-fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
+pub(super) fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
     match part["$ref"]
         .as_str()
         .and_then(|path| path.strip_prefix("#/$defs/"))
@@ -187,67 +282,115 @@ fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
 }
 
 /// A short name of a type: choices in full, lists by their items.
-fn type_of(schema: &Value, part: &Value) -> String {
+pub(super) fn type_of(schema: &Value, part: &Value) -> String {
     let target = resolved(schema, part);
-    let listed = |items: &Value| -> Vec<String> {
-        items
-            .as_array()
-            .into_iter()
-            .flatten()
-            .map(|item| type_of(schema, item))
-            .collect()
-    };
     if let Some(constant) = target.get("const") {
-        return format!(
-            "`{}`",
-            constant
-                .as_str()
-                .map_or_else(|| constant.to_string(), str::to_owned)
-        );
+        return match constant.as_str() {
+            Some(word) => format!("`{word}`"),
+            None => format!("`{constant}`"),
+        };
     }
     if let Some(choices) = target["enum"].as_array() {
-        let words = choices
-            .iter()
-            .filter_map(Value::as_str)
-            .map(|word| format!("`{word}`"));
-        return words.collect::<Vec<_>>().join(", ");
+        let words = choices.iter().filter_map(Value::as_str);
+        let words: Vec<String> = words.map(|word| format!("`{word}`")).collect();
+        return words.join(", ");
     }
     for choices in ["oneOf", "anyOf"] {
-        let mut words = listed(&target[choices]);
-        words.retain(|word| word != "null");
+        let mut words = Vec::new();
+        for choice in target[choices].as_array().into_iter().flatten() {
+            let word = type_of(schema, choice);
+            if word != "null" {
+                words.push(word);
+            }
+        }
         if !words.is_empty() {
             return words.join(", ");
         }
     }
     match &target["type"] {
-        Value::String(name) if name == "array" => {
-            format!("list of {}", type_of(schema, &target["items"]))
-        }
-        Value::String(name) if name == "object" => {
-            match target["properties"].as_object().map(|p| p.iter().next()) {
-                Some(Some((key, value))) if target["required"].is_array() => {
-                    format!("`{key}: {}`", type_of(schema, value).replace('`', ""))
-                }
-                _ => "map".to_owned(),
-            }
-        }
-        Value::String(name) => name.clone(),
+        Value::String(name) if name == "object" => object_type(schema, target),
+        Value::String(name) => plain_type(schema, target, name),
         Value::Array(names) => {
-            let names = names
-                .iter()
-                .filter_map(Value::as_str)
-                .filter(|name| *name != "null");
-            names
-                .map(|name| {
-                    if name == "array" {
-                        format!("list of {}", type_of(schema, &target["items"]))
-                    } else {
-                        name.to_owned()
-                    }
-                })
-                .collect::<Vec<_>>()
-                .join(", ")
+            let mut types = Vec::new();
+            for name in names.iter().filter_map(Value::as_str) {
+                if name != "null" {
+                    types.push(plain_type(schema, target, name));
+                }
+            }
+            types.join(", ")
         }
         _ => "any".to_owned(),
+    }
+}
+
+fn plain_type(schema: &Value, target: &Value, name: &str) -> String {
+    if name == "array" {
+        return format!("list of {}", type_of(schema, &target["items"]));
+    }
+    name.to_owned()
+}
+
+/// A map; one with fields that are needed by its first field.
+fn object_type(schema: &Value, target: &Value) -> String {
+    let properties = target["properties"].as_object();
+    let first = properties.and_then(|properties| properties.iter().next());
+    match first {
+        Some((key, value)) if target["required"].is_array() => {
+            format!("`{key}: {}`", type_of(schema, value).replace('`', ""))
+        }
+        _ => "map".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Forebay;
+
+    #[test]
+    fn every_format_has_an_example_of_each_setting() {
+        let forebay = Forebay::new();
+        let catalog = forebay.spec_catalog();
+        let schema = catalog.schema();
+        let mut formats = 0;
+        for (section, definition) in [("source", "Source"), ("sink", "Sink")] {
+            let mut entries: Vec<(String, &Value)> = Vec::new();
+            one_key_maps(schema, &schema["$defs"][definition], &mut entries);
+            for (name, reference) in entries.iter().filter(|(name, _)| name != "ready") {
+                let text = format_example(section, name);
+                assert!(!text.is_empty(), "{section} {name}");
+                formats += 1;
+                // The guide shows trainings, whose fields go by the model.
+                if name == "train" {
+                    continue;
+                }
+                let fields = resolved(schema, reference)["properties"].as_object();
+                for field in fields.into_iter().flat_map(|fields| fields.keys()) {
+                    let is_shown = text.contains(&format!("{field}:"));
+                    assert!(is_shown, "no example of `{field}` of {section} {name}");
+                }
+            }
+        }
+        assert_eq!(formats, FORMAT_EXAMPLES.len());
+    }
+
+    /// Each field of each map that a spec may hold has a row in the reference.
+    #[test]
+    fn every_field_is_in_the_reference() {
+        let forebay = Forebay::new();
+        let catalog = forebay.spec_catalog();
+        let schema = catalog.schema();
+        let text = markdown(schema, &catalog).unwrap();
+        let mut missing = Vec::new();
+        for (definition, body) in schema["$defs"].as_object().unwrap() {
+            for field in body["properties"].as_object().into_iter().flatten() {
+                let row = format!("| `{}` |", field.0);
+                let is_section = text.contains(&format!("\n### {}\n", field.0));
+                if !text.contains(&row) && !is_section && field.0 != "do" {
+                    missing.push(format!("{definition}.{}", field.0));
+                }
+            }
+        }
+        assert!(missing.is_empty(), "{missing:?}");
     }
 }

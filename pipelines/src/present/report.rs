@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay_model::{ChangeKind, Fault, LedgerEntry, Result};
+use forebay_model::{ChangeKind, Fault, LedgerEntry, Result, ValueExample};
 use forebay_run::{
     ContinuedReport, ExpectationReport, ForecastReport, FutureReport, LeftOutReport, OutputReport,
-    OutputSum, RunReport,
+    OutputSum, PassReport, RunReport,
 };
 use forebay_storage::timestamp::format_utc;
 use forebay_storage::{Event, EventListener, IgnoreEvents, peak_resident_bytes};
@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::diagnostic::{self, Severity};
 use super::plain_progress::PlainProgress;
+use super::printable::printable_lines;
 use super::progress::{PassProgress, TerminalProgress};
 use super::{drift, explain, training, units};
 use crate::cli;
@@ -26,14 +27,14 @@ use crate::cli;
 /// The version of events and summaries; grows when a field changes its meaning or goes away.
 const EVENTS_VERSION: u32 = 1;
 
-/// How much a run tells of itself.
+/// Detail of a run's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verbosity {
     /// Faults alone.
     Quiet,
     /// Progress and a summary.
     Normal,
-    /// Sources, what passes came to and workers, too.
+    /// Sources, results of passes and workers, too.
     Verbose,
 }
 
@@ -59,6 +60,7 @@ impl EventListener for WarningLines {
     fn on_event(&self, event: Event) {
         if let Event::Warning { message } = event {
             // Nothing can be said to a reader that has gone away.
+            let message = printable_lines(&message);
             let _ = writeln!(anstream::stderr().lock(), "warning: {message}");
         }
     }
@@ -74,7 +76,7 @@ impl EventListener for RunMeter {
     }
 }
 
-/// What a run took.
+/// Costs of a run.
 #[derive(Debug, Serialize)]
 struct RunCosts {
     duration_seconds: f64,
@@ -82,17 +84,15 @@ struct RunCosts {
     bytes_read: u64,
     rows_per_second: u64,
     bytes_per_second: u64,
-    /// Of this process; without those of workers.
+    /// Peak memory of this process, without that of workers.
     peak_memory_bytes: Option<u64>,
 }
 
 impl RunMeter {
     fn costs(&self) -> RunCosts {
         let seconds = self.start.elapsed().as_secs_f64();
-        let (rows, bytes) = (
-            self.rows.load(Ordering::Relaxed),
-            self.bytes.load(Ordering::Relaxed),
-        );
+        let rows = self.rows.load(Ordering::Relaxed);
+        let bytes = self.bytes.load(Ordering::Relaxed);
         let rate = |count: u64| (count as f64 / seconds.max(1e-3)) as u64;
         RunCosts {
             duration_seconds: (seconds * 1e3).round() / 1e3,
@@ -123,8 +123,9 @@ impl RunCosts {
 }
 
 impl RunReporter {
-    /// With `json`, standard output gets one line per event and the summary as the last line; else a summary, with
-    /// progress on standard error: a live line where that is a terminal, plain lines elsewhere.
+    /// Creates a reporter. With `json`, standard output gets one line per event and the summary as
+    /// the last line; else a summary, with progress on standard error: a live line if that is a
+    /// terminal, plain lines elsewhere.
     pub fn new(json: bool, verbosity: Verbosity) -> Self {
         let inner: Box<dyn EventListener> = match (json, verbosity) {
             (true, _) => Box::new(JsonWatch::default()),
@@ -132,7 +133,8 @@ impl RunReporter {
             (false, _) if std::io::stderr().is_terminal() => Box::new(LiveWatch::new()),
             (false, verbosity) => Box::new(PlainProgress::new(verbosity == Verbosity::Verbose)),
         };
-        let (rows, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        let rows = AtomicU64::new(0);
+        let bytes = AtomicU64::new(0);
         RunReporter {
             json,
             verbosity,
@@ -145,17 +147,17 @@ impl RunReporter {
         }
     }
 
-    /// Who listens to the run.
+    /// Listener of the run.
     pub fn watch(&self) -> Arc<dyn EventListener> {
         self.watch.clone()
     }
 
-    /// Whether lines of JSON are wanted.
+    /// True if lines of JSON are requested.
     pub fn json(&self) -> bool {
         self.json
     }
 
-    /// Prints how it ended; gives the exit code.
+    /// Prints the result of the run; returns the exit code.
     pub fn finish(&self, result: Result<RunReport>) -> Result<ExitCode> {
         match (result, self.json) {
             (Ok(_), false) if self.verbosity == Verbosity::Quiet => Ok(ExitCode::SUCCESS),
@@ -180,7 +182,7 @@ impl RunReporter {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Reports a fault; in JSON as the last line too, beside what else there is to say.
+    /// Reports a fault; in JSON as the last line too, added to `body`.
     pub fn failed(&self, fault: Fault, mut body: Value) -> Result<ExitCode> {
         if !self.json {
             return Err(fault);
@@ -193,7 +195,7 @@ impl RunReporter {
     }
 }
 
-/// What a summary tells of a fault, beside `body`.
+/// Summary of a fault, added to `body`.
 pub(crate) fn failure(fault: &Fault, mut body: Value) -> Value {
     body["fault"] = diagnostic::one(fault, Severity::Error);
     body["fault"]["others"] = fault
@@ -212,11 +214,11 @@ pub(crate) fn summary_line(status: &str, body: &impl Serialize) -> Result<String
 fn line(event: &str, status: &str, body: &impl Serialize) -> Result<String> {
     let body =
         serde_json::to_value(body).map_err(|error| Fault::internal("a summary").cause(error))?;
-    let mut all = json!({ "version": EVENTS_VERSION, "event": event, "status": status });
-    if let (Value::Object(all), Value::Object(body)) = (&mut all, body) {
-        all.extend(body);
+    let mut line = json!({ "version": EVENTS_VERSION, "event": event, "status": status });
+    if let (Value::Object(fields), Value::Object(body)) = (&mut line, body) {
+        fields.extend(body);
     }
-    Ok(format!("{all}\n"))
+    Ok(format!("{line}\n"))
 }
 
 /// The rows of the future that a step added.
@@ -228,18 +230,18 @@ fn future_text(future: &FutureReport) -> String {
         ended,
         known_until,
     } = future;
-    let after = known_until
+    let after_text = known_until
         .as_ref()
-        .map_or_else(String::new, |known| format!(" after {known}"));
+        .map_or_else(String::new, |time| format!(" after {time}"));
     format!(
-        "{step}: {} of {} series{after}{}\n",
+        "{step}: {} of {} series{after_text}{}\n",
         units::counted(*steps, "step"),
         units::grouped(*series),
         left_out(*ended)
     )
 }
 
-/// How a vocabulary differs from that of the run before.
+/// Difference between a vocabulary and that of the run before.
 fn continued_text(continued: &ContinuedReport) -> String {
     let ContinuedReport {
         step,
@@ -249,7 +251,7 @@ fn continued_text(continued: &ContinuedReport) -> String {
         added,
         absent,
     } = continued;
-    let before = match artifact {
+    let origin = match artifact {
         Some(artifact) => format!(
             "{} new, {} no longer seen; goes on from artifact {}",
             units::grouped(*added),
@@ -259,7 +261,7 @@ fn continued_text(continued: &ContinuedReport) -> String {
         None => "the first run".to_owned(),
     };
     format!(
-        "{step} {}: {}, {before}\n",
+        "{step} {}: {}, {origin}\n",
         columns.join(", "),
         units::counted(*tokens, "token")
     )
@@ -273,7 +275,7 @@ fn left_out(ended: u64) -> String {
     }
 }
 
-/// How many rules hold, and those that do not.
+/// Number of rules that hold, and those that do not.
 fn expectations_text(expectations: &[ExpectationReport], has_future: bool) -> String {
     if expectations.is_empty() {
         return String::new();
@@ -293,10 +295,13 @@ fn expectations_text(expectations: &[ExpectationReport], has_future: bool) -> St
         expectations.len() - broken.len()
     );
     for ExpectationReport {
-        step, rule, found, ..
+        step,
+        rule,
+        found: finding,
+        ..
     } in broken
     {
-        text += &format!("  {step}: `{rule}`: {found}\n");
+        text += &format!("  {step}: `{rule}`: {finding}\n");
     }
     for ExpectationReport {
         step,
@@ -313,8 +318,8 @@ fn expectations_text(expectations: &[ExpectationReport], has_future: bool) -> St
     text
 }
 
-/// The sum of an output's rows, and the changes of values; nothing where all rows came out as they went in.
-fn sum_text(sum: &OutputSum) -> String {
+/// Sum of an output's rows, and the changes of values; empty if all rows are output unchanged.
+pub(crate) fn sum_text(sum: &OutputSum) -> String {
     let mut text = String::new();
     let entries = sum.changes.entries();
     if entries
@@ -332,7 +337,19 @@ fn sum_text(sum: &OutputSum) -> String {
         }
         text += &format!(" = {} out\n", units::grouped(sum.rows_out));
     }
-    for entry in entries {
+    for explanation in entries
+        .iter()
+        .filter_map(|entry| entry.change.explanation())
+    {
+        text += &format!("  {explanation}\n");
+    }
+    text + &values_text(sum)
+}
+
+/// The changes of values of an output.
+fn values_text(sum: &OutputSum) -> String {
+    let mut text = String::new();
+    for entry in sum.changes.entries() {
         if entry.change.kind() == ChangeKind::Values {
             let column = entry.column.as_deref();
             let column = column.map_or_else(String::new, |column| format!("`{column}`: "));
@@ -349,10 +366,24 @@ pub(crate) fn entry_text(entry: &LedgerEntry) -> String {
         step => format!(" ({step})"),
     };
     let count = units::grouped(entry.count);
-    format!("{count} {}{step}", entry.change.words())
+    let examples = examples_text(&entry.examples);
+    format!("{count} {}{step}{examples}", entry.change.words())
 }
 
-/// How many predictions were moved to a bound, and how many quantiles crossed.
+/// The first values of an entry, with their places.
+fn examples_text(examples: &[ValueExample]) -> String {
+    if examples.is_empty() {
+        return String::new();
+    }
+    let example = |example: &ValueExample| {
+        let ValueExample { file, row, value } = example;
+        format!("`{}` in row {row} of {file}", value.escape_debug())
+    };
+    let examples: Vec<String> = examples.iter().map(example).collect();
+    format!(", such as {}", examples.join(", "))
+}
+
+/// Number of predictions that were moved to a bound, and of quantiles that crossed.
 fn moved_text(clipped: u64, crossed: u64) -> String {
     let clipped = if clipped == 0 {
         String::new()
@@ -386,15 +417,16 @@ fn forecast_text(forecast: &ForecastReport) -> String {
         model,
         clipped,
         crossed,
+        sum,
         rows_without_history,
         ..
     } = forecast;
-    let known = known_until
+    let until_text = known_until
         .as_ref()
-        .map_or_else(String::new, |known| format!(", data until {known}"));
+        .map_or_else(String::new, |time| format!(", data until {time}"));
     let moved = moved_text(*clipped, *crossed);
     format!(
-        "{sink}: {} = {} series x {steps}{known}{}{moved}\n  model {}\n  {data}\n{}",
+        "{sink}: {} = {} series x {steps}{until_text}{}{moved}\n  model {}\n  {data}\n{}",
         units::rows(*rows),
         units::grouped(*series),
         left_out(*ended),
@@ -403,22 +435,27 @@ fn forecast_text(forecast: &ForecastReport) -> String {
         } else {
             &model[..model.len().min(16)]
         },
-        history_text(*rows_without_history),
+        history_text(*rows_without_history) + &values_text(sum),
     )
 }
 
-/// How to read an output whose directory holds more than its rows.
+/// Instructions for reading an output whose directory holds more than its rows.
 fn reading_text(output: &OutputReport) -> String {
     if output.table {
-        return "  a Delta table: read it as one; its directory also holds files of other versions\n".to_owned();
+        return "  a Delta table: read it as one; its directory also holds files of other \
+                versions\n"
+            .to_owned();
     }
-    match output.path.contains("://") {
-        true => format!(
-            "  a listing may show files of two results: read the files that `{0}/_manifest.json` names, with \
-             `forebay.dataset(\"{0}\")` in Python, or after `forebay export {0} DIR`; a `delta:` sink can be read by any tool\n",
+    if output.path.contains("://") {
+        format!(
+            "  a listing may show files of two results: read the files that `{0}/_manifest.json` \
+             names, with \
+             `forebay.dataset(\"{0}\")` in Python, or after `forebay export {0} DIR`; a `delta:` \
+             sink can be read by any tool\n",
             output.path.trim_end_matches('/')
-        ),
-        false => String::new(),
+        )
+    } else {
+        String::new()
     }
 }
 
@@ -426,156 +463,51 @@ fn reading_text(output: &OutputReport) -> String {
 fn summary(report: &RunReport, costs: &RunCosts) -> String {
     let mut text = String::new();
     for (index, pass) in report.passes.iter().enumerate() {
-        let what = match (pass.reused, pass.work) {
-            (true, _) => "reused".to_owned(),
-            (false, "learn") => format!(
-                "{} read{}{}, {} filtered",
-                units::rows(pass.rows_read()),
-                match pass.rows_kept {
-                    0 => String::new(),
-                    kept => format!(", {} reused", units::grouped(kept)),
-                },
-                match pass.rows_skipped {
-                    0 => String::new(),
-                    skipped => format!(", {} skipped", units::grouped(skipped)),
-                },
-                units::grouped(pass.rows_filtered.saturating_sub(pass.rows_skipped))
-            ),
-            (false, "train") => format!("{} learned from", units::rows(pass.rows_in)),
-            (false, "gather") => format!(
-                "{} in, {} gathered{}",
-                units::rows(pass.rows_in),
-                units::grouped(pass.rows_out),
-                match pass.rows_kept {
-                    0 => String::new(),
-                    kept => format!(
-                        ", {} read, {} reused",
-                        units::rows(pass.rows_in - kept.min(pass.rows_in)),
-                        units::grouped(kept)
-                    ),
-                }
-            ),
-            (false, _) => format!(
-                "{} read = {} written + {} filtered{}",
-                units::rows(pass.rows_in),
-                units::grouped(pass.rows_out),
-                units::grouped(pass.rows_filtered),
-                match pass.rows_expanded {
-                    0 => String::new(),
-                    added => format!(" - {added} added"),
-                }
-            ),
-        };
-        text += &format!("pass {} ({}): {what}\n", index + 1, pass.work);
+        text += &format!("pass {} ({}): {}\n", index + 1, pass.work, pass_text(pass));
     }
     for LeftOutReport { source, left_out } in &report.left_out {
         if let Some(left_out) = left_out.text() {
             text += &format!("source {source}: {left_out}\n");
         }
     }
-    for output in &report.outputs {
-        if output.rows == 0 {
-            let what = if report.interval.is_some() {
-                "the interval is empty"
-            } else {
-                "the output is empty"
-            };
-            text += &format!("{}: {what}\n", output.sink);
-        }
-        text += &format!(
-            "{}: {}, {} in {}{}\n  {}\n",
-            output.sink,
-            units::rows(output.rows),
-            units::bytes(output.bytes),
-            units::counted(output.files as u64, "file"),
-            moved_text(output.clipped, output.crossed),
-            output.path
-        );
-        if let Some(from) = &report.rows_from {
-            text += &format!(
-                "  rows from {from} on; earlier rows are history, and count as filtered\n"
-            );
-        }
-        text += &history_text(output.rows_without_history);
-        text += &sum_text(&output.sum);
-        if output.rows_copied > 0 {
-            let rows = units::rows(output.rows_copied);
-            text += &format!(
-                "  {rows} outside of the interval written again, from files that also held rows of it\n"
-            );
-        }
-        text += &reading_text(output);
+    for days in &report.days {
+        text += &format!("{}\n", days.text());
     }
-    report
-        .models
-        .iter()
-        .for_each(|model| text += &training::summary(model));
-    report
-        .continued
-        .iter()
-        .for_each(|continued| text += &continued_text(continued));
-    report
-        .refits
-        .iter()
-        .for_each(|refit| text += &format!("{}\n", explain::refit_text(refit)));
-    report
-        .future
-        .iter()
-        .for_each(|future| text += &future_text(future));
-    report
-        .forecasts
-        .iter()
-        .for_each(|forecast| text += &forecast_text(forecast));
+    for output in &report.outputs {
+        text += &output_text(report, output);
+    }
+    for model in &report.models {
+        text += &training::summary(model);
+    }
+    for continued in &report.continued {
+        text += &continued_text(continued);
+    }
+    for refit in &report.refits {
+        text += &format!("{}\n", explain::refit_text(refit));
+    }
+    for future in &report.future {
+        text += &future_text(future);
+    }
+    for forecast in &report.forecasts {
+        text += &forecast_text(forecast);
+    }
     let has_future = !report.future.is_empty() || !report.forecasts.is_empty();
     text += &expectations_text(&report.expectations, has_future);
     text += &drift::rules_text(&report.expectations);
-    if !report.again.is_empty() {
-        let again: Vec<String> = report
-            .again
-            .iter()
-            .map(|known| format!("{} .. {}", known.from, known.to))
-            .collect();
-        text += &format!("done again: {}\n", again.join(", "));
-    }
-    if let Some(storage) = &report.storage {
-        text += &format!(
-            "object store: {}, {} read, {} written, {}, {:.1} s waited\n",
-            units::counted(storage.requests, "request"),
-            units::bytes(storage.bytes_read),
-            units::bytes(storage.bytes_written),
-            units::counted(storage.retries, "failure"),
-            storage.wait_seconds
-        );
-    }
+    text += &again_text(report);
+    text += &storage_text(report);
     if let Some(path) = &report.artifact_path {
         text += &format!("artifact:\n  {path}\n");
     }
-    if let Some(ladder) = &report.ladder {
-        text += &format!("to be on time: {}\n", ladder.rungs.join(", "));
-        if !ladder.skipped.is_empty() {
-            text += &format!("  left out: {}\n", ladder.skipped.join(", "));
-        }
-        if !ladder.reused.is_empty() {
-            let artifact = ladder.artifact.as_deref().unwrap_or_default();
-            text += &format!(
-                "  not learned, but taken from artifact {artifact}: {}\n",
-                ladder.reused.join(", ")
-            );
-        }
-    }
+    text += &ladder_text(report);
     if let Some(deadline) = &report.deadline {
-        text += &format!(
-            "deadline {}: {}\n",
-            deadline.at,
-            if deadline.on_time { "kept" } else { "missed" }
-        );
+        let outcome = if deadline.on_time { "kept" } else { "missed" };
+        text += &format!("deadline {}: {outcome}\n", deadline.at);
     }
     let reused = report.passes.iter().filter(|pass| pass.reused).count();
     if reused > 0 && !report.nothing_new {
-        text += &format!(
-            "reused: {reused} of {}\n",
-            units::counted(report.passes.len() as u64, "pass")
-        );
+        let passes = units::counted(report.passes.len() as u64, "pass");
+        text += &format!("reused: {reused} of {passes}\n");
     }
     if report.nothing_new {
         text += "nothing new: everything was known already\n";
@@ -583,80 +515,250 @@ fn summary(report: &RunReport, costs: &RunCosts) -> String {
     text + &format!("took {}\n", costs.text())
 }
 
+/// Rows of a pass.
+fn pass_text(pass: &PassReport) -> String {
+    if pass.reused {
+        return "reused".to_owned();
+    }
+    match pass.work {
+        "learn" => learn_text(pass),
+        "train" => format!("{} learned from", units::rows(pass.rows_in)),
+        "gather" => gather_text(pass),
+        _ => written_text(pass),
+    }
+}
+
+fn learn_text(pass: &PassReport) -> String {
+    let mut text = format!("{} read", units::rows(pass.rows_read()));
+    if pass.rows_kept > 0 {
+        text += &format!(", {} reused", units::grouped(pass.rows_kept));
+    }
+    if pass.rows_skipped > 0 {
+        text += &format!(", {} skipped", units::grouped(pass.rows_skipped));
+    }
+    let filtered = pass.rows_filtered.saturating_sub(pass.rows_skipped);
+    text + &format!(", {} filtered", units::grouped(filtered))
+}
+
+fn gather_text(pass: &PassReport) -> String {
+    let rows_in = units::rows(pass.rows_in);
+    let mut text = format!("{rows_in} in, {} gathered", units::grouped(pass.rows_out));
+    if pass.rows_kept > 0 {
+        let read = pass.rows_in.saturating_sub(pass.rows_kept);
+        let reused = units::grouped(pass.rows_kept);
+        text += &format!(", {} read, {reused} reused", units::rows(read));
+    }
+    text
+}
+
+fn written_text(pass: &PassReport) -> String {
+    let mut text = format!(
+        "{} read = {} written + {} filtered",
+        units::rows(pass.rows_in),
+        units::grouped(pass.rows_out),
+        units::grouped(pass.rows_filtered)
+    );
+    if pass.rows_expanded != 0 {
+        text += &format!(" - {} added", pass.rows_expanded);
+    }
+    text
+}
+
+/// Rows and files of an output, and how to read it.
+fn output_text(report: &RunReport, output: &OutputReport) -> String {
+    let mut text = String::new();
+    if output.rows == 0 {
+        let reason = if report.interval.is_some() {
+            "the interval is empty"
+        } else {
+            "the output is empty"
+        };
+        text += &format!("{}: {reason}\n", output.sink);
+    }
+    text += &format!(
+        "{}: {}, {} in {}{}\n  {}\n",
+        output.sink,
+        units::rows(output.rows),
+        units::bytes(output.bytes),
+        units::counted(output.files as u64, "file"),
+        moved_text(output.clipped, output.crossed),
+        output.path
+    );
+    if let Some(from) = &report.rows_from {
+        text +=
+            &format!("  rows from {from} on; earlier rows are history, and count as filtered\n");
+    }
+    text += &history_text(output.rows_without_history);
+    text += &sum_text(&output.sum);
+    if output.rows_copied > 0 {
+        let rows = units::rows(output.rows_copied);
+        text += &format!(
+            "  {rows} outside of the interval written again, from files that also held rows of \
+             it\n"
+        );
+    }
+    text + &reading_text(output)
+}
+
+/// Earlier intervals that were written again.
+fn again_text(report: &RunReport) -> String {
+    if report.again.is_empty() {
+        return String::new();
+    }
+    let mut intervals = Vec::with_capacity(report.again.len());
+    for interval in &report.again {
+        intervals.push(format!("{} .. {}", interval.from, interval.to));
+    }
+    format!("done again: {}\n", intervals.join(", "))
+}
+
+/// Use of object stores.
+fn storage_text(report: &RunReport) -> String {
+    let Some(storage) = &report.storage else {
+        return String::new();
+    };
+    format!(
+        "object store: {}, {} read, {} written, {}, {:.1} s waited\n",
+        units::counted(storage.requests, "request"),
+        units::bytes(storage.bytes_read),
+        units::bytes(storage.bytes_written),
+        units::counted(storage.retries, "failure"),
+        storage.wait_seconds
+    )
+}
+
+/// Work that was left out for the deadline.
+fn ladder_text(report: &RunReport) -> String {
+    let Some(ladder) = &report.ladder else {
+        return String::new();
+    };
+    let mut text = format!("to be on time: {}\n", ladder.rungs.join(", "));
+    if !ladder.skipped.is_empty() {
+        text += &format!("  left out: {}\n", ladder.skipped.join(", "));
+    }
+    if !ladder.reused.is_empty() {
+        let artifact = ladder.artifact.as_deref().unwrap_or_default();
+        let reused = ladder.reused.join(", ");
+        text += &format!("  not learned, but taken from artifact {artifact}: {reused}\n");
+    }
+    text
+}
+
 /// Events as lines of JSON, each with its time. Progress is summed and printed once a second at most, and at the end of
 /// its pass.
 #[derive(Default)]
 struct JsonWatch {
     progress: Mutex<Option<(Instant, u64, u64)>>,
+    /// Since when work is summed, and the work that was done and that is to do.
+    worked: Mutex<Option<(Instant, u64, u64)>>,
     /// The number of the pass at work, and of how many.
     pass: Mutex<Option<(usize, usize)>>,
-    /// When it was said first and last when the run will end, and whether that is in time.
+    /// Times of the first and the last report of the run's end, and true if that is in time.
     eta: Mutex<Option<(Instant, Instant, Option<bool>)>>,
 }
 
-/// Between two lines that say when the run will end, unless that changes whether it is in time: this share
-/// of the time that has gone by, within limits.
+/// Fraction of the elapsed time, within limits, between two lines with the expected end, unless the
+/// answer to whether the run is in time changes.
 const ETA_EVERY_SHARE: f64 = 0.01;
 const ETA_EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 impl EventListener for JsonWatch {
     fn on_event(&self, event: Event) {
-        let event = match event {
-            Event::Progress { rows, bytes } => {
-                let Ok(mut held) = self.progress.lock() else {
-                    return;
-                };
-                let (since, all_rows, all_bytes) =
-                    held.get_or_insert_with(|| (Instant::now(), 0, 0));
-                *all_rows += rows;
-                *all_bytes += bytes;
-                if since.elapsed().as_secs() >= 1 {
-                    drop(held);
-                    self.print_progress();
-                }
-                return;
-            }
-            Event::Eta { on_time, .. } => {
-                let Ok(mut said) = self.eta.lock() else {
-                    return;
-                };
-                let now = Instant::now();
-                let first = said.map_or(now, |(first, ..)| first);
-                let every = (now - first)
-                    .mul_f64(ETA_EVERY_SHARE)
-                    .clamp(ETA_EVERY.0, ETA_EVERY.1);
-                // The clock is looked at once a second, and never quite on time.
-                let is_due = |last: Instant| now - last + every / 10 >= every;
-                if said.is_some_and(|(_, last, then)| then == on_time && !is_due(last)) {
-                    return;
-                }
-                *said = Some((first, now, on_time));
-                event
-            }
+        match &event {
+            Event::Progress { rows, bytes } => return self.add_progress(*rows, *bytes),
+            Event::Worked { done, planned } => return self.add_work(*done, *planned),
+            Event::Eta { on_time, .. } if !self.is_eta_due(*on_time) => return,
             Event::PassStarted { number, total, .. } => {
                 if let Ok(mut pass) = self.pass.lock() {
-                    *pass = Some((number, total));
+                    *pass = Some((*number, *total));
                 }
-                event
             }
             Event::PassDone { .. } => {
                 self.print_progress();
-                event
+                self.print_work();
             }
             // A run may have many thousands: they are for metrics and traces.
             Event::TaskStarted { .. } | Event::TaskEnded { .. } => return,
-            other => other,
-        };
+            _ => {}
+        }
         self.print(&event);
     }
 }
 
 impl JsonWatch {
-    /// Prints what has been read since the last time.
+    /// Sums rows and bytes, and prints them once a second.
+    fn add_progress(&self, rows: u64, bytes: u64) {
+        let Ok(mut progress) = self.progress.lock() else {
+            return;
+        };
+        let (since, all_rows, all_bytes) = progress.get_or_insert_with(|| (Instant::now(), 0, 0));
+        *all_rows += rows;
+        *all_bytes += bytes;
+        let is_due = since.elapsed().as_secs() >= 1;
+        drop(progress);
+        if is_due {
+            self.print_progress();
+        }
+    }
+
+    /// Sums work, and prints it once a second.
+    fn add_work(&self, done: u64, planned: u64) {
+        let Ok(mut worked) = self.worked.lock() else {
+            return;
+        };
+        let (since, all_done, all_planned) = worked.get_or_insert_with(|| (Instant::now(), 0, 0));
+        *all_done += done;
+        *all_planned += planned;
+        let is_due = since.elapsed().as_secs() >= 1;
+        drop(worked);
+        if is_due {
+            self.print_work();
+        }
+    }
+
+    /// True if a report of the run's end is to be printed; it counts as printed then.
+    fn is_eta_due(&self, on_time: Option<bool>) -> bool {
+        let Ok(mut last_eta) = self.eta.lock() else {
+            return false;
+        };
+        let now = Instant::now();
+        let Some((first, last, last_on_time)) = *last_eta else {
+            *last_eta = Some((now, now, on_time));
+            return true;
+        };
+        let every = (now - first)
+            .mul_f64(ETA_EVERY_SHARE)
+            .clamp(ETA_EVERY.0, ETA_EVERY.1);
+        // The clock is looked at once a second, and never quite on time.
+        let is_recent = now - last + every / 10 < every;
+        if last_on_time == on_time && is_recent {
+            return false;
+        }
+        *last_eta = Some((first, now, on_time));
+        true
+    }
+
+    /// Prints the rows and bytes read since the last call.
     fn print_progress(&self) {
-        let held = self.progress.lock().ok().and_then(|mut held| held.take());
-        if let Some((_, rows, bytes)) = held {
+        let Ok(mut progress) = self.progress.lock() else {
+            return;
+        };
+        let summed = progress.take();
+        drop(progress);
+        if let Some((_, rows, bytes)) = summed {
             self.print(&Event::Progress { rows, bytes });
+        }
+    }
+
+    /// Prints the work that was done since the last time.
+    fn print_work(&self) {
+        let Ok(mut worked) = self.worked.lock() else {
+            return;
+        };
+        let summed = worked.take();
+        drop(worked);
+        if let Some((_, done, planned)) = summed {
+            self.print(&Event::Worked { done, planned });
         }
     }
 
@@ -666,7 +768,7 @@ impl JsonWatch {
         };
         body["version"] = EVENTS_VERSION.into();
         body["time"] = format_utc(Timestamp::now()).into();
-        if let (Event::Progress { .. }, Some((number, total))) =
+        if let (Event::Progress { .. } | Event::Worked { .. }, Some((number, total))) =
             (event, self.pass.lock().ok().and_then(|pass| *pass))
         {
             body["number"] = number.into();
@@ -676,7 +778,7 @@ impl JsonWatch {
     }
 }
 
-/// What an event says in a line of its own, if anything.
+/// Text of an event in a line of its own, if it has one.
 pub(super) fn event_line(event: &Event) -> Option<String> {
     Some(match event {
         Event::AtRisk {
@@ -687,28 +789,29 @@ pub(super) fn event_line(event: &Event) -> Option<String> {
             let end = end
                 .as_ref()
                 .map_or_else(String::new, |end| format!(" (the run would end at {end})"));
-            let what = match *action {
+            let consequence = match *action {
                 "none" => "nothing more can be done, the run goes on".to_owned(),
                 "stop" => "the run stops".to_owned(),
                 rung => format!("the run goes on with {rung}"),
             };
-            format!("the deadline {deadline} is at risk{end}: {what}")
+            format!("the deadline {deadline} is at risk{end}: {consequence}")
         }
         Event::TakenOver {
             run_id,
             attempt,
             from,
         } => {
-            let before = attempt - 1;
+            let previous = attempt - 1;
             format!(
-                "attempt {attempt} of run `{run_id}`: attempt {before} stops if it is still at work ({from})"
+                "attempt {attempt} of run `{run_id}`: attempt {previous} stops if it is still at \
+                 work ({from})"
             )
         }
         Event::Waiting {
             source,
-            wanted,
-            found,
-        } => format!("waiting for `{source}`: {wanted} wanted, {found} found"),
+            wanted: expected,
+            found: present,
+        } => format!("waiting for `{source}`: {expected} wanted, {present} found"),
         Event::TrainingResumed { sink, step, steps } => {
             format!("{sink}: goes on after step {step} of {steps}")
         }
@@ -747,35 +850,15 @@ impl LiveWatch {
             pass: Mutex::new(None),
         }
     }
-}
 
-impl EventListener for LiveWatch {
-    fn on_event(&self, event: Event) {
-        let Ok(mut pass) = self.pass.lock() else {
-            return;
-        };
-        match (event, pass.as_ref()) {
-            (
-                Event::PassStarted {
-                    number,
-                    total,
-                    label,
-                    bytes,
-                    ..
-                },
-                _,
-            ) => {
-                *pass = Some(self.progress.pass(number, total, &label, bytes));
-            }
-            (Event::Progress { rows, bytes }, Some(pass)) => pass.advance(rows, bytes),
-            (Event::Spilled { bytes }, Some(pass)) => pass.add_spilled_bytes(bytes),
-            (Event::PassDone { .. }, Some(done)) => {
-                done.finish();
-                *pass = None;
-            }
-            (Event::PassReads { bytes, of }, Some(pass)) => pass.add_planned_bytes(bytes, of),
+    /// Shows an event in the line of its pass, or in a line of its own.
+    fn show(&self, pass: Option<&PassProgress>, event: &Event) {
+        match (event, pass) {
+            (Event::Progress { rows, bytes }, Some(pass)) => pass.advance(*rows, *bytes),
+            (Event::Spilled { bytes }, Some(pass)) => pass.add_spilled_bytes(*bytes),
+            (Event::PassReads { bytes, of }, Some(pass)) => pass.add_planned_bytes(*bytes, *of),
             (Event::Eta { seconds_left, .. }, Some(pass)) => {
-                pass.set_time_left(Duration::from_secs_f64(seconds_left))
+                pass.set_time_left(Duration::from_secs_f64(*seconds_left));
             }
             (
                 Event::TrainingStep {
@@ -789,21 +872,54 @@ impl EventListener for LiveWatch {
                 },
                 Some(pass),
             ) => {
-                pass.set_message(training::step(&sink, epoch, (step, steps, unit), loss));
+                pass.set_message(training::step(sink, *epoch, (*step, *steps, *unit), *loss));
             }
-            (Event::Beside { intervals, beside }, _) => {
-                *pass = Some(self.progress.interval_progress(intervals, beside));
-            }
-            (Event::IntervalDone { done, intervals }, Some(shown)) => {
-                shown.set_message(format!("{done} of {intervals} published"));
-                if done == intervals {
-                    shown.finish();
-                    *pass = None;
+            _ => {
+                if let Some(line) = event_line(event) {
+                    self.progress.line(pass, &line);
                 }
             }
-            (event, pass) => event_line(&event)
-                .iter()
-                .for_each(|line| self.progress.line(pass, line)),
+        }
+    }
+}
+
+impl EventListener for LiveWatch {
+    fn on_event(&self, event: Event) {
+        let Ok(mut pass) = self.pass.lock() else {
+            return;
+        };
+        match event {
+            Event::PassStarted {
+                number,
+                total,
+                label,
+                bytes,
+                ..
+            } => {
+                *pass = Some(self.progress.pass(number, total, &label, bytes));
+            }
+            Event::PassDone { .. } => {
+                if let Some(done) = pass.take() {
+                    done.finish();
+                }
+            }
+            Event::Beside {
+                intervals,
+                beside: at_once,
+            } => {
+                *pass = Some(self.progress.interval_progress(intervals, at_once));
+            }
+            Event::IntervalDone { done, intervals } => {
+                if let Some(line) = pass.as_ref() {
+                    line.set_message(format!("{done} of {intervals} published"));
+                }
+                if done == intervals
+                    && let Some(line) = pass.take()
+                {
+                    line.finish();
+                }
+            }
+            event => self.show(pass.as_ref(), &event),
         }
     }
 }

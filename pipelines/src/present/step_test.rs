@@ -8,24 +8,24 @@ use forebay_model::Result;
 use super::rows;
 use crate::step_test::{StepTest, TestOutcome};
 
-/// Rows of a step that are shown beside the differences.
+/// Maximum number of a step's rows that are shown with the differences.
 const ROWS_SHOWN_MAX: usize = 10;
 
-/// One line for a test that passed; else its differences and the rows of the step.
+/// A line for a test that passed; else its differences and the rows of the step.
 pub(crate) fn text(test: &StepTest, outcome: &TestOutcome) -> Result<String> {
     if outcome.differences.is_empty() {
         return Ok(format!("ok    {}\n", test.name));
     }
     let mut text = format!("FAIL  {} (step `{}`)\n", test.name, test.step);
-    outcome.differences.iter().for_each(|difference| {
+    for difference in outcome.differences.iter() {
         let _ = writeln!(text, "      {difference}");
-    });
-    let shown = first_rows(&outcome.rows);
-    if shown.iter().any(|batch| batch.num_rows() > 0) {
+    }
+    let batches = first_rows(&outcome.rows);
+    if batches.iter().any(|batch| batch.num_rows() > 0) {
         text += "      rows of the step:\n";
-        rows::table(&shown)?.lines().for_each(|line| {
+        for line in rows::table(&batches)?.lines() {
             let _ = writeln!(text, "        {line}");
-        });
+        }
     }
     Ok(text)
 }
@@ -44,10 +44,10 @@ pub(crate) fn summary(tests: usize, failed: usize) -> String {
 }
 
 fn first_rows(batches: &[RecordBatch]) -> Vec<RecordBatch> {
-    let mut left = ROWS_SHOWN_MAX;
+    let mut rows_left = ROWS_SHOWN_MAX;
     let first = batches.iter().map(|batch| {
-        let batch = batch.slice(0, batch.num_rows().min(left));
-        left -= batch.num_rows();
+        let batch = batch.slice(0, batch.num_rows().min(rows_left));
+        rows_left -= batch.num_rows();
         batch
     });
     first.filter(|batch| batch.num_rows() > 0).collect()

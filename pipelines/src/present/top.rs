@@ -1,15 +1,11 @@
 //! Runs with workers, as a screen of a terminal.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use forebay_run::{ClusterStatus, WorkerStatus};
 
 use super::units;
-
-/// A run that has said nothing for so long has probably ended.
-const SILENT_AFTER: Duration = Duration::from_secs(10);
 
 /// Characters of a bar of slots at most.
 const BAR_MAX: usize = 16;
@@ -18,10 +14,8 @@ const TITLE: Style = AnsiColor::Blue.on_default().bold();
 const BAD: Style = AnsiColor::Red.on_default();
 const FAINT: Style = Style::new().dimmed();
 
-/// Clears the screen and draws all runs.
-pub fn screen(runs: &[ClusterStatus]) -> String {
-    format!("\x1b[2J\x1b[H{}", text(runs))
-}
+/// Clears the screen of a terminal, and begins at its first line.
+pub const CLEAR: &[u8] = b"\x1b[2J\x1b[H";
 
 /// All runs, one below the other.
 pub fn text(runs: &[ClusterStatus]) -> String {
@@ -30,14 +24,14 @@ pub fn text(runs: &[ClusterStatus]) -> String {
         out.push_str("no run with workers uses this state directory now\n");
     }
     for run in runs {
-        let what = if run.pass == 0 {
+        let stage = if run.pass == 0 {
             "feed".to_owned()
         } else {
             format!("pass {}", run.pass)
         };
-        let _ = write!(out, "{TITLE}{}{TITLE:#}  {what}", run.pipeline);
+        let _ = write!(out, "{TITLE}{}{TITLE:#}  {stage}", run.pipeline);
         let _ = write!(out, "  {} under way, {} waiting", run.running, run.queued);
-        if run.age() > SILENT_AFTER {
+        if run.is_silent() {
             let _ = write!(
                 out,
                 "  {BAD}silent for {}{BAD:#}",
@@ -69,14 +63,16 @@ fn line(out: &mut String, address: &str, worker: &WorkerStatus, width: usize) {
     let busy = (worker.busy * slots)
         .div_ceil(worker.slots.max(1))
         .min(slots);
-    let bar = match worker.there {
-        true => format!("{}{}", "#".repeat(busy), ".".repeat(slots - busy)),
-        false => "gone".to_owned(),
+    let bar = if worker.there {
+        format!("{}{}", "#".repeat(busy), ".".repeat(slots - busy))
+    } else {
+        "gone".to_owned()
     };
     let style = if worker.there { Style::new() } else { BAD };
     let _ = writeln!(
         out,
-        "  {style}{address:width$}  {bar:BAR_MAX$}{style:#}  {:>8}  {:>9}  {:>10}  {:>10}  {:>7.1} s  {:>7}",
+        "  {style}{address:width$}  {bar:BAR_MAX$}{style:#}  {:>8}  {:>9}  {:>10}  {:>10}  \
+         {:>7.1} s  {:>7}",
         worker.parts,
         units::short(worker.rows),
         units::bytes(worker.bytes),

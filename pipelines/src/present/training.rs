@@ -1,8 +1,15 @@
 //! Trainings, for people.
 
-use forebay_run::{BaselineReport, ModelReport};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use forebay_plan::StepRefit;
+use forebay_run::{
+    ColumnImportance, GroupTrainingReport, ModelReport, TrainingReport, TrainingStartReport,
+};
 use forebay_storage::{EpochReport, TrainingUnit};
 
+use super::report::sum_text;
 use super::units;
 
 /// Groups without a model of their own that a summary names at most; the JSON summary names more.
@@ -15,7 +22,8 @@ pub(super) fn step(
     (step, steps, unit): (u64, u64, TrainingUnit),
     loss: f64,
 ) -> String {
-    let (step, steps) = (units::grouped(step), units::grouped(steps));
+    let step = units::grouped(step);
+    let steps = units::grouped(steps);
     let at = match unit {
         TrainingUnit::Step => format!("epoch {epoch}, step {step} of {steps}"),
         TrainingUnit::Round => format!("round {step} of {steps}"),
@@ -33,7 +41,7 @@ pub(super) fn is_shown(epoch: u64) -> bool {
     }
 }
 
-/// What an epoch came to.
+/// Result of an epoch.
 pub(super) fn epoch(report: &EpochReport) -> String {
     let name = match report.rounds {
         Some(rounds) => units::counted(rounds, "round"),
@@ -43,51 +51,119 @@ pub(super) fn epoch(report: &EpochReport) -> String {
     if !report.validation.is_empty() {
         // Where the loss is one of the metrics, that has the better name.
         let named = report.validation.iter().filter(|(name, _)| *name != "loss");
-        let all: Vec<String> = named
+        let metrics: Vec<String> = named
             .map(|(name, value)| format!("{name} {value:.5}"))
             .collect();
-        text += &format!(", on validation rows {}", all.join(", "));
+        text += &format!(", on validation rows {}", metrics.join(", "));
     }
     text
 }
 
-/// What a training came to.
+/// State of a model that is not trained in each run.
+pub(crate) fn cadence_text(refit: &StepRefit) -> String {
+    let since = refit
+        .since
+        .as_ref()
+        .map_or_else(String::new, |since| format!(" at {since}"));
+    let reason = &refit.reason;
+    let state = if refit.held {
+        format!("stays in force, trained{since} ({reason})")
+    } else {
+        format!("trained{since} ({reason})")
+    };
+    format!("{state}; refit: {}", refit.refit)
+}
+
+/// Columns of which a summary tells the importance.
+const COLUMNS_SHOWN: usize = 5;
+
+/// The most important columns of a model; `None` without any.
+fn importance_text(importance: &[ColumnImportance]) -> Option<String> {
+    let mut columns = Vec::new();
+    for column in importance.iter().take(COLUMNS_SHOWN) {
+        if column.gain <= 0.0 {
+            break;
+        }
+        let gain = column.gain * 100.0;
+        let shuffled = column.shuffled.map_or_else(String::new, |increase| {
+            format!(" (loss {:+.0} % shuffled)", increase * 100.0)
+        });
+        columns.push(format!("{} {gain:.0} %{shuffled}", column.column));
+    }
+    if columns.is_empty() {
+        return None;
+    }
+    Some(format!("gain by column: {}", columns.join(", ")))
+}
+
+/// Result of a training.
 pub(super) fn summary(model: &ModelReport) -> String {
     let learned = &model.learned;
     let mut text = format!(
-        "{}: {} parameters from {}{}\n",
+        "{}: {} parameters from {}",
         model.sink,
         units::grouped(learned.parameters),
-        units::rows(learned.rows),
-        match learned.validation_rows {
-            0 => String::new(),
-            rows => format!(", validated on {}", units::grouped(rows)),
-        }
+        units::rows(learned.rows)
     );
+    if learned.validation_rows > 0 {
+        let rows = units::grouped(learned.validation_rows);
+        text += &format!(", validated on {rows}");
+    }
+    text += "\n";
+    if let Some(refit) = &model.refit {
+        text += &format!("  {}\n", cadence_text(refit));
+    }
+    // Sums that do not hold were refused before the model was published.
+    for sum in [learned.row_sum(), learned.validation_sum()]
+        .into_iter()
+        .flatten()
+    {
+        text += &sum_text(&sum);
+    }
     if let Some(start) = &learned.start {
-        text += &match (&start.from, &start.reason) {
-            (Some(from), _) => format!(
-                "  goes on from {}: {} new, {} replayed of {}\n",
-                &from[..from.len().min(16)],
-                units::rows(start.new_rows),
-                units::grouped(start.replayed_rows),
-                units::grouped(start.all_rows - start.new_rows)
-            ),
-            (None, reason) => format!(
-                "  begins with nothing: {}\n",
-                reason.as_deref().unwrap_or("it was asked to")
-            ),
-        };
+        text += &start_text(start);
     }
     if let Some(models) = learned.step_models {
-        text += &format!(
-            "  {} for the steps of the horizon\n",
-            units::counted(models, "model")
-        );
+        let models = units::counted(models, "model");
+        text += &format!("  {models} for the steps of the horizon\n");
     }
-    if learned.batch_rows > 0
-        && let Some(last) = learned.epochs.last()
+    text += &epochs_text(learned);
+    if let Some(baseline) = &learned.baseline
+        && let Some(worse) = baseline.no_better_than()
     {
+        text += &format!("  {worse}\n");
+    }
+    if let Some(importance) = importance_text(&learned.importance) {
+        text += &format!("  {importance}\n");
+    }
+    if let Some(groups) = &learned.groups {
+        text += &groups_text(groups);
+    }
+    text + &format!("  {}\n", model.path)
+}
+
+/// The model that a training continues.
+fn start_text(start: &TrainingStartReport) -> String {
+    let Some(from) = &start.from else {
+        let reason = start.reason.as_deref().unwrap_or("it was asked to");
+        return format!("  begins with nothing: {reason}\n");
+    };
+    format!(
+        "  goes on from {}: {} new, {} replayed of {}\n",
+        &from[..from.len().min(16)],
+        units::rows(start.new_rows),
+        units::grouped(start.replayed_rows),
+        units::grouped(start.all_rows - start.new_rows)
+    )
+}
+
+/// Steps of a training, and the epochs that have a line of their own, the last and the best one among them.
+fn epochs_text(learned: &TrainingReport) -> String {
+    let Some(last) = learned.epochs.last() else {
+        return String::new();
+    };
+    let mut text = String::new();
+    if learned.batch_rows > 0 {
         text += &format!(
             "  {} in {}, batches of {}\n",
             units::counted(last.step, "step"),
@@ -95,51 +171,87 @@ pub(super) fn summary(model: &ModelReport) -> String {
             units::rows(learned.batch_rows)
         );
     }
-    let last = learned.epochs.last().map_or(0, |report| report.epoch);
-    let is_shown = |epoch: u64| is_shown(epoch) || epoch == last || epoch == learned.best_epoch;
-    for report in learned
-        .epochs
-        .iter()
-        .filter(|report| is_shown(report.epoch))
-    {
-        let best = learned.epochs.len() > 1 && report.epoch == learned.best_epoch;
-        text += &format!(
-            "  {}{}\n",
-            epoch(report),
-            if best { " (taken)" } else { "" }
-        );
-    }
-    if let Some(worse) = learned
-        .baseline
-        .as_ref()
-        .and_then(BaselineReport::no_better_than)
-    {
-        text += &format!("  {worse}\n");
-    }
-    if let Some(groups) = &learned.groups {
-        let counts = [
-            groups.groups,
-            groups.trained,
-            groups.reused,
-            groups.fallbacks,
-        ]
-        .map(units::grouped);
-        let [all, trained, reused, fallbacks] = counts;
-        text += &format!(
-            "  {all} groups: {trained} trained, {reused} unchanged, {fallbacks} without a model of their own\n"
-        );
-        for fallback in groups.fallback_reasons.iter().take(FALLBACKS_SHOWN) {
-            let values: Vec<&str> = fallback
-                .group
-                .iter()
-                .map(|value| value.as_deref().unwrap_or("null"))
-                .collect();
-            let predicts = match fallback.predicted_by.as_str() {
-                "" => String::new(),
-                by => format!("; {by} predicts"),
-            };
-            text += &format!("    {}: {}{predicts}\n", values.join(", "), fallback.reason);
+    for report in &learned.epochs {
+        let is_best = report.epoch == learned.best_epoch;
+        if !is_best && report.epoch != last.epoch && !is_shown(report.epoch) {
+            continue;
         }
+        let is_taken = is_best && learned.epochs.len() > 1;
+        let mark = if is_taken { " (taken)" } else { "" };
+        text += &format!("  {}{mark}\n", epoch(report));
     }
-    text + &format!("  {}\n", model.path)
+    text
+}
+
+/// Models of groups, and groups without one.
+fn groups_text(groups: &GroupTrainingReport) -> String {
+    let mut text = format!(
+        "  {}: {} trained, {} unchanged, {} without a model of their own\n",
+        units::counted(groups.groups, "group"),
+        units::grouped(groups.trained),
+        units::grouped(groups.reused),
+        units::grouped(groups.fallbacks)
+    );
+    for fallback in groups.fallback_reasons.iter().take(FALLBACKS_SHOWN) {
+        let mut values = Vec::with_capacity(fallback.group.len());
+        for value in &fallback.group {
+            values.push(value.as_deref().unwrap_or("null"));
+        }
+        text += &format!("    {}: {}", values.join(", "), fallback.reason);
+        if !fallback.predicted_by.is_empty() {
+            text += &format!("; {} predicts", fallback.predicted_by);
+        }
+        text += "\n";
+    }
+    if let Some(forms) = forms_text(&groups.forms) {
+        text += &format!("    forms: {forms}\n");
+    }
+    if !groups.weights.is_empty() {
+        let mut weights = Vec::with_capacity(groups.weights.len());
+        for (method, weight) in &groups.weights {
+            weights.push(format!("{method} {weight:.3}"));
+        }
+        text += &format!("    weights: {}\n", weights.join(", "));
+    }
+    text
+}
+
+/// Forms of models by their number, the most frequent first; `None` without any.
+fn forms_text(forms: &BTreeMap<String, u64>) -> Option<String> {
+    if forms.is_empty() {
+        return None;
+    }
+    let mut counted: Vec<(&String, u64)> =
+        forms.iter().map(|(form, count)| (form, *count)).collect();
+    counted.sort_by_key(|(_, count)| Reverse(*count));
+    let mut parts = Vec::with_capacity(counted.len());
+    for (form, count) in counted {
+        parts.push(format!("{} of ({form})", units::grouped(count)));
+    }
+    Some(parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frequent_forms_come_first() {
+        assert_eq!(forms_text(&BTreeMap::new()), None);
+        let forms = [("A,N,N", 2), ("M,A,M", 1200), ("M,Ad,N", 2)];
+        let forms = forms.map(|(form, count)| (form.to_owned(), count));
+        let text = forms_text(&BTreeMap::from(forms)).unwrap();
+        assert_eq!(text, "1,200 of (M,A,M), 2 of (A,N,N), 2 of (M,Ad,N)");
+    }
+
+    #[test]
+    fn one_group_is_no_plural() {
+        let groups = GroupTrainingReport {
+            groups: 1,
+            trained: 1,
+            ..GroupTrainingReport::default()
+        };
+        let text = groups_text(&groups);
+        assert!(text.starts_with("  1 group: 1 trained, "), "{text}");
+    }
 }

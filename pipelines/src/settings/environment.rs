@@ -1,4 +1,4 @@
-//! Settings of the environment. A variable that is empty says nothing.
+//! Settings from environment variables. An empty variable counts as unset.
 
 use forebay_model::{Fault, Result};
 
@@ -17,16 +17,7 @@ pub(super) fn read() -> Result<SettingsLayer> {
     let memory_bytes = variable(MEMORY, memory_of, &mut faults);
     let threads = variable(THREADS, |text| check_threads(count(text)?), &mut faults);
     let state = variable(STATE, state_of, &mut faults);
-    let addresses = |text: &str| {
-        let addresses = text
-            .split(',')
-            .map(str::trim)
-            .filter(|address| !address.is_empty());
-        Ok(WorkerSetting::Addresses(
-            addresses.map(str::to_owned).collect(),
-        ))
-    };
-    let remote = variable(WORKERS, addresses, &mut faults);
+    let remote = variable(WORKERS, addresses_of, &mut faults);
     let local = variable(
         LOCAL_WORKERS,
         |text| count(text).map(WorkerSetting::Local),
@@ -39,13 +30,15 @@ pub(super) fn read() -> Result<SettingsLayer> {
         );
         faults.push(wrong.fault(&local.origin));
     }
-    let layer = SettingsLayer {
+    if let Some(fault) = Fault::combine(faults) {
+        return Err(fault);
+    }
+    Ok(SettingsLayer {
         memory_bytes,
         threads,
         state,
         workers: remote.or(local),
-    };
-    Fault::combine(faults).map_or(Ok(layer), Err)
+    })
 }
 
 fn variable<T>(
@@ -75,4 +68,15 @@ fn count(text: &str) -> Result<usize, WrongValue> {
         )
     };
     text.trim().parse().map_err(wrong)
+}
+
+fn addresses_of(text: &str) -> Result<WorkerSetting, WrongValue> {
+    let mut addresses = Vec::new();
+    for address in text.split(',') {
+        let address = address.trim();
+        if !address.is_empty() {
+            addresses.push(address.to_owned());
+        }
+    }
+    Ok(WorkerSetting::Addresses(addresses))
 }

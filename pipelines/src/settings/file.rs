@@ -18,16 +18,16 @@ const NAMES: [&str; 5] = ["memory", "threads", "state", "workers", "local_worker
 
 /// Reads a file. Paths in it are relative to `base`; without it they must be absolute.
 pub(super) fn read(path: &Path, base: Option<&Path>) -> Result<SettingsLayer> {
-    let shown = path.display().to_string();
-    let unreadable = |error| Fault::disk("the settings cannot be read", error).file(&shown);
+    let file = path.display().to_string();
+    let unreadable = |error| Fault::disk("the settings cannot be read", error).file(&file);
     let opened = std::fs::File::open(path).map_err(unreadable)?;
     let text = std::io::read_to_string(opened.take(FILE_BYTES_MAX + 1)).map_err(unreadable)?;
     if text.len() as u64 > FILE_BYTES_MAX {
         let message = format!("settings of more than {FILE_BYTES_MAX} bytes are not read");
-        return Err(Fault::new(codes::LIMIT, message).file(&shown));
+        return Err(Fault::new(codes::LIMIT, message).file(&file));
     }
     SettingsFile {
-        shown: &shown,
+        shown: &file,
         text: &text,
         base,
     }
@@ -163,8 +163,8 @@ impl SettingsFile<'_> {
     }
 
     fn location(&self, span: Range<usize>, path: &str) -> SpecLocation {
-        let before = self.text.get(..span.start).unwrap_or_default();
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let preceding = self.text.get(..span.start).unwrap_or_default();
+        let line_start = preceding.rfind('\n').map_or(0, |at| at + 1);
         let words = self
             .text
             .get(span)
@@ -174,8 +174,8 @@ impl SettingsFile<'_> {
             .unwrap_or_default();
         SpecLocation {
             file: self.shown.to_owned(),
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
+            line: preceding.matches('\n').count() + 1,
+            column: preceding[line_start..].chars().count() + 1,
             width: words.chars().count().max(1),
             path: path.to_owned(),
         }
@@ -185,7 +185,7 @@ impl SettingsFile<'_> {
 fn text_of<'a>(value: &'a DeValue<'_>, example: &str) -> Result<&'a str, WrongValue> {
     value
         .as_str()
-        .ok_or_else(|| wrong_type(value, "a text", example))
+        .ok_or_else(|| wrong_type(value, "a string", example))
 }
 
 fn count_of(value: &DeValue<'_>) -> Result<usize, WrongValue> {
@@ -202,8 +202,8 @@ fn count_of(value: &DeValue<'_>) -> Result<usize, WrongValue> {
 }
 
 fn wrong_type(value: &DeValue<'_>, expected: &str, example: &str) -> WrongValue {
-    let found = match value {
-        DeValue::String(_) => "a text",
+    let actual = match value {
+        DeValue::String(_) => "a string",
         DeValue::Integer(_) => "a whole number",
         DeValue::Float(_) => "a decimal number",
         DeValue::Boolean(_) => "true or false",
@@ -212,7 +212,7 @@ fn wrong_type(value: &DeValue<'_>, expected: &str, example: &str) -> WrongValue 
         DeValue::Table(_) => "a table",
     };
     WrongValue::new(
-        format!("is {found}, not {expected}"),
+        format!("is {actual}, not {expected}"),
         format!("write {example}"),
     )
 }

@@ -14,12 +14,13 @@ use std::path::PathBuf;
 use forebay_model::{Fault, Result, SpecLocation, codes};
 use forebay_run::SessionOptions;
 
+pub use value::local_worker_memory;
 use value::{check_memory, check_threads};
 
 /// The name of a project's file.
 pub const PROJECT_FILE: &str = "forebay.toml";
 
-/// Where a value comes from.
+/// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettingOrigin {
     /// A flag of the command line, or an argument of a call.
@@ -28,7 +29,7 @@ pub enum SettingOrigin {
     Environment(&'static str),
     /// A line of a settings file.
     File(SpecLocation),
-    /// Nothing says it.
+    /// The built-in default.
     BuiltIn,
 }
 
@@ -42,19 +43,19 @@ impl fmt::Display for SettingOrigin {
     }
 }
 
-/// A value in force.
+/// Effective value of a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting<T> {
     /// The value.
     pub value: T,
-    /// Where it comes from.
+    /// Origin of the value.
     pub origin: SettingOrigin,
 }
 
 /// Workers that take part in runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkerSetting {
-    /// Those at these addresses; without any, runs stay in their own process.
+    /// Workers at these addresses; without any, runs stay in their own process.
     Addresses(Vec<String>),
     /// Processes that each run starts on this machine.
     Local(usize),
@@ -92,21 +93,23 @@ impl Settings {
         let directory = std::env::current_dir().map_err(|error| {
             Fault::new(codes::STORAGE, "the working directory cannot be read").cause(error)
         })?;
-        let (mut settings, mut faults) = (Settings::default(), Vec::new());
+        let mut settings = Settings::default();
+        let mut faults = Vec::new();
         let mut add = |layer: Result<SettingsLayer>| match layer {
             Ok(layer) => settings.layers.push(layer),
             Err(fault) => faults.push(fault),
         };
         add(environment::read());
         let mut files = Vec::new();
-        if let Some(found) = directory
+        if let Some(project) = directory
             .ancestors()
             .find(|directory| directory.join(PROJECT_FILE).is_file())
         {
-            let (path, base) = match found == directory {
-                // Paths stay as short as the user wrote them.
-                true => (PathBuf::from(PROJECT_FILE), PathBuf::new()),
-                false => (found.join(PROJECT_FILE), found.to_owned()),
+            // Paths stay as short as the user wrote them.
+            let (path, base) = if project == directory {
+                (PathBuf::from(PROJECT_FILE), PathBuf::new())
+            } else {
+                (project.join(PROJECT_FILE), project.to_owned())
             };
             add(file::read(&path, Some(&base)));
             files.push(path);
@@ -124,9 +127,9 @@ impl Settings {
         &self.files
     }
 
-    /// Memory that the process may use: `given` by a flag, or the setting, or half of the machine's.
-    pub fn memory_bytes(&self, given: Option<u64>) -> Result<Setting<u64>> {
-        if let Some(bytes) = given {
+    /// Memory that the process may use: the value of a flag, or the setting, or half of the machine's.
+    pub fn memory_bytes(&self, flag: Option<u64>) -> Result<Setting<u64>> {
+        if let Some(bytes) = flag {
             let origin = SettingOrigin::Flag("--memory");
             check_memory(bytes).map_err(|wrong| wrong.fault(&origin))?;
             return Ok(Setting {
@@ -140,9 +143,9 @@ impl Settings {
             .unwrap_or_else(machine))
     }
 
-    /// Threads: `given` by a flag, or the setting, or all of the machine's.
-    pub fn threads(&self, given: Option<usize>) -> Result<Setting<usize>> {
-        if let Some(threads) = given {
+    /// Threads: the value of a flag, or the setting, or all of the machine's.
+    pub fn threads(&self, flag: Option<usize>) -> Result<Setting<usize>> {
+        if let Some(threads) = flag {
             let origin = SettingOrigin::Flag("--threads");
             check_threads(threads).map_err(|wrong| wrong.fault(&origin))?;
             return Ok(Setting {
@@ -156,9 +159,9 @@ impl Settings {
             .unwrap_or_else(machine))
     }
 
-    /// The state directory: `given` by a flag, or the setting, or `.forebay`.
-    pub fn state(&self, given: Option<&str>) -> Setting<String> {
-        match given {
+    /// The state directory: the value of a flag, or the setting, or `.forebay`.
+    pub fn state(&self, flag: Option<&str>) -> Setting<String> {
+        match flag {
             Some(state) => Setting {
                 value: state.to_owned(),
                 origin: SettingOrigin::Flag("--state"),
@@ -187,7 +190,7 @@ fn built_in<T>(value: T) -> Setting<T> {
     }
 }
 
-/// The path of the user file, also where there is none.
+/// Path of the user file, even if it does not exist.
 pub fn user_file() -> Option<PathBuf> {
     let set = |name: &str| {
         std::env::var_os(name)

@@ -1,11 +1,11 @@
-//! What values settings may have, whatever they come from.
+//! Permitted values of settings, from any origin.
 
-use forebay_model::{Fault, MEMORY_BYTES_MIN, THREADS_MAX, codes};
+use forebay_model::{Fault, LOCAL_WORKERS_MAX, MEMORY_BYTES_MIN, THREADS_MAX, codes};
 
 use super::SettingOrigin;
 use crate::present::units::parse_bytes;
 
-/// Why a value is refused.
+/// Reason why a value is refused.
 #[derive(Debug)]
 pub(super) struct WrongValue {
     /// Follows the name of the setting: "is 10 bytes, and ...".
@@ -37,8 +37,15 @@ impl WrongValue {
     }
 }
 
-/// Refuses less memory than anything needs.
+/// Most memory that a setting gives: estimates beyond it would overflow.
+const MEMORY_BYTES_MAX: u64 = 1 << 50;
+
+/// Refuses less memory than anything needs, and more than any machine has.
 pub(super) fn check_memory(bytes: u64) -> Result<u64, WrongValue> {
+    if bytes > MEMORY_BYTES_MAX {
+        let message = format!("is {bytes} bytes, and at most 1 PiB can be given");
+        return Err(WrongValue::new(message, "write 512MiB or 4GiB"));
+    }
     if bytes >= MEMORY_BYTES_MIN {
         return Ok(bytes);
     }
@@ -54,6 +61,32 @@ pub(super) fn check_memory(bytes: u64) -> Result<u64, WrongValue> {
         message,
         hint: Some(hint),
     })
+}
+
+/// Memory of each of `count` workers of this machine, of which the coordinator has as much. Refuses more workers than any
+/// machine has use for, and shares that are too small.
+pub fn local_worker_memory(total: u64, count: usize) -> Result<u64, Fault> {
+    if count > LOCAL_WORKERS_MAX {
+        let message = format!("{count} local workers are more than {LOCAL_WORKERS_MAX}");
+        return Err(Fault::new(codes::USAGE, message).hint("start fewer workers"));
+    }
+    let processes = count as u64 + 1;
+    let memory = total / processes;
+    if memory >= MEMORY_BYTES_MIN {
+        return Ok(memory);
+    }
+    let message = format!(
+        "of {} MiB of memory each of {count} local workers and the coordinator gets {} MiB, and \
+         needs {} MiB",
+        total >> 20,
+        memory >> 20,
+        MEMORY_BYTES_MIN >> 20
+    );
+    let needed = MEMORY_BYTES_MIN * processes;
+    Err(Fault::new(codes::USAGE, message).hint(format!(
+        "write `--memory {}MiB`, or start fewer workers",
+        needed >> 20
+    )))
 }
 
 /// Refuses zero threads, and more than any machine has.
@@ -76,11 +109,12 @@ pub(super) fn memory_of(text: &str) -> Result<u64, WrongValue> {
 
 /// Refuses a state directory without a name.
 pub(super) fn state_of(text: &str) -> Result<String, WrongValue> {
-    match text.trim().is_empty() {
-        true => Err(WrongValue::new(
+    if text.trim().is_empty() {
+        Err(WrongValue::new(
             "is empty",
             "name a directory, or an s3:// URL",
-        )),
-        false => Ok(text.to_owned()),
+        ))
+    } else {
+        Ok(text.to_owned())
     }
 }

@@ -1,14 +1,22 @@
 //! Checks the marked tree against a JSON Schema, the same one that editors get. Every problem is
 //! reported at its own place; nothing stops at the first.
 
-use forebay_model::{Fault, FaultCode, codes, nearest_word, suggestion};
+use forebay_model::{Fault, FaultCode, NameIndex, codes, nearest_word, suggestion};
 use serde_json::Value;
 
-use super::name::{NAME_PATTERN, is_name, name_hint};
+use super::name::{NAME_PATTERN, is_name, name_complaint, name_hint};
 use super::node::{TextPosition, YamlData, YamlKey, YamlNode};
+use super::other_tools;
 use super::synonyms::synonym;
+use super::transform_text::transform_text_hint;
 
-/// SQL that was met on the way.
+/// The title of the schema of transforms.
+const TRANSFORM_TITLE: &str = "transform";
+
+/// Unknown fields of one map that are reported one by one. All further ones are counted.
+const UNKNOWN_FIELDS_MAX: usize = 1000;
+
+/// SQL text that was found during the check.
 pub(super) struct SqlText {
     pub text: String,
     pub mark: TextPosition,
@@ -24,7 +32,7 @@ pub(super) struct SchemaChecker<'a> {
     pub sql: Vec<SqlText>,
 }
 
-/// The place of a value: its own mark, and that of its key for what concerns it as a whole.
+/// Position of a value: its own mark, and the mark of its key for problems of the value as a whole.
 #[derive(Clone, Copy)]
 struct ValueContext<'p> {
     path: &'p str,
@@ -106,16 +114,16 @@ impl<'a> SchemaChecker<'a> {
         if !alternatives.is_empty() {
             return self.check_variant(node, schema, &alternatives, at);
         }
-        if let Some(wanted) = schema.get("const") {
-            if node.value() != *wanted {
+        if let Some(constant) = schema.get("const") {
+            if node.value() != *constant {
                 let message = format!(
                     "{} must be {}, not {}",
                     subject(at.path),
-                    display_json_value(wanted),
+                    display_json_value(constant),
                     describe_yaml_node(node)
                 );
-                let is_quoted = node.text() == Some(wanted.to_string().as_str());
-                let hint = is_quoted.then(|| format!("write it without quotes: {wanted}"));
+                let is_quoted = node.text() == Some(constant.to_string().as_str());
+                let hint = is_quoted.then(|| format!("write it without quotes: {constant}"));
                 self.fault(codes::BAD_VALUE, node.mark, at.path, message, hint);
             }
             return;
@@ -135,33 +143,34 @@ impl<'a> SchemaChecker<'a> {
     }
 
     fn report_mismatch(&mut self, node: &YamlNode, schemas: &[&Value], at: ValueContext<'_>) {
-        let mut wanted: Vec<String> = Vec::new();
+        let mut types: Vec<String> = Vec::new();
         for schema in schemas {
             let words = self.type_words(schema);
-            if words != "nothing" && !wanted.contains(&words) {
-                wanted.push(words);
+            if words != "nothing" && !types.contains(&words) {
+                types.push(words);
             }
         }
         let hint = self.mismatch_hint(node, schemas, at.path);
-        self.report_wrong_type(&wanted.join(" or "), node, hint, at);
+        self.report_wrong_type(&types.join(" or "), node, hint, at);
     }
 
     fn report_wrong_type(
         &mut self,
-        wanted: &str,
+        expected: &str,
         node: &YamlNode,
         hint: Option<String>,
         at: ValueContext<'_>,
     ) {
-        let (subject, mark) = (subject(at.path), node.mark);
+        let subject = subject(at.path);
+        let mark = node.mark;
         let (message, mark) = match &node.data {
             YamlData::Null => (
-                format!("{subject} must be {wanted}, and it is empty"),
+                format!("{subject} must be {expected}, and it is empty"),
                 at.key,
             ),
             _ => (
                 format!(
-                    "{subject} must be {wanted}, not {}",
+                    "{subject} must be {expected}, not {}",
                     describe_yaml_node(node)
                 ),
                 mark,
@@ -185,7 +194,9 @@ impl<'a> SchemaChecker<'a> {
                 Some("write SQL, such as \"qty > 3 AND price IS NOT NULL\"".to_owned())
             }
             YamlData::List(_) if wants("string") && last_name(path) == "path" => Some(
-                "name several files by a pattern, such as 'data/*.parquet', or unite sources by `union`".to_owned(),
+                "name several files by a pattern, such as 'data/*.parquet', or unite sources by \
+                 `union`"
+                    .to_owned(),
             ),
             YamlData::List(_) if wants("string") && last_name(path) == "from" => {
                 Some("name one step; a step with `union` has the rows of several".to_owned())
@@ -198,9 +209,10 @@ impl<'a> SchemaChecker<'a> {
             YamlData::Text(text) if wants("object") && is_entry(text) => {
                 Some(format!("write it without quotes: {{ {text} }}"))
             }
-            YamlData::Number(_) if schemas.iter().any(|schema| is_length(schema)) => {
-                Some("write a whole number of rows, or a whole number and a unit: 12h, 7d or 2w".to_owned())
-            }
+            YamlData::Number(_) if schemas.iter().any(|schema| is_length(schema)) => Some(
+                "write a whole number of rows, or a whole number and a unit: 12h, 7d or 2w"
+                    .to_owned(),
+            ),
             YamlData::Number(number) if wants("string") => Some(format!("quote it: \"{number}\"")),
             YamlData::Bool(value) if wants("string") => Some(format!("quote it: \"{value}\"")),
             YamlData::Text(text) if wants("boolean") && ["yes", "on"].contains(&text.as_str()) => {
@@ -209,12 +221,15 @@ impl<'a> SchemaChecker<'a> {
             YamlData::Text(text) if wants("boolean") && ["no", "off"].contains(&text.as_str()) => {
                 Some("write `false`".into())
             }
-            YamlData::Text(text) if (wants("integer") || wants("number")) && text.parse::<f64>().is_ok() => {
+            YamlData::Text(text)
+                if (wants("integer") || wants("number")) && text.parse::<f64>().is_ok() =>
+            {
                 Some(format!("write it without quotes: {text}"))
             }
-            YamlData::Null if wants("object") => {
-                Some(format!("indent its fields below it, or write `{}: {{}}` for the defaults", last_name(path)))
-            }
+            YamlData::Null if wants("object") => Some(format!(
+                "indent its fields below it, or write `{}: {{}}` for the defaults",
+                last_name(path)
+            )),
             _ => None,
         }
     }
@@ -225,13 +240,15 @@ impl<'a> SchemaChecker<'a> {
             .iter()
             .filter(|name| **name != "null")
             .map(|name| match *name {
-                "string" => "text".to_owned(),
+                "string" => "a string".to_owned(),
                 "integer" => "a whole number".to_owned(),
                 "number" => "a number".to_owned(),
                 "boolean" => "true or false".to_owned(),
                 "object" => "a map".to_owned(),
                 "array" => match schema.get("items").map(|items| self.resolve_any(items)) {
-                    Some(items) if schema_types(items) == ["string"] => "a list of text".to_owned(),
+                    Some(items) if schema_types(items) == ["string"] => {
+                        "a list of strings".to_owned()
+                    }
                     Some(items) if schema_types(items) == ["integer"] => {
                         "a list of whole numbers".to_owned()
                     }
@@ -276,7 +293,8 @@ impl<'a> SchemaChecker<'a> {
         }
         let format = schema.get("format").and_then(Value::as_str);
         if let Some(format @ ("sql" | "sql-query")) = format {
-            let (text, path) = (text.to_owned(), at.path.to_owned());
+            let text = text.to_owned();
+            let path = at.path.to_owned();
             self.sql.push(SqlText {
                 text,
                 mark: node.mark,
@@ -299,9 +317,7 @@ impl<'a> SchemaChecker<'a> {
     }
 
     fn report_bad_name(&mut self, text: &str, mark: TextPosition, path: &str) {
-        let message = format!(
-            "`{text}` is not a name: use lower-case letters, digits and `_`, a letter first"
-        );
+        let message = name_complaint(text);
         self.fault(codes::BAD_VALUE, mark, path, message, name_hint(text));
     }
 
@@ -345,14 +361,14 @@ impl<'a> SchemaChecker<'a> {
             .and_then(Value::as_u64)
             .unwrap_or(u64::MAX) as usize;
         if items.len() < length_min || items.len() > length_max {
-            let wanted = match (length_min, length_max) {
+            let length = match (length_min, length_max) {
                 (min, max) if min == max => format!("{min} items"),
                 (1, _) if items.is_empty() => "at least one item".to_owned(),
                 (min, _) if items.len() < min => format!("at least {min} items"),
                 (_, max) => format!("at most {max} items"),
             };
             let message = format!(
-                "{} must have {wanted}, not {}",
+                "{} must have {length}, not {}",
                 subject(at.path),
                 items.len()
             );
@@ -360,13 +376,13 @@ impl<'a> SchemaChecker<'a> {
         }
         let prefix = schema.get("prefixItems").and_then(Value::as_array);
         for (index, item) in items.iter().enumerate() {
-            let own = prefix
+            let item_schema = prefix
                 .and_then(|prefix| prefix.get(index))
                 .or_else(|| schema.get("items"));
-            if let Some(own) = own {
+            if let Some(item_schema) = item_schema {
                 self.check(
                     item,
-                    own,
+                    item_schema,
                     ValueContext {
                         path: &format!("{}[{index}]", at.path),
                         key: item.mark,
@@ -377,19 +393,16 @@ impl<'a> SchemaChecker<'a> {
     }
 
     fn check_map(&mut self, node: &YamlNode, schema: &'a Value, at: ValueContext<'_>) {
-        let empty = serde_json::Map::new();
         let properties = schema.get("properties").and_then(Value::as_object);
         let others = schema.get("additionalProperties");
-        let names = schema
-            .pointer("/propertyNames/pattern")
-            .and_then(Value::as_str)
-            == Some(NAME_PATTERN);
-        let fields: Vec<&str> = properties
-            .unwrap_or(&empty)
-            .keys()
-            .map(String::as_str)
-            .collect();
+        let names_pattern = schema.pointer("/propertyNames/pattern");
+        let has_names = names_pattern.and_then(Value::as_str) == Some(NAME_PATTERN);
+        let fields: Vec<&str> = match properties {
+            Some(properties) => properties.keys().map(String::as_str).collect(),
+            None => Vec::new(),
+        };
         let mut unknown: Vec<&str> = Vec::new();
+        let has_cut_sql = node.entries().iter().any(|(_, value)| is_cut_sql(value));
         for (key, value) in node.entries() {
             let path = if at.path.is_empty() {
                 key.text.clone()
@@ -400,7 +413,7 @@ impl<'a> SchemaChecker<'a> {
                 path: &path,
                 key: key.mark,
             };
-            if matches!(value.data, YamlData::Null) && is_cut_off(node, &key.text) {
+            if matches!(value.data, YamlData::Null) && has_cut_sql && closes_sql(&key.text) {
                 continue;
             }
             if let Some(property) = properties.and_then(|properties| properties.get(&key.text)) {
@@ -412,77 +425,73 @@ impl<'a> SchemaChecker<'a> {
                 None if fields.is_empty() || is_open(schema) => {}
                 None | Some(Value::Bool(false)) => {
                     unknown.push(&key.text);
-                    let message = format!(
-                        "{} has no field `{}`",
-                        describe_container(at.path),
-                        key.text
-                    );
-                    self.fault(
-                        codes::UNKNOWN_FIELD,
-                        key.mark,
-                        &path,
-                        message,
-                        Some(suggest_words(&key.text, &fields)),
-                    );
+                    if unknown.len() > UNKNOWN_FIELDS_MAX {
+                        continue;
+                    }
+                    let container = describe_container(at.path);
+                    let message = format!("{container} has no field `{}`", key.text);
+                    let hint = suggest_words(&key.text, &fields);
+                    self.fault(codes::UNKNOWN_FIELD, key.mark, &path, message, Some(hint));
                 }
                 Some(other) => {
-                    if names && !is_name(&key.text) {
+                    if has_names && !is_name(&key.text) {
                         self.report_bad_name(&key.text, key.mark, &path);
                     }
                     self.check(value, other, inner);
                 }
             }
         }
-        // A misspelt field has been reported: that it is missing as well is no news.
-        let misspelt = |field: &str| {
-            unknown
-                .iter()
-                .any(|word| nearest_word(word, [field]).is_some())
-        };
-        for field in schema
-            .get("required")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-        {
-            if node.get(field).is_none() && !misspelt(field) {
+        let unlisted = unknown.len().saturating_sub(UNKNOWN_FIELDS_MAX);
+        if unlisted > 0 {
+            let container = describe_container(at.path);
+            let message = format!("{container} has {unlisted} more unknown fields");
+            let hint = suggest_words("", &fields);
+            self.fault(codes::UNKNOWN_FIELD, at.key, at.path, message, Some(hint));
+        }
+        let required = schema.get("required").and_then(Value::as_array);
+        for field in required.into_iter().flatten().filter_map(Value::as_str) {
+            // A misspelt field has been reported: that it is missing as well is no news.
+            if node.get(field).is_none() && !is_misspelt(field, &unknown) {
                 let message = format!("{} needs the field `{field}`", describe_container(at.path));
                 self.fault(codes::MISSING_FIELD, at.key, at.path, message, None);
             }
         }
-        let choices = exactly_one(schema);
-        let given: Vec<_> = node
-            .entries()
-            .iter()
-            .filter(|(key, _)| choices.contains(&key.text.as_str()))
-            .collect();
-        match given.as_slice() {
-            _ if choices.is_empty() => {}
+        self.check_choices(node, &exactly_one(schema), &unknown, at);
+    }
+
+    /// Checks that a map has exactly one of some fields, if there are any; `unknown` are fields that were reported.
+    fn check_choices(
+        &mut self,
+        node: &YamlNode,
+        choices: &[&str],
+        unknown: &[&str],
+        at: ValueContext<'_>,
+    ) {
+        if choices.is_empty() {
+            return;
+        }
+        let mut chosen = Vec::new();
+        for (key, _) in node.entries() {
+            if choices.contains(&key.text.as_str()) {
+                chosen.push(key);
+            }
+        }
+        let container = describe_container(at.path);
+        match chosen.as_slice() {
             [_] => {}
-            [] if choices.iter().any(|choice| misspelt(choice)) => {}
+            [] if choices.iter().any(|choice| is_misspelt(choice, unknown)) => {}
             [] => {
-                let message = format!(
-                    "{} needs one of {}",
-                    describe_container(at.path),
-                    quoted(&choices)
-                );
+                let message = format!("{container} needs one of {}", quoted(choices));
                 let path = node.get("path").and_then(YamlNode::text);
-                let hint = path.and_then(|path| {
-                    Some((choices.iter().find(|name| path_ends_in(path, name))?, path))
-                });
-                let hint =
-                    hint.map(|(format, path)| format!("write `{format}: {{ path: {path} }}`"));
+                let hint = path.and_then(|path| path_hint(path, choices));
                 self.fault(codes::MISSING_FIELD, at.key, at.path, message, hint);
             }
-            [(first, _), (second, _), ..] => {
+            [first, second, ..] => {
                 let message = format!(
-                    "{} has both `{}` and `{}`",
-                    describe_container(at.path),
-                    first.text,
-                    second.text
+                    "{container} has both `{}` and `{}`",
+                    first.text, second.text
                 );
-                let hint = format!("keep one of {}", quoted(&choices));
+                let hint = format!("keep one of {}", quoted(choices));
                 self.fault(codes::BAD_VALUE, second.mark, at.path, message, Some(hint));
             }
         }
@@ -490,10 +499,10 @@ impl<'a> SchemaChecker<'a> {
 
     /// The variants of `oneOf` and `anyOf`, those inside variants too.
     fn alternatives(&self, schema: &'a Value) -> Vec<&'a Value> {
-        let mut found = Vec::new();
-        // A map with fields of its own beside the variants (`flatten`) is left to its type.
+        let mut flat = Vec::new();
+        // A map with fields of its own in addition to the variants (`flatten`) is left to its type.
         if !exactly_one(schema).is_empty() || schema.get("properties").is_some() {
-            return found;
+            return flat;
         }
         for variants in [schema.get("oneOf"), schema.get("anyOf")]
             .into_iter()
@@ -503,16 +512,16 @@ impl<'a> SchemaChecker<'a> {
                 let variant = self.resolve(variant);
                 let inner = self.alternatives(variant);
                 if inner.is_empty() {
-                    found.push(variant)
+                    flat.push(variant)
                 } else {
-                    found.extend(inner)
+                    flat.extend(inner)
                 }
             }
         }
-        found
+        flat
     }
 
-    /// Variants that a field tells apart: those without it are the first one.
+    /// Checks variants that a field distinguishes: a map without the field is of the first one.
     fn check_discriminated(
         &mut self,
         node: &YamlNode,
@@ -520,33 +529,35 @@ impl<'a> SchemaChecker<'a> {
         variants: &[&'a Value],
         at: ValueContext<'_>,
     ) {
-        let words = |variant: &&'a Value| {
+        let selector = node.entries().iter().find(|(key, _)| key.text == field);
+        let Some((_, value)) = selector else {
+            return self.check_first(node, variants, at);
+        };
+        let YamlData::Text(text) = &value.data else {
+            return self.check_first(node, variants, at);
+        };
+        let mut known_words = Vec::new();
+        for variant in variants {
             let property = variant
                 .get("properties")
                 .and_then(|properties| properties.get(field));
-            property.map_or(Vec::new(), |property| self.field_words(property))
-        };
-        let given = node
-            .entries()
-            .iter()
-            .find(|(key, _)| key.text == field)
-            .map(|(_, value)| value);
-        let Some((value, YamlData::Text(text))) = given.map(|value| (value, &value.data)) else {
-            return variants
-                .first()
-                .into_iter()
-                .for_each(|variant| self.check(node, variant, at));
-        };
-        match variants
-            .iter()
-            .find(|variant| words(variant).contains(&text.as_str()))
-        {
-            Some(variant) => self.check(node, variant, at),
-            None => {
-                let all: Vec<&str> = variants.iter().flat_map(words).collect();
-                let path = format!("{}.{field}", at.path);
-                self.report_unknown_word(text, &all, value, ValueContext { path: &path, ..at });
+            let Some(property) = property else {
+                continue;
+            };
+            let words = self.field_words(property);
+            if words.contains(&text.as_str()) {
+                return self.check(node, variant, at);
             }
+            known_words.extend(words);
+        }
+        let path = format!("{}.{field}", at.path);
+        let at_field = ValueContext { path: &path, ..at };
+        self.report_unknown_word(text, &known_words, value, at_field);
+    }
+
+    fn check_first(&mut self, node: &YamlNode, variants: &[&'a Value], at: ValueContext<'_>) {
+        if let Some(variant) = variants.first() {
+            self.check(node, variant, at);
         }
     }
 
@@ -575,84 +586,100 @@ impl<'a> SchemaChecker<'a> {
         {
             return self.check_discriminated(node, field, variants, at);
         }
-        let words: Vec<&str> = variants
-            .iter()
-            .flat_map(|variant| unit_words(variant))
-            .collect();
-        let mut keyed: Vec<(&str, &'a Value)> = variants
-            .iter()
-            .filter_map(|variant| one_key(variant))
-            .collect();
+        let mut words: Vec<&str> = Vec::new();
+        let mut keyed: Vec<(&str, &'a Value)> = Vec::new();
+        for variant in variants.iter().copied() {
+            words.extend(unit_words(variant));
+            keyed.extend(one_key(variant));
+        }
         if keyed.len() + words.len() < 2 && schema.get("title").is_none() {
             // An optional map that happens to have one field.
             keyed.clear();
         }
-        let chosen = |variant: &Value| {
-            one_key(variant).is_some_and(|(name, _)| keyed.iter().any(|(key, _)| *key == name))
-        };
-        let fitting: Vec<&'a Value> = variants
-            .iter()
-            .copied()
-            .filter(|variant| {
-                unit_words(variant).is_empty()
-                    && !chosen(variant)
-                    && type_accepts_node(variant, node)
-            })
-            .collect();
+        let is_keyed_by = |word: &str| keyed.iter().any(|(name, _)| *name == word);
         match &node.data {
             YamlData::Text(text) if words.contains(&text.as_str()) => return,
-            YamlData::Map(entries)
-                if entries
-                    .iter()
-                    .any(|(key, _)| keyed.iter().any(|(name, _)| *name == key.text)) =>
-            {
+            // The word, which YAML takes for no value where it has no quotes.
+            YamlData::Null if words.contains(&"null") => return,
+            YamlData::Map(entries) if entries.iter().any(|(key, _)| is_keyed_by(&key.text)) => {
                 return self.check_keyed_variant(node, &keyed, schema, at);
             }
             _ => {}
         }
+        let mut fitting: Vec<&'a Value> = Vec::new();
+        for variant in variants.iter().copied() {
+            let is_keyed = one_key(variant).is_some_and(|(name, _)| is_keyed_by(name));
+            if unit_words(variant).is_empty() && !is_keyed && type_accepts_node(variant, node) {
+                fitting.push(variant);
+            }
+        }
         match fitting.as_slice() {
             [only] => self.check(node, only, at),
-            [] => match &node.data {
-                YamlData::Map(_) if !keyed.is_empty() => {
-                    self.check_keyed_variant(node, &keyed, schema, at)
+            [] => self.report_no_variant(node, schema, variants, &words, &keyed, at),
+            several => self.check_nearest(node, several, at),
+        }
+    }
+
+    /// Reports a value that is of no variant. `words` are those of variants without a value, `keyed` those with a key.
+    fn report_no_variant(
+        &mut self,
+        node: &YamlNode,
+        schema: &'a Value,
+        variants: &[&'a Value],
+        words: &[&str],
+        keyed: &[(&str, &'a Value)],
+        at: ValueContext<'_>,
+    ) {
+        let title = schema.get("title").and_then(Value::as_str);
+        match &node.data {
+            YamlData::Map(_) if !keyed.is_empty() => {
+                self.check_keyed_variant(node, keyed, schema, at)
+            }
+            YamlData::Text(text) if keyed.iter().any(|(name, _)| name == text) => {
+                let message = format!("`{text}` needs a value");
+                let hint = match title {
+                    Some(_) => format!("write `{text}: ...`"),
+                    None => format!("write `{{ {text}: ... }}`"),
+                };
+                self.fault(codes::BAD_VALUE, node.mark, at.path, message, Some(hint));
+            }
+            YamlData::Text(text) if title == Some(TRANSFORM_TITLE) => {
+                let mut transforms: Vec<(&str, &Value)> = Vec::new();
+                for (name, body) in keyed {
+                    transforms.push((name, self.resolve(body)));
                 }
-                YamlData::Text(text) if keyed.iter().any(|(name, _)| name == text) => {
-                    let message = format!("`{text}` needs a value");
-                    let hint = Some(match schema.get("title") {
-                        Some(_) => format!("write `{text}: ...`"),
-                        None => format!("write `{{ {text}: ... }}`"),
-                    });
-                    self.fault(codes::BAD_VALUE, node.mark, at.path, message, hint);
-                }
-                data if !words.is_empty() => {
-                    let all: Vec<&str> = words
-                        .into_iter()
-                        .chain(keyed.iter().map(|(name, _)| *name))
-                        .collect();
-                    match data {
-                        YamlData::Text(text) => self.report_unknown_word(text, &all, node, at),
-                        _ => self.report_wrong_type(
-                            &format!("one of {}", quoted(&all)),
-                            node,
-                            None,
-                            at,
-                        ),
-                    }
-                }
-                _ => self.report_mismatch(node, variants, at),
-            },
-            several => {
-                let tries = several.iter().map(|variant| {
-                    let mut quiet = SchemaChecker::new(self.root, self.file);
-                    quiet.check(node, variant, at);
-                    quiet
-                });
-                // The first of those with the fewest faults.
-                if let Some(best) = tries.min_by_key(|quiet| quiet.faults.len()) {
-                    self.faults.extend(best.faults);
-                    self.sql.extend(best.sql);
+                let hint = transform_text_hint(text, &transforms);
+                let hint = hint.or_else(|| self.mismatch_hint(node, variants, at.path));
+                self.report_wrong_type("a map", node, hint, at);
+            }
+            data if !words.is_empty() => {
+                let mut known_words = words.to_vec();
+                known_words.extend(keyed.iter().map(|(name, _)| *name));
+                if let YamlData::Text(text) = data {
+                    self.report_unknown_word(text, &known_words, node, at);
+                } else {
+                    let expected = format!("one of {}", quoted(&known_words));
+                    self.report_wrong_type(&expected, node, None, at);
                 }
             }
+            _ => self.report_mismatch(node, variants, at),
+        }
+    }
+
+    /// Checks a value by each of several variants; reports the faults of the first of those with the fewest.
+    fn check_nearest(&mut self, node: &YamlNode, variants: &[&'a Value], at: ValueContext<'_>) {
+        let mut nearest: Option<SchemaChecker<'a>> = None;
+        for variant in variants {
+            let mut quiet = SchemaChecker::new(self.root, self.file);
+            quiet.check(node, variant, at);
+            let is_nearer = |other: &SchemaChecker<'_>| quiet.faults.len() < other.faults.len();
+            if nearest.as_ref().is_none_or(is_nearer) {
+                nearest = Some(quiet);
+            }
+        }
+        if let Some(nearest) = nearest {
+            self.faults.extend(nearest.faults);
+            self.sql.extend(nearest.sql);
         }
     }
 
@@ -698,8 +725,12 @@ impl<'a> SchemaChecker<'a> {
                             Some(noun) => format!("there is no {noun} `{}`", key.text),
                             None => format!("{} cannot be `{}`", subject(at.path), key.text),
                         };
-                        let hint = Some(suggest_words(&key.text, &names));
-                        self.fault(codes::UNKNOWN_NAME, key.mark, &path, message, hint);
+                        let foreign = match title {
+                            Some(TRANSFORM_TITLE) => other_tools::transform_hint(&key.text, &names),
+                            _ => None,
+                        };
+                        let hint = foreign.unwrap_or_else(|| suggest_words(&key.text, &names));
+                        self.fault(codes::UNKNOWN_NAME, key.mark, &path, message, Some(hint));
                     }
                 }
             }
@@ -727,8 +758,8 @@ impl<'a> SchemaChecker<'a> {
     }
 }
 
-/// Reports misspelt sections of the spec, and takes them for what they were meant to be: what stands in them, and
-/// what refers to it, is then checked as it would be.
+/// Reports misspelt sections of the spec, and renames them to the intended ones, so that their
+/// content and the references to it are checked.
 pub(super) fn mend_sections(
     root: &mut YamlNode,
     sections: Option<&Value>,
@@ -738,7 +769,7 @@ pub(super) fn mend_sections(
     let Some(sections) = sections.and_then(Value::as_object) else {
         return;
     };
-    let given: Vec<String> = root
+    let keys: Vec<String> = root
         .entries()
         .iter()
         .map(|(key, _)| key.text.clone())
@@ -746,15 +777,14 @@ pub(super) fn mend_sections(
     let YamlData::Map(entries) = &mut root.data else {
         return;
     };
+    let keys = NameIndex::new(keys.iter().map(String::as_str));
+    let mut free: Vec<&str> = sections.keys().map(String::as_str).collect();
+    free.retain(|name| !keys.contains(name));
     for (key, _) in entries
         .iter_mut()
         .filter(|(key, _)| !sections.contains_key(&key.text))
     {
-        let free = sections
-            .keys()
-            .map(String::as_str)
-            .filter(|name| !given.iter().any(|given| given == name));
-        let Some(meant) = nearest_word(&key.text, free) else {
+        let Some(meant) = nearest_word(&key.text, free.iter().copied()) else {
             continue;
         };
         let fault = Fault::new(
@@ -767,8 +797,9 @@ pub(super) fn mend_sections(
     }
 }
 
-/// What a map with one key chooses among variants that stand right here. All that it tells,
-/// [`SchemaChecker::check_variant`] tells as well; but there are as many variants as there are transforms.
+/// The variant that a map with one key selects among variants that are listed directly. It gives
+/// the same result as [`SchemaChecker::check_variant`], which is slower with as many variants as
+/// there are transforms.
 fn select_keyed_variant<'n, 'a>(
     schema: &'a Value,
     node: &'n YamlNode,
@@ -791,13 +822,13 @@ fn select_keyed_variant<'n, 'a>(
         .then_some((key, value, inner))
 }
 
-/// Whether fields may be declared elsewhere than among the properties.
+/// True if fields may be declared elsewhere than among the properties.
 pub(super) fn is_open(schema: &Value) -> bool {
     let others = ["allOf", "anyOf", "oneOf", "unevaluatedProperties"];
     exactly_one(schema).is_empty() && others.iter().any(|key| schema.get(key).is_some())
 }
 
-/// The keys of which exactly one must be given, where the schema says so.
+/// Keys of which exactly one must be given, if the schema requires that.
 fn exactly_one(schema: &Value) -> Vec<&str> {
     let variants = schema.get("oneOf").and_then(Value::as_array);
     let keys = variants
@@ -867,7 +898,7 @@ fn display_json_value(value: &Value) -> String {
     }
 }
 
-/// The value for a message: short ones as they are.
+/// Text of a value for a message; short values are unchanged.
 fn describe_yaml_node(node: &YamlNode) -> String {
     match &node.data {
         YamlData::Null | YamlData::Wrong => "empty".to_owned(),
@@ -880,24 +911,36 @@ fn describe_yaml_node(node: &YamlNode) -> String {
     }
 }
 
-/// Whether a schema is that of lengths of time and rows.
+/// True if a schema is the schema of lengths of time and rows.
 fn is_length(schema: &Value) -> bool {
     schema_types(schema) == ["integer", "string"] && schema.get("pattern").is_some()
 }
 
-/// Whether a key is the rest of SQL that a comma inside { } has cut, which is reported at its first part.
-fn is_cut_off(node: &YamlNode, key: &str) -> bool {
-    let opens = |text: &str| text.matches('(').count() > text.matches(')').count();
-    let closes = key.matches(')').count() > key.matches('(').count();
-    closes
-        && node
-            .entries()
-            .iter()
-            .filter_map(|(_, value)| value.text())
-            .any(opens)
+/// True if a value may be the begin of SQL text that a comma inside { } has cut: it is reported.
+fn is_cut_sql(value: &YamlNode) -> bool {
+    let text = value.text().unwrap_or_default();
+    text.matches('(').count() > text.matches(')').count()
 }
 
-/// Whether the name of a file says that it has a format.
+/// True if a key may be the end of SQL text that a comma inside { } has cut.
+fn closes_sql(key: &str) -> bool {
+    key.matches(')').count() > key.matches('(').count()
+}
+
+/// True if an unknown field is much like this one.
+fn is_misspelt(field: &str, unknown: &[&str]) -> bool {
+    unknown
+        .iter()
+        .any(|word| nearest_word(word, [field]).is_some())
+}
+
+/// Suggests the format that the ending of a path names, of some formats.
+fn path_hint(path: &str, formats: &[&str]) -> Option<String> {
+    let format = formats.iter().find(|format| path_ends_in(path, format))?;
+    Some(format!("write `{format}: {{ path: {path} }}`"))
+}
+
+/// True if the name of a file has the ending of a format.
 fn path_ends_in(path: &str, format: &str) -> bool {
     forebay_connectors::format_of_name(path) == Some(format)
 }
@@ -914,7 +957,7 @@ fn call_parts(text: &str) -> Option<(&str, &str)> {
     (is_name(function) && (is_name(column) || column == "*")).then_some((function, column))
 }
 
-/// Whether a text looks like `key: value`.
+/// True if a text looks like `key: value`.
 fn is_entry(text: &str) -> bool {
     let is_name = |word: &str| {
         !word.is_empty()
@@ -930,7 +973,7 @@ fn last_name(path: &str) -> &str {
     path.rsplit('.').next().unwrap_or(path)
 }
 
-/// What a sentence about a value begins with.
+/// Subject of a sentence about a value.
 fn subject(path: &str) -> String {
     match last_name(path) {
         "" => "the spec".to_owned(),
@@ -941,7 +984,7 @@ fn subject(path: &str) -> String {
     }
 }
 
-/// What a sentence about a map and its fields begins with.
+/// Subject of a sentence about a map and its fields.
 pub(super) fn describe_container(path: &str) -> String {
     let parts: Vec<&str> = path.split('.').collect();
     match parts.as_slice() {

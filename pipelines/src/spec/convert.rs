@@ -1,17 +1,18 @@
-//! From the checked tree to the pipeline. A part that is wrong is left out, so that what can be
-//! said about the others still is.
+//! Converts the checked tree to the pipeline. A wrong part is left out, so that the others can
+//! still be checked.
 
 use std::collections::BTreeSet;
 
 use forebay_model::{
-    ConfigError, ConfigResult, DataSplit, DegradationLevel, DuplicateRows, Fault, FaultCode,
-    NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode as StepNode, PipelineSink,
-    PipelineSource, PredictionLabel, ReadinessCondition, SpecLocation, Step, codes,
+    ConfigError, ConfigResult, DataSplit, DayRules, DegradationLevel, DuplicateRows, Fault,
+    FaultCode, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode as StepNode,
+    PipelineServing, PipelineSink, PipelineSource, PredictionLabel, ReadinessCondition,
+    SpecLocation, Step, codes,
 };
 use forebay_run::{DeadlineSpec, FeedConfig, parse_refit};
 use forebay_transforms::add_quarantined_step;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::check::{describe_container, quoted, suggest_words};
 use super::graph;
@@ -20,6 +21,25 @@ use super::wire;
 use super::words::{ConnectorFormat, SpecCatalog};
 use crate::present::units;
 use crate::split_problems::{DURATION_HINT, SplitProblem, is_duration_text, split_problems};
+
+/// Place of the format of a source's time.
+const TIME_FORMAT: &str = "time.format";
+
+/// The time of a source that is read by a format.
+struct FormattedTime {
+    column: String,
+    format: String,
+}
+
+impl FormattedTime {
+    fn of(source: &YamlNode) -> Option<FormattedTime> {
+        let time = source.get("time")?;
+        Some(FormattedTime {
+            column: time.get("column")?.text()?.to_owned(),
+            format: time.get("format")?.text()?.to_owned(),
+        })
+    }
+}
 
 pub(super) struct SpecConverter<'a> {
     pub file: &'a str,
@@ -41,11 +61,10 @@ impl SpecConverter<'_> {
                 .to_owned(),
             ..Pipeline::default()
         };
-        let entries = |key: &str| root.get(key).map(YamlNode::entries).unwrap_or_default();
-        for (key, node) in entries("sources") {
+        for (key, node) in graph::entries_of(root, "sources") {
             pipeline.sources.extend(self.source(key, node));
         }
-        for (key, node) in entries("steps") {
+        for (key, node) in graph::entries_of(root, "steps") {
             pipeline.nodes.extend(self.step(key, node));
         }
         if let Some(node) = root.get("split") {
@@ -54,16 +73,13 @@ impl SpecConverter<'_> {
         if let Some((key, node)) = root.entry("label") {
             pipeline.label = self.label(key, node);
         }
-        for (key, node) in entries("sinks") {
+        for (key, node) in graph::entries_of(root, "sinks") {
             let Some(sink) = self.sink(key, node, &mut pipeline) else {
                 continue;
             };
-            let is_one_of = |formats: &[ConnectorFormat]| {
-                formats.iter().any(|format| format.name == sink.format)
-            };
-            if is_one_of(self.words.trainers) {
+            if has_format(self.words.trainers, &sink.format) {
                 pipeline.trainings.push(sink);
-            } else if is_one_of(self.words.predictors) {
+            } else if has_format(self.words.predictors, &sink.format) {
                 pipeline.predictions.push(sink);
             } else {
                 pipeline.sinks.push(sink);
@@ -74,6 +90,9 @@ impl SpecConverter<'_> {
         }
         if let Some((key, node)) = root.entry("deadline") {
             pipeline.deadline = self.deadline(key, node);
+        }
+        if let Some((key, node)) = root.entry("serving") {
+            pipeline.serving = self.serving(key, node);
         }
         graph::check_name_references(self, root, &pipeline);
         pipeline
@@ -87,12 +106,12 @@ impl SpecConverter<'_> {
         Some(key.mark.location(self.file, path))
     }
 
-    /// Whether the check has found something in here: then nothing more is to be said.
+    /// True if the check has found no fault in here; otherwise no more are reported.
     pub fn is_valid_so_far(&self, node: &YamlNode, path: &str) -> bool {
-        let inside = |found: &str| {
-            found
+        let inside = |reported: &str| {
+            reported
                 .strip_prefix(path)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+                .is_some_and(|below| below.is_empty() || below.starts_with(['.', '[']))
         };
         !node.wrong() && !self.reported.iter().any(|location| inside(&location.path))
     }
@@ -113,8 +132,8 @@ impl SpecConverter<'_> {
     }
 
     fn report_unreadable(&mut self, node: &YamlNode, path: &str, error: &ConfigError) {
-        let (mark, found) = node.at_path(&error.path);
-        let path = format!("{path}{found}");
+        let (mark, below) = node.at_path(&error.path);
+        let path = format!("{path}{below}");
         let (message, hint) = error.split_hint();
         let fault = self.fault(
             codes::BAD_VALUE,
@@ -147,7 +166,7 @@ impl SpecConverter<'_> {
         }
     }
 
-    /// The format of a source or sink, and the fields beside it.
+    /// The format of a source or sink, and its other fields.
     fn format(
         &mut self,
         node: &YamlNode,
@@ -157,13 +176,53 @@ impl SpecConverter<'_> {
         let (format, (_, config)) = formats
             .iter()
             .find_map(|format| Some((format, node.entry(format.name)?)))?;
-        let canonical =
-            self.canonical(config, &format!("{path}.{}", format.name), format.canonical)?;
-        let mut rest = node.value();
-        if let Some(fields) = rest.as_object_mut() {
+        let config_path = format!("{path}.{}", format.name);
+        let canonical = match FormattedTime::of(node) {
+            Some(time) => self.config_with_time(node, config, &time, path, format)?,
+            None => self.canonical(config, &config_path, format.canonical)?,
+        };
+        let mut fields_value = node.value();
+        if let Some(fields) = fields_value.as_object_mut() {
             fields.remove(format.name);
         }
-        Some((format.name, canonical, rest))
+        Some((format.name, canonical, fields_value))
+    }
+
+    /// The configuration of a source with the format of its time among its formats.
+    fn config_with_time(
+        &mut self,
+        node: &YamlNode,
+        config: &YamlNode,
+        time: &FormattedTime,
+        path: &str,
+        format: &ConnectorFormat,
+    ) -> Option<Value> {
+        let mut value = config.value();
+        let formats = value
+            .as_object_mut()
+            .map(|fields| fields.entry("formats").or_insert_with(|| json!({})));
+        if let Some(Value::Object(formats)) = formats
+            && formats
+                .insert(time.column.clone(), time.format.clone().into())
+                .is_some()
+        {
+            let message = format!("`formats` has a format of `{}`, too", time.column);
+            let error = ConfigError::at(TIME_FORMAT, format!("{message}; hint: leave one out"));
+            self.report_unreadable(node, path, &error);
+            return None;
+        }
+        match (format.canonical)(value) {
+            Ok(config) => Some(config),
+            Err(error) if error.path == format!("formats.{}", time.column) => {
+                let error = ConfigError::at(TIME_FORMAT, error.message);
+                self.report_unreadable(node, path, &error);
+                None
+            }
+            Err(error) => {
+                self.report_unreadable(config, &format!("{path}.{}", format.name), &error);
+                None
+            }
+        }
     }
 
     fn source(&mut self, key: &YamlKey, node: &YamlNode) -> Option<PipelineSource> {
@@ -171,9 +230,10 @@ impl SpecConverter<'_> {
         if !self.is_valid_so_far(node, &path) {
             return None;
         }
-        let (format, config, rest) = self.format(node, &path, self.words.sources)?;
-        let wire: wire::YamlSource = self.read(node, rest, &path)?;
-        let (name, format) = (key.text.clone(), format.to_owned());
+        let (format, config, fields_value) = self.format(node, &path, self.words.sources)?;
+        let wire: wire::YamlSource = self.read(node, fields_value, &path)?;
+        let name = key.text.clone();
+        let format = format.to_owned();
         let ready = wire.ready.and_then(|ready| self.ready(node, ready, &path));
         if let Some(text) = wire
             .lookback
@@ -182,16 +242,25 @@ impl SpecConverter<'_> {
         {
             self.report_bad_duration(node, &format!("{path}.lookback"), text);
         }
+        if wire.days.is_some() && wire.time.is_none() {
+            let (mark, _) = node.at_path("days");
+            let message = "`days` needs the `time` of the source, by which rows have a day";
+            let path = format!("{path}.days");
+            let fault = self.fault(codes::MISSING_FIELD, mark, &path, message.to_owned());
+            let hint = "declare `time: COLUMN` beside it, or leave out `days`";
+            self.faults.push(fault.hint(hint));
+        }
         let at = self.key_location(key, &path);
         Some(PipelineSource {
             name,
             format,
             config,
-            time: wire.time,
+            time: wire.time.map(wire::YamlTime::column),
             keys: wire.keys,
             duplicates: wire.duplicates.map(DuplicateRows::from),
             ready,
             lookback: wire.lookback,
+            days: wire.days.map(DayRules::from).unwrap_or_default(),
             at,
         })
     }
@@ -206,10 +275,12 @@ impl SpecConverter<'_> {
         if !self.is_valid_so_far(node, &path) {
             return None;
         }
-        let (format, config, rest) = self.format(node, &path, &self.words.sinks)?;
-        let wire: wire::YamlSink = self.read(node, rest, &path)?;
-        let (name, format) = (key.text.clone(), format.to_owned());
-        let (optional, at) = (wire.optional, self.key_location(key, &path));
+        let (format, config, fields_value) = self.format(node, &path, &self.words.sinks)?;
+        let wire: wire::YamlSink = self.read(node, fields_value, &path)?;
+        let name = key.text.clone();
+        let format = format.to_owned();
+        let optional = wire.optional;
+        let at = self.key_location(key, &path);
         let mut from = wire.from;
         // What is wrong with the step is reported there.
         if wire.quarantined && pipeline.nodes.iter().any(|node| node.name == from) {
@@ -265,17 +336,19 @@ impl SpecConverter<'_> {
         let refit = wire.refit.as_deref().map(parse_refit).transpose();
         if let Err(fault) = &refit {
             let mark = node.get("refit").map_or(node.mark, |refit| refit.mark);
-            let own = self.fault(
+            let refit_fault = self.fault(
                 fault.code(),
                 mark,
                 &format!("{path}.refit"),
                 fault.message().to_owned(),
             );
             self.faults
-                .push(own.hint(fault.hint_text().unwrap_or_default()));
+                .push(refit_fault.hint(fault.hint_text().unwrap_or_default()));
         }
-        let (optional, at) = (wire.optional, self.key_location(key, &path));
-        let (name, refit) = (key.text.clone(), refit.ok()?.flatten());
+        let optional = wire.optional;
+        let at = self.key_location(key, &path);
+        let name = key.text.clone();
+        let refit = refit.ok()?.flatten();
         Some(StepNode {
             name,
             input,
@@ -289,7 +362,7 @@ impl SpecConverter<'_> {
         })
     }
 
-    /// A step. A wrong one stays as it is written: those after it are still checked.
+    /// Converts a step. A wrong one is kept as written, so that those after it are still checked.
     fn transform(&mut self, item: &YamlNode, path: &str) -> Step {
         let [(key, config)] = item.entries() else {
             self.unread.insert(path.to_owned());
@@ -301,7 +374,8 @@ impl SpecConverter<'_> {
             };
         };
         let path = format!("{path}.{}", key.text);
-        let kind = self.words.registry.kind(&key.text).ok().copied();
+        let words = self.words;
+        let kind = words.registry.kind(&key.text).ok();
         let valid = kind.filter(|_| self.is_valid_so_far(config, &path));
         let canonical = valid.and_then(|kind| self.canonical(config, &path, kind.canonical));
         if canonical.is_none() {
@@ -355,10 +429,8 @@ impl SpecConverter<'_> {
             }
             read.and_then(Result::ok)
         };
-        let (min_age, timeout) = (
-            length("min_age", wire.min_age),
-            length("timeout", wire.timeout),
-        );
+        let min_age = length("min_age", wire.min_age);
+        let timeout = length("timeout", wire.timeout);
         if wire.marker.is_none() && wire.files.is_none() && min_age.is_none() {
             let mark = source
                 .entry("ready")
@@ -394,6 +466,18 @@ impl SpecConverter<'_> {
             .push(fault.hint(hint.unwrap_or(DURATION_HINT.to_owned())));
     }
 
+    fn serving(&mut self, key: &YamlKey, node: &YamlNode) -> Option<PipelineServing> {
+        if !self.is_valid_so_far(node, "serving") {
+            return None;
+        }
+        let wire: wire::YamlServing = self.read(node, node.value(), "serving")?;
+        Some(PipelineServing {
+            from: wire.from,
+            late: wire.late.into(),
+            at: self.key_location(key, "serving"),
+        })
+    }
+
     fn deadline(&mut self, key: &YamlKey, node: &YamlNode) -> Option<PipelineDeadline> {
         if !self.is_valid_so_far(node, "deadline") {
             return None;
@@ -401,27 +485,20 @@ impl SpecConverter<'_> {
         let wire: wire::YamlDeadline = self.read(node, node.value(), "deadline")?;
         let at = |field: &str| node.get(field).map_or(key.mark, |node| node.mark);
         if let Some(Err(fault)) = wire.by.as_deref().map(DeadlineSpec::parse) {
-            self.faults
-                .push(fault.at(Some(&at("by").location(self.file, "deadline.by"))));
+            let location = at("by").location(self.file, "deadline.by");
+            self.faults.push(fault.at(Some(&location)));
         }
-        let rung = |rung: &wire::YamlRung| match rung {
-            wire::YamlRung::SkipOptional => DegradationLevel::SkipOptional,
-            wire::YamlRung::ReuseStates => DegradationLevel::ReuseStates,
-            wire::YamlRung::LastModel => DegradationLevel::LastModel,
-            wire::YamlRung::Naive => DegradationLevel::Naive,
-        };
-        let ladder: Vec<DegradationLevel> = wire.ladder.iter().map(rung).collect();
+        let ladder: Vec<DegradationLevel> = wire.ladder.iter().map(degradation_level).collect();
         if !ladder.windows(2).all(|pair| pair[0] < pair[1]) {
             let message = "the ladder goes from the mildest rung to the last, each once".to_owned();
             let fault = self.fault(codes::BAD_VALUE, at("ladder"), "deadline.ladder", message);
             self.faults
                 .push(fault.hint("the order is skip_optional, reuse_states, last_model, naive"));
         }
-        if wire.webhook.as_deref().is_some_and(|url| {
-            !["http://", "https://"]
-                .iter()
-                .any(|scheme| url.starts_with(scheme))
-        }) {
+        if let Some(webhook) = &wire.webhook
+            && !webhook.starts_with("http://")
+            && !webhook.starts_with("https://")
+        {
             let message = "the webhook is no http:// or https:// URL".to_owned();
             let fault = self.fault(codes::BAD_VALUE, at("webhook"), "deadline.webhook", message);
             self.faults.push(fault);
@@ -440,7 +517,7 @@ impl SpecConverter<'_> {
         if !self.is_valid_so_far(node, "split") {
             return None;
         }
-        let before = self.faults.len();
+        let faults_before = self.faults.len();
         let split = match (node.entry("by_time"), node.entry("by_hash")) {
             (Some((key, inner)), _) => {
                 let wire: wire::YamlTimeSplit = self.read(inner, inner.value(), "split.by_time")?;
@@ -480,7 +557,7 @@ impl SpecConverter<'_> {
                 )
             }
         };
-        (self.faults.len() == before).then_some(split)
+        (self.faults.len() == faults_before).then_some(split)
     }
 
     fn report_split_problems(&mut self, key: &YamlKey, node: &YamlNode, split: &DataSplit) {
@@ -514,9 +591,10 @@ impl SpecConverter<'_> {
         let fault = self
             .fault(codes::UNKNOWN_NAME, mark, path, message)
             .fragment(name, 0);
-        self.faults.push(match names.is_empty() {
-            true => fault,
-            false => fault.hint(suggest_words(name, names)),
+        self.faults.push(if names.is_empty() {
+            fault
+        } else {
+            fault.hint(suggest_words(name, names))
         });
     }
 
@@ -547,5 +625,18 @@ impl SpecConverter<'_> {
                     .push(fault.hint(hint).suggest(part, parts.iter().copied(), ""));
             }
         }
+    }
+}
+
+fn has_format(formats: &[ConnectorFormat], name: &str) -> bool {
+    formats.iter().any(|format| format.name == name)
+}
+
+fn degradation_level(rung: &wire::YamlRung) -> DegradationLevel {
+    match rung {
+        wire::YamlRung::SkipOptional => DegradationLevel::SkipOptional,
+        wire::YamlRung::ReuseStates => DegradationLevel::ReuseStates,
+        wire::YamlRung::LastModel => DegradationLevel::LastModel,
+        wire::YamlRung::Naive => DegradationLevel::Naive,
     }
 }

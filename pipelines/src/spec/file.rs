@@ -7,7 +7,7 @@ use forebay_model::{Fault, Result, SPEC_BYTES_MAX, codes, nearest_word};
 
 /// The text of the file of a spec.
 pub fn read_text(path: &Path) -> Result<String> {
-    let shown = path.display().to_string();
+    let file = path.display().to_string();
     let unreadable = |error: std::io::Error| {
         let message = "the spec cannot be read";
         let fault = match error.kind() {
@@ -24,7 +24,7 @@ pub fn read_text(path: &Path) -> Result<String> {
                 ),
             _ => Fault::disk(message, error),
         };
-        fault.file(&shown)
+        fault.file(&file)
     };
     let bytes = std::fs::metadata(path).map_err(unreadable)?.len();
     if bytes > SPEC_BYTES_MAX as u64 {
@@ -32,7 +32,7 @@ pub fn read_text(path: &Path) -> Result<String> {
             codes::LIMIT,
             format!("a spec of {bytes} bytes is longer than {SPEC_BYTES_MAX}"),
         )
-        .file(&shown)
+        .file(&file)
         .hint("divide it into several pipelines"));
     }
     // Not all that can be opened has a length.
@@ -40,9 +40,9 @@ pub fn read_text(path: &Path) -> Result<String> {
     std::io::read_to_string(file.take(SPEC_BYTES_MAX as u64 + 1)).map_err(unreadable)
 }
 
-/// The YAML file beside a path whose name is nearest to it.
+/// The YAML file in the directory of a path whose name is most similar to it.
 fn nearest_spec(path: &Path) -> Option<String> {
-    let wanted = path.file_name()?.to_str()?;
+    let file_name = path.file_name()?.to_str()?;
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
@@ -55,6 +55,6 @@ fn nearest_spec(path: &Path) -> Option<String> {
         .filter(|name| name.ends_with(".yaml") || name.ends_with(".yml"))
         .collect();
     names.sort_unstable();
-    let near = nearest_word(wanted, names.iter().map(String::as_str))?;
+    let near = nearest_word(file_name, names.iter().map(String::as_str))?;
     Some(path.with_file_name(near).display().to_string())
 }

@@ -8,8 +8,9 @@ use super::node;
 /// Columns of a line at most, where a list or map can be divided.
 const LINE_WIDTH: usize = 120;
 
-/// Formats the text of a spec. Formatted text stays as it is. All values are the same afterwards, and so are the ids of
-/// the pipeline; a text for which that cannot be kept is refused, as one with problems in its YAML is.
+/// Formats the text of a spec. Formatted text stays as it is. All values are the same afterwards,
+/// and so are the ids of the pipeline; a text for which that is impossible is refused, as is one
+/// with problems in its YAML.
 ///
 /// ```
 /// let formatted = forebay::spec::format("version:   1\nname: 'demand'\n", "demand.yaml")?;
@@ -17,7 +18,7 @@ const LINE_WIDTH: usize = 120;
 /// # Ok::<(), forebay::model::Fault>(())
 /// ```
 pub fn format(text: &str, file: &str) -> Result<String> {
-    let before = values(text, file)?;
+    let original = values(text, file)?;
     let line_break = if text.contains("\r\n") {
         LineBreak::Crlf
     } else {
@@ -42,14 +43,14 @@ pub fn format(text: &str, file: &str) -> Result<String> {
         .map_err(|error| refused("this YAML cannot be formatted").cause(error.to_string()))?;
     let again = pretty_yaml::format_text(&formatted, &options);
     match values(&formatted, file) {
-        Ok(after) if after == before && again.is_ok_and(|again| again == formatted) => {
+        Ok(parsed) if parsed == original && again.is_ok_and(|again| again == formatted) => {
             Ok(formatted)
         }
         _ => Err(refused("formatting would change what this spec says")),
     }
 }
 
-/// All values of a spec, parameters not substituted.
+/// All values of a spec, without substitution of parameters.
 fn values(text: &str, file: &str) -> Result<serde_json::Value> {
     let mut faults = Vec::new();
     let root = node::load(text, file, &mut faults)?;

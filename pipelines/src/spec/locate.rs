@@ -5,18 +5,21 @@ use forebay_model::{Fault, FaultSite, SpecLocation};
 
 use super::node::{self, TextPosition, YamlData, YamlNode};
 
-/// Lines of one value that are searched for the wrong words.
+/// Maximum number of lines of one value that are searched for the wrong words.
 const VALUE_LINES_MAX: usize = 1000;
 
-/// Points the faults at the words of the spec that they are about. `text` is what `file` holds.
+/// Adds the positions of the wrong words in the spec to faults. `text` is the content of `file`.
 pub fn locate(fault: Fault, file: &str, text: &str) -> Fault {
     let Ok(root) = node::load(text, file, &mut Vec::new()) else {
         return fault;
     };
     let lines: Vec<&str> = text.lines().collect();
-    fault.relocate(&|at, site| match at.file == file {
-        true => location_of(&root, &lines, at, site),
-        false => at.clone(),
+    fault.relocate(&|at, site| {
+        if at.file == file {
+            location_of(&root, &lines, at, site)
+        } else {
+            at.clone()
+        }
     })
 }
 
@@ -26,6 +29,11 @@ fn location_of(
     at: &SpecLocation,
     site: &FaultSite,
 ) -> SpecLocation {
+    // Most faults know their place: it is not looked for in the spec.
+    let is_placed = at.line != 1 || at.column != 1;
+    if is_placed && site.fragment.is_none() && site.column.is_none() {
+        return at.clone();
+    }
     let Some((key, node)) = node_at(root, &at.path) else {
         return at.clone();
     };
@@ -38,17 +46,11 @@ fn location_of(
     let (words, skip) = match (&site.fragment, &site.column) {
         (Some(fragment), _) => (fragment.text.as_str(), fragment.skip),
         (None, Some(column)) => (column.as_str(), 0),
-        (None, None) => {
-            return if at.line == 1 && at.column == 1 {
-                whole
-            } else {
-                at.clone()
-            };
-        }
+        (None, None) => return whole,
     };
-    let found = find_value(node, &at.path, words)
+    let location = find_value(node, &at.path, words)
         .or_else(|| find_words(node, lines, &at.path, words, skip));
-    match found.or_else(|| find_key(node, &at.path, words)) {
+    match location.or_else(|| find_key(node, &at.path, words)) {
         Some((mark, path)) => SpecLocation {
             file: at.file.clone(),
             line: mark.line,
@@ -62,7 +64,8 @@ fn location_of(
 
 /// The value at a path, and the place of its key.
 fn node_at<'n>(root: &'n YamlNode, path: &str) -> Option<(TextPosition, &'n YamlNode)> {
-    let (mut node, mut mark) = (root, root.mark);
+    let mut node = root;
+    let mut mark = root.mark;
     for part in path.split(['.', '[']).filter(|part| !part.is_empty()) {
         (mark, node) = match part
             .strip_suffix(']')
@@ -135,12 +138,12 @@ fn find_in_lines(
     mut skip: usize,
 ) -> Option<TextPosition> {
     let indent = |line: &str| line.len() - line.trim_start().len();
-    let own = lines.get(start.line - 1).map_or(0, |line| indent(line));
+    let key_indent = lines.get(start.line - 1).map_or(0, |line| indent(line));
     // Text in a block has lines of its own; other text goes on in lines that are indented further than its key.
-    let outer = if own == start.column - 1 {
-        own.saturating_sub(1)
+    let outer = if key_indent == start.column - 1 {
+        key_indent.saturating_sub(1)
     } else {
-        own
+        key_indent
     };
     for (index, line) in lines
         .iter()
@@ -175,22 +178,28 @@ fn find_in_lines(
     None
 }
 
-/// Where the words stand in a text as words of their own, for the `skip + 1`-th time.
+/// Offset of the `skip + 1`-th occurrence of the words in a text as words of their own.
 fn occurrence(text: &str, words: &str, skip: usize) -> Option<usize> {
-    let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
-    let apart = |inner: Option<char>, outer: Option<char>| {
-        !(inner.is_some_and(is_word) && outer.is_some_and(is_word))
-    };
-    let mut found = text.match_indices(words).filter(|(at, _)| {
-        apart(words.chars().next(), text[..*at].chars().next_back())
-            && apart(
-                words.chars().next_back(),
-                text[at + words.len()..].chars().next(),
-            )
-    });
-    if words.is_empty() {
-        None
-    } else {
-        found.nth(skip).map(|(at, _)| at)
+    let first = words.chars().next()?;
+    let last = words.chars().next_back()?;
+    let mut skipped = 0;
+    for (start, _) in text.match_indices(words) {
+        let previous = text[..start].chars().next_back();
+        let next = text[start + words.len()..].chars().next();
+        let is_inside = [(first, previous), (last, next)]
+            .iter()
+            .any(|(inner, outer)| is_word_letter(*inner) && outer.is_some_and(is_word_letter));
+        if is_inside {
+            continue;
+        }
+        if skipped == skip {
+            return Some(start);
+        }
+        skipped += 1;
     }
+    None
+}
+
+fn is_word_letter(letter: char) -> bool {
+    letter.is_alphanumeric() || letter == '_'
 }

@@ -1,9 +1,9 @@
-//! YAML, and only here: parse, substitute, check, convert.
+//! Specs in YAML: parse, substitute, check, convert. No other module reads YAML.
 //!
-//! The text becomes a tree in which every value knows its place (`node`); parameters are put
-//! into its leaves (`params`); it is checked against the same JSON Schema that editors get
-//! (`check`, `schema`); and what is sound becomes the pipeline (`convert`), whose names are
-//! then checked against each other (`graph`). All problems of a file are reported at once.
+//! The text is parsed to a tree in which every value has its position (`node`); parameters are
+//! substituted in its leaves (`params`); it is checked against the JSON Schema that editors use
+//! (`check`, `schema`); and its valid parts are converted to the pipeline (`convert`), whose
+//! references by name are then checked (`graph`). All problems of a file are reported at once.
 
 mod check;
 mod convert;
@@ -13,10 +13,12 @@ mod graph;
 mod locate;
 pub(crate) mod name;
 mod node;
+mod other_tools;
 mod params;
 mod schema;
 mod synonyms;
 mod tests_section;
+mod transform_text;
 mod wire;
 mod words;
 mod yaml_hints;
@@ -40,7 +42,7 @@ use convert::SpecConverter;
 use node::YamlNode;
 use params::ParamValues;
 
-/// What a spec says.
+/// Content of a spec, with its problems.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -56,9 +58,10 @@ use params::ParamValues;
 /// ```
 #[derive(Debug)]
 pub struct ParsedSpec {
-    /// Wrong sources, sinks and lists of steps are missing in it.
+    /// The pipeline, without wrong sources, sinks and lists of steps.
     pub pipeline: Pipeline,
-    /// Paths of single steps that are wrong. They are in the pipeline as they are written, for the checks of the others.
+    /// Paths of single steps that are wrong. The pipeline contains them as they are written, for
+    /// the checks of the others.
     pub unread: BTreeSet<String>,
     /// Tests of its steps, without wrong ones.
     pub tests: Vec<StepTest>,
@@ -66,7 +69,7 @@ pub struct ParsedSpec {
     pub faults: Vec<Fault>,
 }
 
-/// Reads a spec. `file` is what faults call it; `params` are the values from the command line.
+/// Reads a spec. `file` is its name in faults; `params` are the values from the command line.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -90,7 +93,7 @@ pub fn parse(
     Fault::combine(parsed.faults).map_or(Ok(parsed.pipeline), Err)
 }
 
-/// Like [`parse`], with what could be read beside the problems.
+/// Like [`parse`], but returns the readable part together with the problems.
 pub fn parse_all(
     text: &str,
     file: &str,
@@ -128,7 +131,8 @@ pub fn parse_all(
     };
     let pipeline = converter.document(&root);
     let tests = converter.tests(&root);
-    let (mut faults, unread) = (converter.faults, converter.unread);
+    let mut faults = converter.faults;
+    let unread = converter.unread;
     faults.sort_by_key(|fault| fault.site().spec.as_ref().map(|at| (at.line, at.column)));
     Ok(ParsedSpec {
         pipeline,

@@ -1,6 +1,6 @@
 //! YAML as a tree in which every value and key knows its place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use forebay_model::{
     Fault, FaultCode, SPEC_BYTES_MAX, SPEC_DEPTH_MAX, SPEC_NODES_MAX, SPEC_TEXT_BYTES_MAX,
@@ -20,7 +20,7 @@ pub(super) struct TextPosition {
 }
 
 impl TextPosition {
-    /// Where a document begins.
+    /// Begin of a document.
     pub const START: TextPosition = TextPosition {
         line: 1,
         column: 1,
@@ -90,14 +90,16 @@ impl YamlNode {
     }
 
     pub fn entry(&self, key: &str) -> Option<&(YamlKey, YamlNode)> {
-        self.entries().iter().find(|(known, _)| known.text == key)
+        self.entries()
+            .iter()
+            .find(|(entry_key, _)| entry_key.text == key)
     }
 
     pub fn get(&self, key: &str) -> Option<&YamlNode> {
         self.entry(key).map(|(_, node)| node)
     }
 
-    /// Whether something inside has been reported as wrong.
+    /// True if a part of it has been reported as wrong.
     pub fn wrong(&self) -> bool {
         match &self.data {
             YamlData::Wrong => true,
@@ -123,10 +125,12 @@ impl YamlNode {
         }
     }
 
-    /// The value at a path such as `columns[1].name`, or the deepest one on the way to it. Gives
-    /// the mark of its key where it has one.
+    /// The value at a path such as `columns[1].name`, or the deepest one on the way to it. Returns
+    /// the mark of its key if it has one.
     pub fn at_path(&self, path: &str) -> (TextPosition, String) {
-        let (mut node, mut mark, mut found) = (self, self.mark, String::new());
+        let mut node = self;
+        let mut mark = self.mark;
+        let mut reached = String::new();
         for part in path.split(['.', '[']).filter(|part| !part.is_empty()) {
             if let Some(index) = part
                 .strip_suffix(']')
@@ -136,17 +140,17 @@ impl YamlNode {
                     break;
                 };
                 (node, mark) = (item, item.mark);
-                found.push_str(&format!("[{index}]"));
+                reached.push_str(&format!("[{index}]"));
             } else {
                 let Some((_, value)) = node.entry(part) else {
                     break;
                 };
                 (node, mark) = (value, value.mark);
-                found.push('.');
-                found.push_str(part);
+                reached.push('.');
+                reached.push_str(part);
             }
         }
-        (mark, found)
+        (mark, reached)
     }
 }
 
@@ -191,8 +195,12 @@ pub(super) fn load(text: &str, file: &str, faults: &mut Vec<Fault>) -> Result<Ya
         loader.handle_yaml_event(event, span)?;
     }
     loader.root.ok_or_else(|| {
-        let fault = Fault::new(codes::SYNTAX, "the spec is empty").at(Some(&TextPosition::START.location(file, "")));
-        fault.hint("begin with `version: 1`, `name:` and `sources:`, or let `forebay new DATA` write a first spec")
+        let fault = Fault::new(codes::SYNTAX, "the spec is empty")
+            .at(Some(&TextPosition::START.location(file, "")));
+        fault.hint(
+            "begin with `version: 1`, `name:` and `sources:`, or let `forebay new DATA` \
+             write a first spec",
+        )
     })
 }
 
@@ -202,35 +210,35 @@ struct YamlLoader<'a> {
     faults: &'a mut Vec<Fault>,
     open: Vec<OpenContainer>,
     anchors: BTreeMap<usize, AnchoredNode>,
-    /// Of what was read so far, aliases expanded.
+    /// Size of the nodes read so far, aliases expanded.
     size: TreeSize,
     root: Option<YamlNode>,
     documents: usize,
 }
 
-/// How much there is of something.
+/// Size of a tree.
 #[derive(Debug, Clone, Copy, Default)]
 struct TreeSize {
     nodes: usize,
-    /// Of texts and keys.
+    /// Bytes of texts and keys.
     bytes: usize,
 }
 
 impl TreeSize {
-    /// One value with a text of so many bytes.
+    /// Size of one value with a text of `bytes` bytes.
     fn of_node(bytes: usize) -> TreeSize {
         TreeSize { nodes: 1, bytes }
     }
 
-    fn since(self, before: TreeSize) -> TreeSize {
+    fn since(self, earlier: TreeSize) -> TreeSize {
         TreeSize {
-            nodes: self.nodes - before.nodes,
-            bytes: self.bytes - before.bytes,
+            nodes: self.nodes - earlier.nodes,
+            bytes: self.bytes - earlier.bytes,
         }
     }
 }
 
-/// A value that aliases can stand for.
+/// Value that aliases refer to.
 #[derive(Debug)]
 struct AnchoredNode {
     node: YamlNode,
@@ -252,6 +260,8 @@ enum ContainerItems {
     List(Vec<YamlNode>),
     Map {
         entries: Vec<(YamlKey, YamlNode)>,
+        /// The places of all keys so far.
+        key_marks: HashMap<String, TextPosition>,
         key: NextKey,
     },
 }
@@ -293,7 +303,7 @@ impl YamlLoader<'_> {
         matches!(bracket, '[' | '{').then_some((bracket, start.line()))
     }
 
-    /// The path of what is being read.
+    /// Path of the current value.
     fn path(&self) -> String {
         let mut path = String::new();
         for open in &self.open {
@@ -343,14 +353,14 @@ impl YamlLoader<'_> {
                 if tag.is_some() {
                     self.refuse_tag(mark);
                 }
-                let before = self.size;
+                let size_before = self.size;
                 self.add_size(TreeSize::of_node(text.len()), mark)?;
                 let data = if matches!(style, ScalarStyle::Plain) {
                     self.plain_scalar(&text, mark)
                 } else {
                     YamlData::Text(text.into_owned())
                 };
-                self.finish_node(YamlNode { data, mark }, anchor, before, 0)
+                self.finish_node(YamlNode { data, mark }, anchor, size_before, 0)
             }
             Event::SequenceStart(anchor, tag) | Event::MappingStart(anchor, tag)
                 if tag.is_some() =>
@@ -368,6 +378,7 @@ impl YamlLoader<'_> {
                 anchor,
                 ContainerItems::Map {
                     entries: Vec::new(),
+                    key_marks: HashMap::new(),
                     key: NextKey::Awaited,
                 },
                 mark,
@@ -392,16 +403,16 @@ impl YamlLoader<'_> {
                 let Some((size, depth)) = self
                     .anchors
                     .get(&anchor)
-                    .map(|known| (known.size, known.depth))
+                    .map(|anchored| (anchored.size, anchored.depth))
                 else {
                     return Err(self.fault(mark, "this alias stands inside of what it refers to"));
                 };
                 // Counted before it is copied.
                 self.add_size(size, mark)?;
                 self.check_depth(self.open.len() + depth, mark)?;
-                let Some(node) = self.anchors.get(&anchor).map(|known| YamlNode {
+                let Some(node) = self.anchors.get(&anchor).map(|anchored| YamlNode {
                     mark,
-                    ..known.node.clone()
+                    ..anchored.node.clone()
                 }) else {
                     return Err(self.fault(mark, "this alias refers to nothing"));
                 };
@@ -417,22 +428,22 @@ impl YamlLoader<'_> {
         children: ContainerItems,
         mark: TextPosition,
     ) -> Result<(), Fault> {
-        let before = self.size;
+        let size_before = self.size;
         self.add_size(TreeSize::of_node(0), mark)?;
         self.check_depth(self.open.len() + 1, mark)?;
         self.open.push(OpenContainer {
             start,
             anchor,
-            before,
+            before: size_before,
             depth: 0,
             children,
         });
         Ok(())
     }
 
-    fn add_size(&mut self, more: TreeSize, mark: TextPosition) -> Result<(), Fault> {
-        self.size.nodes = self.size.nodes.saturating_add(more.nodes);
-        self.size.bytes = self.size.bytes.saturating_add(more.bytes);
+    fn add_size(&mut self, added: TreeSize, mark: TextPosition) -> Result<(), Fault> {
+        self.size.nodes = self.size.nodes.saturating_add(added.nodes);
+        self.size.bytes = self.size.bytes.saturating_add(added.bytes);
         let message = if self.size.nodes > SPEC_NODES_MAX {
             format!("the spec has more than {SPEC_NODES_MAX} values, aliases expanded")
         } else if self.size.bytes > SPEC_TEXT_BYTES_MAX {
@@ -459,17 +470,17 @@ impl YamlLoader<'_> {
             .push(fault.hint("remove the tag; quote text that looks like a number"));
     }
 
-    /// Puts a finished value where it belongs.
+    /// Adds a finished value to its parent.
     fn finish_node(
         &mut self,
         node: YamlNode,
         anchor: usize,
-        before: TreeSize,
+        size_before: TreeSize,
         depth: usize,
     ) -> Result<(), Fault> {
         if anchor != 0 {
             // What is kept for aliases takes as much again.
-            let size = self.size.since(before);
+            let size = self.size.since(size_before);
             self.add_size(size, node.mark)?;
             self.anchors.insert(
                 anchor,
@@ -480,7 +491,8 @@ impl YamlLoader<'_> {
                 },
             );
         }
-        let (file, path) = (self.file, self.path());
+        let file = self.file;
+        let path = self.path();
         let Some(open) = self.open.last_mut() else {
             self.root = Some(node);
             return Ok(());
@@ -488,18 +500,20 @@ impl YamlLoader<'_> {
         open.depth = open.depth.max(depth);
         match &mut open.children {
             ContainerItems::List(items) => items.push(node),
-            ContainerItems::Map { entries, key } => {
-                match std::mem::replace(key, NextKey::Awaited) {
-                    NextKey::Awaited => {
-                        let (accepted, fault) =
-                            as_key(node, entries, |mark| mark.location(file, &path));
-                        *key = accepted;
-                        self.faults.extend(fault);
-                    }
-                    NextKey::Read(key) => entries.push((key, node)),
-                    NextKey::Refused => {}
+            ContainerItems::Map {
+                entries,
+                key_marks,
+                key,
+            } => match std::mem::replace(key, NextKey::Awaited) {
+                NextKey::Awaited => {
+                    let (accepted, fault) =
+                        as_key(node, key_marks, |mark| mark.location(file, &path));
+                    *key = accepted;
+                    self.faults.extend(fault);
                 }
-            }
+                NextKey::Read(key) => entries.push((key, node)),
+                NextKey::Refused => {}
+            },
         }
         Ok(())
     }
@@ -537,10 +551,10 @@ impl YamlLoader<'_> {
 
 fn as_key(
     node: YamlNode,
-    entries: &[(YamlKey, YamlNode)],
-    place: impl Fn(TextPosition) -> SpecLocation,
+    key_marks: &mut HashMap<String, TextPosition>,
+    locate: impl Fn(TextPosition) -> SpecLocation,
 ) -> (NextKey, Option<Fault>) {
-    let fault = |code, message: String| Fault::new(code, message).at(Some(&place(node.mark)));
+    let fault = |code, message: String| Fault::new(code, message).at(Some(&locate(node.mark)));
     let text = match &node.data {
         YamlData::Text(text) => text,
         YamlData::List(_) | YamlData::Map(_) => {
@@ -572,12 +586,13 @@ fn as_key(
         );
         return (NextKey::Refused, Some(fault.hint("write the fields out")));
     }
-    if let Some((first, _)) = entries.iter().find(|(key, _)| key.text == *text) {
+    if let Some(first) = key_marks.get(text) {
         let message = format!("`{text}` is given twice in the same map");
         let fault = fault(codes::DUPLICATE, message)
-            .related("it is first given here", Some(&place(first.mark)));
+            .related("it is first given here", Some(&locate(*first)));
         return (NextKey::Refused, Some(fault));
     }
+    key_marks.insert(text.clone(), node.mark);
     (
         NextKey::Read(YamlKey {
             text: text.clone(),

@@ -1,6 +1,6 @@
-//! Parameters: their values, and `${name}` in the leaves of a spec. Parsing comes first, so a
-//! value can never become a key, a list or another field. In SQL a value is a value: it cannot
-//! change what is asked ([`sql_text`]).
+//! Parameters: their values, and `${name}` in the leaves of a spec. Parsing comes first, so a value
+//! can never become a key, a list or another field. In SQL a value is a literal: it cannot change
+//! the query ([`sql_text`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(super) struct ParamValues<'a> {
 }
 
 struct ParamValue {
-    /// Absent where the declaration is wrong.
+    /// Type; `None` if the declaration is wrong.
     kind: Option<ParamType>,
     data: YamlData,
 }
@@ -38,7 +38,7 @@ impl<'a> ParamValues<'a> {
     pub fn new(
         file: &'a str,
         root: &YamlNode,
-        given: &BTreeMap<String, String>,
+        flags: &BTreeMap<String, String>,
         faults: &mut Vec<Fault>,
     ) -> Self {
         let mut params = ParamValues {
@@ -50,7 +50,7 @@ impl<'a> ParamValues<'a> {
             .map(YamlNode::entries)
             .unwrap_or_default();
         for (key, node) in declared {
-            let value = params.value(key, node, given.get(&key.text), faults);
+            let value = params.value(key, node, flags.get(&key.text), faults);
             let kind = YamlParam::deserialize(node.value())
                 .ok()
                 .map(|param| param.kind);
@@ -58,7 +58,7 @@ impl<'a> ParamValues<'a> {
                 .values
                 .insert(key.text.clone(), ParamValue { kind, data: value });
         }
-        for name in given
+        for name in flags
             .keys()
             .filter(|name| !params.values.contains_key(*name))
         {
@@ -67,15 +67,16 @@ impl<'a> ParamValues<'a> {
                 codes::UNKNOWN_NAME,
                 format!("there is no parameter `{name}` to set"),
             );
-            faults.push(match names.is_empty() {
-                true => fault.hint("declare it in the spec, under `params:`"),
-                false => fault.hint(suggest_words(name, &names)),
+            faults.push(if names.is_empty() {
+                fault.hint("declare it in the spec, under `params:`")
+            } else {
+                fault.hint(suggest_words(name, &names))
             });
         }
         params
     }
 
-    /// Those that are days or moments, with their values.
+    /// Parameters that are days or moments, with their values.
     pub fn dates(&self) -> BTreeMap<String, String> {
         let dates =
             self.values
@@ -97,7 +98,7 @@ impl<'a> ParamValues<'a> {
         &self,
         key: &YamlKey,
         node: &YamlNode,
-        given: Option<&String>,
+        flag: Option<&String>,
         faults: &mut Vec<Fault>,
     ) -> YamlData {
         // A declaration that is wrong in itself is reported by the schema's check.
@@ -131,7 +132,7 @@ impl<'a> ParamValues<'a> {
                 default.data.clone()
             });
         let path = format!("params.{name}");
-        match (given, default) {
+        match (flag, default) {
             (Some(text), _) => kind.parse_value(text).unwrap_or_else(|| {
                 let message = format!(
                     "parameter `{name}` must be {}, not `{text}`",
@@ -158,27 +159,33 @@ impl<'a> ParamValues<'a> {
 
     /// Replaces `${name}` in all leaves but those of `params:`; `sql` are the paths of those that hold SQL.
     pub fn substitute(&self, root: &mut YamlNode, sql: &BTreeSet<String>, faults: &mut Vec<Fault>) {
-        let mut left = SPEC_TEXT_BYTES_MAX;
+        let mut bytes_left = SPEC_TEXT_BYTES_MAX;
         if let YamlData::Map(entries) = &mut root.data {
             for (key, node) in entries.iter_mut().filter(|(key, _)| key.text != "params") {
-                self.substitute_in_node(node, &key.text, sql, &mut left, faults);
+                self.substitute_in_node(node, &key.text, sql, &mut bytes_left, faults);
             }
         }
     }
 
-    /// `left` are the bytes that values may still add.
+    /// `bytes_left` are the bytes that values may still add.
     fn substitute_in_node(
         &self,
         node: &mut YamlNode,
         path: &str,
         sql: &BTreeSet<String>,
-        left: &mut usize,
+        bytes_left: &mut usize,
         faults: &mut Vec<Fault>,
     ) {
         match &mut node.data {
             YamlData::List(items) => {
                 for (index, item) in items.iter_mut().enumerate() {
-                    self.substitute_in_node(item, &format!("{path}[{index}]"), sql, left, faults);
+                    self.substitute_in_node(
+                        item,
+                        &format!("{path}[{index}]"),
+                        sql,
+                        bytes_left,
+                        faults,
+                    );
                 }
             }
             YamlData::Map(entries) => {
@@ -187,13 +194,13 @@ impl<'a> ParamValues<'a> {
                         value,
                         &format!("{path}.{}", key.text),
                         sql,
-                        left,
+                        bytes_left,
                         faults,
                     );
                 }
             }
             YamlData::Text(text) if text.contains("${") => {
-                let filled = self.substitute_leaf(text, sql.contains(path), left);
+                let filled = self.substitute_leaf(text, sql.contains(path), bytes_left);
                 node.data = filled.unwrap_or_else(|fault| {
                     faults.push(fault.at(Some(&node.mark.location(self.file, path))));
                     YamlData::Wrong
@@ -207,7 +214,7 @@ impl<'a> ParamValues<'a> {
         &self,
         text: &str,
         is_sql: bool,
-        left: &mut usize,
+        bytes_left: &mut usize,
     ) -> Result<YamlData, Fault> {
         let pieces = template_pieces(text)?;
         let mut values = Vec::new();
@@ -227,7 +234,7 @@ impl<'a> ParamValues<'a> {
                     } else {
                         0
                     };
-                    *left = left.checked_sub(bytes).ok_or_else(|| {
+                    *bytes_left = bytes_left.checked_sub(bytes).ok_or_else(|| {
                         let message = format!(
                             "values of parameters add more than {SPEC_TEXT_BYTES_MAX} bytes"
                         );
@@ -298,24 +305,24 @@ impl ParamValue {
 /// A leaf divided at its parameters; `$${` stands for `${` itself.
 fn template_pieces(text: &str) -> Result<Vec<TemplatePiece<'_>>, Fault> {
     let mut pieces = Vec::new();
-    let mut rest = text;
-    while let Some(start) = rest.find("${") {
-        if let Some(before) = rest[..start].strip_suffix('$') {
-            pieces.extend([TemplatePiece::Text(before), TemplatePiece::Text("${")]);
-            rest = &rest[start + 2..];
+    let mut unread = text;
+    while let Some(start) = unread.find("${") {
+        if let Some(literal) = unread[..start].strip_suffix('$') {
+            pieces.extend([TemplatePiece::Text(literal), TemplatePiece::Text("${")]);
+            unread = &unread[start + 2..];
             continue;
         }
-        let Some(end) = rest[start..].find('}') else {
+        let Some(end) = unread[start..].find('}') else {
             let fault = Fault::new(codes::SYNTAX, "`${` is not closed");
             return Err(fault.hint("write `${name}`, or `$${` where the text itself is meant"));
         };
         pieces.extend([
-            TemplatePiece::Text(&rest[..start]),
-            TemplatePiece::Value(&rest[start + 2..start + end]),
+            TemplatePiece::Text(&unread[..start]),
+            TemplatePiece::Value(&unread[start + 2..start + end]),
         ]);
-        rest = &rest[start + end + 1..];
+        unread = &unread[start + end + 1..];
     }
-    pieces.push(TemplatePiece::Text(rest));
+    pieces.push(TemplatePiece::Text(unread));
     pieces.retain(|piece| !matches!(piece, TemplatePiece::Text("")));
     Ok(pieces)
 }
@@ -331,41 +338,48 @@ fn type_accepts_data(kind: ParamType, data: &YamlData) -> bool {
 }
 
 impl ParamType {
-    /// A value as the command line gives it.
+    /// Parses a value of the command line.
     fn parse_value(self, text: &str) -> Option<YamlData> {
-        let as_text = || Some(YamlData::Text(text.to_owned()));
         match self {
-            ParamType::Path | ParamType::String => as_text(),
-            ParamType::Date => text
-                .parse::<Date>()
-                .ok()
-                .filter(|date| date.to_string() == text)
-                .and_then(|_| as_text()),
-            ParamType::Timestamp => {
-                let known = text.parse::<DateTime>().is_ok() || text.parse::<Timestamp>().is_ok();
-                known.then(as_text).flatten()
+            ParamType::Integer => {
+                let number: i64 = text.parse().ok()?;
+                return Some(YamlData::Number(number.into()));
             }
-            ParamType::Duration => text.parse::<Span>().ok().and_then(|_| as_text()),
-            ParamType::Integer => text
-                .parse::<i64>()
-                .ok()
-                .map(|number| YamlData::Number(number.into())),
-            ParamType::Number => match text.parse::<i64>() {
-                Ok(number) => Some(YamlData::Number(number.into())),
-                Err(_) => text
-                    .parse::<f64>()
-                    .ok()
-                    .and_then(Number::from_f64)
-                    .map(YamlData::Number),
-            },
-            ParamType::Boolean => text.parse::<bool>().ok().map(YamlData::Bool),
+            ParamType::Number => {
+                if let Ok(number) = text.parse::<i64>() {
+                    return Some(YamlData::Number(number.into()));
+                }
+                let number = Number::from_f64(text.parse().ok()?)?;
+                return Some(YamlData::Number(number));
+            }
+            ParamType::Boolean => {
+                let value: bool = text.parse().ok()?;
+                return Some(YamlData::Bool(value));
+            }
+            ParamType::Path | ParamType::String => {}
+            // A date is written as specs write it: other forms would be texts that differ.
+            ParamType::Date => {
+                let date: Date = text.parse().ok()?;
+                if date.to_string() != text {
+                    return None;
+                }
+            }
+            ParamType::Timestamp => {
+                if text.parse::<DateTime>().is_err() && text.parse::<Timestamp>().is_err() {
+                    return None;
+                }
+            }
+            ParamType::Duration => {
+                text.parse::<Span>().ok()?;
+            }
         }
+        Some(YamlData::Text(text.to_owned()))
     }
 
     fn type_description(self) -> &'static str {
         match self {
             ParamType::Path => "a path",
-            ParamType::String => "text",
+            ParamType::String => "a string",
             ParamType::Date => "a date",
             ParamType::Timestamp => "a timestamp",
             ParamType::Duration => "a length of time",

@@ -1,15 +1,15 @@
-//! The JSON Schema of the whole document: what editors complete from, and what specs are checked
+//! JSON Schema of the whole document, which editors use for completion, and which specs are checked
 //! against.
 
 use forebay_run::FeedConfig;
 use schemars::generate::SchemaSettings;
-use schemars::{Schema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::check::is_open;
 use super::wire::{
-    AnyTransform, NamedMap, SpecName, YamlDeadline, YamlLabel, YamlParam, YamlSink, YamlSource,
-    YamlSplit, YamlStep, YamlTest,
+    AnyTransform, NamedMap, SpecName, YamlDeadline, YamlLabel, YamlParam, YamlServing, YamlSink,
+    YamlSource, YamlSplit, YamlStep, YamlTest,
 };
 use super::words::{ConnectorFormat, SpecCatalog};
 
@@ -18,21 +18,37 @@ pub(super) fn document(words: &SpecCatalog<'_>, is_used: &dyn Fn(&str) -> bool) 
     let mut generator = SchemaSettings::draft2020_12()
         .for_deserialize()
         .into_generator();
-    let unused: SchemaFn = |_| Schema::default();
-    let used = |name: &str, schema: SchemaFn| if is_used(name) { schema } else { unused };
+    let used = |name: &str, schema: SchemaFn| if is_used(name) { schema } else { no_schema };
     let properties = json!({
-        "version": { "type": "integer", "const": 1, "description": "The version of this language." },
-        "name": with_description(generator.subschema_for::<SpecName>(), "Names the artifact."),
-        "params": with_description(generator.subschema_for::<NamedMap<YamlParam>>(), "What `--param` can set."),
-        "sources": with_description(generator.subschema_for::<NamedMap<YamlSource>>(), "Where data comes from."),
-        "steps": with_description(generator.subschema_for::<NamedMap<YamlStep>>(), "What is done with it."),
-        "label": used("label", SchemaGenerator::subschema_for::<YamlLabel>)(&mut generator),
-        "split": used("split", SchemaGenerator::subschema_for::<YamlSplit>)(&mut generator),
-        "deadline": used("deadline", SchemaGenerator::subschema_for::<YamlDeadline>)(&mut generator),
-        "sinks": with_description(generator.subschema_for::<NamedMap<YamlSink>>(), "Where output is committed."),
-        "feed": used("feed", SchemaGenerator::subschema_for::<FeedConfig>)(&mut generator),
-        "tests": with_description(
-            used("tests", SchemaGenerator::subschema_for::<NamedMap<YamlTest>>)(&mut generator),
+        "version": {
+            "type": "integer",
+            "const": 1,
+            "description": "The version of this language.",
+        },
+        "name": described(subschema::<SpecName>(&mut generator), "Names the artifact."),
+        "params": described(
+            subschema::<NamedMap<YamlParam>>(&mut generator),
+            "What `--param` can set.",
+        ),
+        "sources": described(
+            subschema::<NamedMap<YamlSource>>(&mut generator),
+            "Where data comes from.",
+        ),
+        "steps": described(
+            subschema::<NamedMap<YamlStep>>(&mut generator),
+            "What is done with it.",
+        ),
+        "label": used("label", subschema::<YamlLabel>)(&mut generator),
+        "split": used("split", subschema::<YamlSplit>)(&mut generator),
+        "deadline": used("deadline", subschema::<YamlDeadline>)(&mut generator),
+        "serving": used("serving", subschema::<YamlServing>)(&mut generator),
+        "sinks": described(
+            subschema::<NamedMap<YamlSink>>(&mut generator),
+            "Where output is committed.",
+        ),
+        "feed": used("feed", subschema::<FeedConfig>)(&mut generator),
+        "tests": described(
+            used("tests", subschema::<NamedMap<YamlTest>>)(&mut generator),
             "What steps make of given rows.",
         ),
     });
@@ -41,21 +57,16 @@ pub(super) fn document(words: &SpecCatalog<'_>, is_used: &dyn Fn(&str) -> bool) 
         .kinds()
         .map(|kind| (kind.name, used(kind.name, kind.schema)));
     let transforms = one_key_choice(&mut generator, "transform", kinds);
-    let mut formats = |formats: &[ConnectorFormat]| -> Vec<(&'static str, Value)> {
-        let mut schema =
-            |format: &ConnectorFormat| used(format.name, format.schema)(&mut generator).to_value();
-        formats
-            .iter()
-            .map(|format| (format.name, schema(format)))
-            .collect()
-    };
-    let (sources, sinks) = (formats(words.sources), formats(&words.sinks));
+    let sources = format_schemas(&mut generator, words.sources, is_used);
+    let sinks = format_schemas(&mut generator, &words.sinks, is_used);
     let mut definitions = generator.take_definitions(true);
     definitions.insert(AnyTransform::name(), transforms);
     add_formats(&mut definitions, "Source", sources);
     add_formats(&mut definitions, "Sink", sinks);
-    definitions.values_mut().for_each(forbid_unknown_fields);
-    definitions.values_mut().for_each(drop_rust_examples);
+    for definition in definitions.values_mut() {
+        forbid_unknown_fields(definition);
+        drop_rust_examples(definition);
+    }
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Forebay pipeline",
@@ -67,7 +78,7 @@ pub(super) fn document(words: &SpecCatalog<'_>, is_used: &dyn Fn(&str) -> bool) 
     })
 }
 
-fn with_description(mut schema: Schema, description: &str) -> Schema {
+fn described(mut schema: Schema, description: &str) -> Schema {
     schema.insert("description".to_owned(), description.into());
     schema
 }
@@ -120,16 +131,17 @@ fn add_formats(
 }
 
 fn description(generator: &SchemaGenerator, schema: &Value) -> Option<Value> {
-    let own = schema.get("description");
+    let described = schema.get("description");
     let referred = schema
         .get("$ref")
         .and_then(Value::as_str)
         .and_then(|reference| reference.rsplit('/').next());
     let referred = referred.and_then(|name| generator.definitions().get(name)?.get("description"));
-    own.or(referred).cloned()
+    described.or(referred).cloned()
 }
 
-/// Descriptions are doc comments, whose examples in Rust say nothing to the author of a spec.
+/// Removes Rust examples from descriptions, which are doc comments, since they are useless to
+/// authors of specs.
 fn drop_rust_examples(schema: &mut Value) {
     if let Some(Value::String(description)) = schema.get_mut("description")
         && description.contains(FENCE)
@@ -140,7 +152,8 @@ fn drop_rust_examples(schema: &mut Value) {
 
 /// The text without fenced blocks that rustdoc compiles: those that name no other language.
 fn without_rust_examples(text: &str) -> String {
-    let (mut kept, mut fence) = (Vec::new(), None);
+    let mut lines = Vec::new();
+    let mut fence = None;
     for line in text.lines() {
         match (line.trim_start().strip_prefix(FENCE), fence) {
             (Some(language), None) => {
@@ -149,20 +162,20 @@ fn without_rust_examples(text: &str) -> String {
                     "" | "rust" | "no_run" | "ignore" | "should_panic"
                 );
                 fence = Some(is_rust);
-                kept.extend((!is_rust).then_some(line));
+                lines.extend((!is_rust).then_some(line));
             }
             (Some(_), Some(is_rust)) => {
                 fence = None;
-                kept.extend((!is_rust).then_some(line));
+                lines.extend((!is_rust).then_some(line));
             }
-            (None, inside) => kept.extend((inside != Some(true)).then_some(line)),
+            (None, inside) => lines.extend((inside != Some(true)).then_some(line)),
         }
     }
-    let text = kept.join("\n");
+    let text = lines.join("\n");
     text.replace("\n\n\n", "\n\n").trim().to_owned()
 }
 
-/// A map that lists its fields has no others, whether or not its type says so.
+/// Forbids fields that a map does not list, even if its type allows them.
 fn forbid_unknown_fields(schema: &mut Value) {
     let open = is_open(schema);
     if let Value::Object(object) = schema {
@@ -194,8 +207,35 @@ fn forbid_unknown_fields(schema: &mut Value) {
 
 impl AnyTransform {
     fn name() -> String {
-        <AnyTransform as schemars::JsonSchema>::schema_name().into_owned()
+        <AnyTransform as JsonSchema>::schema_name().into_owned()
     }
+}
+
+/// The schema of a section that is not used.
+fn no_schema(_: &mut SchemaGenerator) -> Schema {
+    Schema::default()
+}
+
+/// Schemas of formats by name, empty for those that are not used.
+fn format_schemas(
+    generator: &mut SchemaGenerator,
+    formats: &[ConnectorFormat],
+    is_used: &dyn Fn(&str) -> bool,
+) -> Vec<(&'static str, Value)> {
+    let mut schemas = Vec::with_capacity(formats.len());
+    for format in formats {
+        let schema = if is_used(format.name) {
+            (format.schema)(generator)
+        } else {
+            no_schema(generator)
+        };
+        schemas.push((format.name, schema.to_value()));
+    }
+    schemas
+}
+
+fn subschema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Words of other tools, and what they are called here.
+//! Terms of other tools, and the equivalent terms in specs.
 
 /// Words of pandas, scikit-learn, Spark and SQL, with the words of specs for the same.
 const SYNONYMS: &[(&str, &str)] = &[
@@ -18,38 +18,12 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("approx_count_distinct", "approx_n_unique"),
     ("size", "count"),
     ("normalise", "standardize"),
-    ("normalize", "standardize"),
     ("zscore", "standardize"),
     ("z_score", "standardize"),
-    ("standard_scaler", "standardize"),
     ("scale", "min_max"),
     ("minmax", "min_max"),
-    ("min_max_scaler", "min_max"),
-    ("shift", "lag"),
-    ("window", "rolling"),
-    ("moving_average", "rolling"),
-    ("groupby", "aggregate"),
-    ("group_by", "aggregate"),
-    ("fillna", "impute"),
-    ("fill_null", "impute"),
-    ("ffill", "fill_forward"),
-    ("merge", "join"),
-    ("merge_asof", "as_of_join"),
     ("asof_join", "as_of_join"),
-    ("where", "filter"),
-    ("map", "derive"),
-    ("mutate", "derive"),
-    ("assign", "derive"),
-    ("with_columns", "derive"),
-    ("astype", "cast"),
-    ("drop_duplicates", "dedupe"),
-    ("unique", "dedupe"),
-    ("get_dummies", "one_hot"),
     ("label_encode", "vocabulary"),
-    ("label_encoder", "vocabulary"),
-    ("ordinal_encoder", "ordinal"),
-    ("cut", "bucketize"),
-    ("qcut", "bucketize"),
     ("discretize", "bucketize"),
     ("hash", "hash_bucket"),
     ("log", "log1p"),
@@ -66,21 +40,37 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("lr", "learning_rate"),
     ("n_epochs", "epochs"),
     ("batch_size", "batch_rows"),
+    // Types of columns and of parameters.
+    ("text", "string"),
+    ("str", "string"),
+    ("varchar", "string"),
+    ("utf8", "string"),
+    ("int", "int64"),
+    ("int", "integer"),
+    ("integer", "int64"),
+    ("long", "int64"),
+    ("bigint", "int64"),
+    ("float", "float64"),
+    ("float", "number"),
+    ("double", "float64"),
+    ("double", "number"),
+    ("bool", "boolean"),
+    ("datetime", "timestamp"),
 ];
 
-/// What another tool's word is called among these words.
-pub(super) fn synonym<'w>(word: &str, words: &[&'w str]) -> Option<String> {
+/// The word among `words` that means the same as another tool's word.
+pub(super) fn synonym(word: &str, words: &[&str]) -> Option<String> {
     let lower = word.to_lowercase();
-    let meant = SYNONYMS
-        .iter()
-        .filter(|(known, _)| *known == lower)
-        .find_map(|(_, meant)| {
-            words
-                .iter()
-                .find(|word| *word == meant)
-                .map(|word: &&'w str| (*word).to_owned())
-        });
-    meant.or_else(|| quantile(&lower).filter(|_| words.contains(&"quantile")))
+    for (synonym, meant) in SYNONYMS {
+        if *synonym == lower && words.contains(meant) {
+            return Some((*meant).to_owned());
+        }
+    }
+    // `p90` and the like are written as a quantile.
+    if words.contains(&"quantile") {
+        return quantile(&lower);
+    }
+    None
 }
 
 /// `quantile: 0.9` for `q90` and `p90`.
@@ -88,4 +78,25 @@ fn quantile(word: &str) -> Option<String> {
     let digits = word.strip_prefix(['q', 'p'])?;
     let percent: u32 = digits.parse().ok().filter(|percent| *percent < 100)?;
     Some(format!("quantile: {}", f64::from(percent) / 100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_have_the_names_of_specs() {
+        let columns = ["int64", "float64", "string", "boolean", "timestamp"];
+        let parameters = ["string", "integer", "number", "boolean", "timestamp"];
+        for (word, of_column, of_parameter) in [
+            ("text", "string", "string"),
+            ("INT", "int64", "integer"),
+            ("double", "float64", "number"),
+            ("bool", "boolean", "boolean"),
+            ("datetime", "timestamp", "timestamp"),
+        ] {
+            assert_eq!(synonym(word, &columns).as_deref(), Some(of_column));
+            assert_eq!(synonym(word, &parameters).as_deref(), Some(of_parameter));
+        }
+    }
 }

@@ -169,7 +169,7 @@ impl From<FakeDays> for String {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct FakeFiles {
-    /// Where they are.
+    /// Path of the files.
     path: String,
     #[serde(default = "rows")]
     batch_rows: u32,
@@ -223,7 +223,9 @@ fn rendered_faults(yaml: &str, params: &[(&str, &str)]) -> String {
 #[test]
 fn broken_specs_are_explained() {
     let all = include_str!("broken.txt");
-    let (mut blessed, mut wrong, mut count) = (String::new(), String::new(), 0);
+    let mut blessed = String::new();
+    let mut wrong = String::new();
+    let mut count = 0;
     for case in all
         .split("\n== ")
         .map(|case| case.strip_prefix("== ").unwrap_or(case))
@@ -324,6 +326,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 ready: None,
                 duplicates: None,
                 lookback: None,
+                days: Default::default(),
                 at: at(9, 3, 6, "sources.demand"),
             },
             PipelineSource {
@@ -335,6 +338,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
                 ready: None,
                 duplicates: None,
                 lookback: None,
+                days: Default::default(),
                 at: at(13, 3, 6, "sources.prices"),
             },
         ],
@@ -437,6 +441,7 @@ fn a_good_spec_equals_the_pipeline_made_by_hand() {
             at: at(33, 3, 5, "sinks.table"),
         }],
         deadline: None,
+        serving: None,
     };
     let got = parse_fixture(GOOD, &[("rows", "100")]).unwrap();
     assert_eq!(got, expect);
@@ -463,6 +468,8 @@ fn splits_by_time_and_hash() {
         embargo: Some("7d".into()),
     };
     assert_eq!(time, expect);
+    assert!(!time.is_relative());
+    assert!(split("{ by_time: { column: date, parts: [a, b], ends: [last 28d] } }").is_relative());
     let third = "0.33333333333333";
     let hash = split(&format!(
         "{{ by_hash: {{ keys: [id], parts: {{ a: {third}, b: {third}, c: {third} }}, seed: 7 }} }}"

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
 use forebay_connectors::ColumnTypes;
-use forebay_model::DuplicateRows;
+use forebay_model::{DayRule, DayRules, DuplicateRows, LateFacts};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
@@ -19,14 +19,14 @@ use super::name::NAME_PATTERN;
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Param")]
 pub(super) struct YamlParam {
-    /// What values may be given.
+    /// Type of the parameter's values.
     #[serde(rename = "type")]
     pub kind: ParamType,
     /// The value when none is given on the command line.
     #[serde(default)]
     #[allow(dead_code, reason = "read from the tree, where it has a place")]
     pub default: Option<serde_json::Value>,
-    /// What it is for.
+    /// Purpose of the parameter.
     #[serde(default)]
     #[allow(dead_code, reason = "for readers of the spec")]
     pub description: Option<String>,
@@ -60,27 +60,126 @@ pub(super) enum ParamType {
 #[schemars(rename = "Source")]
 pub(super) struct YamlSource {
     /// The event-time column. Files whose times do not overlap are read in order of time; others in the order of
-    /// their names.
+    /// their names. A column of texts or whole numbers is given with the format in which its times are written:
+    /// `{ column: day, format: "%Y%m%d" }`.
     #[serde(default)]
-    pub time: Option<String>,
-    /// The columns that tell series apart.
+    pub time: Option<YamlTime>,
+    /// The columns that identify a series.
     #[serde(default)]
     pub keys: Vec<String>,
-    /// What windows do with rows that have the same keys and the same time. By default, windows by time refuse them, since
-    /// a key may be missing, and windows by rows warn of them.
+    /// Treatment of rows that have the same keys and the same time. By default, windows by time
+    /// refuse them, since a key may be missing, and windows by rows warn of them; sequences of a feed
+    /// do as windows.
     #[serde(default)]
     pub duplicates: Option<YamlDuplicates>,
-    /// What a run waits for before it reads.
+    /// Condition that a run waits for before it reads.
     #[serde(default)]
     pub ready: Option<YamlReadiness>,
-    /// How long before an interval files may still change, such as 3d: with an interval, those that
-    /// are there and end less than this before it are looked at again, and written again where
-    /// something changed.
+    /// Time before an interval within which files may still change, such as 3d: a run of an
+    /// interval checks earlier intervals that end within this time before it, and writes them again
+    /// if their files have changed.
     #[serde(default)]
     pub lookback: Option<String>,
+    /// Treatment of days that have not come, have come twice, or have a column without values. By
+    /// default, the summary warns of them.
+    #[serde(default)]
+    pub days: Option<YamlDays>,
 }
 
-/// What windows over series do with rows that have the same keys and the same time.
+/// Treatment of days that a run notices in the metadata of the files of a source with a time: of
+/// Parquet files, of Delta tables, and of folders named by their day. A run of an interval looks at
+/// the days of the interval, and others at all days; only those of the last four weeks are refused.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Days")]
+pub(super) struct YamlDays {
+    /// Days without any row, where the same weekday has rows in the weeks before and after: in the
+    /// middle of the data, and from their end to the end of the interval or to yesterday. Data that
+    /// end more than four weeks ago are not late. With `error`, the times of files that do not
+    /// record them are read.
+    #[serde(default)]
+    pub late: Option<YamlDayRule>,
+    /// Days of which several files hold the same rows, by the metadata of these: copies under other
+    /// names. Of Parquet files.
+    #[serde(default)]
+    pub duplicate: Option<YamlDayRule>,
+    /// Days on which a column is null throughout that has values on each of up to 28 days before.
+    /// Of Parquet files.
+    #[serde(default)]
+    pub empty: Option<YamlDayRule>,
+}
+
+/// Treatment of a kind of days.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "DayRule")]
+pub(super) enum YamlDayRule {
+    /// Refuse them (FB0216).
+    Error,
+    /// Name them in the summary.
+    Warn,
+    /// Say nothing.
+    Allow,
+}
+
+impl From<YamlDayRule> for DayRule {
+    fn from(rule: YamlDayRule) -> DayRule {
+        match rule {
+            YamlDayRule::Error => DayRule::Error,
+            YamlDayRule::Warn => DayRule::Warn,
+            YamlDayRule::Allow => DayRule::Allow,
+        }
+    }
+}
+
+impl From<YamlDays> for DayRules {
+    fn from(days: YamlDays) -> DayRules {
+        DayRules {
+            late: days.late.map(DayRule::from).unwrap_or_default(),
+            duplicate: days.duplicate.map(DayRule::from).unwrap_or_default(),
+            empty: days.empty.map(DayRule::from).unwrap_or_default(),
+        }
+    }
+}
+
+/// The event-time column of a source.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "Time")]
+pub(super) enum YamlTime {
+    /// A column of dates, timestamps or numbers.
+    Column(String),
+    /// A column of texts or whole numbers that are dates or times by a format.
+    Formatted(YamlFormattedTime),
+}
+
+impl YamlTime {
+    /// Name of the column.
+    pub fn column(self) -> String {
+        match self {
+            YamlTime::Column(column) => column,
+            YamlTime::Formatted(time) => time.column,
+        }
+    }
+}
+
+/// A column of texts or whole numbers that are dates or times by a format. It stands for the column under `formats` of the
+/// source.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "FormattedTime")]
+pub(super) struct YamlFormattedTime {
+    /// The column.
+    pub column: String,
+    /// The way in which its dates or times are written, with the directives of `strftime`: `%Y%m%d`.
+    #[allow(
+        dead_code,
+        reason = "read from the tree, into the formats of the source"
+    )]
+    pub format: String,
+}
+
+/// Treatment of rows with the same keys and the same time in windows over series.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(rename = "Duplicates")]
@@ -103,8 +202,8 @@ impl From<YamlDuplicates> for DuplicateRows {
     }
 }
 
-/// When a source is there as a whole; all that is named must hold. A run waits for it, and exits with
-/// 75 when it does not come in time.
+/// Condition for a source to be complete; all given fields must hold. A run waits for it, and exits
+/// with 75 if it is not met in time.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Ready")]
@@ -112,19 +211,20 @@ pub(super) struct YamlReadiness {
     /// A file that is there when the data are: a path or URL, such as data/demand/_SUCCESS.
     #[serde(default)]
     pub marker: Option<String>,
-    /// At least so many files.
+    /// Minimum number of files.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub files: Option<u64>,
     /// The youngest file is at least so old, such as 10m.
     #[serde(default)]
     pub min_age: Option<String>,
-    /// How long to wait, such as 2h; without it, a run looks once.
+    /// Maximum time to wait, such as 2h; without it, a run checks once.
     #[serde(default)]
     pub timeout: Option<String>,
 }
 
-/// When a run should be done, and what it may do to be. The end is foretold by what earlier runs cost.
+/// Time at which a run should end, and the permitted degradations. The end is forecast from the
+/// costs of earlier runs.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Deadline")]
@@ -134,11 +234,11 @@ pub(super) struct YamlDeadline {
     /// is no deadline.
     #[serde(default)]
     pub by: Option<String>,
-    /// What a run does when it would be late, from the mildest to the last; each includes those before.
-    /// Without it, a run warns and goes on.
+    /// Degradations of a run that would be late, from the mildest to the last; each includes those
+    /// before. Without it, a run warns and continues.
     #[serde(default)]
     pub ladder: Vec<YamlRung>,
-    /// What happens when the deadline passes all the same.
+    /// Reaction to a missed deadline.
     #[serde(default)]
     pub on_deadline: OnDeadline,
     /// A URL that gets a POST of JSON when the deadline is at risk.
@@ -163,7 +263,7 @@ pub(super) enum YamlRung {
     Naive,
 }
 
-/// What happens when a deadline passes.
+/// Reaction to a missed deadline.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum OnDeadline {
@@ -187,9 +287,9 @@ pub(super) struct YamlStep {
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub union: Option<Vec<String>>,
-    /// One SQL query over steps and sources by name. It reads and does nothing else; functions that change
-    /// from run to run (`random`, `now`, `current_date`) are refused. Floats come in with one zero and one
-    /// NaN: -0.0 is 0.0.
+    /// A SQL query over steps and sources by name. It reads and does nothing else; functions that
+    /// change from run to run (`random`, `now`, `current_date`) are refused. Floats come in with
+    /// one zero and one NaN: -0.0 is 0.0.
     #[serde(default)]
     #[schemars(extend("format" = "sql-query"))]
     pub sql: Option<String>,
@@ -199,15 +299,17 @@ pub(super) struct YamlStep {
     /// True if its transforms may learn from no rows. Otherwise a statistic of no rows is a fault.
     #[serde(default)]
     pub allow_empty: bool,
-    /// When its transforms learn anew: `always` (the default), `never`, `weekly`, a duration of the data's time such as
-    /// `7d`, `drift above 0.1`, or `30d or drift above 0.1`. Until then what an earlier run learned is in force.
+    /// Policy of refitting its transforms: `always` (the default), `never`, `weekly`, a duration of
+    /// the data's time such as `7d`, `drift above 0.1`, or `30d or drift above 0.1`. Until then the
+    /// findings of an earlier run are used.
     #[serde(default)]
     pub refit: Option<String>,
-    /// How long before its row the data of a column of the query ends, such as `7d`; a number without a unit counts rows.
-    /// For columns that the query computes over other rows, whose age the check of leaks cannot prove.
+    /// Time before its row at which the data of a column of the query ends, such as `7d`; a number
+    /// without a unit counts rows. For columns that the query computes over other rows, whose age
+    /// the check of leaks cannot prove.
     #[serde(default)]
     pub data_age: BTreeMap<String, String>,
-    /// Whether a run that would be late may leave it out (`skip_optional`); what reads it must be
+    /// True if a run that would be late may leave it out (`skip_optional`); its readers must be
     /// optional too.
     #[serde(default)]
     pub optional: bool,
@@ -275,25 +377,64 @@ fn tolerance() -> f64 {
     1e-6
 }
 
-/// What is predicted, and how long before. Neither a `feed` nor a training takes this column as a feature. With
-/// `horizon`, sinks with this column are checked: a feature that uses younger data is a fault that names its path.
+/// The step whose rows are served one by one. The artifact of a run then keeps what windows need of the rows before, for
+/// each series, as of the last row: `forebay apply` and `predict`, `ServingModel` and Python's `artifact.apply` compute
+/// later rows without the history.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Serving")]
+pub(super) struct YamlServing {
+    /// The step.
+    pub from: String,
+    /// Treatment of facts that are appended late, not later than the newest of their series:
+    /// `refuse` when left out.
+    #[serde(default)]
+    pub late: YamlLateFacts,
+}
+
+/// Treatment of facts that are appended late.
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[schemars(rename = "LateFacts")]
+pub(super) enum YamlLateFacts {
+    /// Refuse them (FB0212).
+    #[default]
+    Refuse,
+    /// Replay the facts of the series since the run in order of time. Facts that are not later than the rows of the run
+    /// are refused.
+    Replay,
+}
+
+impl From<YamlLateFacts> for LateFacts {
+    fn from(late: YamlLateFacts) -> LateFacts {
+        match late {
+            YamlLateFacts::Refuse => LateFacts::Refuse,
+            YamlLateFacts::Replay => LateFacts::Replay,
+        }
+    }
+}
+
+/// The column that is predicted, and its horizon. Neither a `feed` nor a training takes this column
+/// as a feature. With `horizon`, sinks with this column are checked: a feature that uses younger
+/// data is a fault that names its path.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Label")]
 pub(super) struct YamlLabel {
     /// The column that is predicted, in the row of the time that it is predicted for.
     pub column: String,
-    /// How long before that time: 1d, 12h; a number without a unit counts rows. Without it, the ages of features are not
-    /// checked.
+    /// Time of the prediction before that time: 1d, 12h; a number without a unit counts rows.
+    /// Without it, the ages of features are not checked.
     #[serde(default)]
     pub horizon: Option<String>,
-    /// Columns that are known by then although they tell of the row's time, such as planned prices.
+    /// Columns that are known by then although they depend on the row's time, such as planned
+    /// prices.
     #[serde(default)]
     pub known: Vec<String>,
 }
 
-/// How rows are divided into parts such as `train` and `validation`: [`YamlTimeSplit`], [`YamlHashSplit`], or a
-/// condition for each part.
+/// Division of rows into parts such as `train` and `validation`: [`YamlTimeSplit`],
+/// [`YamlHashSplit`], or a condition for each part.
 #[derive(Debug)]
 pub(super) struct YamlSplit;
 
@@ -306,16 +447,19 @@ impl JsonSchema for YamlSplit {
         let time = generator.subschema_for::<YamlTimeSplit>();
         let hash = generator.subschema_for::<YamlHashSplit>();
         let expressions = generator.subschema_for::<NamedMap<SqlExpression>>();
-        let one = |name: &str, schema: Schema| {
+        let object_with = |name: &str, schema: Schema| {
             json_schema!({
-                "type": "object", "properties": { name: schema }, "required": [name], "additionalProperties": false,
+                "type": "object",
+                "properties": { name: schema },
+                "required": [name],
+                "additionalProperties": false,
             })
         };
         json_schema!({
             "title": "kind of split",
-            "description": "How rows are divided into parts such as `train` and `validation`: a SQL condition for \
-                            each part, `by_time` or `by_hash`.",
-            "anyOf": [one("by_time", time), one("by_hash", hash), expressions],
+            "description": "How rows are divided into parts such as `train` and `validation`: a \
+                            SQL condition for each part, `by_time` or `by_hash`.",
+            "anyOf": [object_with("by_time", time), object_with("by_hash", hash), expressions],
         })
     }
 }
@@ -330,7 +474,8 @@ pub(super) struct YamlTimeSplit {
     /// Names in order of time.
     #[schemars(length(min = 1))]
     pub parts: Vec<SpecName>,
-    /// Where each part but the last ends; the end belongs to the next part.
+    /// End of each part but the last; the end belongs to the next part. A date, a timestamp, or `last 28d`: the last 28
+    /// days up to the newest time of the data, as each run finds it.
     pub ends: Vec<String>,
     /// A length of time such as 7d: rows so close before an end belong to no part.
     #[serde(default)]
@@ -360,7 +505,7 @@ pub(super) struct SplitFraction(
     #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0))] pub f64,
 );
 
-/// Where output is committed: a step or source and a format.
+/// Output that is committed: a step or source and a format.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Sink")]
@@ -374,8 +519,8 @@ pub(super) struct YamlSink {
     /// columns `violated_rule` and `violating_value`.
     #[serde(default)]
     pub quarantined: bool,
-    /// Whether a run that would be late may leave it out (`skip_optional`): readers then see what was
-    /// there before.
+    /// True if a run that would be late may leave it out (`skip_optional`): readers then see the
+    /// earlier output.
     #[serde(default)]
     pub optional: bool,
 }

@@ -1,4 +1,4 @@
-//! What specs can name.
+//! Names that specs can use.
 
 use std::sync::OnceLock;
 
@@ -31,7 +31,7 @@ pub struct SpecCatalog<'a> {
 }
 
 impl<'a> SpecCatalog<'a> {
-    /// These transforms, formats of sources and of sinks, what sinks can train, and what predicts.
+    /// Catalog of these transforms, formats of sources and of sinks, trainers, and predictors.
     pub fn new(
         registry: &'a TransformRegistry,
         sources: &'a [ConnectorFormat],
@@ -62,7 +62,8 @@ impl<'a> SpecCatalog<'a> {
             .get_or_init(|| schema::document(self, &|_| true))
     }
 
-    /// As much of it as a spec of this text can need: what transforms look like that it does not name is left open.
+    /// Schema with the parts that a spec of this text can need: transforms whose names do not occur
+    /// are left open.
     pub(super) fn schema_for_text(&self, text: &str) -> Value {
         schema::document(self, &|name| text.contains(name))
     }

@@ -1,6 +1,6 @@
-//! Broken YAML in the words of its author: what is wrong in the line, and what to write.
+//! Hints for broken YAML: the error in the line, and the remedy.
 
-/// What to say of text that the YAML parser refuses.
+/// Message about text that the YAML parser refuses.
 pub(super) struct YamlProblem {
     pub message: String,
     pub hint: Option<String>,
@@ -44,13 +44,13 @@ pub(super) fn explain(
     let near = |index: usize| lines.get(index).copied().unwrap_or_default();
     for (index, text) in [(line, text), (line - 1, near(line.wrapping_sub(2)))] {
         if let Some((column, word)) = unquoted(text) {
-            let what = if word.starts_with('*') {
+            let meaning = if word.starts_with('*') {
                 "an alias of YAML"
             } else {
                 "a map of YAML"
             };
             return YamlProblem::new(
-                format!("`{word}` is read as {what}"),
+                format!("`{word}` is read as {meaning}"),
                 format!("quote it: \"{word}\""),
             )
             .at(index, column);
@@ -79,35 +79,35 @@ pub(super) fn explain(
 /// A `*pattern` or `${parameter}` that stands without quotes, and its column.
 fn unquoted(line: &str) -> Option<(usize, String)> {
     let mut quote = None;
-    let mut before = ' ';
+    let mut previous = ' ';
     for (at, letter) in line.char_indices() {
         match quote {
             Some(open) if open == letter => quote = None,
             Some(_) => {}
-            None if letter == '#' && before == ' ' => return None,
-            None if matches!(letter, '"' | '\'') && !before.is_alphanumeric() => {
+            None if letter == '#' && previous == ' ' => return None,
+            None if matches!(letter, '"' | '\'') && !previous.is_alphanumeric() => {
                 quote = Some(letter)
             }
-            None if letter == '*' && matches!(before, ' ' | '[' | '{' | ',') => {
-                let rest = &line[at..];
-                let end = rest.find([',', ' ', ']', '}']).unwrap_or(rest.len());
-                return (end > 1).then(|| (line[..at].chars().count() + 1, rest[..end].to_owned()));
+            None if letter == '*' && matches!(previous, ' ' | '[' | '{' | ',') => {
+                let word = &line[at..];
+                let end = word.find([',', ' ', ']', '}']).unwrap_or(word.len());
+                return (end > 1).then(|| (line[..at].chars().count() + 1, word[..end].to_owned()));
             }
             None if line[at..].starts_with("${") => {
                 // The whole value, from the space before it.
                 let start = line[..at]
                     .rfind([' ', '[', '{', ','])
-                    .map_or(0, |before| before + 1);
-                let rest = &line[start..];
-                let close = rest.find('}').map_or(rest.len(), |close| close + 1);
-                let end = rest[close..]
+                    .map_or(0, |index| index + 1);
+                let word = &line[start..];
+                let close = word.find('}').map_or(word.len(), |close| close + 1);
+                let end = word[close..]
                     .find([',', ' ', ']', '}'])
-                    .map_or(rest.len(), |end| close + end);
-                return Some((line[..start].chars().count() + 1, rest[..end].to_owned()));
+                    .map_or(word.len(), |end| close + end);
+                return Some((line[..start].chars().count() + 1, word[..end].to_owned()));
             }
             None => {}
         }
-        before = letter;
+        previous = letter;
     }
     None
 }
@@ -115,7 +115,7 @@ fn unquoted(line: &str) -> Option<(usize, String)> {
 fn quotes(text: &str, line: usize, reason: &str) -> YamlProblem {
     let column = |letter: char| {
         text.chars()
-            .position(|found| found == letter)
+            .position(|other| other == letter)
             .map_or(1, |at| at + 1)
     };
     if reason.contains("trailing content") {
@@ -149,51 +149,74 @@ fn indent(line: &str) -> usize {
 /// A line whose indentation fits no line before it.
 fn indentation(lines: &[&str], line: usize) -> Option<YamlProblem> {
     let text = lines.get(line - 1)?;
-    let own = indent(text);
-    let is_item = text.trim_start().starts_with("- ");
-    let before = || {
-        let earlier = lines[..line - 1].iter().enumerate().rev();
-        earlier.filter(|(_, text)| !text.trim().is_empty() && !text.trim_start().starts_with('#'))
-    };
-    let (last, previous) = before().next()?;
-    let place = |problem: YamlProblem| Some(problem.at(line, own + 1));
-    if is_item {
-        // The items above, as far as nothing is further out than a list could be.
-        let items = before().take_while(|(_, text)| {
-            text.trim_start().starts_with("- ") || indent(text) > own.min(2)
-        });
-        let other = items
-            .map(|(_, text)| text)
-            .find(|text| text.trim_start().starts_with("- ") && indent(text) != own)?;
-        return place(YamlProblem::new(
+    let line_indent = indent(text);
+    // Lines with content, the nearest first.
+    let earlier = lines[..line - 1].iter().enumerate().rev();
+    let earlier = earlier.filter(|(_, text)| !is_blank_or_comment(text));
+    let earlier: Vec<(usize, &str)> = earlier.map(|(index, text)| (index, *text)).collect();
+    let (last, previous) = *earlier.first()?;
+    let problem = if is_item(text) {
+        let other_indent = indent_of_items_above(&earlier, line_indent)?;
+        YamlProblem::new(
             format!(
-                "this item is indented by {own} spaces, and the items above it by {}",
-                indent(other)
+                "this item is indented by {line_indent} spaces, and the items above it by \
+                 {other_indent}"
             ),
-            format!("indent it by {} spaces", indent(other)),
-        ));
-    }
-    let has_value = previous
-        .split_once(": ")
-        .is_some_and(|(_, value)| !value.trim().is_empty());
-    if own > indent(previous) && has_value && !previous.trim_start().starts_with("- ") {
-        return place(YamlProblem::new(
+            format!("indent it by {other_indent} spaces"),
+        )
+    } else if line_indent > indent(previous) && has_value(previous) && !is_item(previous) {
+        YamlProblem::new(
             format!(
                 "this line is indented further than line {}, which has its value already",
                 last + 1
             ),
             "give fields of one map the same indentation",
-        ));
-    }
-    let fits = before().any(|(_, text)| {
-        indent(text) == own || (text.trim_start().starts_with("- ") && indent(text) + 2 == own)
-    });
-    (!fits).then(|| {
-        place(YamlProblem::new(
+        )
+    } else if earlier.iter().any(|(_, text)| begins_at(text, line_indent)) {
+        return None;
+    } else {
+        YamlProblem::new(
             "the indentation of this line fits no line above it",
             "align it with the fields of its map",
-        ))
-    })?
+        )
+    };
+    Some(problem.at(line, line_indent + 1))
+}
+
+fn is_item(line: &str) -> bool {
+    line.trim_start().starts_with("- ")
+}
+
+fn is_blank_or_comment(line: &str) -> bool {
+    let content = line.trim();
+    content.is_empty() || content.starts_with('#')
+}
+
+/// True for a line with a key and a value.
+fn has_value(line: &str) -> bool {
+    line.split_once(": ")
+        .is_some_and(|(_, value)| !value.trim().is_empty())
+}
+
+/// True if a map that this line begins or continues has its keys at this indentation.
+fn begins_at(line: &str, key_indent: usize) -> bool {
+    indent(line) == key_indent || (is_item(line) && indent(line) + 2 == key_indent)
+}
+
+/// The other indentation of the items above an item, as far as no line is further out than a list could be.
+fn indent_of_items_above(earlier: &[(usize, &str)], item_indent: usize) -> Option<usize> {
+    for (_, text) in earlier {
+        if !is_item(text) {
+            if indent(text) <= item_indent.min(2) {
+                return None;
+            }
+            continue;
+        }
+        if indent(text) != item_indent {
+            return Some(indent(text));
+        }
+    }
+    None
 }
 
 /// A plain value with `: ` inside.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::TestRow;
 use crate::present::rows;
 
-/// Differences that are told; the rest is counted.
+/// Maximum number of differences that are listed; the rest is counted.
 const DIFFERENCES_MAX: usize = 10;
 
 /// The differences of the rows of a step from the expected ones.
@@ -23,7 +23,7 @@ pub fn differences(
         .map(serde_json::from_str)
         .collect::<Result<Vec<TestRow>, _>>()
         .map_err(unreadable)?;
-    let mut found = Vec::new();
+    let mut differences = Vec::new();
     if let Some(batch) = batches.first() {
         let schema = batch.schema();
         let names: Vec<&str> = schema
@@ -40,36 +40,36 @@ pub fn differences(
         {
             let hint =
                 suggestion(name, names.iter().copied(), "the columns are").unwrap_or_default();
-            found.push(format!("the step has no column `{name}`; {hint}"));
+            differences.push(format!("the step has no column `{name}`; {hint}"));
         }
-        if !found.is_empty() {
-            return Ok(found);
+        if !differences.is_empty() {
+            return Ok(differences);
         }
     }
     if rows.len() != expected.len() {
-        found.push(format!(
+        differences.push(format!(
             "expected {}, got {}",
             counted(expected.len()),
             counted(rows.len())
         ));
     }
     for (number, (row, expected)) in rows.iter().zip(expected).enumerate() {
-        for (name, wanted) in expected {
+        for (name, expected_value) in expected {
             let value = row.get(name).unwrap_or(&Value::Null);
-            if !is_equal(value, wanted, tolerance) {
-                found.push(format!(
-                    "row {}: `{name}` is {value}, expected {wanted}",
+            if !is_equal(value, expected_value, tolerance) {
+                differences.push(format!(
+                    "row {}: `{name}` is {value}, expected {expected_value}",
                     number + 1
                 ));
             }
         }
     }
-    if found.len() > DIFFERENCES_MAX {
-        let more = found.len() - DIFFERENCES_MAX;
-        found.truncate(DIFFERENCES_MAX);
-        found.push(format!("and {more} more differences"));
+    if differences.len() > DIFFERENCES_MAX {
+        let hidden = differences.len() - DIFFERENCES_MAX;
+        differences.truncate(DIFFERENCES_MAX);
+        differences.push(format!("and {hidden} more differences"));
     }
-    Ok(found)
+    Ok(differences)
 }
 
 fn counted(rows: usize) -> String {
@@ -88,10 +88,10 @@ fn is_equal(value: &Value, expected: &Value, tolerance: f64) -> bool {
             if !value.is_f64() && !expected.is_f64() {
                 return value == expected;
             }
-            let (Some(value), Some(expected)) = (value.as_f64(), expected.as_f64()) else {
-                return false;
-            };
-            (value - expected).abs() <= tolerance * value.abs().max(expected.abs()).max(1.0)
+            match value.as_f64().zip(expected.as_f64()) {
+                Some((value, expected)) => is_near(value, expected, tolerance),
+                None => false,
+            }
         }
         (Value::String(value), Value::String(expected)) => {
             value == expected
@@ -108,6 +108,12 @@ fn is_equal(value: &Value, expected: &Value, tolerance: f64) -> bool {
         }
         _ => value == expected,
     }
+}
+
+/// True if two numbers differ by no more than a tolerance, relative to numbers above 1.
+fn is_near(value: f64, expected: f64, tolerance: f64) -> bool {
+    let size = value.abs().max(expected.abs()).max(1.0);
+    (value - expected).abs() <= tolerance * size
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Rows of a source that a test gives.
+//! Given rows of a source in a test.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,14 +11,13 @@ use serde_json::Value;
 use super::GivenRows;
 
 impl GivenRows {
-    /// Lets a source read these rows, from a file in `directory`.
+    /// Makes a source read these rows, from a file in `directory`.
     pub fn put_in_place(&self, source: &mut PipelineSource, directory: &Path) -> Result<()> {
         let path = directory.join(format!("{}.jsonl", self.source));
-        let lines: String = self
-            .rows
-            .iter()
-            .map(|row| format!("{}\n", Value::Object(row.clone())))
-            .collect();
+        let mut lines = String::new();
+        for row in &self.rows {
+            lines += &format!("{}\n", Value::Object(row.clone()));
+        }
         std::fs::write(&path, lines)
             .map_err(|error| Fault::disk("the rows of a test cannot be written", error))?;
         let columns = self.columns();
@@ -31,10 +30,11 @@ impl GivenRows {
             // Rows of several series look alike.
             source.duplicates = Some(DuplicateRows::Allow);
         }
-        let config = JsonSource::at(literal_path(&path.display().to_string()));
-        let config = columns
-            .into_iter()
-            .fold(config, |config, (name, of)| config.column(name, of));
+        let mut config = JsonSource::at(literal_path(&path.display().to_string()));
+        for (name, column_type) in columns {
+            config = config.column(name, column_type);
+        }
+        config.formats = written_formats(source, &config);
         source.format = "json".to_owned();
         source.config = serde_json::to_value(config).map_err(|error| {
             Fault::internal("the rows of a test cannot be configured").cause(error)
@@ -44,7 +44,7 @@ impl GivenRows {
 
     /// The columns and their types, in the order in which they are first named.
     fn columns(&self) -> Vec<(String, ColumnType)> {
-        let mut found: Vec<(String, ColumnType)> = self.types.0.clone();
+        let mut columns: Vec<(String, ColumnType)> = self.types.0.clone();
         let mut values: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
         let mut names: Vec<&str> = Vec::new();
         for (name, value) in self.rows.iter().flatten() {
@@ -55,38 +55,66 @@ impl GivenRows {
             column.push(value);
         }
         for name in names {
-            if !found.iter().any(|(known, _)| known == name) {
-                found.push((name.to_owned(), type_of(&values[name])));
+            if !columns.iter().any(|(column, _)| column == name) {
+                columns.push((name.to_owned(), type_of(&values[name])));
             }
         }
-        found
+        columns
     }
+}
+
+/// The formats of the source's columns that are given as they are written in its files, and not as dates or times.
+fn written_formats(source: &PipelineSource, json_source: &JsonSource) -> BTreeMap<String, String> {
+    let mut formats = BTreeMap::new();
+    for (name, of) in json_source.columns.iter().flat_map(|columns| &columns.0) {
+        let is_date_or_time = matches!(
+            of,
+            ColumnType::Date
+                | ColumnType::Timestamp
+                | ColumnType::TimestampNs
+                | ColumnType::TimestampUtc
+        );
+        if let Some(format) = source.time_format(name).filter(|_| !is_date_or_time) {
+            formats.insert(name.clone(), format.text().to_owned());
+        }
+    }
+    formats
 }
 
 /// The type that holds all values of a column.
 fn type_of(values: &[&Value]) -> ColumnType {
-    let values = || values.iter().filter(|value| !value.is_null());
-    let texts = || values().map(|value| value.as_str().unwrap_or_default());
-    if values().next().is_none() {
+    let mut present = values.to_vec();
+    present.retain(|value| !value.is_null());
+    let all_are = |is_of_kind: fn(&Value) -> bool| present.iter().all(|value| is_of_kind(value));
+    if present.is_empty() {
         ColumnType::String
-    } else if values().all(|value| value.is_boolean()) {
+    } else if all_are(Value::is_boolean) {
         ColumnType::Boolean
-    } else if values().all(|value| value.is_i64()) {
+    } else if all_are(Value::is_i64) {
         ColumnType::Int64
-    } else if values().all(|value| value.is_u64()) {
+    } else if all_are(Value::is_u64) {
         ColumnType::Uint64
-    } else if values().all(|value| fits_float(value)) {
+    } else if all_are(fits_float) {
         ColumnType::Float64
-    } else if texts().all(is_date) {
+    } else if all_are(is_date_text) {
         ColumnType::Date
-    } else if texts().all(|text| text.parse::<jiff::civil::DateTime>().is_ok()) {
+    } else if all_are(is_time_text) {
         ColumnType::Timestamp
     } else {
         ColumnType::String
     }
 }
 
-/// Whether a float holds all digits of a number.
+fn is_date_text(value: &Value) -> bool {
+    is_date(value.as_str().unwrap_or_default())
+}
+
+fn is_time_text(value: &Value) -> bool {
+    let text = value.as_str().unwrap_or_default();
+    text.parse::<jiff::civil::DateTime>().is_ok()
+}
+
+/// True if a float holds all digits of a number.
 fn fits_float(value: &Value) -> bool {
     value.is_f64()
         || value

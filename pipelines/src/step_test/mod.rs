@@ -40,7 +40,7 @@ pub struct StepTest {
     pub given: Vec<GivenRows>,
     /// A SQL condition on the rows to compare.
     pub condition: Option<String>,
-    /// What the step comes to.
+    /// Expected result of the step.
     pub expected: ExpectedResult,
     /// The largest difference of numbers, relative to the larger one where this exceeds 1.
     pub tolerance: f64,
@@ -53,13 +53,13 @@ pub struct StepTest {
 pub struct GivenRows {
     /// The source.
     pub source: String,
-    /// Its rows; columns that a row lacks are null.
+    /// The rows; columns that a row lacks are null.
     pub rows: Vec<TestRow>,
-    /// The types of columns where values do not tell them.
+    /// The types of columns where values do not determine them.
     pub types: ColumnTypes,
 }
 
-/// What a step comes to.
+/// Expected result of a step.
 #[derive(Debug, Clone)]
 pub enum ExpectedResult {
     /// These rows, in order. Columns that a row does not name are not compared.
@@ -71,14 +71,15 @@ pub enum ExpectedResult {
 /// The outcome of a test.
 #[derive(Debug)]
 pub struct TestOutcome {
-    /// Differences from what was expected; none where the test passed.
+    /// Differences from the expected rows; none where the test passed.
     pub differences: Vec<String>,
     /// The rows that the step made, where it made any.
     pub rows: Vec<RecordBatch>,
 }
 
 impl StepTest {
-    /// Runs the step on the given rows, in a temporary directory. Fails where the test itself is wrong.
+    /// Runs the step on the given rows, in a temporary directory. Fails if the test itself is
+    /// wrong.
     pub fn run(&self, session: &Session, pipeline: &Pipeline) -> Result<TestOutcome> {
         let scratch = tempfile::tempdir()
             .map_err(|error| Fault::disk("a temporary directory cannot be made", error))?;
@@ -87,12 +88,12 @@ impl StepTest {
             .sources_of(&pipeline, &self.step)?
             .into_iter()
             .collect();
-        let given: BTreeSet<String> = self
+        let given_sources: BTreeSet<String> = self
             .given
             .iter()
-            .map(|given| given.source.clone())
+            .map(|table| table.source.clone())
             .collect();
-        if let Some(missing) = read.difference(&given).next() {
+        if let Some(missing) = read.difference(&given_sources).next() {
             let message = format!(
                 "the step `{}` reads the source `{missing}`, of which no rows are given",
                 self.step
@@ -100,17 +101,17 @@ impl StepTest {
             let fault = Fault::new(codes::MISSING_FIELD, message).at(self.at.as_ref());
             return Err(fault.hint(format!("add rows of `{missing}` under `given:`")));
         }
-        for given in self
+        for table in self
             .given
             .iter()
-            .filter(|given| read.contains(&given.source))
+            .filter(|table| read.contains(&table.source))
         {
             let source = pipeline
                 .sources
                 .iter_mut()
-                .find(|source| source.name == given.source);
+                .find(|source| source.name == table.source);
             let Some(source) = source else { continue };
-            given
+            table
                 .put_in_place(source, scratch.path())
                 .map_err(|fault| fault.at(self.at.as_ref()))?;
         }

@@ -54,7 +54,8 @@ impl KernelModule {
 
     /// A kernel by its name.
     pub fn kernel(&mut self, name: &CStr) -> Option<*const HostKernel> {
-        let (function, launch) = (self.symbol(name)?, self.symbol(c"fake_launch")?);
+        let function = self.symbol(name)?;
+        let launch = self.symbol(c"fake_launch")?;
         // SAFETY: `shim.c` declares it so.
         let launch = unsafe { std::mem::transmute::<usize, LaunchFn>(launch) };
         let takes_words = name.to_str().is_ok_and(|name| TAKE_WORDS.contains(&name));
@@ -90,8 +91,9 @@ impl HostKernel {
                 }
             }
         }
-        let (function, launch, takes_words) =
-            (self.function, self.launch, c_int::from(self.takes_words));
+        let function = self.function;
+        let launch = self.launch;
+        let takes_words = c_int::from(self.takes_words);
         let mut state = number("FAKE_CUDA_SEED", 0) ^ nth;
         let first = random(&mut state) % u64::from(grid);
         // A step of one less than the number of blocks is one backwards; both visit every block.
@@ -197,7 +199,8 @@ fn compile(source: &str, options: &[String]) -> Result<CString, String> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let number = COUNT.fetch_add(1, Ordering::SeqCst);
     let stem = std::env::temp_dir().join(format!("fake-cuda-{}-{number}", std::process::id()));
-    let (text, library) = (stem.with_extension("c"), stem.with_extension("so"));
+    let text = stem.with_extension("c");
+    let library = stem.with_extension("so");
     std::fs::write(&text, format!("{}\n{source}", include_str!("shim.c")))
         .map_err(|error| error.to_string())?;
     // The compiler that Rust links with. Products and sums are rounded one by one.

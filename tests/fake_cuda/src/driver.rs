@@ -248,9 +248,10 @@ pub unsafe extern "C" fn cuEventSynchronize(event: *const FakeEvent) -> CudaStat
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventQuery(event: *const FakeEvent) -> CudaStatus {
     let event = unsafe { &*event };
-    match event.is_reached(event.last()) {
-        true => fault::sticky_error(),
-        false => NOT_READY,
+    if event.is_reached(event.last()) {
+        fault::sticky_error()
+    } else {
+        NOT_READY
     }
 }
 
@@ -467,9 +468,12 @@ pub unsafe extern "C" fn cuLaunchKernel(
     let nth = KERNELS.fetch_add(1, Ordering::SeqCst) + 1;
     // Arguments are copied before the call returns.
     let run = unsafe { (*function).prepare(arguments, grid_x, block_x, nth) };
-    let work = move || match fault::kernel_fails(nth) {
-        true => fault::break_device(LAUNCH_FAILED),
-        false => run(),
+    let work = move || {
+        if fault::kernel_fails(nth) {
+            fault::break_device(LAUNCH_FAILED)
+        } else {
+            run()
+        }
     };
     unsafe { stream_of(stream) }.push(StreamWork::Compute(Box::new(work)));
     fault::count_call()

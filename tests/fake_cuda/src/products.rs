@@ -134,7 +134,10 @@ pub unsafe extern "C" fn cublasGemmEx(
     _compute: c_int,
     _algorithm: c_int,
 ) -> CudaStatus {
-    let (m, n, k, ldc) = (m as usize, n as usize, k as usize, ldc as usize);
+    let m = m as usize;
+    let n = n as usize;
+    let k = k as usize;
+    let ldc = ldc as usize;
     let a = MatrixOperand {
         start: a,
         kind: a_kind,
@@ -177,14 +180,12 @@ pub unsafe extern "C" fn cublasGemmEx(
         }
         // SAFETY: all three lie in live allocations.
         unsafe {
-            let (left, right) = (
-                a.values(m, k),
-                MatrixOperand {
-                    transposed: !b.transposed,
-                    ..b
-                }
-                .values(n, k),
-            );
+            let left = a.values(m, k);
+            let right = MatrixOperand {
+                transposed: !b.transposed,
+                ..b
+            }
+            .values(n, k);
             for column in 0..n {
                 for row in 0..m {
                     let pairs = left[row * k..(row + 1) * k]

@@ -111,7 +111,8 @@ impl Default for FakeStream {
             queue: queue.clone(),
             computing: computing.clone(),
         });
-        let (of_thread, computing_there) = (queue.clone(), computing.clone());
+        let of_thread = queue.clone();
+        let computing_there = computing.clone();
         let run = move || {
             let longest = number("FAKE_CUDA_DELAY_US", 200);
             loop {

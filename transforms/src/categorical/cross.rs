@@ -46,7 +46,8 @@ impl ConfiguredTransform for FeatureCross {
 
 impl Transform for FeatureCross {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let (buckets, seed) = (u64::from(self.buckets), self.seed);
+        let buckets = u64::from(self.buckets);
+        let seed = self.seed;
         let fields = scope.typed_columns(&self.columns, "a category", |field| {
             !field.data_type().is_nested()
         })?;
@@ -70,29 +71,30 @@ impl Transform for FeatureCross {
     }
 }
 
-fn hash_columns(
+/// The bucket of the values of each row together; null where one of them is.
+pub(super) fn hash_columns(
     inputs: &[ArrayRef],
     rows: usize,
     buckets: u64,
     seed: u64,
 ) -> Result<Vec<ArrayRef>> {
-    let hash = |column: &ArrayRef| {
-        gather_ids::<UInt64Type>(&StringColumn::of(column)?, |text| {
-            Ok(Some(xxh3_64(text.as_bytes())))
-        })
-    };
-    let hashes = inputs.iter().map(hash).collect::<Result<Vec<_>>>()?;
-    let nulls = hashes.iter().fold(None, |nulls, column| {
-        NullBuffer::union(nulls.as_ref(), column.nulls())
-    });
+    let mut hashes = Vec::with_capacity(inputs.len());
+    let mut nulls = None;
+    for column in inputs {
+        let texts = StringColumn::of(column)?;
+        let column_hashes =
+            gather_ids::<UInt64Type>(&texts, |text| Ok(Some(xxh3_64(text.as_bytes()))))?;
+        nulls = NullBuffer::union(nulls.as_ref(), column_hashes.nulls());
+        hashes.push(column_hashes);
+    }
     let mut bytes = Vec::with_capacity(8 * hashes.len());
-    let bucket = |row: usize| {
+    let mut values = Vec::with_capacity(rows);
+    for row in 0..rows {
         bytes.clear();
-        hashes
-            .iter()
-            .for_each(|column| bytes.extend_from_slice(&column.value(row).to_le_bytes()));
-        scaled_hash(&bytes, seed, buckets) as i64
-    };
-    let values: Vec<i64> = (0..rows).map(bucket).collect();
+        for column in &hashes {
+            bytes.extend_from_slice(&column.value(row).to_le_bytes());
+        }
+        values.push(scaled_hash(&bytes, seed, buckets) as i64);
+    }
     Ok(vec![Arc::new(Int64Array::new(values.into(), nulls))])
 }

@@ -9,13 +9,16 @@ use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
 use forebay_model::{Fault, Result, StringColumn, codes, type_words};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform,
+    Transform, admit_output,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::one_hot::{vector_array, vector_field};
+use super::one_hot::{
+    OneHotLayout, WIDTH_MAX, check_columns_max, float_columns, numbered_fields,
+    unknown_columns_fault, vector_array, vector_field,
+};
 use crate::shared::{
     TokenIndex, bad_value, element_field, finding_at, gather_ids, output_name,
     refuse_repeated_categories,
@@ -23,11 +26,14 @@ use crate::shared::{
 
 /// Several categories per row as a vector with a 1 for each.
 ///
-/// In: lists of text (or integers, ...: as their text), or text with a `delimiter`, of which empty
-/// parts are skipped. Out: a fixed-size list of `float32`, one place per category, in byte order
-/// or as listed. A category that comes twice counts once. Null, empty and unknown give zeros. More
-/// than 65,536 categories are a fault. State: the distinct values with exact counts, spilled beyond
-/// the budget; none where they are listed. Follows scikit-learn's `MultiLabelBinarizer`.
+/// In: lists of strings (or integers, ...: as their text), or strings with a `delimiter`, of which
+/// empty parts are skipped. Out: a fixed-size list of `float32`, one place per category, in byte order
+/// or as listed, or one `float32` column `<column>_<category>` each. A category that comes twice
+/// counts once. Null, empty and unknown give zeros. More than 65,536 categories are a fault. Columns of
+/// learned categories are numbered as those of `one_hot`: with `columns_max: 3`, `<column>_0` to
+/// `<column>_2` are of the three most frequent categories, in byte order, and columns beyond the
+/// categories are 0. State: the distinct values with exact counts, spilled beyond the budget; none
+/// where they are listed. Follows scikit-learn's `MultiLabelBinarizer`.
 ///
 /// ```yaml
 /// - multi_hot: { columns: [tags] }
@@ -36,9 +42,9 @@ use crate::shared::{
 #[serde(deny_unknown_fields)]
 #[setters(fn multi_hot(columns), example = r#"multi_hot(["tags"]).delimiter("|").top_k(100)"#)]
 pub struct MultiHot {
-    /// Columns of lists, or of text with delimiters.
+    /// Columns of lists, or of strings with delimiters.
     pub columns: ColumnSelector,
-    /// What stands between the parts of a text; where left out, columns have to be lists.
+    /// The text between the parts of a string; where left out, columns have to be lists.
     #[serde(default)]
     pub delimiter: Option<String>,
     /// The categories, where they are known; else they are learned.
@@ -50,6 +56,16 @@ pub struct MultiHot {
     /// At most so many categories: the most frequent ones, of equally frequent ones the first in byte order.
     #[serde(default)]
     pub top_k: Option<usize>,
+    /// One vector, which is the default, or one column for each category: a listed one, or one of `columns_max`.
+    #[serde(
+        default,
+        rename = "as",
+        skip_serializing_if = "OneHotLayout::is_vector"
+    )]
+    pub shape: OneHotLayout,
+    /// Number of columns that `as: columns` gives categories which are not listed: at most 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub columns_max: Option<usize>,
     /// Writes `<column><suffix>` instead of replacing the column.
     #[serde(default)]
     pub suffix: Option<String>,
@@ -66,6 +82,7 @@ impl ConfiguredTransform for MultiHot {
 impl Transform for MultiHot {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         refuse_repeated_categories(self.categories.as_deref())?;
+        check_columns_max(self.columns_max, self.shape, self.categories.is_some())?;
         if self.delimiter.as_ref().is_some_and(String::is_empty) {
             return Err(bad_value("`delimiter` is empty"));
         }
@@ -75,7 +92,7 @@ impl Transform for MultiHot {
             let is_list = element_field(field.data_type())
                 .is_some_and(|element| !element.data_type().is_nested());
             match &self.delimiter {
-                None if is_list => ops.push(self.vector_op(name, name, Vec::new())?),
+                None if is_list => ops.push(self.indicator_op(name, name)?),
                 Some(delimiter) if field.data_type().is_string() => {
                     // The parts are a column of their own, so that they can be asked for.
                     let parts = format!("__parts_{name}");
@@ -92,20 +109,20 @@ impl Transform for MultiHot {
                                 .collect()
                         },
                     )));
-                    ops.push(self.vector_op(name, &parts, vec![name.clone()])?);
+                    ops.push(self.indicator_op(name, &parts)?);
                 }
                 _ => {
-                    let wanted = if self.delimiter.is_some() {
-                        "text"
+                    let expected = if self.delimiter.is_some() {
+                        "a string"
                     } else {
-                        "a list of text"
+                        "a list of strings"
                     };
                     let message = format!(
-                        "`{name}` is {}, not {wanted}",
+                        "`{name}` is {}, not {expected}",
                         type_words(field.data_type())
                     );
                     let fault = Fault::new(codes::COLUMN_TYPE, message).column(name);
-                    return Err(fault.hint("set `delimiter` for text, leave it out for lists"));
+                    return Err(fault.hint("set `delimiter` for strings, leave it out for lists"));
                 }
             }
         }
@@ -140,10 +157,72 @@ impl MultiHot {
         names
     }
 
-    /// `also` are columns that are read only because they are replaced.
-    fn vector_op(&self, name: &str, list: &str, also: Vec<String>) -> Result<PlanOp> {
+    /// Writes what a list holds of a column of this name; the list is the column itself, or its parts.
+    fn indicator_op(&self, name: &str, list: &str) -> Result<PlanOp> {
+        match (self.shape, &self.categories) {
+            (OneHotLayout::Vector, _) => self.vector_op(name, list),
+            (OneHotLayout::Columns, Some(categories)) => {
+                self.listed_columns_op(name, list, categories)
+            }
+            (OneHotLayout::Columns, None) => {
+                let columns_max = self.columns_max.ok_or_else(unknown_columns_fault)?;
+                Ok(self.learned_columns_op(name, list, columns_max))
+            }
+        }
+    }
+
+    /// One column for each of the categories, beside the input.
+    fn listed_columns_op(&self, name: &str, list: &str, categories: &[String]) -> Result<PlanOp> {
+        let count = categories.len();
+        if count > WIDTH_MAX {
+            let message = format!("`{name}` would have {count} columns, more than {WIDTH_MAX}");
+            return Err(Fault::new(codes::LIMIT, message).column(name));
+        }
+        let tokens = TokenIndex::new(Arc::new(StringArray::from(categories.to_vec())))?;
+        let mut fields = Vec::with_capacity(count);
+        for category in categories {
+            let output = output_name(&format!("{name}_{category}"), &self.suffix);
+            fields.push(Field::new(output, DataType::Float32, false));
+        }
+        Ok(PlanOp::Map(MapOp::new([list], fields, move |inputs, _| {
+            multi_hot_columns(&inputs[0], &tokens, count)
+        })))
+    }
+
+    /// Numbered columns of the most frequent categories, beside the input.
+    fn learned_columns_op(&self, name: &str, list: &str, columns_max: usize) -> PlanOp {
+        let top_k = self
+            .top_k
+            .map_or(columns_max, |top_k| top_k.min(columns_max));
+        PlanOp::Map(MapOp::fitted(
+            [list],
+            numbered_fields(name, columns_max, &self.suffix),
+            [AnalyzerRequest::new(self.tally(Some(top_k)), [list])],
+            move |findings| {
+                let tokens = TokenIndex::from_finding(finding_at(findings, 0)?)?;
+                Ok(LoweredMap::new(move |inputs, _| {
+                    multi_hot_columns(&inputs[0], &tokens, columns_max)
+                }))
+            },
+        ))
+    }
+
+    /// The analyzer of categories, in byte order.
+    fn tally(&self, top_k: Option<usize>) -> Tally {
+        Tally {
+            min_count: self.min_count.max(1),
+            top_k,
+            order: VocabularyOrder::Value,
+        }
+    }
+
+    fn vector_op(&self, name: &str, list: &str) -> Result<PlanOp> {
         let output = output_name(name, &self.suffix);
-        let reads: Vec<String> = std::iter::once(list.to_owned()).chain(also).collect();
+        let mut reads = vec![list.to_owned()];
+        if list != name {
+            // It is read only because it is replaced.
+            reads.push(name.to_owned());
+        }
         if let Some(categories) = &self.categories {
             let tokens = TokenIndex::new(Arc::new(StringArray::from(categories.clone())))?;
             let field = vector_field(&output, tokens.len())?;
@@ -155,16 +234,12 @@ impl MultiHot {
                     .collect()
             })));
         }
-        let tally = Tally {
-            min_count: self.min_count.max(1),
-            top_k: self.top_k,
-            order: VocabularyOrder::Value,
-        };
+        let tally = self.tally(self.top_k);
         let field = vector_field(&output, 0)?;
         Ok(PlanOp::Map(MapOp::fitted(
             reads,
             [field],
-            [AnalyzerRequest::new(tally, [list])],
+            [AnalyzerRequest::new(tally, [list]).row_columns(["token"])],
             move |findings| {
                 let tokens = TokenIndex::from_finding(finding_at(findings, 0)?)?;
                 let field = vector_field(&output, tokens.len())?;
@@ -205,6 +280,39 @@ fn split_text(column: &ArrayRef, delimiter: &str) -> Result<ArrayRef> {
 }
 
 fn multi_hot_vectors(column: &ArrayRef, tokens: &TokenIndex) -> Result<ArrayRef> {
+    let width = tokens.len();
+    let rows = column.len();
+    admit_output(size_of::<f32>() * width * rows)?;
+    let mut values = vec![0f32; rows * width];
+    mark_categories(column, tokens, |row, category| {
+        values[row * width + category] = 1.0;
+    })?;
+    vector_array(values, width, rows)
+}
+
+/// A column for each of the first tokens, and columns of zeros behind them.
+fn multi_hot_columns(
+    column: &ArrayRef,
+    tokens: &TokenIndex,
+    columns: usize,
+) -> Result<Vec<ArrayRef>> {
+    let rows = column.len();
+    admit_output(size_of::<f32>() * columns * rows)?;
+    let mut indicators = vec![vec![0f32; rows]; columns];
+    mark_categories(column, tokens, |row, category| {
+        if let Some(indicator) = indicators.get_mut(category) {
+            indicator[row] = 1.0;
+        }
+    })?;
+    Ok(float_columns(indicators))
+}
+
+/// Calls a function with row and number of each category that the lists of a column hold.
+fn mark_categories(
+    column: &ArrayRef,
+    tokens: &TokenIndex,
+    mut mark: impl FnMut(usize, usize),
+) -> Result<()> {
     let element = element_field(column.data_type()).map(|element| element.data_type().clone());
     let list = DataType::LargeList(Arc::new(Field::new_list_field(
         element.unwrap_or(DataType::Utf8),
@@ -212,11 +320,9 @@ fn multi_hot_vectors(column: &ArrayRef, tokens: &TokenIndex) -> Result<ArrayRef>
     )));
     let column = cast(column, &list)?;
     let lists = column.as_list::<i64>();
-    let width = tokens.len();
     let ids = gather_ids::<UInt32Type>(&StringColumn::of(lists.values())?, |text| {
         Ok(tokens.find(text))
     })?;
-    let mut values = vec![0f32; lists.len() * width];
     for (row, ends) in lists
         .offsets()
         .windows(2)
@@ -225,8 +331,8 @@ fn multi_hot_vectors(column: &ArrayRef, tokens: &TokenIndex) -> Result<ArrayRef>
     {
         for element in (ends[0] as usize..ends[1] as usize).filter(|element| ids.is_valid(*element))
         {
-            values[row * width + ids.value(element) as usize] = 1.0;
+            mark(row, ids.value(element) as usize);
         }
     }
-    vector_array(values, width, lists.len())
+    Ok(())
 }

@@ -8,7 +8,7 @@ use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
 use forebay_model::{Fault, Result, StringColumn, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform,
+    Transform, admit_output,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -21,11 +21,17 @@ use crate::shared::{
 /// The widest vector: beyond it, ids and an embedding serve better.
 pub(crate) const WIDTH_MAX: usize = 65_536;
 
+/// The most columns of learned categories: a plan lists each of them.
+const LEARNED_COLUMNS_MAX: usize = 1_000;
+
 /// A category as a vector with a single 1.
 ///
-/// In: text, integers, booleans, dates (as their text). Out: a fixed-size list of `float32` whose
+/// In: strings, integers, booleans, dates (as their text). Out: a fixed-size list of `float32` whose
 /// width is the number of categories, or one `float32` column `<column>_<category>` each. Null and
 /// unknown values give zeros; the empty string is a category. More than 65,536 are a fault.
+/// Columns are known before anything is learned. So columns of learned categories are numbered:
+/// with `columns_max: 3`, `<column>_0` to `<column>_2` are of the three most frequent categories, in
+/// byte order, and columns beyond the categories are 0. `forebay show` lists them in that order.
 /// Categories are those seen, in byte order as in scikit-learn, or those listed, in their order.
 /// State: the distinct values with exact counts, spilled beyond the budget; none where they are
 /// listed. Nothing seen: the width is 0.
@@ -48,9 +54,12 @@ pub struct OneHot {
     /// At most so many categories: the most frequent ones, of equally frequent ones the first in byte order.
     #[serde(default)]
     pub top_k: Option<usize>,
-    /// One vector, or one column for each listed category.
+    /// One vector, or one column for each category: a listed one, or one of `columns_max`.
     #[serde(default, rename = "as")]
     pub shape: OneHotLayout,
+    /// Number of columns that `as: columns` gives categories which are not listed: at most 1,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub columns_max: Option<usize>,
     /// Writes `<column><suffix>` instead of replacing the column.
     #[serde(default)]
     pub suffix: Option<String>,
@@ -67,7 +76,7 @@ pub enum OneHotLayout {
     /// One fixed-size list of `float32`.
     #[default]
     Vector,
-    /// One `float32` column for each category, beside the input; needs `categories`.
+    /// One `float32` column for each category, beside the input; needs `categories` or `columns_max`.
     Columns,
 }
 
@@ -78,6 +87,7 @@ impl ConfiguredTransform for OneHot {
 impl Transform for OneHot {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         refuse_repeated_categories(self.categories.as_deref())?;
+        check_columns_max(self.columns_max, self.shape, self.categories.is_some())?;
         let fields = scope.typed_columns(&self.columns, "a category", |field| {
             !field.data_type().is_nested()
         })?;
@@ -85,9 +95,8 @@ impl Transform for OneHot {
         for field in fields {
             match (self.shape, &self.categories) {
                 (OneHotLayout::Columns, None) => {
-                    return Err(bad_value(
-                        "`as: columns` needs the list of `categories`, so that columns are known",
-                    ));
+                    let columns_max = self.columns_max.ok_or_else(unknown_columns_fault)?;
+                    ops.push(self.learned_columns_op(field, columns_max));
                 }
                 (OneHotLayout::Columns, Some(categories)) => {
                     ops.extend(
@@ -105,7 +114,86 @@ impl Transform for OneHot {
     }
 }
 
+/// Refuses a number of columns that is out of range or has no use.
+pub(super) fn check_columns_max(
+    columns_max: Option<usize>,
+    shape: OneHotLayout,
+    has_categories: bool,
+) -> Result<()> {
+    let Some(columns_max) = columns_max else {
+        return Ok(());
+    };
+    if shape != OneHotLayout::Columns || has_categories {
+        return Err(bad_value(
+            "`columns_max` goes with `as: columns` and without `categories`",
+        ));
+    }
+    if !(1..=LEARNED_COLUMNS_MAX).contains(&columns_max) {
+        return Err(bad_value(format!(
+            "`columns_max` must be between 1 and {LEARNED_COLUMNS_MAX}"
+        )));
+    }
+    Ok(())
+}
+
+/// The fault for columns of categories that are learned, without their number.
+pub(super) fn unknown_columns_fault() -> Fault {
+    bad_value(
+        "`as: columns` needs the list of `categories`, or `columns_max` for learned ones, so that \
+         columns are known",
+    )
+}
+
+/// Names of the numbered columns of learned categories.
+pub(super) fn numbered_fields(
+    column: &str,
+    columns_max: usize,
+    suffix: &Option<String>,
+) -> Vec<Field> {
+    let mut fields = Vec::with_capacity(columns_max);
+    for number in 0..columns_max {
+        let name = output_name(&format!("{column}_{number}"), suffix);
+        fields.push(Field::new(name, DataType::Float32, false));
+    }
+    fields
+}
+
+impl OneHotLayout {
+    /// True for the layout that specs without one have.
+    pub(super) fn is_vector(&self) -> bool {
+        *self == OneHotLayout::Vector
+    }
+}
+
 impl OneHot {
+    /// The analyzer of categories, in byte order.
+    fn tally(&self, top_k: Option<usize>) -> Tally {
+        Tally {
+            min_count: self.min_count.max(1),
+            top_k,
+            order: VocabularyOrder::Value,
+        }
+    }
+
+    /// Numbered columns of the most frequent categories.
+    fn learned_columns_op(&self, field: &Field, columns_max: usize) -> PlanOp {
+        let reads = [field.name()];
+        let top_k = self
+            .top_k
+            .map_or(columns_max, |top_k| top_k.min(columns_max));
+        PlanOp::Map(MapOp::fitted(
+            reads,
+            numbered_fields(field.name(), columns_max, &self.suffix),
+            [AnalyzerRequest::new(self.tally(Some(top_k)), reads).row_columns(["token"])],
+            move |findings| {
+                let tokens = TokenIndex::from_finding(finding_at(findings, 0)?)?;
+                Ok(LoweredMap::new(move |inputs, _| {
+                    indicator_columns(&inputs[0], &tokens, columns_max)
+                }))
+            },
+        ))
+    }
+
     fn vector_op(&self, field: &Field, categories: Option<&[String]>) -> Result<PlanOp> {
         let name = output_name(field.name(), &self.suffix);
         let reads = [field.name()];
@@ -125,17 +213,12 @@ impl OneHot {
                 },
             )));
         }
-        let order = VocabularyOrder::Value;
-        let tally = Tally {
-            min_count: self.min_count.max(1),
-            top_k: self.top_k,
-            order,
-        };
+        let tally = self.tally(self.top_k);
         let output = vector_field(&name, 0)?;
         Ok(PlanOp::Map(MapOp::fitted(
             reads,
             [output],
-            [AnalyzerRequest::new(tally, reads)],
+            [AnalyzerRequest::new(tally, reads).row_columns(["token"])],
             move |findings| {
                 let tokens = TokenIndex::from_finding(finding_at(findings, 0)?)?;
                 let field = vector_field(&name, tokens.len())?;
@@ -168,6 +251,7 @@ pub(crate) fn vector_field(name: &str, width: usize) -> Result<Field> {
 fn one_hot_vectors(column: &ArrayRef, tokens: &TokenIndex) -> Result<ArrayRef> {
     let width = tokens.len();
     let ids = gather_ids::<UInt32Type>(&StringColumn::of(column)?, |text| Ok(tokens.find(text)))?;
+    admit_output(size_of::<f32>() * width * column.len())?;
     let mut values = vec![0f32; column.len() * width];
     for (row, id) in ids.iter().enumerate() {
         if let Some(id) = id {
@@ -188,6 +272,33 @@ pub(crate) fn vector_array(values: Vec<f32>, width: usize, rows: usize) -> Resul
         None,
         rows,
     )?))
+}
+
+/// A column for each of the first tokens, and columns of zeros behind them.
+fn indicator_columns(
+    column: &ArrayRef,
+    tokens: &TokenIndex,
+    columns: usize,
+) -> Result<Vec<ArrayRef>> {
+    let ids = gather_ids::<UInt32Type>(&StringColumn::of(column)?, |text| Ok(tokens.find(text)))?;
+    admit_output(size_of::<f32>() * columns * column.len())?;
+    let mut indicators = vec![vec![0f32; column.len()]; columns];
+    for (row, id) in ids.iter().enumerate() {
+        let indicator = id.and_then(|id| indicators.get_mut(id as usize));
+        if let Some(indicator) = indicator {
+            indicator[row] = 1.0;
+        }
+    }
+    Ok(float_columns(indicators))
+}
+
+/// Columns of numbers as arrays.
+pub(super) fn float_columns(columns: Vec<Vec<f32>>) -> Vec<ArrayRef> {
+    let mut arrays: Vec<ArrayRef> = Vec::with_capacity(columns.len());
+    for column in columns {
+        arrays.push(Arc::new(Float32Array::from(column)));
+    }
+    arrays
 }
 
 fn indicator_op(field: &Field, category: &str, suffix: &Option<String>) -> PlanOp {

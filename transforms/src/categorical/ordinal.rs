@@ -9,7 +9,7 @@ use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
 use forebay_model::{Fault, Result, StringColumn, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform, WrittenNulls,
+    PortableMap, TextIds, Transform, ValueCount, WrittenNulls,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -20,7 +20,7 @@ use crate::shared::{TokenIndex, finding_at, gather_ids, output_name, refuse_repe
 
 /// Categories to ids 0, 1, ... in the order of their values.
 ///
-/// In: text (in byte order), numbers (-0.0 is 0.0), booleans, dates (in their own order). Out: `int64`
+/// In: strings (in byte order), numbers (-0.0 is 0.0), booleans, dates (in their own order). Out: `int64`
 /// or `int32`. Null stays null and is not a category; the empty string is one. An unknown value is a
 /// fault that names it, unless `unknown` says otherwise. Nothing seen: every value is unknown.
 /// State: the distinct values with exact counts, spilled beyond the budget; none where they are
@@ -90,20 +90,22 @@ impl OrdinalEncoder {
             self.dtype.data_type(),
             nullable,
         );
-        let (name, unknown, dtype) = (field.name().clone(), self.unknown, self.dtype);
+        let name = field.name().clone();
+        let unknown = self.unknown;
+        let dtype = self.dtype;
         let nulls = match self.unknown {
             UnknownPolicy::Missing => WrittenNulls::Made("gives unknown values no id"),
             UnknownPolicy::Error | UnknownPolicy::Value(_) => WrittenNulls::Read,
         };
         if let Some(categories) = &self.categories {
-            let tokens = TokenIndex::new(Arc::new(StringArray::from(categories.clone())))?;
-            let map = MapOp::new([name.clone()], [output], move |inputs, _| {
-                inputs
-                    .iter()
-                    .map(|column| ordinal_ids(column, &tokens, unknown, dtype, &name))
-                    .collect()
+            let categories = StringArray::from(categories.clone());
+            let is_text = field.data_type().is_string();
+            let tokens = Arc::new(TokenIndex::new(Arc::new(categories))?);
+            let map = MapOp::fitted([name.clone()], [output], [], move |_| {
+                let lookup = ordinal_lookup(tokens.clone(), unknown, dtype, name.clone(), is_text);
+                Ok(lookup)
             });
-            return Ok(PlanOp::Map(map.written_nulls(nulls)));
+            return Ok(PlanOp::Map(self.counted(map.written_nulls(nulls))));
         }
         let tally = Tally {
             min_count: 1,
@@ -114,20 +116,64 @@ impl OrdinalEncoder {
         let map = MapOp::fitted(
             [field.name()],
             [output],
-            [AnalyzerRequest::new(tally, [field.name()])],
+            [AnalyzerRequest::new(tally, [field.name()]).row_columns(["token"])],
             move |findings| {
                 let tokens = TokenIndex::new(sorted_tokens(
                     finding_at(findings, 0)?.column("token")?,
                     &values,
                 )?)?;
-                let name = name.clone();
-                Ok(LoweredMap::unary(move |column| {
-                    ordinal_ids(column, &tokens, unknown, dtype, &name)
-                }))
+                let is_text = values.is_string();
+                let tokens = Arc::new(tokens);
+                Ok(ordinal_lookup(
+                    tokens,
+                    unknown,
+                    dtype,
+                    name.clone(),
+                    is_text,
+                ))
             },
         );
-        Ok(PlanOp::Map(map.written_nulls(nulls)))
+        Ok(PlanOp::Map(self.counted(map.written_nulls(nulls))))
     }
+
+    /// Counts the values that become null.
+    fn counted(&self, map: MapOp) -> MapOp {
+        match self.unknown {
+            UnknownPolicy::Missing => map.counting(ValueCount::nulled()),
+            UnknownPolicy::Error | UnknownPolicy::Value(_) => map,
+        }
+    }
+}
+
+/// Id of values that are missing or that have no id, in other runtimes.
+const PORTABLE_MISSING_ID: i64 = -1;
+
+fn ordinal_lookup(
+    tokens: Arc<TokenIndex>,
+    unknown: UnknownPolicy,
+    dtype: IdType,
+    name: String,
+    is_text: bool,
+) -> LoweredMap {
+    let all_tokens = tokens.clone();
+    let lookup =
+        LoweredMap::unary(move |column| ordinal_ids(column, &tokens, unknown, dtype, &name));
+    if !is_text {
+        return lookup;
+    }
+    lookup.portable(move || {
+        let tokens = all_tokens.to_texts();
+        let default = match unknown {
+            UnknownPolicy::Value(value) => i64::from(value),
+            // A graph raises no fault.
+            UnknownPolicy::Missing | UnknownPolicy::Error => PORTABLE_MISSING_ID,
+        };
+        PortableMap::Ids(TextIds {
+            ids: (0..tokens.len() as i64).collect(),
+            tokens,
+            default,
+        })
+    })
 }
 
 /// Tokens in the order of the values that they stand for; they come in byte order.
@@ -152,10 +198,10 @@ fn ordinal_ids(
         (None, UnknownPolicy::Missing) => Ok(None),
         (None, UnknownPolicy::Value(value)) => Ok(Some(i64::from(value))),
         (None, UnknownPolicy::Error) => {
-            let shown: String = text.chars().take(80).collect();
+            let excerpt: String = text.chars().take(80).collect();
             let fault = Fault::new(
                 codes::UNKNOWN_VALUE,
-                format!("`{name}` holds `{shown}`, which was never seen"),
+                format!("`{name}` holds `{excerpt}`, which was never seen"),
             );
             Err(fault
                 .column(name)

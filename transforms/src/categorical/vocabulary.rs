@@ -2,26 +2,27 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, StringBuilder};
+use arrow::array::{Array, ArrayRef, ListBuilder, StringBuilder};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Int32Type, Int64Type};
 use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder, continue_vocabulary};
 use forebay_model::{Fault, Finding, Result, StringColumn, TextRef, codes};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, GrowingOutput, LoweredMap,
+    MapOp, PlanOp, PortableMap, StepFacts, TextIds, Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::shared::{
-    DictionaryCache, TokenIndex, bad_value, each_element, element_field, finding_at,
+    DictionaryCache, RowTexts, TokenIndex, bad_value, each_element, element_field, finding_at,
     is_text_or_list, output_name, scaled_hash,
 };
+use crate::time::hide_helper_columns;
 
 /// Categories to ids: the most frequent first, out-of-vocabulary values last or `default`.
 ///
-/// In: text, integers, booleans, dates (as their text), or lists of these. Out: `int64` or `int32`
+/// In: strings, integers, booleans, dates (as their text), or lists of these. Out: `int64` or `int32`
 /// ids, in lists where the input has lists. Reserved tokens take 0, 1, ...; then come the tokens
 /// seen, by count descending, ties in reverse byte order; then `oov_buckets` ids by a hash
 /// (xxh3) of the text. Null stays null and is never counted; the empty string is a token.
@@ -32,7 +33,11 @@ use crate::shared::{
 /// their ids. Tokens keep their ids, also those that are no longer seen, and new tokens follow, also where late data
 /// brings them to an earlier interval. The ids of `oov_buckets` then come before those of tokens.
 ///
-/// Follows tf.Transform's `compute_and_apply_vocabulary`.
+/// With `joint`, the columns have one vocabulary, of the tokens of all of them: a station has the same id as origin and
+/// as destination.
+///
+/// Follows tf.Transform's `compute_and_apply_vocabulary`, and with `joint` NVTabular's `Categorify` of groups of
+/// columns.
 ///
 /// ```yaml
 /// - vocabulary: { columns: [item], min_count: 2, oov_buckets: 1, suffix: _id }
@@ -41,8 +46,11 @@ use crate::shared::{
 #[serde(deny_unknown_fields)]
 #[setters(fn vocabulary(columns), example = r#"vocabulary(["item_id", "store_id"]).min_count(5).oov_buckets(1)"#)]
 pub struct VocabularyEncoder {
-    /// Columns; each has a vocabulary of its own.
+    /// Columns; each has a vocabulary of its own, unless they have a joint one.
     pub columns: ColumnSelector,
+    /// Counts the tokens of all columns together, and gives equal tokens one id.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub joint: bool,
     /// Tokens seen less often are out of vocabulary.
     #[serde(default = "one")]
     pub min_count: u64,
@@ -131,6 +139,13 @@ impl ConfiguredTransform for VocabularyEncoder {
 }
 
 impl Transform for VocabularyEncoder {
+    fn facts(&self) -> StepFacts {
+        StepFacts {
+            has_stable_ids: self.stable,
+            ..StepFacts::default()
+        }
+    }
+
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         if self.dtype == IdType::Int32 && i32::try_from(self.default).is_err() {
             return Err(bad_value(format!(
@@ -138,17 +153,23 @@ impl Transform for VocabularyEncoder {
                 self.default
             )));
         }
-        let fields =
-            scope.typed_columns(&self.columns, "text or a list of text", is_text_or_list)?;
+        let fields = scope.typed_columns(
+            &self.columns,
+            "a string or a list of strings",
+            is_text_or_list,
+        )?;
+        if self.joint {
+            return self.bind_joint(scope, &fields);
+        }
         fields
             .into_iter()
-            .map(|field| self.column_op(field))
+            .map(|field| self.column_op(field, field.name()))
             .collect()
     }
 }
 
 impl VocabularyEncoder {
-    /// What moves the ids of tokens beside their order.
+    /// Settings that move the ids of tokens, besides their order.
     fn numbering_scheme(&self) -> String {
         format!(
             "reserved {:?}, {} other ids",
@@ -156,66 +177,153 @@ impl VocabularyEncoder {
         )
     }
 
-    fn column_op(&self, field: &Field) -> Result<PlanOp> {
-        let id = self.dtype.data_type();
-        let output = element_field(field.data_type())
-            .map_or(id.clone(), |_| with_element_type(field.data_type(), &id));
-        let output = Field::new(
-            output_name(field.name(), &self.suffix),
-            output,
-            field.is_nullable(),
-        );
+    /// One vocabulary of several columns, whose tokens are counted in a column of their own.
+    fn bind_joint(&self, scope: &BindScope<'_>, fields: &[&Field]) -> Result<Vec<PlanOp>> {
+        if self.stable {
+            let fault = bad_value("a joint vocabulary does not keep ids").field("stable");
+            return Err(fault.hint("leave out `stable`, or `joint`"));
+        }
+        let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+        let counted = format!("__tokens_{}", names.join("_"));
+        let mut ops = vec![tokens_op(&names, &counted)];
+        let mut outputs = Vec::new();
+        for field in fields {
+            ops.push(self.column_op(field, &counted)?);
+            outputs.push(output_name(field.name(), &self.suffix));
+        }
+        ops.push(hide_helper_columns(scope, outputs));
+        Ok(ops)
+    }
+
+    /// The ids of a column by the vocabulary of the `counted` one.
+    fn column_op(&self, field: &Field, counted: &str) -> Result<PlanOp> {
+        let mut data_type = self.dtype.data_type();
+        if element_field(field.data_type()).is_some() {
+            data_type = with_element_type(field.data_type(), &data_type);
+        }
+        let name = output_name(field.name(), &self.suffix);
+        let output = Field::new(name, data_type, field.is_nullable());
         let tally = Tally {
             min_count: self.min_count.max(1),
             top_k: self.top_k,
             order: self.order.of_tokens(),
         };
+        let mut request = AnalyzerRequest::new(tally, [counted]).row_columns(["token"]);
+        if self.stable {
+            request = request.continuing(continue_vocabulary, self.numbering_scheme());
+        }
         let config = self.clone();
-        let request = AnalyzerRequest::new(tally, [field.name()]);
-        let request = if self.stable {
-            request.continuing(continue_vocabulary, self.numbering_scheme())
-        } else {
-            request
-        };
-        Ok(PlanOp::Map(MapOp::fitted(
-            [field.name()],
-            [output],
-            [request],
-            move |findings| {
-                let tokens = with_reserved(finding_at(findings, 0)?, &config.reserved)?;
-                let (seen, buckets, default) = (
-                    tokens.len() as i64,
-                    u64::from(config.oov_buckets),
-                    config.default,
-                );
-                if config.dtype == IdType::Int32
-                    && seen + i64::from(config.oov_buckets) > i64::from(i32::MAX)
-                {
-                    return Err(Fault::new(
-                        codes::LIMIT,
-                        format!("{seen} tokens are too many for int32 ids"),
-                    ));
-                }
-                // The first id of tokens that were seen, and the first for other values.
-                let reserved = config.reserved.len() as i64;
-                let (moved, others) = if config.stable {
-                    (buckets as i64, reserved)
-                } else {
-                    (0, seen)
-                };
-                let id = move |text: &str| match tokens.find(text).map(i64::from) {
-                    Some(id) if id < reserved => id,
-                    Some(id) => id + moved,
-                    None if buckets == 0 => default,
-                    None => others + scaled_hash(text.as_bytes(), 0, buckets) as i64,
-                };
-                Ok(match config.dtype {
-                    IdType::Int64 => lookup_kernel::<Int64Type>(id),
-                    IdType::Int32 => lookup_kernel::<Int32Type>(move |text| id(text) as i32),
-                })
-            },
-        )))
+        let encoded = MapOp::fitted([field.name()], [output], [request], move |findings| {
+            config.lookup(finding_at(findings, 0)?)
+        });
+        Ok(PlanOp::Map(encoded))
     }
+
+    /// Looks up the ids of tokens.
+    fn lookup(&self, finding: &Finding) -> Result<LoweredMap> {
+        let tokens = with_reserved(finding, &self.reserved)?;
+        let seen = tokens.len() as i64;
+        let id_count = seen + i64::from(self.oov_buckets);
+        if self.dtype == IdType::Int32 && id_count > i64::from(i32::MAX) {
+            let message = format!("{seen} tokens are too many for int32 ids");
+            return Err(Fault::new(codes::LIMIT, message));
+        }
+        let buckets = u64::from(self.oov_buckets);
+        let reserved = self.reserved.len() as i64;
+        let mut ids = TokenIds {
+            tokens: Arc::new(tokens),
+            reserved,
+            shift: 0,
+            others: seen,
+            buckets,
+            default: self.default,
+        };
+        if self.stable {
+            // Ids of other values stay where they are while tokens are added.
+            ids.shift = buckets as i64;
+            ids.others = reserved;
+        }
+        let portable_ids = ids.clone();
+        let lookup = match self.dtype {
+            IdType::Int64 => lookup_kernel::<Int64Type>(move |text| ids.id(text)),
+            IdType::Int32 => lookup_kernel::<Int32Type>(move |text| ids.id(text) as i32),
+        };
+        // Other runtimes have no hash of ours: one bucket needs none.
+        if buckets > 1 {
+            return Ok(lookup);
+        }
+        Ok(lookup.portable(move || PortableMap::Ids(portable_ids.to_texts())))
+    }
+}
+
+/// Ids of tokens, and of other values.
+#[derive(Clone)]
+struct TokenIds {
+    tokens: Arc<TokenIndex>,
+    /// Tokens that have the first ids
+    reserved: i64,
+    /// Added to the ids of the tokens behind the reserved ones
+    shift: i64,
+    /// The first id of other values
+    others: i64,
+    /// Ids of other values; with none, they get the default
+    buckets: u64,
+    default: i64,
+}
+
+impl TokenIds {
+    fn id(&self, text: &str) -> i64 {
+        match self.tokens.find(text).map(i64::from) {
+            Some(id) if id < self.reserved => id,
+            Some(id) => id + self.shift,
+            None if self.buckets == 0 => self.default,
+            None => self.others + scaled_hash(text.as_bytes(), 0, self.buckets) as i64,
+        }
+    }
+
+    /// The ids for runtimes without a hash.
+    fn to_texts(&self) -> TextIds {
+        let tokens = self.tokens.to_texts();
+        TextIds {
+            ids: tokens.iter().map(|token| self.id(token)).collect(),
+            tokens,
+            default: if self.buckets == 0 {
+                self.default
+            } else {
+                self.others
+            },
+        }
+    }
+}
+
+/// Writes a list of the texts of several columns.
+fn tokens_op(columns: &[&str], output: &str) -> PlanOp {
+    let item = Arc::new(Field::new_list_field(DataType::Utf8, true));
+    let output = Field::new(output, DataType::List(item), true);
+    PlanOp::Map(MapOp::new(
+        columns.iter().copied(),
+        [output],
+        |inputs, rows| {
+            let mut columns = Vec::with_capacity(inputs.len());
+            for input in inputs {
+                columns.push(RowTexts::of(input)?);
+            }
+            let mut lists = ListBuilder::new(StringBuilder::new());
+            let mut list_bytes = GrowingOutput::default();
+            for row in 0..rows {
+                for column in &columns {
+                    for position in column.of_row(row) {
+                        if let Some(text) = column.text(position)? {
+                            list_bytes.grow(text.len() + size_of::<i32>())?;
+                            lists.values().append_value(text);
+                        }
+                    }
+                }
+                lists.append(true);
+            }
+            Ok(vec![Arc::new(lists.finish()) as ArrayRef])
+        },
+    ))
 }
 
 fn lookup_kernel<T: ArrowPrimitiveType>(
@@ -249,16 +357,21 @@ fn with_reserved(finding: &Finding, reserved: &[String]) -> Result<TokenIndex> {
     }
     let tokens = finding.column("token")?;
     let text = TextRef::new(tokens).ok_or_else(|| Fault::internal("a vocabulary is not text"))?;
-    let mut all = StringBuilder::with_capacity(
+    let mut indexed = StringBuilder::with_capacity(
         tokens.len() + reserved.len(),
         tokens.get_buffer_memory_size(),
     );
-    reserved.iter().for_each(|token| all.append_value(token));
-    text.iter()
-        .flatten()
-        .filter(|token| !reserved.iter().any(|known| known == token))
-        .for_each(|token| {
-            all.append_value(token);
-        });
-    TokenIndex::new(Arc::new(all.finish()))
+    for token in reserved {
+        indexed.append_value(token);
+    }
+    // A reserved token that occurs in the data keeps its reserved id.
+    for token in text.iter().flatten() {
+        if !reserved
+            .iter()
+            .any(|reserved_token| reserved_token == token)
+        {
+            indexed.append_value(token);
+        }
+    }
+    TokenIndex::new(Arc::new(indexed.finish()))
 }

@@ -1,10 +1,14 @@
 //! `cast`: other types for columns.
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::compute::kernels::cmp::neq;
 use arrow::compute::{CastOptions, can_cast_types, cast_with_options, nullif};
-use arrow::datatypes::{DataType, Int64Type, TimeUnit};
+use arrow::datatypes::{DataType, Float64Type, Int64Type, TimeUnit};
 use arrow::util::display::array_value_to_string;
-use forebay_model::{Fault, Result, TextRules, codes, logical_type, shorten};
+use forebay_model::{
+    CALENDAR_DAYS, Fault, Result, RowChange, TextRules, codes, logical_type, shorten, type_label,
+    type_words,
+};
 use forebay_plan::{
     BindScope, ColumnSelector, ConfiguredTransform, MapOp, MovedTime, PlanOp, Transform,
     ValueCount, WrittenNulls, cast_shift,
@@ -17,12 +21,13 @@ use serde::{Deserialize, Serialize};
 /// Changes the types of columns in place.
 ///
 /// Null stays null. A value that does not fit (an integer out of range, NaN as an integer, text
-/// that is not a number, a time with digits that the type does not hold) is a fault unless
-/// `on_error: missing`. Fractions are cut toward zero; doubles beyond `float32` become infinite;
-/// numbers other than 0 are true; dates and timestamps are read from integers as days and ticks
-/// since 1970. Texts are read as CSV files are: `true` and `false` are booleans, numbers beyond the
-/// range of their type are none, dates and times are those of ISO 8601, and a time with an offset
-/// is that instant in UTC.
+/// that is not a number, a double beyond `float32`, a time with digits that the type does not hold)
+/// is a fault unless `on_error: missing`. Fractions are cut toward zero, and such values are
+/// counted; numbers other than 0 are true; dates and timestamps are read from integers as days and
+/// ticks since 1970, and a day beyond the years 1 to 9999 does not fit: 20240101 is a date as it is
+/// written, for which sources have `formats`. Texts are read as CSV files are: `true` and `false` are booleans, numbers
+/// beyond the range of their type are none, dates and times are those of ISO 8601, and a time with
+/// an offset is that instant in UTC.
 ///
 /// ```yaml
 /// - cast: { columns: { qty: float64 } }
@@ -109,8 +114,8 @@ impl Transform for CastColumns {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let mut ops = Vec::new();
         let mut faults = Vec::new();
-        for (columns, wanted) in &self.columns {
-            let wanted = wanted.data_type();
+        for (columns, target) in &self.columns {
+            let target = target.data_type();
             let fields = match scope.columns(&ColumnSelector(vec![columns.clone()])) {
                 Ok(fields) => fields,
                 Err(fault) => {
@@ -119,26 +124,28 @@ impl Transform for CastColumns {
                 }
             };
             for field in fields {
-                if !can_cast_types(field.data_type(), &wanted) {
+                if !can_cast_types(field.data_type(), &target) {
                     let message = format!(
-                        "`{}` is {}, which cannot become {wanted}",
+                        "`{}` is {}, which cannot become {}",
                         field.name(),
-                        field.data_type()
+                        type_words(field.data_type()),
+                        type_words(&target)
                     );
                     faults.push(Fault::new(codes::COLUMN_TYPE, message).column(field.name()));
                     continue;
                 }
-                let (name, wanted, safe) = (
-                    field.name().clone(),
-                    wanted.clone(),
-                    self.on_error == OnCastError::Missing,
-                );
+                let name = field.name().clone();
+                let target = target.clone();
+                let safe = self.on_error == OnCastError::Missing;
                 let nullable = field.is_nullable() || safe;
+                let has_fractions =
+                    field.data_type().is_floating() || field.data_type().is_decimal();
+                let cuts_fractions = has_fractions && target.is_integer();
                 let output = field
                     .clone()
-                    .with_data_type(wanted.clone())
+                    .with_data_type(target.clone())
                     .with_nullable(nullable);
-                let moved = cast_shift(field.data_type(), &wanted).map(|shift| MovedTime {
+                let moved = cast_shift(field.data_type(), &target).map(|shift| MovedTime {
                     from: name.clone(),
                     shift,
                 });
@@ -147,7 +154,7 @@ impl Transform for CastColumns {
                     move |inputs, _| {
                         inputs
                             .iter()
-                            .map(|column| cast_column(column, &wanted, safe, &name))
+                            .map(|column| cast_column(column, &target, safe, &name))
                             .collect()
                     }
                 });
@@ -158,6 +165,9 @@ impl Transform for CastColumns {
                 if safe {
                     map = map.counting(ValueCount::nulled());
                 }
+                if cuts_fractions {
+                    map = map.counting(ValueCount::new(RowChange::FractionCut, count_cut));
+                }
                 ops.push(PlanOp::Map(map.moving(moved).written_nulls(nulls)));
             }
         }
@@ -165,19 +175,44 @@ impl Transform for CastColumns {
     }
 }
 
-fn cast_column(column: &ArrayRef, wanted: &DataType, safe: bool, name: &str) -> Result<ArrayRef> {
-    if *wanted != DataType::Utf8 && logical_type(column.data_type()) == DataType::Utf8 {
-        return cast_texts(column, wanted, safe, name);
+/// Counts the numbers that lost a fraction.
+fn count_cut(original: &ArrayRef, whole: &ArrayRef) -> Result<u64> {
+    if original.data_type().is_decimal() {
+        // Doubles do not hold all decimals.
+        let whole = arrow::compute::cast(whole, original.data_type())?;
+        return Ok(neq(original, &whole)?.true_count() as u64);
     }
-    if let (DataType::Timestamp(from, _), DataType::Timestamp(to, _)) = (column.data_type(), wanted)
+    let doubles = arrow::compute::cast(original, &DataType::Float64)?;
+    let doubles = doubles.as_primitive::<Float64Type>();
+    let mut count = 0;
+    for (row, double) in doubles.iter().enumerate() {
+        let has_fraction = double.is_some_and(|double| double.fract() != 0.0);
+        if has_fraction && whole.is_valid(row) {
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+fn cast_column(column: &ArrayRef, target: &DataType, safe: bool, name: &str) -> Result<ArrayRef> {
+    if *target != DataType::Utf8 && logical_type(column.data_type()) == DataType::Utf8 {
+        return cast_texts(column, target, safe, name);
+    }
+    if let (DataType::Timestamp(from, _), DataType::Timestamp(to, _)) = (column.data_type(), target)
     {
         let cut = ticks_per(*from, *to).filter(|ticks| *ticks > 1);
         if let Some(ticks) = cut {
-            return cast_to_coarser(column, wanted, ticks, safe, name);
+            return cast_to_coarser(column, target, ticks, safe, name);
         }
     }
+    if *target == DataType::Date32 && column.data_type().is_integer() {
+        return cast_to_days(column, target, safe, name);
+    }
+    if *target == DataType::Float32 && *column.data_type() == DataType::Float64 {
+        return cast_to_floats(column, target, safe, name);
+    }
     let is_far = matches!(
-        (column.data_type(), wanted),
+        (column.data_type(), target),
         (
             DataType::Date32,
             DataType::Timestamp(TimeUnit::Nanosecond, _)
@@ -187,29 +222,30 @@ fn cast_column(column: &ArrayRef, wanted: &DataType, safe: bool, name: &str) -> 
         // Straight from days to nanoseconds, the engine wraps what is too far.
         let microseconds = DataType::Timestamp(TimeUnit::Microsecond, None);
         let column = cast_strictly(column, &microseconds, safe, name)?;
-        return cast_strictly(&column, wanted, safe, name);
+        return cast_strictly(&column, target, safe, name);
     }
-    cast_strictly(column, wanted, safe, name)
+    cast_strictly(column, target, safe, name)
 }
 
-fn cast_texts(column: &ArrayRef, wanted: &DataType, safe: bool, name: &str) -> Result<ArrayRef> {
+fn cast_texts(column: &ArrayRef, target: &DataType, safe: bool, name: &str) -> Result<ArrayRef> {
     let texts = arrow::compute::cast(column, &DataType::Utf8)?;
     let texts = texts.as_string::<i32>();
     let rules = TextRules::declared();
     if safe {
-        return Ok(rules.read(texts, wanted).values);
+        return Ok(rules.read(texts, target).values);
     }
-    rules.read_all(texts, wanted).map_err(|row| {
+    rules.read_all(texts, target).map_err(|row| {
         let value = shorten(texts.value(row));
-        let message = format!("`{name}` holds `{value}`, which is not {wanted}");
-        lost_fault(message, name).note(rules.problem(texts.value(row), wanted))
+        let words = type_words(target);
+        let message = format!("`{name}` holds `{value}`, which is not {words}");
+        lost_fault(message, name).note(rules.problem(texts.value(row), target))
     })
 }
 
 /// Times in a coarser unit, where they have no finer digits.
 fn cast_to_coarser(
     column: &ArrayRef,
-    wanted: &DataType,
+    target: &DataType,
     ticks: i64,
     safe: bool,
     name: &str,
@@ -218,17 +254,75 @@ fn cast_to_coarser(
     let numbers = numbers.as_primitive::<Int64Type>();
     let is_exact = |row: usize| numbers.is_null(row) || numbers.value(row) % ticks == 0;
     let Some(lost) = (0..numbers.len()).find(|row| !is_exact(*row)) else {
-        return cast_strictly(column, wanted, safe, name);
+        return cast_strictly(column, target, safe, name);
     };
     if !safe {
         let value = array_value_to_string(column, lost)?;
+        let words = type_words(target);
         let message =
-            format!("`{name}` holds `{value}`, which is not {wanted}: digits of it would be lost");
+            format!("`{name}` holds `{value}`, which is not {words}: digits of it would be lost");
         return Err(lost_fault(message, name));
     }
     let is_lost: BooleanArray = (0..numbers.len()).map(|row| Some(!is_exact(row))).collect();
     let exact = nullif(column, &is_lost)?;
-    cast_strictly(&exact, wanted, safe, name)
+    cast_strictly(&exact, target, safe, name)
+}
+
+/// Whole numbers as days since 1970: none is beyond the calendar.
+fn cast_to_days(column: &ArrayRef, target: &DataType, safe: bool, name: &str) -> Result<ArrayRef> {
+    let days = arrow::compute::cast(column, &DataType::Int64)?;
+    let days = days.as_primitive::<Int64Type>();
+    let mut lost_rows = Vec::with_capacity(column.len());
+    for row in 0..column.len() {
+        let is_day = days.is_valid(row) && CALENDAR_DAYS.contains(&days.value(row));
+        lost_rows.push(column.is_valid(row) && !is_day);
+    }
+    let Some(lost) = lost_rows.iter().position(|is_lost| *is_lost) else {
+        return cast_strictly(column, target, safe, name);
+    };
+    if !safe {
+        let value = array_value_to_string(column, lost)?;
+        let message = format!(
+            "`{name}` holds `{value}`, which is no day of the years 1 to 9999: whole numbers count \
+             days since 1970-01-01"
+        );
+        let note = format!(
+            "dates that are written as 20240101 are read with `formats: {{ {name}: \"%Y%m%d\" }}` \
+             at the source"
+        );
+        return Err(lost_fault(message, name).note(note));
+    }
+    let within = nullif(column, &BooleanArray::from(lost_rows))?;
+    cast_strictly(&within, target, safe, name)
+}
+
+/// Doubles as floats of 32 bits: none becomes infinite.
+fn cast_to_floats(
+    column: &ArrayRef,
+    target: &DataType,
+    safe: bool,
+    name: &str,
+) -> Result<ArrayRef> {
+    let doubles = column.as_primitive::<Float64Type>();
+    let mut values = doubles.iter().flatten();
+    let Some(beyond) = values.find(|double| is_beyond_floats(*double)) else {
+        return cast_strictly(column, target, safe, name);
+    };
+    if !safe {
+        let label = type_label(target);
+        let message = format!("`{name}` holds `{beyond:e}`, which is beyond the range of {label}");
+        return Err(lost_fault(message, name));
+    }
+    let is_lost: BooleanArray = doubles
+        .iter()
+        .map(|double| Some(double.is_some_and(is_beyond_floats)))
+        .collect();
+    let within = nullif(column, &is_lost)?;
+    cast_strictly(&within, target, safe, name)
+}
+
+fn is_beyond_floats(double: f64) -> bool {
+    double.is_finite() && (double as f32).is_infinite()
 }
 
 /// Ticks of a unit in one of another.
@@ -249,24 +343,88 @@ fn lost_fault(message: String, name: &str) -> Fault {
         .hint("set `on_error: missing` to make such values null")
 }
 
-fn cast_strictly(column: &ArrayRef, wanted: &DataType, safe: bool, name: &str) -> Result<ArrayRef> {
+fn cast_strictly(column: &ArrayRef, target: &DataType, safe: bool, name: &str) -> Result<ArrayRef> {
     let options = |safe| CastOptions {
         safe,
         ..CastOptions::default()
     };
-    cast_with_options(column, wanted, &options(safe)).map_err(|error| {
+    cast_with_options(column, target, &options(safe)).map_err(|error| {
         // Once more, leniently, to find the value.
-        let lost = cast_with_options(column, wanted, &options(true))
+        let lost = cast_with_options(column, target, &options(true))
             .ok()
             .and_then(|lenient| {
                 let row =
                     (0..column.len()).find(|row| column.is_valid(*row) && lenient.is_null(*row))?;
                 array_value_to_string(column, row).ok()
             });
+        let words = type_words(target);
         let message = match lost {
-            Some(value) => format!("`{name}` holds `{value}`, which is not {wanted}"),
-            None => format!("`{name}` holds a value that is not {wanted}"),
+            Some(value) => format!("`{name}` holds `{value}`, which is not {words}"),
+            None => format!("`{name}` holds a value that is not {words}"),
         };
         lost_fault(message, name).cause(error)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Decimal128Array, Float64Array, Int64Array};
+
+    use super::*;
+
+    #[test]
+    fn numbers_that_lose_a_fraction_are_counted() {
+        // 12345678901234567.5, which is no double, and 1.0.
+        let tenths = vec![Some(123_456_789_012_345_675), Some(10), None];
+        let decimals = Decimal128Array::from(tenths);
+        let decimals = decimals.with_precision_and_scale(20, 1).unwrap();
+        let doubles = Float64Array::from(vec![Some(-0.0), Some(-0.5), Some(2.0), None]);
+        let columns: [ArrayRef; 2] = [Arc::new(decimals), Arc::new(doubles)];
+        for column in columns {
+            let whole = arrow::compute::cast(&column, &DataType::Int64).unwrap();
+            let type_name = column.data_type();
+            assert_eq!(count_cut(&column, &whole).unwrap(), 1, "{type_name}");
+        }
+    }
+
+    #[test]
+    fn numbers_beyond_the_calendar_are_no_days() {
+        let days: ArrayRef = Arc::new(Int64Array::from(vec![Some(19_723), None, Some(-1)]));
+        let dates = cast_column(&days, &DataType::Date32, false, "day").unwrap();
+        assert_eq!(dates.null_count(), 1);
+        let written: ArrayRef = Arc::new(Int64Array::from(vec![Some(2_932_896), Some(20_240_101)]));
+        let fault = cast_column(&written, &DataType::Date32, false, "day").unwrap_err();
+        assert_eq!(fault.code(), codes::BAD_ROW);
+        assert!(fault.message().contains("20240101"), "{fault}");
+        let dates = cast_column(&written, &DataType::Date32, true, "day").unwrap();
+        assert!(dates.is_valid(0) && dates.is_null(1));
+    }
+
+    #[test]
+    fn types_are_shown_as_specs_spell_them() {
+        let names = [
+            "int8",
+            "int16",
+            "int32",
+            "int64",
+            "uint8",
+            "uint16",
+            "uint32",
+            "uint64",
+            "float32",
+            "float64",
+            "string",
+            "boolean",
+            "date",
+            "timestamp",
+            "timestamp_ns",
+            "timestamp_utc",
+        ];
+        for name in names {
+            let declared: TypeName = serde_json::from_value(name.into()).unwrap();
+            assert_eq!(type_label(&declared.data_type()), name);
+        }
+    }
 }

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 ///
 /// A name that exists already is replaced if its own expression reads it, else it is a fault.
 /// Types follow SQL: integers stay integers (`1 / 2` is 0), null in gives null out, integer
-/// overflow and division by zero of integers are faults, of floats infinities and NaN. Expressions
-/// see one row, and -0.0 as 0.0; functions that change from run to run (`random`, `now`) are refused.
+/// overflow and division by zero of integers are faults, of floats infinities and NaN, which are
+/// counted. Expressions see one row, and -0.0 as 0.0; functions that change from run to run (`random`, `now`) are refused.
 ///
 /// ```yaml
 /// - derive: { revenue: "qty * price" }
@@ -71,10 +71,11 @@ fn with_field(schema: &Schema, field: &Field) -> Schema {
     let mut fields: Vec<Field> = schema
         .fields()
         .iter()
-        .map(|known| known.as_ref().clone())
+        .map(|existing| existing.as_ref().clone())
         .collect();
-    match fields.iter_mut().find(|known| known.name() == field.name()) {
-        Some(known) => *known = field.clone(),
+    let mut existing_fields = fields.iter_mut();
+    match existing_fields.find(|existing| existing.name() == field.name()) {
+        Some(existing) => *existing = field.clone(),
         None => fields.push(field.clone()),
     }
     Schema::new(fields)

@@ -27,11 +27,11 @@ impl Transform for DropColumns {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let dropped = scope.columns(&self.0)?;
         let names = scope.schema.fields().iter().map(|field| field.name());
-        let kept = names.filter(|name| !dropped.iter().any(|field| field.name() == *name));
-        let kept: Vec<_> = kept.collect();
-        if kept.is_empty() {
+        let remaining = names.filter(|name| !dropped.iter().any(|field| field.name() == *name));
+        let remaining: Vec<_> = remaining.collect();
+        if remaining.is_empty() {
             return Err(bad_value("no column would be left"));
         }
-        Ok(vec![PlanOp::keep_columns(kept)])
+        Ok(vec![PlanOp::keep_columns(remaining)])
     }
 }

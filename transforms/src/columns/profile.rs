@@ -6,7 +6,7 @@ use forebay_analyze::{
     DistinctCount, PROFILE_FREQUENT_VALUES, PROFILE_QUANTILE_PARTS, QuantileRequest,
     SampledQuantiles, SeriesShape, TokenVocabulary, ValueShape, VocabularyOrder,
 };
-use forebay_model::{Fault, Result, codes, logical_type};
+use forebay_model::{ColumnClock, Fault, Result, codes, logical_type};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform,
 };
@@ -29,10 +29,11 @@ const QUANTILE_ERROR: f64 = 0.02;
 /// With `pairs`, also learned for each two of these columns: Pearson's correlation where both are numbers, Cramér's V where
 /// both are categories (texts, booleans, integers of one byte). Rows where either is missing do not count.
 ///
-/// With `series`, also learned of rows with a time and keys: how many series there are, their lengths, the period, the
-/// gaps, and how many are intermittent (1.32 periods a demand and more; Syntetos, Boylan and Croston, 2005).
+/// With `series`, also learned of rows with a time and keys: how many series there are, their lengths, the period (months
+/// where all times of each series lie whole months apart), the gaps, and how many are intermittent (1.32 periods a demand
+/// and more; Syntetos, Boylan and Croston, 2005).
 ///
-/// State: some 650 KiB per numeric column; distinct texts with their counts, pairs of categories, and some 100 bytes per
+/// State: some 650 KiB per numeric column; distinct texts with their counts, pairs of categories, and some 150 bytes per
 /// series, spilled beyond the budget.
 ///
 /// ```yaml
@@ -86,7 +87,7 @@ impl Transform for ProfileColumns {
             asks.extend(pair_requests(&scope.columns(pairs)?)?);
         }
         if let Some(series) = &self.series {
-            asks.extend(series_request(series, scope)?);
+            asks.extend(series_requests(series, scope)?);
         }
         Ok(vec![PlanOp::Map(MapOp::asking(asks))])
     }
@@ -99,72 +100,87 @@ fn is_category(data_type: &DataType) -> bool {
     )
 }
 
-/// What is asked about each two columns.
+/// Requests about each pair of columns.
 fn pair_requests(columns: &[&Field]) -> Result<Vec<AnalyzerRequest>> {
-    let kind = |field: &Field| logical_type(field.data_type());
-    let is_paired = |field: &&&Field| kind(field).is_numeric() || is_category(&kind(field));
-    let columns: Vec<&&Field> = columns.iter().filter(is_paired).collect();
-    if columns.len() > PAIRED_COLUMNS_MAX {
-        let message = format!("{} columns have too many pairs", columns.len());
+    let mut paired: Vec<(&String, DataType)> = Vec::new();
+    for field in columns {
+        let data_type = logical_type(field.data_type());
+        if data_type.is_numeric() || is_category(&data_type) {
+            paired.push((field.name(), data_type));
+        }
+    }
+    if paired.len() > PAIRED_COLUMNS_MAX {
+        let message = format!("{} columns have too many pairs", paired.len());
         let hint = format!("name the columns to compare, at most {PAIRED_COLUMNS_MAX}");
         return Err(Fault::new(codes::LIMIT, message).hint(hint));
     }
     let mut requests = Vec::new();
-    for (number, first) in columns.iter().enumerate() {
-        for second in &columns[number + 1..] {
-            let (kinds, names) = ([kind(first), kind(second)], [first.name(), second.name()]);
-            if kinds.iter().all(DataType::is_numeric) {
+    for (number, (first_name, first_type)) in paired.iter().enumerate() {
+        for (second_name, second_type) in &paired[number + 1..] {
+            let names = [*first_name, *second_name];
+            if first_type.is_numeric() && second_type.is_numeric() {
                 requests.push(AnalyzerRequest::new(ColumnCorrelation, names));
             }
-            if kinds.iter().all(is_category) {
-                requests.push(AnalyzerRequest::new(
-                    CategoryAssociation { types: kinds },
-                    names,
-                ));
+            if is_category(first_type) && is_category(second_type) {
+                let types = [first_type.clone(), second_type.clone()];
+                requests.push(AnalyzerRequest::new(CategoryAssociation { types }, names));
             }
         }
     }
     Ok(requests)
 }
 
-/// What is asked about series, where the rows have some.
-fn series_request(
-    series: &ProfileSeries,
-    scope: &BindScope<'_>,
-) -> Result<Option<AnalyzerRequest>> {
-    let (Some(time), Some(keys)) = (&scope.series.time, &scope.series.keys) else {
-        return Ok(None);
+/// The requests about series, if the rows have some.
+fn series_requests(series: &ProfileSeries, scope: &BindScope<'_>) -> Result<Vec<AnalyzerRequest>> {
+    let Some(time) = &scope.series.time else {
+        return Ok(Vec::new());
     };
-    let is_there = |name: &String| scope.schema.field_with_name(name).is_ok();
-    if keys.is_empty() || !keys.iter().chain([time]).all(is_there) {
-        return Ok(None);
+    let Some(keys) = &scope.series.keys else {
+        return Ok(Vec::new());
+    };
+    if keys.is_empty() {
+        return Ok(Vec::new());
     }
-    let is_time = |data_type: &DataType| data_type.is_temporal() || data_type.is_integer();
-    if !is_time(&logical_type(scope.field(time)?.data_type())) {
-        return Ok(None);
+    for name in keys.iter().chain([time]) {
+        if scope.schema.field_with_name(name).is_err() {
+            return Ok(Vec::new());
+        }
     }
-    let types = keys
-        .iter()
-        .map(|key| Ok(logical_type(scope.field(key)?.data_type())))
-        .collect::<Result<Vec<_>>>()?;
+    let time_type = logical_type(scope.field(time)?.data_type());
+    if !time_type.is_temporal() && !time_type.is_integer() {
+        return Ok(Vec::new());
+    }
+    let mut types = Vec::with_capacity(keys.len());
+    for key in keys {
+        types.push(logical_type(scope.field(key)?.data_type()));
+    }
     if let Some(demand) = &series.demand {
         scope.numeric_columns(&[demand.as_str()].into_iter().collect())?;
     }
-    let analyzer = SeriesShape {
-        keys: types,
-        has_value: series.demand.is_some(),
+    let mut columns = vec![time.clone()];
+    columns.extend(series.demand.clone());
+    columns.extend(keys.iter().cloned());
+    let mut requests = Vec::new();
+    let clock = ColumnClock::of(&time_type)?;
+    let has_uneven_days = clock.is_some_and(|clock| !clock.has_even_days());
+    // Days are equally long by the clocks of a zone alone, and hours are not.
+    let kinds: &[bool] = if has_uneven_days {
+        &[false, true]
+    } else {
+        &[false]
     };
-    Ok(Some(AnalyzerRequest::new(
-        analyzer,
-        [time]
-            .into_iter()
-            .chain(&series.demand)
-            .chain(keys)
-            .cloned(),
-    )))
+    for in_local_time in kinds {
+        let analyzer = SeriesShape {
+            keys: types.clone(),
+            has_value: series.demand.is_some(),
+            in_local_time: *in_local_time,
+        };
+        requests.push(AnalyzerRequest::new(analyzer, columns.iter().cloned()));
+    }
+    Ok(requests)
 }
 
-/// What is asked about a column.
+/// Requests about a column.
 pub(crate) fn profile_requests(field: &Field) -> Vec<AnalyzerRequest> {
     let name = [field.name().as_str()];
     let mut requests = vec![AnalyzerRequest::new(ColumnCounts, name)];

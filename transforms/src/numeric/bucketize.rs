@@ -1,18 +1,21 @@
 //! `bucketize`: buckets of about equal size.
 
-use arrow::datatypes::DataType;
-use forebay_analyze::QuantileRequest as Wanted;
-use forebay_model::Result;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Float64Array, Int32Array};
+use arrow::datatypes::{DataType, Field};
+use forebay_analyze::{GroupedQuantiles, QuantileRequest as Wanted};
+use forebay_model::{Fault, Finding, Result};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform,
+    Transform, WrittenNulls,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::buckets::bucket_indices;
-use crate::shared::{ask_quantiles, bad_value, finding_at, output_field};
+use crate::shared::{KeyIndex, ask_quantiles, bad_value, doubles, finding_at, output_field};
 
 /// The index of the bucket, of `q` buckets of about equal size: the number of boundaries that are
 /// not above x.
@@ -22,6 +25,11 @@ use crate::shared::{ask_quantiles, bad_value, finding_at, output_field};
 /// and does not count, infinities count. Nothing seen: bucket 0. State: a sample of about
 /// `7.3 / epsilon^2` rows of 16 bytes (exact up to that many rows), or the distinct values,
 /// spilled beyond the budget. Follows tf.Transform's `bucketize`.
+///
+/// With `by`, a value falls between the boundaries of its key, exact quantiles that are interpolated linearly; `q` is then
+/// at most 1,000. A key that was not seen gives -1; null is a key. State: the distinct values of each key, spilled beyond
+/// the budget; the boundaries have to fit memory. Follows tf.Transform's `bucketize_per_key`, whose quantiles are
+/// approximate.
 ///
 /// ```yaml
 /// - bucketize: { columns: [price], q: 4, suffix: _bucket }
@@ -34,6 +42,9 @@ pub struct Bucketize {
     pub columns: ColumnSelector,
     /// How many buckets; at least 2.
     pub q: u32,
+    /// Key columns: boundaries are learned for each of their values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by: Vec<String>,
     /// The rank error of boundaries, as a share of the rows; where left out, `1 / q` but at most
     /// 0.01.
     #[serde(default)]
@@ -73,6 +84,9 @@ impl ConfiguredTransform for Bucketize {
 
 impl Transform for Bucketize {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        if !self.by.is_empty() {
+            return self.bind_by_key(scope);
+        }
         let each = scope
             .numeric_columns(&self.columns)?
             .into_iter()
@@ -92,5 +106,106 @@ impl Transform for Bucketize {
                 )))
             });
         each.collect()
+    }
+}
+
+/// Most buckets of a key.
+const KEY_BUCKETS_MAX: u32 = 1_000;
+
+/// The bucket of a key that was not seen.
+const UNSEEN_KEY: i32 = -1;
+
+impl Bucketize {
+    fn bind_by_key(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        if !(2..=KEY_BUCKETS_MAX).contains(&self.q) {
+            let message = format!("`q` {} is not between 2 and {KEY_BUCKETS_MAX}", self.q);
+            return Err(bad_value(message).field("q"));
+        }
+        if self.epsilon.is_some() {
+            let fault = bad_value("boundaries of keys are exact").field("epsilon");
+            return Err(fault.hint("leave out `epsilon`, or `by`"));
+        }
+        let mut key_types = Vec::new();
+        for key in &self.by {
+            key_types.push(scope.field(key)?.data_type().clone());
+        }
+        let mut ops = Vec::new();
+        for field in scope.numeric_columns(&self.columns)? {
+            ops.push(PlanOp::Map(self.map_by_key(field, &key_types)?));
+        }
+        Ok(ops)
+    }
+
+    fn map_by_key(&self, field: &Field, key_types: &[DataType]) -> Result<MapOp> {
+        let shares = (1..self.q).map(|k| f64::from(k) / f64::from(self.q));
+        let shares: Vec<f64> = shares.collect();
+        let quantiles = GroupedQuantiles::new(key_types, &shares)?;
+        let mut reads = vec![field.name().clone()];
+        reads.extend_from_slice(&self.by);
+        let request = AnalyzerRequest::new(quantiles, reads.clone());
+        let output = output_field(field, &self.suffix, DataType::Int32);
+        let key_count = self.by.len();
+        let map = MapOp::fitted(reads, [output], [request], move |findings| {
+            let boundaries = KeyBoundaries::of(finding_at(findings, 0)?, key_count)?;
+            Ok(LoweredMap::new(move |inputs, _| {
+                let Some((values, keys)) = inputs.split_first() else {
+                    return Err(Fault::internal("buckets received no column"));
+                };
+                Ok(vec![boundaries.buckets(values, keys)?])
+            }))
+        });
+        Ok(map.written_nulls(WrittenNulls::Of(field.name().clone())))
+    }
+}
+
+/// The boundaries of each key, as they were learned.
+struct KeyBoundaries {
+    index: KeyIndex,
+    /// Each boundary of all rows of the index, in ascending order; null for a key without values.
+    boundaries: Vec<Float64Array>,
+}
+
+impl KeyBoundaries {
+    fn of(finding: &Finding, key_count: usize) -> Result<KeyBoundaries> {
+        let (keys, quantiles) = finding.table().columns().split_at(key_count);
+        let index = KeyIndex::new(keys, |_, _| Ok(()))?;
+        let mut boundaries = Vec::with_capacity(quantiles.len());
+        for quantile in quantiles {
+            boundaries.push(doubles(quantile)?);
+        }
+        Ok(KeyBoundaries { index, boundaries })
+    }
+
+    /// The number of boundaries of a key that are not above a value; NaN goes last.
+    fn bucket(&self, key_row: usize, value: f64) -> i32 {
+        let has_values = self
+            .boundaries
+            .first()
+            .is_some_and(|boundary| boundary.is_valid(key_row));
+        if !has_values {
+            return 0;
+        }
+        if value.is_nan() {
+            return self.boundaries.len() as i32;
+        }
+        let is_reached = |boundary: &Float64Array| boundary.value(key_row) <= value;
+        self.boundaries.partition_point(is_reached) as i32
+    }
+
+    /// The bucket of each value among those of its key.
+    fn buckets(&self, values: &ArrayRef, keys: &[ArrayRef]) -> Result<ArrayRef> {
+        let key_rows = self.index.find(keys)?;
+        let values = doubles(values)?;
+        let mut buckets = Vec::with_capacity(values.len());
+        for (value, key_row) in values.values().iter().zip(key_rows) {
+            buckets.push(match key_row {
+                Some(row) => self.bucket(row as usize, *value),
+                None => UNSEEN_KEY,
+            });
+        }
+        Ok(Arc::new(Int32Array::new(
+            buckets.into(),
+            values.nulls().cloned(),
+        )))
     }
 }

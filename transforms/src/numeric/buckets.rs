@@ -45,9 +45,9 @@ pub(super) fn interpolated_rank(boundaries: &[f64], x: f64) -> f64 {
         (None, _) => 0.0,
         (_, None) => 1.0,
         (Some(index), Some(next)) => {
-            let before = boundaries[index];
-            let share = if before.is_finite() && next.is_finite() {
-                scaled_distance(x, before, before, *next)
+            let lower = boundaries[index];
+            let share = if lower.is_finite() && next.is_finite() {
+                scaled_distance(x, lower, lower, *next)
             } else {
                 0.0
             };

@@ -10,7 +10,8 @@ use arrow::compute::kernels::cmp::neq;
 use arrow::datatypes::DataType;
 use forebay_model::{Fault, Result, RowChange};
 use forebay_plan::{
-    BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform, ValueCount,
+    BindScope, ColumnSelector, ConfiguredTransform, MapOp, NumberExpr, PlanOp, Transform,
+    ValueCount,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -51,10 +52,8 @@ impl ConfiguredTransform for Clip {
 
 impl Transform for Clip {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let (min, max) = (
-            self.min.unwrap_or(f64::NEG_INFINITY),
-            self.max.unwrap_or(f64::INFINITY),
-        );
+        let min = self.min.unwrap_or(f64::NEG_INFINITY);
+        let max = self.max.unwrap_or(f64::INFINITY);
         if self.min.is_none() && self.max.is_none() {
             return Err(bad_value("`clip` needs `min`, `max` or both"));
         }
@@ -65,11 +64,7 @@ impl Transform for Clip {
             .numeric_columns(&self.columns)?
             .into_iter()
             .map(|field| {
-                let out = match field.data_type() {
-                    DataType::Float16 => DataType::Float32,
-                    other if other.is_decimal() => DataType::Float64,
-                    other => other.clone(),
-                };
+                let out = clipped_type(field.data_type());
                 if out.is_integer() && min.ceil() > max.floor() {
                     let message =
                         format!("no whole number lies between `min` {min} and `max` {max}");
@@ -87,26 +82,44 @@ impl Transform for Clip {
                             .collect()
                     },
                 );
-                Ok(PlanOp::Map(map.counting(ValueCount::new(
-                    RowChange::Clipped,
-                    count_moved,
-                ))))
+                let map = map.counting(ValueCount::new(RowChange::Clipped, count_moved));
+                // Whole numbers are moved to whole bounds, in 128 bits.
+                if field.data_type().is_integer() {
+                    return Ok(PlanOp::Map(map));
+                }
+                let form = NumberExpr::Input.greatest(min).least(max);
+                Ok(PlanOp::Map(map.portable_number(form)))
             });
         each.collect()
     }
 }
 
-/// Counts the values that differ. NaN equals NaN.
-fn count_moved(before: &ArrayRef, after: &ArrayRef) -> Result<u64> {
-    let before = if before.data_type() == after.data_type() {
-        before
-    } else {
-        &cast(before, after.data_type())?
-    };
-    Ok(neq(before, after)?.true_count() as u64)
+/// The type of a column whose values get bounds.
+pub(super) fn clipped_type(input: &DataType) -> DataType {
+    match input {
+        DataType::Float16 => DataType::Float32,
+        other if other.is_decimal() => DataType::Float64,
+        other => other.clone(),
+    }
 }
 
-fn clip_column(column: &ArrayRef, out: &DataType, min: f64, max: f64) -> Result<ArrayRef> {
+/// Counts the values that differ. NaN equals NaN.
+pub(super) fn count_moved(original: &ArrayRef, clipped: &ArrayRef) -> Result<u64> {
+    let original = if original.data_type() == clipped.data_type() {
+        original
+    } else {
+        &cast(original, clipped.data_type())?
+    };
+    Ok(neq(original, clipped)?.true_count() as u64)
+}
+
+/// Moves values to bounds, `min` at most `max`; those of integers are rounded inward.
+pub(super) fn clip_column(
+    column: &ArrayRef,
+    out: &DataType,
+    min: f64,
+    max: f64,
+) -> Result<ArrayRef> {
     if !out.is_integer() {
         return map_doubles(column, out, |value| value.clamp(min, max));
     }
@@ -115,7 +128,8 @@ fn clip_column(column: &ArrayRef, out: &DataType, min: f64, max: f64) -> Result<
     } else {
         &cast(column, out)?
     };
-    let (min, max) = (min.ceil() as i128, max.floor() as i128);
+    let min = min.ceil() as i128;
+    let max = max.floor() as i128;
     Ok(downcast_integer_array!(
         column => {
             Arc::new(clip_integers(column, min, max))

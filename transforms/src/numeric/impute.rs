@@ -7,19 +7,26 @@ use arrow::array::{
     PrimitiveArray, Scalar as One, StringArray,
 };
 use arrow::compute::kernels::zip::zip;
-use arrow::compute::{CastOptions, cast, cast_with_options, concat, is_null, or};
+use arrow::compute::{CastOptions, cast, cast_with_options, concat};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float32Type, Float64Type, Int32Type};
-use forebay_analyze::{ColumnMoments, QuantileRequest as Wanted, TokenVocabulary, VocabularyOrder};
-use forebay_model::{Fault, Finding, Result, RowChange, TextRef, codes};
+use forebay_analyze::{
+    ColumnMoments, GroupedMoments, GroupedQuantiles, QuantileRequest as Wanted, TokenVocabulary,
+    VocabularyOrder,
+};
+use forebay_model::{
+    Fault, Finding, Result, RowChange, TextRef, codes, column_bytes, text_length, type_words,
+};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform, ValueCount, WrittenNulls,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, NumberExpr,
+    PlanOp, Transform, ValueCount, WrittenNulls, admit_output,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::{ask_quantiles, finding_at, output_name};
+use super::impute_by_key::{KeyNumberRequests, fill_by_key};
+use super::missing_indicator::{indicator_map, missing_mask};
+use crate::shared::{ask_quantiles, bad_value, finding_at, output_name};
 
 /// Fills missing values: nulls and, in columns of floats, NaN.
 ///
@@ -29,8 +36,13 @@ use crate::shared::{ask_quantiles, finding_at, output_name};
 /// State: none for a constant, 6 KiB for a mean, a sample or the distinct values for a median, and
 /// the distinct values with their counts for a mode (spilled beyond the budget).
 ///
+/// With `by`, a mean or a median is that of the values with the same key, the median exactly; null is a key. A key without
+/// values takes the number of all rows. State: as well, some 300 bytes or the distinct values of each key, spilled beyond
+/// the budget; the numbers have to fit memory.
+///
 /// ```yaml
 /// - impute: { columns: [price], with: median, indicator: true }
+/// - impute: { columns: [price], with: median, by: [category] }
 /// - impute: { columns: [event], with: { constant: none } }
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
@@ -41,6 +53,9 @@ pub struct Impute {
     pub columns: ColumnSelector,
     /// What is filled in: `mean`, `median`, `mode`, or `constant: value`.
     pub with: ImputeStrategy,
+    /// Key columns: a mean or a median is learned for each of their values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by: Vec<String>,
     /// Adds `<column>_missing` (boolean): whether the value was missing.
     #[serde(default)]
     pub indicator: bool,
@@ -135,24 +150,16 @@ impl Transform for Impute {
         let mut ops = Vec::new();
         for field in fields {
             if self.indicator {
-                let output = Field::new(
-                    format!("{}_missing", field.name()),
-                    DataType::Boolean,
-                    false,
-                );
-                ops.push(PlanOp::Map(MapOp::new(
-                    [field.name()],
-                    [output],
-                    |inputs, _| {
-                        inputs
-                            .iter()
-                            .map(|column| Ok(Arc::new(missing_mask(column)?) as ArrayRef))
-                            .collect()
-                    },
-                )));
+                let indicator = format!("{}_missing", field.name());
+                ops.push(PlanOp::Map(indicator_map(field.name(), indicator)));
             }
             let filled = ValueCount::new(RowChange::Imputed, count_filled);
-            ops.push(PlanOp::Map(self.fill_map(field)?.counting(filled)));
+            let map = if self.by.is_empty() {
+                self.fill_map(field)?
+            } else {
+                self.fill_map_by_key(scope, field)?
+            };
+            ops.push(PlanOp::Map(map.counting(filled)));
         }
         Ok(ops)
     }
@@ -160,42 +167,22 @@ impl Transform for Impute {
 
 impl Impute {
     fn fill_map(&self, field: &Field) -> Result<MapOp> {
-        let name = field.name();
-        let fits = match self.with {
-            ImputeStrategy::Mean | ImputeStrategy::Median if field.data_type().is_integer() => {
-                DataType::Float64
-            }
-            _ => field.data_type().clone(),
-        };
+        let name = field.name().clone();
+        let fits = self.filled_type(field);
         let output = Field::new(
-            output_name(name, &self.suffix),
+            output_name(&name, &self.suffix),
             fits.clone(),
             field.is_nullable(),
         );
-        let (asks, learn): (Vec<AnalyzerRequest>, FillExtractor) = match &self.with {
-            ImputeStrategy::Constant(value) => {
-                let value = cast_fill_value(constant_array(value), &fits, name)?;
-                return Ok(MapOp::new(
-                    [name],
-                    [output.with_nullable(false)],
-                    move |inputs, _| {
-                        inputs
-                            .iter()
-                            .map(|column| fill_column(column, &fits, &value))
-                            .collect()
-                    },
-                ));
-            }
-            ImputeStrategy::Mean => (
-                vec![AnalyzerRequest::new(ColumnMoments, [name])],
-                |finding| mean_or_median(finding, "mean"),
-            ),
+        let (request, extract): (AnalyzerRequest, FillExtractor) = match &self.with {
+            ImputeStrategy::Constant(value) => return fill_constant(&name, value, output),
+            ImputeStrategy::Mean => (AnalyzerRequest::new(ColumnMoments, [&name]), |finding| {
+                mean_or_median(finding, "mean")
+            }),
             ImputeStrategy::Median => {
-                let wanted = Wanted::Probabilities(vec![0.5]);
-                (
-                    vec![ask_quantiles(name, wanted, self.epsilon, self.exact)?],
-                    |finding| mean_or_median(finding, "value"),
-                )
+                let median = Wanted::Probabilities(vec![0.5]);
+                let request = ask_quantiles(&name, median, self.epsilon, self.exact)?;
+                (request, |finding| mean_or_median(finding, "value"))
             }
             ImputeStrategy::Mode => {
                 // Two, because the first may be the text `NaN`.
@@ -204,29 +191,117 @@ impl Impute {
                     top_k: Some(2),
                     order: VocabularyOrder::CountThenValue,
                 };
-                let of_floats = field.data_type().is_floating();
-                let learn: FillExtractor = if of_floats {
-                    |finding| most_frequent(finding, true)
+                let request = AnalyzerRequest::new(vocabulary, [&name]).row_columns(["token"]);
+                if field.data_type().is_floating() {
+                    (request, |finding| most_frequent(finding, true))
                 } else {
-                    |finding| most_frequent(finding, false)
-                };
-                (vec![AnalyzerRequest::new(vocabulary, [name])], learn)
+                    (request, |finding| most_frequent(finding, false))
+                }
             }
         };
-        let name = name.clone();
-        let filled = MapOp::fitted([name.clone()], [output], asks, move |findings| {
-            let value = learn(finding_at(findings, 0)?)?
-                .map(|value| cast_fill_value(value, &fits, &name))
-                .transpose()?;
-            let fits = fits.clone();
-            Ok(LoweredMap::unary(move |column| match &value {
-                Some(value) => fill_column(column, &fits, value),
-                None if fits.is_string() => Ok(column.clone()),
-                None => Ok(cast(column, &fits)?),
-            }))
+        let filled = MapOp::fitted([name.clone()], [output], [request], move |findings| {
+            let value = match extract(finding_at(findings, 0)?)? {
+                Some(learned) => Some(cast_fill_value(learned, &fits, &name)?),
+                None => None,
+            };
+            Ok(fill_learned(&fits, value))
         });
         Ok(filled.written_nulls(WrittenNulls::Filled))
     }
+
+    fn fill_map_by_key(&self, scope: &BindScope<'_>, field: &Field) -> Result<MapOp> {
+        let name = field.name();
+        let mut key_types = Vec::with_capacity(self.by.len());
+        let mut reads = vec![name.clone()];
+        for key in &self.by {
+            key_types.push(scope.field(key)?.data_type().clone());
+            reads.push(key.clone());
+        }
+        let requests = match &self.with {
+            ImputeStrategy::Mean => {
+                let moments = GroupedMoments { keys: key_types };
+                KeyNumberRequests {
+                    by_key: AnalyzerRequest::new(moments, reads.clone()),
+                    key_number: "mean",
+                    total: AnalyzerRequest::new(ColumnMoments, [name]),
+                    total_number: "mean",
+                }
+            }
+            ImputeStrategy::Median => {
+                let quantiles = GroupedQuantiles::new(&key_types, &[0.5])?;
+                let median = Wanted::Probabilities(vec![0.5]);
+                KeyNumberRequests {
+                    by_key: AnalyzerRequest::new(quantiles, reads.clone()),
+                    key_number: "quantile1",
+                    total: ask_quantiles(name, median, self.epsilon, self.exact)?,
+                    total_number: "value",
+                }
+            }
+            ImputeStrategy::Mode | ImputeStrategy::Constant(_) => {
+                let fault = bad_value("`by` is for `mean` and `median`").field("by");
+                return Err(fault.hint("leave out `by`"));
+            }
+        };
+        let output = Field::new(
+            output_name(name, &self.suffix),
+            self.filled_type(field),
+            field.is_nullable(),
+        );
+        Ok(fill_by_key(reads, output, requests))
+    }
+
+    /// The type of a filled column: means and medians of integers are no integers.
+    fn filled_type(&self, field: &Field) -> DataType {
+        match self.with {
+            ImputeStrategy::Mean | ImputeStrategy::Median if field.data_type().is_integer() => {
+                DataType::Float64
+            }
+            _ => field.data_type().clone(),
+        }
+    }
+}
+
+/// Fills a constant into a column.
+fn fill_constant(name: &str, value: &ConstantValue, output: Field) -> Result<MapOp> {
+    let fits = output.data_type().clone();
+    let value = cast_fill_value(constant_array(value), &fits, name)?;
+    let form = portable_fill(&fits, &value);
+    let filled = MapOp::new([name], [output.with_nullable(false)], move |inputs, _| {
+        let mut columns = Vec::with_capacity(inputs.len());
+        for column in inputs {
+            columns.push(fill_column(column, &fits, &value)?);
+        }
+        Ok(columns)
+    });
+    Ok(match form {
+        Some(form) => filled.portable_number(form),
+        None => filled,
+    })
+}
+
+/// Fills a learned value into a column; nulls stay where no value was learned.
+fn fill_learned(fits: &DataType, value: Option<ArrayRef>) -> LoweredMap {
+    let form = value.as_ref().and_then(|value| portable_fill(fits, value));
+    let fits = fits.clone();
+    let filled = LoweredMap::unary(move |column| match &value {
+        Some(value) => fill_column(column, &fits, value),
+        None if fits.is_string() => Ok(column.clone()),
+        None => Ok(cast(column, &fits)?),
+    });
+    match form {
+        Some(form) => filled.portable_number(form),
+        None => filled,
+    }
+}
+
+/// A number in the place of missing ones. Other types have no missing values in other runtimes.
+fn portable_fill(fits: &DataType, value: &ArrayRef) -> Option<NumberExpr> {
+    if !fits.is_floating() {
+        return None;
+    }
+    let number = cast(value, &DataType::Float64).ok()?;
+    let number = number.as_primitive::<Float64Type>().value(0);
+    Some(NumberExpr::Input.coalesce(number))
 }
 
 fn mean_or_median(finding: &Finding, name: &str) -> Result<Option<ArrayRef>> {
@@ -254,9 +329,10 @@ fn constant_array(value: &ConstantValue) -> ArrayRef {
 }
 
 /// One value in the column's type; a fault where it is another kind of value or does not fit.
-fn cast_fill_value(value: ArrayRef, wanted: &DataType, column: &str) -> Result<ArrayRef> {
+fn cast_fill_value(value: ArrayRef, target: &DataType, column: &str) -> Result<ArrayRef> {
     let misfit = || {
-        let message = format!("`{column}` is {wanted}, which the value to fill in does not fit");
+        let words = type_words(target);
+        let message = format!("`{column}` is {words}, which the value to fill in does not fit");
         Fault::new(codes::COLUMN_TYPE, message).column(column)
     };
     let fraction = || {
@@ -265,9 +341,9 @@ fn cast_fill_value(value: ArrayRef, wanted: &DataType, column: &str) -> Result<A
             .is_some_and(|number| number.value(0).fract() != 0.0)
     };
     let same_kind = match value.data_type() {
-        DataType::Boolean => *wanted == DataType::Boolean,
+        DataType::Boolean => *target == DataType::Boolean,
         DataType::Utf8 => true,
-        _ => wanted.is_numeric() && !(wanted.is_integer() && fraction()),
+        _ => target.is_numeric() && !(target.is_integer() && fraction()),
     };
     if !same_kind {
         return Err(misfit());
@@ -276,16 +352,16 @@ fn cast_fill_value(value: ArrayRef, wanted: &DataType, column: &str) -> Result<A
         safe: false,
         ..CastOptions::default()
     };
-    cast_with_options(&value, wanted, &options).map_err(|error| misfit().cause(error))
+    cast_with_options(&value, target, &options).map_err(|error| misfit().cause(error))
 }
 
 /// Counts the values that were missing before and are not after.
-fn count_filled(before: &ArrayRef, after: &ArrayRef) -> Result<u64> {
-    let missing = count_missing(before)?;
+pub(crate) fn count_filled(original: &ArrayRef, filled: &ArrayRef) -> Result<u64> {
+    let missing = count_missing(original)?;
     if missing == 0 {
         return Ok(0);
     }
-    Ok(missing.saturating_sub(count_missing(after)?))
+    Ok(missing.saturating_sub(count_missing(filled)?))
 }
 
 /// Counts nulls and NaN.
@@ -315,38 +391,6 @@ fn count_nan<T: ArrowPrimitiveType>(
     values.filter(|value| is_nan(*value)).count()
 }
 
-/// Null or NaN.
-fn missing_mask(column: &ArrayRef) -> Result<BooleanArray> {
-    let null = match column.logical_nulls() {
-        Some(nulls) => BooleanArray::new(!nulls.inner(), None),
-        None => is_null(column)?,
-    };
-    fn nan<T: arrow::datatypes::ArrowPrimitiveType>(
-        array: &PrimitiveArray<T>,
-        is_nan: impl Fn(T::Native) -> bool,
-    ) -> BooleanArray {
-        BooleanArray::new(
-            array.values().iter().map(|value| is_nan(*value)).collect(),
-            None,
-        )
-    }
-    Ok(match column.data_type() {
-        DataType::Float64 => or(
-            &null,
-            &nan::<Float64Type>(column.as_primitive(), f64::is_nan),
-        )?,
-        DataType::Float32 => or(
-            &null,
-            &nan::<Float32Type>(column.as_primitive(), f32::is_nan),
-        )?,
-        DataType::Float16 => missing_mask(&cast(column, &DataType::Float32)?)?,
-        DataType::Dictionary(_, value) if value.is_floating() => {
-            missing_mask(&cast(column, value)?)?
-        }
-        _ => null,
-    })
-}
-
 /// Floats without a mask: one pass for NaN, one for the nulls.
 fn fill_floats<T: ArrowPrimitiveType>(
     column: &ArrayRef,
@@ -358,7 +402,7 @@ fn fill_floats<T: ArrowPrimitiveType>(
     let mut values: Vec<T::Native> = array
         .values()
         .iter()
-        .map(|held| if is_nan(*held) { value } else { *held })
+        .map(|number| if is_nan(*number) { value } else { *number })
         .collect();
     if let Some(nulls) = array.nulls().filter(|nulls| nulls.null_count() > 0) {
         (!nulls.inner())
@@ -410,8 +454,12 @@ fn fill_column(column: &ArrayRef, fits: &DataType, value: &ArrayRef) -> Result<A
         _ => {}
     }
     let missing = missing_mask(column)?;
-    if missing.true_count() == 0 {
+    let missing_rows = missing.true_count();
+    if missing_rows == 0 {
         return Ok(column.clone());
     }
+    // A long text may come into each row.
+    let filled_bytes = missing_rows.saturating_mul(text_length(value, 0));
+    admit_output(filled_bytes.saturating_add(column_bytes(column)))?;
     Ok(zip(&missing, &One::new(cast(value, layout)?), column)?)
 }

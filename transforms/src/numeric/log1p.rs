@@ -1,9 +1,11 @@
 //! `log1p`: the logarithm of 1 + x.
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 use forebay_model::Result;
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
+use forebay_plan::{
+    BindScope, ColumnSelector, ConfiguredTransform, MapOp, NumberExpr, PlanOp, Transform,
+};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,7 +15,7 @@ use crate::shared::{float_type, map_doubles, output_field};
 /// The natural logarithm of `1 + x`, accurate near 0.
 ///
 /// In: columns of numbers. Out: doubles stay doubles, all other numbers give `float32`. As in
-/// numpy, -1 gives -inf and what is below gives NaN. Null stays null. Learns nothing.
+/// numpy, -1 gives -inf and what is below gives NaN; such values are counted. Null stays null. Learns nothing.
 ///
 /// ```yaml
 /// - log1p: { columns: [qty], suffix: _log }
@@ -40,7 +42,7 @@ impl Transform for Log1p {
             .into_iter()
             .map(|field| {
                 let out = float_type(field.data_type());
-                PlanOp::Map(MapOp::new(
+                let map = MapOp::new(
                     [field.name()],
                     [output_field(field, &self.suffix, out.clone())],
                     move |inputs, _| {
@@ -58,7 +60,8 @@ impl Transform for Log1p {
                         };
                         inputs.iter().map(each).collect()
                     },
-                ))
+                );
+                PlanOp::Map(map.portable_number(NumberExpr::Input.ln_1p()))
             });
         Ok(each.collect())
     }
@@ -113,10 +116,8 @@ mod tests {
         let mut seen = 0;
         while x < f32::MAX / 2.0 {
             for x in [x, -x.min(0.99999)] {
-                let (ours, theirs) = (
-                    ln_1p_short(f64::from(x)) as f32,
-                    f64::from(x).ln_1p() as f32,
-                );
+                let ours = ln_1p_short(f64::from(x)) as f32;
+                let theirs = f64::from(x).ln_1p() as f32;
                 assert_eq!(
                     ours.to_bits(),
                     theirs.to_bits(),

@@ -1,12 +1,12 @@
 //! `min_max`: the range of the data onto a given range.
 
 use forebay_model::{Result, scaled_distance};
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, NumberExpr, PlanOp, Transform};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::{KeyedMoments, bad_value, scale_by_moments};
+use crate::shared::{KeyedMoments, MomentScaler, bad_value, scale_by_moments};
 
 /// `(x - min) / (max - min) * (hi - lo) + lo`, over all values or for each key.
 ///
@@ -75,44 +75,82 @@ enum MinMaxScaler {
     Middle,
 }
 
-impl Transform for MinMax {
-    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let (lo, hi, zero_range) = (self.lo, self.hi, self.zero_range);
-        if lo >= hi || !lo.is_finite() || !hi.is_finite() {
-            return Err(bad_value(format!("`lo` {lo} is not below `hi` {hi}")));
+impl MinMaxScaler {
+    fn of(learned: &KeyedMoments, zero_range: ZeroRange) -> MinMaxScaler {
+        match (learned.min, learned.max) {
+            (Some(min), Some(max)) if min < max => MinMaxScaler::Range(min, max),
+            (min, _) => MinMaxScaler::of_one_value(zero_range, min.unwrap_or(0.0)),
         }
-        let fields = scope.numeric_columns(&self.columns)?;
-        let flat = move |min: f64| match zero_range {
+    }
+
+    fn of_one_value(zero_range: ZeroRange, value: f64) -> MinMaxScaler {
+        match zero_range {
             ZeroRange::Sigmoid => MinMaxScaler::Sigmoid,
-            ZeroRange::Lower => MinMaxScaler::Shift(min),
+            ZeroRange::Lower => MinMaxScaler::Shift(value),
             ZeroRange::Middle => MinMaxScaler::Middle,
-        };
-        let scaler = move |learned: &KeyedMoments| {
-            Ok(match (learned.min, learned.max) {
-                (Some(min), Some(max)) if min < max => MinMaxScaler::Range(min, max),
-                (min, _) => flat(min.unwrap_or(0.0)),
-            })
-        };
-        let scale = move |scaler: MinMaxScaler, x: f64| match scaler {
+        }
+    }
+}
+
+/// A scaler onto a range.
+#[derive(Clone, Copy)]
+struct RangeScaler {
+    scaler: MinMaxScaler,
+    lo: f64,
+    hi: f64,
+}
+
+impl MomentScaler for RangeScaler {
+    const MOMENTS: Option<&'static [&'static str]> = Some(&["min", "max"]);
+
+    #[inline]
+    fn scale(self, x: f64) -> f64 {
+        let RangeScaler { scaler, lo, hi } = self;
+        match scaler {
             MinMaxScaler::Range(min, max) => scaled_distance(x, min, min, max) * (hi - lo) + lo,
             MinMaxScaler::Sigmoid => 1.0 / (1.0 + (-x).exp()) * (hi - lo) + lo,
             MinMaxScaler::Shift(min) => (x - min) * (hi - lo) + lo,
             MinMaxScaler::Middle if x.is_nan() => x,
             MinMaxScaler::Middle => (lo + hi) / 2.0,
-        };
-        fields
-            .into_iter()
-            .map(|field| {
-                scale_by_moments(
-                    scope,
-                    field,
-                    &self.by,
-                    &self.suffix,
-                    scaler,
-                    flat(0.0),
-                    scale,
-                )
-            })
-            .collect()
+        }
+    }
+
+    fn portable(self) -> NumberExpr {
+        let RangeScaler { scaler, lo, hi } = self;
+        let input = NumberExpr::Input;
+        match scaler {
+            MinMaxScaler::Range(min, max) => (input - min) / (max - min) * (hi - lo) + lo,
+            MinMaxScaler::Sigmoid => input.sigmoid() * (hi - lo) + lo,
+            MinMaxScaler::Shift(min) => (input - min) * (hi - lo) + lo,
+            // A missing value times 0 stays missing.
+            MinMaxScaler::Middle => input * 0.0 + (lo + hi) / 2.0,
+        }
+    }
+}
+
+impl Transform for MinMax {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        let lo = self.lo;
+        let hi = self.hi;
+        let zero_range = self.zero_range;
+        if lo >= hi || !lo.is_finite() || !hi.is_finite() {
+            return Err(bad_value(format!("`lo` {lo} is not below `hi` {hi}")));
+        }
+        let fields = scope.numeric_columns(&self.columns)?;
+        // Keys that were never seen are scaled as a range of one value.
+        let onto_range = move |scaler: MinMaxScaler| RangeScaler { scaler, lo, hi };
+        let unseen = onto_range(MinMaxScaler::of_one_value(zero_range, 0.0));
+        let mut ops = Vec::with_capacity(fields.len());
+        for field in fields {
+            ops.push(scale_by_moments(
+                scope,
+                field,
+                &self.by,
+                &self.suffix,
+                move |learned: &KeyedMoments| Ok(onto_range(MinMaxScaler::of(learned, zero_range))),
+                unseen,
+            )?);
+        }
+        Ok(ops)
     }
 }

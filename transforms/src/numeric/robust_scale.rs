@@ -3,7 +3,8 @@
 use forebay_analyze::QuantileRequest as Wanted;
 use forebay_model::{Result, scaled_distance};
 use forebay_plan::{
-    BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+    BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, NumberExpr, PlanOp,
+    Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -73,8 +74,8 @@ impl Transform for RobustScale {
             .numeric_columns(&self.columns)?
             .into_iter()
             .map(|field| {
-                let wanted = Wanted::Probabilities(vec![self.lower, 0.5, self.upper]);
-                let ask = ask_quantiles(field.name(), wanted, self.epsilon, self.exact)?;
+                let request = Wanted::Probabilities(vec![self.lower, 0.5, self.upper]);
+                let ask = ask_quantiles(field.name(), request, self.epsilon, self.exact)?;
                 let out = float_type(field.data_type());
                 let output = output_field(field, &self.suffix, out.clone());
                 Ok(PlanOp::Map(MapOp::fitted(
@@ -94,9 +95,11 @@ impl Transform for RobustScale {
                             _ => (0.0, 0.0, 1.0),
                         };
                         let out = out.clone();
-                        Ok(LoweredMap::unary(move |column| {
+                        let scaled = LoweredMap::unary(move |column| {
                             map_doubles(column, &out, |x| scaled_distance(x, median, lower, upper))
-                        }))
+                        });
+                        let form = (NumberExpr::Input - median) / (upper - lower);
+                        Ok(scaled.portable_number(form))
                     },
                 )))
             });

@@ -1,12 +1,12 @@
 //! `standardize`: the z-score.
 
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, NumberExpr, PlanOp, Transform};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::{KeyedMoments, scale_by_moments};
+use crate::shared::{KeyedMoments, MomentScaler, scale_by_moments};
 
 /// The z-score, `(x - mean) / sqrt(var)`, over all values or for each key.
 ///
@@ -65,9 +65,23 @@ struct ZScoreScaler {
     factor: f64,
 }
 
+impl MomentScaler for ZScoreScaler {
+    #[inline]
+    fn scale(self, x: f64) -> f64 {
+        (x - self.mean) / self.deviation * self.factor
+    }
+
+    fn portable(self) -> NumberExpr {
+        (NumberExpr::Input - self.mean) / self.deviation * self.factor
+    }
+}
+
 /// Refuses numbers whose squares no double holds: all of their scores would be 0, or their distances from the mean.
 fn refuse_lost_variance(learned: &KeyedMoments, var: f64) -> Result<()> {
-    let (Some(min), Some(max)) = (learned.min, learned.max) else {
+    let Some(min) = learned.min else {
+        return Ok(());
+    };
+    let Some(max) = learned.max else {
         return Ok(());
     };
     let differ = min < max && min.is_finite() && max.is_finite();
@@ -82,7 +96,8 @@ fn refuse_lost_variance(learned: &KeyedMoments, var: f64) -> Result<()> {
 impl Transform for Standardize {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let fields = scope.numeric_columns(&self.columns)?;
-        let (ddof, zero_variance) = (u64::from(self.ddof), self.zero_variance);
+        let ddof = u64::from(self.ddof);
+        let zero_variance = self.zero_variance;
         let scaler = move |learned: &KeyedMoments| {
             let mean = learned.mean.unwrap_or(0.0);
             let freedom = learned.count.saturating_sub(ddof);
@@ -117,13 +132,9 @@ impl Transform for Standardize {
             deviation: 1.0,
             factor: 1.0,
         };
-        let scale =
-            |scaler: ZScoreScaler, x: f64| (x - scaler.mean) / scaler.deviation * scaler.factor;
         fields
             .into_iter()
-            .map(|field| {
-                scale_by_moments(scope, field, &self.by, &self.suffix, scaler, unseen, scale)
-            })
+            .map(|field| scale_by_moments(scope, field, &self.by, &self.suffix, scaler, unseen))
             .collect()
     }
 }

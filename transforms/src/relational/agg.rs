@@ -1,4 +1,4 @@
-//! What [`aggregate`](crate::aggregate) computes of a column: `agg::sum("qty")`.
+//! Expressions that [`aggregate`](crate::aggregate) computes of a column: `agg::sum("qty")`.
 
 use super::aggregate::{
     AggregateByTime, AggregateExpression, AggregateList, AggregateQuantile, AggregateTopK,

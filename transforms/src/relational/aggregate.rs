@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
+use arrow::datatypes::{DataType, Field, Schema};
 use forebay_model::{
-    Fault, GroupBy, GroupFunction, GroupKey, GroupResult, Result, TimeBucket, codes, logical_type,
-    type_words,
+    CalendarSpan, ColumnClock, DAY_NANOSECONDS, Fault, GroupBy, GroupFunction, GroupKey,
+    GroupResult, LENGTH_HINT, Result, TimeBucket, TimeLength, codes, logical_type,
+    tick_nanoseconds, type_words,
 };
 use forebay_plan::{
     BindScope, ConfiguredTransform, GatherBy, GatherOp, GroupByOp, PlanOp, Transform,
@@ -278,21 +279,26 @@ impl AggregateExpression {
             data_type,
             DataType::Date32 | DataType::Date64 | DataType::Timestamp(..)
         );
-        let (fits, what) = match self {
+        let (fits, expected) = match self {
             AggregateExpression::WeightedMean(_) => (data_type.is_numeric(), "a number"),
             _ => (
                 is_time || data_type.is_integer(),
                 "a date, a timestamp or a whole number",
             ),
         };
-        let message = || {
-            format!(
-                "`{}` is {}, not {what}",
-                field.name(),
-                type_words(data_type)
-            )
-        };
-        (!fits).then(|| Fault::new(codes::COLUMN_TYPE, message()).column(field.name()))
+        if fits {
+            return None;
+        }
+        let message = format!(
+            "`{}` is {}, not {expected}",
+            field.name(),
+            type_words(data_type)
+        );
+        Some(Fault::new(codes::COLUMN_TYPE, message).column(field.name()))
+    }
+
+    fn is_row_count(&self) -> bool {
+        matches!(self, AggregateExpression::Count(column) if column == "*")
     }
 
     fn needs_numbers(&self) -> bool {
@@ -316,68 +322,27 @@ impl ConfiguredTransform for Aggregate {
 impl Transform for Aggregate {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let ResolvedAggregate { by, time, computed } = self.resolve(scope)?;
-        let key = |name: &str, data_type: &DataType, bucket| {
-            (
-                name.to_owned(),
-                GroupKey {
-                    data_type: logical_type(data_type),
-                    bucket,
-                },
-            )
-        };
-        let keys = by
-            .iter()
-            .map(|(name, data_type)| key(name, data_type, None));
-        let keys = keys.chain(
-            time.iter()
-                .map(|(name, data_type, bucket)| key(name, data_type, Some(*bucket))),
-        );
-        let (mut inputs, keys): (Vec<String>, Vec<GroupKey>) = keys.unzip();
-        let mut fields: Vec<Field> = inputs
-            .iter()
-            .zip(&keys)
-            .map(|(name, key)| Field::new(name, key.data_type.clone(), true))
-            .collect();
-        let mut values: IndexMap<String, DataType> = IndexMap::new();
-        let mut results = Vec::new();
-        for ResolvedResult {
-            name,
-            compute,
-            data_type,
-            other,
-        } in computed
-        {
-            let mut place = |column: &str, data_type| {
-                values
-                    .insert_full(column.to_owned(), logical_type(data_type))
-                    .0
-            };
-            let value = match compute == AggregateExpression::Count("*".to_owned()) {
-                true => 0,
-                false => place(compute.column(), &data_type),
-            };
-            let other = compute
-                .other()
-                .zip(other.as_ref())
-                .map_or(0, |(column, data_type)| place(column, data_type));
-            let function = compute.function(self.ddof, other);
-            fields.push(Field::new(
-                name,
-                function.result_type(&logical_type(&data_type)),
-                !function.is_count(),
-            ));
-            results.push(GroupResult { function, value });
+        let mut columns = GroupColumns::default();
+        for (name, data_type) in by {
+            columns.add_key(name, &data_type, None);
         }
-        inputs.extend(values.keys().cloned());
+        if let Some((name, data_type, bucket)) = time {
+            columns.add_key(name, &data_type, Some(bucket));
+        }
+        for result in computed {
+            columns.add_result(result, self.ddof);
+        }
+        let mut inputs = columns.inputs;
+        inputs.extend(columns.values.keys().cloned());
         let spec = Arc::new(GroupBy {
-            keys,
-            values: values.into_values().collect(),
-            results,
+            keys: columns.keys,
+            values: columns.values.into_values().collect(),
+            results: columns.results,
         });
         Ok(vec![PlanOp::Gather(GatherOp {
             others: Vec::new(),
             alone: false,
-            schema: Arc::new(Schema::new(fields)),
+            schema: Arc::new(Schema::new(columns.fields)),
             lower: GatherBy::GroupBy(GroupByOp { spec, inputs }),
             query: None,
         })])
@@ -390,142 +355,155 @@ impl Aggregate {
         if self.compute.is_empty() {
             return Err(bad_value("`compute` is empty"));
         }
-        let mut faults: Vec<Fault> = self
-            .by
-            .iter()
-            .filter_map(|key| scope.field(key).err())
-            .collect();
-        let time = match (&self.time, &self.every) {
-            (Some(time), Some(every)) => {
-                let field = scope.field(time)?;
-                if !matches!(
-                    field.data_type(),
-                    DataType::Timestamp(..) | DataType::Date32
-                ) {
-                    let message = format!(
-                        "`{time}` is {}, not a date or timestamp",
-                        type_words(field.data_type())
-                    );
-                    faults.push(Fault::new(codes::COLUMN_TYPE, message).column(time));
-                }
-                let seconds = parse_bucket_length(every)?;
-                if *field.data_type() == DataType::Date32 && seconds % DAY != 0 {
-                    faults.push(bad_value(format!(
-                        "`{time}` holds dates, which `every: {every}` does not divide"
-                    )));
-                }
-                let origin = if every.ends_with('w') {
-                    FIRST_MONDAY
-                } else {
-                    0
-                };
-                Some((
-                    time.clone(),
-                    field.data_type().clone(),
-                    time_bucket(field.data_type(), seconds, origin),
-                ))
+        let mut faults: Vec<Fault> = Vec::new();
+        let mut by = Vec::with_capacity(self.by.len());
+        for key in &self.by {
+            match scope.field(key) {
+                Ok(field) => by.push((key.clone(), field.data_type().clone())),
+                Err(fault) => faults.push(fault),
             }
-            (None, None) => None,
-            _ => return Err(bad_value("`every` and `time` go together")),
-        };
+        }
+        let time = self.resolve_time(scope, &mut faults)?;
         let mut computed = Vec::new();
         for (name, compute) in &self.compute {
             if self.by.contains(name) || self.time.as_ref() == Some(name) {
-                faults.push(Fault::new(
-                    codes::COLUMN_CLASH,
-                    format!("two columns would be called `{name}`"),
-                ));
+                let message = format!("two columns would be called `{name}`");
+                faults.push(Fault::new(codes::COLUMN_CLASH, message));
             }
             faults.extend(compute.range_fault(name));
-            let mut result = ResolvedResult {
-                name: name.clone(),
-                compute: compute.clone(),
-                data_type: DataType::Null,
-                other: None,
-            };
-            if *compute == AggregateExpression::Count("*".to_owned()) {
-                computed.push(result);
-                continue;
-            }
-            match compute.other().map(|other| scope.field(other)) {
-                Some(Err(fault)) => faults.push(fault),
-                Some(Ok(field)) => {
-                    faults.extend(compute.other_fault(field));
-                    result.other = Some(field.data_type().clone());
-                }
-                None => {}
-            }
-            match scope.field(compute.column()) {
-                Err(fault) => faults.push(fault),
-                Ok(field) if compute.needs_numbers() && !field.data_type().is_numeric() => {
-                    let message = format!(
-                        "`{}` is {}, not a number",
-                        field.name(),
-                        type_words(field.data_type())
-                    );
-                    faults.push(Fault::new(codes::COLUMN_TYPE, message).column(field.name()));
-                }
-                Ok(field) => computed.push(ResolvedResult {
-                    data_type: field.data_type().clone(),
-                    ..result
-                }),
-            }
+            computed.extend(resolve_result(name, compute, scope, &mut faults));
         }
-        if let Some(fault) = Fault::combine(faults) {
-            return Err(fault);
+        match Fault::combine(faults) {
+            Some(fault) => Err(fault),
+            None => Ok(ResolvedAggregate { by, time, computed }),
         }
-        let typed = |key: &String| Ok((key.clone(), scope.field(key)?.data_type().clone()));
-        let by = self.by.iter().map(typed).collect::<Result<_>>()?;
-        Ok(ResolvedAggregate { by, time, computed })
+    }
+
+    /// The time column and its buckets, where rows are grouped by time.
+    fn resolve_time(
+        &self,
+        scope: &BindScope<'_>,
+        faults: &mut Vec<Fault>,
+    ) -> Result<Option<(String, DataType, TimeBucket)>> {
+        let (time, every) = match (&self.time, &self.every) {
+            (Some(time), Some(every)) => (time, every),
+            (None, None) => return Ok(None),
+            _ => return Err(bad_value("`every` and `time` go together")),
+        };
+        let data_type = scope.field(time)?.data_type();
+        if !matches!(data_type, DataType::Timestamp(..) | DataType::Date32) {
+            let message = format!(
+                "`{time}` is {}, not a date or timestamp",
+                type_words(data_type)
+            );
+            faults.push(Fault::new(codes::COLUMN_TYPE, message).column(time));
+        }
+        let bucket = match time_bucket(time, data_type, every) {
+            Ok(bucket) => bucket,
+            Err(fault) => {
+                faults.push(fault);
+                NO_BUCKET
+            }
+        };
+        Ok(Some((time.clone(), data_type.clone(), bucket)))
     }
 }
 
-/// Seconds of a day.
-const DAY: i64 = 86_400;
+/// Checks the columns that a function reads; `None` if one is missing or has a wrong type.
+fn resolve_result(
+    name: &str,
+    compute: &AggregateExpression,
+    scope: &BindScope<'_>,
+    faults: &mut Vec<Fault>,
+) -> Option<ResolvedResult> {
+    let mut result = ResolvedResult {
+        name: name.to_owned(),
+        compute: compute.clone(),
+        data_type: DataType::Null,
+        other: None,
+    };
+    if compute.is_row_count() {
+        return Some(result);
+    }
+    if let Some(other) = compute.other() {
+        match scope.field(other) {
+            Ok(field) => {
+                faults.extend(compute.other_fault(field));
+                result.other = Some(field.data_type().clone());
+            }
+            Err(fault) => faults.push(fault),
+        }
+    }
+    let field = match scope.field(compute.column()) {
+        Ok(field) => field,
+        Err(fault) => {
+            faults.push(fault);
+            return None;
+        }
+    };
+    result.data_type = field.data_type().clone();
+    if compute.needs_numbers() && !result.data_type.is_numeric() {
+        let message = format!(
+            "`{}` is {}, not a number",
+            field.name(),
+            type_words(field.data_type())
+        );
+        faults.push(Fault::new(codes::COLUMN_TYPE, message).column(field.name()));
+        return None;
+    }
+    Some(result)
+}
 
-/// 1970-01-05, in seconds.
-const FIRST_MONDAY: i64 = 4 * DAY;
+/// 1970-01-05, in days since 1970-01-01.
+const FIRST_MONDAY: i64 = 4;
 
-/// A length of time in seconds.
-fn parse_bucket_length(text: &str) -> Result<i64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let parsed = digits
-        .parse::<i32>()
-        .ok()
-        .filter(|count| *count > 0)
-        .and_then(|count| {
-            let unit = match &text[digits.len()..] {
-                "w" => 7 * DAY,
-                "d" => DAY,
-                "h" => 3600,
-                "m" | "min" => 60,
-                "s" => 1,
-                _ => return None,
-            };
-            Some(i64::from(count) * unit)
-        });
-    parsed.ok_or_else(|| {
-        bad_value(format!("`every: {text}` is not a length of time"))
-            .hint("write a whole number and a unit: 30m, 12h, 7d or 2w")
+/// The bucket where a fault takes the place of one.
+const NO_BUCKET: TimeBucket = TimeBucket::Even {
+    length: 1,
+    origin: 0,
+};
+
+/// The buckets of a column. Those of days and longer begin at midnight in the column's zone; those of hours and shorter
+/// are counted from 1970-01-01 00:00 UTC.
+fn time_bucket(name: &str, data_type: &DataType, every: &str) -> Result<TimeBucket> {
+    let wrong = || bad_value(format!("`every: {every}` is not a length of time")).hint(LENGTH_HINT);
+    let length: TimeLength = every.parse().map_err(|_| wrong())?;
+    if length.count() == 0 {
+        return Err(wrong());
+    }
+    let first_day = if length.is_weeks() { FIRST_MONDAY } else { 0 };
+    if *data_type == DataType::Date32
+        && length
+            .nominal_nanoseconds()
+            .is_some_and(|nanoseconds| nanoseconds % DAY_NANOSECONDS != 0)
+    {
+        return Err(bad_value(format!(
+            "`{name}` holds dates, which `every: {every}` does not divide"
+        )));
+    }
+    let has_zone = ColumnClock::of(data_type)?.is_some_and(|clock| clock.has_zone());
+    let (months, nanoseconds) = length.months_and_nanoseconds();
+    let is_calendar = matches!(length, TimeLength::Calendar { .. });
+    if months > 0 {
+        let span = CalendarSpan::months(months);
+        return Ok(TimeBucket::Calendar { span, first_day });
+    }
+    if is_calendar && has_zone {
+        let days = i64::try_from(nanoseconds / DAY_NANOSECONDS).map_err(|_| wrong())?;
+        let span = CalendarSpan::days(days);
+        return Ok(TimeBucket::Calendar { span, first_day });
+    }
+    let tick = tick_nanoseconds(data_type).unwrap_or(1);
+    if nanoseconds % tick != 0 {
+        return Err(bad_value(format!(
+            "`every: {every}` is finer than `{name}`, which is {}",
+            type_words(data_type)
+        )));
+    }
+    Ok(TimeBucket::Even {
+        length: nanoseconds / tick,
+        origin: i128::from(first_day) * DAY_NANOSECONDS / tick,
     })
-}
-
-/// The buckets in ticks of a column.
-fn time_bucket(data_type: &DataType, seconds: i64, origin: i64) -> TimeBucket {
-    let per_second = match data_type {
-        DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000,
-        DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000_000,
-        DataType::Timestamp(TimeUnit::Nanosecond, _) => 1_000_000_000,
-        _ => 1,
-    };
-    let ticks = |seconds: i64| match data_type {
-        DataType::Date32 => i128::from(seconds / DAY),
-        _ => i128::from(seconds) * per_second,
-    };
-    TimeBucket {
-        length: ticks(seconds),
-        origin: ticks(origin),
-    }
 }
 
 /// The checked configuration.
@@ -535,6 +513,50 @@ struct ResolvedAggregate {
     /// The column that buckets divide.
     time: Option<(String, DataType, TimeBucket)>,
     computed: Vec<ResolvedResult>,
+}
+
+/// Columns of the groups, and the columns that they are computed of.
+#[derive(Default)]
+struct GroupColumns {
+    inputs: Vec<String>,
+    keys: Vec<GroupKey>,
+    fields: Vec<Field>,
+    /// Types of the columns that functions read, by name
+    values: IndexMap<String, DataType>,
+    results: Vec<GroupResult>,
+}
+
+impl GroupColumns {
+    fn add_key(&mut self, name: String, data_type: &DataType, bucket: Option<TimeBucket>) {
+        let data_type = logical_type(data_type);
+        self.fields.push(Field::new(&name, data_type.clone(), true));
+        self.keys.push(GroupKey { data_type, bucket });
+        self.inputs.push(name);
+    }
+
+    fn add_result(&mut self, result: ResolvedResult, ddof: u32) {
+        let compute = &result.compute;
+        let mut value = 0;
+        if !compute.is_row_count() {
+            value = self.position_of(compute.column(), &result.data_type);
+        }
+        let mut other = 0;
+        if let (Some(column), Some(data_type)) = (compute.other(), &result.other) {
+            other = self.position_of(column, data_type);
+        }
+        let function = compute.function(ddof, other);
+        let result_type = function.result_type(&logical_type(&result.data_type));
+        let field = Field::new(result.name, result_type, !function.is_count());
+        self.fields.push(field);
+        self.results.push(GroupResult { function, value });
+    }
+
+    /// Functions of one column share its position.
+    fn position_of(&mut self, column: &str, data_type: &DataType) -> usize {
+        let data_type = logical_type(data_type);
+        let (position, _) = self.values.insert_full(column.to_owned(), data_type);
+        position
+    }
 }
 
 /// A new column with the types of the columns that it is computed of.

@@ -1,16 +1,16 @@
 //! `as_of_join`: the row of another table that was there at the time of each row.
 
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use forebay_model::{Fault, Result, codes, type_words};
 use forebay_plan::{
     AsOf, BindScope, ColumnSelector, ConfiguredTransform, JoinBy, JoinOp, MatchDirection, PlanOp,
-    Transform,
+    StepFacts, Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::brought::ColumnNaming;
+use super::brought::{BroughtColumn, ColumnNaming};
 use crate::shared::bad_value;
 use crate::time::{LengthSpec, TimeColumn, time_column};
 
@@ -93,17 +93,63 @@ impl ConfiguredTransform for AsOfJoin {
 }
 
 impl Transform for AsOfJoin {
+    fn facts(&self) -> StepFacts {
+        StepFacts {
+            other_input: Some(self.with.clone()),
+            ..StepFacts::default()
+        }
+    }
+
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let other = (scope.other)(&self.with)?;
-        let Some(here) = self.on.as_ref().or(scope.series.keys.as_ref()) else {
-            return Err(
-                Fault::new(codes::MISSING_FIELD, "`as_of_join` needs the key columns").hint(
-                    "set `on`, or declare `keys` at the source; `on: []` joins by time alone",
-                ),
-            );
+        let sides = self.sides(scope)?;
+        let ticks = self.common_time(scope, &sides)?;
+        let columns = self.brought_columns(scope, &sides)?;
+        let mut tolerance = None;
+        if let Some(length) = self.tolerance {
+            tolerance = Some(length.ticks(&ticks)?);
+        }
+        let as_of = AsOf {
+            tolerance,
+            time: sides.time.name,
+            other_time: sides.other_time,
+            known_at: self.known_at.clone(),
+            direction: self.direction.into(),
+            exact: self.exact,
         };
-        let there = self.right_on.as_ref().unwrap_or(here);
-        if there.len() != here.len() {
+        let mut keys = Vec::with_capacity(sides.keys.len());
+        for (key, other_key) in sides.keys.iter().zip(sides.other_keys) {
+            keys.push((key.clone(), other_key.clone()));
+        }
+        Ok(vec![PlanOp::Join(JoinOp {
+            other: self.with.clone(),
+            keys,
+            matched: None,
+            keeps_unmatched: true,
+            columns,
+            by: JoinBy::Time(as_of),
+        })])
+    }
+}
+
+/// Keys and times of both sides, and the columns of the other one.
+struct JoinSides<'a> {
+    other: SchemaRef,
+    keys: &'a [String],
+    other_keys: &'a [String],
+    time: TimeColumn,
+    other_time: String,
+}
+
+impl AsOfJoin {
+    fn sides<'a>(&'a self, scope: &BindScope<'a>) -> Result<JoinSides<'a>> {
+        let other = (scope.other)(&self.with)?;
+        let Some(keys) = self.on.as_ref().or(scope.series.keys.as_ref()) else {
+            let message = "`as_of_join` needs the key columns";
+            let hint = "set `on`, or declare `keys` at the source; `on: []` joins by time alone";
+            return Err(Fault::new(codes::MISSING_FIELD, message).hint(hint));
+        };
+        let other_keys = self.right_on.as_ref().unwrap_or(keys);
+        if other_keys.len() != keys.len() {
             return Err(bad_value("`on` and `right_on` need one name for each key"));
         }
         if self.known_at.is_some() && self.direction != AsOfDirection::Backward {
@@ -113,57 +159,86 @@ impl Transform for AsOfJoin {
         }
         let time = time_column(scope, AsOfJoin::NAME, &self.time)?;
         let declared_time = (scope.other_series)(&self.with).time;
-        let right_time = self
-            .right_time
-            .clone()
-            .or(declared_time)
-            .unwrap_or_else(|| time.name.clone());
+        let other_time = match self.right_time.clone().or(declared_time) {
+            Some(other_time) => other_time,
+            None => time.name.clone(),
+        };
+        Ok(JoinSides {
+            other,
+            keys,
+            other_keys,
+            time,
+            other_time,
+        })
+    }
+
+    /// The time here, in the type in which the times of both sides are compared. Refuses keys and times that cannot be
+    /// compared.
+    fn common_time(&self, scope: &BindScope<'_>, sides: &JoinSides<'_>) -> Result<TimeColumn> {
         let mut faults = Vec::new();
-        let mut unlike = |here: &String, there: &String, a: &DataType, b: &DataType| {
-            let message = format!(
-                "`{here}` is {} here and `{there}` is {} in `{}`",
-                type_words(a),
-                type_words(b),
-                self.with
-            );
-            faults.push(
-                Fault::new(codes::COLUMN_TYPE, message)
-                    .column(here)
-                    .hint("`cast` one of them"),
-            );
-        };
-        for (here, there) in here.iter().zip(there) {
-            let (a, b) = (
-                scope.field(here)?.data_type(),
-                find_field(&other, there)?.data_type(),
-            );
-            if JoinOp::key_type(a, b).is_none() {
-                unlike(here, there, a, b);
+        for (key, other_key) in sides.keys.iter().zip(sides.other_keys) {
+            let data_type = scope.field(key)?.data_type();
+            let other_type = find_field(&sides.other, other_key)?.data_type();
+            if JoinOp::key_type(data_type, other_type).is_none() {
+                faults.push(self.unlike((key, data_type), (other_key, other_type)));
             }
         }
-        let mut ticks = time.data_type.clone();
-        for there in [&right_time].into_iter().chain(&self.known_at) {
-            let found = find_field(&other, there)?.data_type();
-            match AsOf::time_type(&ticks, found) {
-                Some(common) => ticks = common,
-                None => unlike(&time.name, there, &time.data_type, found),
+        let time = &sides.time;
+        let mut common_time = time.clone();
+        for other_time in [&sides.other_time].into_iter().chain(&self.known_at) {
+            let other_type = find_field(&sides.other, other_time)?.data_type();
+            match AsOf::time_type(&common_time.data_type, other_type) {
+                Some(common_type) => common_time.data_type = common_type,
+                None => {
+                    let fault =
+                        self.unlike((&time.name, &time.data_type), (other_time, other_type));
+                    faults.push(fault);
+                }
             }
         }
-        if let Some(fault) = Fault::combine(faults) {
-            return Err(fault);
+        match Fault::combine(faults) {
+            Some(fault) => Err(fault),
+            None => Ok(common_time),
         }
-        let passing = |name: &String| {
-            there.contains(name) || *name == right_time || Some(name) == self.known_at.as_ref()
-        };
-        let brought: Vec<&Field> = match &self.columns {
-            Some(columns) => columns.resolve(&other)?,
-            None => other
-                .fields()
-                .iter()
-                .map(|field| &**field)
-                .filter(|field| !passing(field.name()))
-                .collect(),
-        };
+    }
+
+    /// The fault of columns of both sides that cannot be compared.
+    fn unlike(
+        &self,
+        (name, data_type): (&str, &DataType),
+        (other_name, other_type): (&str, &DataType),
+    ) -> Fault {
+        let message = format!(
+            "`{name}` is {} here and `{other_name}` is {} in `{}`",
+            type_words(data_type),
+            type_words(other_type),
+            self.with
+        );
+        Fault::new(codes::COLUMN_TYPE, message)
+            .column(name)
+            .hint("`cast` one of them")
+    }
+
+    /// The columns of the other side that are brought, under their names here.
+    fn brought_columns(
+        &self,
+        scope: &BindScope<'_>,
+        sides: &JoinSides<'_>,
+    ) -> Result<Vec<BroughtColumn>> {
+        let mut brought: Vec<&Field> = Vec::new();
+        if let Some(columns) = &self.columns {
+            brought = columns.resolve(&sides.other)?;
+        } else {
+            for field in sides.other.fields() {
+                let name = field.name();
+                let is_passing = sides.other_keys.contains(name)
+                    || *name == sides.other_time
+                    || Some(name) == self.known_at.as_ref();
+                if !is_passing {
+                    brought.push(field);
+                }
+            }
+        }
         let naming = ColumnNaming {
             with: &self.with,
             prefix: &self.prefix,
@@ -171,34 +246,17 @@ impl Transform for AsOfJoin {
         };
         let columns = naming.bring(scope, brought)?;
         naming.refuse_unsized(&columns)?;
-        let as_of = AsOf {
-            tolerance: {
-                let ticks = TimeColumn {
-                    data_type: ticks,
-                    ..time.clone()
-                };
-                self.tolerance
-                    .map(|length| length.ticks(&ticks))
-                    .transpose()?
-            },
-            time: time.name,
-            other_time: right_time,
-            known_at: self.known_at.clone(),
-            direction: match self.direction {
-                AsOfDirection::Backward => MatchDirection::Backward,
-                AsOfDirection::Forward => MatchDirection::Forward,
-                AsOfDirection::Nearest => MatchDirection::Nearest,
-            },
-            exact: self.exact,
-        };
-        Ok(vec![PlanOp::Join(JoinOp {
-            other: self.with.clone(),
-            keys: here.iter().cloned().zip(there.iter().cloned()).collect(),
-            matched: None,
-            columns,
-            expects_match: true,
-            by: JoinBy::Time(as_of),
-        })])
+        Ok(columns)
+    }
+}
+
+impl From<AsOfDirection> for MatchDirection {
+    fn from(direction: AsOfDirection) -> MatchDirection {
+        match direction {
+            AsOfDirection::Backward => MatchDirection::Backward,
+            AsOfDirection::Forward => MatchDirection::Forward,
+            AsOfDirection::Nearest => MatchDirection::Nearest,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use forebay_plan::BindScope;
 /// A column of the other side, and the field that it becomes.
 pub(super) type BroughtColumn = (String, Field);
 
-/// Where columns come from, and what is put around their names.
+/// The table that columns come from, and the prefix and suffix of their names.
 pub(super) struct ColumnNaming<'j> {
     pub with: &'j str,
     pub prefix: &'j str,
@@ -21,7 +21,7 @@ impl ColumnNaming<'_> {
         for field in fields {
             let name = format!("{}{}{}", self.prefix, field.name(), self.suffix);
             let is_taken = scope.schema.field_with_name(&name).is_ok();
-            if is_taken || brought.iter().any(|(_, known)| *known.name() == name) {
+            if is_taken || brought.iter().any(|(_, field)| *field.name() == name) {
                 let message = format!("`{name}` is here already and in `{}` too", self.with);
                 return Err(Fault::new(codes::COLUMN_CLASH, message)
                     .column(&name)

@@ -24,7 +24,7 @@ pub struct CollectRows {
     pub columns: Vec<(String, DataType)>,
 }
 
-/// What [`CollectRows`] knows: the rows.
+/// State of [`CollectRows`]: the rows.
 pub struct CollectState {
     batches: Vec<RecordBatch>,
     bytes: usize,
@@ -41,9 +41,9 @@ impl CollectState {
 }
 
 /// The type of a column that comes with this one: a vector's width may have been learned.
-fn resolved_type(declared: &Field, found: &DataType) -> DataType {
+fn resolved_type(declared: &Field, actual: &DataType) -> DataType {
     if is_unsized_vector(declared.data_type()) {
-        logical_type(found)
+        logical_type(actual)
     } else {
         declared.data_type().clone()
     }
@@ -71,12 +71,12 @@ impl CollectRows {
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     }
 
-    /// Whether stored columns are these.
+    /// True if stored columns are these.
     fn matches_schema(&self, stored: &Schema) -> bool {
         let declared = self.schema();
-        let same = |(own, stored): (&Arc<Field>, &Arc<Field>)| {
-            own.name() == stored.name()
-                && resolved_type(own, stored.data_type()) == *stored.data_type()
+        let same = |(declared_field, stored): (&Arc<Field>, &Arc<Field>)| {
+            declared_field.name() == stored.name()
+                && resolved_type(declared_field, stored.data_type()) == *stored.data_type()
         };
         declared.fields().len() == stored.fields().len()
             && declared.fields().iter().zip(stored.fields()).all(same)
@@ -143,11 +143,11 @@ impl Analyzer for CollectRows {
         )
     }
 
-    fn merge(&self, state: &mut CollectState, later: CollectState) -> Result<()> {
-        later
-            .batches
-            .into_iter()
-            .try_for_each(|batch| self.append_batch(state, batch))
+    fn merge(&self, state: &mut CollectState, later_state: CollectState) -> Result<()> {
+        for batch in later_state.batches {
+            self.append_batch(state, batch)?;
+        }
+        Ok(())
     }
 
     fn encode(&self, state: &mut CollectState, out: &mut dyn Write) -> Result<()> {
@@ -249,19 +249,19 @@ impl Write for DigestWriter {
 
 /// The column in its logical type, with nothing in its buffers but its values: what lies under a
 /// null is not the same in every layout.
-fn canonical_column(column: &ArrayRef, wanted: &DataType) -> Result<ArrayRef> {
-    let column = if column.data_type() == wanted {
+fn canonical_column(column: &ArrayRef, target: &DataType) -> Result<ArrayRef> {
+    let column = if column.data_type() == target {
         column
     } else {
-        &cast(column, wanted)?
+        &cast(column, target)?
     };
-    match wanted {
+    match target {
         DataType::Boolean if column.null_count() == 0 => {
             let bits: Vec<bool> = column.as_boolean().values().iter().collect();
             Ok(Arc::new(BooleanArray::from(bits)))
         }
         other if column.null_count() > 0 || other.is_nested() => {
-            let converter = RowConverter::new(vec![SortField::new(wanted.clone())])?;
+            let converter = RowConverter::new(vec![SortField::new(target.clone())])?;
             let rows = converter.convert_columns(std::slice::from_ref(column))?;
             let mut columns = converter.convert_rows(&rows)?;
             columns

@@ -1,21 +1,101 @@
-//! Sums, means and variances whose bits do not depend on how rows are divided among threads.
+//! Sums, means, variances and lines of least squares whose bits do not depend on how rows are divided among threads.
+//!
+//! In window frames that move, values leave the sums as exactly as they came: a large number in the rows before changes
+//! nothing.
 
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::mem::size_of;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Float64Array};
+use arrow::buffer::{NullBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, FieldRef, Float64Type};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
-use forebay_analyze::MomentAccumulator;
+use forebay_analyze::{MomentAccumulator, PairMoments};
 use forebay_model::{Fault, StateDecoder, StateEncoder};
+use forebay_plan::INTEGER_SUM;
 
-/// What is computed of the moments of a group.
+use super::integer_sum::exact_integer_sum;
+
+/// The numbers of a row.
+trait RowNumbers: Sized {
+    const COLUMNS: usize;
+
+    /// Calls back with each row of some columns that `counts` selects and in which no number is null.
+    fn for_each_row(
+        columns: &[ArrayRef],
+        counts: impl Fn(usize) -> bool,
+        on_row: impl FnMut(usize, Self),
+    ) -> Result<()>;
+}
+
+/// Arrays, so that the compiler knows how many numbers a row has.
+impl<const N: usize> RowNumbers for [f64; N] {
+    const COLUMNS: usize = N;
+
+    fn for_each_row(
+        columns: &[ArrayRef],
+        counts: impl Fn(usize) -> bool,
+        mut on_row: impl FnMut(usize, [f64; N]),
+    ) -> Result<()> {
+        let rows = first_column(columns)?.len();
+        let mut nulls = None;
+        let mut numbers = Vec::with_capacity(N);
+        for column in columns {
+            let column = column.as_primitive::<Float64Type>();
+            nulls = NullBuffer::union(nulls.as_ref(), column.nulls());
+            numbers.push(column.values());
+        }
+        let Ok(numbers) = <[&ScalarBuffer<f64>; N]>::try_from(numbers) else {
+            let message = "an aggregate was given other columns".to_owned();
+            return Err(DataFusionError::Internal(message));
+        };
+        for row in 0..rows {
+            if counts(row) && nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)) {
+                on_row(row, numbers.map(|numbers| numbers[row]));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Exact sums over the rows of a group.
+trait GroupSums: Debug + Clone + Default + Send + Sync + 'static {
+    type Row: RowNumbers;
+
+    /// Adds a row without nulls.
+    fn add(&mut self, row: Self::Row);
+
+    /// Removes a row that was added.
+    fn remove(&mut self, row: Self::Row);
+
+    fn merge(&mut self, other: &Self);
+
+    fn encode(&self, out: &mut StateEncoder<'_>) -> forebay_model::Result<()>;
+
+    fn decode(input: &mut StateDecoder<'_>) -> forebay_model::Result<Self>;
+
+    fn heap_bytes(&self) -> usize;
+}
+
+/// A function of the sums of a group.
+trait ExactStatistic: Debug + Copy + Eq + Hash + Send + Sync + 'static {
+    type Sums: GroupSums;
+
+    /// Its value; null without enough rows.
+    fn of(self, sums: &mut Self::Sums) -> Option<f64>;
+}
+
+type RowOf<T> = <<T as ExactStatistic>::Sums as GroupSums>::Row;
+
+/// A function of the moments of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum MomentStatistic {
+enum MomentStatistic {
     Sum,
     Mean,
     /// Divides by `n - ddof`.
@@ -24,28 +104,114 @@ pub(super) enum MomentStatistic {
     Std(u32),
 }
 
-impl MomentStatistic {
+impl GroupSums for MomentAccumulator {
+    type Row = [f64; 1];
+
+    fn add(&mut self, [value]: [f64; 1]) {
+        self.push(value);
+    }
+
+    fn remove(&mut self, [value]: [f64; 1]) {
+        MomentAccumulator::remove(self, value);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        MomentAccumulator::merge(self, other);
+    }
+
+    fn encode(&self, out: &mut StateEncoder<'_>) -> forebay_model::Result<()> {
+        MomentAccumulator::encode(self, out)
+    }
+
+    fn decode(input: &mut StateDecoder<'_>) -> forebay_model::Result<Self> {
+        MomentAccumulator::decode(input)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        MomentAccumulator::heap_bytes(self)
+    }
+}
+
+impl ExactStatistic for MomentStatistic {
+    type Sums = MomentAccumulator;
+
     fn of(self, moment: &mut MomentAccumulator) -> Option<f64> {
-        let [sum, mean, _] = moment.results();
         match self {
-            MomentStatistic::Sum => sum,
-            MomentStatistic::Mean => mean,
+            MomentStatistic::Sum => moment.total(),
+            MomentStatistic::Mean => moment.mean(),
             MomentStatistic::Var(ddof) => moment.variance(ddof),
-            MomentStatistic::Std(ddof) => moment.variance(ddof).map(f64::sqrt),
+            MomentStatistic::Std(ddof) => moment.deviation(ddof),
         }
     }
 }
 
-/// The aggregate function of one `Float64` column. Nulls and NaN are ignored; null where nothing
-/// else was seen.
-pub(super) fn exact_aggregate_udf(statistic: MomentStatistic) -> AggregateUDF {
-    let name = match statistic {
-        MomentStatistic::Sum => "exact_sum".to_owned(),
-        MomentStatistic::Mean => "exact_mean".to_owned(),
-        MomentStatistic::Var(ddof) => format!("exact_var_{ddof}"),
-        MomentStatistic::Std(ddof) => format!("exact_std_{ddof}"),
-    };
-    let signature = Signature::exact(vec![DataType::Float64], Volatility::Immutable);
+/// A function of the moments of pairs. SQL names the dependent variable first: `regr_slope(y, x)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum PairStatistic {
+    /// Divides by `n - ddof`.
+    Covariance(u32),
+    Correlation,
+    Slope,
+    Intercept,
+    Determination,
+    XMean,
+    YMean,
+    XSpread,
+    YSpread,
+    JointSpread,
+}
+
+impl GroupSums for PairMoments {
+    type Row = [f64; 2];
+
+    fn add(&mut self, [y, x]: [f64; 2]) {
+        self.push(x, y);
+    }
+
+    fn remove(&mut self, [y, x]: [f64; 2]) {
+        PairMoments::remove(self, x, y);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        PairMoments::merge(self, other);
+    }
+
+    fn encode(&self, out: &mut StateEncoder<'_>) -> forebay_model::Result<()> {
+        PairMoments::encode(self, out)
+    }
+
+    fn decode(input: &mut StateDecoder<'_>) -> forebay_model::Result<Self> {
+        PairMoments::decode(input)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        PairMoments::heap_bytes(self)
+    }
+}
+
+impl ExactStatistic for PairStatistic {
+    type Sums = PairMoments;
+
+    fn of(self, pairs: &mut PairMoments) -> Option<f64> {
+        match self {
+            PairStatistic::Covariance(ddof) => pairs.covariance(ddof),
+            PairStatistic::Correlation => pairs.correlation(),
+            PairStatistic::Slope => pairs.slope(),
+            PairStatistic::Intercept => pairs.intercept(),
+            PairStatistic::Determination => pairs.correlation().map(|ratio| ratio * ratio),
+            PairStatistic::XMean => pairs.x_mean(),
+            PairStatistic::YMean => pairs.y_mean(),
+            PairStatistic::XSpread => pairs.x_spread(),
+            PairStatistic::YSpread => pairs.y_spread(),
+            PairStatistic::JointSpread => pairs.joint_spread(),
+        }
+    }
+}
+
+/// The aggregate function of `Float64` columns. Rows with a null or NaN are ignored; null where nothing else was seen.
+fn exact_aggregate_udf<T: ExactStatistic>(name: String, statistic: T) -> AggregateUDF {
+    let columns = vec![DataType::Float64; RowOf::<T>::COLUMNS];
+    let signature = Signature::exact(columns, Volatility::Immutable);
     AggregateUDF::new_from_impl(ExactAggregate {
         statistic,
         name,
@@ -55,26 +221,46 @@ pub(super) fn exact_aggregate_udf(statistic: MomentStatistic) -> AggregateUDF {
 
 /// The exact aggregates by the names that SQL has for them.
 pub fn exact_aggregates() -> Vec<(&'static str, AggregateUDF)> {
-    [
-        ("sum", MomentStatistic::Sum),
-        ("avg", MomentStatistic::Mean),
-        ("var", MomentStatistic::Var(1)),
-        ("var_pop", MomentStatistic::Var(0)),
-        ("stddev", MomentStatistic::Std(1)),
-        ("stddev_pop", MomentStatistic::Std(0)),
-    ]
-    .map(|(name, statistic)| (name, exact_aggregate_udf(statistic)))
-    .into()
+    let mut aggregates = Vec::new();
+    for (name, exact_name, statistic) in [
+        ("sum", "exact_sum", MomentStatistic::Sum),
+        ("avg", "exact_mean", MomentStatistic::Mean),
+        ("var", "exact_var_1", MomentStatistic::Var(1)),
+        ("var_pop", "exact_var_0", MomentStatistic::Var(0)),
+        ("stddev", "exact_std_1", MomentStatistic::Std(1)),
+        ("stddev_pop", "exact_std_0", MomentStatistic::Std(0)),
+    ] {
+        let function = exact_aggregate_udf(exact_name.to_owned(), statistic);
+        aggregates.push((name, function));
+    }
+    for (name, statistic) in [
+        ("covar_samp", PairStatistic::Covariance(1)),
+        ("covar_pop", PairStatistic::Covariance(0)),
+        ("corr", PairStatistic::Correlation),
+        ("regr_slope", PairStatistic::Slope),
+        ("regr_intercept", PairStatistic::Intercept),
+        ("regr_r2", PairStatistic::Determination),
+        ("regr_avgx", PairStatistic::XMean),
+        ("regr_avgy", PairStatistic::YMean),
+        ("regr_sxx", PairStatistic::XSpread),
+        ("regr_syy", PairStatistic::YSpread),
+        ("regr_sxy", PairStatistic::JointSpread),
+    ] {
+        let function = exact_aggregate_udf(format!("exact_{name}"), statistic);
+        aggregates.push((name, function));
+    }
+    aggregates.push((INTEGER_SUM, exact_integer_sum()));
+    aggregates
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct ExactAggregate {
-    statistic: MomentStatistic,
+struct ExactAggregate<T> {
+    statistic: T,
     name: String,
     signature: Signature,
 }
 
-impl AggregateUDFImpl for ExactAggregate {
+impl<T: ExactStatistic> AggregateUDFImpl for ExactAggregate<T> {
     fn name(&self) -> &str {
         &self.name
     }
@@ -98,7 +284,7 @@ impl AggregateUDFImpl for ExactAggregate {
     fn accumulator(&self, _: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
         Ok(Box::new(ExactAccumulator {
             statistic: self.statistic,
-            moments: vec![MomentAccumulator::default()],
+            groups: vec![T::Sums::default()],
         }))
     }
 
@@ -112,51 +298,47 @@ impl AggregateUDFImpl for ExactAggregate {
     ) -> Result<Box<dyn GroupsAccumulator>> {
         Ok(Box::new(ExactAccumulator {
             statistic: self.statistic,
-            moments: Vec::new(),
+            groups: Vec::new(),
         }))
     }
 }
 
+/// Sums of each group.
 #[derive(Debug)]
-struct ExactAccumulator {
-    statistic: MomentStatistic,
-    moments: Vec<MomentAccumulator>,
+struct ExactAccumulator<T: ExactStatistic> {
+    statistic: T,
+    groups: Vec<T::Sums>,
 }
 
 fn external_error(fault: Fault) -> DataFusionError {
     DataFusionError::External(Box::new(fault))
 }
 
-fn sole_column(values: &[ArrayRef]) -> Result<&ArrayRef> {
+fn first_column(values: &[ArrayRef]) -> Result<&ArrayRef> {
     values
         .first()
         .ok_or_else(|| DataFusionError::Internal("an aggregate was given no column".to_owned()))
 }
 
-fn encode_moment(moment: &MomentAccumulator) -> Result<Vec<u8>> {
+fn encode_sums(sums: &impl GroupSums) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    moment
-        .encode(&mut StateEncoder(&mut bytes))
+    sums.encode(&mut StateEncoder(&mut bytes))
         .map_err(external_error)?;
     Ok(bytes)
 }
 
-fn decode_moment(mut bytes: &[u8]) -> Result<MomentAccumulator> {
-    MomentAccumulator::decode(&mut StateDecoder(&mut bytes)).map_err(external_error)
+fn decode_sums<S: GroupSums>(mut bytes: &[u8]) -> Result<S> {
+    S::decode(&mut StateDecoder(&mut bytes)).map_err(external_error)
 }
 
-impl ExactAccumulator {
+impl<T: ExactStatistic> ExactAccumulator<T> {
     fn bytes(&self) -> usize {
-        self.moments.capacity() * size_of::<MomentAccumulator>()
-            + self
-                .moments
-                .iter()
-                .map(MomentAccumulator::heap_bytes)
-                .sum::<usize>()
+        let heap_bytes = self.groups.iter().map(T::Sums::heap_bytes);
+        self.groups.capacity() * size_of::<T::Sums>() + heap_bytes.sum::<usize>()
     }
 }
 
-impl GroupsAccumulator for ExactAccumulator {
+impl<T: ExactStatistic> GroupsAccumulator for ExactAccumulator<T> {
     fn update_batch(
         &mut self,
         values: &[ArrayRef],
@@ -164,41 +346,35 @@ impl GroupsAccumulator for ExactAccumulator {
         filter: Option<&BooleanArray>,
         total: usize,
     ) -> Result<()> {
-        self.moments.resize(total, MomentAccumulator::default());
-        let values = sole_column(values)?.as_primitive::<Float64Type>();
-        for (row, group) in groups.iter().enumerate() {
-            let counts = filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row));
-            if counts && values.is_valid(row) {
-                self.moments[*group].push(values.value(row));
-            }
-        }
-        Ok(())
+        self.groups.resize(total, T::Sums::default());
+        let counts =
+            |row: usize| filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row));
+        RowOf::<T>::for_each_row(values, counts, |row, numbers| {
+            self.groups[groups[row]].add(numbers);
+        })
     }
 
     fn merge_batch(&mut self, values: &[ArrayRef], groups: &[usize], total: usize) -> Result<()> {
-        self.moments.resize(total, MomentAccumulator::default());
-        let states = sole_column(values)?.as_binary::<i32>();
+        self.groups.resize(total, T::Sums::default());
+        let states = first_column(values)?.as_binary::<i32>();
         for (row, group) in groups.iter().enumerate() {
-            self.moments[*group].merge(&decode_moment(states.value(row))?);
+            self.groups[*group].merge(&decode_sums(states.value(row))?);
         }
         Ok(())
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
-        let mut moments = emit_to.take_needed(&mut self.moments);
-        let values: Float64Array = moments
+        let mut groups = emit_to.take_needed(&mut self.groups);
+        let values: Float64Array = groups
             .iter_mut()
-            .map(|moment| self.statistic.of(moment))
+            .map(|sums| self.statistic.of(sums))
             .collect();
         Ok(Arc::new(values))
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        let moments = emit_to.take_needed(&mut self.moments);
-        let states = moments
-            .iter()
-            .map(encode_moment)
-            .collect::<Result<Vec<_>>>()?;
+        let groups = emit_to.take_needed(&mut self.groups);
+        let states = groups.iter().map(encode_sums).collect::<Result<Vec<_>>>()?;
         Ok(vec![Arc::new(BinaryArray::from_iter_values(states))])
     }
 
@@ -207,11 +383,11 @@ impl GroupsAccumulator for ExactAccumulator {
         values: &[ArrayRef],
         filter: Option<&BooleanArray>,
     ) -> Result<Vec<ArrayRef>> {
-        let rows = sole_column(values)?.len();
+        let rows = first_column(values)?.len();
         let groups: Vec<usize> = (0..rows).collect();
         let mut each = ExactAccumulator {
             statistic: self.statistic,
-            moments: Vec::with_capacity(rows),
+            groups: Vec::with_capacity(rows),
         };
         GroupsAccumulator::update_batch(&mut each, values, &groups, filter, rows)?;
         GroupsAccumulator::state(&mut each, EmitTo::All)
@@ -223,34 +399,35 @@ impl GroupsAccumulator for ExactAccumulator {
 }
 
 /// Without groups: one group that is always there.
-impl Accumulator for ExactAccumulator {
+impl<T: ExactStatistic> Accumulator for ExactAccumulator<T> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        for value in sole_column(values)?
-            .as_primitive::<Float64Type>()
-            .iter()
-            .flatten()
-        {
-            self.moments[0].push(value);
-        }
-        Ok(())
+        let sums = &mut self.groups[0];
+        RowOf::<T>::for_each_row(values, |_| true, |_, numbers| sums.add(numbers))
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        for state in sole_column(states)?.as_binary::<i32>().iter().flatten() {
-            self.moments[0].merge(&decode_moment(state)?);
+        for state in first_column(states)?.as_binary::<i32>().iter().flatten() {
+            self.groups[0].merge(&decode_sums(state)?);
         }
         Ok(())
     }
 
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        let sums = &mut self.groups[0];
+        RowOf::<T>::for_each_row(values, |_| true, |_, numbers| sums.remove(numbers))
+    }
+
+    fn supports_retract_batch(&self) -> bool {
+        true
+    }
+
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        Ok(ScalarValue::Float64(
-            self.statistic.of(&mut self.moments[0]),
-        ))
+        Ok(ScalarValue::Float64(self.statistic.of(&mut self.groups[0])))
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        Ok(vec![ScalarValue::Binary(Some(encode_moment(
-            &self.moments[0],
+        Ok(vec![ScalarValue::Binary(Some(encode_sums(
+            &self.groups[0],
         )?))])
     }
 

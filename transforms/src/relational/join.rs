@@ -7,11 +7,13 @@ use arrow::compute::{filter, is_not_null, is_null, not};
 use arrow::datatypes::{DataType, Field, Schema, UInt32Type};
 use arrow::util::display::array_value_to_string;
 use forebay_analyze::{TokenVocabulary, VocabularyOrder};
-use forebay_model::{Fault, Finding, Result, RowChange, codes, take_rows, type_words};
+use forebay_model::{
+    Fault, Finding, Result, RowChange, codes, look_up_rows, taken_bytes, type_words,
+};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FilterOp, GatherBy, GatherOp,
-    HeldRows, JoinBy, JoinChecks, JoinOp, LoweredMap, MapOp, MetRows, PlanOp, Transform,
-    WrittenNulls, duplicate_key_fault, key_text, met_twice_fault,
+    HeldRows, JoinBy, JoinChecks, JoinOp, LoweredMap, MapOp, MetRows, PlanOp, RowMark, StepFacts,
+    Transform, WrittenNulls, admit_output, duplicate_key_fault, key_text, met_twice_fault,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -121,8 +123,7 @@ impl ConfiguredTransform for Join {
 impl Transform for Join {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let other = (scope.other)(&self.with)?;
-        let there = self.right_keys();
-        if self.on.is_empty() || there.len() != self.on.len() {
+        if self.on.is_empty() || self.right_keys().len() != self.on.len() {
             return Err(bad_value(
                 "`on` and `right_on` need one name for each key, and one key at least",
             ));
@@ -132,15 +133,13 @@ impl Transform for Join {
         if self.cardinality == JoinCardinality::ManyToMany {
             return Ok(vec![self.gather(scope, brought)?]);
         }
-        let before: Vec<String> = scope
-            .schema
-            .fields()
-            .iter()
-            .map(|field| field.name().clone())
-            .collect();
-        let visible = before
-            .into_iter()
-            .chain(brought.iter().map(|(_, field)| field.name().clone()));
+        let mut visible: Vec<String> = Vec::new();
+        for field in scope.schema.fields() {
+            visible.push(field.name().clone());
+        }
+        for (_, field) in &brought {
+            visible.push(field.name().clone());
+        }
         let visible = PlanOp::keep_columns(visible);
         let mut ops = match self.strategy {
             JoinStrategy::Auto | JoinStrategy::Lookup => self.look_up(keys, brought),
@@ -148,6 +147,13 @@ impl Transform for Join {
         };
         ops.push(visible);
         Ok(ops)
+    }
+
+    fn facts(&self) -> StepFacts {
+        StepFacts {
+            other_input: Some(self.with.clone()),
+            ..StepFacts::default()
+        }
     }
 
     fn held_rows(&self) -> Option<HeldRows> {
@@ -197,7 +203,8 @@ impl Join {
         let mut faults = Vec::new();
         for (here, there) in self.on.iter().zip(&theirs) {
             let here = scope.field(here)?;
-            let (a, b) = (here.data_type(), there.data_type());
+            let a = here.data_type();
+            let b = there.data_type();
             if a != b && !(a.is_integer() && b.is_integer()) {
                 let message = format!(
                     "`{}` is {} here and `{}` is {} in `{}`",
@@ -225,21 +232,21 @@ impl Join {
     fn brought_columns(&self, scope: &BindScope<'_>, other: &Schema) -> Result<Vec<BroughtColumn>> {
         if !self.brings_columns() {
             let only =
-                |what: &str| bad_value(format!("`{what}` needs `how: left` or `how: inner`"));
+                |option: &str| bad_value(format!("`{option}` needs `how: left` or `how: inner`"));
             return match (&self.columns, self.cardinality) {
                 (Some(_), _) => Err(only("columns")),
                 (None, JoinCardinality::ManyToOne) => Ok(Vec::new()),
                 (None, _) => Err(only("cardinality")),
             };
         }
-        let there = self.right_keys();
+        let right_keys = self.right_keys();
         let fields: Vec<&Field> = match &self.columns {
             Some(columns) => columns.resolve(other)?,
             None => other
                 .fields()
                 .iter()
                 .map(|field| &**field)
-                .filter(|f| !there.contains(f.name()))
+                .filter(|f| !right_keys.contains(f.name()))
                 .collect(),
         };
         self.naming().bring(scope, fields)
@@ -295,8 +302,7 @@ impl Join {
     fn shuffle(&self, brought: Vec<BroughtColumn>) -> Result<Vec<PlanOp>> {
         self.naming().refuse_unsized(&brought)?;
         let flag = format!("__matched_{}", self.with);
-        let matched =
-            (self.how != JoinKind::Left).then(|| Field::new(&flag, DataType::Boolean, true));
+        let matched = Some(Field::new(&flag, DataType::Boolean, true));
         let unique_here = self.cardinality == JoinCardinality::OneToOne;
         let checks = JoinChecks {
             unique_here,
@@ -308,12 +314,14 @@ impl Join {
             ops.push(PlanOp::Keep(FilterOp {
                 valued: Vec::new(),
                 reads: vec![flag],
-                kernel: Arc::new(move |inputs, _| match anti {
-                    true => inputs
+                kernel: Arc::new(move |inputs, _| {
+                    if !anti {
+                        return Ok(inputs.to_vec());
+                    }
+                    inputs
                         .iter()
                         .map(|flag| Ok(Arc::new(not(flag.as_boolean())?) as ArrayRef))
-                        .collect(),
-                    false => Ok(inputs.to_vec()),
+                        .collect()
                 }),
                 condition: None,
                 learning: false,
@@ -363,10 +371,9 @@ impl Join {
             other: self.with.clone(),
             keys,
             matched,
+            keeps_unmatched: self.how == JoinKind::Left,
             columns,
             by: JoinBy::Equality(checks),
-            // An anti join keeps the rows that match none.
-            expects_match: self.how != JoinKind::Anti,
         }
     }
 
@@ -377,31 +384,39 @@ impl Join {
 
     /// Writes the position of the matching row of the other table.
     fn match_rows(&self, keys: &[(String, DataType)], row: &str) -> PlanOp {
-        let (with, there) = (self.with.clone(), self.right_keys().clone());
+        let with = self.with.clone();
+        let right_keys = self.right_keys().clone();
         let is_unique = self.brings_columns();
+        let counts_unmatched = self.how == JoinKind::Left;
         let output = Field::new(row, DataType::UInt32, true);
         let matching = MapOp::fitted(
             self.on.clone(),
             [output],
             [self.collect_request(keys.to_vec())],
             move |findings| {
-                let index = JoinIndex::new(finding_at(findings, 0)?, &there, &with, is_unique)?;
+                let index =
+                    JoinIndex::new(finding_at(findings, 0)?, &right_keys, &with, is_unique)?;
                 Ok(LoweredMap::new(move |inputs, _| {
                     let rows = index.keys.find(inputs)?;
                     let rows = rows
                         .into_iter()
                         .map(|row| index.rows.get(row? as usize).copied());
-                    Ok(vec![Arc::new(rows.collect::<UInt32Array>())])
+                    let rows: ArrayRef = Arc::new(rows.collect::<UInt32Array>());
+                    if counts_unmatched {
+                        let unmatched = is_null(&rows)?;
+                        return Ok(vec![rows, Arc::new(unmatched)]);
+                    }
+                    Ok(vec![rows])
                 }))
             },
         );
         let nulls = WrittenNulls::Made("finds no row with the key of some rows");
         let matching = matching.meeting(self.met_rows(None)).written_nulls(nulls);
-        if self.how == JoinKind::Anti {
-            // It keeps the rows that match none.
-            return PlanOp::Map(matching);
+        let matching = matching.finding_rows();
+        if counts_unmatched {
+            return PlanOp::Map(matching.marking([RowMark::NoMatch]));
         }
-        PlanOp::Map(matching.finding_rows())
+        PlanOp::Map(matching)
     }
 
     /// The rows that are looked up, and the column whose values are taken.
@@ -453,7 +468,11 @@ impl Join {
             // The width of a vector is known by now.
             let field = output.clone().with_data_type(values.data_type().clone());
             let lowered = LoweredMap::unary(move |rows| {
-                take_rows(&values, rows.as_primitive::<UInt32Type>())
+                let rows = rows.as_primitive::<UInt32Type>();
+                if *values.data_type() != DataType::Utf8 {
+                    admit_output(taken_bytes(&values, rows))?;
+                }
+                look_up_rows(&values, rows)
             });
             Ok(lowered.fields(vec![field]))
         });

@@ -7,6 +7,7 @@ mod brought;
 mod collect;
 mod dedupe;
 mod exact_udaf;
+mod integer_sum;
 mod join;
 
 pub use aggregate::{

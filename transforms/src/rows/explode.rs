@@ -80,12 +80,12 @@ fn explode_list(column: &ArrayRef, keep_empty: bool) -> Result<ExpandedRows> {
     let mut picks: Vec<u32> = Vec::with_capacity(lists.values().len());
     let mut elements: Vec<Option<u64>> = Vec::with_capacity(lists.values().len());
     for (row, ends) in lists.offsets().windows(2).enumerate() {
-        let before = picks.len();
+        let first_pick = picks.len();
         if lists.is_valid(row) {
             elements.extend((ends[0] as u64..ends[1] as u64).map(Some));
             picks.resize(elements.len(), row as u32);
         }
-        if keep_empty && picks.len() == before {
+        if keep_empty && picks.len() == first_pick {
             picks.push(row as u32);
             elements.push(None);
         }

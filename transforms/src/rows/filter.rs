@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray};
 use arrow::compute::or_kleene;
+use arrow::datatypes::Field;
 use forebay_model::{Fault, Result, RowChange, TimeCutoff, ticks};
 use forebay_plan::{BindScope, ColumnKernel, ConfiguredTransform, FilterOp, PlanOp, Transform};
 use schemars::JsonSchema;
@@ -114,9 +115,7 @@ impl Transform for FilterRows {
         let Some(time) = &scope.series.time else {
             return Ok(Vec::new());
         };
-        let first_scored = TimeCutoff::before(until)
-            .last_tick(scope.field(time)?)?
-            .saturating_add(1);
+        let first_scored = first_scored(until, scope.field(time)?)?;
         let reads = std::iter::once(time.clone()).chain(condition.reads);
         Ok(vec![PlanOp::Keep(FilterOp {
             reads: reads.collect(),
@@ -130,19 +129,30 @@ impl Transform for FilterRows {
     }
 }
 
+/// The first tick of rows that are scored.
+pub(super) fn first_scored(history_until: &str, time: &Field) -> Result<i64> {
+    let last_known = TimeCutoff::before(history_until).last_tick(time)?;
+    Ok(last_known.saturating_add(1))
+}
+
+/// Marks the rows from a time on. Rows without a time are not among them.
+pub(super) fn scored_rows(first: i64, time: &ArrayRef) -> Result<BooleanArray> {
+    let is_scored = |tick: Option<i64>| Some(tick.is_some_and(|tick| tick >= first));
+    Ok(ticks(time)?.iter().map(is_scored).collect())
+}
+
 /// Keeps rows from a time on, and those before it for which a condition is true. The time is the first input.
-fn passing_from(first: i64, condition: ColumnKernel) -> ColumnKernel {
+pub(super) fn passing_from(first: i64, condition: ColumnKernel) -> ColumnKernel {
     Arc::new(move |inputs: &[ArrayRef], rows: usize| {
         let Some((time, inputs)) = inputs.split_first() else {
             return Err(Fault::internal("a filter without the time of its rows"));
         };
-        let is_scored = |tick: Option<i64>| Some(tick.is_some_and(|tick| tick >= first));
-        let scored: BooleanArray = ticks(time)?.iter().map(is_scored).collect();
+        let scored = scored_rows(first, time)?;
         let holds = condition(inputs, rows)?;
-        let kept = match holds.first().and_then(|holds| holds.as_boolean_opt()) {
+        let keeps = match holds.first().and_then(|holds| holds.as_boolean_opt()) {
             Some(holds) => or_kleene(holds, &scored)?,
             None => scored,
         };
-        Ok(vec![Arc::new(kept) as ArrayRef])
+        Ok(vec![Arc::new(keeps) as ArrayRef])
     })
 }

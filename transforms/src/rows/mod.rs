@@ -4,6 +4,7 @@ mod expect;
 mod explode;
 mod filter;
 mod future_rows;
+mod sample;
 
 pub use expect::{
     ExpectRows, ExpectedChange, ExpectedDrift, ExpectedRange, ExpectedRows, ExpectedValue,
@@ -13,3 +14,4 @@ pub use expect::{
 pub use explode::{Explode, explode};
 pub use filter::{ConditionalFilter, FilterRows, FilterScope, filter};
 pub use future_rows::{FutureRows, FutureStart, future_rows};
+pub use sample::{RowSample, sample};

@@ -1,16 +1,18 @@
 //! Statistics of one column, over everything or for each key, and scaling by them.
 
-use std::sync::Arc;
-
-use arrow::array::{ArrayRef, AsArray};
+use arrow::array::AsArray;
 use arrow::datatypes::{DataType, Field, UInt64Type};
 use forebay_analyze::{ColumnMoments, GroupedMoments};
 use forebay_model::{Fault, Finding, Result};
-use forebay_plan::{AnalyzerRequest, BindScope, LoweredMap, MapOp, PlanOp, WrittenNulls};
+use forebay_plan::{
+    AnalyzerRequest, BindScope, LoweredMap, MapOp, NumberExpr, PlanOp, WrittenNulls,
+};
 
-use super::{KeyIndex, finding_at, float_type, map_doubles, map_doubles_with_row, output_field};
+use super::{
+    KeyIndex, doubles, finding_at, float_type, map_doubles, map_doubles_with_row, output_field,
+};
 
-/// What was learned about a group of values; `None` where nothing was seen.
+/// Moments of a group of values; `None` where no value was seen, and for moments that rows do not take.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct KeyedMoments {
     pub count: u64,
@@ -20,86 +22,105 @@ pub(crate) struct KeyedMoments {
     pub max: Option<f64>,
 }
 
-/// An operation that scales one column of numbers by its moments. `scaler` turns the moments into
-/// numbers and `scale` applies them to a value; a key that was never seen takes `unseen`.
-pub(crate) fn scale_by_moments<S: Copy + Send + Sync + 'static>(
+/// Scales values by numbers that were made of moments.
+pub(crate) trait MomentScaler: Copy + Send + Sync + 'static {
+    /// The moments on which scaled values depend; `None` for all.
+    const MOMENTS: Option<&'static [&'static str]> = None;
+
+    fn scale(self, x: f64) -> f64;
+
+    /// The computation in terms that exports have
+    fn portable(self) -> NumberExpr;
+}
+
+/// An operation that scales one column of numbers by its moments, of which `scaler` makes a scaler. A key that was never
+/// seen takes `unseen`.
+pub(crate) fn scale_by_moments<S: MomentScaler>(
     scope: &BindScope<'_>,
     field: &Field,
     by: &[String],
     suffix: &Option<String>,
     scaler: impl Fn(&KeyedMoments) -> Result<S> + Send + Sync + 'static,
     unseen: S,
-    scale: impl Fn(S, f64) -> f64 + Copy + Send + Sync + 'static,
 ) -> Result<PlanOp> {
-    let out = float_type(field.data_type());
     let column = field.name().clone();
     let scaler =
         move |learned: &KeyedMoments| scaler(learned).map_err(|fault: Fault| fault.column(&column));
-    let output = output_field(field, suffix, out.clone());
-    let reads: Vec<String> = std::iter::once(field.name()).chain(by).cloned().collect();
+    let output = output_field(field, suffix, float_type(field.data_type()));
     if by.is_empty() {
-        return Ok(PlanOp::Map(MapOp::fitted(
-            reads.clone(),
-            [output],
-            [AnalyzerRequest::new(ColumnMoments, reads)],
-            move |findings| {
-                let of_all = scaler(
-                    read_moments(finding_at(findings, 0)?)?
-                        .first()
-                        .unwrap_or(&KeyedMoments::default()),
-                )?;
-                let out = out.clone();
-                Ok(LoweredMap::unary(move |column| {
-                    map_doubles(column, &out, |value| scale(of_all, value))
-                }))
-            },
-        )));
+        return Ok(PlanOp::Map(scale_all(field, output, scaler)));
     }
-    let keys: Vec<DataType> = by
-        .iter()
-        .map(|key| Ok(scope.field(key)?.data_type().clone()))
-        .collect::<Result<_>>()?;
+    let mut key_types = Vec::with_capacity(by.len());
+    let mut reads = vec![field.name().clone()];
+    for key in by {
+        key_types.push(scope.field(key)?.data_type().clone());
+        reads.push(key.clone());
+    }
+    let scaled = scale_by_key(reads, key_types, output, scaler, unseen);
     let nulls = WrittenNulls::Of(field.name().clone());
-    let scaled = MapOp::fitted(
-        reads.clone(),
-        [output],
-        [AnalyzerRequest::new(GroupedMoments { keys }, reads)],
-        move |findings| {
-            let finding = finding_at(findings, 0)?;
-            let keys = finding
-                .table()
-                .columns()
-                .iter()
-                .take(key_column_count(finding))
-                .cloned()
-                .collect::<Vec<_>>();
-            let index = KeyIndex::new(&keys, |_, _| Ok(()))?;
-            let scalers: Vec<S> = read_moments(finding)?
-                .iter()
-                .map(&scaler)
-                .collect::<Result<_>>()?;
-            let out = out.clone();
-            Ok(LoweredMap::new(move |inputs, _| {
-                let Some((column, keys)) = inputs.split_first() else {
-                    return Ok(Vec::new());
-                };
-                let found = index.find(keys)?;
-                let of_row = |row: usize| {
-                    found
-                        .get(row)
-                        .copied()
-                        .flatten()
-                        .and_then(|id| scalers.get(id as usize))
-                        .copied()
-                        .unwrap_or(unseen)
-                };
-                Ok(vec![map_doubles_with_row(column, &out, |row, value| {
-                    scale(of_row(row), value)
-                })?])
-            }))
-        },
-    );
     Ok(PlanOp::Map(scaled.written_nulls(nulls)))
+}
+
+/// Scales a column by the moments of all of its values.
+fn scale_all<S: MomentScaler>(
+    field: &Field,
+    output: Field,
+    scaler: impl Fn(&KeyedMoments) -> Result<S> + Send + Sync + 'static,
+) -> MapOp {
+    let reads = vec![field.name().clone()];
+    let out = output.data_type().clone();
+    let mut request = AnalyzerRequest::new(ColumnMoments, reads.clone());
+    if let Some(moments) = S::MOMENTS {
+        request = request.row_columns(moments.iter().copied());
+    }
+    MapOp::fitted(reads, [output], [request], move |findings| {
+        let moments = keyed_moments(finding_at(findings, 0)?)?;
+        let scaler = scaler(&moments.first().copied().unwrap_or_default())?;
+        let out = out.clone();
+        let scaled =
+            LoweredMap::unary(move |column| map_doubles(column, &out, |value| scaler.scale(value)));
+        Ok(scaled.portable_number(scaler.portable()))
+    })
+}
+
+/// Scales a column by the moments of the values with the same key. `reads` are the column and its keys.
+fn scale_by_key<S: MomentScaler>(
+    reads: Vec<String>,
+    key_types: Vec<DataType>,
+    output: Field,
+    scaler: impl Fn(&KeyedMoments) -> Result<S> + Send + Sync + 'static,
+    unseen: S,
+) -> MapOp {
+    let out = output.data_type().clone();
+    let keys = key_types.len();
+    let mut request = AnalyzerRequest::new(GroupedMoments { keys: key_types }, reads.clone());
+    if let Some(moments) = S::MOMENTS {
+        let mut columns: Vec<String> = (1..=keys).map(|key| format!("key{key}")).collect();
+        columns.extend(moments.iter().map(|moment| (*moment).to_owned()));
+        request = request.row_columns(columns);
+    }
+    MapOp::fitted(reads, [output], [request], move |findings| {
+        let finding = finding_at(findings, 0)?;
+        let key_columns = &finding.table().columns()[..key_column_count(finding)];
+        let index = KeyIndex::new(key_columns, |_, _| Ok(()))?;
+        let mut scalers: Vec<S> = Vec::new();
+        for moments in keyed_moments(finding)? {
+            scalers.push(scaler(&moments)?);
+        }
+        let out = out.clone();
+        Ok(LoweredMap::new(move |inputs, _| {
+            let Some((column, keys)) = inputs.split_first() else {
+                return Ok(Vec::new());
+            };
+            let key_rows = index.find(keys)?;
+            let scaled = map_doubles_with_row(column, &out, |row, value| {
+                let id = key_rows.get(row).copied().flatten();
+                let scaler = id.and_then(|id| scalers.get(id as usize));
+                scaler.copied().unwrap_or(unseen).scale(value)
+            })?;
+            Ok(vec![scaled])
+        }))
+    })
 }
 
 /// The key columns of a finding come first and are called `key1`, `key2`, ...
@@ -113,25 +134,29 @@ fn key_column_count(finding: &Finding) -> usize {
         .count()
 }
 
-fn read_moments(finding: &Arc<Finding>) -> Result<Vec<KeyedMoments>> {
-    let counts = finding.column("count")?.as_primitive::<UInt64Type>();
-    let number = |name: &str| -> Result<Vec<Option<f64>>> {
-        let column: &ArrayRef = finding.column(name)?;
-        Ok(super::doubles(column)?.iter().collect())
-    };
-    let (mean, var, min, max) = (
-        number("mean")?,
-        number("var")?,
-        number("min")?,
-        number("max")?,
-    );
-    Ok((0..counts.len())
+/// The moments of each group of a finding of [`GroupedMoments`].
+pub(crate) fn keyed_moments(finding: &Finding) -> Result<Vec<KeyedMoments>> {
+    let counts = finding.table().column_by_name("count");
+    let counts = counts.map(|counts| counts.as_primitive::<UInt64Type>());
+    let mean = moments_named(finding, "mean")?;
+    let var = moments_named(finding, "var")?;
+    let min = moments_named(finding, "min")?;
+    let max = moments_named(finding, "max")?;
+    Ok((0..finding.rows())
         .map(|row| KeyedMoments {
-            count: counts.value(row),
+            count: counts.map_or(0, |counts| counts.value(row)),
             mean: mean[row],
             var: var[row],
             min: min[row],
             max: max[row],
         })
         .collect())
+}
+
+/// One moment of each group; the finding may lack those that rows do not take.
+fn moments_named(finding: &Finding, name: &str) -> Result<Vec<Option<f64>>> {
+    match finding.table().column_by_name(name) {
+        Some(column) => Ok(doubles(column)?.iter().collect()),
+        None => Ok(vec![None; finding.rows()]),
+    }
 }

@@ -4,11 +4,14 @@ use arrow::array::{Array, ArrayRef};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, Rows, SortField};
-use forebay_model::{Fault, Result, StringColumn, canonical_keys, codes, logical_type};
+use forebay_model::{
+    Fault, Result, StringColumn, canonical_keys, codes, logical_type, type_label, type_words,
+};
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::TokenIndex;
+use super::packed_index::PackedIndex;
 use super::tokens::gather_ids;
 
 /// Finds the row of a table whose key columns hold the same values.
@@ -16,6 +19,8 @@ use super::tokens::gather_ids;
 pub(crate) enum KeyIndex {
     /// One text column, and the row of the null key.
     Text(TokenIndex, Option<u32>),
+    /// Columns of texts, integers, dates and times.
+    Packed(PackedIndex),
     /// Any columns.
     Rows {
         converter: RowConverter,
@@ -48,6 +53,17 @@ impl KeyIndex {
             }
             return Ok(KeyIndex::Text(tokens, null));
         }
+        if let Some(packed) = PackedIndex::of(keys, &mut duplicate)? {
+            return Ok(KeyIndex::Packed(packed));
+        }
+        KeyIndex::of_rows(keys, &mut duplicate)
+    }
+
+    /// Indexes a table by rows of any columns.
+    fn of_rows(
+        keys: &[ArrayRef],
+        duplicate: &mut dyn FnMut(usize, usize) -> Result<()>,
+    ) -> Result<Self> {
         let types: Vec<DataType> = keys
             .iter()
             .map(|key| logical_type(key.data_type()))
@@ -57,11 +73,11 @@ impl KeyIndex {
         let mut table: HashTable<u32> = HashTable::with_capacity(rows.num_rows());
         for (id, row) in rows.iter().enumerate() {
             let hash = xxh3_64(row.as_ref());
-            match table.find(hash, |&known| rows.row(known as usize) == row) {
-                Some(&known) => duplicate(known as usize, id)?,
+            match table.find(hash, |&other| rows.row(other as usize) == row) {
+                Some(&first) => duplicate(first as usize, id)?,
                 None => {
-                    table.insert_unique(hash, id as u32, |&known| {
-                        xxh3_64(rows.row(known as usize).as_ref())
+                    table.insert_unique(hash, id as u32, |&other| {
+                        xxh3_64(rows.row(other as usize).as_ref())
                     });
                 }
             }
@@ -94,6 +110,7 @@ impl KeyIndex {
                     .map(|(row, id)| if is_null(row) { *null } else { id })
                     .collect())
             }
+            (KeyIndex::Packed(index), keys) => index.find(keys),
             (
                 KeyIndex::Rows {
                     converter,
@@ -103,15 +120,15 @@ impl KeyIndex {
                 },
                 keys,
             ) => {
-                let wanted = converter.convert_columns(&cast_keys(keys, types)?)?;
+                let encoded = converter.convert_columns(&cast_keys(keys, types)?)?;
                 let find = |row: arrow::row::Row<'_>| {
                     table
-                        .find(xxh3_64(row.as_ref()), |&known| {
-                            rows.row(known as usize) == row
+                        .find(xxh3_64(row.as_ref()), |&other| {
+                            rows.row(other as usize) == row
                         })
                         .copied()
                 };
-                Ok(wanted.iter().map(find).collect())
+                Ok(encoded.iter().map(find).collect())
             }
             _ => Err(Fault::internal("keys do not fit their index")),
         }
@@ -122,18 +139,128 @@ fn cast_keys(keys: &[ArrayRef], types: &[DataType]) -> Result<Vec<ArrayRef>> {
     if keys.len() != types.len() {
         return Err(Fault::internal("keys do not fit their index"));
     }
-    let each = keys
-        .iter()
-        .zip(types)
-        .map(|(key, wanted)| match key.data_type() == wanted {
-            true => canonical_keys(key),
-            false => canonical_keys(&cast(key, wanted).map_err(|error| {
-                Fault::new(
-                    codes::COLUMN_TYPE,
-                    format!("a key of type {} is not {wanted}", key.data_type()),
-                )
-                .cause(error)
-            })?),
-        });
-    each.collect()
+    let mut columns = Vec::with_capacity(keys.len());
+    for (key, data_type) in keys.iter().zip(types) {
+        columns.push(cast_key(key, data_type)?);
+    }
+    Ok(columns)
+}
+
+/// A key column as values of a type that are compared.
+pub(super) fn cast_key(key: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
+    if key.data_type() == data_type {
+        return canonical_keys(key);
+    }
+    let typed = cast(key, data_type).map_err(|error| {
+        let message = format!(
+            "a key of type {} is not {}",
+            type_label(key.data_type()),
+            type_words(data_type)
+        );
+        Fault::new(codes::COLUMN_TYPE, message).cause(error)
+    })?;
+    canonical_keys(&typed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{
+        Date32Array, DictionaryArray, Float64Array, Int32Array, Int64Array, StringArray,
+    };
+    use arrow::datatypes::Int32Type;
+
+    use super::*;
+
+    /// Numbers of a linear congruential generator.
+    struct Draws(u64);
+
+    impl Draws {
+        fn below(&mut self, count: u64) -> u64 {
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % count
+        }
+
+        /// A number below `count`, or null.
+        fn value(&mut self, count: u64) -> Option<u64> {
+            let value = self.below(count + 1);
+            (value < count).then_some(value)
+        }
+    }
+
+    /// Keys of a store, an item and a day.
+    fn key_columns(draws: &mut Draws, rows: usize, is_dictionary: bool) -> Vec<ArrayRef> {
+        let mut stores = Vec::new();
+        let mut items = Vec::new();
+        let mut days = Vec::new();
+        for _ in 0..rows {
+            stores.push(draws.value(4).map(|store| format!("store {store}")));
+            items.push(draws.value(5).map(|item| item as i64 - 2));
+            days.push(draws.value(3).map(|day| day as i32));
+        }
+        let stores = stores.iter().map(Option::as_deref);
+        let stores: ArrayRef = if is_dictionary {
+            Arc::new(stores.collect::<DictionaryArray<Int32Type>>())
+        } else {
+            Arc::new(stores.collect::<StringArray>())
+        };
+        let items: ArrayRef = Arc::new(Int64Array::from(items));
+        let days: ArrayRef = Arc::new(Date32Array::from(days));
+        vec![stores, items, days]
+    }
+
+    #[test]
+    fn packed_keys_find_the_rows_that_keys_of_bytes_find() {
+        for seed in 0..40 {
+            let mut draws = Draws(seed);
+            let rows = draws.below(60) as usize;
+            let table = key_columns(&mut draws, rows, false);
+            let mut repeats = Vec::new();
+            let index = KeyIndex::new(&table, |first, row| {
+                repeats.push((first, row));
+                Ok(())
+            });
+            let index = index.unwrap();
+            assert!(matches!(index, KeyIndex::Packed(_)));
+            let mut repeats_of_bytes = Vec::new();
+            let by_bytes = KeyIndex::of_rows(&table, &mut |first, row| {
+                repeats_of_bytes.push((first, row));
+                Ok(())
+            });
+            let by_bytes = by_bytes.unwrap();
+            assert_eq!(repeats, repeats_of_bytes, "seed {seed}");
+            // The table itself is in the order that needs no search.
+            assert_eq!(index.find(&table).unwrap(), by_bytes.find(&table).unwrap());
+            for is_dictionary in [false, true] {
+                let mut inputs = key_columns(&mut draws, 100, is_dictionary);
+                assert_eq!(
+                    index.find(&inputs).unwrap(),
+                    by_bytes.find(&inputs).unwrap(),
+                    "seed {seed}"
+                );
+                // A column of another width is compared by its values.
+                inputs[1] = cast(&inputs[1], &DataType::Int32).unwrap();
+                assert_eq!(
+                    index.find(&inputs).unwrap(),
+                    by_bytes.find(&inputs).unwrap(),
+                    "seed {seed}"
+                );
+            }
+            assert!(index.find(&table[..2]).is_err());
+        }
+    }
+
+    #[test]
+    fn keys_of_other_types_are_compared_as_bytes() {
+        let prices: ArrayRef = Arc::new(Float64Array::from(vec![0.5, -0.0]));
+        let items: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
+        let index = KeyIndex::new(&[prices, items.clone()], |_, _| Ok(())).unwrap();
+        assert!(matches!(index, KeyIndex::Rows { .. }));
+        let prices: ArrayRef = Arc::new(Float64Array::from(vec![0.0, 0.5]));
+        assert_eq!(index.find(&[prices, items]).unwrap(), [None, None]);
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field};
 use forebay_model::{Fault, Finding, Result, codes};
 
-/// What the output of a column is called: the column itself, or with a suffix.
+/// The name of a column's output: that of the column, or with a suffix.
 pub(crate) fn output_name(column: &str, suffix: &Option<String>) -> String {
     format!("{column}{}", suffix.as_deref().unwrap_or_default())
 }

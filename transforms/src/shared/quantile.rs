@@ -9,13 +9,13 @@ use super::bad_value;
 /// A question for quantiles of one column.
 pub(crate) fn ask_quantiles(
     column: &str,
-    wanted: Wanted,
+    request: Wanted,
     epsilon: f64,
     exact: bool,
 ) -> Result<AnalyzerRequest> {
     if exact {
         return Ok(AnalyzerRequest::new(
-            ExactQuantiles { ask: wanted },
+            ExactQuantiles { ask: request },
             [column],
         ));
     }
@@ -28,7 +28,7 @@ pub(crate) fn ask_quantiles(
     Ok(AnalyzerRequest::new(
         SampledQuantiles {
             epsilon,
-            ask: wanted,
+            ask: request,
         },
         [column],
     ))

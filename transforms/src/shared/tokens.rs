@@ -43,12 +43,20 @@ impl TokenIndex {
         })
     }
 
-    /// How many.
+    /// Number of tokens.
     pub(crate) fn len(&self) -> usize {
         self.text.len()
     }
 
-    /// Where a token stands.
+    /// All tokens, in their order.
+    pub(crate) fn to_texts(&self) -> Vec<String> {
+        let Some(texts) = TextRef::new(&self.text) else {
+            return Vec::new();
+        };
+        texts.iter().flatten().map(str::to_owned).collect()
+    }
+
+    /// The position of a token.
     pub(crate) fn find(&self, token: &str) -> Option<u32> {
         let texts = TextRef::new(&self.text)?;
         self.index
@@ -60,6 +68,30 @@ impl TokenIndex {
 /// A slot below `slots` by the hash of a text, without the bias of a remainder.
 pub(crate) fn scaled_hash(text: &[u8], seed: u64, slots: u64) -> u64 {
     ((u128::from(xxh3_64_with_seed(text, seed)) * u128::from(slots)) >> 64) as u64
+}
+
+/// The MurmurHash3 (x86, 32 bits) of a text, which other runtimes have.
+///
+/// Source: Austin Appleby, MurmurHash3, 2011, <https://github.com/aappleby/smhasher/wiki/MurmurHash3>.
+pub(crate) fn murmur3(text: &[u8], seed: u32) -> u32 {
+    let scrambled = |word: u32| {
+        let word = word.wrapping_mul(0xcc9e_2d51).rotate_left(15);
+        word.wrapping_mul(0x1b87_3593)
+    };
+    let mut hash = seed;
+    let (words, tail) = text.as_chunks::<4>();
+    for word in words {
+        hash ^= scrambled(u32::from_le_bytes(*word));
+        hash = hash.rotate_left(13).wrapping_mul(5);
+        hash = hash.wrapping_add(0xe654_6b64);
+    }
+    let mut last = [0; 4];
+    last[..tail.len()].copy_from_slice(tail);
+    hash ^= scrambled(u32::from_le_bytes(last));
+    hash ^= text.len() as u32;
+    hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
+    hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);
+    hash ^ (hash >> 16)
 }
 
 /// One number for each string, computed once per distinct value; nulls stay null, and `None`
@@ -84,13 +116,13 @@ pub(crate) fn gather_ids<T: ArrowPrimitiveType>(
         }
         StringColumn::Dictionary(keys, _) => {
             // Only values that occur are computed.
-            let mut known: Vec<Option<Option<T::Native>>> = vec![None; values.len()];
+            let mut ids: Vec<Option<Option<T::Native>>> = vec![None; values.len()];
             for key in keys.iter() {
                 let Some(key) = key else {
                     rows.push(None);
                     continue;
                 };
-                let slot = known
+                let slot = ids
                     .get_mut(key as usize)
                     .ok_or_else(|| Fault::internal("a dictionary key is too large"))?;
                 let id = match slot {
@@ -104,7 +136,7 @@ pub(crate) fn gather_ids<T: ArrowPrimitiveType>(
     Ok(rows.finish())
 }
 
-/// What a kernel computed for whole dictionaries. All batches of a row group share one, so that
+/// Results of a kernel for whole dictionaries. All batches of a row group share one, so that
 /// each distinct value is computed once per row group rather than once per batch.
 pub(crate) struct DictionaryCache<T: ArrowPrimitiveType>(Mutex<VecDeque<CachedDictionary<T>>>);
 
@@ -140,12 +172,12 @@ impl<T: ArrowPrimitiveType> DictionaryCache<T> {
         let StringColumn::Dictionary(keys, values) = strings else {
             return gather_ids(strings, of_text);
         };
-        let known = {
+        let cached_ids = {
             let mut remembered = self.lock()?;
-            match remembered.iter().find(|known| known.holds(values)) {
-                Some(known) => known.ids.clone(),
+            match remembered.iter().find(|cached| cached.holds(values)) {
+                Some(cached) => cached.ids.clone(),
                 None => {
-                    remembered.retain(|known| known.values.strong_count() > 0);
+                    remembered.retain(|cached| cached.values.strong_count() > 0);
                     remembered.push_back(CachedDictionary {
                         values: Arc::downgrade(values),
                         ids: None,
@@ -158,13 +190,13 @@ impl<T: ArrowPrimitiveType> DictionaryCache<T> {
                 }
             }
         };
-        let ids = match known {
+        let ids = match cached_ids {
             Some(ids) => ids,
             None => {
                 let plain = gather_ids::<T>(&StringColumn::Plain(values.clone()), &mut of_text)?;
                 let mut remembered = self.lock()?;
-                if let Some(known) = remembered.iter_mut().find(|known| known.holds(values)) {
-                    known.ids = Some(plain.clone());
+                if let Some(cached) = remembered.iter_mut().find(|cached| cached.holds(values)) {
+                    cached.ids = Some(plain.clone());
                 }
                 plain
             }

@@ -12,6 +12,7 @@ use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::calendar::refuse_lost_times;
 use crate::shared::bad_value;
 
 /// Parts of dates and timestamps, beside the column.
@@ -19,7 +20,7 @@ use crate::shared::bad_value;
 /// In: columns of dates or timestamps; those with a time zone count in its local time. Out, for
 /// each part: `<column>_<part>`, `int32` (`boolean` for `is_weekend`); with `cyclic`,
 /// `<column>_<part>_sin` and `_cos` instead, `float32`, for every part that comes round.
-/// Null stays null. Learns nothing. Parts of the time of day need timestamps.
+/// Null stays null; a time beyond the years of the calendar is a fault. Learns nothing. Parts of the time of day need timestamps.
 ///
 /// ```yaml
 /// - date_parts: { columns: [date], parts: [month, day_of_week] }
@@ -132,13 +133,13 @@ impl Transform for DateParts {
                 CalendarPart::Hour | CalendarPart::Minute | CalendarPart::Second
             )
         });
-        let (wanted, dates) = if of_clock {
+        let (expected, dates) = if of_clock {
             ("a timestamp", false)
         } else {
             ("a date or timestamp", true)
         };
         let fields =
-            scope.typed_columns(&self.columns, wanted, |field| match field.data_type() {
+            scope.typed_columns(&self.columns, expected, |field| match field.data_type() {
                 DataType::Timestamp(..) | DataType::Date64 => true,
                 DataType::Date32 => dates,
                 _ => false,
@@ -151,13 +152,16 @@ impl Transform for DateParts {
                     |name: String, data_type, of_part: fn(&ArrayRef, CalendarPart) -> ArrayRef| {
                         let part = *part;
                         let output = Field::new(name, data_type, field.is_nullable());
+                        let input = field.name().clone();
                         PlanOp::Map(MapOp::new([field.name()], [output], move |inputs, _| {
-                            inputs
-                                .iter()
-                                .map(|column| {
-                                    Ok(of_part(&date_part(column, part.arrow_part())?, part))
-                                })
-                                .collect()
+                            let mut columns = Vec::with_capacity(inputs.len());
+                            for column in inputs {
+                                let value = date_part(column, part.arrow_part())?;
+                                refuse_lost_times(column, &value)
+                                    .map_err(|fault| fault.column(&input))?;
+                                columns.push(of_part(&value, part));
+                            }
+                            Ok(columns)
                         }))
                     };
                 match (part, part.cycle()) {

@@ -69,7 +69,7 @@ pub struct EwmWindow {
     /// rows one series.
     #[serde(default)]
     pub keys: Option<Vec<String>>,
-    /// What missing periods mean; has to be said where rows are counted.
+    /// Meaning of missing periods; required where rows are counted.
     #[serde(default)]
     pub gaps: Option<GapPolicy>,
     /// How the new columns are called.
@@ -92,7 +92,7 @@ pub enum EwmStatistic {
     Var,
 }
 
-/// How long it takes until a value counts half.
+/// The length after which a value counts half.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum HalfLife {
     /// A number of rows.
@@ -116,9 +116,12 @@ impl ConfiguredTransform for EwmWindow {
 impl EwmWindow {
     /// The decay, its word in names, and the length that a gap has to go with.
     fn decay(&self, windows: &mut WindowOpBuilder<'_>) -> Result<(EwmDecay, String, LengthSpec)> {
-        let within = |value: f64, good: bool, name: &str, range: &str| match good {
-            true => Ok(()),
-            false => Err(bad_value(format!("`{name}: {value}` is not {range}"))),
+        let within = |value: f64, is_within: bool, name: &str, range: &str| {
+            if is_within {
+                Ok(())
+            } else {
+                Err(bad_value(format!("`{name}: {value}` is not {range}")))
+            }
         };
         let (alpha, word) = match (self.alpha, self.span, self.com, self.half_life) {
             (Some(alpha), None, None, None) => {
@@ -200,8 +203,9 @@ impl Transform for EwmWindow {
                         let lag = names.periods(self.gap.unwrap_or(LengthSpec::Rows(0)))?;
                         Ok(format!("exponentially_weighted_{of}_lag{lag}_{word}"))
                     })?;
-                let (adjust, ignore_na, min_periods) =
-                    (self.adjust, self.ignore_na, self.min_periods);
+                let adjust = self.adjust;
+                let ignore_na = self.ignore_na;
+                let min_periods = self.min_periods;
                 let compute = WindowFunction::Ewm {
                     decay,
                     adjust,

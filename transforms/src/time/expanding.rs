@@ -15,7 +15,7 @@ use super::{FeatureNaming, FloatType, GapPolicy, SeriesStatistic};
 
 /// Statistics of everything that a series had up to the row, or up to `gap` before it.
 ///
-/// In: columns of numbers or booleans. Out, for each statistic: `<column>_expanding_<statistic>`.
+/// In: columns of numbers or booleans; of any type where only `first`, `last`, `count` and `n_unique` are computed. Out, for each statistic: `<column>_expanding_<statistic>`.
 /// Numbers are `dtype`, `count`, `n_unique` and `since_nonzero` by rows `int64`, `first` and `last`
 /// the column's own type. `slope` and `since_nonzero` are by the unit in which `gap` is written,
 /// and by rows without a gap of time. Null and NaN are no values; where there are fewer than
@@ -30,7 +30,7 @@ use super::{FeatureNaming, FloatType, GapPolicy, SeriesStatistic};
 #[serde(deny_unknown_fields)]
 #[setters(fn expanding(columns), example = r#"expanding(["qty"]).compute([SeriesStatistic::Mean]).gap("1d")"#)]
 pub struct ExpandingWindow {
-    /// Columns of numbers or booleans.
+    /// Columns of numbers or booleans; of any type for `first`, `last`, `count` and `n_unique`.
     pub columns: ColumnSelector,
     /// Which statistics.
     pub compute: Vec<SeriesStatistic>,
@@ -51,7 +51,7 @@ pub struct ExpandingWindow {
     /// rows one series.
     #[serde(default)]
     pub keys: Option<Vec<String>>,
-    /// What missing periods mean; has to be said where rows are counted.
+    /// Meaning of missing periods; required where rows are counted.
     #[serde(default)]
     pub gaps: Option<GapPolicy>,
     /// How the new columns are called.
@@ -77,7 +77,7 @@ impl Transform for ExpandingWindow {
             self.gaps.as_ref(),
         )?;
         let time = windows.time.clone();
-        let fields = windows.computable_columns(&self.columns)?;
+        let fields = windows.columns_of_statistics(&self.columns, &self.compute)?;
         let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());
         let length = self.gap.unwrap_or(LengthSpec::Rows(0));
         let frame = SeriesFrame::Expanding {
@@ -90,7 +90,7 @@ impl Transform for ExpandingWindow {
                 } else {
                     1
                 };
-                let taken = StatisticOptions {
+                let options = StatisticOptions {
                     frame,
                     measure: length,
                     min_periods: self.min_periods.unwrap_or(unless_set),
@@ -102,7 +102,7 @@ impl Transform for ExpandingWindow {
                     format!("expanding_{}", statistic.word()),
                     |names| names.mlforecast_name("expanding", *statistic, length, ""),
                 )?;
-                windows.add_statistic(field, *statistic, name, &taken)?;
+                windows.add_statistic(field, *statistic, name, &options)?;
             }
         }
         windows.finish()

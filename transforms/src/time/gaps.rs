@@ -1,4 +1,4 @@
-//! What missing periods of a series mean.
+//! Meaning of missing periods of a series.
 
 use forebay_model::Result;
 use forebay_window as window;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::length::{LengthSpec, TimeColumn};
 use crate::shared::bad_value;
 
-/// What missing periods of a series mean to a step that counts rows.
+/// Meaning of the missing periods of a series for a step that counts rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GapPolicy {
@@ -36,7 +36,7 @@ pub struct SeriesPeriod {
 pub struct GapCompletion {
     /// The time from one row to the next; a step that is no multiple of it is a fault.
     pub every: LengthSpec,
-    /// The value of a missing period: a missing value (`null`, the default), `zero` (dates and times stay missing), or
+    /// The value of a missing period: a missing value (`null`, the default), `zero` (values that are no numbers stay missing), or
     /// the one before it (`forward`).
     #[serde(default)]
     pub fill: Option<GapFill>,
@@ -97,7 +97,7 @@ impl GapPolicy {
         let every = match self.every() {
             None => return Ok(window::GapHandling::CountRows),
             Some(every) if every.is_zero() => return Err(bad_value("`every` of `gaps` is zero")),
-            Some(every) => every.ticks(time)?,
+            Some(every) => every.distance(time)?,
         };
         Ok(match self {
             GapPolicy::CountRows => window::GapHandling::CountRows,

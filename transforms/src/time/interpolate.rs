@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
-use forebay_model::{Result, lerp};
+use forebay_model::{Result, RowChange, lerp};
 use forebay_plan::{
-    BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform, WindowOp,
+    BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform, ValueCount, WindowOp,
 };
 use forebay_setters::Setters;
 use forebay_window::{DuplicateCheck, WindowFunction, WindowPlan, WordEncoding};
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::length::ticks_of;
 use super::windows::{WindowOpBuilder, hide_helper_columns};
 use super::{FloatType, GapPolicy};
+use crate::numeric::count_filled;
 use crate::shared::{bad_value, doubles, output_name, to_float_type};
 
 /// Fills missing values (null and NaN) on the straight line, by time, between the value of the
@@ -52,7 +53,7 @@ pub struct Interpolate {
     /// rows one series.
     #[serde(default)]
     pub keys: Option<Vec<String>>,
-    /// What missing periods mean; has to be said where there is a `limit`.
+    /// Meaning of missing periods; required where there is a `limit`.
     #[serde(default)]
     pub gaps: Option<GapPolicy>,
     /// The type that comes out.
@@ -70,20 +71,21 @@ impl Transform for Interpolate {
             return Err(bad_value("`limit: 0` fills nothing"));
         }
         let fields = scope.numeric_columns(&self.columns)?;
-        let before = self.neighbours(scope, &fields, "before", self.limit, self.gaps.as_ref())?;
-        let after = self.neighbours(scope, &fields, "after", None, None)?;
+        let before_op =
+            self.neighbours(scope, &fields, "before", self.limit, self.gaps.as_ref())?;
+        let after_op = self.neighbours(scope, &fields, "after", None, None)?;
         // Those before count duplicates.
         let plan = WindowPlan {
             duplicates: DuplicateCheck::default(),
-            ..after.plan.as_ref().clone()
+            ..after_op.plan.as_ref().clone()
         };
-        let time = before.time.clone();
+        let time = before_op.time.clone();
         let mut ops = vec![
-            PlanOp::Window(before),
+            PlanOp::Window(before_op),
             PlanOp::Window(WindowOp {
                 backward: true,
                 plan: Arc::new(plan),
-                ..after
+                ..after_op
             }),
         ];
         let mut names = Vec::new();
@@ -97,22 +99,24 @@ impl Transform for Interpolate {
                 .chain(hidden.into_iter().flatten())
                 .collect();
             names.push(output.clone());
-            ops.push(PlanOp::Map(MapOp::new(
+            let line = MapOp::new(
                 reads,
                 [Field::new(output, data_type.clone(), true)],
                 move |inputs, _| {
-                    let [column, time, before, before_time, after, after_time] = inputs else {
+                    let [column, time, previous, previous_time, next, next_time] = inputs else {
                         return Ok(Vec::new());
                     };
                     let line = interpolate_linearly(
                         column,
                         time,
-                        [before, before_time],
-                        [after, after_time],
+                        [previous, previous_time],
+                        [next, next_time],
                     )?;
                     Ok(vec![to_float_type(line, &data_type)])
                 },
-            )));
+            );
+            let filled = ValueCount::new(RowChange::Imputed, count_filled);
+            ops.push(PlanOp::Map(line.counting(filled)));
         }
         ops.push(hide_helper_columns(scope, names));
         Ok(ops)
@@ -159,24 +163,25 @@ impl Interpolate {
 fn interpolate_linearly(
     column: &ArrayRef,
     time: &ArrayRef,
-    before: [&ArrayRef; 2],
-    after: [&ArrayRef; 2],
+    previous: [&ArrayRef; 2],
+    next: [&ArrayRef; 2],
 ) -> Result<Float64Array> {
-    let (values, times) = (doubles(column)?, ticks_of(time)?);
+    let values = doubles(column)?;
+    let times = ticks_of(time)?;
     let of = |[value, time]: [&ArrayRef; 2], row: usize| {
-        let (value, time) = (
-            value.as_primitive::<Float64Type>(),
-            time.as_primitive::<Int64Type>(),
-        );
+        let value = value.as_primitive::<Float64Type>();
+        let time = time.as_primitive::<Int64Type>();
         (value.is_valid(row) && time.is_valid(row)).then(|| (value.value(row), time.value(row)))
     };
     let each = (0..values.len()).map(|row| {
         if values.is_valid(row) && !values.value(row).is_nan() {
             return Some(values.value(row));
         }
-        let ((from, start), (to, end)) = (of(before, row)?, of(after, row)?);
+        let (from, start) = of(previous, row)?;
+        let (to, end) = of(next, row)?;
         let now = times.is_valid(row).then(|| times.value(row))?;
-        let (passed, whole) = (now as f64 - start as f64, end as f64 - start as f64);
+        let passed = now as f64 - start as f64;
+        let whole = end as f64 - start as f64;
         let line = if whole > 0.0 {
             lerp(from, to, passed / whole)
         } else {

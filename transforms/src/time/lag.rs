@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use forebay_model::Result;
+use forebay_model::{Result, TimeDistance};
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
 use forebay_setters::Setters;
 use forebay_window::WindowFunction;
@@ -19,12 +19,12 @@ use crate::shared::bad_value;
 
 /// The value that a series had some rows or some time ago.
 ///
-/// In: columns of numbers, booleans, dates or times. Out, for each length: `<column>_lag_<by>` in
+/// In: columns of any type. Out, for each length: `<column>_lag_<by>` in
 /// the column's own type. By rows it is the value so many rows before; by time that of the row
 /// exactly so long before (the last one, if there are several), with `as_of` of the latest row at
 /// or before that. Null where there is no such row, or its value is null or NaN. State per series:
 /// some 16 bytes for each row that the longest lag reaches back over; with `as_of: true`, by time,
-/// for all of them. A row without a time is a fault, and so is a 64-bit value with the bits of the least
+/// for all of them. Texts, decimals and nested values are held once each besides. A row without a time is a fault, and so is a 64-bit value with the bits of the least
 /// integer, which stand for a missing one here.
 ///
 /// ```yaml
@@ -34,7 +34,7 @@ use crate::shared::bad_value;
 #[serde(deny_unknown_fields)]
 #[setters(fn lag(columns), example = r#"lag(["qty"]).by(["7d", "28d"])"#)]
 pub struct SeriesLag {
-    /// Columns of numbers, booleans, dates or times.
+    /// Columns of any type.
     pub columns: ColumnSelector,
     /// How far back, in rows or time.
     pub by: Vec<LengthSpec>,
@@ -49,7 +49,7 @@ pub struct SeriesLag {
     /// rows one series.
     #[serde(default)]
     pub keys: Option<Vec<String>>,
-    /// What missing periods mean; has to be said where rows are counted.
+    /// Meaning of missing periods; required where rows are counted.
     #[serde(default)]
     pub gaps: Option<GapPolicy>,
     /// How the new columns are called.
@@ -57,7 +57,7 @@ pub struct SeriesLag {
     pub names: FeatureNaming,
 }
 
-/// Whether a value may be older than asked for.
+/// Allows values that are older than asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LagTolerance {
     /// It is exactly so old.
@@ -88,8 +88,8 @@ impl Transform for SeriesLag {
         let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());
         let as_of = match self.as_of {
             LagTolerance::Exact => None,
-            LagTolerance::Any => Some(i64::MAX),
-            LagTolerance::Within(tolerance) => Some(tolerance.ticks(&time)?),
+            LagTolerance::Any => Some(TimeDistance::Ticks(i64::MAX)),
+            LagTolerance::Within(tolerance) => Some(tolerance.distance(&time)?),
         };
         for field in fields {
             for length in &self.by {

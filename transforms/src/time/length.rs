@@ -6,8 +6,12 @@ use std::str::FromStr;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Int64Type, TimeUnit};
-use forebay_model::{Fault, Result, codes, type_words};
+use arrow::datatypes::{DataType, Int64Type};
+use forebay_model::{
+    CalendarSpan, ColumnClock, DAY_NANOSECONDS, LENGTH_HINT, Result, TimeDistance, TimeLength,
+    tick_nanoseconds, type_words,
+};
+use forebay_window::SeriesLength;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -17,54 +21,20 @@ use crate::shared::bad_value;
 /// Most rows of a length. A window keeps its rows in memory, so that a longer one is a mistake.
 const LENGTH_ROWS_MAX: u64 = u32::MAX as u64;
 
-/// A whole number is a number of rows (`7`). Text with a unit is a length of time: `2w`, `7d`,
-/// `12h`, `90m`, `30s`, `500ms`, `us`, `ns`; `7t` is seven steps of a time column of integers.
+/// A whole number is a number of rows (`7`). Text with a unit is a length of time: of the calendar in the zone of the time
+/// column (`1y`, `1q`, `1mo`, `2w`, `7d`), or exact (`12h`, `90m`, `30s`, `500ms`, `us`, `ns`). `7t` is seven steps of a
+/// time column of integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LengthSpec {
     /// Rows of the series.
     Rows(u64),
     /// A number of units.
-    Time(u32, LengthUnit),
+    Time(TimeLength),
+    /// Steps of a time column of integers.
+    Steps(u32),
     /// A text that is no length: a fault once it is part of a step.
     Unreadable(&'static str),
 }
-
-/// A unit of time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)] // The names say it.
-pub enum LengthUnit {
-    Week,
-    Day,
-    Hour,
-    Minute,
-    Second,
-    Millisecond,
-    Microsecond,
-    Nanosecond,
-    /// One step of a time column of integers.
-    Tick,
-}
-
-impl LengthUnit {
-    const ALL: [(LengthUnit, &str, i128); 9] = [
-        (LengthUnit::Week, "w", 7 * 86_400 * SECOND),
-        (LengthUnit::Day, "d", 86_400 * SECOND),
-        (LengthUnit::Hour, "h", 3_600 * SECOND),
-        (LengthUnit::Minute, "m", 60 * SECOND),
-        (LengthUnit::Second, "s", SECOND),
-        (LengthUnit::Millisecond, "ms", 1_000_000),
-        (LengthUnit::Microsecond, "us", 1_000),
-        (LengthUnit::Nanosecond, "ns", 1),
-        (LengthUnit::Tick, "t", 0),
-    ];
-
-    fn text_and_nanoseconds(self) -> (&'static str, i128) {
-        let known = LengthUnit::ALL.iter().find(|(unit, ..)| *unit == self);
-        known.map_or(("", 0), |(_, word, nanoseconds)| (*word, *nanoseconds))
-    }
-}
-
-const SECOND: i128 = 1_000_000_000;
 
 /// The event-time column of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,23 +46,30 @@ pub(crate) struct TimeColumn {
 impl TimeColumn {
     /// Nanoseconds per tick; `None` for integers.
     fn nanoseconds_per_tick(&self) -> Option<i128> {
-        Some(match &self.data_type {
-            DataType::Date32 => 86_400 * SECOND,
-            DataType::Date64 | DataType::Timestamp(TimeUnit::Millisecond, _) => 1_000_000,
-            DataType::Timestamp(TimeUnit::Second, _) => SECOND,
-            DataType::Timestamp(TimeUnit::Microsecond, _) => 1_000,
-            DataType::Timestamp(TimeUnit::Nanosecond, _) => 1,
-            _ => return None,
+        tick_nanoseconds(&self.data_type)
+    }
+
+    /// A distance of this column, as [`forebay_plan::MapOp::data_age`] wants it: exact times in nanoseconds.
+    pub fn behind(&self, distance: TimeDistance) -> SeriesLength {
+        let span = distance.span();
+        let nanoseconds = i128::from(span.ticks) * self.nanoseconds_per_tick().unwrap_or(1);
+        let nanoseconds = i64::try_from(nanoseconds).unwrap_or(i64::MAX);
+        TimeDistance::from_span(CalendarSpan {
+            ticks: nanoseconds,
+            ..span
+        })
+        .into()
+    }
+
+    /// Moves times back by a distance.
+    pub fn steps_back(&self, distance: TimeDistance) -> Result<StepBack> {
+        Ok(StepBack {
+            clock: ColumnClock::of(&self.data_type)?,
+            span: distance.span(),
         })
     }
 
-    /// A length in ticks of this column, as [`forebay_plan::MapOp::data_age`] wants it.
-    pub fn behind(&self, ticks: i64) -> forebay_window::SeriesLength {
-        let nanoseconds = i128::from(ticks) * self.nanoseconds_per_tick().unwrap_or(1);
-        forebay_window::SeriesLength::Ticks(i64::try_from(nanoseconds).unwrap_or(i64::MAX))
-    }
-
-    /// Whether a column of this type can be the event time.
+    /// True if a column of this type can be the event time.
     pub fn is_time_type(data_type: &DataType) -> bool {
         use DataType as T;
         matches!(
@@ -102,91 +79,147 @@ impl TimeColumn {
     }
 }
 
-impl LengthSpec {
-    /// In ticks of the time column; a fault where that is no whole number, and for rows.
-    pub(crate) fn ticks(self, time: &TimeColumn) -> Result<i64> {
-        self.in_ticks(time).and_then(|ticks| {
-            i64::try_from(ticks)
-                .map_err(|_| bad_value(format!("`{self}` is longer than `{}` can tell", time.name)))
+/// A step back in time, by the calendar of a column.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StepBack {
+    clock: Option<ColumnClock>,
+    span: CalendarSpan,
+}
+
+impl StepBack {
+    /// The time a step before another; the first that there is, beyond the calendar.
+    pub fn before(&self, time: i64) -> i64 {
+        let earlier = self.clock.and_then(|clock| clock.earlier(time, self.span));
+        earlier.unwrap_or_else(|| {
+            let tick = self.clock.map_or(1, |clock| clock.tick());
+            time.saturating_sub(self.span.tick_bounds(tick).1)
         })
     }
 
-    /// One unit of this length in ticks of the time column; may be less than one.
+    /// The time a step before another, which may stand for a time of day that the clock skips.
+    pub fn before_at(&self, time: i64, time_of_day: Option<i64>) -> i64 {
+        let span = self.span.times(-1);
+        let earlier = self
+            .clock
+            .and_then(|clock| clock.continued(time, span, None, time_of_day));
+        earlier.unwrap_or_else(|| self.before(time))
+    }
+
+    /// Both steps at once.
+    pub fn and(self, other: StepBack) -> StepBack {
+        StepBack {
+            span: self.span.plus(other.span),
+            ..self
+        }
+    }
+}
+
+impl LengthSpec {
+    /// In ticks of the time column, with days of 24 hours; a fault where that is no whole number, for months, and for
+    /// rows.
+    pub(crate) fn ticks(self, time: &TimeColumn) -> Result<i64> {
+        let too_long = || bad_value(format!("`{self}` is longer than `{}` can tell", time.name));
+        match self.distance(time)? {
+            TimeDistance::Ticks(ticks) => Ok(ticks),
+            TimeDistance::Calendar(span) if span.months > 0 => Err(bad_value(format!(
+                "`{self}` differs in length from month to month, and one length is needed here"
+            ))
+            .hint("write days, such as 30d")),
+            TimeDistance::Calendar(span) => {
+                let tick = time.nanoseconds_per_tick().unwrap_or(1);
+                let ticks = i128::from(span.days) * DAY_NANOSECONDS / tick;
+                i64::try_from(ticks).map_err(|_| too_long())
+            }
+        }
+    }
+
+    /// The distance in the time column; a fault where that is no whole number, and for rows.
+    pub(crate) fn distance(self, time: &TimeColumn) -> Result<TimeDistance> {
+        match self {
+            LengthSpec::Time(length) => length.distance(&time.name, &time.data_type),
+            LengthSpec::Steps(steps) if time.nanoseconds_per_tick().is_none() => {
+                Ok(TimeDistance::Ticks(steps.into()))
+            }
+            LengthSpec::Steps(_) => Err(bad_value(format!(
+                "`{self}` counts integers, and `{}` is {}",
+                time.name,
+                type_words(&time.data_type)
+            ))
+            .hint(LENGTH_HINT)),
+            LengthSpec::Rows(_) | LengthSpec::Unreadable(_) => Err(bad_value(format!(
+                "`{self}` is a number of rows where a length of time is needed"
+            ))
+            .hint(LENGTH_HINT)),
+        }
+    }
+
+    /// Periods that it lasts, and whether that is a whole number; `None` where that differs from month to month.
+    pub(crate) fn periods_of(
+        self,
+        every: LengthSpec,
+        time: &TimeColumn,
+    ) -> Result<Option<(i64, bool)>> {
+        let length = self.distance(time)?.span();
+        let period = every.distance(time)?.span();
+        let parts = [
+            (length.months, period.months),
+            (length.days, period.days),
+            (length.ticks, period.ticks),
+        ];
+        let differing: Vec<(i64, i64)> = parts.into_iter().filter(|part| *part != (0, 0)).collect();
+        let (length, period) = match differing.as_slice() {
+            [] => return Ok(Some((0, true))),
+            [(length, period)] => (*length, *period),
+            _ if length.months > 0 || period.months > 0 => return Ok(None),
+            _ => (self.ticks(time)?, every.ticks(time)?),
+        };
+        let period = period.max(1);
+        Ok(Some((length / period, length % period == 0)))
+    }
+
+    /// One unit of this length.
     pub(super) fn unit(self) -> LengthSpec {
         match self {
             LengthSpec::Rows(_) => LengthSpec::Rows(1),
-            LengthSpec::Time(_, unit) => LengthSpec::Time(1, unit),
+            LengthSpec::Time(length) => LengthSpec::Time(length.one()),
+            LengthSpec::Steps(_) => LengthSpec::Steps(1),
             LengthSpec::Unreadable(_) => self,
         }
     }
 
-    fn in_ticks(self, time: &TimeColumn) -> Result<i128> {
-        let name = &time.name;
-        let LengthSpec::Time(count, unit) = self else {
-            return Err(bad_value(format!(
-                "`{self}` is a number of rows where a length of time is needed"
-            ))
-            .hint("write a whole number and a unit: 30m, 12h, 7d or 2w"));
-        };
-        let count = i128::from(count);
-        let Some(tick) = time.nanoseconds_per_tick() else {
-            return if unit == LengthUnit::Tick {
-                Ok(count)
-            } else {
-                Err(integer_time_fault(self, name))
-            };
-        };
-        if unit == LengthUnit::Tick {
-            return Err(bad_value(format!(
-                "`{self}` counts integers, and `{name}` is {}",
-                type_words(&time.data_type)
-            ))
-            .hint("write a whole number and a unit: 30m, 12h, 7d or 2w"));
-        }
-        let nanoseconds = count * unit.text_and_nanoseconds().1;
-        if nanoseconds % tick == 0 {
-            return Ok(nanoseconds / tick);
-        }
-        Err(match time.data_type {
-            DataType::Date32 => bad_value(format!(
-                "`{self}` is not a whole number of days, and `{name}` holds dates"
-            ))
-            .hint("use days or weeks, or a column of timestamps"),
-            _ => bad_value(format!(
-                "`{self}` is finer than `{name}`, which is {}",
-                type_words(&time.data_type)
-            )),
-        })
-    }
-
     /// As the windows' plan has it.
-    pub(super) fn of(self, time: &TimeColumn) -> Result<forebay_window::SeriesLength> {
+    pub(super) fn of(self, time: &TimeColumn) -> Result<SeriesLength> {
         match self {
             LengthSpec::Rows(rows) if rows > LENGTH_ROWS_MAX => {
                 let message = format!("`{self}` is more than {LENGTH_ROWS_MAX} rows");
                 Err(bad_value(message)
                     .hint("write a smaller number, or a length of time such as 28d"))
             }
-            LengthSpec::Rows(rows) => Ok(forebay_window::SeriesLength::Rows(rows)),
-            LengthSpec::Time(..) | LengthSpec::Unreadable(_) => {
-                Ok(forebay_window::SeriesLength::Ticks(self.ticks(time)?))
+            LengthSpec::Rows(rows) => Ok(SeriesLength::Rows(rows)),
+            LengthSpec::Time(_) | LengthSpec::Steps(_) | LengthSpec::Unreadable(_) => {
+                Ok(self.distance(time)?.into())
             }
         }
     }
 
-    /// Whether it is nothing.
-    pub(super) fn is_zero(self) -> bool {
-        matches!(self, LengthSpec::Rows(0) | LengthSpec::Time(0, _))
+    /// True for a length of nothing.
+    pub(crate) fn is_zero(self) -> bool {
+        match self {
+            LengthSpec::Rows(rows) => rows == 0,
+            LengthSpec::Time(length) => length.count() == 0,
+            LengthSpec::Steps(steps) => steps == 0,
+            LengthSpec::Unreadable(_) => false,
+        }
     }
 
-    /// Whether it counts rows.
+    /// True for a number of rows.
     pub(super) fn is_rows(self) -> bool {
         matches!(self, LengthSpec::Rows(rows) if rows > 0)
     }
 }
 
 /// A column of event times in ticks.
-pub(super) fn ticks_of(column: &ArrayRef) -> Result<Int64Array> {
+pub(crate) fn ticks_of(column: &ArrayRef) -> Result<Int64Array> {
     let column = if *column.data_type() == DataType::Date32 {
         &cast(column, &DataType::Int32)?
     } else {
@@ -195,14 +228,6 @@ pub(super) fn ticks_of(column: &ArrayRef) -> Result<Int64Array> {
     Ok(cast(column, &DataType::Int64)?
         .as_primitive::<Int64Type>()
         .clone())
-}
-
-fn integer_time_fault(length: LengthSpec, name: &str) -> Fault {
-    Fault::new(
-        codes::BAD_VALUE,
-        format!("`{length}` cannot be told from `{name}`, which is an integer"),
-    )
-    .hint("count its steps with the unit `t`, such as `7t`, or make it a date or timestamp")
 }
 
 impl From<u64> for LengthSpec {
@@ -222,18 +247,15 @@ impl FromStr for LengthSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let (count, word) = text.split_at(digits);
-        let word = if word == "min" { "m" } else { word };
-        let unit = LengthUnit::ALL
-            .iter()
-            .find(|(_, known, _)| *known == word)
-            .map(|(unit, ..)| *unit);
-        match (count.parse(), unit) {
-            (Ok(count), Some(unit)) => Ok(LengthSpec::Time(count, unit)),
-            (Ok(rows), None) if word.is_empty() => Err(format!(
-                "`{text}` has no unit; hint: write `{text}d` for days, or without quotes for rows",
-                text = rows
+        if let Ok(length) = text.parse() {
+            return Ok(LengthSpec::Time(length));
+        }
+        if let Some(Ok(steps)) = text.strip_suffix('t').map(str::parse) {
+            return Ok(LengthSpec::Steps(steps));
+        }
+        match text.parse::<u32>() {
+            Ok(rows) => Err(format!(
+                "`{text}` has no unit; hint: write `{rows}d` for days, or without quotes for rows"
             )),
             _ if text.starts_with('-') => Err(format!(
                 "`{text}` would look ahead; hint: write a length back in time without its sign: {}",
@@ -241,6 +263,9 @@ impl FromStr for LengthSpec {
             )),
             _ => {
                 let hint = duration_hint(text);
+                if hint == Some(format!("write `{text}`")) {
+                    return Err(format!("`{text}` is longer than a length can be"));
+                }
                 let hint = hint.unwrap_or_else(|| {
                     "write a number of rows (7), or a whole number and a unit (7d, 12h)".into()
                 });
@@ -250,14 +275,15 @@ impl FromStr for LengthSpec {
     }
 }
 
-/// How a length in words or other units is written here: `7d` for `7 days`.
+/// The written form of a length in words or other units: `7d` for `7 days`.
 pub fn duration_hint(text: &str) -> Option<String> {
     let text = text.trim().to_lowercase();
     let digits = text.len()
         - text
             .trim_start_matches(|letter: char| letter.is_ascii_digit())
             .len();
-    let (count, word) = (&text[..digits], text[digits..].trim());
+    let count = &text[..digits];
+    let word = text[digits..].trim();
     if count.is_empty() || word.is_empty() {
         return None;
     }
@@ -268,15 +294,12 @@ pub fn duration_hint(text: &str) -> Option<String> {
         "h" | "hr" | "hour" => "h",
         "m" | "min" | "minute" => "m",
         "" | "sec" | "second" => "s",
-        "mo" | "mon" | "month" => {
-            let days = count.parse::<u64>().ok()?.checked_mul(30)?;
-            return Some(format!(
-                "months differ in length: write days, such as {days}d"
-            ));
-        }
-        "y" | "yr" | "year" | "q" | "quarter" => {
+        "mo" | "mon" | "month" => "mo",
+        "q" | "quarter" => "q",
+        "y" | "yr" | "year" => "y",
+        "bd" | "business day" => {
             return Some(
-                "years and quarters differ in length: write days, such as 365d".to_owned(),
+                "business days are no unit: filter the other days out, and count rows".to_owned(),
             );
         }
         _ => return None,
@@ -288,7 +311,8 @@ impl fmt::Display for LengthSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             LengthSpec::Rows(rows) => write!(f, "{rows}"),
-            LengthSpec::Time(count, unit) => write!(f, "{count}{}", unit.text_and_nanoseconds().0),
+            LengthSpec::Time(length) => length.fmt(f),
+            LengthSpec::Steps(steps) => write!(f, "{steps}t"),
             LengthSpec::Unreadable(text) => f.write_str(text),
         }
     }
@@ -298,7 +322,9 @@ impl Serialize for LengthSpec {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             LengthSpec::Rows(rows) => serializer.serialize_u64(*rows),
-            LengthSpec::Time(..) | LengthSpec::Unreadable(_) => serializer.collect_str(self),
+            LengthSpec::Time(_) | LengthSpec::Steps(_) | LengthSpec::Unreadable(_) => {
+                serializer.collect_str(self)
+            }
         }
     }
 }
@@ -342,8 +368,8 @@ impl JsonSchema for LengthSpec {
         json_schema!({
             "type": ["integer", "string"],
             "minimum": 0,
-            "pattern": "^[0-9]+(w|d|h|m|min|s|ms|us|ns|t)$",
-            "description": "A number of rows (7), or a length of time: 2w, 7d, 12h, 90m, 30s, 500ms; \
+            "pattern": "^[0-9]+(y|q|mo|w|d|h|m|min|s|ms|us|ns|t)$",
+            "description": "A number of rows (7), or a length of time: 1y, 1q, 1mo, 2w, 7d, 12h, 90m, 30s, 500ms; \
                             `7t` is seven steps of a time column of integers.",
         })
     }

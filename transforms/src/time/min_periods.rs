@@ -1,4 +1,4 @@
-//! How many values a window takes.
+//! Fewest values of a window.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::shared::bad_value;
 
-/// How many values a window takes: a count (`14`), or a share of its rows (`50%`).
+/// Fewest values of a window: a count (`14`), or a share of its rows (`50%`).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MinPeriods {
     /// So many values.
@@ -20,7 +20,7 @@ pub enum MinPeriods {
 }
 
 impl MinPeriods {
-    /// How many values of a window that can hold `rows` rows, where that is known.
+    /// The count for a window that can hold `rows` rows, if their number is fixed.
     pub(super) fn resolve_count(self, rows: Option<u64>) -> Result<u64> {
         match (self, rows) {
             (MinPeriods::Count(count), Some(rows)) if count > rows => Err(bad_value(format!(

@@ -1,5 +1,6 @@
 //! Dates and times, and series over time.
 
+mod calendar;
 mod date_parts;
 mod diff;
 mod ewm;
@@ -21,8 +22,12 @@ mod seasonal_index;
 mod seasonal_rolling;
 mod slot;
 mod statistic;
+mod target;
 mod windows;
 
+pub use calendar::{
+    CalendarFact, CalendarFeatures, DayOfWeek, EventTable, FourierTerms, HolidayDate, calendar,
+};
 pub use date_parts::{CalendarPart, DateParts, date_parts};
 pub use diff::{SeriesDiff, diff};
 pub use ewm::{EwmStatistic, EwmWindow, HalfLife, ewm};
@@ -31,15 +36,20 @@ pub use fill_forward::{FillForward, fill_forward};
 pub use gaps::{GapCompletion, GapFill, GapPolicy, SeriesPeriod};
 pub use interpolate::{Interpolate, interpolate};
 pub use lag::{LagTolerance, SeriesLag, lag};
-pub(crate) use length::TimeColumn;
-pub use length::{LengthSpec, LengthUnit, duration_hint};
+pub use length::{LengthSpec, duration_hint};
+pub(crate) use length::{StepBack, TimeColumn, ticks_of};
 pub use min_periods::MinPeriods;
 pub use naming::FeatureNaming;
 pub use pct_change::{PctChange, pct_change};
 pub use pooled::{PooledWindow, TimeAggregate, pooled};
+pub(crate) use pooled_table::{PooledCell, PooledTable, ask_moments};
 pub use rolling::{ClosedWindow, RollingWindow, rolling};
 pub use seasonal_index::{IndexShrinkage, SeasonalIndex, seasonal_index, shrinkage};
 pub use seasonal_rolling::{SeasonalRolling, seasonal_rolling};
 pub use slot::SeasonalPeriod;
 pub use statistic::{FloatType, SeriesStatistic};
-pub(crate) use windows::time_column;
+pub use target::{
+    AutoWord, BoxCoxExponent, BoxCoxFit, DifferenceLengths, SeasonalLength, SeriesScale,
+    TargetOperation, TargetTransform, target,
+};
+pub(crate) use windows::{duplicate_policy, hide_helper_columns, time_column};

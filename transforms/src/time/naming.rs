@@ -64,7 +64,7 @@ impl<'a> FeatureNamer<'a> {
         kind: &str,
         statistic: SeriesStatistic,
         gap: LengthSpec,
-        rest: &str,
+        suffix: &str,
     ) -> Result<String> {
         let quantile = if let SeriesStatistic::Quantile(q) = statistic {
             format!("_p{q}")
@@ -72,7 +72,7 @@ impl<'a> FeatureNamer<'a> {
             String::new()
         };
         Ok(format!(
-            "{kind}_{}_lag{}{quantile}{rest}",
+            "{kind}_{}_lag{}{quantile}{suffix}",
             statistic.snake(),
             self.periods(gap)?
         ))
@@ -80,23 +80,27 @@ impl<'a> FeatureNamer<'a> {
 
     /// A length in periods.
     pub fn periods(&self, length: LengthSpec) -> Result<i64> {
-        let ticks = match length {
-            LengthSpec::Rows(rows) => return Ok(rows as i64),
-            LengthSpec::Time(..) | LengthSpec::Unreadable(_) => length.ticks(self.time)?,
-        };
-        let every = match (self.every, &self.time.data_type) {
-            (Some(every), _) => every.ticks(self.time)?.max(1),
+        if let LengthSpec::Rows(rows) = length {
+            return Ok(rows as i64);
+        }
+        let periods = match (self.every, &self.time.data_type) {
+            (Some(every), _) => {
+                let periods = length.periods_of(every, self.time)?;
+                periods
+                    .filter(|(_, is_whole)| *is_whole)
+                    .map(|(count, _)| count)
+            }
             (None, DataType::Date64 | DataType::Timestamp(..)) => {
                 return Err(bad_value(format!(
                     "`names: mlforecast` counts periods, and `{length}` is a time"
                 ))
                 .hint("declare the period in `gaps`, such as `error: { every: 1d }`"));
             }
-            (None, _) => 1,
+            (None, _) => Some(length.ticks(self.time)?),
         };
-        match ticks % every {
-            0 => Ok(ticks / every),
-            _ => Err(bad_value(format!(
+        match periods {
+            Some(periods) => Ok(periods),
+            None => Err(bad_value(format!(
                 "`{length}` is no whole number of the periods that `gaps` declares"
             ))),
         }

@@ -16,9 +16,9 @@ use super::{FeatureNaming, FloatType, GapPolicy};
 ///
 /// In: columns of numbers. Out, for each length: `<column>_pct_change_<by>`. A share: 0.1 is ten
 /// percent. Null where either value is missing or there is no row that far back (by time: exactly
-/// that long before); infinite where the earlier value is 0, null where both are. Earlier values
-/// are not filled in. State per series: some 16 bytes for each row that the longest length reaches
-/// back over. It looks at the row itself, which a feature of its own label must not: take the
+/// that long before); infinite, and counted, where the earlier value is 0, null where both are.
+/// Earlier values are not filled in. State per series: some 16 bytes for each row that the longest
+/// length reaches back over. It looks at the row itself, which a feature of its own label must not: take the
 /// `lag` of the change. Follows pandas' `pct_change(fill_method=None)`.
 ///
 /// ```yaml
@@ -39,7 +39,7 @@ pub struct PctChange {
     /// rows one series.
     #[serde(default)]
     pub keys: Option<Vec<String>>,
-    /// What missing periods mean; has to be said where rows are counted.
+    /// Meaning of missing periods; required where rows are counted.
     #[serde(default)]
     pub gaps: Option<GapPolicy>,
     /// How the new columns are called.

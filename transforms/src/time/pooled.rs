@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array, Int64Array};
 use arrow::datatypes::{DataType, Field};
-use forebay_model::Result;
+use forebay_model::{Result, TimeDistance};
 use forebay_plan::{
-    BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
-    WrittenNulls,
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
+    Transform, WrittenNulls,
 };
 use forebay_setters::Setters;
 use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::length::{LengthSpec, ticks_of};
+use super::length::{LengthSpec, StepBack, TimeColumn, ticks_of};
 use super::pooled_sample::{PooledSample, statistic_of_cells};
 use super::pooled_table::{PooledCell, PooledTable, ask_moments, key_fields};
 use super::rolling::one;
@@ -125,17 +125,19 @@ impl ConfiguredTransform for PooledWindow {
 /// One output.
 #[derive(Clone)]
 struct PooledOutput {
+    /// The name behind that of the column.
+    name: String,
     statistic: SeriesStatistic,
-    /// In ticks; absent where windows have no beginning.
-    over: Option<i64>,
+    /// The start of the window; absent where windows have no beginning.
+    start: Option<StepBack>,
     unit: f64,
     data_type: DataType,
 }
 
-/// What a window is and what is made of it.
+/// A window and the features of it.
 #[derive(Clone, Copy)]
 struct PooledEvaluator {
-    gap: i64,
+    end: StepBack,
     closed: ClosedWindow,
     aggregate: Option<TimeAggregate>,
     min_periods: Option<u64>,
@@ -146,114 +148,118 @@ impl Transform for PooledWindow {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         require_not_empty(&self.compute, "compute")?;
         let time = time_column(scope, Self::NAME, &self.time)?;
-        let gap = self
-            .gap
-            .filter(|gap| !gap.is_zero())
-            .map_or(Ok(0), |gap| gap.ticks(&time))?;
+        let gap = match self.gap {
+            Some(gap) if !gap.is_zero() => gap.distance(&time)?,
+            _ => TimeDistance::Ticks(0),
+        };
+        let end = time.steps_back(gap)?;
         let fields = scope.numeric_columns(&self.columns)?;
         let keys = key_fields(scope, &self.by)?;
+        let outputs = self.outputs(&time, end)?;
+        let window = PooledEvaluator {
+            end,
+            closed: self.closed,
+            aggregate: self.aggregate,
+            min_periods: self.min_periods,
+            ddof: self.ddof,
+        };
+        let mut reads = self.by.clone();
+        reads.push(time.name.clone());
+        let mut ops = Vec::with_capacity(fields.len());
+        for field in fields {
+            let request = ask_moments(scope, field, &keys, &time)?;
+            let map = window.over_column(field, reads.clone(), request, &outputs);
+            let nulls = WrittenNulls::Made("has too few values at the start of the data");
+            let map = map.data_age(time.behind(gap)).written_nulls(nulls);
+            ops.push(PlanOp::Map(map));
+        }
+        Ok(ops)
+    }
+}
+
+impl PooledWindow {
+    /// The outputs of a column. Windows end at `end`.
+    fn outputs(&self, time: &TimeColumn, end: StepBack) -> Result<Vec<PooledOutput>> {
+        let mut lengths: Vec<Option<LengthSpec>> = self.over.iter().copied().map(Some).collect();
+        if lengths.is_empty() {
+            // Windows of everything before the end.
+            lengths.push(None);
+        }
+        let mut outputs = Vec::new();
+        for length in lengths {
+            for statistic in &self.compute {
+                outputs.push(self.output(*statistic, length, time, end)?);
+            }
+        }
+        Ok(outputs)
+    }
+
+    fn output(
+        &self,
+        statistic: SeriesStatistic,
+        length: Option<LengthSpec>,
+        time: &TimeColumn,
+        end: StepBack,
+    ) -> Result<PooledOutput> {
+        statistic.of(self.ddof, None)?;
+        if length.is_some_and(LengthSpec::is_zero) {
+            return Err(bad_value("a window of no length holds nothing"));
+        }
+        if self.aggregate.is_none() && !follows_from_moments(statistic) {
+            let message = format!(
+                "`{}` of all rows' values is not kept for each time",
+                statistic.snake()
+            );
+            return Err(
+                bad_value(message).hint("say what is made of the rows of a time: `aggregate: sum`")
+            );
+        }
+        let start = match length {
+            Some(length) => Some(time.steps_back(length.distance(time)?)?.and(end)),
+            None => None,
+        };
         let group = if self.by.is_empty() {
             "all".to_owned()
         } else {
             self.by.join("_")
         };
         let aggregate = self.aggregate.map_or("", TimeAggregate::name_prefix);
-        let mut outputs = Vec::new();
-        let mut names = Vec::new();
-        for length in self
-            .over
-            .iter()
-            .copied()
-            .map(Some)
-            .chain(self.over.is_empty().then_some(None))
-        {
-            for statistic in self.compute.iter().copied() {
-                statistic.of(self.ddof, None)?;
-                if length.is_some_and(LengthSpec::is_zero) {
-                    return Err(bad_value("a window of no length holds nothing"));
-                }
-                if self.aggregate.is_none() && !follows_from_moments(statistic) {
-                    let message = format!(
-                        "`{}` of all rows' values is not kept for each time",
-                        statistic.snake()
-                    );
-                    return Err(bad_value(message)
-                        .hint("say what is made of the rows of a time: `aggregate: sum`"));
-                }
-                let over = length.map(|length| length.ticks(&time)).transpose()?;
-                let unit = match length.or(self.gap) {
-                    Some(length) if statistic.measures() => length.unit().ticks(&time)? as f64,
-                    None if statistic.measures() => {
-                        let message = format!(
-                            "`{}` of everything before needs a unit of time",
-                            statistic.snake()
-                        );
-                        return Err(bad_value(message)
-                            .hint("give a `gap`: `0d` has no length, and says days"));
-                    }
-                    _ => 1.0,
-                };
-                let data_type = statistic.data_type(&self.dtype.data_type(), self.dtype, false);
-                names.push(match length {
-                    Some(length) => format!("{group}_{aggregate}{}_{length}", statistic.word()),
-                    None => format!("{group}_{aggregate}expanding_{}", statistic.word()),
-                });
-                outputs.push(PooledOutput {
-                    statistic,
-                    over,
-                    unit,
-                    data_type,
-                });
-            }
-        }
-        let (closed, min_periods, ddof) = (self.closed, self.min_periods, self.ddof);
-        let behind = time.behind(gap);
-        let window = PooledEvaluator {
-            gap,
-            closed,
-            aggregate: self.aggregate,
-            min_periods,
-            ddof,
+        let name = match length {
+            Some(length) => format!("{group}_{aggregate}{}_{length}", statistic.word()),
+            None => format!("{group}_{aggregate}expanding_{}", statistic.word()),
         };
-        let reads: Vec<String> = self.by.iter().cloned().chain([time.name.clone()]).collect();
-        let each = fields.into_iter().map(|field| {
-            let ask = ask_moments(scope, field, &keys, &time)?;
-            let writes = names.iter().zip(&outputs);
-            let writes = writes.map(|(name, output)| {
-                Field::new(
-                    format!("{}_{name}", field.name()),
-                    output.data_type.clone(),
-                    true,
-                )
-            });
-            let (keys, whole, outputs) =
-                (keys.len(), field.data_type().is_integer(), outputs.clone());
-            let map = MapOp::fitted(
-                reads.clone(),
-                writes.collect::<Vec<_>>(),
-                [ask],
-                move |findings| {
-                    let groups = PooledTable::new(finding_at(findings, 0)?, keys, keys, whole)?;
-                    let outputs = outputs.clone();
-                    Ok(LoweredMap::new(move |inputs, rows| {
-                        let (Some(time), keys) =
-                            (inputs.last(), &inputs[..inputs.len().saturating_sub(1)])
-                        else {
-                            return Ok(Vec::new());
-                        };
-                        let found = groups.find_groups(keys, rows)?;
-                        window.over_rows(&groups, &found, time, &outputs)
-                    }))
-                },
+        Ok(PooledOutput {
+            name,
+            statistic,
+            start,
+            unit: self.unit(statistic, length, time)?,
+            data_type: statistic.data_type(&self.dtype.data_type(), self.dtype, false),
+        })
+    }
+
+    /// Ticks of the unit in which a statistic measures times; 1 for others.
+    fn unit(
+        &self,
+        statistic: SeriesStatistic,
+        length: Option<LengthSpec>,
+        time: &TimeColumn,
+    ) -> Result<f64> {
+        if !statistic.measures() {
+            return Ok(1.0);
+        }
+        let Some(length) = length.or(self.gap) else {
+            let message = format!(
+                "`{}` of everything before needs a unit of time",
+                statistic.snake()
             );
-            let nulls = WrittenNulls::Made("has too few values at the start of the data");
-            Ok(PlanOp::Map(map.data_age(behind).written_nulls(nulls)))
-        });
-        each.collect()
+            let hint = "give a `gap`: `0d` has no length, and says days";
+            return Err(bad_value(message).hint(hint));
+        };
+        Ok(length.unit().ticks(time)? as f64)
     }
 }
 
-/// Whether a statistic of all values follows from the moments of each time.
+/// True if a statistic of all values follows from the moments of each time.
 fn follows_from_moments(statistic: SeriesStatistic) -> bool {
     use SeriesStatistic as S;
     matches!(
@@ -263,62 +269,93 @@ fn follows_from_moments(statistic: SeriesStatistic) -> bool {
 }
 
 impl PooledEvaluator {
+    /// The operation that computes the outputs of a column. `reads` are the keys and the time.
+    fn over_column(
+        self,
+        field: &Field,
+        reads: Vec<String>,
+        request: AnalyzerRequest,
+        outputs: &[PooledOutput],
+    ) -> MapOp {
+        let mut writes = Vec::with_capacity(outputs.len());
+        for output in outputs {
+            let name = format!("{}_{}", field.name(), output.name);
+            writes.push(Field::new(name, output.data_type.clone(), true));
+        }
+        let keys = reads.len() - 1;
+        let whole = field.data_type().is_integer();
+        let outputs = outputs.to_vec();
+        MapOp::fitted(reads, writes, [request], move |findings| {
+            let groups = PooledTable::new(finding_at(findings, 0)?, keys, keys, whole)?;
+            let outputs = outputs.clone();
+            Ok(LoweredMap::new(move |inputs, rows| {
+                let Some((time, keys)) = inputs.split_last() else {
+                    return Ok(Vec::new());
+                };
+                let row_groups = groups.find_groups(keys, rows)?;
+                self.over_rows(&groups, &row_groups, time, &outputs)
+            }))
+        })
+    }
+
     fn over_rows(
         &self,
         groups: &PooledTable,
-        found: &[Option<u32>],
+        row_groups: &[Option<u32>],
         time: &ArrayRef,
         outputs: &[PooledOutput],
     ) -> Result<Vec<ArrayRef>> {
         let times = ticks_of(time)?;
         // Many rows of a batch have the same group and time.
-        let mut known: HashMap<(Option<u32>, i64), usize> = HashMap::new();
+        let mut result_of: HashMap<(Option<u32>, i64), usize> = HashMap::new();
         let mut results: Vec<Vec<Option<f64>>> = vec![Vec::new(); outputs.len()];
-        let mut places: Vec<Option<usize>> = Vec::with_capacity(found.len());
-        for (row, group) in found.iter().enumerate() {
+        let mut result_indices: Vec<Option<usize>> = Vec::with_capacity(row_groups.len());
+        for (row, group) in row_groups.iter().enumerate() {
             if times.is_null(row) {
-                places.push(None);
+                result_indices.push(None);
                 continue;
             }
             let time = times.value(row);
-            let place = *known.entry((*group, time)).or_insert_with(|| {
-                let cells = &groups.cells[groups.range(*group)];
-                for (output, results) in outputs.iter().zip(&mut results) {
-                    // As everywhere in windows, what is not determined (infinity less infinity) is null.
-                    results.push(
-                        self.result(output, cells, time)
-                            .filter(|result| !result.is_nan()),
-                    );
-                }
-                results.first().map_or(0, |results| results.len() - 1)
-            });
-            places.push(Some(place));
-        }
-        let columns = outputs.iter().zip(&results).map(|(output, results)| {
-            let each = places
-                .iter()
-                .map(|place| place.and_then(|place| results[place]));
-            match output.data_type {
-                DataType::Int64 => Arc::new(
-                    each.map(|count| count.map(|count| count as i64))
-                        .collect::<Int64Array>(),
-                ) as ArrayRef,
-                _ => to_float_type(each.collect::<Float64Array>(), &output.data_type),
+            let next_index = result_of.len();
+            let result_index = *result_of.entry((*group, time)).or_insert(next_index);
+            result_indices.push(Some(result_index));
+            if result_index < next_index {
+                continue;
             }
-        });
-        Ok(columns.collect())
+            let cells = &groups.cells[groups.range(*group)];
+            for (output, results) in outputs.iter().zip(&mut results) {
+                let result = self.result(output, cells, time);
+                // As everywhere in windows, what is not determined (infinity less infinity) is null.
+                results.push(result.filter(|result| !result.is_nan()));
+            }
+        }
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(outputs.len());
+        for (output, results) in outputs.iter().zip(&results) {
+            let mut values = Vec::with_capacity(result_indices.len());
+            for result_index in &result_indices {
+                values.push(result_index.and_then(|result_index| results[result_index]));
+            }
+            columns.push(match output.data_type {
+                DataType::Int64 => {
+                    let counts = values.iter().map(|count| count.map(|count| count as i64));
+                    Arc::new(counts.collect::<Int64Array>())
+                }
+                _ => to_float_type(Float64Array::from(values), &output.data_type),
+            });
+        }
+        Ok(columns)
     }
 
     fn result(&self, output: &PooledOutput, cells: &[PooledCell], time: i64) -> Option<f64> {
-        let end = time.saturating_sub(self.gap);
+        let end = self.end.before(time);
         let (with_start, with_end) = match self.closed {
             ClosedWindow::Right => (false, true),
             ClosedWindow::Left => (true, false),
             ClosedWindow::Both => (true, true),
             ClosedWindow::Neither => (false, false),
         };
-        let from = output.over.map_or(0, |over| {
-            let start = end.saturating_sub(over);
+        let from = output.start.map_or(0, |start| {
+            let start = start.before(time);
             cells.partition_point(|cell| cell.time < start || (cell.time == start && !with_start))
         });
         let to = cells.partition_point(|cell| cell.time < end || (cell.time == end && with_end));

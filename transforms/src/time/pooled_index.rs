@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array};
 use arrow::datatypes::{DataType, Field};
-use forebay_model::Result;
+use forebay_model::{Result, TimeDistance};
 use forebay_plan::{BindScope, LoweredMap, MapOp, WrittenNulls};
 
 use super::length::{TimeColumn, ticks_of};
@@ -23,14 +23,14 @@ impl RunningTotals {
         let mut group = 0;
         let mut range = groups.range(Some(group));
         let mut running = (0.0, 0.0);
-        for (place, cell) in groups.cells.iter().enumerate() {
-            while place >= range.end {
+        for (index, cell) in groups.cells.iter().enumerate() {
+            while index >= range.end {
                 group += 1;
                 range = groups.range(Some(group));
                 running = (0.0, 0.0);
             }
             running = (running.0 + cell.count as f64, running.1 + cell.sum);
-            totals[place] = running;
+            totals[index] = running;
         }
         RunningTotals { groups, totals }
     }
@@ -53,18 +53,20 @@ pub(super) fn pooled_index(
     parents: &[String],
     slot: &str,
     time: &TimeColumn,
-    gap: i64,
+    gap: TimeDistance,
     output: &str,
 ) -> Result<MapOp> {
     let mut keys = key_fields(scope, parents)?;
     keys.push(slot_key_field(slot));
     let ask = ask_moments(scope, field, &keys, time)?;
+    let back = time.steps_back(gap)?;
     let reads: Vec<String> = keys
         .iter()
         .map(|key| key.name().clone())
         .chain([time.name.clone()])
         .collect();
-    let (keys, whole) = (keys.len(), field.data_type().is_integer());
+    let keys = keys.len();
+    let whole = field.data_type().is_integer();
     let map = MapOp::fitted(
         reads,
         [Field::new(output, DataType::Float64, true)],
@@ -72,16 +74,18 @@ pub(super) fn pooled_index(
         move |findings| {
             let finding = finding_at(findings, 0)?;
             let slots = RunningTotals::new(PooledTable::new(finding, keys, keys, whole)?);
-            let all = RunningTotals::new(PooledTable::new(finding, keys - 1, keys, whole)?);
+            let all_slots = RunningTotals::new(PooledTable::new(finding, keys - 1, keys, whole)?);
             Ok(LoweredMap::new(move |inputs, rows| {
                 let of_slot = slots.groups.find_groups(&inputs[..keys], rows)?;
-                let of_all = all.groups.find_groups(&inputs[..keys - 1], rows)?;
+                let of_all = all_slots.groups.find_groups(&inputs[..keys - 1], rows)?;
                 let times = ticks_of(&inputs[keys])?;
                 let index = |row: usize| {
-                    let told = times.is_valid(row) && inputs[keys - 1].is_valid(row);
-                    let until = told.then(|| times.value(row).saturating_sub(gap))?;
+                    if times.is_null(row) || inputs[keys - 1].is_null(row) {
+                        return None;
+                    }
+                    let until = back.before(times.value(row));
                     let index = slots.mean_until(of_slot[row], until)?
-                        / all.mean_until(of_all[row], until)?;
+                        / all_slots.mean_until(of_all[row], until)?;
                     index.is_finite().then_some(index)
                 };
                 Ok(vec![

@@ -1,7 +1,12 @@
 //! Statistics of a few numbers in order of time.
 
+use std::ops::RangeInclusive;
+
 use super::SeriesStatistic;
 use super::pooled_table::PooledCell;
+
+/// Distances whose fourth powers are far from both ends of the doubles.
+const NEAR_DISTANCES: RangeInclusive<f64> = 1e-70..=1e70;
 
 /// A statistic of all values in these cells; `None` where there are too few of them.
 pub(super) fn statistic_of_cells(
@@ -24,21 +29,36 @@ pub(super) fn statistic_of_cells(
         SeriesStatistic::Max => cells.iter().map(|cell| cell.max).reduce(f64::max),
         SeriesStatistic::Var | SeriesStatistic::Std => {
             let mean = sum() / n;
+            let distances = cells.iter().map(|cell| (cell.mean - mean).abs());
+            let deviations = cells.iter().map(|cell| cell.var.sqrt());
+            let unit = unit_of(distances.chain(deviations));
             let spread = |cell: &PooledCell| {
-                cell.count as f64 * (cell.var + (cell.mean - mean) * (cell.mean - mean))
+                let distance = (cell.mean - mean) / unit;
+                cell.count as f64 * (cell.var / unit / unit + distance * distance)
             };
             let freedom = count
                 .checked_sub(u64::from(ddof))
                 .filter(|freedom| *freedom > 0)?;
             let var = neumaier_sum(cells.iter().map(spread)) / freedom as f64;
             Some(if statistic == SeriesStatistic::Var {
-                var
+                var * unit * unit
             } else {
-                var.sqrt()
+                var.sqrt() * unit
             })
         }
         _ => None,
     }
+}
+
+/// The power of two in which distances are measured before they are raised to powers: 1, unless fourth powers of the
+/// largest one leave the doubles.
+fn unit_of(distances: impl Iterator<Item = f64>) -> f64 {
+    let largest = distances.fold(0.0, f64::max);
+    if largest == 0.0 || !largest.is_finite() || NEAR_DISTANCES.contains(&largest) {
+        return 1.0;
+    }
+    // The bits of the exponent alone.
+    f64::from_bits(largest.to_bits() & (0x7ff << 52)).max(f64::MIN_POSITIVE)
 }
 
 /// One number for each time.
@@ -78,49 +98,62 @@ impl PooledSample<'_> {
                 Some(values.iter().filter(|value| **value == 0.0).count() as f64 / n)
             }
             SeriesStatistic::NUnique => Some(self.sorted().chunk_by(|a, b| a == b).count() as f64),
-            SeriesStatistic::Var => self.var(mean),
-            SeriesStatistic::Std => self.var(mean).map(f64::sqrt),
-            SeriesStatistic::Skew => {
-                let (m2, m3) = (self.moment(mean, 2), self.moment(mean, 3));
-                let skew = if m2 == 0.0 {
-                    0.0
-                } else {
-                    (n * (n - 1.0)).sqrt() / (n - 2.0) * m3 / m2.powf(1.5)
-                };
-                (n >= 3.0).then_some(skew)
+            SeriesStatistic::Var => {
+                let unit = self.unit(mean);
+                self.var(mean, unit).map(|var| var * unit * unit)
             }
-            SeriesStatistic::Kurtosis => {
-                let (m2, m4) = (self.moment(mean, 2), self.moment(mean, 4));
-                let kurtosis = match m2 == 0.0 {
-                    // As in `rolling`, which follows pandas.
-                    true => -3.0,
-                    false => {
-                        let raw = (n * n - 1.0) * m4 / (m2 * m2) - 3.0 * (n - 1.0) * (n - 1.0);
-                        raw / ((n - 2.0) * (n - 3.0))
-                    }
-                };
-                (n >= 4.0).then_some(kurtosis)
+            SeriesStatistic::Std => {
+                let unit = self.unit(mean);
+                self.var(mean, unit).map(|var| var.sqrt() * unit)
             }
-            SeriesStatistic::Slope => {
-                let places: Vec<f64> = self.times.iter().map(|time| self.ago(*time)).collect();
-                let middle = neumaier_sum(places.iter().copied()) / n;
-                let spread = neumaier_sum(places.iter().map(|x| (x - middle) * (x - middle)));
-                let along = neumaier_sum(
-                    places
-                        .iter()
-                        .zip(values)
-                        .map(|(x, y)| (x - middle) * (y - mean)),
-                );
-                (spread > 0.0).then(|| -along / spread)
-            }
+            SeriesStatistic::Skew => self.skew(n, mean),
+            SeriesStatistic::Kurtosis => self.kurtosis(n, mean),
+            SeriesStatistic::Slope => self.slope(n, mean),
             SeriesStatistic::SinceNonzero => {
-                let last = values
-                    .iter()
-                    .zip(self.times)
-                    .rfind(|(value, _)| **value != 0.0)?;
-                Some(self.ago(*last.1))
+                let mut pairs = values.iter().zip(self.times);
+                let (_, time) = pairs.rfind(|(value, _)| **value != 0.0)?;
+                Some(self.ago(*time))
             }
         }
+    }
+
+    fn skew(&self, n: f64, mean: f64) -> Option<f64> {
+        if n < 3.0 {
+            return None;
+        }
+        let unit = self.unit(mean);
+        let m2 = self.moment(mean, unit, 2);
+        let m3 = self.moment(mean, unit, 3);
+        if m2 == 0.0 {
+            return Some(0.0);
+        }
+        Some((n * (n - 1.0)).sqrt() / (n - 2.0) * m3 / m2.powf(1.5))
+    }
+
+    fn kurtosis(&self, n: f64, mean: f64) -> Option<f64> {
+        if n < 4.0 {
+            return None;
+        }
+        let unit = self.unit(mean);
+        let m2 = self.moment(mean, unit, 2);
+        let m4 = self.moment(mean, unit, 4);
+        if m2 == 0.0 {
+            // As in `rolling`, which follows pandas.
+            return Some(-3.0);
+        }
+        let raw = (n * n - 1.0) * m4 / (m2 * m2) - 3.0 * (n - 1.0) * (n - 1.0);
+        Some(raw / ((n - 2.0) * (n - 3.0)))
+    }
+
+    /// Change of the values in a unit of time, by least squares.
+    fn slope(&self, n: f64, mean: f64) -> Option<f64> {
+        let ages: Vec<f64> = self.times.iter().map(|time| self.ago(*time)).collect();
+        let mean_age = neumaier_sum(ages.iter().copied()) / n;
+        let spread = neumaier_sum(ages.iter().map(|x| (x - mean_age) * (x - mean_age)));
+        let pairs = ages.iter().zip(self.values);
+        let covariance = neumaier_sum(pairs.map(|(x, y)| (x - mean_age) * (y - mean)));
+        // Ages grow into the past: the slope over time has the other sign.
+        (spread > 0.0).then(|| -covariance / spread)
     }
 
     /// Units of time before the row.
@@ -128,24 +161,26 @@ impl PooledSample<'_> {
         (i128::from(self.now) - i128::from(time)) as f64 / self.unit
     }
 
-    fn moment(&self, mean: f64, power: i32) -> f64 {
-        neumaier_sum(self.values.iter().map(|value| (value - mean).powi(power)))
-            / self.values.len() as f64
+    /// The unit of the distances from the mean.
+    fn unit(&self, mean: f64) -> f64 {
+        unit_of(self.values.iter().map(|value| (value - mean).abs()))
     }
 
-    fn var(&self, mean: f64) -> Option<f64> {
+    fn moment(&self, mean: f64, unit: f64, power: i32) -> f64 {
+        let distances = self.values.iter().map(|value| (value - mean) / unit);
+        neumaier_sum(distances.map(|distance| distance.powi(power))) / self.values.len() as f64
+    }
+
+    /// The variance of the values, measured in a unit.
+    fn var(&self, mean: f64, unit: f64) -> Option<f64> {
         let freedom = self
             .values
             .len()
             .checked_sub(usize::from(self.ddof))
             .filter(|freedom| *freedom > 0)?;
-        Some(
-            neumaier_sum(
-                self.values
-                    .iter()
-                    .map(|value| (value - mean) * (value - mean)),
-            ) / freedom as f64,
-        )
+        let distances = self.values.iter().map(|value| (value - mean) / unit);
+        let squares = neumaier_sum(distances.map(|distance| distance * distance));
+        Some(squares / freedom as f64)
     }
 
     fn sorted(&self) -> Vec<f64> {
@@ -157,7 +192,8 @@ impl PooledSample<'_> {
     fn quantile(&self, q: f64) -> f64 {
         let sorted = self.sorted();
         let rank = q * (sorted.len() - 1) as f64;
-        let (low, part) = (rank.floor() as usize, rank.fract());
+        let low = rank.floor() as usize;
+        let part = rank.fract();
         let high = (low + 1).min(sorted.len() - 1);
         if part == 0.0 {
             sorted[low]
@@ -169,7 +205,8 @@ impl PooledSample<'_> {
 
 /// A sum with the lost digits carried along (Neumaier).
 fn neumaier_sum(values: impl Iterator<Item = f64>) -> f64 {
-    let (mut sum, mut lost) = (0.0f64, 0.0f64);
+    let mut sum = 0.0f64;
+    let mut lost = 0.0f64;
     for value in values {
         let next = sum + value;
         lost += if sum.abs() >= value.abs() {
@@ -185,6 +222,50 @@ fn neumaier_sum(values: impl Iterator<Item = f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A cell of one value.
+    fn cell(value: f64) -> PooledCell {
+        PooledCell {
+            time: 0,
+            count: 1,
+            sum: value,
+            mean: value,
+            var: 0.0,
+            min: value,
+            max: value,
+        }
+    }
+
+    /// A statistic of values at one time.
+    fn statistic_of(values: &[f64; 4], statistic: SeriesStatistic) -> f64 {
+        let sample = PooledSample {
+            times: &[0; 4],
+            values,
+            now: 0,
+            unit: 1.0,
+            ddof: 1,
+        };
+        sample.of(statistic).unwrap_or(f64::NAN)
+    }
+
+    #[test]
+    fn deviations_have_the_unit_of_their_values_at_any_magnitude() {
+        let values = [1.0, -1.0, 2.0, 3.0];
+        for factor in [2f64.powi(664), 2f64.powi(-664)] {
+            let far = values.map(|value| value * factor);
+            let std = statistic_of(&values, SeriesStatistic::Std) * factor;
+            assert_eq!(statistic_of(&far, SeriesStatistic::Std), std);
+            let cells = far.map(cell);
+            let of_cells = statistic_of_cells(SeriesStatistic::Std, 1, &cells);
+            assert_eq!(of_cells, Some(std));
+            for statistic in [SeriesStatistic::Skew, SeriesStatistic::Kurtosis] {
+                let near = statistic_of(&values, statistic);
+                assert!((statistic_of(&far, statistic) - near).abs() < 1e-12);
+            }
+            let var = statistic_of(&far, SeriesStatistic::Var);
+            assert_eq!(var, if factor > 1.0 { f64::INFINITY } else { 0.0 });
+        }
+    }
 
     #[test]
     fn an_empty_window_counts_nothing_and_has_no_mean() {

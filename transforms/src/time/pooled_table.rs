@@ -1,10 +1,12 @@
-//! What was learned of each group of series at each time.
+//! Moments of each group of series at each time.
 
-use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
+use std::ops::Range;
+
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, UInt32Array, UInt64Array};
 use arrow::compute::{partition, take};
 use arrow::datatypes::{DataType, Field, UInt64Type};
 use forebay_analyze::GroupedMoments;
-use forebay_model::{Fault, Finding, Result, canonical_keys, codes};
+use forebay_model::{Fault, Finding, Result, canonical_keys, codes, type_words};
 use forebay_plan::{AnalyzerRequest, BindScope};
 
 use super::length::{TimeColumn, ticks_of};
@@ -12,7 +14,7 @@ use crate::shared::{KeyIndex, doubles};
 
 /// The rows of one group at one time.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PooledCell {
+pub(crate) struct PooledCell {
     pub time: i64,
     /// Values that are neither null nor NaN; at least one.
     pub count: u64,
@@ -25,7 +27,7 @@ pub(super) struct PooledCell {
 }
 
 /// Cells by group, each group's in order of time.
-pub(super) struct PooledTable {
+pub(crate) struct PooledTable {
     /// Absent where all rows are one group.
     index: Option<KeyIndex>,
     starts: Vec<usize>,
@@ -33,37 +35,74 @@ pub(super) struct PooledTable {
 }
 
 /// Asks for the moments of a column for each combination of keys and time.
-pub(super) fn ask_moments(
+pub(crate) fn ask_moments(
     scope: &BindScope<'_>,
     field: &Field,
     keys: &[Field],
     time: &TimeColumn,
 ) -> Result<AnalyzerRequest> {
+    let mut types = Vec::with_capacity(keys.len() + 1);
+    let mut inputs = vec![field.name().clone()];
     for key in keys {
         if key.data_type().is_nested() {
             let message = format!(
                 "`{}` is {}, which cannot tell groups apart",
                 key.name(),
-                key.data_type()
+                type_words(key.data_type())
             );
             return Err(Fault::new(codes::COLUMN_TYPE, message).column(key.name()));
         }
+        types.push(key.data_type().clone());
+        inputs.push(key.name().clone());
     }
     scope.field(field.name())?;
-    let types = keys
-        .iter()
-        .map(|key| key.data_type().clone())
-        .chain([time.data_type.clone()])
-        .collect();
-    let inputs = [field.name()]
-        .into_iter()
-        .chain(keys.iter().map(Field::name))
-        .chain([&time.name])
-        .cloned();
-    Ok(AnalyzerRequest::new(
-        GroupedMoments { keys: types },
-        inputs.collect::<Vec<String>>(),
-    ))
+    types.push(time.data_type.clone());
+    inputs.push(time.name.clone());
+    Ok(AnalyzerRequest::new(GroupedMoments { keys: types }, inputs))
+}
+
+/// Columns of a finding, of which each row is a cell.
+struct CellColumns {
+    times: Int64Array,
+    counts: UInt64Array,
+    means: Float64Array,
+    vars: Float64Array,
+    mins: Float64Array,
+    maxs: Float64Array,
+    /// True if sums are rounded
+    whole: bool,
+}
+
+impl CellColumns {
+    fn cell(&self, row: usize) -> PooledCell {
+        let count = self.counts.value(row);
+        let mean = self.means.value(row);
+        let mut sum = count as f64 * mean;
+        if self.whole {
+            sum = sum.round();
+        }
+        PooledCell {
+            time: self.times.value(row),
+            count,
+            sum,
+            mean,
+            var: self.vars.value(row),
+            min: self.mins.value(row),
+            max: self.maxs.value(row),
+        }
+    }
+}
+
+/// Rows of each group, which follow each other.
+fn group_ranges(keys: &[ArrayRef], rows: usize) -> Result<Vec<Range<usize>>> {
+    if keys.is_empty() {
+        return Ok(std::iter::once(0..rows).collect());
+    }
+    let mut canonical = Vec::with_capacity(keys.len());
+    for key in keys {
+        canonical.push(canonical_keys(key)?);
+    }
+    Ok(partition(&canonical)?.ranges())
 }
 
 impl PooledTable {
@@ -73,70 +112,47 @@ impl PooledTable {
     pub fn new(finding: &Finding, keys: usize, time: usize, whole: bool) -> Result<Self> {
         let table = finding.table();
         let rows = table.num_rows();
-        let column = table
-            .columns()
-            .get(time)
-            .ok_or_else(|| Fault::internal("a finding has no times"))?;
-        let times = ticks_of(column)?;
-        let counts = finding
-            .column("count")?
-            .as_primitive::<UInt64Type>()
-            .clone();
-        let number = |name: &str| doubles(finding.column(name)?);
-        let (mean, var, min, max) = (
-            number("mean")?,
-            number("var")?,
-            number("min")?,
-            number("max")?,
-        );
+        let Some(time_column) = table.columns().get(time) else {
+            return Err(Fault::internal("a finding has no times"));
+        };
+        let columns = CellColumns {
+            times: ticks_of(time_column)?,
+            counts: finding
+                .column("count")?
+                .as_primitive::<UInt64Type>()
+                .clone(),
+            means: doubles(finding.column("mean")?)?,
+            vars: doubles(finding.column("var")?)?,
+            mins: doubles(finding.column("min")?)?,
+            maxs: doubles(finding.column("max")?)?,
+            whole,
+        };
         let (keys, others) = table.columns().split_at(keys);
         let others = &others[..others.len().min(time + 1 - keys.len())];
-        let told = |row: &usize| others.iter().all(|column| column.is_valid(*row));
-        let ranges = match keys {
-            [] => std::iter::once(0..rows).collect(),
-            keys => {
-                let keys = keys
-                    .iter()
-                    .map(canonical_keys)
-                    .collect::<Result<Vec<_>>>()?;
-                partition(&keys)?.ranges()
-            }
-        };
+        let ranges = group_ranges(keys, rows)?;
         let mut starts = Vec::with_capacity(ranges.len() + 1);
         let mut cells = Vec::with_capacity(rows);
         for range in &ranges {
             let start = cells.len();
             starts.push(start);
-            for row in range.clone().filter(told) {
-                let (count, mean) = (counts.value(row), mean.value(row));
-                let sum = count as f64 * mean;
-                let sum = if whole { sum.round() } else { sum };
-                let (min, max, var) = (min.value(row), max.value(row), var.value(row));
-                cells.push(PooledCell {
-                    time: times.value(row),
-                    count,
-                    sum,
-                    mean,
-                    var,
-                    min,
-                    max,
-                });
+            for row in range.clone() {
+                if others.iter().all(|column| column.is_valid(row)) {
+                    cells.push(columns.cell(row));
+                }
             }
             // Keys between the group's and the time keep their order where times are equal.
             cells[start..].sort_by_key(|cell: &PooledCell| cell.time);
         }
         starts.push(cells.len());
-        let firsts: UInt32Array = ranges.iter().map(|range| range.start as u32).collect();
-        let index = match keys {
-            [] => None,
-            keys => {
-                let keys = keys
-                    .iter()
-                    .map(|key| Ok(take(key, &firsts, None)?))
-                    .collect::<Result<Vec<ArrayRef>>>()?;
-                Some(KeyIndex::new(&keys, |_, _| Ok(()))?)
+        let mut index = None;
+        if !keys.is_empty() {
+            let firsts: UInt32Array = ranges.iter().map(|range| range.start as u32).collect();
+            let mut first_keys = Vec::with_capacity(keys.len());
+            for key in keys {
+                first_keys.push(take(key, &firsts, None)?);
             }
-        };
+            index = Some(KeyIndex::new(&first_keys, |_, _| Ok(()))?);
+        }
         Ok(PooledTable {
             index,
             starts,
@@ -152,12 +168,20 @@ impl PooledTable {
         }
     }
 
-    /// Where a group's cells lie.
-    pub fn range(&self, group: Option<u32>) -> std::ops::Range<usize> {
-        let group = group
-            .map(|group| group as usize)
-            .filter(|group| group + 1 < self.starts.len());
-        group.map_or(0..0, |group| self.starts[group]..self.starts[group + 1])
+    /// The ranges of the cells of all groups.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        self.starts.windows(2).map(|ends| ends[0]..ends[1])
+    }
+
+    /// The range of a group's cells.
+    pub fn range(&self, group: Option<u32>) -> Range<usize> {
+        let Some(group) = group else {
+            return 0..0;
+        };
+        match self.starts.get(group as usize..) {
+            Some([start, end, ..]) => *start..*end,
+            _ => 0..0,
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use forebay_window::SeriesFrame;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::length::LengthSpec;
+use super::length::{LengthSpec, TimeColumn};
 use super::naming::FeatureNamer;
 use super::windows::{StatisticOptions, WindowOpBuilder, require_not_empty};
 use super::{FeatureNaming, FloatType, GapPolicy, MinPeriods, SeriesStatistic};
@@ -15,7 +15,7 @@ use crate::shared::bad_value;
 
 /// Statistics of a window that ends at the row, or `gap` before it.
 ///
-/// In: columns of numbers or booleans. Out, for each length and statistic:
+/// In: columns of numbers or booleans; of any type where only `first`, `last`, `count` and `n_unique` are computed. Out, for each length and statistic:
 /// `<column>_<statistic>_<over>`, such as `qty_mean_28d`; a quantile is `q90`. Numbers are `dtype`,
 /// `count`, `n_unique` and `since_nonzero` by rows `int64`, `first` and `last` the column's own
 /// type. The window of time is `(t - gap - over, t - gap]`; rows of the same time count as far as
@@ -34,7 +34,7 @@ use crate::shared::bad_value;
     example = r#"rolling(["qty"]).compute([SeriesStatistic::Mean]).over(["7d", "28d"]).gap("1d")"#
 )]
 pub struct RollingWindow {
-    /// Columns of numbers or booleans.
+    /// Columns of numbers or booleans; of any type for `first`, `last`, `count` and `n_unique`.
     pub columns: ColumnSelector,
     /// Which statistics.
     pub compute: Vec<SeriesStatistic>,
@@ -60,7 +60,7 @@ pub struct RollingWindow {
     /// rows one series.
     #[serde(default)]
     pub keys: Option<Vec<String>>,
-    /// What missing periods mean; has to be said where rows are counted.
+    /// Meaning of missing periods; required where rows are counted.
     #[serde(default)]
     pub gaps: Option<GapPolicy>,
     /// How the new columns are called.
@@ -100,7 +100,7 @@ impl ClosedWindow {
         }
     }
 
-    /// How many periods a window of so many spans holds.
+    /// Number of periods that a window of so many spans holds.
     fn periods_held(self, periods: u64) -> u64 {
         match self {
             ClosedWindow::Right | ClosedWindow::Left => periods,
@@ -126,73 +126,77 @@ impl Transform for RollingWindow {
             self.gaps.as_ref(),
         )?;
         let time = windows.time.clone();
-        let fields = windows.computable_columns(&self.columns)?;
+        let fields = windows.columns_of_statistics(&self.columns, &self.compute)?;
         let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());
         for field in fields {
-            for length in &self.over {
+            for length in self.over.iter().copied() {
                 if length.is_zero() {
-                    return Err(bad_value(format!(
-                        "a window of `over: {length}` holds nothing"
-                    )));
+                    let message = format!("a window of `over: {length}` holds nothing");
+                    return Err(bad_value(message));
                 }
-                let (over, gap) = (
-                    windows.length(*length)?,
-                    windows.gap(self.gap, *length, "over")?,
-                );
+                let over = windows.length(length)?;
+                let gap = windows.gap(self.gap, length, "over")?;
                 let frame = SeriesFrame::Rolling {
                     over,
                     gap,
                     closed: self.closed.to_window_closed(),
                 };
-                let periods = match (length, self.gaps.as_ref().and_then(GapPolicy::every)) {
-                    (LengthSpec::Rows(rows), _) => Some(*rows),
-                    (_, Some(every)) => {
-                        Some((length.ticks(&time)? / every.ticks(&time)?.max(1)) as u64)
-                    }
-                    _ => None,
-                };
-                let holds = periods.map(|periods| self.closed.periods_held(periods));
-                for statistic in &self.compute {
-                    let min_periods = match (self.min_periods, length, statistic) {
-                        (Some(wanted), ..) => wanted.resolve_count(holds)?,
-                        (None, _, SeriesStatistic::Count) => 0,
-                        (None, LengthSpec::Rows(rows), _) => {
-                            (*rows).min(self.closed.periods_held(*rows))
+                let periods_held = self.periods_held(length, &time)?;
+                for statistic in self.compute.iter().copied() {
+                    let min_periods = self.required_periods(length, statistic, periods_held)?;
+                    let usual = format!("{}_{length}", statistic.word());
+                    let name = names.column_name(field.name(), usual, |names| {
+                        let mut suffix = format!("_window_size{}", names.periods(length)?);
+                        if self.min_periods.is_some() {
+                            suffix += &format!("_min_samples{min_periods}");
                         }
-                        (None, LengthSpec::Time(..) | LengthSpec::Unreadable(_), _) => 1,
+                        let gap = self.gap.unwrap_or(LengthSpec::Rows(0));
+                        names.mlforecast_name("rolling", statistic, gap, &suffix)
+                    })?;
+                    let options = StatisticOptions {
+                        frame,
+                        measure: length,
+                        min_periods,
+                        ddof: self.ddof,
+                        dtype: self.dtype,
                     };
-                    let name = names.column_name(
-                        field.name(),
-                        format!("{}_{length}", statistic.word()),
-                        |names| {
-                            let mut rest = format!("_window_size{}", names.periods(*length)?);
-                            if self.min_periods.is_some() {
-                                rest += &format!("_min_samples{min_periods}");
-                            }
-                            names.mlforecast_name(
-                                "rolling",
-                                *statistic,
-                                self.gap.unwrap_or(LengthSpec::Rows(0)),
-                                &rest,
-                            )
-                        },
-                    )?;
-                    let (ddof, dtype) = (self.ddof, self.dtype);
-                    windows.add_statistic(
-                        field,
-                        *statistic,
-                        name,
-                        &StatisticOptions {
-                            frame,
-                            measure: *length,
-                            min_periods,
-                            ddof,
-                            dtype,
-                        },
-                    )?;
+                    windows.add_statistic(field, statistic, name, &options)?;
                 }
             }
         }
         windows.finish()
+    }
+}
+
+impl RollingWindow {
+    /// The periods that a window of a length holds, where its length is a number of periods.
+    fn periods_held(&self, length: LengthSpec, time: &TimeColumn) -> Result<Option<u64>> {
+        let mut periods = None;
+        if let LengthSpec::Rows(rows) = length {
+            periods = Some(rows);
+        } else if let Some(gaps) = &self.gaps
+            && let Some(every) = gaps.every()
+        {
+            let whole_periods = length.periods_of(every, time)?;
+            periods = whole_periods.map(|(periods, _)| periods as u64);
+        }
+        Ok(periods.map(|periods| self.closed.periods_held(periods)))
+    }
+
+    /// The values without which a statistic is null.
+    fn required_periods(
+        &self,
+        length: LengthSpec,
+        statistic: SeriesStatistic,
+        periods_held: Option<u64>,
+    ) -> Result<u64> {
+        if let Some(min_periods) = self.min_periods {
+            return min_periods.resolve_count(periods_held);
+        }
+        Ok(match (statistic, length) {
+            (SeriesStatistic::Count, _) => 0,
+            (_, LengthSpec::Rows(rows)) => rows.min(self.closed.periods_held(rows)),
+            _ => 1,
+        })
     }
 }

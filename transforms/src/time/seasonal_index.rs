@@ -1,14 +1,14 @@
 //! `seasonal_index`: how the row's slot of the week or year compares with the whole.
 
 use arrow::datatypes::{DataType, Field};
-use forebay_model::Result;
+use forebay_model::{Result, TimeDistance};
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
 use forebay_setters::Setters;
 use forebay_window::{WindowFunction, WordEncoding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::length::LengthSpec;
+use super::length::{LengthSpec, TimeColumn};
 use super::pooled_index::pooled_index;
 use super::windows::{WindowOpBuilder, hide_helper_columns};
 use super::{FloatType, GapPolicy, SeasonalPeriod};
@@ -62,7 +62,7 @@ pub struct SeasonalIndex {
     /// rows one series.
     #[serde(default)]
     pub keys: Option<Vec<String>>,
-    /// What missing periods mean; has to be said where rows are counted.
+    /// Meaning of missing periods; required where rows are counted.
     #[serde(default)]
     pub gaps: Option<GapPolicy>,
     /// The type that comes out.
@@ -104,41 +104,21 @@ impl Transform for SeasonalIndex {
         let fields = scope.numeric_columns(&self.columns)?;
         let mut ops = vec![PlanOp::Map(self.period.slot_map(scope, &time, SLOT)?)];
         let gap = windows.gap(self.gap, self.gap.unwrap_or(LengthSpec::Rows(0)), "gap")?;
-        let strength = self.shrink.as_ref().map_or(0.0, |shrink| shrink.strength);
-        if !(strength >= 0.0 && strength.is_finite()) {
-            return Err(bad_value(format!(
-                "`strength: {strength}` is not a number of values"
-            )));
-        }
-        let parents = self
-            .shrink
-            .as_ref()
-            .and_then(|shrink| shrink.parent.as_ref());
+        let strength = self.checked_strength()?;
         let slot = windows.add_input(&Field::new(SLOT, DataType::Int64, true), WordEncoding::Bits);
         let mut names = Vec::new();
         for field in fields {
-            let parent = match parents {
-                None => None,
-                Some(parents) => {
-                    let gap = match self.gap.filter(|gap| !gap.is_zero()) {
-                        Some(gap) if gap.is_rows() => {
-                            return Err(bad_value(format!(
-                                "`gap: {gap}` is rows, and a `parent` takes a length of time"
-                            )));
-                        }
-                        Some(gap) => gap.ticks(&time)?,
-                        None => 0,
-                    };
-                    let name = format!("__parent_{}", field.name());
-                    ops.push(PlanOp::Map(pooled_index(
-                        scope, field, parents, SLOT, &time, gap, &name,
-                    )?));
-                    Some(windows.add_input(
-                        &Field::new(name, DataType::Float64, true),
-                        WordEncoding::Number,
-                    ))
-                }
-            };
+            let mut parent = None;
+            if let Some(shrink) = &self.shrink
+                && let Some(parents) = &shrink.parent
+            {
+                let gap = self.parent_gap(&time)?;
+                let name = format!("__parent_{}", field.name());
+                let index = pooled_index(scope, field, parents, SLOT, &time, gap, &name)?;
+                ops.push(PlanOp::Map(index));
+                let index_field = Field::new(name, DataType::Float64, true);
+                parent = Some(windows.add_input(&index_field, WordEncoding::Number));
+            }
             let input = windows.add_input(field, WordEncoding::Number);
             let name = match &self.period {
                 SeasonalPeriod::Expression(_) => format!("{}_seasonal_index", field.name()),
@@ -157,5 +137,31 @@ impl Transform for SeasonalIndex {
         ops.extend(windows.finish()?);
         ops.push(hide_helper_columns(scope, names));
         Ok(ops)
+    }
+}
+
+impl SeasonalIndex {
+    fn checked_strength(&self) -> Result<f64> {
+        let strength = match &self.shrink {
+            Some(shrink) => shrink.strength,
+            None => 0.0,
+        };
+        if strength >= 0.0 && strength.is_finite() {
+            return Ok(strength);
+        }
+        let message = format!("`strength: {strength}` is not a number of values");
+        Err(bad_value(message))
+    }
+
+    /// The gap of the parent's index, whose windows are of time.
+    fn parent_gap(&self, time: &TimeColumn) -> Result<TimeDistance> {
+        match self.gap {
+            Some(gap) if gap.is_zero() => Ok(TimeDistance::Ticks(0)),
+            Some(gap) if gap.is_rows() => Err(bad_value(format!(
+                "`gap: {gap}` is rows, and a `parent` takes a length of time"
+            ))),
+            Some(gap) => gap.distance(time),
+            None => Ok(TimeDistance::Ticks(0)),
+        }
     }
 }

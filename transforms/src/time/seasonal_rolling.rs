@@ -16,7 +16,7 @@ use crate::shared::bad_value;
 
 /// Statistics of every season-th row: the mean of the last four Mondays, say.
 ///
-/// In: columns of numbers or booleans. Out, for each `over` and statistic:
+/// In: columns of numbers or booleans; of any type where only `first`, `last`, `count` and `n_unique` are computed. Out, for each `over` and statistic:
 /// `<column>_seasonal_<statistic>_<season>x<over>`, such as `qty_seasonal_mean_7dx4`, of the types
 /// that `rolling` gives. The rows are those at `i - gap - k * season`, or at exactly the times
 /// `t - gap - k * season` (the last one, if there are several), for k below `over`; with no gap
@@ -35,7 +35,7 @@ use crate::shared::bad_value;
     example = r#"seasonal_rolling(["qty"], "7d").compute([SeriesStatistic::Mean]).over([4]).gap("1d")"#
 )]
 pub struct SeasonalRolling {
-    /// Columns of numbers or booleans.
+    /// Columns of numbers or booleans; of any type for `first`, `last`, `count` and `n_unique`.
     pub columns: ColumnSelector,
     /// Which statistics.
     pub compute: Vec<SeriesStatistic>,
@@ -60,7 +60,7 @@ pub struct SeasonalRolling {
     /// rows one series.
     #[serde(default)]
     pub keys: Option<Vec<String>>,
-    /// What missing periods mean; has to be said where rows are counted.
+    /// Meaning of missing periods; required where rows are counted.
     #[serde(default)]
     pub gaps: Option<GapPolicy>,
     /// How the new columns are called.
@@ -87,55 +87,56 @@ impl Transform for SeasonalRolling {
             self.gaps.as_ref(),
         )?;
         let time = windows.time.clone();
-        let fields = windows.computable_columns(&self.columns)?;
+        let fields = windows.columns_of_statistics(&self.columns, &self.compute)?;
         let names = FeatureNamer::new(self.names, fields.len(), &time, self.gaps.as_ref());
         if self.season.is_zero() {
-            return Err(bad_value(format!(
-                "`season: {}` is no distance",
-                self.season
-            )));
+            let message = format!("`season: {}` is no distance", self.season);
+            return Err(bad_value(message));
         }
-        let (season, gap) = (
-            windows.length(self.season)?,
-            windows.gap(self.gap, self.season, "season")?,
-        );
+        let season = windows.length(self.season)?;
+        let gap = windows.gap(self.gap, self.season, "season")?;
         for field in fields {
             for over in self.over.iter().copied() {
                 if over == 0 {
                     return Err(bad_value("a window of `over: 0` holds nothing"));
                 }
                 for statistic in &self.compute {
-                    let min_periods = match (self.min_periods, statistic) {
-                        (Some(wanted), _) => wanted.resolve_count(Some(over))?,
-                        (None, SeriesStatistic::Count) => 0,
-                        (None, _) if self.season.is_rows() => over,
-                        (None, _) => 1,
-                    };
+                    let min_periods = self.required_periods(over, *statistic)?;
                     let usual = format!("seasonal_{}_{}x{over}", statistic.word(), self.season);
                     let name = names.column_name(field.name(), usual, |names| {
                         let season = names.periods(self.season)?;
-                        let mut rest = format!("_season_length{season}_window_size{over}");
+                        let mut suffix = format!("_season_length{season}_window_size{over}");
                         if self.min_periods.is_some() {
-                            rest += &format!("_min_samples{min_periods}");
+                            suffix += &format!("_min_samples{min_periods}");
                         }
-                        names.mlforecast_name(
-                            "seasonal_rolling",
-                            *statistic,
-                            self.gap.unwrap_or(LengthSpec::Rows(0)),
-                            &rest,
-                        )
+                        let gap = self.gap.unwrap_or(LengthSpec::Rows(0));
+                        names.mlforecast_name("seasonal_rolling", *statistic, gap, &suffix)
                     })?;
-                    let taken = StatisticOptions {
+                    let options = StatisticOptions {
                         frame: SeriesFrame::Seasonal { season, over, gap },
                         measure: self.season,
                         min_periods,
                         ddof: self.ddof,
                         dtype: self.dtype,
                     };
-                    windows.add_statistic(field, *statistic, name, &taken)?;
+                    windows.add_statistic(field, *statistic, name, &options)?;
                 }
             }
         }
         windows.finish()
+    }
+}
+
+impl SeasonalRolling {
+    /// The values without which a statistic is null.
+    fn required_periods(&self, over: u64, statistic: SeriesStatistic) -> Result<u64> {
+        if let Some(min_periods) = self.min_periods {
+            return min_periods.resolve_count(Some(over));
+        }
+        Ok(match statistic {
+            SeriesStatistic::Count => 0,
+            _ if self.season.is_rows() => over,
+            _ => 1,
+        })
     }
 }

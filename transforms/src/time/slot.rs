@@ -31,7 +31,7 @@ pub enum SeasonalPeriod {
     Hour,
     /// The quarters of the year.
     Quarter,
-    /// A SQL expression that gives the slot, an integer, text, boolean or date.
+    /// A SQL expression that gives the slot, an integer, string, boolean or date.
     Expression(#[schemars(extend("format" = "sql"))] String),
 }
 
@@ -71,7 +71,7 @@ impl SeasonalPeriod {
                 let data_type = expression.field.data_type();
                 if !(data_type.is_string() || is_integer_like(data_type)) {
                     let message = format!(
-                        "`{text}` is {}, not an integer, text, boolean or date",
+                        "`{text}` is {}, not an integer, string, boolean or date",
                         type_words(data_type)
                     );
                     return Err(Fault::new(codes::EXPRESSION, message)
@@ -85,15 +85,15 @@ impl SeasonalPeriod {
                 ));
             }
         };
-        let wanted = match (&time.data_type, part) {
+        let expected = match (&time.data_type, part) {
             (DataType::Timestamp(..) | DataType::Date64, _) => None,
             (DataType::Date32, DatePart::Hour) => Some("a timestamp"),
             (DataType::Date32, _) => None,
             _ => Some("a date or timestamp"),
         };
-        if let Some(wanted) = wanted {
+        if let Some(expected) = expected {
             let message = format!(
-                "`{}` is {}, not {wanted}",
+                "`{}` is {}, not {expected}",
                 time.name,
                 type_words(&time.data_type)
             );

@@ -61,7 +61,7 @@ pub enum FloatType {
 }
 
 impl FloatType {
-    pub(super) fn data_type(self) -> DataType {
+    pub(crate) fn data_type(self) -> DataType {
         match self {
             FloatType::Float64 => DataType::Float64,
             FloatType::Float32 => DataType::Float32,
@@ -96,14 +96,25 @@ impl SeriesStatistic {
         })
     }
 
-    /// Whether it measures a distance, in rows or in time.
+    /// True for a distance, in rows or in time.
     pub(super) fn measures(self) -> bool {
         matches!(self, SeriesStatistic::Slope | SeriesStatistic::SinceNonzero)
     }
 
-    /// Whether it copies a value.
+    /// True for a copy of a value.
     pub(super) fn copies(self) -> bool {
         matches!(self, SeriesStatistic::First | SeriesStatistic::Last)
+    }
+
+    /// True if it needs no numbers.
+    pub(super) fn takes_any_type(self) -> bool {
+        matches!(
+            self,
+            SeriesStatistic::First
+                | SeriesStatistic::Last
+                | SeriesStatistic::Count
+                | SeriesStatistic::NUnique
+        )
     }
 
     /// The type that comes out of a column of type `of`.

@@ -1,4 +1,4 @@
-//! What all steps over series share: one window operation with everything that a step computes.
+//! The common part of all steps over series: one window operation with everything that a step computes.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(super) struct WindowOpBuilder<'a> {
     writes: Vec<Field>,
 }
 
-/// How a statistic of a column is taken.
+/// Options of a statistic of a column.
 pub(super) struct StatisticOptions {
     pub frame: SeriesFrame,
     /// The length that tells the unit of slopes and distances.
@@ -62,7 +62,7 @@ impl<'a> WindowOpBuilder<'a> {
             if field.data_type().is_nested() {
                 let message = format!(
                     "`{name}` is {}, which cannot tell series apart",
-                    field.data_type()
+                    type_words(field.data_type())
                 );
                 return Err(Fault::new(codes::COLUMN_TYPE, message).column(name));
             }
@@ -91,11 +91,27 @@ impl<'a> WindowOpBuilder<'a> {
             })
     }
 
+    /// Columns that statistics can be taken of: those that only copy or count values take any type.
+    pub fn columns_of_statistics(
+        &self,
+        columns: &ColumnSelector,
+        statistics: &[SeriesStatistic],
+    ) -> Result<Vec<&'a Field>> {
+        if statistics
+            .iter()
+            .all(|statistic| statistic.takes_any_type())
+        {
+            self.copyable_columns(columns)
+        } else {
+            self.computable_columns(columns)
+        }
+    }
+
     /// Columns whose values can be copied from row to row.
     pub fn copyable_columns(&self, columns: &ColumnSelector) -> Result<Vec<&'a Field>> {
-        let wanted = "a number, boolean, date or time";
+        let wanted = "of a type whose values can be copied";
         self.scope.typed_columns(columns, wanted, |field| {
-            copy_encoding(field.data_type()).is_some()
+            WordEncoding::of_copies(field.data_type()).is_some()
         })
     }
 
@@ -117,19 +133,21 @@ impl<'a> WindowOpBuilder<'a> {
     pub fn gap(
         &mut self,
         gap: Option<LengthSpec>,
-        beside: LengthSpec,
+        length: LengthSpec,
         name: &str,
     ) -> Result<window::SeriesLength> {
         match gap.filter(|gap| !gap.is_zero()) {
             None => Ok(window::SeriesLength::ZERO),
-            Some(gap) if gap.is_rows() != beside.is_rows() => {
+            Some(gap) if gap.is_rows() != length.is_rows() => {
                 let message = format!(
-                    "`gap: {gap}` and `{name}: {beside}` are not both rows or both lengths of time"
+                    "`gap: {gap}` and `{name}: {length}` are not both rows or both lengths of time"
                 );
-                Err(bad_value(message).hint(match beside.is_rows() {
-                    true => "write both as numbers of rows, such as `gap: 1`",
-                    false => "write both as lengths of time, such as `gap: 1d`",
-                }))
+                let fault = bad_value(message);
+                if length.is_rows() {
+                    Err(fault.hint("write both as numbers of rows, such as `gap: 1`"))
+                } else {
+                    Err(fault.hint("write both as lengths of time, such as `gap: 1d`"))
+                }
             }
             Some(gap) => self.length(gap),
         }
@@ -146,21 +164,22 @@ impl<'a> WindowOpBuilder<'a> {
             data_type: field.data_type().clone(),
             keep,
         };
-        let known = self
+        let index = self
             .reads
             .iter()
             .zip(&self.inputs)
-            .position(|(name, known)| name == field.name() && *known == input);
-        known.unwrap_or_else(|| {
-            self.reads.push(field.name().clone());
-            self.inputs.push(input);
-            self.reads.len() - 1
-        })
+            .position(|(name, existing)| name == field.name() && *existing == input);
+        if let Some(index) = index {
+            return index;
+        }
+        self.reads.push(field.name().clone());
+        self.inputs.push(input);
+        self.reads.len() - 1
     }
 
     /// Adds an output that copies values of a column.
     pub fn add_copy(&mut self, field: &Field, name: String, compute: WindowFunction) {
-        let keep = copy_encoding(field.data_type()).unwrap_or(WordEncoding::Number);
+        let keep = WordEncoding::of_copies(field.data_type()).unwrap_or(WordEncoding::Number);
         let input = self.add_input(field, keep);
         self.add_output(input, compute, name, field.data_type().clone());
     }
@@ -187,26 +206,26 @@ impl<'a> WindowOpBuilder<'a> {
         field: &Field,
         statistic: SeriesStatistic,
         name: String,
-        taken: &StatisticOptions,
+        options: &StatisticOptions,
     ) -> Result<()> {
-        let unit = match taken.measure {
-            LengthSpec::Time(..) if statistic.measures() => {
-                Some(taken.measure.unit().ticks(&self.time)?)
+        let unit = match options.measure {
+            LengthSpec::Time(_) | LengthSpec::Steps(_) if statistic.measures() => {
+                Some(options.measure.unit().ticks(&self.time)?)
             }
             _ => None,
         };
         self.counts_rows |= statistic.measures() && unit.is_none();
-        let stat = statistic.of(taken.ddof, unit)?;
+        let stat = statistic.of(options.ddof, unit)?;
         let compute = WindowFunction::Window {
-            frame: taken.frame,
+            frame: options.frame,
             stat,
-            min_periods: taken.min_periods,
+            min_periods: options.min_periods,
         };
-        let data_type = statistic.data_type(field.data_type(), taken.dtype, unit.is_none());
+        let data_type = statistic.data_type(field.data_type(), options.dtype, unit.is_none());
         if statistic.copies() {
             self.add_copy(field, name, compute);
         } else {
-            let input = self.add_input(field, WordEncoding::Number);
+            let input = self.add_input(field, statistic_encoding(field.data_type()));
             self.add_output(input, compute, name, data_type);
         }
         Ok(())
@@ -214,15 +233,31 @@ impl<'a> WindowOpBuilder<'a> {
 
     /// The operation, whose new columns must not exist yet.
     pub fn finish(self) -> Result<Vec<PlanOp>> {
-        let schema = self.scope.schema;
-        let clash = self
-            .writes
-            .iter()
-            .find(|field| schema.field_with_name(field.name()).is_ok());
-        if let Some(field) = clash {
-            return Err(self.name_clash_fault(field.name()));
+        for field in &self.writes {
+            self.refuse_clash(field.name())?;
         }
         Ok(vec![PlanOp::Window(self.build_window()?)])
+    }
+
+    /// Refuses a new column that exists already.
+    pub fn refuse_clash(&self, name: &str) -> Result<()> {
+        if self.scope.schema.field_with_name(name).is_ok() {
+            return Err(self.name_clash_fault(name));
+        }
+        Ok(())
+    }
+
+    /// Refuses new columns that replace the time or a key.
+    pub fn refuse_series_columns<'n>(
+        &self,
+        names: impl IntoIterator<Item = &'n String>,
+    ) -> Result<()> {
+        for name in names {
+            if *name == self.time.name || self.keys.iter().any(|(key, _)| key == name) {
+                return Err(self.name_clash_fault(name));
+            }
+        }
+        Ok(())
     }
 
     fn name_clash_fault(&self, name: &str) -> Fault {
@@ -245,20 +280,18 @@ impl<'a> WindowOpBuilder<'a> {
                 "set `gaps: count_rows`, or declare the period: `gaps: { error: { every: 1d } }`, `warn` or `complete`",
             ));
         }
-        let of_series =
-            |name: &String| *name == self.time.name || self.keys.iter().any(|(key, _)| key == name);
-        if let Some(field) = self.writes.iter().find(|field| of_series(field.name())) {
-            return Err(self.name_clash_fault(field.name()));
-        }
+        self.refuse_series_columns(self.writes.iter().map(Field::name))?;
         let gaps = self
             .gaps
             .map_or(Ok(window::GapHandling::CountRows), |gaps| {
                 gaps.to_window_gaps(&self.time)
             })?;
         let (names, keys): (Vec<String>, Vec<DataType>) = self.keys.into_iter().unzip();
-        let (inputs, functions) = (self.inputs, self.functions);
+        let inputs = self.inputs;
+        let functions = self.functions;
+        let by_time = functions.iter().any(|output| output.compute.is_by_time());
         let duplicates = DuplicateCheck {
-            policy: duplicate_policy(self.scope, &self.time.name, &names, &functions),
+            policy: duplicate_policy(self.scope, &self.time.name, &names, by_time),
             keys: names.clone(),
             time: self.time.name.clone(),
         };
@@ -270,7 +303,8 @@ impl<'a> WindowOpBuilder<'a> {
             gaps,
             duplicates,
         };
-        let (reads, writes) = (self.reads, self.writes);
+        let reads = self.reads;
+        let writes = self.writes;
         Ok(WindowOp {
             time: self.time.name,
             keys: names,
@@ -282,19 +316,24 @@ impl<'a> WindowOpBuilder<'a> {
     }
 }
 
-/// Treatment of rows with equal keys and times: that of the source; else they are refused by windows by time, and windows
+/// Treatment of rows with equal keys and times: that of the source; else they are refused by steps by time, and windows
 /// by rows warn of them. A step that names other series than its source does may put rows of many of these together, and
 /// warns.
-fn duplicate_policy(
+pub(crate) fn duplicate_policy(
     scope: &BindScope<'_>,
     time: &str,
     keys: &[String],
-    functions: &[WindowOutput],
+    by_time: bool,
 ) -> DuplicateRows {
     let series = scope.series;
-    let has_other_keys = series.keys.as_ref().is_some_and(|known| known != keys);
-    let has_other_time = series.time.as_ref().is_some_and(|known| known != time);
-    let by_time = functions.iter().any(|output| output.compute.is_by_time());
+    let has_other_keys = series
+        .keys
+        .as_ref()
+        .is_some_and(|declared| declared != keys);
+    let has_other_time = series
+        .time
+        .as_ref()
+        .is_some_and(|declared| declared != time);
     let by_default = if by_time {
         DuplicateRows::Error
     } else {
@@ -309,7 +348,7 @@ fn duplicate_policy(
 }
 
 /// Leaves the columns that were there and the new ones, so that helpers are hidden.
-pub(super) fn hide_helper_columns(
+pub(crate) fn hide_helper_columns(
     scope: &BindScope<'_>,
     new: impl IntoIterator<Item = String>,
 ) -> PlanOp {
@@ -356,24 +395,12 @@ pub(crate) fn time_column(
     })
 }
 
-/// How values of a type are kept so that copies are exact; `None` where they cannot be.
-fn copy_encoding(data_type: &DataType) -> Option<WordEncoding> {
-    use DataType as T;
-    match data_type {
-        T::Boolean | T::Int8 | T::Int16 | T::Int32 | T::UInt8 | T::UInt16 | T::UInt32 => {
-            Some(WordEncoding::Number)
-        }
-        T::Float16 | T::Float32 | T::Float64 => Some(WordEncoding::Number),
-        T::Int64
-        | T::UInt64
-        | T::Date32
-        | T::Date64
-        | T::Timestamp(..)
-        | T::Time32(_)
-        | T::Time64(_) => Some(WordEncoding::Bits),
-        T::Duration(_) => Some(WordEncoding::Bits),
-        _ => None,
+/// Encoding of values of a type, to compute with them, or to count those that are no numbers.
+fn statistic_encoding(data_type: &DataType) -> WordEncoding {
+    if data_type.is_numeric() || *data_type == DataType::Boolean {
+        return WordEncoding::Number;
     }
+    WordEncoding::of_copies(data_type).unwrap_or(WordEncoding::Number)
 }
 
 /// A fault for a list of the configuration that is empty.

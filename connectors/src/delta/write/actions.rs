@@ -14,7 +14,7 @@ use crate::delta::snapshot::LoggedFile;
 use super::config::DeltaMode;
 use super::schema::{WrittenColumns, schema_text};
 
-/// What paths may hold in URLs, and what our own hold often.
+/// Characters that are not escaped in paths of URLs and that our own paths often have.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -31,7 +31,7 @@ pub(super) fn now() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// What a commit is.
+/// The action that describes a commit.
 pub(super) fn commit_info(
     time: i64,
     mode: DeltaMode,
@@ -56,7 +56,7 @@ pub(super) fn commit_info(
     } })
 }
 
-/// What a commit is that only divides rows otherwise over files.
+/// The action that describes a commit which only changes the division of rows over files.
 pub(super) fn optimize_info(time: i64) -> Value {
     json!({ "commitInfo": {
         "timestamp": time,
@@ -69,12 +69,13 @@ pub(super) fn optimize_info(time: i64) -> Value {
 
 /// The protocol and the metadata of a table that is made.
 pub(super) fn new_table(time: i64, columns: &WrittenColumns) -> Result<[Value; 2]> {
-    let protocol = match columns.has_local_times() {
-        true => json!({
+    let protocol = if columns.has_local_times() {
+        json!({
             "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["timestampNtz"],
             "writerFeatures": ["appendOnly", "invariants", "timestampNtz"],
-        }),
-        false => json!({ "minReaderVersion": 1, "minWriterVersion": 2 }),
+        })
+    } else {
+        json!({ "minReaderVersion": 1, "minWriterVersion": 2 })
     };
     let metadata = json!({
         "id": Uuid::new_v4().to_string(),
@@ -121,7 +122,7 @@ pub(super) fn transaction(app_id: &str, version: u64, time: i64) -> Value {
     json!({ "txn": { "appId": app_id, "version": version, "lastUpdated": time } })
 }
 
-/// Takes a file out of the table.
+/// Action that removes a file from the table.
 pub(super) fn remove(file: &LoggedFile, time: i64, data_change: bool) -> Value {
     let mut remove = json!({
         "path": file.path,

@@ -1,4 +1,5 @@
-//! What the log tells of the files that a run adds: their partition values, and statistics from their footers.
+//! Log entries of the files that a run adds: their partition values, and statistics from their
+//! footers.
 
 use std::collections::BTreeMap;
 
@@ -18,44 +19,39 @@ use super::schema::WrittenColumns;
 /// Footers that are read at the same time.
 const FOOTERS_AT_ONCE: usize = 16;
 
-/// Reads what the log is to tell of some files.
+/// Reads the log entries of some files.
 pub(super) fn added_files(
     io: &StorageClient,
-    place: &TablePlace,
+    table_place: &TablePlace,
     columns: &WrittenColumns,
     files: &[TableFile<'_>],
 ) -> Result<Vec<AddedFile>> {
-    let (stored, footers) = (columns.file_schema(), FooterCache::default());
-    let one = |at: usize| added_file(io, place, &footers, columns, &stored, files[at]);
-    parallel_map(FOOTERS_AT_ONCE.min(files.len()), files.len(), &one)
+    let stored = columns.file_schema();
+    let footers = FooterCache::default();
+    let added = |at: usize| added_file(io, table_place, &footers, columns, &stored, files[at]);
+    parallel_map(FOOTERS_AT_ONCE.min(files.len()), files.len(), &added)
 }
 
 fn added_file(
     io: &StorageClient,
-    place: &TablePlace,
+    table_place: &TablePlace,
     footers: &FooterCache,
     columns: &WrittenColumns,
     stored: &Schema,
     TableFile { path, rows, bytes }: TableFile<'_>,
 ) -> Result<AddedFile> {
-    let values = hive::partition_values(path);
-    let value = |name: &String| {
-        let text = values
+    let folder_values = hive::partition_values(path);
+    let mut partition = BTreeMap::new();
+    for name in &columns.partition_by {
+        let (_, text) = folder_values
             .iter()
             .find(|(column, _)| column == name)
-            .map(|(_, text)| text.as_str());
-        let text =
-            text.ok_or_else(|| Fault::internal("a file of a table without its partition values"))?;
+            .ok_or_else(|| Fault::internal("a file of a table without its partition values"))?;
         let data_type = columns.schema.field_with_name(name)?.data_type();
-        Ok((name.clone(), partition_value(name, text, data_type)?))
-    };
-    let partition = columns
-        .partition_by
-        .iter()
-        .map(value)
-        .collect::<Result<BTreeMap<_, _>>>()?;
-    let footer =
-        FileBatches::open(io, footers, &full_path(place.root.join(path)), bytes)?.metadata();
+        partition.insert(name.clone(), partition_value(name, text, data_type)?);
+    }
+    let full = full_path(table_place.root.join(path));
+    let footer = FileBatches::open(io, footers, &full, bytes)?.metadata();
     let statistics = file_statistics(&footer, stored, rows);
     Ok(AddedFile {
         path: path.to_owned(),
@@ -71,7 +67,8 @@ fn partition_value(column: &str, text: &str, data_type: &DataType) -> Result<Opt
         (hive::NULL, _) => None,
         ("", _) => {
             let message = format!(
-                "`{column}` is an empty text in some rows, which the log of a Delta table cannot tell from null"
+                "`{column}` is an empty text in some rows, which the log of a Delta table cannot \
+                 tell from null"
             );
             let fault = Fault::new(codes::BAD_ROW, message).column(column);
             return Err(fault.hint("write another word for it, or do not partition by the column"));

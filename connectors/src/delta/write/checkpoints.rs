@@ -13,15 +13,15 @@ use crate::delta::snapshot::{TableSnapshot, VersionChoice};
 /// the format.
 const INTERVAL_DEFAULT: u64 = 10;
 
-/// Writes a checkpoint of the latest version, if so many commits came since the last one. A run that ended before it
-/// wrote one leaves it to the next run.
+/// Writes a checkpoint of the latest version, if the table's interval of commits has passed since
+/// the last one. A run that ended before it wrote one leaves it to the next run.
 pub(super) fn write_due_checkpoint(
     io: &StorageClient,
     path: &str,
     scratch: &ScratchDir,
 ) -> Result<()> {
-    let place = TablePlace::new(io, path)?;
-    let Some(table) = TableSnapshot::find(io, &place, VersionChoice::Latest)? else {
+    let table_place = TablePlace::new(io, path)?;
+    let Some(table) = TableSnapshot::find(io, &table_place, VersionChoice::Latest)? else {
         return Ok(());
     };
     let interval = table
@@ -33,7 +33,7 @@ pub(super) fn write_due_checkpoint(
     if table.version().saturating_sub(latest) < interval {
         return Ok(());
     }
-    let engine = TableEngine::for_checkpoints(io, &place, scratch);
+    let engine = TableEngine::for_checkpoints(io, &table_place, scratch);
     match table
         .snapshot
         .checkpoint(&engine, None)

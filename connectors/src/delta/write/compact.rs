@@ -6,11 +6,12 @@ use bytes::Bytes;
 use forebay_model::{Fault, Result};
 use forebay_run::OutputFile;
 use forebay_storage::{ScratchDir, StorageClient};
+use serde_json::Value;
 
-use crate::delta::place::TablePlace;
+use crate::delta::place::{TablePlace, is_below_table};
 use crate::delta::snapshot::{LoggedFile, TableSnapshot, VersionChoice};
 
-use super::actions;
+use super::actions::{self, AddedFile};
 use super::added_files::added_files;
 use super::config::DeltaSink;
 use super::conflicts::commit_name;
@@ -18,7 +19,7 @@ use super::live_files::live_files;
 use super::rewriting::{RewrittenFiles, are_whole, partition_folder, table_files};
 use super::writable::check_writable;
 
-/// How often other writers may take a version before compaction is left to the next run.
+/// Number of versions that other writers may take before compaction is left to the next run.
 const ATTEMPTS_MAX: usize = 10;
 
 /// Partition values, and the paths of the small files that have them.
@@ -32,8 +33,8 @@ pub(super) fn compact(
     below: u64,
     scratch: &ScratchDir,
 ) -> Result<()> {
-    let place = TablePlace::new(io, &config.path)?;
-    let Some(table) = TableSnapshot::find(io, &place, VersionChoice::Latest)? else {
+    let table_place = TablePlace::new(io, &config.path)?;
+    let Some(table) = TableSnapshot::find(io, &table_place, VersionChoice::Latest)? else {
         return Ok(());
     };
     let live = live_files(&table)?;
@@ -48,55 +49,64 @@ pub(super) fn compact(
     for paths in small.values() {
         written.extend(put_together(&rewritten, paths)?);
     }
-    let added = added_files(io, &place, &rewritten.columns, &table_files(&written))?;
-    let replaced: BTreeMap<&String, &LoggedFile> = small
-        .values()
-        .flatten()
-        .filter_map(|path| Some((path, live.get(path)?)))
-        .collect();
+    let added = added_files(io, &table_place, &rewritten.columns, &table_files(&written))?;
+    let mut replaced: BTreeMap<&String, &LoggedFile> = BTreeMap::new();
+    for path in small.values().flatten() {
+        if let Some(file) = live.get(path) {
+            replaced.insert(path, file);
+        }
+    }
     for _ in 0..ATTEMPTS_MAX {
-        let Some(now) = TableSnapshot::find(io, &place, VersionChoice::Latest)? else {
+        let Some(latest) = TableSnapshot::find(io, &table_place, VersionChoice::Latest)? else {
             return Ok(());
         };
-        let live = live_files(&now)?;
-        let is_same = |(path, file): (&&String, &&LoggedFile)| {
-            live.get(*path)
-                .is_some_and(|now| now.deleted == file.deleted)
-        };
-        if !replaced.iter().all(is_same) {
+        if !are_unchanged(&replaced, &live_files(&latest)?) {
             return Ok(());
         }
-        if !are_whole(io, &place, &written)? {
+        if !are_whole(io, &table_place, &written)? {
             return Ok(());
         }
-        let time = actions::now();
-        let mut all = vec![actions::optimize_info(time)];
-        all.extend(
-            replaced
-                .values()
-                .map(|file| actions::remove(file, time, false)),
-        );
-        all.extend(
-            added
-                .iter()
-                .zip(time..)
-                .map(|(file, time)| actions::add(file, time, false)),
-        );
-        let log = place.log().join(&commit_name(now.version() + 1));
-        if io.put_durable_if_absent(&log, Bytes::from(actions::commit_text(&all)))? {
+        let actions = replacing_actions(&replaced, &added);
+        let log = table_place.log().join(&commit_name(latest.version() + 1));
+        // Fails if another program wrote this version meanwhile. Its changes are then checked first.
+        if io.put_durable_if_absent(&log, Bytes::from(actions::commit_text(&actions)))? {
             return Ok(());
         }
     }
     Ok(())
 }
 
-/// The partitions that have several small files. Files that the log names by URLs belong to other tables, too.
+/// True if a version has all of these files, and no row of them was deleted since they were read.
+fn are_unchanged(
+    files: &BTreeMap<&String, &LoggedFile>,
+    live: &BTreeMap<String, LoggedFile>,
+) -> bool {
+    files.iter().all(|(path, file)| {
+        live.get(*path)
+            .is_some_and(|live_file| live_file.deleted == file.deleted)
+    })
+}
+
+/// Actions that put files in the place of others without a change of rows.
+fn replacing_actions(replaced: &BTreeMap<&String, &LoggedFile>, added: &[AddedFile]) -> Vec<Value> {
+    let time = actions::now();
+    let mut all_actions = vec![actions::optimize_info(time)];
+    for file in replaced.values() {
+        all_actions.push(actions::remove(file, time, false));
+    }
+    // Modification times rise in row order.
+    for (file, modified) in added.iter().zip(time..) {
+        all_actions.push(actions::add(file, modified, false));
+    }
+    all_actions
+}
+
+/// The partitions that have several small files. Files outside of the table belong to another one, too.
 fn small_files(live: &BTreeMap<String, LoggedFile>, below: u64) -> SmallFiles {
     let mut small = SmallFiles::new();
-    let is_own = |path: &str| !path.contains(':') && !path.starts_with('/');
     for (path, file) in live
         .iter()
-        .filter(|(path, file)| file.bytes < below && is_own(path))
+        .filter(|(_, file)| file.bytes < below && is_below_table(&file.path))
     {
         let partition = file
             .partition
@@ -114,11 +124,12 @@ fn small_files(live: &BTreeMap<String, LoggedFile>, below: u64) -> SmallFiles {
 /// Writes the rows of some files of one partition to new ones.
 fn put_together(files: &RewrittenFiles<'_>, paths: &BTreeSet<String>) -> Result<Vec<OutputFile>> {
     let mut writer = files.writer(paths, "compacted", 1)?;
-    let (mut folder, mut expected) = (String::new(), Some(0));
+    let mut folder = String::new();
+    let mut expected = Some(0);
     for path in paths {
         for piece in files.pieces(path)? {
             folder = partition_folder(&piece);
-            expected = expected.zip(piece.rows).map(|(all, rows)| all + rows);
+            expected = expected.zip(piece.rows).map(|(sum, rows)| sum + rows);
             for rows in files.rows(piece)? {
                 writer.push(&folder, rows?)?;
             }
@@ -127,8 +138,9 @@ fn put_together(files: &RewrittenFiles<'_>, paths: &BTreeSet<String>) -> Result<
     writer.flush(&folder, true)?;
     let written = writer.finish()?;
     let rows = written.iter().map(|file| file.rows).sum::<u64>();
-    match expected.is_none_or(|expected| expected == rows) {
-        true => Ok(written),
-        false => Err(Fault::internal(format!("{expected:?} rows became {rows}"))),
+    if expected.is_none_or(|expected| expected == rows) {
+        Ok(written)
+    } else {
+        Err(Fault::internal(format!("{expected:?} rows became {rows}")))
     }
 }

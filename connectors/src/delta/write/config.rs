@@ -1,4 +1,4 @@
-//! What a spec says about Delta tables to write.
+//! Configuration of Delta tables to write, in a spec.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use forebay_storage::Sink;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::format::{ConnectorConfig, SinkConfig};
+use crate::format::{ConnectorConfig, SinkFormat};
 use crate::parquet::{ParquetCompression, ParquetSink, file_bytes_target, group_rows_max};
 
 use super::encoder::DeltaEncoder;
 
-/// What a run does with the rows that a table has.
+/// Treatment of the rows that a table already has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeltaMode {
@@ -25,7 +25,7 @@ pub enum DeltaMode {
     Append,
 }
 
-/// What happens when a run has columns that the table lacks.
+/// Reaction to columns of a run that the table lacks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AddedTableColumns {
@@ -55,13 +55,13 @@ pub struct DeltaSink {
     /// The directory of the table, local or a URL.
     #[setters(skip)]
     pub path: String,
-    /// What a run does with the rows that the table has.
+    /// Treatment of the rows that the table already has.
     #[serde(default)]
     pub mode: DeltaMode,
     /// Columns by whose values the files of the table are divided. A table keeps those that it was made with.
     #[serde(default)]
     pub partition_by: Vec<String>,
-    /// Whether a run may add columns to the table.
+    /// Reaction to columns of a run that the table lacks.
     #[serde(default)]
     pub added_columns: AddedTableColumns,
     /// Columns by which rows are sorted inside each file.
@@ -70,14 +70,14 @@ pub struct DeltaSink {
     /// A file is closed when it has reached this size.
     #[serde(default = "file_bytes_target")]
     pub file_bytes_target: u64,
-    /// After each run, the files of a partition that are smaller become one. This is for tables that runs append to,
-    /// or whose partitions are those of intervals.
+    /// Size in bytes below which the files of a partition are merged into one after each run. This
+    /// is for tables that runs append to, or whose partitions are those of intervals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compact_below_bytes: Option<u64>,
     /// Rows per row group at most.
     #[serde(default = "group_rows_max")]
     pub group_rows_max: usize,
-    /// How pages are compressed.
+    /// Compression of pages.
     #[serde(default)]
     pub compression: ParquetCompression,
 }
@@ -98,7 +98,7 @@ impl DeltaSink {
         }
     }
 
-    /// How its files are written.
+    /// Settings of its Parquet files.
     pub(super) fn files(&self) -> ParquetSink {
         ParquetSink {
             path: self.path.clone(),
@@ -107,11 +107,14 @@ impl DeltaSink {
             file_bytes_target: self.file_bytes_target,
             group_rows_max: self.group_rows_max,
             compression: self.compression,
+            keeps_seconds: false,
         }
     }
 }
 
 impl ConnectorConfig for DeltaSink {
+    const NAME: &'static str = "delta";
+
     fn check(&self) -> ConfigResult<()> {
         self.files().check()?;
         if self.compact_below_bytes.is_some() && !self.sort_by.is_empty() {
@@ -122,7 +125,7 @@ impl ConnectorConfig for DeltaSink {
     }
 }
 
-impl SinkConfig for DeltaSink {
+impl SinkFormat for DeltaSink {
     fn sink(self) -> Arc<dyn Sink> {
         Arc::new(DeltaEncoder::new(self))
     }

@@ -1,4 +1,4 @@
-//! Commits of earlier runs and of other writers: what they changed.
+//! Changes of a table by commits of earlier runs and of other writers.
 
 use std::collections::BTreeMap;
 
@@ -40,18 +40,18 @@ pub(super) fn commit_name(version: u64) -> String {
     format!("{version:020}.json")
 }
 
-/// The first commit from a version on that changed rows of an interval, or any rows without one. Commits that only
-/// divide rows otherwise over files change none. `Ok(None)`: there is none. A commit up to `until` that the log no
-/// longer has counts as a change.
+/// The first commit from a version on that changed rows of an interval, or any rows without one.
+/// Commits that only move rows between files change none. `Ok(None)`: there is none. A commit up to
+/// `until` that the log no longer has counts as a change.
 pub(super) fn first_change(
     io: &StorageClient,
-    place: &TablePlace,
+    table_place: &TablePlace,
     from: u64,
     until: Option<u64>,
     interval: Option<&ReplacedInterval>,
 ) -> Result<Option<u64>> {
     for version in from..=until.unwrap_or(u64::MAX) {
-        let log = place.log().join(&commit_name(version));
+        let log = table_place.log().join(&commit_name(version));
         let Some(bytes) = io.get(&log)? else {
             return Ok(until.map(|_| version));
         };
@@ -77,11 +77,11 @@ pub(super) fn first_change(
     Ok(None)
 }
 
-/// Whether a table shows some rows already: they were committed, and no commit since has changed any of them. Rows that
-/// were added to a table are in it for good.
+/// True if a table shows some rows already: they were committed, and no commit since has changed
+/// any of them. Rows that were appended to a table stay in it.
 pub(super) fn is_committed(
     io: &StorageClient,
-    place: &TablePlace,
+    table_place: &TablePlace,
     table: &TableSnapshot,
     content: &str,
     appends: bool,
@@ -97,10 +97,10 @@ pub(super) fn is_committed(
         return Ok(true);
     }
     let from = committed.unsigned_abs().saturating_add(1);
-    Ok(first_change(io, place, from, Some(table.version()), interval)?.is_none())
+    Ok(first_change(io, table_place, from, Some(table.version()), interval)?.is_none())
 }
 
-/// Names the rows of a run in the log: they are committed once.
+/// Id of the rows of a run in the log, by which they are committed once.
 pub(super) fn app_id(content: &str) -> String {
     format!("forebay-{content}")
 }

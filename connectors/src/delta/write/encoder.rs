@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
-use forebay_model::{Result, logical_type};
+use forebay_model::Result;
 use forebay_storage::{EncodedPiece, FileLayout, FileWriter, Sink, TableLog};
 
 use crate::parquet::ParquetEncoder;
@@ -50,6 +50,10 @@ impl Sink for DeltaEncoder {
         Some(&self.log)
     }
 
+    fn check_schema(&self, schema: &SchemaRef) -> Result<()> {
+        self.files.check_schema(&table_schema(schema)?)
+    }
+
     fn pieces(&self, schema: &SchemaRef) -> usize {
         self.files.pieces(schema)
     }
@@ -64,9 +68,6 @@ impl Sink for DeltaEncoder {
             return self.files.encode_piece(schema, batches, piece);
         };
         let stored = table_schema(&schema.project(&[piece])?)?;
-        if logical_type(field.data_type()) == *stored.field(0).data_type() {
-            return self.files.encode_piece(schema, batches, piece);
-        }
         let cast = |batch: &RecordBatch| {
             let values = to_table_type(batch.column(piece), stored.field(0).data_type());
             let values = values.map_err(|fault| fault.column(field.name()))?;

@@ -1,4 +1,4 @@
-//! What the log tells of the values of a file, taken from the file's footer.
+//! Statistics of a file's values for the log, from the file's footer.
 
 use arrow::datatypes::{DataType, Schema, TimeUnit};
 use arrow::temporal_conversions::{date32_to_datetime, timestamp_us_to_datetime};
@@ -14,7 +14,9 @@ const COLUMNS_MAX: usize = 32;
 
 /// The statistics of a file. Bounds of floats are left out: they would hide NaN, which other programs order.
 pub(super) fn file_statistics(metadata: &ParquetMetaData, schema: &Schema, rows: u64) -> String {
-    let (mut mins, mut maxes, mut nulls) = (Map::new(), Map::new(), Map::new());
+    let mut mins = Map::new();
+    let mut maxes = Map::new();
+    let mut nulls = Map::new();
     for (at, field) in schema.fields().iter().enumerate() {
         let is_time = matches!(
             field.data_type(),

@@ -1,13 +1,13 @@
-//! The files of a table before a commit, and which of them it replaces.
+//! The files of a table before a commit, and those that the commit replaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use arrow::array::{AsArray, BooleanArray, RecordBatch};
+use arrow::array::{AsArray, BooleanArray, BooleanBufferBuilder, RecordBatch};
 use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{DataType, Int64Type};
 use forebay_model::{BoundValue, Fault, Result, codes};
 
-use crate::delta::place::decode;
+use crate::delta::place::{decode, is_below_table};
 use crate::delta::snapshot::{LoggedFile, TableSnapshot};
 use crate::delta::statistics::FileStatistics;
 use crate::files::extent::ordered_points;
@@ -30,7 +30,7 @@ pub(super) fn live_files(table: &TableSnapshot) -> Result<BTreeMap<String, Logge
 pub(super) struct ReplacedInterval {
     pub(super) column: String,
     data_type: DataType,
-    /// In the unit of the table.
+    /// First tick in the unit of the table.
     pub(super) first: i64,
     pub(super) last: i64,
 }
@@ -41,14 +41,14 @@ pub(super) struct OutsideRows {
     pub(super) after: RecordBatch,
 }
 
-/// How a file lies to an interval.
+/// Position of a file relative to an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FilePosition {
     Inside,
     Outside,
-    /// It has rows of the interval and may have others.
+    /// The file has rows of the interval and may have others.
     Both,
-    /// The log does not tell.
+    /// The log does not decide it.
     Unknown,
 }
 
@@ -76,76 +76,92 @@ impl ReplacedInterval {
             .column_by_name(&self.column)
             .ok_or_else(|| Fault::internal("rows without their times"))?;
         let ticks = cast(times, &DataType::Int64)?;
-        let ticks = ticks.as_primitive::<Int64Type>();
-        let select = |is_wanted: &dyn Fn(Option<i64>) -> bool| -> Result<RecordBatch> {
-            let wanted: BooleanArray = ticks.iter().map(|tick| Some(is_wanted(tick))).collect();
-            Ok(filter_record_batch(rows, &wanted)?)
-        };
-        let before = select(&|tick| tick.is_none_or(|tick| tick < self.first))?;
+        let mut is_before = BooleanBufferBuilder::new(rows.num_rows());
+        let mut is_after = BooleanBufferBuilder::new(rows.num_rows());
+        for tick in ticks.as_primitive::<Int64Type>() {
+            is_before.append(tick.is_none_or(|tick| tick < self.first));
+            is_after.append(tick.is_some_and(|tick| tick > self.last));
+        }
+        let is_before = BooleanArray::new(is_before.finish(), None);
+        let is_after = BooleanArray::new(is_after.finish(), None);
         Ok(OutsideRows {
-            before,
-            after: select(&|tick| tick.is_some_and(|tick| tick > self.last))?,
+            before: filter_record_batch(rows, &is_before)?,
+            after: filter_record_batch(rows, &is_after)?,
         })
     }
 
-    /// How a file lies to it, by its partition values or its statistics.
+    /// Position of a file relative to the interval, by its partition values or its statistics.
     pub(super) fn position(
         &self,
         partition: &BTreeMap<String, Option<String>>,
         statistics: Option<&str>,
     ) -> FilePosition {
-        let extent = match partition.get(&self.column) {
-            Some(value) => {
-                let Some(value) = value.as_deref().filter(|value| !value.is_empty()) else {
-                    return FilePosition::Outside;
-                };
-                let one = hive::partition_scalar(value, &self.data_type).ok();
-                let point = one.and_then(|one| ordered_points(&one, &self.data_type)?.pop()?);
-                point.map(|point| (point.clone(), point, false))
-            }
-            None => {
-                let statistics = FileStatistics::parse(statistics);
-                if statistics.is_all_null(&self.column) {
-                    return FilePosition::Outside;
-                }
-                let extent = statistics.extent(&self.column, &self.data_type);
-                extent.map(|extent| (extent.min, extent.max, extent.nulls))
-            }
+        let Some(value) = partition.get(&self.column) else {
+            return self.position_of_statistics(&FileStatistics::parse(statistics));
         };
-        match extent {
-            Some((BoundValue::Int(min), BoundValue::Int(max), nulls)) => {
-                if max < self.first || min > self.last {
-                    FilePosition::Outside
-                } else if min >= self.first && max <= self.last && !nulls {
-                    FilePosition::Inside
-                } else {
-                    FilePosition::Both
-                }
-            }
-            _ => FilePosition::Unknown,
+        // All rows of the file have the value of its folder; no interval holds nulls.
+        let Some(value) = value.as_deref().filter(|value| !value.is_empty()) else {
+            return FilePosition::Outside;
+        };
+        match self.point(value) {
+            Some(point) => self.position_of_extent(&point, &point, false),
+            None => FilePosition::Unknown,
         }
+    }
+
+    fn position_of_statistics(&self, statistics: &FileStatistics) -> FilePosition {
+        if statistics.is_all_null(&self.column) {
+            return FilePosition::Outside;
+        }
+        match statistics.extent(&self.column, &self.data_type) {
+            Some(extent) => self.position_of_extent(&extent.min, &extent.max, extent.nulls),
+            None => FilePosition::Unknown,
+        }
+    }
+
+    fn position_of_extent(&self, min: &BoundValue, max: &BoundValue, nulls: bool) -> FilePosition {
+        let BoundValue::Int(min) = min else {
+            return FilePosition::Unknown;
+        };
+        let BoundValue::Int(max) = max else {
+            return FilePosition::Unknown;
+        };
+        if *max < self.first || *min > self.last {
+            return FilePosition::Outside;
+        }
+        if *min >= self.first && *max <= self.last && !nulls {
+            return FilePosition::Inside;
+        }
+        FilePosition::Both
+    }
+
+    /// The time of a folder's name.
+    fn point(&self, value: &str) -> Option<BoundValue> {
+        let value = hive::partition_scalar(value, &self.data_type).ok()?;
+        ordered_points(&value, &self.data_type)?.pop()?
     }
 }
 
 /// The files that a commit takes out of the table.
 #[derive(Default)]
 pub(super) struct ReplacedFiles<'f> {
-    /// Those all of whose rows it replaces.
+    /// Files all of whose rows are replaced.
     pub(super) whole: Vec<&'f LoggedFile>,
-    /// Those that may hold other rows, too, by their paths below the table.
+    /// Files that may hold other rows, too, by their paths below the table.
     pub(super) divided: BTreeMap<&'f str, &'f LoggedFile>,
 }
 
-/// Finds the files that a commit takes out of the table: all, or those of an interval, but for those that it keeps.
+/// Finds the files that a commit removes from the table: all, or those of an interval, except for
+/// those that it keeps.
 pub(super) fn replaced_files<'f>(
     live: &'f BTreeMap<String, LoggedFile>,
-    kept: &BTreeSet<&str>,
+    unchanged: &BTreeSet<&str>,
     interval: Option<&ReplacedInterval>,
 ) -> Result<ReplacedFiles<'f>> {
     let mut replaced = ReplacedFiles::default();
     for (path, file) in live
         .iter()
-        .filter(|(path, _)| !kept.contains(path.as_str()))
+        .filter(|(path, _)| !unchanged.contains(path.as_str()))
     {
         let Some(interval) = interval else {
             replaced.whole.push(file);
@@ -169,8 +185,9 @@ pub(super) fn replaced_files<'f>(
                     "let the program that wrote the file write its partition value as a time",
                 ));
             }
-            FilePosition::Both | FilePosition::Unknown if file.path.contains("://") => {
-                let message = "a file that the Delta table shares with another one holds rows of the interval, and others";
+            FilePosition::Both | FilePosition::Unknown if !is_below_table(&file.path) => {
+                let message = "a file that the Delta table shares with another one holds rows of \
+                               the interval, and others";
                 let fault = Fault::new(codes::OUTPUT_CLASH, message).file(path);
                 return Err(fault.hint(
                     "let the program that made the table copy its files, or write to another table",
@@ -250,6 +267,38 @@ mod tests {
         ] {
             let partition = BTreeMap::from([("day".to_owned(), value.map(str::to_owned))]);
             assert_eq!(interval.position(&partition, None), expected, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn files_of_other_tables_are_replaced_whole_or_not_at_all() {
+        let schema = Schema::new(vec![Field::new("day", DataType::Date32, true)]);
+        let columns = WrittenColumns::new(&schema, &[]).unwrap();
+        let days = (19783, 19783);
+        let interval = ReplacedInterval::new(&columns, &DataType::Date32, "day", days).unwrap();
+        let file = |path: &str, max: &str| LoggedFile {
+            path: path.to_owned(),
+            bytes: 1,
+            modified: 0,
+            partition: BTreeMap::new(),
+            deleted: None,
+            statistics: Some(
+                serde_json::json!({
+                    "minValues": { "day": "2024-03-01" },
+                    "maxValues": { "day": max },
+                    "nullCount": { "day": 0 },
+                })
+                .to_string(),
+            ),
+        };
+        for path in ["../b/a.parquet", "s3://lake/a.parquet", "/b/a.parquet"] {
+            let inside = BTreeMap::from([(path.to_owned(), file(path, "2024-03-01"))]);
+            let replaced = replaced_files(&inside, &BTreeSet::new(), Some(&interval)).unwrap();
+            assert_eq!(replaced.whole.len(), 1, "{path}");
+            let divided = BTreeMap::from([(path.to_owned(), file(path, "2024-03-02"))]);
+            let refused = replaced_files(&divided, &BTreeSet::new(), Some(&interval));
+            let fault = refused.map(drop).unwrap_err();
+            assert_eq!(fault.code(), codes::OUTPUT_CLASH, "{path}: {fault}");
         }
     }
 }

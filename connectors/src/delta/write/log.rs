@@ -20,7 +20,7 @@ use super::pending::PendingCommit;
 use super::schema::WrittenColumns;
 use super::writable::check_writable;
 
-/// How often other writers may take a version before a run gives up.
+/// Number of versions that other writers may take before the commit fails.
 const ATTEMPTS_MAX: usize = 100;
 
 /// The log of the table of a sink.
@@ -42,16 +42,16 @@ impl TableLog for DeltaLog {
 
     fn check(&self, io: &StorageClient, schema: &SchemaRef) -> Result<()> {
         let columns = WrittenColumns::new(schema, &self.config.partition_by)?;
-        let place = TablePlace::new(io, &self.config.path)?;
-        match TableSnapshot::find(io, &place, VersionChoice::Latest)? {
+        let table_place = TablePlace::new(io, &self.config.path)?;
+        match TableSnapshot::find(io, &table_place, VersionChoice::Latest)? {
             Some(table) => check_writable(&table, &columns, &self.config).map(drop),
             None => Ok(()),
         }
     }
 
     fn live_files(&self, io: &StorageClient) -> Result<BTreeSet<String>> {
-        let place = TablePlace::new(io, &self.config.path)?;
-        let Some(table) = TableSnapshot::find(io, &place, VersionChoice::Latest)? else {
+        let table_place = TablePlace::new(io, &self.config.path)?;
+        let Some(table) = TableSnapshot::find(io, &table_place, VersionChoice::Latest)? else {
             return Ok(BTreeSet::new());
         };
         let whole = live_files(&table)?
@@ -61,10 +61,10 @@ impl TableLog for DeltaLog {
     }
 
     fn shows(&self, io: &StorageClient, content: &str) -> Result<bool> {
-        let place = TablePlace::new(io, &self.config.path)?;
-        let table = TableSnapshot::find(io, &place, VersionChoice::Latest)?;
+        let table_place = TablePlace::new(io, &self.config.path)?;
+        let table = TableSnapshot::find(io, &table_place, VersionChoice::Latest)?;
         table.map_or(Ok(false), |table| {
-            is_committed(io, &place, &table, content, self.appends(), None)
+            is_committed(io, &table_place, &table, content, self.appends(), None)
         })
     }
 
@@ -79,36 +79,37 @@ impl TableLog for DeltaLog {
     }
 
     fn commit(&self, io: &StorageClient, commit: &TableCommit<'_>) -> Result<CopiedRows> {
-        let place = TablePlace::new(io, &self.config.path)?;
-        let mut pending = PendingCommit::new(io, &place, &self.config, commit)?;
+        let table_place = TablePlace::new(io, &self.config.path)?;
+        let mut pending = PendingCommit::new(io, &table_place, &self.config, commit)?;
         for _ in 0..ATTEMPTS_MAX {
-            let table = TableSnapshot::find(io, &place, VersionChoice::Latest)?;
-            let Some(all) = pending.actions(table.as_ref())? else {
+            let table = TableSnapshot::find(io, &table_place, VersionChoice::Latest)?;
+            let Some(actions) = pending.actions(table.as_ref())? else {
                 return Ok(CopiedRows::default());
             };
             pending.check()?;
             let version = table.map_or(0, |table| table.version() + 1);
-            let log = place.log().join(&commit_name(version));
-            if io.put_durable_if_absent(&log, Bytes::from(actions::commit_text(&all)))? {
+            let log = table_place.log().join(&commit_name(version));
+            if io.put_durable_if_absent(&log, Bytes::from(actions::commit_text(&actions)))? {
                 return Ok(pending.copied());
             }
             // Rows that are added replace none.
-            let change = match self.appends() {
-                true => None,
-                false => first_change(io, &place, version, None, pending.interval.as_ref())?,
+            let change = if self.appends() {
+                None
+            } else {
+                first_change(io, &table_place, version, None, pending.interval.as_ref())?
             };
             if let Some(version) = change {
                 let message = format!(
                     "another program changed the rows that this run replaces, in version {version}"
                 );
-                let fault = Fault::new(codes::LOST_RACE, message).file(&place.root.shown);
+                let fault = Fault::new(codes::LOST_RACE, message).file(&table_place.root.shown);
                 return Err(fault.hint(
                     "run the same command again: its rows are kept, and replace the others",
                 ));
             }
         }
         let message = "other programs commit to the Delta table all the time";
-        let fault = Fault::new(codes::LOST_RACE, message).file(&place.root.shown);
+        let fault = Fault::new(codes::LOST_RACE, message).file(&table_place.root.shown);
         Err(fault.hint("its rows are kept; run the same command again to show them"))
     }
 }

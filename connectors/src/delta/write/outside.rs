@@ -12,10 +12,10 @@ use crate::delta::snapshot::LoggedFile;
 use super::live_files::ReplacedInterval;
 use super::rewriting::{RewrittenFiles, RowsWriter, partition_folder};
 
-/// The writers at work at a time: one before the interval, and one after it.
+/// Number of concurrent writers: one before the interval, and one after it.
 const SIDES: usize = 2;
 
-/// What names the content of a file: its path, and which of its rows were deleted.
+/// Content of files: the path of each, and its deletion vector, if any.
 type FileContents = BTreeMap<String, Option<String>>;
 
 /// Rows that were written again.
@@ -27,7 +27,8 @@ pub(super) struct OutsideFiles {
 }
 
 impl OutsideFiles {
-    /// Whether they are the rows of some files: another program may have put files together in the meantime.
+    /// True if they are the rows of some files: another program may have merged files in the
+    /// meantime.
     pub(super) fn are_of(&self, divided: &BTreeMap<&str, &LoggedFile>) -> bool {
         self.sources == contents(divided)
     }
@@ -64,26 +65,29 @@ impl OutsideFiles {
             written.extend(side.finish()?);
         }
         let rows = written.iter().map(|file| file.rows).sum::<u64>();
-        match rows == copied.rows {
-            true => Ok(OutsideFiles {
+        if rows == copied.rows {
+            Ok(OutsideFiles {
                 files: written,
                 copied,
                 sources,
-            }),
-            false => Err(Fault::internal(format!(
+            })
+        } else {
+            Err(Fault::internal(format!(
                 "{} rows became {rows}",
                 copied.rows
-            ))),
+            )))
         }
     }
 }
 
 fn contents(divided: &BTreeMap<&str, &LoggedFile>) -> FileContents {
-    let deleted = |file: &LoggedFile| file.deleted.as_ref().map(|deleted| format!("{deleted:?}"));
-    divided
-        .iter()
-        .map(|(path, file)| ((*path).to_owned(), deleted(file)))
-        .collect()
+    let mut contents = FileContents::new();
+    for (path, file) in divided {
+        let deleted = file.deleted.as_ref();
+        let deleted = deleted.map(|deleted| format!("{deleted:?}"));
+        contents.insert((*path).to_owned(), deleted);
+    }
+    contents
 }
 
 /// The files of both sides of an interval, while they are written. A side without rows has none.

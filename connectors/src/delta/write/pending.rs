@@ -19,7 +19,7 @@ use super::rewriting::{RewrittenFiles, are_whole, table_files};
 use super::schema::WrittenColumns;
 use super::writable::check_writable;
 
-/// A commit, and what is known of it from one attempt to the next.
+/// A commit, with state that is kept from one attempt to the next.
 pub(super) struct PendingCommit<'a> {
     io: &'a StorageClient,
     place: &'a TablePlace,
@@ -28,15 +28,24 @@ pub(super) struct PendingCommit<'a> {
     columns: WrittenColumns,
     /// The times of the rows that it replaces; `None` without an interval.
     pub(super) interval: Option<ReplacedInterval>,
-    /// What the log is to tell of files, by their paths: footers are read once.
+    /// Log entries of files, by their paths: footers are read once.
     added: BTreeMap<String, AddedFile>,
     outside: Option<OutsideFiles>,
+}
+
+/// The change that a commit makes to a table, apart from the files that it adds.
+struct TableChange {
+    /// The version that the commit creates.
+    version: u64,
+    /// Actions that create the table, or change its columns.
+    metadata: Vec<Value>,
+    removed: Vec<Value>,
 }
 
 impl<'a> PendingCommit<'a> {
     pub(super) fn new(
         io: &'a StorageClient,
-        place: &'a TablePlace,
+        table_place: &'a TablePlace,
         config: &'a DeltaSink,
         commit: &'a TableCommit<'a>,
     ) -> Result<Self> {
@@ -59,7 +68,7 @@ impl<'a> PendingCommit<'a> {
         };
         Ok(PendingCommit {
             io,
-            place,
+            place: table_place,
             config,
             commit,
             columns,
@@ -69,7 +78,7 @@ impl<'a> PendingCommit<'a> {
         })
     }
 
-    /// What was written again for the latest attempt.
+    /// Rows that were written again for the latest attempt.
     pub(super) fn copied(&self) -> CopiedRows {
         self.outside
             .as_ref()
@@ -79,73 +88,33 @@ impl<'a> PendingCommit<'a> {
 
     /// The actions that show the rows; `None` if the table shows them.
     pub(super) fn actions(&mut self, table: Option<&TableSnapshot>) -> Result<Option<Vec<Value>>> {
-        let (commit, time, appends) = (
-            self.commit,
-            actions::now(),
-            self.config.mode == DeltaMode::Append,
-        );
-        let (mut info, mut all) = (self.commit_info(time), Vec::new());
-        let mut new: Vec<TableFile<'_>> = commit
-            .files
-            .iter()
-            .filter(|file| file.rows > 0)
-            .copied()
-            .collect();
-        let (mut version, mut removed) = (0, Vec::new());
-        match table {
-            None => all.extend(actions::new_table(time, &self.columns)?),
-            Some(table) => {
-                version = table.version() + 1;
-                let changed = check_writable(table, &self.columns, self.config)?;
-                if is_committed(
-                    self.io,
-                    self.place,
-                    table,
-                    commit.content,
-                    appends,
-                    self.interval.as_ref(),
-                )? {
-                    return Ok(None);
-                }
-                let live = live_files(table)?;
-                let is_whole =
-                    |path: &str| live.get(path).is_some_and(|file| file.deleted.is_none());
-                let kept: BTreeSet<&str> = new
-                    .iter()
-                    .map(|file| file.path)
-                    .filter(|path| is_whole(path))
-                    .collect();
-                let replaced = match appends {
-                    true => ReplacedFiles::default(),
-                    false => replaced_files(&live, &kept, self.interval.as_ref())?,
-                };
-                new.retain(|file| !kept.contains(file.path));
-                self.write_outside(table, &replaced)?;
-                let all_replaced = replaced
-                    .whole
-                    .into_iter()
-                    .chain(replaced.divided.into_values());
-                removed.extend(all_replaced.map(|file| actions::remove(file, time, true)));
-                if new.is_empty() && removed.is_empty() && changed.is_none() {
-                    return Ok(None);
-                }
-                all.extend(changed);
+        let time = actions::now();
+        let mut info = self.commit_info(time);
+        let mut new: Vec<TableFile<'_>> = Vec::new();
+        let commit = self.commit;
+        for file in &commit.files {
+            if file.rows > 0 {
+                new.push(*file);
             }
         }
-        all.push(actions::transaction(&app_id(commit.content), version, time));
-        all.extend(removed);
+        let change = match table {
+            None => TableChange {
+                version: 0,
+                metadata: Vec::from(actions::new_table(time, &self.columns)?),
+                removed: Vec::new(),
+            },
+            Some(table) => match self.change_of(table, &mut new, time)? {
+                Some(change) => change,
+                None => return Ok(None),
+            },
+        };
         let outside = self.outside.take();
-        let copies = outside
-            .iter()
-            .flat_map(|outside| table_files(&outside.files));
-        let files: Vec<TableFile<'_>> = copies.chain(new).collect();
+        let mut files: Vec<TableFile<'_>> = Vec::new();
+        if let Some(outside) = &outside {
+            files.extend(table_files(&outside.files));
+        }
+        files.extend(new);
         let added = self.describe(&files)?;
-        all.extend(
-            added
-                .iter()
-                .zip(time..)
-                .map(|(file, time)| actions::add(file, time, true)),
-        );
         if let Some(outside) = &outside {
             let metrics = json!({
                 "numCopiedRows": outside.copied.rows.to_string(),
@@ -153,12 +122,78 @@ impl<'a> PendingCommit<'a> {
             });
             info["commitInfo"]["operationMetrics"] = metrics;
         }
-        all.insert(0, info);
+        let mut all_actions = vec![info];
+        all_actions.extend(change.metadata);
+        // By this transaction a later run finds the content and the version of its commit.
+        let transaction = actions::transaction(&app_id(commit.content), change.version, time);
+        all_actions.push(transaction);
+        all_actions.extend(change.removed);
+        // Modification times rise in row order, in which Forebay's source reads the files
+        // (decisions/delta-sink.md).
+        for (file, modified) in added.iter().zip(time..) {
+            all_actions.push(actions::add(file, modified, true));
+        }
         self.outside = outside;
-        Ok(Some(all))
+        Ok(Some(all_actions))
     }
 
-    /// Checks that the run may still commit, and that what it wrote again is still there.
+    /// The change of an existing table; `None` if it shows the rows already. Takes those of the `new` files out that stay
+    /// in the table.
+    fn change_of(
+        &mut self,
+        table: &TableSnapshot,
+        new: &mut Vec<TableFile<'_>>,
+        time: i64,
+    ) -> Result<Option<TableChange>> {
+        let appends = self.config.mode == DeltaMode::Append;
+        let changed_metadata = check_writable(table, &self.columns, self.config)?;
+        // A content that was committed before is committed again only if its rows have
+        // changed since (decisions/delta-sink.md).
+        if is_committed(
+            self.io,
+            self.place,
+            table,
+            self.commit.content,
+            appends,
+            self.interval.as_ref(),
+        )? {
+            return Ok(None);
+        }
+        let live = live_files(table)?;
+        // Unchanged shards stay in the table without an action.
+        let mut unchanged: BTreeSet<&str> = BTreeSet::new();
+        for file in new.iter() {
+            let live_file = live.get(file.path);
+            if live_file.is_some_and(|live_file| live_file.deleted.is_none()) {
+                unchanged.insert(file.path);
+            }
+        }
+        let replaced = if appends {
+            ReplacedFiles::default()
+        } else {
+            replaced_files(&live, &unchanged, self.interval.as_ref())?
+        };
+        new.retain(|file| !unchanged.contains(file.path));
+        self.write_outside(table, &replaced)?;
+        let mut removed = Vec::new();
+        for file in replaced
+            .whole
+            .into_iter()
+            .chain(replaced.divided.into_values())
+        {
+            removed.push(actions::remove(file, time, true));
+        }
+        if new.is_empty() && removed.is_empty() && changed_metadata.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(TableChange {
+            version: table.version() + 1,
+            metadata: changed_metadata.into_iter().collect(),
+            removed,
+        }))
+    }
+
+    /// Checks that the run may still commit, and that the files that it wrote still exist.
     pub(super) fn check(&self) -> Result<()> {
         (self.commit.may)()?;
         let Some(outside) = &self.outside else {
@@ -196,13 +231,15 @@ impl<'a> PendingCommit<'a> {
         )
     }
 
-    /// Writes the rows again that files hold beside those of the interval.
+    /// Writes the rows outside of the interval again from files that hold both.
     fn write_outside(&mut self, table: &TableSnapshot, replaced: &ReplacedFiles<'_>) -> Result<()> {
         let divided = &replaced.divided;
         let Some(interval) = self.interval.as_ref().filter(|_| !divided.is_empty()) else {
             self.outside = None;
             return Ok(());
         };
+        // The copies of an earlier attempt are used again, unless the divided files have changed
+        // since.
         if !self
             .outside
             .as_ref()
@@ -221,7 +258,7 @@ impl<'a> PendingCommit<'a> {
         Ok(())
     }
 
-    /// What the log is to tell of some files, in their order.
+    /// Log entries of some files, in their order.
     fn describe(&mut self, files: &[TableFile<'_>]) -> Result<Vec<AddedFile>> {
         let unread: Vec<TableFile<'_>> = files
             .iter()

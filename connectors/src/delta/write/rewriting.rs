@@ -68,11 +68,12 @@ impl<'a> RewrittenFiles<'a> {
             .filter(|piece| piece.relative == file)
             .cloned()
             .collect();
-        match pieces.is_empty() {
-            true => Err(Fault::internal(format!(
+        if pieces.is_empty() {
+            Err(Fault::internal(format!(
                 "`{file}`, a file of a table that its source does not find"
-            ))),
-            false => Ok(pieces),
+            )))
+        } else {
+            Ok(pieces)
         }
     }
 
@@ -98,8 +99,8 @@ impl<'a> RewrittenFiles<'a> {
         Ok(chunks.map(move |chunk| plain_batch(&schema, &chunk?.batch)))
     }
 
-    /// Begins to write rows of some files, as one of several writers that are at work at a time. `label` tells writers of
-    /// the same files apart.
+    /// Begins to write rows of some files, as one of `writers` concurrent writers. `label`
+    /// distinguishes writers of the same files.
     pub(super) fn writer<'s>(
         &'s self,
         files: &BTreeSet<String>,
@@ -107,14 +108,12 @@ impl<'a> RewrittenFiles<'a> {
         writers: usize,
     ) -> Result<RowsWriter<'s>> {
         let mut id = IdBuilder::new(label);
-        files.iter().for_each(|file| {
+        for file in files.iter() {
             id.text(file);
-        });
+        }
         let schema: SchemaRef = Arc::new(self.columns.file_schema());
-        let (out, directory) = (
-            TablePlace::new(self.io, &self.config.path)?.root,
-            table_shard_directory(id.finish())?,
-        );
+        let out = TablePlace::new(self.io, &self.config.path)?.root;
+        let directory = table_shard_directory(id.finish())?;
         let files = OutputWriter::begin(
             self.io,
             &self.encoder,
@@ -123,7 +122,8 @@ impl<'a> RewrittenFiles<'a> {
             directory,
             self.scratch,
         )?;
-        let (rows_max, bytes_max) = (self.config.group_rows_max, GROUP_BYTES_MAX / writers);
+        let rows_max = self.config.group_rows_max;
+        let bytes_max = GROUP_BYTES_MAX / writers;
         Ok(RowsWriter {
             files,
             encoder: &self.encoder,
@@ -150,7 +150,7 @@ pub(super) fn partition_folder(piece: &FileRange) -> String {
         .join("/")
 }
 
-/// What a commit is told of files.
+/// Files in the form of a commit.
 pub(super) fn table_files(files: &[OutputFile]) -> Vec<TableFile<'_>> {
     files
         .iter()
@@ -162,17 +162,17 @@ pub(super) fn table_files(files: &[OutputFile]) -> Vec<TableFile<'_>> {
         .collect()
 }
 
-/// Whether files are there that are about to be committed: a collection by another state directory knows nothing of
-/// them until then.
+/// True if files that are about to be committed still exist: a collection by another state
+/// directory does not know them until then.
 pub(super) fn are_whole(
     io: &StorageClient,
-    place: &TablePlace,
+    table_place: &TablePlace,
     files: &[OutputFile],
 ) -> Result<bool> {
     let sizes = io.sizes(
         files
             .iter()
-            .map(|file| place.root.join(&file.path))
+            .map(|file| table_place.root.join(&file.path))
             .collect(),
     )?;
     Ok(sizes.len() == files.len()

@@ -12,11 +12,11 @@ use super::table_types::table_schema;
 /// The columns that a run writes.
 #[derive(Debug)]
 pub(super) struct WrittenColumns {
-    /// In the types of tables, all columns.
+    /// Schema of all columns in the types of tables.
     pub(super) schema: SchemaRef,
-    /// The same for the log.
+    /// Schema of all columns in the types of the log.
     pub(super) fields: StructType,
-    /// Those that files do not hold, in order.
+    /// Partition columns, which files do not hold, in order.
     pub(super) partition_by: Vec<String>,
 }
 
@@ -25,7 +25,7 @@ impl WrittenColumns {
         let schema = table_schema(schema)?;
         let mut seen = BTreeMap::new();
         for field in schema.fields() {
-            // Programs that read tables do not tell these apart.
+            // Programs that read tables do not distinguish names by case.
             if let Some(other) = seen.insert(field.name().to_lowercase(), field.name()) {
                 let message = format!(
                     "the columns `{other}` and `{}` of a Delta table differ in case only",
@@ -48,7 +48,7 @@ impl WrittenColumns {
                 );
                 return Err(Fault::new(codes::UNSUPPORTED, message)
                     .column(name)
-                    .hint("choose a text, a date or an integer"));
+                    .hint("choose a string, a date or an integer"));
             }
         }
         if partition_by.len() == schema.fields().len() {
@@ -76,7 +76,7 @@ impl WrittenColumns {
         Schema::new(fields.cloned().collect::<Vec<_>>())
     }
 
-    /// Whether the table needs the feature of timestamps without a zone.
+    /// True if the table needs the feature of timestamps without a zone.
     pub(super) fn has_local_times(&self) -> bool {
         self.schema
             .fields()
@@ -90,13 +90,14 @@ impl WrittenColumns {
         table: impl Iterator<Item = &'t StructField>,
         added: &[&str],
     ) -> Result<String> {
-        let own = self
+        let added_fields = self
             .fields
             .fields()
             .filter(|field| added.contains(&field.name().as_str()));
-        let all = StructType::try_new(table.cloned().chain(own.cloned()));
-        let all = all.map_err(|error| Fault::internal("the columns of a table").cause(error))?;
-        schema_text(&all)
+        let table_type = StructType::try_new(table.cloned().chain(added_fields.cloned()));
+        let table_type =
+            table_type.map_err(|error| Fault::internal("the columns of a table").cause(error))?;
+        schema_text(&table_type)
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
-    DataType, Date64Type, Field, FieldRef, Schema, SchemaRef, TimeUnit, TimestampNanosecondType,
+    DECIMAL128_MAX_PRECISION, DataType, Date64Type, Field, FieldRef, Schema, SchemaRef, TimeUnit,
+    TimestampNanosecondType,
 };
 use forebay_model::{Fault, Result, codes, logical_type, type_words};
 
@@ -15,9 +16,10 @@ const MILLISECONDS_PER_DAY: i64 = 86_400_000;
 /// The type that a column has in a table; `None` where tables have none for it.
 pub(super) fn table_type(data_type: &DataType) -> Option<DataType> {
     let part = |field: &FieldRef| -> Option<FieldRef> {
+        let field_type = table_type(field.data_type())?;
         Some(Arc::new(Field::new(
             field.name(),
-            table_type(field.data_type())?,
+            field_type,
             field.is_nullable(),
         )))
     };
@@ -38,7 +40,12 @@ pub(super) fn table_type(data_type: &DataType) -> Option<DataType> {
             DataType::Struct(fields.iter().map(part).collect::<Option<_>>()?)
         }
         DataType::Map(entries, sorted) => DataType::Map(part(&entries)?, sorted),
-        DataType::Decimal128(precision, scale) if scale >= 0 => {
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale)
+            if scale >= 0 && precision <= DECIMAL128_MAX_PRECISION =>
+        {
             DataType::Decimal128(precision, scale)
         }
         same @ (DataType::Boolean
@@ -123,23 +130,16 @@ pub(super) fn to_table_type(values: &ArrayRef, of_table: &DataType) -> Result<Ar
 pub(super) fn table_ticks(data_type: &DataType, first: i64, last: i64) -> (i64, i64) {
     match data_type {
         DataType::Timestamp(unit, _) => {
-            let nanos = |per_tick: i64| {
-                (
-                    i128::from(first) * i128::from(per_tick),
-                    i128::from(last) * i128::from(per_tick),
-                )
-            };
-            let per_tick = match unit {
+            let per_tick: i128 = match unit {
                 TimeUnit::Second => 1_000_000_000,
                 TimeUnit::Millisecond => 1_000_000,
-                TimeUnit::Microsecond => NANOSECONDS_PER_TICK,
+                TimeUnit::Microsecond => NANOSECONDS_PER_TICK.into(),
                 TimeUnit::Nanosecond => 1,
             };
-            let (from, to) = nanos(per_tick);
-            let end = to + i128::from(per_tick) - 1;
-            let ticks = |nanos: i128| nanos.div_euclid(i128::from(NANOSECONDS_PER_TICK));
-            let clamp = |ticks: i128| ticks.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
-            (clamp(ticks(from)), clamp(ticks(end)))
+            let start = i128::from(first) * per_tick;
+            // The last tick may span several ticks of the table.
+            let end = i128::from(last) * per_tick + per_tick - 1;
+            (tick_at(start), tick_at(end))
         }
         DataType::Date64 => (
             first.div_euclid(MILLISECONDS_PER_DAY),
@@ -147,6 +147,12 @@ pub(super) fn table_ticks(data_type: &DataType, first: i64, last: i64) -> (i64, 
         ),
         _ => (first, last),
     }
+}
+
+/// The tick of a table that holds a time in nanoseconds; the outermost one for times beyond them.
+fn tick_at(nanoseconds: i128) -> i64 {
+    let tick = nanoseconds.div_euclid(NANOSECONDS_PER_TICK.into());
+    tick.clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Whether a run may write to a table, and what it must change of the table's columns.
+//! Checks that a run may write to a table, and finds the changes of the table's columns that it
+//! needs.
 
 use delta_kernel::schema::StructField;
 use delta_kernel::table_features::ColumnMappingMode;
@@ -14,7 +15,8 @@ use super::schema::WrittenColumns;
 /// The latest version of the protocol whose features are listed by name.
 const WRITER_VERSION_MAX: i32 = 7;
 
-/// Features that ask nothing of a writer that adds and removes whole files, or whose conditions are checked here.
+/// Features without requirements for a writer that adds and removes whole files, or whose
+/// conditions are checked here.
 const FEATURES: [&str; 15] = [
     "allowColumnDefaults",
     "appendOnly",
@@ -33,19 +35,19 @@ const FEATURES: [&str; 15] = [
     "vacuumProtocolCheck",
 ];
 
-/// Beginnings of keys with which a schema asks for values that a writer computes or checks.
+/// Prefixes of keys by which a schema requires a writer to compute or check values.
 const COLUMN_RULES: [&str; 3] = [
     "delta.invariants",
     "delta.generationExpression",
     "delta.identity.",
 ];
 
-/// What settings of a table ask of writers.
+/// Settings of a table that restrict writers.
 const CONSTRAINTS: &str = "delta.constraints.";
 const APPEND_ONLY: &str = "delta.appendOnly";
 
-/// Refuses a table that the run cannot write. Gives the action that adds the columns which the table lacks, if there
-/// are some and they may be added.
+/// Refuses a table that the run cannot write. Returns the action that adds the columns that the
+/// table lacks, if there are some and they may be added.
 pub(super) fn check_writable(
     table: &TableSnapshot,
     columns: &WrittenColumns,
@@ -58,62 +60,57 @@ pub(super) fn check_writable(
 fn check_features(table: &TableSnapshot, mode: DeltaMode) -> Result<()> {
     let configuration = table.snapshot.table_configuration();
     let protocol = configuration.protocol();
-    let refused = |message: String| {
-        let fault = Fault::new(codes::UNSUPPORTED, message).file(&table.shown);
-        Err(fault.hint("write to another table, or turn it off in the program that made the table"))
-    };
     if protocol.min_writer_version() > WRITER_VERSION_MAX {
-        return refused(format!(
-            "the Delta table needs writer version {}",
-            protocol.min_writer_version()
-        ));
+        let version = protocol.min_writer_version();
+        let message = format!("the Delta table needs writer version {version}");
+        return Err(unwritable_fault(table, message));
     }
-    let mut features = protocol
-        .writer_features()
-        .into_iter()
-        .flatten()
-        .map(ToString::to_string);
-    if let Some(feature) = features.find(|feature| !FEATURES.contains(&feature.as_str())) {
-        return refused(format!(
-            "the Delta table needs the writer feature `{feature}`, which Forebay lacks"
-        ));
+    for feature in protocol.writer_features().into_iter().flatten() {
+        let feature = feature.to_string();
+        if !FEATURES.contains(&feature.as_str()) {
+            let message = format!(
+                "the Delta table needs the writer feature `{feature}`, which Forebay lacks"
+            );
+            return Err(unwritable_fault(table, message));
+        }
     }
     if configuration.column_mapping_mode() != ColumnMappingMode::None {
-        return refused("the Delta table maps columns, so Forebay can only read it".to_owned());
+        let message = "the Delta table maps columns, so Forebay can only read it".to_owned();
+        return Err(unwritable_fault(table, message));
     }
     let settings = configuration.metadata().configuration();
-    if let Some(rule) = settings.keys().find(|key| key.starts_with(CONSTRAINTS)) {
-        return refused(format!(
-            "the Delta table has the constraint `{}`",
-            rule.trim_start_matches(CONSTRAINTS)
-        ));
+    if let Some(key) = settings.keys().find(|key| key.starts_with(CONSTRAINTS)) {
+        let rule = key.trim_start_matches(CONSTRAINTS);
+        let message = format!("the Delta table has the constraint `{rule}`");
+        return Err(unwritable_fault(table, message));
     }
-    if mode == DeltaMode::Overwrite
-        && settings
-            .get(APPEND_ONLY)
-            .is_some_and(|set| set.eq_ignore_ascii_case("true"))
-    {
-        let fault = Fault::new(
-            codes::UNSUPPORTED,
-            "rows may only be added to the Delta table, and the sink replaces them",
-        );
-        return Err(fault
-            .file(&table.shown)
-            .hint("write `mode: append`, or write to another table"));
+    let append_only = settings
+        .get(APPEND_ONLY)
+        .is_some_and(|set| set.eq_ignore_ascii_case("true"));
+    if mode == DeltaMode::Overwrite && append_only {
+        let message = "rows may only be added to the Delta table, and the sink replaces them";
+        let fault = Fault::new(codes::UNSUPPORTED, message).file(&table.shown);
+        return Err(fault.hint("write `mode: append`, or write to another table"));
     }
     for field in table.snapshot.schema().fields() {
-        let rule = field
-            .metadata
-            .keys()
-            .find(|key| COLUMN_RULES.iter().any(|rule| key.starts_with(rule)));
-        if let Some(rule) = rule {
-            return refused(format!(
-                "the column `{}` of the Delta table has a rule, `{rule}`",
-                field.name()
-            ));
+        let mut keys = field.metadata.keys();
+        if let Some(rule) = keys.find(|key| is_column_rule(key)) {
+            let name = field.name();
+            let message = format!("the column `{name}` of the Delta table has a rule, `{rule}`");
+            return Err(unwritable_fault(table, message));
         }
     }
     Ok(())
+}
+
+fn is_column_rule(key: &str) -> bool {
+    COLUMN_RULES.iter().any(|rule| key.starts_with(rule))
+}
+
+/// The fault of a table with something that only other programs write.
+fn unwritable_fault(table: &TableSnapshot, message: String) -> Fault {
+    let fault = Fault::new(codes::UNSUPPORTED, message).file(&table.shown);
+    fault.hint("write to another table, or turn it off in the program that made the table")
 }
 
 fn check_columns(
@@ -153,14 +150,14 @@ fn check_columns(
         return refused(message, "add them to the rows, or write to another table");
     }
     for field in columns.fields.fields() {
-        let Some(known) = of_table.field(field.name()) else {
+        let Some(table_field) = of_table.field(field.name()) else {
             continue;
         };
-        if known.data_type() != field.data_type() {
+        if table_field.data_type() != field.data_type() {
             let message = format!(
                 "the column `{}` is {} in the Delta table, and {} in the rows",
                 field.name(),
-                known.data_type(),
+                table_field.data_type(),
                 field.data_type()
             );
             let fault = Fault::new(codes::SCHEMA_DRIFT, message)
@@ -168,10 +165,11 @@ fn check_columns(
                 .column(field.name());
             return Err(fault.hint("cast the column, or write to another table"));
         }
-        if !known.is_nullable() {
+        if !table_field.is_nullable() {
             return refused(
                 format!(
-                    "the column `{}` of the Delta table must not be null, which Forebay cannot promise",
+                    "the column `{}` of the Delta table must not be null, which Forebay cannot \
+                     promise",
                     field.name()
                 ),
                 "let the table's column be nullable, or write to another table",

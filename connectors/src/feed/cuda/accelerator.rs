@@ -32,14 +32,14 @@ pub struct CudaProgram {
     values: cublas::sys::cudaDataType,
 }
 
-/// Page-locked memory for what is read back.
+/// Page-locked memory for data that is copied back from the device.
 pub struct PinnedReadback(PinnedBuffer);
 
-fn blas_fault(what: &str) -> impl Fn(cublas::result::CublasError) -> Fault + '_ {
+fn blas_fault(action: &str) -> impl Fn(cublas::result::CublasError) -> Fault + '_ {
     move |error| {
         Fault::new(
             codes::STORAGE,
-            format!("cuBLAS failed to {what} on the GPU"),
+            format!("cuBLAS failed to {action} on the GPU"),
         )
         .cause(error)
         .hint(DEVICE_HINT)
@@ -78,7 +78,7 @@ impl Accelerator for CudaDevice {
         };
         Ok(CudaProgram {
             kernels: KERNELS.iter().map(kernel).collect::<Result<_>>()?,
-            // Sums by atomics, whose order is none, are for those who ask for them.
+            // Sums by atomics, which have no fixed order, are used only on request.
             blas: CudaBlas::new(self.compute.clone()).map_err(blas_fault("begin"))?,
             values,
         })
@@ -177,15 +177,19 @@ impl Accelerator for CudaDevice {
             c,
             ldc,
         } = product.column_major();
-        let way = |transposed: bool| match transposed {
-            true => cublas::sys::cublasOperation_t::CUBLAS_OP_T,
-            false => cublas::sys::cublasOperation_t::CUBLAS_OP_N,
+        let way = |transposed: bool| {
+            if transposed {
+                cublas::sys::cublasOperation_t::CUBLAS_OP_T
+            } else {
+                cublas::sys::cublasOperation_t::CUBLAS_OP_N
+            }
         };
         let count = |count: u64| {
             i32::try_from(count)
                 .map_err(|_| Fault::new(codes::LIMIT, "a matrix has more rows than cuBLAS takes"))
         };
-        let (one, zero) = (1.0_f32, 0.0_f32);
+        let unit = 1.0_f32;
+        let zero = 0.0_f32;
         self.context
             .bind_to_thread()
             .map_err(driver_fault("multiply matrices"))?;
@@ -198,7 +202,7 @@ impl Accelerator for CudaDevice {
                 count(m)?,
                 count(n)?,
                 count(k)?,
-                (&raw const one).cast::<c_void>(),
+                (&raw const unit).cast::<c_void>(),
                 a as *const c_void,
                 program.values,
                 count(lda)?,

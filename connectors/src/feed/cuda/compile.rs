@@ -36,9 +36,9 @@ struct CubinKey {
 
 static COMPILED: Mutex<Option<HashMap<CubinKey, Vec<u8>>>> = Mutex::new(None);
 
-/// Fails, and says what to install, unless the library is there.
-pub fn require_library(found: LibraryStatus, library: &str, package: &str) -> Result<()> {
-    let message = match found {
+/// Fails with a hint on the package to install, unless the library was found.
+pub fn require_library(status: LibraryStatus, library: &str, package: &str) -> Result<()> {
+    let message = match status {
         LibraryStatus::Found => return Ok(()),
         LibraryStatus::Absent => format!("the library {library} is not found, which a GPU needs"),
         LibraryStatus::Lacks(symbol) => {
@@ -47,7 +47,8 @@ pub fn require_library(found: LibraryStatus, library: &str, package: &str) -> Re
     };
     let package = report::wheel_name(package);
     Err(Fault::new(codes::UNSUPPORTED, message).hint(format!(
-        "install CUDA's libraries, or `pip install {package}` into the active virtual environment; or leave `device` out"
+        "install CUDA's libraries, or `pip install {package}` into the active virtual \
+         environment; or leave `device` out"
     )))
 }
 
@@ -55,7 +56,8 @@ pub fn require_library(found: LibraryStatus, library: &str, package: &str) -> Re
 #[allow(unsafe_code, reason = "a foreign function")]
 pub fn nvrtc_version() -> Result<(i32, i32)> {
     require_library(libraries::nvrtc_status(), "NVRTC", "nvidia-cuda-nvrtc")?;
-    let (mut major, mut minor) = (0, 0);
+    let mut major = 0;
+    let mut minor = 0;
     // SAFETY: both pointers are valid for the call.
     unsafe { sys::nvrtcVersion(&raw mut major, &raw mut minor) }
         .result()
@@ -137,7 +139,7 @@ impl NvrtcHandle {
             .result()
             .map_err(nvrtc_fault)?;
         let mut code = vec![0_u8; bytes];
-        // SAFETY: the buffer is as long as NVRTC asks.
+        // SAFETY: the buffer has the length that NVRTC reports.
         unsafe { sys::nvrtcGetCUBIN(self.0, code.as_mut_ptr().cast()) }
             .result()
             .map_err(nvrtc_fault)?;

@@ -1,9 +1,10 @@
-//! A feed whose batches lie on a CUDA device, and are held by the consumer as long as it likes.
+//! A feed whose batches are in the memory of a CUDA device; the consumer may hold them for any
+//! time.
 //!
 //! Batches are copied ahead, from page-locked slots of the feed to slots of the device. The consumer gets a
 //! [`DeviceBatch`], lets its own streams wait for the copy ([`DeviceBatch::wait_on`]), queues work there, and drops the
 //! batch, mostly before that work is done. So the slot goes back with events of those streams, and the next copy to it
-//! waits for them. Events beside those of [`super::pinned`]:
+//! waits for them. Events in addition to those of [`super::pinned`]:
 //!
 //! | event | recorded | on stream | waited for by | before | otherwise |
 //! |---|---|---|---|---|---|
@@ -27,7 +28,7 @@ use super::pinned::as_pinned;
 use super::{CudaDevice, driver_fault, with_saved_context};
 use crate::feed::device::ComputeDevice;
 
-/// Batches that a consumer may hold beside the present one and the one before it.
+/// Number of batches that a consumer may hold in addition to the present one and the one before it.
 const HELD_MAX: usize = 64;
 
 /// A stream that a consumer works on.
@@ -39,7 +40,8 @@ pub enum ConsumerStream {
     PerThread,
     /// A stream by its handle.
     Handle(u64),
-    /// The consumer does not say, and waits for nothing: the copy is waited for before the batch is handed over.
+    /// Stream that the consumer does not name: the copy is waited for before the batch is handed
+    /// over.
     Unknown,
 }
 
@@ -61,9 +63,9 @@ pub struct DeviceFeed {
     /// Batches that are copied or being copied.
     ahead: VecDeque<PrefetchedBatch>,
     prefetch: usize,
-    /// Where the feed stands after the last batch that was handed over.
+    /// Position of the feed after the last batch that was handed over.
     cursor: FeedCursor,
-    /// What comes after the batches ahead.
+    /// Fault to return after the batches ahead.
     fault: Option<Fault>,
     delivered: FeedStats,
     copied_bytes: u64,
@@ -74,20 +76,20 @@ struct PrefetchedBatch {
     cursor: FeedCursor,
 }
 
-/// What a feed and its copies did since this was asked last.
+/// Activity of a feed and its copies since the last query.
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceStats {
-    /// What the feed did.
+    /// Activity of the feed.
     pub feed: FeedStats,
     /// Bytes copied to the device.
     pub copied_bytes: u64,
 }
 
-/// A batch on a device. Dropping it gives the slot back.
+/// Batch on a device. Dropping it returns the slot.
 pub struct DeviceBatch {
     slots: Arc<DeviceSlotPool>,
     slot: Option<DeviceSlot>,
-    /// Streams that were told to wait for it: those that may compute with it.
+    /// Streams that wait for it: those that may compute with it.
     streams: Mutex<Vec<ConsumerStream>>,
     epoch: u64,
     step: u64,
@@ -100,7 +102,7 @@ pub struct DeviceBatch {
 struct DeviceSlot {
     memory: CudaSlice<u8>,
     copied: CudaEvent,
-    /// Work of the consumer that reads what was copied last.
+    /// Events after the consumer's reads of the last copy.
     released: Vec<CudaEvent>,
 }
 
@@ -132,12 +134,12 @@ impl DeviceFeed {
             ..config
         })?;
         // The present batch, and the one before it, which most loops drop only when they have got the next.
-        let kept = prefetch + 2;
+        let slot_count = prefetch + 2;
         let layout = feed.layout().clone();
         let slots = Arc::new(DeviceSlotPool {
             cuda,
             layout,
-            kept,
+            kept: slot_count,
             state: Mutex::default(),
             process: std::process::id(),
         });
@@ -153,17 +155,17 @@ impl DeviceFeed {
         })
     }
 
-    /// Where the feed stands after the last batch that was handed over.
+    /// Position of the feed after the last batch that was handed over.
     pub fn cursor(&self) -> &FeedCursor {
         &self.cursor
     }
 
-    /// How many batches of an epoch this feed delivers.
+    /// Number of batches of an epoch that this feed delivers.
     pub fn steps(&self, epoch: u64) -> u64 {
         self.feed.steps(epoch)
     }
 
-    /// What the feed did since this was asked last.
+    /// Activity of the feed since the last call.
     pub fn take_stats(&mut self) -> DeviceStats {
         let FeedStats {
             steps, rows, bytes, ..
@@ -205,7 +207,7 @@ impl DeviceFeed {
         Some(Ok(Some(batch)))
     }
 
-    /// Copies what is filled already, as far as there are slots.
+    /// Copies filled batches to the device, as far as there are free slots.
     fn copy_ahead(&mut self) {
         while self.fault.is_none()
             && self.ahead.len() < self.prefetch
@@ -231,13 +233,13 @@ impl DeviceSlotPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a batch can be copied without more slots than are kept.
+    /// True if a batch can be copied without more slots than are kept.
     fn has_free(&self) -> bool {
         let state = self.lock();
         !state.free.is_empty() || state.all < self.kept
     }
 
-    /// A slot that nothing reads any more once the copies stream has come to its present end.
+    /// A slot that no kernel reads any more once the copies stream has reached its present end.
     fn take_slot(&self) -> Result<DeviceSlot> {
         let mut state = self.lock();
         if let Some(mut slot) = state.free.pop_front() {
@@ -263,7 +265,7 @@ impl DeviceSlotPool {
         Ok(slot)
     }
 
-    /// Lets the copies stream wait for the consumer.
+    /// Makes the copies stream wait for the consumer.
     fn await_release(&self, slot: &mut DeviceSlot) -> Result<(), DriverError> {
         slot.released
             .drain(..)
@@ -329,14 +331,14 @@ impl DeviceBatch {
         self.slots.cuda.context().ordinal()
     }
 
-    /// Where its memory begins on the device.
+    /// Address of its memory on the device.
     pub fn address(&self) -> u64 {
         self.slot
             .as_ref()
             .map_or(0, |slot| slot.memory.device_ptr(self.slots.cuda.copies()).0)
     }
 
-    /// Where its parts lie.
+    /// Layout of its parts.
     pub fn layout(&self) -> &BatchLayout {
         &self.slots.layout
     }
@@ -361,13 +363,14 @@ impl DeviceBatch {
         self.shape_rows
     }
 
-    /// A hash of the rows and their places, where the feed was asked for receipts.
+    /// A hash of the rows and their positions, where the feed computes receipts.
     pub fn receipt(&self) -> DeliveryDigest {
         self.receipt
     }
 
-    /// Lets what a stream does from now on wait until the batch is there. The batch must not be dropped before
-    /// everything is queued that computes with it, and the stream must live longer than the batch.
+    /// Makes later work of a stream wait until the batch is copied. The batch must not be dropped
+    /// before everything is queued that computes with it, and the stream must live longer than the
+    /// batch.
     pub fn wait_on(&self, stream: ConsumerStream) -> Result<()> {
         let Some(slot) = &self.slot else {
             return Ok(());
@@ -419,7 +422,7 @@ impl DeviceBatch {
         let recorded: Result<Vec<CudaEvent>, DriverError> = streams.iter().map(record).collect();
         match recorded {
             Ok(events) => slot.released = events,
-            // Nothing tells when the consumer has finished but the end of all work.
+            // Only the end of all work shows that the consumer has finished.
             Err(_) => drop(context.synchronize()),
         }
     }

@@ -9,14 +9,14 @@ use std::sync::OnceLock;
 use cudarc::{cublas, driver, nvrtc};
 use libloading::Library as Loaded;
 
-/// What was found of a library.
+/// Status of a library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LibraryStatus {
-    /// It has every symbol that is called.
+    /// The library has every symbol that is called.
     Found,
     /// The loader does not find it.
     Absent,
-    /// It is too old: the first symbol that it lacks.
+    /// The library is too old: the first symbol that it lacks.
     Lacks(&'static str),
 }
 
@@ -142,24 +142,34 @@ pub fn cublas_file() -> Option<PathBuf> {
         .and_then(|lib| mapped_file(lib, &PRODUCTS))
 }
 
-/// The mapped file that holds the first of the symbols that are there. Only Linux lists what is mapped.
+/// The mapped file that holds the first of these symbols that the library has. Only Linux lists mapped files.
 fn mapped_file(library: &Loaded, symbols: &[&str]) -> Option<PathBuf> {
-    #[allow(unsafe_code, reason = "the type of a symbol is the caller's claim")]
-    // SAFETY: the address is only compared.
-    let found = |symbol: &&str| {
-        unsafe { library.get::<*const ()>(symbol.as_bytes()) }
-            .ok()
-            .map(|at| *at as usize)
-    };
-    let address = symbols.iter().find_map(found)?;
+    let address = symbols
+        .iter()
+        .find_map(|symbol| symbol_address(library, symbol))?;
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let file = |line: &str| {
-        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
-        let number = |text| usize::from_str_radix(text, 16).ok();
-        let holds = (number(start)?..number(end)?).contains(&address);
-        holds.then(|| line.find('/').map(|at| PathBuf::from(&line[at..])))?
-    };
-    maps.lines().find_map(file)
+    maps.lines().find_map(|line| file_at(line, address))
+}
+
+#[allow(unsafe_code, reason = "the type of a symbol is the caller's claim")]
+fn symbol_address(library: &Loaded, symbol: &str) -> Option<usize> {
+    // SAFETY: the address is only compared.
+    let symbol = unsafe { library.get::<*const ()>(symbol.as_bytes()) };
+    symbol.ok().map(|address| *address as usize)
+}
+
+/// The file of a line of `/proc/self/maps`, if the line's range holds an address.
+fn file_at(line: &str, address: usize) -> Option<PathBuf> {
+    let (range, _) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let start = usize::from_str_radix(start, 16).ok()?;
+    let end = usize::from_str_radix(end, 16).ok()?;
+    if !(start..end).contains(&address) {
+        return None;
+    }
+    // Memory of no file has no path.
+    let path_start = line.find('/')?;
+    Some(PathBuf::from(&line[path_start..]))
 }
 
 fn check_symbols(
@@ -180,16 +190,16 @@ fn check_symbols(
         .map_or(LibraryStatus::Found, |symbol| LibraryStatus::Lacks(symbol))
 }
 
-/// Where a program that has loaded this one keeps its packages: Python's prefix.
+/// Directory of Python's packages, if Python has loaded this program: its prefix.
 static PREFIX: OnceLock<PathBuf> = OnceLock::new();
 
-/// Looks for CUDA's libraries beside the packages of this prefix of Python, too, such as a virtual environment that is
-/// not activated. Only the first call counts.
+/// Also searches for CUDA's libraries next to the packages of this prefix of Python, such as a
+/// virtual environment that is not activated. Only the first call counts.
 pub fn add_python_prefix(prefix: PathBuf) {
     let _ = PREFIX.set(prefix);
 }
 
-/// How the names of libraries begin, in the order in which they need each other.
+/// Prefixes of the names of libraries; each comes after the libraries that it depends on.
 const STEMS: [&str; 4] = [
     "libnvrtc-builtins.so.",
     "libnvrtc.so.",
@@ -206,29 +216,37 @@ fn load_from_known_places() {
         // SAFETY: these are CUDA's own libraries, which are looked for anyhow.
         let on_the_path =
             unsafe { nvrtc::sys::is_culib_present() && cublas::sys::is_culib_present() };
-        let places = if on_the_path {
-            Vec::new()
-        } else {
-            library_directories()
+        let mut loaded = Vec::new();
+        if on_the_path {
+            return loaded;
+        }
+        let directories = library_directories();
+        for stem in STEMS {
+            loaded.extend(load_first(&directories, stem));
+        }
+        loaded
+    });
+}
+
+/// Loads the first library whose file name begins with a stem; `None` if none can be loaded.
+fn load_first(directories: &[PathBuf], stem: &str) -> Option<Loaded> {
+    for path in directories
+        .iter()
+        .flat_map(|directory| sorted_entries(directory))
+    {
+        let Some(name) = path.file_name() else {
+            continue;
         };
-        let named = |stem: &str| {
-            let files = places.iter().flat_map(|place| sorted_entries(place));
-            files
-                .filter(|path| {
-                    path.file_name()
-                        .is_some_and(|name| name.to_string_lossy().starts_with(stem))
-                })
-                .collect()
-        };
+        if !name.to_string_lossy().starts_with(stem) {
+            continue;
+        }
         #[allow(unsafe_code, reason = "loading a library runs its initialisation")]
         // SAFETY: these are CUDA's own libraries.
-        let load = |files: Vec<PathBuf>| {
-            files
-                .iter()
-                .find_map(|path| unsafe { Loaded::new(path) }.ok())
-        };
-        STEMS.iter().filter_map(|stem| load(named(stem))).collect()
-    });
+        if let Ok(library) = unsafe { Loaded::new(&path) } {
+            return Some(library);
+        }
+    }
+    None
 }
 
 /// Directories that may hold CUDA's libraries: of CUDA itself, then of wheels (`nvidia/*/lib` in `site-packages`).
@@ -260,7 +278,7 @@ pub fn library_directories() -> Vec<PathBuf> {
         .map(|package| package.join("lib"));
     toolkits
         .chain(wheels)
-        .filter(|place| place.is_dir())
+        .filter(|directory| directory.is_dir())
         .collect()
 }
 

@@ -11,6 +11,7 @@ use forebay_feed::{
     FeedOptions, FeedStats, HostMemory, SampleOrder, SlotAllocator, SlotMemory,
 };
 use forebay_model::{ContentId, Fault, Result, codes};
+use forebay_threads::{join_thread, start_scoped};
 
 use super::pinned::PinnedBuffer;
 use super::{CHECKSUM_KERNEL, CudaDevice, checksum, driver_fault};
@@ -32,7 +33,7 @@ const DEVICE_BUFFERS: usize = 3;
 /// Bytes per second from page-locked memory to the device, the best of several rounds.
 #[derive(Debug, Clone, Copy)]
 pub struct CopyRates {
-    /// Copies that follow each other on a stream, with nothing between them.
+    /// Copies that follow each other on a stream, without other work between them.
     pub plain: f64,
     /// Copies with the events of a feed's slots and of the ring.
     pub ring: f64,
@@ -94,7 +95,8 @@ impl CopyBenchmark {
         for (from, to) in from.iter().cycle().zip(to.iter().cycle()).take(self.count) {
             let (address, _) = to.device_ptr(stream);
             #[allow(unsafe_code, reason = "the driver's call")]
-            // SAFETY: both buffers have so many bytes, and outlive the copy, which is waited for below.
+            // SAFETY: both buffers have this number of bytes, and outlive the copy, which is waited
+            // for below.
             unsafe { result::memcpy_htod_async(address, from.bytes(), stream.cu_stream()) }
                 .map_err(driver_fault("copy"))?;
         }
@@ -102,7 +104,7 @@ impl CopyBenchmark {
         Ok(begin.elapsed())
     }
 
-    /// What happens to each batch, without filling it and without computing.
+    /// Time of the ring's operations on each batch, without filling it and without computing.
     fn time_ring_copies(
         &self,
         cuda: &CudaDevice,
@@ -110,10 +112,12 @@ impl CopyBenchmark {
         to: &mut [CudaSlice<u8>],
     ) -> Result<Duration> {
         let events = || -> Result<Vec<_>> { to.iter().map(|_| cuda.event()).collect() };
-        let (mut copied, mut computed) = (events()?, events()?);
+        let mut copied = events()?;
+        let mut computed = events()?;
         let begin = Instant::now();
         for copy in 0..self.count {
-            let (host, slot) = (copy % HOST_BUFFERS, copy % DEVICE_BUFFERS);
+            let host = copy % HOST_BUFFERS;
+            let slot = copy % DEVICE_BUFFERS;
             from[host].bytes_mut()?;
             cuda.copies_wait(&computed[slot])?;
             cuda.copy(&from[host], &mut to[slot])?;
@@ -129,7 +133,7 @@ impl CopyBenchmark {
 /// Batches whose checksums are computed on the device and on the host.
 #[derive(Debug, Clone, Copy)]
 pub struct DeliveryCheck {
-    /// How many batches.
+    /// Number of batches.
     pub batches: u32,
     /// Rows of each: of 64 numbers in single precision.
     pub batch_rows: u32,
@@ -137,12 +141,12 @@ pub struct DeliveryCheck {
     pub threads: usize,
 }
 
-/// How batches arrived.
+/// Result of a delivery check.
 #[derive(Debug)]
 pub struct DeliveryReport {
     /// Batches whose checksum on the device is another than on the host.
     pub wrong: usize,
-    /// How the feed kept up, without any pause of the consumer.
+    /// Statistics of the feed, without any pause of the consumer.
     pub stats: FeedStats,
 }
 
@@ -184,10 +188,10 @@ impl DeliveryCheck {
     }
 
     fn feed(&self, rows: &RecordBatch, allocator: Arc<dyn SlotAllocator>) -> Result<Feed> {
-        let all = u64::from(self.batches) * u64::from(self.batch_rows);
+        let rows_total = u64::from(self.batches) * u64::from(self.batch_rows);
         let source = Arc::new(RepeatedBlock {
             block: rows.clone(),
-            rows: all,
+            rows: rows_total,
         });
         let dense = (0..COLUMNS)
             .map(|column| FeatureField::new(format!("x{column}")))
@@ -233,12 +237,9 @@ impl DeliveryCheck {
             Ok(())
         };
         std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.threads).map(|_| scope.spawn(work)).collect();
-            threads.into_iter().try_for_each(|thread| {
-                thread
-                    .join()
-                    .unwrap_or_else(|panic| Err(Fault::panicked(panic.as_ref())))
-            })
+            let started = (0..self.threads).map(|_| start_scoped(scope, work));
+            let threads = started.collect::<Result<Vec<_>>>()?;
+            threads.into_iter().try_for_each(join_thread)
         })?;
         Ok(sums.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
@@ -256,7 +257,8 @@ fn distinct_block() -> Result<RecordBatch> {
     Ok(RecordBatch::try_from_iter(columns)?)
 }
 
-/// The same block again and again, in memory: reading costs nothing. The last one ends with the rows.
+/// A source that repeats one block, in memory: reading costs nothing. The last one ends with the
+/// rows.
 struct RepeatedBlock {
     block: RecordBatch,
     rows: u64,

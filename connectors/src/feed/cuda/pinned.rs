@@ -1,9 +1,10 @@
 //! Page-locked host memory that knows when the device has finished with it.
 //!
-//! Copies between page-locked memory and the device run after the call that asks for them has returned. cudarc can
-//! track them, but [`CudaDevice::open`](super::CudaDevice::open) turns its tracking off, because that also inserts waits between
-//! the two streams. With tracking off, the event inside [`PinnedHostSlice`] is **never recorded**, and its
-//! `as_slice` and `as_mut_slice` return at once. So each buffer here owns an event. The whole protocol:
+//! Copies between page-locked memory and the device run after the call that submits them has
+//! returned. cudarc can track them, but [`CudaDevice::open`](super::CudaDevice::open) turns its
+//! tracking off, because that also inserts waits between the two streams. With tracking off, the
+//! event inside [`PinnedHostSlice`] is **never recorded**, and its `as_slice` and `as_mut_slice`
+//! return at once. So each buffer here owns an event. The whole protocol:
 //!
 //! | event | recorded | on stream | waited for by | before | otherwise |
 //! |---|---|---|---|---|---|
@@ -17,8 +18,9 @@
 //! | `Slot::computed` of the ring | after each step | compute | the copies stream | it overwrites the device's slot | kernels read a batch that is half overwritten |
 //! | none (`ComputeDevice::finish`) | | | the host, for both streams | device memory is freed | kernels use freed memory |
 //!
-//! An event that was never recorded counts as done. A copy whose event cannot be recorded is waited for at once
-//! (the stream is synchronised), so that no buffer is ever in use without an event that tells.
+//! An event that was never recorded counts as done. A copy whose event cannot be recorded is waited
+//! for at once (the stream is synchronised), so that no buffer is ever in use without an event for
+//! it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -41,9 +43,9 @@ impl SlotAllocator for PinnedMemory {
     }
 }
 
-/// Slots of a feed in page-locked memory whose consumer copies them to the device by itself, and drops them while the
-/// copies are queued. Nothing tells which streams those are on: a slot is written again when all work of the context
-/// that was queued until then is done.
+/// Slots of a feed in page-locked memory whose consumer copies them to the device by itself, and
+/// drops them while the copies are queued. Their streams are not known: a slot is written again
+/// when all work of the context that was queued until then is done.
 pub struct LentPinnedMemory(pub(super) Arc<CudaContext>);
 
 impl SlotAllocator for LentPinnedMemory {
@@ -93,7 +95,7 @@ unsafe impl Send for PinnedBuffer {}
 unsafe impl Sync for PinnedBuffer {}
 
 impl PinnedBuffer {
-    /// Zeroed memory of so many bytes, aligned to a page.
+    /// Zeroed memory of `bytes` bytes, aligned to a page.
     pub fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<PinnedBuffer> {
         let fault = driver_fault("lock memory");
         let copied = context
@@ -134,7 +136,7 @@ impl PinnedBuffer {
         self.record(stream)
     }
 
-    /// Waits for the last copy, and gives the bytes to read.
+    /// Waits for the last copy, and returns the copied bytes.
     pub fn wait_and_read(&self) -> Result<&[u8], DriverError> {
         self.copied.synchronize()?;
         Ok(self.bytes())
@@ -145,7 +147,8 @@ impl PinnedBuffer {
             .synchronize()
             .map_err(driver_fault("finish a copy"))?;
         #[allow(unsafe_code, reason = "memory of the driver")]
-        // SAFETY: so many bytes lie there, no copy uses them any more, and the buffer is borrowed alone.
+        // SAFETY: the slice has this length, no copy uses its memory any more, and the buffer is
+        // borrowed exclusively.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.start, self.slice.len()) })
     }
 
@@ -166,8 +169,8 @@ impl Drop for PinnedBuffer {
 impl SlotMemory for PinnedBuffer {
     fn bytes(&self) -> &[u8] {
         #[allow(unsafe_code, reason = "memory of the driver")]
-        // SAFETY: so many bytes lie there. Slots are only copied from, which reads as well; reports are read through
-        // `wait_and_read` alone.
+        // SAFETY: the slice has this length. Slots are only copied from, which reads as well;
+        // reports are read through `wait_and_read` alone.
         unsafe {
             std::slice::from_raw_parts(self.start, self.slice.len())
         }

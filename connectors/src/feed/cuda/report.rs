@@ -1,4 +1,5 @@
-//! What of CUDA is on this machine: the file and version of each library, and the command that mends what is missing.
+//! Report of CUDA on this machine: the file and version of each library, and the command that
+//! installs a missing one.
 
 use std::path::PathBuf;
 
@@ -18,8 +19,10 @@ pub fn report() -> CudaReport {
         name: "driver",
         found: libraries::driver_status(),
         file: libraries::driver_file(),
-        version: driver_version().map(|version| format!("CUDA {}.{}", version / 1000, version % 1000 / 10)),
-        remedy: "install NVIDIA's driver, as with `sudo apt install nvidia-driver-580`; a container starts with `--gpus all`"
+        version: driver_version()
+            .map(|version| format!("CUDA {}.{}", version / 1000, version % 1000 / 10)),
+        remedy: "install NVIDIA's driver, as with `sudo apt install nvidia-driver-580`; a \
+                 container starts with `--gpus all`"
             .to_owned(),
     };
     let compiler = LibraryProbe {
@@ -77,7 +80,7 @@ impl LibraryProbe {
             || "an unknown file".to_owned(),
             |file| file.display().to_string(),
         );
-        let (found, remedy) = match self.found {
+        let (finding, remedy) = match self.found {
             LibraryStatus::Found => (
                 format!(
                     "{}, {file}",
@@ -93,7 +96,7 @@ impl LibraryProbe {
         };
         CudaLibrary {
             name: self.name,
-            found,
+            found: finding,
             remedy,
         }
     }

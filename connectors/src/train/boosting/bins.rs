@@ -1,12 +1,14 @@
 //! Bins: histograms are over these instead of over values.
 
-/// Bins of a column of numbers at most, that of missing values included: a bin fits a byte.
+/// Maximum number of bins of a numeric column, including the bin of missing values: a bin fits a
+/// byte.
 const NUMBER_BINS_MAX: usize = 256;
 
 /// Rows of a bin of numbers at least.
 const BIN_ROWS_MIN: usize = 3;
 
-/// Rows from which the bounds of a column of numbers are taken; of more rows, evenly spaced ones are looked at.
+/// Maximum number of rows from which the bounds of a numeric column are computed; of more rows,
+/// evenly spaced ones are used.
 const SAMPLE_ROWS_MAX: usize = 200_000;
 
 /// Categories of a column at most.
@@ -15,10 +17,11 @@ const CATEGORIES_MAX: usize = 65_534;
 /// Rows of a category at least; rarer ones count as missing.
 pub const CATEGORY_ROWS_MIN: usize = 10;
 
-/// Columns of so few categories are split one category against the rest, and keep rare categories.
+/// Number of categories up to which a column is split one category against the rest, and keeps rare
+/// categories.
 pub const ONE_HOT_CATEGORIES_MAX: usize = 4;
 
-/// How values of one feature become bins. Bin 0 holds missing values.
+/// Mapping of a feature's values to bins. Bin 0 holds missing values.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FeatureBins {
     /// Bin `i + 1` holds the values above bound `i - 1`, up to and with bound `i`; the last has no upper bound.
@@ -72,7 +75,7 @@ impl FeatureBins {
         FeatureBins::Categories { ids, sorted }
     }
 
-    /// How many bins, that of missing values included.
+    /// Number of bins, including the bin of missing values.
     pub fn count(&self) -> usize {
         match self {
             FeatureBins::Numbers { bounds } => bounds.len() + 2,
@@ -96,29 +99,33 @@ impl FeatureBins {
             return 0;
         };
         sorted
-            .binary_search_by_key(&id, |(known, _)| *known)
-            .map_or(0, |place| sorted[place].1)
+            .binary_search_by_key(&id, |(seen, _)| *seen)
+            .map_or(0, |index| sorted[index].1)
     }
 }
 
 /// Upper bounds of all bins but the last: one bin per value where these are few, else bins of equal size, with bins
 /// of their own for values that fill one.
 fn choose_bounds(distinct: &[(f32, usize)]) -> Vec<f32> {
-    let all: usize = distinct.iter().map(|(_, count)| count).sum();
-    let bins_max = (NUMBER_BINS_MAX - 1).min(all / BIN_ROWS_MIN).max(1);
+    let row_count: usize = distinct.iter().map(|(_, count)| count).sum();
+    let bins_max = (NUMBER_BINS_MAX - 1).min(row_count / BIN_ROWS_MIN).max(1);
     let few = distinct.len() < NUMBER_BINS_MAX;
-    let fills_bin = |count: usize| count as f64 >= all as f64 / bins_max as f64;
+    let fills_bin = |count: usize| count as f64 >= row_count as f64 / bins_max as f64;
     // Bins and rows of values that share bins.
     let big = distinct.iter().filter(|(_, count)| fills_bin(*count));
     let (big_values, big_rows) = big.fold((0, 0), |(values, rows), (_, count)| {
         (values + 1, rows + count)
     });
-    let (mut rest_bins, mut rest_rows) = (bins_max - big_values, all - big_rows);
+    let mut rest_bins = bins_max - big_values;
+    let mut rest_rows = row_count - big_rows;
     let target_of = |rows: usize, bins: usize| rows as f64 / bins.max(1) as f64;
     let mut target = target_of(rest_rows, rest_bins);
-    let (mut bounds, mut rows, mut seen) = (Vec::new(), 0, 0);
+    let mut bounds = Vec::new();
+    let mut rows = 0;
+    let mut seen = 0;
     for pair in distinct.windows(2) {
-        let ((value, count), (next, next_count)) = (pair[0], pair[1]);
+        let (value, count) = pair[0];
+        let (next, next_count) = pair[1];
         let is_big = fills_bin(count);
         rows += count;
         seen += count;
@@ -126,7 +133,7 @@ fn choose_bounds(distinct: &[(f32, usize)]) -> Vec<f32> {
             rest_rows -= count;
         }
         let full = if few {
-            rows >= BIN_ROWS_MIN && all - seen >= BIN_ROWS_MIN
+            rows >= BIN_ROWS_MIN && row_count - seen >= BIN_ROWS_MIN
         } else {
             is_big
                 || rows as f64 >= target
@@ -144,7 +151,7 @@ fn choose_bounds(distinct: &[(f32, usize)]) -> Vec<f32> {
     bounds
 }
 
-/// A number from `low` on and below `high`, in the middle where there is one.
+/// Number that is at least `low` and less than `high`, in the middle if there is one.
 fn between(low: f32, high: f32) -> f32 {
     let middle = ((f64::from(low) + f64::from(high)) / 2.0) as f32;
     if middle >= low && middle < high {

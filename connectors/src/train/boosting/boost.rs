@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use super::grow::TreeGrower;
+use super::grow::{FeatureGain, TreeGrower};
 use super::histogram::Derivatives;
 use super::loss::{Objective, weighted_quantile};
 use super::matrix::BinnedMatrix;
 use super::split::SplitLimits;
+use super::start::EarlierTrees;
 use super::table::FeatureTable;
 use super::tree::TreeEnsemble;
 
-/// How trees are boosted.
+/// Options of boosting.
 #[derive(Debug, Clone, Copy)]
 pub struct BoostingOptions {
     pub objective: Objective,
@@ -22,7 +23,7 @@ pub struct BoostingOptions {
     pub patience_rounds: u32,
 }
 
-/// How far boosting has come.
+/// State of boosting.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct BoostingState {
     pub ensemble: TreeEnsemble,
@@ -30,8 +31,10 @@ pub struct BoostingState {
     pub best: Option<(usize, f64)>,
     /// The mean loss on the rows that are learned from, of each round.
     pub losses: Vec<f64>,
-    /// Whether a round found nothing to split, or patience ended.
+    /// True if a round found no split, or patience ended.
     pub stopped: bool,
+    /// Gains of the splits of each tree.
+    pub gains: Vec<Vec<FeatureGain>>,
 }
 
 /// Boosts rows, round by round.
@@ -77,22 +80,42 @@ impl<'a> Booster<'a> {
         }
     }
 
-    /// Lets trees take some of the features alone.
+    /// Restricts trees to some of the features.
     pub fn take_only(&mut self, features: Arc<[bool]>) {
         self.grower.features = Some(features);
     }
 
-    /// Goes on from a state of the same rows and options. `rows` are those that the matrix was made of.
+    /// Continues from a state of the same rows and options. `rows` are those that the matrix was
+    /// made of.
     pub fn resume(&mut self, state: BoostingState, rows: &FeatureTable) {
-        let results = |outputs: &mut [f64], rows: &FeatureTable| {
-            let each = outputs.iter_mut().enumerate();
-            each.for_each(|(row, output)| *output = state.ensemble.predict(rows.row(row)));
-        };
-        results(&mut self.outputs, rows);
+        predict_all(&state.ensemble, rows, &mut self.outputs);
         if let Some(validation) = self.validation {
-            results(&mut self.validation_outputs, validation);
+            predict_all(&state.ensemble, validation, &mut self.validation_outputs);
         }
         self.state = state;
+    }
+
+    /// Continues from the trees of an earlier model, which learned from other rows. Without a lower
+    /// loss on the validation rows, no tree is added to them.
+    pub fn continue_from(&mut self, earlier: EarlierTrees, rows: &FeatureTable) {
+        let EarlierTrees { ensemble, gains } = earlier;
+        let trees = ensemble.trees.len();
+        let mut gains_of_trees = vec![Vec::new(); trees];
+        if let Some(first) = gains_of_trees.first_mut() {
+            *first = gains;
+        }
+        let state = BoostingState {
+            ensemble,
+            gains: gains_of_trees,
+            ..BoostingState::default()
+        };
+        self.resume(state, rows);
+        let objective = self.options.objective;
+        let learned = mean_loss(objective, &self.outputs, self.labels, |row| {
+            self.weight(row)
+        });
+        self.state.losses = vec![learned; trees];
+        self.judge();
     }
 
     pub fn is_done(&self) -> bool {
@@ -105,41 +128,28 @@ impl<'a> Booster<'a> {
             .map_or(1.0, |weight| f64::from(*weight))
     }
 
-    /// For losses with a corner, whose derivative has one size however small the error is: the error below which a row
-    /// counts in proportion to its error when splits are chosen. It is the mean absolute error of the trees so far. Else
-    /// rows that are predicted well, of random sign, hide few rows with large errors. Huber's loss (Friedman, Greedy
-    /// Function Approximation, 2001, section 4.4) has the same form.
+    /// For losses with a corner, whose derivative has one size for any small error: the error below
+    /// which a row counts in proportion to its error when splits are chosen. It is the mean
+    /// absolute error of the trees so far. Else rows that are predicted well, of random sign, hide
+    /// few rows with large errors. Huber's loss (Friedman, Greedy Function Approximation, 2001,
+    /// section 4.4) has the same form.
     fn near_error(&self) -> Option<f64> {
         self.options.objective.leaf_quantile()?;
-        let errors = self.outputs.iter().zip(self.labels).enumerate();
-        let (sum, weight) = errors.fold((0.0, 0.0), |(sum, total), (row, (output, label))| {
+        let mut sum = 0.0;
+        let mut total = 0.0;
+        for (row, (output, label)) in self.outputs.iter().zip(self.labels).enumerate() {
             let weight = self.weight(row);
-            (
-                sum + (output - f64::from(*label)).abs() * weight,
-                total + weight,
-            )
-        });
-        Some(sum / weight).filter(|near| *near > 0.0 && near.is_finite())
+            sum += (output - f64::from(*label)).abs() * weight;
+            total += weight;
+        }
+        Some(sum / total).filter(|near| *near > 0.0 && near.is_finite())
     }
 
     /// Grows the next tree.
     pub fn round(&mut self) {
         let objective = self.options.objective;
         let mut derivatives = std::mem::take(&mut self.derivatives);
-        derivatives.clear();
-        let near = self.near_error();
-        derivatives.extend(self.outputs.iter().zip(self.labels).enumerate().map(
-            |(row, (output, label))| {
-                let (first, second) = objective.derivatives(*output, *label);
-                let share = near.map_or(1.0, |near| {
-                    ((output - f64::from(*label)).abs() / near).min(1.0)
-                });
-                [
-                    (first * share * self.weight(row)) as f32,
-                    (second * self.weight(row)) as f32,
-                ]
-            },
-        ));
+        self.fill_derivatives(&mut derivatives);
         let mut grown = self.grower.grow(&derivatives, self.options.learning_rate);
         self.derivatives = derivatives;
         let mut first = 0;
@@ -147,19 +157,14 @@ impl<'a> Booster<'a> {
             let rows = &grown.rows[first..first + rows];
             first += rows.len();
             if let Some(share) = objective.leaf_quantile() {
-                let error = |row: &u32| {
-                    (f64::from(self.labels[*row as usize]) - self.outputs[*row as usize]) as f32
-                };
-                let errors = rows
-                    .iter()
-                    .map(|row| (error(row), self.weight(*row as usize) as f32))
-                    .collect();
-                grown.tree.leaves[leaf] =
-                    (weighted_quantile(errors, share) * self.options.learning_rate) as f32;
+                let errors = rows.iter().map(|row| self.weighted_error(*row as usize));
+                let quantile = weighted_quantile(errors.collect(), share);
+                grown.tree.leaves[leaf] = (quantile * self.options.learning_rate) as f32;
             }
             let value = f64::from(grown.tree.leaves[leaf]);
-            rows.iter()
-                .for_each(|row| self.outputs[*row as usize] += value);
+            for row in rows {
+                self.outputs[*row as usize] += value;
+            }
         }
         let nothing_to_split = grown.tree.nodes.is_empty();
         if let Some(validation) = self.validation {
@@ -168,6 +173,7 @@ impl<'a> Booster<'a> {
             }
         }
         self.state.ensemble.trees.push(grown.tree);
+        self.state.gains.push(grown.gains);
         let learned = mean_loss(objective, &self.outputs, self.labels, |row| {
             self.weight(row)
         });
@@ -176,7 +182,31 @@ impl<'a> Booster<'a> {
         self.judge();
     }
 
-    /// Whether the last round was the best one, and whether to go on.
+    /// Derivatives of the loss of each row by its result.
+    fn fill_derivatives(&self, derivatives: &mut Vec<Derivatives>) {
+        let objective = self.options.objective;
+        let near = self.near_error();
+        derivatives.clear();
+        for (row, (output, label)) in self.outputs.iter().zip(self.labels).enumerate() {
+            let (first, second) = objective.derivatives(*output, *label);
+            let share = match near {
+                Some(near) => ((output - f64::from(*label)).abs() / near).min(1.0),
+                None => 1.0,
+            };
+            derivatives.push([
+                (first * share * self.weight(row)) as f32,
+                (second * self.weight(row)) as f32,
+            ]);
+        }
+    }
+
+    /// Error of a row and its weight.
+    fn weighted_error(&self, row: usize) -> (f32, f32) {
+        let error = f64::from(self.labels[row]) - self.outputs[row];
+        (error as f32, self.weight(row) as f32)
+    }
+
+    /// Records the round if it is the best one, and decides whether boosting stops.
     fn judge(&mut self) {
         let Some(rows) = self.validation else { return };
         let loss = mean_loss(
@@ -198,6 +228,7 @@ impl<'a> Booster<'a> {
     pub fn finish(mut self) -> BoostingState {
         if let Some((trees, _)) = self.state.best {
             self.state.ensemble.trees.truncate(trees);
+            self.state.gains.truncate(trees);
         }
         self.state
     }
@@ -209,10 +240,18 @@ fn mean_loss(
     labels: &[f32],
     weight: impl Fn(usize) -> f64,
 ) -> f64 {
-    let (mut lost, mut total) = (0.0, 0.0);
+    let mut lost = 0.0;
+    let mut total = 0.0;
     for (row, (output, label)) in outputs.iter().zip(labels).enumerate() {
         lost += weight(row) * objective.value(*output, *label);
         total += weight(row);
     }
     lost / total
+}
+
+/// Results of an ensemble for all rows.
+fn predict_all(ensemble: &TreeEnsemble, rows: &FeatureTable, outputs: &mut [f64]) {
+    for (row, output) in outputs.iter_mut().enumerate() {
+        *output = ensemble.predict(rows.row(row));
+    }
 }

@@ -1,11 +1,14 @@
-//! What a spec says about boosted trees.
+//! Configuration of boosted trees in a spec.
 
 use forebay_feed::{
     BatchFeatures, CategoricalType, FeatureColumn, FeatureField, FeedCache, FeedConfig, FeedOrder,
     NonFinite,
 };
-use forebay_model::{ConfigError, ConfigResult, Fault, Result};
-use forebay_run::{PartContext, StepColumns, Trainer, TrainingContext, TrainingOutput};
+use forebay_model::{ConfigError, ConfigResult, Fault, RefitPolicy, Result};
+use forebay_run::{
+    PartContext, ReadModelFile, StepColumns, Trainer, TrainingContext, TrainingOutput, WarmStart,
+    is_pattern,
+};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,12 +16,16 @@ use serde_json::{Value, json};
 
 use super::boost::BoostingOptions;
 use super::fallback::GroupFallbackKind;
+use super::intervals::{ForecastIntervals, IntervalBound};
 use super::loss::{BoostingLoss, Objective};
 use super::split::SplitLimits;
 use super::steps::{ForecastStrategy, StepFeatures, StepModels, check_whole_columns};
-use super::{part, trainer};
+use super::{part, start, trainer};
 use crate::format::ConnectorConfig;
-use crate::train::config::{MISSING_ID, OnNonFinite};
+use crate::train::config::{
+    MISSING_ID, OnNonFinite, REPLAY_DEFAULT, TrainingStart, is_default_start,
+};
+use crate::train::refit::{check_refit, training_refit};
 use crate::train::tracking::MlflowTracking;
 
 /// Trains gradient-boosted trees on the rows of a step, after everything else, and publishes them as the other
@@ -48,7 +55,7 @@ pub struct BoostingConfig {
     pub path: Option<String>,
     /// The kind of model.
     pub model: BoostedModelKind,
-    /// How models divide the steps of the horizon.
+    /// Division of the steps of the horizon among models.
     #[serde(skip_serializing_if = "ForecastStrategy::is_default")]
     pub strategy: ForecastStrategy,
     /// The columns that name the groups, each with a model of its own. They are no features.
@@ -58,20 +65,27 @@ pub struct BoostingConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub min_rows: Option<u64>,
-    /// What predicts for groups without a model of their own: those with fewer than `min_rows` rows, those whose training
-    /// fails, and those that were not there.
+    /// Prediction for groups without a model of their own: those with fewer than `min_rows` rows,
+    /// those whose training fails, and those without rows in the training.
     #[serde(skip_serializing_if = "GroupFallbackKind::is_default")]
     pub fallback: GroupFallbackKind,
     /// Rows that one model learns from at most, evenly spaced ones of all; all rows when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub sample_rows: Option<u64>,
-    /// What is made small.
+    /// The loss that is minimised.
     pub loss: BoostingLoss,
-    /// Quantiles that are predicted beside the point forecast of `loss`, such as `[0.1, 0.5, 0.9]`: each has trees of its
-    /// own with the pinball loss, and a column of its own (`prediction_q10`). Quantiles of a row that cross are sorted.
+    /// Quantiles that are predicted in addition to the point forecast of `loss`, such as `[0.1,
+    /// 0.5, 0.9]`: each has trees of its own with the pinball loss, and a column of its own
+    /// (`prediction_q10`). Quantiles of a row that cross are sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub quantiles: Vec<f64>,
+    /// Intervals around the point forecast, such as `{ levels: [80, 95] }`, whose widths are found from its errors on the
+    /// validation rows, so that they hold as large a share of values as they say. Each model has widths of its own, which
+    /// follow the rows with `scale`; a group with too few validation rows takes those of the model over all rows. Trees
+    /// that stop early choose their rounds on the same rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub intervals: Option<ForecastIntervals>,
     /// The quantile that `loss: quantile` predicts, such as 0.9.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantile: Option<f64>,
@@ -81,24 +95,47 @@ pub struct BoostingConfig {
     /// The column that is predicted; that of the pipeline's `label` when left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// Columns of numbers; when left out, those that a `feed` would take.
+    /// Columns of numbers; when left out, those that a `feed` would take. Patterns (`x_*`) and types (`type:float`) stand
+    /// for all columns that match, but for the label and those that other settings name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dense: Option<Vec<String>>,
-    /// Columns of ids; when left out, those that a `feed` would take.
+    /// Columns of ids; when left out, those that a `feed` would take. Patterns stand for all columns that match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub categorical: Option<Vec<String>>,
     /// The column with the weight of each row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<String>,
-    /// What becomes of labels and weights that are not finite. Among features, NaN is a missing number.
+    /// Treatment of labels and weights that are not finite. Among features, NaN is a missing
+    /// number.
     pub non_finite: OnNonFinite,
     /// The part of the split that boosting is validated on; `validation` when left out, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<String>,
+    /// When a new model is trained: `always` (the default), `never`, `weekly`, or a duration of the data's time such as
+    /// `7d`. Until then the model of an earlier run stays in force, and forecasts with the newest rows. A training
+    /// whose settings, steps or rows are of another spec trains in any case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refit: Option<String>,
+    /// Start of the training: `nothing` when left out. With `last`, `added_rounds` trees correct
+    /// those of the run before on new rows and on a sample of the others, as far as that lowers the
+    /// loss on the validation rows. Once a model has four times as many trees as `rounds`, all of
+    /// them are grown again from all rows. Not with `by`, nor with `strategy: per_step`.
+    #[serde(skip_serializing_if = "is_default_start")]
+    pub start: TrainingStart,
+    /// With `start: last`, the share of the rows of the run before that is learned from again, in
+    /// addition to the new ones; 0.1 when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1))]
+    pub replay: Option<f64>,
+    /// Trees that a training adds to those of the run before, at most; a tenth of `rounds` when left
+    /// out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub added_rounds: Option<u32>,
     /// Trees of a model at most.
     #[schemars(range(min = 1))]
     pub rounds: u32,
-    /// What the values of each tree are multiplied by.
+    /// Factor for the values of each tree.
     pub learning_rate: f64,
     /// Leaves of a tree at most.
     #[schemars(range(min = 2))]
@@ -128,10 +165,10 @@ pub enum BoostedModelKind {
     Gbdt,
 }
 
-/// Rows of a group at least unless told otherwise.
+/// Default for the minimum rows of a group.
 const MIN_ROWS_DEFAULT: u64 = 100;
 
-/// The power of `loss: tweedie` unless told otherwise.
+/// Default for the power of `loss: tweedie`.
 const TWEEDIE_POWER_DEFAULT: f64 = 1.5;
 
 /// The quantile where the loss is not that of one.
@@ -155,6 +192,7 @@ impl Default for BoostingConfig {
             sample_rows: None,
             loss: BoostingLoss::default(),
             quantiles: Vec::new(),
+            intervals: None,
             quantile: None,
             tweedie_power: None,
             label: None,
@@ -163,6 +201,10 @@ impl Default for BoostingConfig {
             weight: None,
             non_finite: OnNonFinite::default(),
             validation: None,
+            refit: None,
+            start: TrainingStart::default(),
+            replay: None,
+            added_rounds: None,
             rounds: 200,
             learning_rate: 0.1,
             leaves: 31,
@@ -175,15 +217,18 @@ impl Default for BoostingConfig {
     }
 }
 
-/// One of the numbers that boosted trees predict for a row, with trees of its own.
+/// A number that boosted trees predict for a row, with trees of its own.
 #[derive(Debug, Clone)]
 pub(super) struct BoostedOutput {
-    /// Its quantile; `None` is the point forecast.
+    /// The predicted quantile; `None` is the point forecast.
     pub quantile: Option<f64>,
     pub objective: Objective,
+    /// The end of an interval around the point forecast; `None` of outputs with trees.
+    pub bound: Option<IntervalBound>,
     /// The features that it takes, where there is a model for each step of the horizon.
     pub features: Option<StepFeatures>,
-    /// What determines its trees beside their rows, the columns of these, and the group that they are for.
+    /// Everything that determines its trees besides their rows, the columns of these, and the group
+    /// that they are for.
     pub identity: Value,
 }
 
@@ -193,22 +238,22 @@ impl BoostingConfig {
         Objective::new(self.loss, power, self.quantile.unwrap_or(QUANTILE_DEFAULT))
     }
 
-    /// What the trees of each output are grown for: the point forecast, then the quantiles; of each model of the
-    /// horizon's steps, where there is more than one.
+    /// Outputs for which trees are grown: the point forecast, then the quantiles; for each model of
+    /// the horizon's steps, if there is more than one.
     pub(super) fn outputs(&self, steps: &[StepFeatures]) -> Result<Vec<BoostedOutput>> {
-        let all = self.outputs_of_rows()?;
-        let of_step = |own: &StepFeatures| {
-            let own = own.clone();
-            all.iter().cloned().map(move |mut output| {
-                output.identity["features"] = json!(own.allowed.as_ref());
+        let row_outputs = self.outputs_of_rows()?;
+        let of_step = |features: &StepFeatures| {
+            let features = features.clone();
+            row_outputs.iter().cloned().map(move |mut output| {
+                output.identity["features"] = json!(features.allowed.as_ref());
                 BoostedOutput {
-                    features: Some(own.clone()),
+                    features: Some(features.clone()),
                     ..output
                 }
             })
         };
         Ok(if steps.is_empty() {
-            all
+            row_outputs
         } else {
             steps.iter().flat_map(of_step).collect()
         })
@@ -217,6 +262,7 @@ impl BoostingConfig {
     fn outputs_of_rows(&self) -> Result<Vec<BoostedOutput>> {
         let point = BoostingConfig {
             quantiles: Vec::new(),
+            intervals: None,
             ..self.clone()
         };
         let of_quantile = |quantile: &f64| BoostingConfig {
@@ -232,15 +278,82 @@ impl BoostingConfig {
                 .map(|quantile| (Some(*quantile), of_quantile(quantile))),
         );
         let output = |(quantile, config): (Option<f64>, BoostingConfig)| {
-            let (objective, identity) = (config.objective(), config.model_identity()?);
+            let objective = config.objective();
+            let identity = config.model_identity()?;
             Ok(BoostedOutput {
                 quantile,
                 objective,
+                bound: None,
                 features: None,
                 identity,
             })
         };
-        configs.map(output).collect()
+        let mut outputs = configs
+            .map(output)
+            .collect::<Result<Vec<BoostedOutput>>>()?;
+        outputs.extend(self.interval_outputs(point.model_identity()?));
+        Ok(outputs)
+    }
+
+    /// The ends of intervals around the point forecast, whose identity this is.
+    fn interval_outputs(&self, point_identity: Value) -> Vec<BoostedOutput> {
+        let Some(intervals) = &self.intervals else {
+            return Vec::new();
+        };
+        let mut outputs = Vec::new();
+        let bounds = intervals.bounds(self.objective());
+        for (quantile, bound) in intervals.quantiles().into_iter().zip(bounds) {
+            let mut identity = point_identity.clone();
+            identity["interval"] = json!([intervals, quantile]);
+            outputs.push(BoostedOutput {
+                quantile: Some(quantile),
+                objective: Objective::Quantile(quantile),
+                bound: Some(bound),
+                features: None,
+                identity,
+            });
+        }
+        outputs
+    }
+
+    /// The quantiles that are predicted in addition to the point forecast, in ascending order.
+    pub(super) fn predicted_quantiles(&self) -> Vec<f64> {
+        match &self.intervals {
+            Some(intervals) => intervals.quantiles(),
+            None => self.quantiles.clone(),
+        }
+    }
+
+    /// Checks the intervals, and whether the other settings let them hold.
+    fn check_intervals(&self) -> ConfigResult<()> {
+        let Some(intervals) = &self.intervals else {
+            return Ok(());
+        };
+        intervals.check()?;
+        if let (Some(scale), Some(dense)) = (&intervals.scale, &self.dense)
+            && !dense.iter().any(|name| name == scale || is_pattern(name))
+        {
+            let message = format!("`scale` names `{scale}`: name it under `dense`, too");
+            return Err(ConfigError::at("intervals", message));
+        }
+        let reason = match self.loss {
+            _ if !self.quantiles.is_empty() => {
+                "`quantiles` has trees for its columns: leave one of the two out"
+            }
+            _ if self.recursive() => {
+                "`strategy: recursive` has errors that grow with the steps, and those on \
+                 validation rows are of one step: choose `direct` or `per_step`"
+            }
+            BoostingLoss::Logistic => {
+                "`loss: logistic` predicts a probability, which has no interval"
+            }
+            BoostingLoss::Quantile => {
+                "`loss: quantile` predicts an end of an interval: choose a loss of a mean or a \
+                 median"
+            }
+            _ => return Ok(()),
+        };
+        Err(ConfigError::at("intervals", reason))
     }
 
     pub(super) fn options(&self, objective: Objective) -> BoostingOptions {
@@ -257,21 +370,68 @@ impl BoostingConfig {
         }
     }
 
-    /// The columns that must be known for all steps of the horizon: those that name groups, and the one that predicts
-    /// for groups without a model.
+    /// The columns that must be known for all steps of the horizon: those that name groups, the one that predicts for
+    /// groups without a model, and the scale of intervals.
     pub(super) fn whole_columns(&self) -> Vec<&str> {
         let fallback = match &self.fallback {
             GroupFallbackKind::Column(column) => Some(column.as_str()),
             GroupFallbackKind::AllRows | GroupFallbackKind::Parent => None,
         };
-        self.by.iter().map(String::as_str).chain(fallback).collect()
+        let intervals = self.intervals.as_ref();
+        let scale = intervals.and_then(|intervals| intervals.scale.as_deref());
+        let columns = self.by.iter().map(String::as_str);
+        columns.chain(fallback).chain(scale).collect()
+    }
+
+    /// Trees that a training adds to those of an earlier model at most.
+    pub(super) fn added_rounds_max(&self) -> u32 {
+        self.added_rounds.unwrap_or(self.rounds.div_ceil(10))
+    }
+
+    /// True if predictions of a step are values of the label for the next.
+    pub(super) fn is_recursive(&self) -> bool {
+        self.strategy == ForecastStrategy::Recursive
+    }
+
+    /// Checks the settings of trainings that add trees to those of the run before.
+    fn check_start(&self) -> ConfigResult<()> {
+        if self.start != TrainingStart::Last {
+            let settings = [
+                ("replay", self.replay.is_some()),
+                ("added_rounds", self.added_rounds.is_some()),
+            ];
+            return match settings.into_iter().find(|(_, is_set)| *is_set) {
+                Some((field, _)) => Err(ConfigError::at(
+                    field,
+                    format!("`{field}` is for `start: last`"),
+                )),
+                None => Ok(()),
+            };
+        }
+        if !self.by.is_empty() {
+            let message = "`start: last` is for one model over all rows: groups whose rows have \
+                           not changed keep their models anyway";
+            return Err(ConfigError::at("start", message));
+        }
+        if self.strategy == ForecastStrategy::PerStep {
+            let message = "`start: last` is for one model of all steps: choose another `strategy`";
+            return Err(ConfigError::at("start", message));
+        }
+        if self
+            .replay
+            .is_some_and(|replay| !(0.0..=1.0).contains(&replay))
+        {
+            return Err(ConfigError::at("replay", "a share is from 0 to 1"));
+        }
+        Ok(())
     }
 
     pub(super) fn group_rows_min(&self) -> u64 {
         self.min_rows.unwrap_or(MIN_ROWS_DEFAULT)
     }
 
-    /// What determines the trees of an output beside its rows, the columns of these, and the group that it is for.
+    /// Everything that determines the trees of an output besides its rows, the columns of these,
+    /// and the group that it is for.
     fn model_identity(&self) -> Result<Value> {
         let same = BoostingConfig {
             path: None,
@@ -279,22 +439,26 @@ impl BoostingConfig {
             by: Vec::new(),
             min_rows: None,
             fallback: GroupFallbackKind::default(),
+            intervals: None,
             label: None,
             dense: None,
             categorical: None,
             weight: None,
             validation: None,
+            refit: None,
             cache: None,
             mlflow: None,
             ..self.clone()
         };
         let config = serde_json::to_value(same)
             .map_err(|error| Fault::internal("a training").cause(error))?;
-        Ok(json!({ "trainer": "boosted trees", "version": trainer::VERSION, "config": config }))
+        Ok(json!({ "trainer": "boosted trees", "version": super::VERSION, "config": config }))
     }
 }
 
 impl ConnectorConfig for BoostingConfig {
+    const NAME: &'static str = "train";
+
     fn check(&self) -> ConfigResult<()> {
         self.mlflow.iter().try_for_each(MlflowTracking::check)?;
         let wrong = |field: &str, message: String| Err(ConfigError::at(field, message));
@@ -333,6 +497,8 @@ impl ConnectorConfig for BoostingConfig {
                 "`loss: logistic` predicts a probability, which has no quantiles".to_owned(),
             );
         }
+        self.check_intervals()?;
+        self.check_start()?;
         match (self.loss == BoostingLoss::Tweedie, self.tweedie_power) {
             (false, Some(_)) => {
                 return wrong(
@@ -349,7 +515,8 @@ impl ConnectorConfig for BoostingConfig {
             return wrong("fallback", "`fallback` is for groups: add `by`".to_owned());
         }
         if self.fallback == GroupFallbackKind::Parent && self.by.len() < 2 {
-            let message = "`fallback: parent` needs groups above: name several columns under `by`, the widest first";
+            let message = "`fallback: parent` needs groups above: name several columns under \
+                           `by`, the widest first";
             return wrong("fallback", message.to_owned());
         }
         if self.min_rows.is_some() && self.by.is_empty() {
@@ -376,10 +543,11 @@ impl ConnectorConfig for BoostingConfig {
             ("patience_rounds", u64::from(self.patience_rounds)),
             ("min_rows", self.min_rows.unwrap_or(1)),
             ("sample_rows", self.sample_rows.unwrap_or(1)),
+            ("added_rounds", u64::from(self.added_rounds.unwrap_or(1))),
         ];
         match counts.into_iter().find(|(_, count)| *count == 0) {
             Some((field, _)) => wrong(field, "it must be at least 1".to_owned()),
-            None => Ok(()),
+            None => check_refit(self.refit.as_deref()),
         }
     }
 }
@@ -412,6 +580,10 @@ impl Trainer for BoostingConfig {
         }
     }
 
+    fn group_columns(&self) -> Vec<String> {
+        self.by.clone()
+    }
+
     fn validation(&self) -> Option<&str> {
         self.validation.as_deref()
     }
@@ -424,7 +596,11 @@ impl Trainer for BoostingConfig {
     }
 
     fn quantiles(&self) -> Vec<f64> {
-        self.quantiles.clone()
+        self.predicted_quantiles()
+    }
+
+    fn has_intervals(&self) -> bool {
+        self.intervals.is_some()
     }
 
     fn per_step(&self) -> bool {
@@ -432,13 +608,19 @@ impl Trainer for BoostingConfig {
     }
 
     fn recursive(&self) -> bool {
-        self.strategy == ForecastStrategy::Recursive
+        self.is_recursive()
     }
 
     fn check_steps(&self, columns: &StepColumns) -> Result<()> {
-        let (Some(dense), Some(categorical)) = (&self.dense, &self.categorical) else {
+        let Some(dense) = &self.dense else {
             return check_whole_columns(columns, &self.whole_columns());
         };
+        let Some(categorical) = &self.categorical else {
+            return check_whole_columns(columns, &self.whole_columns());
+        };
+        if dense.iter().chain(categorical).any(|name| is_pattern(name)) {
+            return check_whole_columns(columns, &self.whole_columns());
+        }
         let fields = |names: &[String]| names.iter().map(FeatureField::new).collect();
         let features = BatchFeatures {
             dense: fields(dense),
@@ -454,7 +636,27 @@ impl Trainer for BoostingConfig {
         if !self.strategy.is_default() {
             identity["strategy"] = json!(self.strategy);
         }
+        if let Some(intervals) = &self.intervals {
+            identity["intervals"] = json!(intervals);
+        }
         Ok(identity)
+    }
+
+    fn refit(&self) -> Result<Option<RefitPolicy>> {
+        training_refit(self.refit.as_deref())
+    }
+
+    fn warm_start(&self) -> Option<WarmStart> {
+        let replay = self.replay.unwrap_or(REPLAY_DEFAULT);
+        (self.start == TrainingStart::Last).then_some(WarmStart { replay })
+    }
+
+    fn refuse_start(
+        &self,
+        files: ReadModelFile<'_>,
+        features: &BatchFeatures,
+    ) -> Result<Option<String>> {
+        start::refuse(self, files, features)
     }
 
     fn train(&self, course: &TrainingContext<'_>) -> Result<TrainingOutput> {

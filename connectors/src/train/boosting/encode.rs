@@ -1,202 +1,233 @@
 //! Trees as tensors in a file.
 
-use std::collections::HashMap;
-
-use forebay_model::Result;
-use safetensors::tensor::TensorView;
+use forebay_model::{Fault, Result};
 use safetensors::{Dtype, SafeTensors};
 
 use super::tree::{RegressionTree, SplitNode, SplitRule, TreeEnsemble};
-use crate::train::tensors::{WORDS_KEY, invalid_model_fault};
+use crate::train::tensors::{
+    EncodedTensor, invalid_model_fault, real_bytes, whole_bytes, write_encoded,
+};
 
 /// Numbers of a split: feature, kind, left, right, first category, categories.
 const SPLIT_NUMBERS: usize = 6;
 
+/// Counts of a tree: nodes, leaves, categories.
+const TREE_COUNTS: usize = 3;
+
 /// Bits of a split's kind.
 const AMONG_CATEGORIES: i32 = 1;
 const MISSING_LEFT: i32 = 2;
+
+/// Numbers of ensembles by tensor.
+#[derive(Default)]
+struct EnsembleNumbers {
+    bases: Vec<f64>,
+    /// Trees of each ensemble.
+    trees: Vec<i32>,
+    /// Nodes, leaves and categories of each tree.
+    counts: Vec<i32>,
+    splits: Vec<i32>,
+    thresholds: Vec<f32>,
+    categories: Vec<i32>,
+    leaves: Vec<f32>,
+}
+
+impl EnsembleNumbers {
+    fn add_ensemble(&mut self, ensemble: &TreeEnsemble) {
+        self.bases.push(ensemble.base);
+        self.trees.push(ensemble.trees.len() as i32);
+        for tree in &ensemble.trees {
+            self.add_tree(tree);
+        }
+    }
+
+    fn add_tree(&mut self, tree: &RegressionTree) {
+        let counts = [tree.nodes.len(), tree.leaves.len(), tree.categories.len()];
+        self.counts.extend(counts.map(|count| count as i32));
+        self.leaves.extend(&tree.leaves);
+        self.categories.extend(&tree.categories);
+        for node in &tree.nodes {
+            self.add_node(node);
+        }
+    }
+
+    fn add_node(&mut self, node: &SplitNode) {
+        let (mut kind, threshold, first, count) = match node.rule {
+            SplitRule::Threshold(threshold) => (0, threshold, 0, 0),
+            SplitRule::Categories { first, count } => {
+                (AMONG_CATEGORIES, 0.0, first as i32, count as i32)
+            }
+        };
+        if node.missing_left {
+            kind |= MISSING_LEFT;
+        }
+        let feature = node.feature as i32;
+        self.splits
+            .extend([feature, kind, node.left, node.right, first, count]);
+        self.thresholds.push(threshold);
+    }
+
+    fn into_tensors(self) -> [EncodedTensor; 7] {
+        let mut bases = Vec::with_capacity(self.bases.len() * 8);
+        for base in &self.bases {
+            bases.extend_from_slice(&base.to_le_bytes());
+        }
+        let splits_size = vec![self.thresholds.len(), SPLIT_NUMBERS];
+        let counts_size = vec![self.counts.len() / TREE_COUNTS, TREE_COUNTS];
+        [
+            EncodedTensor {
+                name: "bases".to_owned(),
+                data_type: Dtype::F64,
+                size: vec![self.bases.len()],
+                bytes: bases,
+            },
+            whole_tensor("ensembles", vec![self.trees.len()], &self.trees),
+            whole_tensor("trees", counts_size, &self.counts),
+            whole_tensor("splits", splits_size, &self.splits),
+            real_tensor("thresholds", &self.thresholds),
+            real_tensor("leaves", &self.leaves),
+            whole_tensor("categories", vec![self.categories.len()], &self.categories),
+        ]
+    }
+}
+
+fn whole_tensor(name: &str, size: Vec<usize>, values: &[i32]) -> EncodedTensor {
+    EncodedTensor {
+        name: name.to_owned(),
+        data_type: Dtype::I32,
+        size,
+        bytes: whole_bytes(values),
+    }
+}
+
+fn real_tensor(name: &str, values: &[f32]) -> EncodedTensor {
+    EncodedTensor {
+        name: name.to_owned(),
+        data_type: Dtype::F32,
+        size: vec![values.len()],
+        bytes: real_bytes(values),
+    }
+}
 
 /// A file of ensembles, one after another, and words.
 pub fn encode_ensembles<'a>(
     ensembles: impl Iterator<Item = &'a TreeEnsemble>,
     words: String,
 ) -> Result<Vec<u8>> {
-    let (mut bases, mut trees) = (Vec::<f64>::new(), Vec::<i32>::new());
-    let (mut counts, mut splits, mut categories) =
-        (Vec::<i32>::new(), Vec::<i32>::new(), Vec::<i32>::new());
-    let (mut thresholds, mut leaves) = (Vec::<f32>::new(), Vec::<f32>::new());
+    let mut numbers = EnsembleNumbers::default();
     for ensemble in ensembles {
-        bases.push(ensemble.base);
-        trees.push(ensemble.trees.len() as i32);
-        for tree in &ensemble.trees {
-            counts.extend(
-                [tree.nodes.len(), tree.leaves.len(), tree.categories.len()]
-                    .map(|count| count as i32),
-            );
-            leaves.extend(&tree.leaves);
-            categories.extend(&tree.categories);
-            for node in &tree.nodes {
-                let (kind, threshold, first, count) = match node.rule {
-                    SplitRule::Threshold(threshold) => (0, threshold, 0, 0),
-                    SplitRule::Categories { first, count } => {
-                        (AMONG_CATEGORIES, 0.0, first as i32, count as i32)
-                    }
-                };
-                let kind = kind | if node.missing_left { MISSING_LEFT } else { 0 };
-                splits.extend([
-                    node.feature as i32,
-                    kind,
-                    node.left,
-                    node.right,
-                    first,
-                    count,
-                ]);
-                thresholds.push(threshold);
-            }
-        }
+        numbers.add_ensemble(ensemble);
     }
-    let bytes_of = |numbers: &[i32]| {
-        numbers
-            .iter()
-            .flat_map(|number| number.to_le_bytes())
-            .collect::<Vec<u8>>()
-    };
-    let bytes_of_reals = |numbers: &[f32]| {
-        numbers
-            .iter()
-            .flat_map(|number| number.to_le_bytes())
-            .collect::<Vec<u8>>()
-    };
-    let bases_bytes: Vec<u8> = bases.iter().flat_map(|base| base.to_le_bytes()).collect();
-    let parts = [
-        ("bases", Dtype::F64, vec![bases.len()], bases_bytes),
-        ("ensembles", Dtype::I32, vec![trees.len()], bytes_of(&trees)),
-        (
-            "trees",
-            Dtype::I32,
-            vec![counts.len() / 3, 3],
-            bytes_of(&counts),
-        ),
-        (
-            "splits",
-            Dtype::I32,
-            vec![thresholds.len(), SPLIT_NUMBERS],
-            bytes_of(&splits),
-        ),
-        (
-            "thresholds",
-            Dtype::F32,
-            vec![thresholds.len()],
-            bytes_of_reals(&thresholds),
-        ),
-        (
-            "leaves",
-            Dtype::F32,
-            vec![leaves.len()],
-            bytes_of_reals(&leaves),
-        ),
-        (
-            "categories",
-            Dtype::I32,
-            vec![categories.len()],
-            bytes_of(&categories),
-        ),
-    ];
-    let fault = |error| forebay_model::Fault::internal("a model cannot be written").cause(error);
-    let mut views = Vec::new();
-    for (name, data_type, size, bytes) in &parts {
-        views.push((
-            *name,
-            TensorView::new(*data_type, size.clone(), bytes).map_err(fault)?,
-        ));
-    }
-    safetensors::serialize(views, Some(HashMap::from([(WORDS_KEY.to_owned(), words)])))
-        .map_err(fault)
+    write_encoded(&numbers.into_tensors(), words)
+        .map_err(|error| Fault::internal("a model cannot be written").cause(error))
 }
 
-/// How many numbers and ids a row has.
+/// Numbers of numeric features and of ids in a row.
 #[derive(Clone, Copy)]
 pub struct FeatureCounts {
     pub numbers: usize,
     pub ids: usize,
 }
 
-/// The ensembles of such a file. Nothing in it is believed: references go to what is there, and down each tree.
+/// Decodes the ensembles of a file. Its content is validated: references must lead to existing
+/// entries, and downwards in each tree.
 pub fn decode_ensembles(bytes: &[u8], features: FeatureCounts) -> Result<Vec<TreeEnsemble>> {
     let file =
         SafeTensors::deserialize(bytes).map_err(|error| invalid_model_fault().cause(error))?;
-    let tensor = |name: &str, data_type: Dtype| {
-        let found = file
-            .tensor(name)
-            .map_err(|error| invalid_model_fault().cause(error))?;
-        if found.dtype() != data_type {
-            return Err(invalid_model_fault());
-        }
-        Ok(found.data().to_vec())
+    let (bases, _) = tensor_bytes(&file, "bases", Dtype::F64)?.as_chunks::<8>();
+    let tree_counts = whole_numbers(&file, "ensembles")?;
+    let counts = whole_numbers(&file, "trees")?;
+    let splits = whole_numbers(&file, "splits")?;
+    let categories = whole_numbers(&file, "categories")?;
+    let thresholds = real_numbers(&file, "thresholds")?;
+    let leaves = real_numbers(&file, "leaves")?;
+    if bases.len() < tree_counts.len() {
+        return Err(invalid_model_fault());
+    }
+    let mut trees = TreeDecoder {
+        counts: &counts,
+        splits: &splits,
+        thresholds: &thresholds,
+        leaves: &leaves,
+        categories: &categories,
     };
-    let wholes = |name: &str| -> Result<Vec<i32>> {
-        Ok(tensor(name, Dtype::I32)?
-            .chunks_exact(4)
-            .map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-            .collect())
-    };
-    let reals = |name: &str| -> Result<Vec<f32>> {
-        Ok(tensor(name, Dtype::F32)?
-            .chunks_exact(4)
-            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-            .collect())
-    };
-    let bases = tensor("bases", Dtype::F64)?;
-    let bases = bases
-        .as_chunks::<8>()
-        .0
-        .iter()
-        .map(|bytes| f64::from_le_bytes(*bytes));
-    let (ensembles, counts) = (wholes("ensembles")?, wholes("trees")?);
-    let (splits, categories) = (wholes("splits")?, wholes("categories")?);
-    let (thresholds, leaves) = (reals("thresholds")?, reals("leaves")?);
-    let mut nodes = splits.chunks_exact(SPLIT_NUMBERS).zip(thresholds.iter());
-    let mut counts = counts.chunks_exact(3);
-    let (mut leaves, mut categories) = (leaves.as_slice(), categories.as_slice());
-    let mut found = Vec::new();
-    for (base, trees) in bases.zip(&ensembles) {
+    let mut ensembles = Vec::new();
+    for (base, tree_count) in bases.iter().zip(&tree_counts) {
         let mut ensemble = TreeEnsemble {
-            base,
+            base: f64::from_le_bytes(*base),
             trees: Vec::new(),
         };
-        for _ in 0..*trees {
-            let counts = counts.next().ok_or_else(invalid_model_fault)?;
-            let own_leaves = take(&mut leaves, counts[1])?.to_vec();
-            let own_categories = take(&mut categories, counts[2])?.to_vec();
-            let mut tree = RegressionTree {
-                nodes: Vec::new(),
-                leaves: own_leaves,
-                categories: own_categories,
-            };
-            for _ in 0..counts[0] {
-                let (numbers, threshold) = nodes.next().ok_or_else(invalid_model_fault)?;
-                tree.nodes.push(decode_split(numbers, *threshold));
-            }
+        for _ in 0..*tree_count {
+            let tree = trees.next_tree()?;
             if !is_sound(&tree, features) {
                 return Err(invalid_model_fault());
             }
             ensemble.trees.push(tree);
         }
-        found.push(ensemble);
+        ensembles.push(ensemble);
     }
-    if found.len() != ensembles.len() {
-        return Err(invalid_model_fault());
-    }
-    Ok(found)
+    Ok(ensembles)
 }
 
-fn take<'a, T>(rest: &mut &'a [T], count: i32) -> Result<&'a [T]> {
+/// Numbers of the trees that are not decoded yet.
+struct TreeDecoder<'n> {
+    counts: &'n [i32],
+    splits: &'n [i32],
+    thresholds: &'n [f32],
+    leaves: &'n [f32],
+    categories: &'n [i32],
+}
+
+impl TreeDecoder<'_> {
+    fn next_tree(&mut self) -> Result<RegressionTree> {
+        let counts = take(&mut self.counts, TREE_COUNTS as i32)?;
+        let mut tree = RegressionTree {
+            nodes: Vec::new(),
+            leaves: take(&mut self.leaves, counts[1])?.to_vec(),
+            categories: take(&mut self.categories, counts[2])?.to_vec(),
+        };
+        for _ in 0..counts[0] {
+            let numbers = take(&mut self.splits, SPLIT_NUMBERS as i32)?;
+            let threshold = take(&mut self.thresholds, 1)?[0];
+            tree.nodes.push(decode_split(numbers, threshold));
+        }
+        Ok(tree)
+    }
+}
+
+fn tensor_bytes<'b>(file: &SafeTensors<'b>, name: &str, data_type: Dtype) -> Result<&'b [u8]> {
+    let view = file
+        .tensor(name)
+        .map_err(|error| invalid_model_fault().cause(error))?;
+    if view.dtype() != data_type {
+        return Err(invalid_model_fault());
+    }
+    Ok(view.data())
+}
+
+fn whole_numbers(file: &SafeTensors<'_>, name: &str) -> Result<Vec<i32>> {
+    let (chunks, _) = tensor_bytes(file, name, Dtype::I32)?.as_chunks::<4>();
+    Ok(chunks
+        .iter()
+        .map(|bytes| i32::from_le_bytes(*bytes))
+        .collect())
+}
+
+fn real_numbers(file: &SafeTensors<'_>, name: &str) -> Result<Vec<f32>> {
+    let (chunks, _) = tensor_bytes(file, name, Dtype::F32)?.as_chunks::<4>();
+    Ok(chunks
+        .iter()
+        .map(|bytes| f32::from_le_bytes(*bytes))
+        .collect())
+}
+
+fn take<'a, T>(values: &mut &'a [T], count: i32) -> Result<&'a [T]> {
     let count = usize::try_from(count).map_err(|_| invalid_model_fault())?;
-    let (taken, after) = rest
+    let (head, tail) = values
         .split_at_checked(count)
         .ok_or_else(invalid_model_fault)?;
-    *rest = after;
-    Ok(taken)
+    *values = tail;
+    Ok(head)
 }
 
 fn decode_split(numbers: &[i32], threshold: f32) -> SplitNode {

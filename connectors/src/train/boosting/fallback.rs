@@ -1,4 +1,4 @@
-//! What predicts for groups that have no model of their own.
+//! Predictions for groups without a model of their own.
 
 use std::collections::HashMap;
 
@@ -8,13 +8,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::config::BoostedOutput;
-use super::fit::{FittedModel, ModelFitter};
+use super::fit::{FittedModel, ModelFitter, model_result};
 use super::loss::weighted_quantile;
 use super::model::ErrorSums;
-use super::rows::GroupName;
-use super::table::{FeatureTable, RowFeatures};
+use super::table::{FeatureTable, RowFeatures, number_index};
+use crate::train::group_names::{GroupName, group_text};
 
-/// What predicts for groups without a model of their own.
+/// Prediction for groups without a model of their own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GroupFallbackKind {
@@ -35,7 +35,7 @@ impl GroupFallbackKind {
         *self == GroupFallbackKind::AllRows
     }
 
-    /// What predicts, in words.
+    /// Name of the predicting model, in words.
     pub(super) fn in_words(&self) -> String {
         match self {
             GroupFallbackKind::AllRows => "the model over all rows".to_owned(),
@@ -51,9 +51,10 @@ impl GroupFallbackKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ColumnFallback {
-    /// Its place among the numbers of a row.
+    /// Index of the column among the numbers of a row.
     pub number: usize,
-    /// What is added to its value: nothing for the point forecast, and a quantile of its errors for each quantile.
+    /// Offsets to its value: 0 for the point forecast, and a quantile of its errors for each
+    /// quantile.
     pub offsets: Vec<f64>,
 }
 
@@ -65,13 +66,7 @@ impl ColumnFallback {
         outputs: &[BoostedOutput],
         rows: &FeatureTable,
     ) -> Result<ColumnFallback> {
-        let mut number = 0;
-        let place = dense.iter().find_map(|field| {
-            let own = (field.column == column && field.width == 1).then_some(number);
-            number += field.width as usize;
-            own
-        });
-        let number = place.ok_or_else(|| {
+        let number = number_index(dense, column).ok_or_else(|| {
             let message =
                 format!("`fallback` names `{column}`, which is no number that the model takes");
             Fault::new(codes::UNKNOWN_NAME, message)
@@ -105,13 +100,13 @@ impl ColumnFallback {
     }
 }
 
-/// All that predicts for groups without a model of their own.
+/// Models and columns that predict for groups without a model of their own.
 pub struct GroupFallbacks {
     pub over_all: Vec<FittedModel>,
-    /// By the values that name them: fewer than those of a group.
+    /// Models of parents by the values that name them: fewer than those of a group.
     pub parents: HashMap<GroupName, Vec<FittedModel>>,
     pub column: Option<ColumnFallback>,
-    /// What predicts for groups that no parent has, in words.
+    /// Name of the prediction for groups without a parent, in words.
     last: String,
 }
 
@@ -134,7 +129,7 @@ impl GroupFallbacks {
         }
     }
 
-    /// The models of the nearest group above one, if there are some, with its name.
+    /// Models of the nearest parent group of a group that has models, with the parent's name.
     fn parent<'n>(&self, name: &'n GroupName) -> Option<(&'n [Option<String>], &[FittedModel])> {
         (1..name.len()).rev().find_map(|values| {
             Some((
@@ -144,7 +139,7 @@ impl GroupFallbacks {
         })
     }
 
-    /// What predicts for a group, in words, and its errors on rows of that group.
+    /// Name of the prediction for a group, in words, and its errors on rows of that group.
     pub fn errors(
         &self,
         fitter: &ModelFitter<'_>,
@@ -160,10 +155,10 @@ impl GroupFallbacks {
         if self.column.is_none() {
             return (self.last.clone(), fitter.errors_of(&self.over_all, rows));
         }
-        let mut all = vec![ErrorSums::default(); fitter.outputs.len()];
+        let mut errors = vec![ErrorSums::default(); fitter.outputs.len()];
         for (number, output) in fitter.outputs.iter().enumerate() {
             for row in 0..rows.rows() {
-                all[number].add(
+                errors[number].add(
                     output.objective,
                     self.result_of_all(output, number, rows.row(row)),
                     rows.labels[row],
@@ -171,7 +166,7 @@ impl GroupFallbacks {
                 );
             }
         }
-        (self.last.clone(), all)
+        (self.last.clone(), errors)
     }
 
     /// The result of an output for a row of a group without a model of its own.
@@ -183,7 +178,7 @@ impl GroupFallbacks {
         features: RowFeatures<'_>,
     ) -> f64 {
         match self.parent(name) {
-            Some((_, models)) => models[number].ensemble.predict(features),
+            Some((_, models)) => model_result(models, output, number, features),
             None => self.result_of_all(output, number, features),
         }
     }
@@ -198,16 +193,7 @@ impl GroupFallbacks {
         let column = self.column.as_ref();
         match column.and_then(|column| column.predict(number, features)) {
             Some(value) => output.objective.result(value),
-            None => self.over_all[number].ensemble.predict(features),
+            None => model_result(&self.over_all, output, number, features),
         }
     }
-}
-
-/// `CA_1, FOODS`, in quotes of code.
-pub fn group_text(group: &[Option<String>]) -> String {
-    let values: Vec<&str> = group
-        .iter()
-        .map(|value| value.as_deref().unwrap_or("null"))
-        .collect();
-    format!("`{}`", values.join(", "))
 }

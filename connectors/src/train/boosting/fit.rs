@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
+use forebay_feed::FeatureField;
 use forebay_model::{ContentId, Fault, IdBuilder, Result, codes};
 use forebay_threads::lock;
 use serde_json::{Value, json};
@@ -11,29 +12,33 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::boost::{Booster, BoostingState};
 use super::config::{BoostedOutput, BoostingConfig};
+use super::grow::FeatureGain;
 use super::histogram::GradientSums;
+use super::intervals::{IntervalBound, PointErrors, bound_value};
 use super::loss::Objective;
 use super::matrix::BinnedMatrix;
 use super::model::{ErrorSums, GroupModelCard};
 use super::partitions::GroupRows;
-use super::rows::GroupName;
+use super::start::EarlierTrees;
 use super::steps::StepFeatures;
-use super::table::FeatureTable;
+use super::table::{FeatureTable, RowFeatures};
 use super::tree::TreeEnsemble;
+use crate::train::group_names::GroupName;
 
-/// A model and what is known of it.
+/// A model and its description.
 #[derive(Debug, Clone)]
 pub struct FittedModel {
     pub card: GroupModelCard,
     pub ensemble: TreeEnsemble,
-    /// The mean loss of each round on the rows that it learned from; none of a model that was there already.
+    /// Mean loss of each round on the rows of training; empty for a model of an earlier run or of a
+    /// worker.
     pub losses: Vec<f64>,
 }
 
 /// The models of a group, one for each output.
 pub struct FittedGroup {
     pub models: Vec<FittedModel>,
-    /// Whether all of them were there already.
+    /// True if all models were trained by an earlier run.
     pub reused: bool,
 }
 
@@ -46,16 +51,16 @@ pub struct FitThreads {
     pub groups: usize,
 }
 
-/// The rows of a group, and those that a model learns from in bins.
+/// The rows of a group; those to learn from as bins, too.
 #[derive(Clone, Copy)]
 struct BinnedRows<'a> {
     rows: &'a GroupRows,
     matrix: &'a BinnedMatrix,
 }
 
-/// What is done while a model is fitted.
+/// Callbacks while a model is fitted.
 pub trait FitWatch {
-    /// How far an earlier run came with this model.
+    /// State of this model from an earlier run.
     fn resume(&mut self, _id: &str) -> Result<Option<BoostingState>> {
         Ok(None)
     }
@@ -73,10 +78,14 @@ pub trait FitWatch {
 pub struct ModelFitter<'a> {
     config: &'a BoostingConfig,
     pub outputs: Vec<BoostedOutput>,
-    /// What models are of: columns and the names of groups.
+    /// Columns and names of groups of the models.
     columns: Value,
+    /// Index of the column with the scale of intervals among the numbers of a row.
+    scale_number: Option<usize>,
     /// Bytes that the histograms of all models that are fitted at once may hold.
     histogram_bytes_max: u64,
+    /// The training that this one continues, and the trees of each output of its model.
+    earlier: Option<(ContentId, Vec<EarlierTrees>)>,
     /// Models of earlier runs, by id.
     known: Mutex<HashMap<String, FittedModel>>,
 }
@@ -89,29 +98,50 @@ impl<'a> ModelFitter<'a> {
         memory_bytes: u64,
     ) -> Result<ModelFitter<'a>> {
         let outputs = config.outputs(steps)?;
+        let scale_number = match &config.intervals {
+            Some(intervals) => {
+                let dense: Vec<FeatureField> = serde_json::from_value(columns[0].clone())
+                    .map_err(|error| Fault::internal("columns of a model").cause(error))?;
+                intervals.scale_number(&dense)?
+            }
+            None => None,
+        };
         Ok(ModelFitter {
             config,
             outputs,
             columns,
+            scale_number,
             histogram_bytes_max: memory_bytes / 4,
+            earlier: None,
             known: Mutex::default(),
         })
     }
 
-    /// What models are of: columns and the names of groups.
+    /// Adds trees to those of an earlier training, of which there is one model for each output.
+    pub fn continue_from(&mut self, training: ContentId, trees: Vec<EarlierTrees>) -> Result<()> {
+        if trees.len() != self.outputs.len() {
+            return Err(Fault::internal(
+                "a training continues a model of other outputs",
+            ));
+        }
+        self.earlier = Some((training, trees));
+        Ok(())
+    }
+
+    /// Columns and names of groups of the models.
     pub fn columns(&self) -> &Value {
         &self.columns
     }
 
     /// The features of the models for the horizon's steps, where there is more than one.
     pub fn step_features(&self) -> Vec<StepFeatures> {
-        let mut all: Vec<StepFeatures> = self
+        let mut features: Vec<StepFeatures> = self
             .outputs
             .iter()
             .filter_map(|output| output.features.clone())
             .collect();
-        all.dedup();
-        all
+        features.dedup();
+        features
     }
 
     /// Models of earlier runs, which need not be fitted again.
@@ -140,11 +170,12 @@ impl<'a> ModelFitter<'a> {
     ) -> Result<FittedGroup> {
         let digest = digest_rows(rows);
         let mut matrix = None;
+        let mut point_errors = None;
         let mut fitted = FittedGroup {
             models: Vec::new(),
             reused: true,
         };
-        for output in &self.outputs {
+        for (number, output) in self.outputs.iter().enumerate() {
             let id = self.model_id(output, group, rows, digest).to_string();
             let twin = || {
                 fitted
@@ -153,20 +184,36 @@ impl<'a> ModelFitter<'a> {
                     .find(|model| model.card.id == id)
                     .cloned()
             };
-            let mut model = match lock(&self.known)?.remove(&id).or_else(twin) {
-                Some(known) => known,
-                None => {
+            let earlier_model = lock(&self.known)?.remove(&id).or_else(twin);
+            let mut model = match (earlier_model, output.bound) {
+                (Some(model), _) => model,
+                (None, Some(bound)) => {
+                    let point = point_model(&fitted.models, bound)?;
+                    let errors = match &point_errors {
+                        Some(errors) => errors,
+                        None => point_errors.insert(PointErrors::new(
+                            bound.point,
+                            &point.ensemble,
+                            &rows.validate,
+                            self.scale_number,
+                        )),
+                    };
+                    fit_bound(output, bound, id, errors, rows)?
+                }
+                (None, None) => {
                     fitted.reused = false;
                     let matrix = match &matrix {
                         Some(matrix) => matrix,
                         None => {
-                            let made = BinnedMatrix::new(&rows.learn, threads.each);
-                            self.check_histograms(&made, rows.learn.rows(), threads.groups)?;
-                            matrix.insert(made)
+                            let binned = BinnedMatrix::new(&rows.learn, threads.each);
+                            self.check_histograms(&binned, rows.learn.rows(), threads.groups)?;
+                            matrix.insert(binned)
                         }
                     };
+                    let earlier = self.earlier.as_ref();
+                    let earlier = earlier.and_then(|(_, trees)| trees.get(number).cloned());
                     let model = self.fit_output(
-                        output,
+                        (output, earlier),
                         id,
                         BinnedRows { rows, matrix },
                         threads.each,
@@ -176,22 +223,27 @@ impl<'a> ModelFitter<'a> {
                     model
                 }
             };
+            if output.bound.is_none() {
+                // Intervals that follow lie around this point forecast.
+                point_errors = None;
+            }
             (model.card.group, model.card.quantile) = (group.clone(), output.quantile);
             fitted.models.push(model);
         }
         Ok(fitted)
     }
 
-    /// Whether all models of a group are there already.
+    /// True if all models of a group are trained already. Ends of intervals take no training.
     pub fn knows(&self, group: &GroupName, rows: &GroupRows) -> Result<bool> {
         let digest = digest_rows(rows);
-        let known = lock(&self.known)?;
+        let models = lock(&self.known)?;
         let is_known =
-            |output| known.contains_key(&self.model_id(output, group, rows, digest).to_string());
-        Ok(self.outputs.iter().all(is_known))
+            |output| models.contains_key(&self.model_id(output, group, rows, digest).to_string());
+        let mut trained = self.outputs.iter().filter(|output| output.bound.is_none());
+        Ok(trained.all(is_known))
     }
 
-    /// Fits the models of a group, or says why it has none.
+    /// Fits the models of a group, or returns the reason why it has none.
     pub fn fit_group(
         &self,
         group: &GroupName,
@@ -224,19 +276,28 @@ impl<'a> ModelFitter<'a> {
             rows.validate.rows()
         ]));
         id.bytes(&digest.to_le_bytes());
+        if let Some((training, _)) = &self.earlier {
+            id.text("continued").id(*training);
+        }
         id.finish()
     }
 
+    /// Grows the trees of an output, after those of an earlier model if there are any.
     fn fit_output(
         &self,
-        output: &BoostedOutput,
+        (output, earlier): (&BoostedOutput, Option<EarlierTrees>),
         id: String,
         BinnedRows { rows, matrix }: BinnedRows<'_>,
         threads: usize,
         watch: &mut dyn FitWatch,
     ) -> Result<FittedModel> {
-        let options = self.config.options(output.objective);
-        let (labels, weights) = (&rows.learn.labels, &rows.learn.weights);
+        let mut options = self.config.options(output.objective);
+        if let Some(earlier) = &earlier {
+            let trees = earlier.ensemble.trees.len() as u32;
+            options.rounds = trees.saturating_add(self.config.added_rounds_max());
+        }
+        let labels = &rows.learn.labels;
+        let weights = &rows.learn.weights;
         let mut booster = Booster::new(
             options,
             matrix,
@@ -245,18 +306,23 @@ impl<'a> ModelFitter<'a> {
             Some(&rows.validate),
             threads,
         );
-        if let Some(own) = &output.features {
-            booster.take_only(own.allowed.clone());
+        if let Some(features) = &output.features {
+            booster.take_only(features.allowed.clone());
         }
-        if let Some(state) = watch.resume(&id)? {
-            booster.resume(state, &rows.learn);
+        match (watch.resume(&id)?, earlier) {
+            (Some(state), _) => booster.resume(state, &rows.learn),
+            (None, Some(earlier)) => booster.continue_from(earlier, &rows.learn),
+            (None, None) => {}
         }
         while !booster.is_done() {
             booster.round();
             watch.after_round(&id, &booster.state)?;
         }
         let BoostingState {
-            ensemble, losses, ..
+            ensemble,
+            losses,
+            gains,
+            ..
         } = booster.finish();
         if !is_finite(&ensemble) {
             let fault = Fault::new(codes::NOT_FINITE, "its trees are not finite");
@@ -274,6 +340,8 @@ impl<'a> ModelFitter<'a> {
                 .copied()
                 .unwrap_or_default(),
             errors: sum_errors(output.objective, &ensemble, &rows.validate),
+            gains: gains_by_feature(&gains, rows.learn.features()),
+            scale: None,
         };
         Ok(FittedModel {
             card,
@@ -284,13 +352,24 @@ impl<'a> ModelFitter<'a> {
 
     /// The errors on rows of the models of another group.
     pub fn errors_of(&self, models: &[FittedModel], rows: &FeatureTable) -> Vec<ErrorSums> {
-        let models = models.iter().zip(&self.outputs);
-        models
-            .map(|(model, output)| sum_errors(output.objective, &model.ensemble, rows))
-            .collect()
+        let mut errors = Vec::with_capacity(models.len());
+        for (number, output) in self.outputs.iter().enumerate().take(models.len()) {
+            let mut sums = ErrorSums::default();
+            for row in 0..rows.rows() {
+                sums.add(
+                    output.objective,
+                    model_result(models, output, number, rows.row(row)),
+                    rows.labels[row],
+                    f64::from(rows.weight(row)),
+                );
+            }
+            errors.push(sums);
+        }
+        errors
     }
 
-    /// Each leaf of a tree has a histogram of each feature while the tree grows.
+    /// Checks that the histograms fit into memory: each leaf of a tree has one of each feature
+    /// while the tree grows.
     fn check_histograms(
         &self,
         matrix: &BinnedMatrix,
@@ -309,13 +388,96 @@ impl<'a> ModelFitter<'a> {
         if needed <= limit {
             return Ok(());
         }
-        let (needed, limit) = (needed.div_ceil(1 << 20), limit >> 20);
+        let needed = needed.div_ceil(1 << 20);
+        let limit = limit >> 20;
         let message = format!(
             "the histograms of {leaves} leaves would hold {needed} MiB, and may hold {limit}"
         );
-        Err(Fault::new(codes::MEMORY, message)
-            .hint("lower `leaves`, give categorical columns fewer ids (`min_count`, `hash_bucket`), or raise --memory"))
+        Err(Fault::new(codes::MEMORY, message).hint(
+            "lower `leaves`, give categorical columns fewer ids (`min_count`, \
+             `hash_bucket`), or raise --memory",
+        ))
     }
+}
+
+/// The point forecast that an interval lies around, among the models before that of its end.
+fn point_model(models: &[FittedModel], bound: IntervalBound) -> Result<&FittedModel> {
+    let index = models.len().checked_sub(bound.position);
+    let point = index.and_then(|index| models.get(index));
+    point.ok_or_else(|| Fault::internal("an interval without a point forecast"))
+}
+
+/// The end of an interval around a point forecast with these errors.
+fn fit_bound(
+    output: &BoostedOutput,
+    bound: IntervalBound,
+    id: String,
+    errors: &PointErrors,
+    rows: &GroupRows,
+) -> Result<FittedModel> {
+    let offset = bound.offset(errors);
+    let ensemble = TreeEnsemble {
+        // With too few errors, that of the model over all rows replaces it.
+        base: offset.unwrap_or_default(),
+        trees: Vec::new(),
+    };
+    if !is_finite(&ensemble) {
+        let fault = Fault::new(codes::NOT_FINITE, "errors of its forecasts are not finite");
+        return Err(fault.hint("lower `learning_rate`, or name another `scale` of `intervals`"));
+    }
+    let mut sums = ErrorSums::default();
+    if let Some(offset) = offset {
+        let validate = &rows.validate;
+        for (row, point) in errors.predicted.iter().enumerate() {
+            sums.add(
+                output.objective,
+                f64::from(bound_value(*point, offset, errors.scale, validate.row(row))),
+                validate.labels[row],
+                f64::from(validate.weight(row)),
+            );
+        }
+    }
+    let card = GroupModelCard {
+        group: GroupName::new(),
+        quantile: output.quantile,
+        id,
+        rows: rows.learn.rows() as u64,
+        validation_rows: errors.count(),
+        learned_loss: 0.0,
+        errors: sums,
+        gains: Vec::new(),
+        scale: errors.scale,
+    };
+    Ok(FittedModel {
+        card,
+        ensemble,
+        losses: Vec::new(),
+    })
+}
+
+/// The result of an output for a row, by the models of a group.
+pub fn model_result(
+    models: &[FittedModel],
+    output: &BoostedOutput,
+    number: usize,
+    features: RowFeatures<'_>,
+) -> f64 {
+    let FittedModel { card, ensemble, .. } = &models[number];
+    let Some(bound) = &output.bound else {
+        return ensemble.predict(features);
+    };
+    let point = &models[number - bound.position].ensemble;
+    let prediction = bound.point.prediction(point.predict(features));
+    f64::from(bound_value(prediction, ensemble.base, card.scale, features))
+}
+
+/// Sum of the gains of all trees for each feature.
+fn gains_by_feature(gains_of_trees: &[Vec<FeatureGain>], features: usize) -> Vec<f64> {
+    let mut sums = vec![0.0; features];
+    for (feature, gain) in gains_of_trees.iter().flatten() {
+        sums[*feature as usize] += f64::from(*gain);
+    }
+    sums
 }
 
 fn digest_rows(rows: &GroupRows) -> u128 {

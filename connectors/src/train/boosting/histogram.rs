@@ -39,7 +39,7 @@ impl GradientSums {
         }
     }
 
-    /// How much the loss falls by giving these rows that value, twice.
+    /// Twice the decrease of the loss if these rows get their best value.
     pub fn score(self, l2: f64) -> f64 {
         let weight = self.second + l2;
         if weight > 0.0 {
@@ -53,7 +53,8 @@ impl GradientSums {
 /// First and second derivative of a row.
 pub type Derivatives = [f32; 2];
 
-/// Adds up the rows of each bin in their order: `derivatives` are those of `rows`, one for one.
+/// Adds up the rows of each bin in their order: `derivatives` are those of `rows`, element by
+/// element.
 pub fn fill_histogram(
     cells: &mut [GradientSums],
     values: &BinValues,

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What boosted trees make small.
+/// The loss that boosted trees minimise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BoostingLoss {
@@ -33,7 +33,7 @@ pub enum Objective {
     Logistic,
 }
 
-/// What Poisson's second derivative is multiplied by, so that steps stay small: the exponential of 0.7.
+/// Factor of Poisson's second derivative that keeps steps small: the exponential of 0.7.
 const POISSON_DAMPING: f64 = 2.013_752_707_470_477;
 
 impl Objective {
@@ -48,7 +48,7 @@ impl Objective {
         }
     }
 
-    /// Why a label cannot be learned.
+    /// Reason why a label cannot be learned.
     pub fn refuse(self, label: f32) -> Option<&'static str> {
         match self {
             Objective::Poisson | Objective::Tweedie(_) if label < 0.0 => {
@@ -61,7 +61,7 @@ impl Objective {
         }
     }
 
-    /// The result for rows of which nothing is known.
+    /// Constant prediction from which boosting starts.
     pub fn base(self, labels: &[f32], weights: &[f32]) -> f64 {
         match self {
             Objective::AbsoluteError => weighted_quantile(pairs(labels, weights).collect(), 0.5),
@@ -91,12 +91,12 @@ impl Objective {
 
     /// First and second derivative by the result.
     pub fn derivatives(self, output: f64, label: f32) -> (f64, f64) {
-        let wanted = f64::from(label);
+        let label = f64::from(label);
         match self {
-            Objective::SquaredError => (output - wanted, 1.0),
-            Objective::AbsoluteError => (sign(output - wanted), 1.0),
+            Objective::SquaredError => (output - label, 1.0),
+            Objective::AbsoluteError => (sign(output - label), 1.0),
             Objective::Quantile(quantile) => (
-                if wanted < output {
+                if label < output {
                     1.0 - quantile
                 } else {
                     -quantile
@@ -105,29 +105,27 @@ impl Objective {
             ),
             Objective::Poisson => {
                 let mean = output.exp();
-                (mean - wanted, mean * POISSON_DAMPING)
+                (mean - label, mean * POISSON_DAMPING)
             }
             Objective::Tweedie(power) => {
-                let (below, above) = (
-                    ((1.0 - power) * output).exp(),
-                    ((2.0 - power) * output).exp(),
-                );
+                let below = ((1.0 - power) * output).exp();
+                let above = ((2.0 - power) * output).exp();
                 (
-                    above - wanted * below,
-                    (2.0 - power) * above - (1.0 - power) * wanted * below,
+                    above - label * below,
+                    (2.0 - power) * above - (1.0 - power) * label * below,
                 )
             }
             Objective::Logistic => {
                 let share = 1.0 / (1.0 + (-output).exp());
-                (share - wanted, share * (1.0 - share))
+                (share - label, share * (1.0 - share))
             }
         }
     }
 
     /// The loss of a result.
     pub fn value(self, output: f64, label: f32) -> f64 {
-        let wanted = f64::from(label);
-        let error = output - wanted;
+        let label = f64::from(label);
+        let error = output - label;
         match self {
             Objective::SquaredError => error * error,
             Objective::AbsoluteError => error.abs(),
@@ -138,14 +136,12 @@ impl Objective {
                     -quantile
                 }) * error
             }
-            Objective::Poisson => output.exp() - wanted * output,
+            Objective::Poisson => output.exp() - label * output,
             Objective::Tweedie(power) => {
                 ((2.0 - power) * output).exp() / (2.0 - power)
-                    - wanted * ((1.0 - power) * output).exp() / (1.0 - power)
+                    - label * ((1.0 - power) * output).exp() / (1.0 - power)
             }
-            Objective::Logistic => {
-                output.max(0.0) + (-output.abs()).exp().ln_1p() - wanted * output
-            }
+            Objective::Logistic => output.max(0.0) + (-output.abs()).exp().ln_1p() - label * output,
         }
     }
 
@@ -195,7 +191,7 @@ fn pairs<'a>(labels: &'a [f32], weights: &'a [f32]) -> impl Iterator<Item = (f32
 /// The smallest value at which the weight of all values up to it reaches the share.
 pub fn weighted_quantile(mut values: Vec<(f32, f32)>, share: f64) -> f64 {
     values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    let wanted = share
+    let target = share
         * values
             .iter()
             .map(|(_, weight)| f64::from(*weight))
@@ -203,7 +199,7 @@ pub fn weighted_quantile(mut values: Vec<(f32, f32)>, share: f64) -> f64 {
     let mut reached = 0.0;
     for (value, weight) in &values {
         reached += f64::from(*weight);
-        if reached >= wanted && *weight > 0.0 {
+        if reached >= target && *weight > 0.0 {
             return f64::from(*value);
         }
     }

@@ -14,7 +14,7 @@ pub struct BinnedColumn {
 /// A bin per row.
 #[derive(Debug, Clone)]
 pub enum BinValues {
-    /// Of features with at most 256 bins.
+    /// Bins of features with at most 256 bins.
     Narrow(Vec<u8>),
     Wide(Vec<u16>),
 }
@@ -50,32 +50,19 @@ fn bin_column(table: &FeatureTable, feature: usize) -> BinnedColumn {
     let values: Vec<u16>;
     let bins;
     if feature < table.numbers {
-        let column = || {
-            table
-                .dense
-                .iter()
-                .skip(feature)
-                .step_by(table.numbers)
-                .copied()
-        };
-        bins = FeatureBins::of_numbers(column());
-        values = column().map(|value| bins.of_number(value)).collect();
+        let column = table.dense.iter().skip(feature).step_by(table.numbers);
+        bins = FeatureBins::of_numbers(column.clone().copied());
+        values = column.map(|value| bins.of_number(*value)).collect();
     } else {
-        let column = || {
-            table
-                .categories
-                .iter()
-                .skip(feature - table.numbers)
-                .step_by(table.ids)
-                .copied()
-        };
-        bins = FeatureBins::of_categories(column());
-        values = column().map(|id| bins.of_category(id)).collect();
+        let ids = table.categories.iter();
+        let column = ids.skip(feature - table.numbers).step_by(table.ids);
+        bins = FeatureBins::of_categories(column.clone().copied());
+        values = column.map(|id| bins.of_category(*id)).collect();
     }
-    let narrow = bins.count() <= 256;
-    let values = match narrow {
-        true => BinValues::Narrow(values.into_iter().map(|bin| bin as u8).collect()),
-        false => BinValues::Wide(values),
+    let values = if bins.count() <= 256 {
+        BinValues::Narrow(values.into_iter().map(|bin| bin as u8).collect())
+    } else {
+        BinValues::Wide(values)
     };
     BinnedColumn { bins, values }
 }

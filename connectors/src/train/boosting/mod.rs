@@ -1,9 +1,9 @@
 //! Gradient-boosted decision trees: one model over all rows, or one for each group of rows.
 //!
-//! `rows` reads, `partitions` divides rows by group, `trainer` trains what has changed, `fit` the models of one group.
-//! The trees themselves:
-//! `bins` and `matrix` make bins of features, `grow` grows a tree over `histogram`s with the best `split`s, `boost`
-//! adds trees up. Each sum is made in the order of rows by one thread, so threads change no bit.
+//! `rows` reads, `partitions` divides rows by group, `trainer` trains the groups that have changed,
+//! `fit` the models of one group. The trees themselves: `bins` and `matrix` make bins of features,
+//! `grow` grows a tree over `histogram`s with the best `split`s, `boost` adds trees up. Each sum is
+//! computed in the order of rows by one thread, so threads change no bit.
 
 mod bins;
 mod boost;
@@ -13,6 +13,8 @@ mod fallback;
 mod fit;
 mod grow;
 mod histogram;
+mod importance;
+mod intervals;
 mod loss;
 mod matrix;
 mod model;
@@ -21,6 +23,7 @@ mod partitions;
 mod rows;
 mod sample;
 mod split;
+mod start;
 mod steps;
 mod summary;
 mod table;
@@ -29,6 +32,13 @@ mod tree;
 
 pub use config::{BoostedModelKind, BoostingConfig};
 pub use fallback::{ColumnFallback, GroupFallbackKind};
+pub use intervals::{ForecastIntervals, IntervalMethod, IntervalScale};
 pub use loss::BoostingLoss;
+pub(super) use loss::Objective;
+pub(super) use model::ModelOutput;
 pub use model::{BoostedModel, BoostingCard, ErrorSums, GroupModelCard};
 pub use steps::{ForecastStrategy, StepModels};
+pub(super) use tree::{RegressionTree, SplitNode, SplitRule};
+
+/// Changes whenever the same configuration and rows would give another model.
+const VERSION: u32 = 4;

@@ -1,27 +1,29 @@
-//! Boosted trees of all groups, as they are stored and as they predict.
+//! Boosted trees of all groups: their stored form, and their predictions.
 
 use std::collections::{BTreeMap, HashMap};
 
 use arrow::array::{ArrayRef, Float32Array};
 use forebay_feed::BatchFeatures;
-use forebay_model::Result;
+use forebay_model::{Fault, Result, codes};
 use forebay_run::Predictions;
 use serde::{Deserialize, Serialize};
 
 use super::encode::{FeatureCounts, decode_ensembles};
 use super::fallback::ColumnFallback;
+use super::intervals::{IntervalScale, bound_value};
 use super::loss::{BoostingLoss, Objective};
-use super::rows::{GroupName, feature_table, group_columns, group_name};
+use super::rows::feature_table;
 use super::steps::StepModels;
 use super::tree::TreeEnsemble;
+use crate::train::group_names::{GroupName, group_columns, group_name};
 use crate::train::network::ModelShape;
 use crate::train::tensors::invalid_model_fault;
 
-/// What boosted trees say of themselves.
+/// Description of boosted trees in their file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BoostingCard {
-    /// What was made small.
+    /// The loss that was minimised.
     pub loss: BoostingLoss,
     /// The power of the variance, where the loss has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -29,16 +31,19 @@ pub struct BoostingCard {
     /// The quantile, where the loss has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantile: Option<f64>,
-    /// Quantiles that are predicted beside the point forecast.
+    /// Quantiles that are predicted in addition to the point forecast.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub quantiles: Vec<f64>,
+    /// True if the quantiles are ends of intervals: the bases of their models are distances to the point forecast.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub intervals: bool,
     /// The columns that name groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by: Vec<String>,
-    /// Which models predict which steps of the horizon, where there is a model for each.
+    /// Model of each step of the horizon, where there is a model for each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<StepModels>,
-    /// Whether predictions of a step are values of the label for the next.
+    /// True if predictions of a step are values of the label for the next.
     #[serde(default, skip_serializing_if = "is_false")]
     pub recursive: bool,
     /// The column that predicts for groups without a model, where one does.
@@ -53,7 +58,7 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// One model of one output.
+/// A model of one output.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupModelCard {
@@ -63,7 +68,7 @@ pub struct GroupModelCard {
     /// The quantile that it predicts; none of the point forecast.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantile: Option<f64>,
-    /// Names everything that determines it.
+    /// Id of everything that determines it.
     pub id: String,
     /// Rows that it learned from.
     pub rows: u64,
@@ -73,9 +78,15 @@ pub struct GroupModelCard {
     pub learned_loss: f64,
     /// Sums over the validation rows.
     pub errors: ErrorSums,
+    /// Loss that splits by each feature took away.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gains: Vec<f64>,
+    /// Scale of the distance to the point forecast, for an end of an interval that has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<IntervalScale>,
 }
 
-/// Sums over rows, of which metrics are made. Those of several groups add up.
+/// Sums over rows from which metrics are computed. Those of several groups add up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorSums {
@@ -111,7 +122,7 @@ impl ErrorSums {
         self.labels += other.labels;
     }
 
-    /// The sums where each row counts so many times.
+    /// The sums if each row counts `count` times.
     pub fn times(&self, count: u64) -> ErrorSums {
         let count = count as f64;
         ErrorSums {
@@ -125,32 +136,51 @@ impl ErrorSums {
 
     /// Metrics by name; none of no rows.
     pub fn metrics(&self) -> BTreeMap<String, f64> {
-        let found = [
+        let measures = [
             ("loss", self.loss / self.weight),
             ("rmse", (self.square / self.weight).sqrt()),
             ("mae", self.absolute / self.weight),
             ("wmape", self.absolute / self.labels),
         ];
-        let told = found.into_iter().filter(|(_, value)| value.is_finite());
-        told.map(|(name, value)| (name.to_owned(), value)).collect()
+        let finite = measures.into_iter().filter(|(_, value)| value.is_finite());
+        finite
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
+}
+
+/// The trees of one output, and the meaning of their sum.
+#[derive(Debug, Clone, Copy)]
+pub struct ModelOutput<'a> {
+    pub objective: Objective,
+    /// None of the point forecast
+    pub quantile: Option<f64>,
+    /// True of the end of an interval: the result is its distance to the point forecast.
+    pub around_point: bool,
+    /// Scale of that distance, if it has one.
+    pub scale: Option<IntervalScale>,
+    pub ensemble: &'a TreeEnsemble,
 }
 
 /// Boosted trees that can predict.
 #[derive(Debug)]
 pub struct BoostedModel {
-    /// Of the outputs of each model: the point forecast, then the quantiles.
+    /// Objectives of the outputs of each model: the point forecast, then the quantiles.
     objectives: Vec<Objective>,
+    /// True if the quantiles are ends of intervals around the point forecast.
+    intervals: bool,
     steps: Option<StepModels>,
-    /// In the order of the card.
+    /// Trees of the models, in the order of the card.
     ensembles: Vec<TreeEnsemble>,
+    /// Scales of intervals, in the order of the card.
+    scales: Vec<Option<IntervalScale>>,
     /// Models by group, in the order of the card. Groups above others have fewer values in their names.
     groups: HashMap<GroupName, usize>,
     fallback: Option<ColumnFallback>,
 }
 
 impl BoostedModel {
-    /// From the bytes of a model's file and what it says of itself.
+    /// Reads a model from the bytes of its file and its card.
     pub fn read(bytes: &[u8], card: &BoostingCard, shape: &ModelShape) -> Result<BoostedModel> {
         let features = FeatureCounts {
             numbers: shape.dense_width(),
@@ -162,6 +192,15 @@ impl BoostedModel {
         let is_whole =
             ensembles.len() == card.models.len() && ensembles.len().is_multiple_of(outputs);
         if !is_whole || ensembles.is_empty() {
+            return Err(invalid_model_fault());
+        }
+        let scales: Vec<Option<IntervalScale>> =
+            card.models.iter().map(|model| model.scale).collect();
+        if scales
+            .iter()
+            .flatten()
+            .any(|scale| scale.number >= features.numbers)
+        {
             return Err(invalid_model_fault());
         }
         let groups = card.models.iter().step_by(outputs).enumerate().skip(1);
@@ -178,14 +217,14 @@ impl BoostedModel {
             .quantiles
             .iter()
             .map(|quantile| Objective::Quantile(*quantile));
-        let (objectives, steps) = (
-            std::iter::once(point).chain(quantiles).collect(),
-            card.steps.clone(),
-        );
+        let objectives = std::iter::once(point).chain(quantiles).collect();
+        let steps = card.steps.clone();
         Ok(BoostedModel {
             objectives,
+            intervals: card.intervals,
             steps,
             ensembles,
+            scales,
             groups,
             fallback,
         })
@@ -196,6 +235,45 @@ impl BoostedModel {
         (1..=name.len())
             .rev()
             .find_map(|values| self.groups.get(&name[..values]).copied())
+    }
+
+    /// The outputs of one model: that of a group, or the one over all rows, for a step of the horizon from 1 on.
+    pub fn outputs(&self, group: Option<&GroupName>, step: u64) -> Result<Vec<ModelOutput<'_>>> {
+        let group_model = match group {
+            None => 0,
+            Some(name) => self.model_for_export(name)?,
+        };
+        let step_models = self.steps.as_ref().map_or(1, StepModels::count);
+        let step_model = self.steps.as_ref().map_or(0, |steps| steps.model_of(step));
+        let output_count = self.objectives.len();
+        let first = (group_model * step_models + step_model) * output_count;
+        let mut outputs = Vec::new();
+        for (number, objective) in self.objectives.iter().enumerate() {
+            let quantile = match objective {
+                Objective::Quantile(quantile) if number > 0 => Some(*quantile),
+                _ => None,
+            };
+            outputs.push(ModelOutput {
+                objective: *objective,
+                quantile,
+                around_point: self.intervals && number > 0,
+                scale: self.scales[first + number],
+                ensemble: &self.ensembles[first + number],
+            });
+        }
+        Ok(outputs)
+    }
+
+    /// The model that predicts for a group. A column that predicts for groups without one is no model.
+    fn model_for_export(&self, name: &GroupName) -> Result<usize> {
+        match self.model_of(name) {
+            Some(model) => Ok(model),
+            None if self.fallback.is_none() => Ok(0),
+            None => {
+                let message = "the group has no model: a column predicts for it";
+                Err(Fault::new(codes::UNSUPPORTED, message).hint("name a group with a model"))
+            }
+        }
     }
 
     /// The trees, in the order of the card.
@@ -212,7 +290,7 @@ impl BoostedModel {
         rows: usize,
     ) -> Result<Predictions> {
         let (columns, of_step) = match (&self.steps, columns.split_last()) {
-            (Some(steps), Some((own, columns))) => (columns, steps.of_rows(own)?),
+            (Some(steps), Some((step_column, columns))) => (columns, steps.of_rows(step_column)?),
             _ => (columns, Vec::new()),
         };
         let models = self.steps.as_ref().map_or(1, StepModels::count);
@@ -225,29 +303,38 @@ impl BoostedModel {
         let outputs = self.objectives.len();
         let mut predicted: Vec<Vec<f32>> = vec![Vec::with_capacity(rows); outputs];
         for row in 0..rows {
-            let own = if names.is_empty() {
+            let model = if names.is_empty() {
                 Some(0)
             } else {
                 let name = group_name(&names, row);
-                match last.take_if(|(known, _)| *known == name) {
-                    Some(known) => last.insert(known).1,
+                match last.take_if(|(last_name, _)| *last_name == name) {
+                    Some(group) => last.insert(group).1,
                     None => {
-                        let own = self.model_of(&name);
-                        last.insert((name, own)).1
+                        let model = self.model_of(&name);
+                        last.insert((name, model)).1
                     }
                 }
             };
             let features = table.row(row);
             let step = of_step.get(row).copied().unwrap_or(0) * outputs;
-            let first = own.unwrap_or(0) * models * outputs + step;
+            let first = model.unwrap_or(0) * models * outputs + step;
+            let mut point = 0.0;
             for (number, output) in predicted.iter_mut().enumerate() {
-                let fallback = self.fallback.as_ref().filter(|_| own.is_none());
-                let value =
-                    match fallback.and_then(|column| column.predict(step + number, features)) {
-                        Some(value) => value,
-                        None => self.objectives[number]
-                            .prediction(self.ensembles[first + number].predict(features)),
-                    };
+                let fallback = self.fallback.as_ref().filter(|_| model.is_none());
+                let column_value =
+                    fallback.and_then(|column| column.predict(step + number, features));
+                let ensemble = &self.ensembles[first + number];
+                let value = match column_value {
+                    Some(value) => value,
+                    None if self.intervals && number > 0 => {
+                        let scale = self.scales[first + number];
+                        bound_value(point, ensemble.base, scale, features)
+                    }
+                    None => self.objectives[number].prediction(ensemble.predict(features)),
+                };
+                if number == 0 {
+                    point = value;
+                }
                 output.push(value);
             }
         }

@@ -1,10 +1,8 @@
 //! Groups on workers: the rows that a worker gets, and the models that come back.
 
-use std::collections::HashMap;
-
 use forebay_model::{Fault, Result, codes};
 use forebay_run::PartContext;
-use safetensors::tensor::TensorView;
+
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,20 +13,25 @@ use super::encode::{FeatureCounts, decode_ensembles, encode_ensembles};
 use super::fit::{FitThreads, FitWatch, FittedGroup, FittedModel, ModelFitter};
 use super::model::GroupModelCard;
 use super::partitions::{GroupRows, RowShape};
-use super::rows::GroupName;
 use super::steps::StepFeatures;
 use super::table::FeatureTable;
-use super::trainer;
-use crate::train::tensors::{TensorFile, WORDS_KEY};
+use crate::train::group_names::GroupName;
+use crate::train::tensors::{
+    EncodedTensor, TensorFile, append_reals, append_wholes, write_encoded,
+};
 
-/// What is said of the rows of some groups.
+/// Bytes of each number of a part.
+const NUMBER_BYTES: usize = 4;
+
+/// Description of the rows of some groups.
 #[derive(Serialize, Deserialize)]
 struct PartWords {
-    /// That of the trainer.
+    /// Version of the trainer.
     version: u32,
-    /// What models are of.
+    /// Columns and names of groups of the models.
     columns: Value,
-    /// For models of the horizon's steps: whether each takes each feature, and how many steps it predicts.
+    /// For each model of the horizon's steps, the features that it takes, and the number of steps
+    /// that it predicts.
     steps: Vec<(Vec<bool>, u64)>,
     numbers: usize,
     ids: usize,
@@ -57,119 +60,132 @@ pub fn encode_part(
     shape: RowShape,
     groups: Vec<NamedRows<'_>>,
 ) -> Result<Vec<u8>> {
+    let mut part_groups = Vec::with_capacity(groups.len());
+    for (name, rows) in &groups {
+        part_groups.push(PartGroup {
+            name: (*name).clone(),
+            learn: rows.learn.rows(),
+            validate: rows.validate.rows(),
+        });
+    }
     let words = PartWords {
-        version: trainer::VERSION,
+        version: super::VERSION,
         columns: columns.clone(),
         steps: steps
             .iter()
-            .map(|own| (own.allowed.to_vec(), own.steps))
+            .map(|features| (features.allowed.to_vec(), features.steps))
             .collect(),
         numbers: shape.numbers,
         ids: shape.ids,
         weighted: shape.weighted,
-        groups: groups
-            .iter()
-            .map(|(name, rows)| PartGroup {
-                name: (*name).clone(),
-                learn: rows.learn.rows(),
-                validate: rows.validate.rows(),
-            })
-            .collect(),
+        groups: part_groups,
     };
     let words = serde_json::to_string(&words)
         .map_err(|error| Fault::internal("rows of groups").cause(error))?;
-    let tables = || {
-        groups
-            .iter()
-            .flat_map(|(_, rows)| [&rows.learn, &rows.validate])
-    };
-    let reals = |values: fn(&FeatureTable) -> &[f32]| -> Vec<u8> {
-        tables()
-            .flat_map(values)
-            .flat_map(|value| value.to_le_bytes())
-            .collect()
-    };
-    let ids: Vec<u8> = tables()
-        .flat_map(|table| &table.categories)
-        .flat_map(|id| id.to_le_bytes())
-        .collect();
-    let parts = [
-        ("dense", Dtype::F32, reals(|table| &table.dense)),
-        ("categories", Dtype::I32, ids),
-        ("labels", Dtype::F32, reals(|table| &table.labels)),
-        ("weights", Dtype::F32, reals(|table| &table.weights)),
-    ];
-    let fault = |error| Fault::internal("rows of groups cannot be written").cause(error);
-    let mut views = Vec::new();
-    for (name, data_type, bytes) in &parts {
-        views.push((
-            *name,
-            TensorView::new(*data_type, vec![bytes.len() / 4], bytes).map_err(fault)?,
-        ));
+    let mut dense = Vec::new();
+    let mut categories = Vec::new();
+    let mut labels = Vec::new();
+    let mut weights = Vec::new();
+    for (_, rows) in &groups {
+        for table in [&rows.learn, &rows.validate] {
+            append_reals(&table.dense, &mut dense);
+            append_wholes(&table.categories, &mut categories);
+            append_reals(&table.labels, &mut labels);
+            append_reals(&table.weights, &mut weights);
+        }
     }
-    safetensors::serialize(views, Some(HashMap::from([(WORDS_KEY.to_owned(), words)])))
-        .map_err(fault)
+    let tensors = [
+        part_tensor("dense", Dtype::F32, dense),
+        part_tensor("categories", Dtype::I32, categories),
+        part_tensor("labels", Dtype::F32, labels),
+        part_tensor("weights", Dtype::F32, weights),
+    ];
+    write_encoded(&tensors, words)
+        .map_err(|error| Fault::internal("rows of groups cannot be written").cause(error))
 }
 
-/// The rows of such bytes. Nothing in them is believed: there are as many numbers as they say.
+fn part_tensor(name: &str, data_type: Dtype, bytes: Vec<u8>) -> EncodedTensor {
+    EncodedTensor {
+        name: name.to_owned(),
+        data_type,
+        size: vec![bytes.len() / NUMBER_BYTES],
+        bytes,
+    }
+}
+
+/// Decodes the rows of a part. Their content is validated: the counts must match the numbers.
 fn decode_part(bytes: &[u8]) -> Result<(PartWords, Vec<GroupRows>)> {
     let words: PartWords = serde_json::from_str(&TensorFile::read(bytes)?.words)
         .map_err(|error| broken_part().cause(error))?;
-    if words.version != trainer::VERSION {
+    if words.version != super::VERSION {
         return Err(broken_part());
     }
     let file = SafeTensors::deserialize(bytes).map_err(|error| broken_part().cause(error))?;
-    let numbers = |name: &str| -> Result<Vec<[u8; 4]>> {
-        let tensor = file
-            .tensor(name)
-            .map_err(|error| broken_part().cause(error))?;
-        Ok(tensor.data().as_chunks::<4>().0.to_vec())
+    let mut tables = PartTables {
+        words: &words,
+        dense: part_numbers(&file, "dense")?,
+        categories: part_numbers(&file, "categories")?,
+        labels: part_numbers(&file, "labels")?,
+        weights: part_numbers(&file, "weights")?,
     };
-    let reals = |name: &str| -> Result<std::vec::IntoIter<f32>> {
-        Ok(numbers(name)?
-            .into_iter()
-            .map(f32::from_le_bytes)
-            .collect::<Vec<_>>()
-            .into_iter())
-    };
-    let (mut dense, mut labels, mut weights) =
-        (reals("dense")?, reals("labels")?, reals("weights")?);
-    let mut categories = numbers("categories")?.into_iter().map(i32::from_le_bytes);
-    let mut table = |rows: usize| {
-        let table = FeatureTable {
-            numbers: words.numbers,
-            ids: words.ids,
-            dense: dense
-                .by_ref()
-                .take(rows.saturating_mul(words.numbers))
-                .collect(),
-            categories: categories
-                .by_ref()
-                .take(rows.saturating_mul(words.ids))
-                .collect(),
-            labels: labels.by_ref().take(rows).collect(),
-            weights: weights
-                .by_ref()
-                .take(if words.weighted { rows } else { 0 })
-                .collect(),
-        };
-        let is_whole = table.labels.len() == rows
-            && table.dense.len() == rows.saturating_mul(words.numbers)
-            && table.categories.len() == rows.saturating_mul(words.ids)
-            && table.weights.len() == if words.weighted { rows } else { 0 };
-        is_whole.then_some(table).ok_or_else(broken_part)
-    };
-    let rows = words.groups.iter().map(|group| {
-        Ok(GroupRows {
-            learn: table(group.learn)?,
-            validate: table(group.validate)?,
-        })
-    });
-    let rows = rows.collect::<Result<Vec<_>>>()?;
+    let mut rows = Vec::with_capacity(words.groups.len());
+    for group in &words.groups {
+        rows.push(GroupRows {
+            learn: tables.next_table(group.learn)?,
+            validate: tables.next_table(group.validate)?,
+        });
+    }
     Ok((words, rows))
 }
 
-/// On a worker: trains the groups of such bytes.
+/// Numbers of the tables that are not decoded yet.
+struct PartTables<'b> {
+    words: &'b PartWords,
+    dense: &'b [[u8; NUMBER_BYTES]],
+    categories: &'b [[u8; NUMBER_BYTES]],
+    labels: &'b [[u8; NUMBER_BYTES]],
+    weights: &'b [[u8; NUMBER_BYTES]],
+}
+
+impl PartTables<'_> {
+    fn next_table(&mut self, rows: usize) -> Result<FeatureTable> {
+        let PartWords { numbers, ids, .. } = *self.words;
+        let weights = if self.words.weighted { rows } else { 0 };
+        let mut table = FeatureTable::new(numbers, ids);
+        for bytes in take_numbers(&mut self.dense, rows.saturating_mul(numbers))? {
+            table.dense.push(f32::from_le_bytes(*bytes));
+        }
+        for bytes in take_numbers(&mut self.categories, rows.saturating_mul(ids))? {
+            table.categories.push(i32::from_le_bytes(*bytes));
+        }
+        for bytes in take_numbers(&mut self.labels, rows)? {
+            table.labels.push(f32::from_le_bytes(*bytes));
+        }
+        for bytes in take_numbers(&mut self.weights, weights)? {
+            table.weights.push(f32::from_le_bytes(*bytes));
+        }
+        Ok(table)
+    }
+}
+
+fn part_numbers<'b>(file: &SafeTensors<'b>, name: &str) -> Result<&'b [[u8; NUMBER_BYTES]]> {
+    let tensor = file
+        .tensor(name)
+        .map_err(|error| broken_part().cause(error))?;
+    let (numbers, _) = tensor.data().as_chunks();
+    Ok(numbers)
+}
+
+fn take_numbers<'b>(
+    numbers: &mut &'b [[u8; NUMBER_BYTES]],
+    count: usize,
+) -> Result<&'b [[u8; NUMBER_BYTES]]> {
+    let (head, tail) = numbers.split_at_checked(count).ok_or_else(broken_part)?;
+    *numbers = tail;
+    Ok(head)
+}
+
+/// Trains the groups of an encoded part, on a worker.
 pub fn train_part(
     config: &BoostingConfig,
     bytes: &[u8],
@@ -193,7 +209,7 @@ pub fn train_part(
     let mut fits: Vec<GroupFit> = Vec::with_capacity(groups.len());
     for (group, rows) in words.groups.iter().zip(&groups) {
         context.check()?;
-        trainer::check_group_memory(shape, rows, context.memory_bytes / 2, &group.name)?;
+        super::trainer::check_group_memory(shape, rows, context.memory_bytes / 2, &group.name)?;
         let threads = FitThreads { each: 1, groups: 1 };
         let fitted = fitter.fit_group(&group.name, rows, threads, &mut PartWatch { context })?;
         fits.push(fitted.map(|FittedGroup { models, .. }| models));
@@ -201,7 +217,7 @@ pub fn train_part(
     encode_fits(&fits)
 }
 
-/// Ends the training of a group when nothing waits for it.
+/// Ends the training of a group if its result is not needed any more.
 struct PartWatch<'a> {
     context: &'a PartContext<'a>,
 }
@@ -213,43 +229,48 @@ impl FitWatch for PartWatch<'_> {
 }
 
 fn encode_fits(fits: &[GroupFit]) -> Result<Vec<u8>> {
-    let cards: Vec<Result<Vec<&GroupModelCard>, &String>> = fits
-        .iter()
-        .map(|fit| {
-            fit.as_ref()
-                .map(|models| models.iter().map(|model| &model.card).collect())
-        })
-        .collect();
+    let mut cards: Vec<Result<Vec<&GroupModelCard>, &String>> = Vec::new();
+    let mut ensembles = Vec::new();
+    for fit in fits {
+        match fit {
+            Ok(models) => {
+                cards.push(Ok(models.iter().map(|model| &model.card).collect()));
+                ensembles.extend(models.iter().map(|model| &model.ensemble));
+            }
+            Err(reason) => cards.push(Err(reason)),
+        }
+    }
     let words = serde_json::to_string(&cards)
         .map_err(|error| Fault::internal("models of groups").cause(error))?;
-    let models = fits.iter().filter_map(|fit| fit.as_ref().ok()).flatten();
-    encode_ensembles(models.map(|model| &model.ensemble), words)
+    encode_ensembles(ensembles.into_iter(), words)
 }
 
-/// What a worker made of some groups, in their order.
+/// Decodes the fits of some groups from a worker, in their order.
 pub fn decode_fits(bytes: &[u8], features: FeatureCounts) -> Result<Vec<GroupFit>> {
     let words = TensorFile::read(bytes)?.words;
-    let cards: Vec<Result<Vec<GroupModelCard>, String>> =
+    let all_cards: Vec<Result<Vec<GroupModelCard>, String>> =
         serde_json::from_str(&words).map_err(|error| broken_part().cause(error))?;
     let mut ensembles = decode_ensembles(bytes, features)?.into_iter();
-    let model = |card: GroupModelCard, ensemble| FittedModel {
-        card,
-        ensemble,
-        losses: Vec::new(),
-    };
-    let fits = cards.into_iter().map(|fit| match fit {
-        Err(reason) => Ok(Err(reason)),
-        Ok(cards) => {
-            let models = cards
-                .into_iter()
-                .map(|card| Some(model(card, ensembles.next()?)));
-            models
-                .collect::<Option<Vec<_>>>()
-                .map(Ok)
-                .ok_or_else(broken_part)
+    let mut fits = Vec::with_capacity(all_cards.len());
+    for cards in all_cards {
+        let cards = match cards {
+            Ok(cards) => cards,
+            Err(reason) => {
+                fits.push(Err(reason));
+                continue;
+            }
+        };
+        let mut models = Vec::with_capacity(cards.len());
+        for card in cards {
+            models.push(FittedModel {
+                card,
+                ensemble: ensembles.next().ok_or_else(broken_part)?,
+                losses: Vec::new(),
+            });
         }
-    });
-    fits.collect()
+        fits.push(Ok(models));
+    }
+    Ok(fits)
 }
 
 fn broken_part() -> Fault {
@@ -291,10 +312,8 @@ mod tests {
             ids: 1,
             weighted: true,
         };
-        let (names, all) = (
-            [vec![Some("a".to_owned())], vec![None]],
-            [rows(0, 7, 0), rows(50, 1, 4)],
-        );
+        let names = [vec![Some("a".to_owned())], vec![None]];
+        let all = [rows(0, 7, 0), rows(50, 1, 4)];
         let groups = names.iter().zip(&all).collect();
         let steps = [StepFeatures {
             allowed: vec![true, false, true].into(),
@@ -322,7 +341,8 @@ mod tests {
             ids: 1,
             weighted: true,
         };
-        let (name, own) = (vec![Some("a".to_owned())], rows(0, 7, 2));
+        let name = vec![Some("a".to_owned())];
+        let own = rows(0, 7, 2);
         let bytes = encode_part(&Value::Null, &[], shape, vec![(&name, &own)]).unwrap();
         let claims = |from: &str, to: &str| {
             let text = String::from_utf8_lossy(&bytes[..bytes.len().min(600)]).into_owned();

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use forebay_model::{Fault, Result, ScratchSpace, SpillFile, SpillWriter};
 
 use super::encode::FeatureCounts;
-use super::rows::{GroupName, ReadRows, group_name};
+use super::rows::ReadRows;
 use super::table::FeatureTable;
+use crate::train::group_names::{GroupName, group_name};
 
 /// Files that rows are divided into at most: each has a buffer of 64 KiB while it is written.
 const FILES_MAX: usize = 256;
@@ -20,7 +21,7 @@ pub struct GroupRows {
     pub validate: FeatureTable,
 }
 
-/// How rows look in a file.
+/// Layout of rows in a file.
 #[derive(Debug, Clone, Copy)]
 pub struct RowShape {
     pub numbers: usize,
@@ -50,7 +51,7 @@ impl RowShape {
     }
 }
 
-/// Rows on their way to their groups.
+/// Divides rows by group.
 pub struct GroupDivider {
     shape: RowShape,
     numbers: HashMap<GroupName, u32>,
@@ -64,7 +65,7 @@ pub struct GroupDivider {
 /// Rows of groups, in parts that are held one after another.
 pub struct DividedGroups {
     shape: RowShape,
-    /// By number.
+    /// Names of groups, by number.
     pub names: Vec<GroupName>,
     /// Rows to learn from, by number.
     pub rows: Vec<u64>,
@@ -73,7 +74,8 @@ pub struct DividedGroups {
 }
 
 impl GroupDivider {
-    /// For rows of so many bytes in all, of which so many may be held.
+    /// Creates a divider for rows of `bytes` bytes in all, of which `held_bytes_max` may be held in
+    /// memory.
     pub fn new(
         shape: RowShape,
         bytes: u64,
@@ -98,13 +100,13 @@ impl GroupDivider {
         })
     }
 
-    /// Adds rows to learn from, or to validate on. The first so many columns name their groups.
+    /// Adds rows to learn from, or to validate on. The first `columns` columns name their groups.
     pub fn add(&mut self, rows: &ReadRows, validate: bool, columns: usize) -> Result<()> {
         let mut last: Option<(GroupName, u32)> = None;
         for row in 0..rows.table.rows() {
             let name = group_name(&rows.groups[..columns], row);
-            let number = match last.take_if(|(known, _)| *known == name) {
-                Some(known) => last.insert(known).1,
+            let number = match last.take_if(|(last_name, _)| *last_name == name) {
+                Some(group) => last.insert(group).1,
                 None => {
                     let number = self.number(&name);
                     last.insert((name, number)).1
@@ -113,11 +115,11 @@ impl GroupDivider {
             self.rows[number as usize] += u64::from(!validate);
             let files = self.files.len();
             if files == 0 {
-                let held = &mut self.held[number as usize];
+                let group_rows = &mut self.held[number as usize];
                 let table = if validate {
-                    &mut held.validate
+                    &mut group_rows.validate
                 } else {
-                    &mut held.learn
+                    &mut group_rows.learn
                 };
                 table.push_row(&rows.table, row);
                 continue;
@@ -148,7 +150,7 @@ impl GroupDivider {
             shape,
             names,
             rows,
-            held,
+            held: group_rows,
             files,
             ..
         } = self;
@@ -160,14 +162,14 @@ impl GroupDivider {
             shape,
             names,
             rows,
-            held,
+            held: group_rows,
             files,
         })
     }
 }
 
 impl DividedGroups {
-    /// How many parts.
+    /// Number of parts.
     pub fn parts(&self) -> usize {
         self.files.len().max(1)
     }
@@ -191,43 +193,39 @@ impl DividedGroups {
     /// The groups of a part by number, in ascending order. A part is taken once.
     pub fn take_part(&mut self, part: usize) -> Result<Vec<(u32, GroupRows)>> {
         let Some(file) = self.files.get(part) else {
-            return Ok(std::mem::take(&mut self.held)
-                .into_iter()
-                .enumerate()
-                .map(|(at, rows)| (at as u32, rows))
-                .collect());
+            let groups = std::mem::take(&mut self.held);
+            return Ok((0..).zip(groups).collect());
         };
         let failed = |error| Fault::disk("rows of groups cannot be read", error);
         let parts = self.files.len();
-        let own = (part..self.names.len()).step_by(parts);
-        let mut groups: Vec<(u32, GroupRows)> = own
-            .map(|number| (number as u32, self.shape.empty()))
-            .collect();
+        let mut groups: Vec<(u32, GroupRows)> = Vec::new();
+        for number in (part..self.names.len()).step_by(parts) {
+            groups.push((number as u32, self.shape.empty()));
+        }
         let mut input = std::io::BufReader::new(file.read()?);
         let mut row = vec![0; 4 + self.shape.bytes() as usize];
         for _ in 0..file.bytes() / row.len() as u64 {
             input.read_exact(&mut row).map_err(failed)?;
-            let mut words = row
-                .chunks_exact(4)
-                .map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
-            let mut next = || words.next().unwrap_or_default();
-            let place = next();
-            let (number, validate) = (place >> 1, place & 1 == 1);
+            let mut words = StoredWords(&row);
+            let tag = words.next_word();
+            // The lowest bit distinguishes rows to validate on (`write_row`).
+            let number = tag >> 1;
+            let validate = tag & 1 == 1;
             let rows = &mut groups[number as usize / parts].1;
             let table = if validate {
                 &mut rows.validate
             } else {
                 &mut rows.learn
             };
-            table
-                .dense
-                .extend((0..self.shape.numbers).map(|_| f32::from_bits(next())));
-            table
-                .categories
-                .extend((0..self.shape.ids).map(|_| next() as i32));
-            table.labels.push(f32::from_bits(next()));
+            for _ in 0..self.shape.numbers {
+                table.dense.push(words.next_real());
+            }
+            for _ in 0..self.shape.ids {
+                table.categories.push(words.next_word() as i32);
+            }
+            table.labels.push(words.next_real());
             if self.shape.weighted {
-                table.weights.push(f32::from_bits(next()));
+                table.weights.push(words.next_real());
             }
         }
         Ok(groups)
@@ -243,23 +241,37 @@ fn write_row(
 ) -> std::io::Result<()> {
     let features = table.row(row);
     file.write_all(&(number << 1 | u32::from(validate)).to_le_bytes())?;
-    features
-        .dense
-        .iter()
-        .try_for_each(|value| file.write_all(&value.to_bits().to_le_bytes()))?;
-    features
-        .categories
-        .iter()
-        .try_for_each(|id| file.write_all(&id.to_le_bytes()))?;
+    for value in features.dense.iter() {
+        file.write_all(&value.to_bits().to_le_bytes())?;
+    }
+    for id in features.categories.iter() {
+        file.write_all(&id.to_le_bytes())?;
+    }
     file.write_all(&table.labels[row].to_bits().to_le_bytes())?;
     table.weights.get(row).map_or(Ok(()), |weight| {
         file.write_all(&weight.to_bits().to_le_bytes())
     })
 }
 
+/// The words of a stored row that are not read yet.
+struct StoredWords<'b>(&'b [u8]);
+
+impl StoredWords<'_> {
+    fn next_word(&mut self) -> u32 {
+        let (word, tail) = self.0.split_first_chunk().unwrap_or((&[0; 4], &[]));
+        self.0 = tail;
+        u32::from_le_bytes(*word)
+    }
+
+    fn next_real(&mut self) -> f32 {
+        f32::from_bits(self.next_word())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use arrow::array::{ArrayRef, StringArray};
+    use forebay_feed::LoadCounts;
     use forebay_model::MemoryScratch;
 
     use super::*;
@@ -286,7 +298,7 @@ mod tests {
         ReadRows {
             table,
             groups: vec![Arc::new(StringArray::from(names)) as ArrayRef],
-            skipped: 0,
+            counts: LoadCounts::default(),
         }
     }
 

@@ -1,9 +1,9 @@
-//! From the rows of a feed to tables.
+//! Converts the rows of a feed to tables.
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::compute::cast;
-use arrow::datatypes::DataType;
-use forebay_feed::{BatchFeatures, FeatureField, id_values, real_values};
+use arrow::array::{ArrayRef, RecordBatch};
+use forebay_feed::{
+    BatchFeatures, FeatureField, LoadCounts, filled_values, id_values, real_values,
+};
 use forebay_model::{Fault, Result, codes};
 use forebay_run::{FeedSource, TrainingContext};
 use forebay_threads::parallel_map;
@@ -12,20 +12,18 @@ use std::ops::ControlFlow;
 use super::loss::Objective;
 use super::table::FeatureTable;
 use crate::train::config::OnNonFinite;
-
-/// The values that name a group: nulls are values of their own.
-pub type GroupName = Vec<Option<String>>;
+use crate::train::group_names::group_columns;
 
 /// Rows that were read together.
 pub struct ReadRows {
     pub table: FeatureTable,
     /// The columns that name groups, as text.
     pub groups: Vec<ArrayRef>,
-    /// Rows that were left out.
-    pub skipped: u64,
+    /// Rows that were left out, and values that were changed.
+    pub counts: LoadCounts,
 }
 
-/// What is done with labels and weights.
+/// Treatment of labels and weights.
 #[derive(Clone, Copy)]
 pub struct LabelPolicy {
     pub objective: Objective,
@@ -35,19 +33,20 @@ pub struct LabelPolicy {
 /// Reads all rows once, and hands them over in their order.
 pub fn read_rows(
     fed: &FeedSource,
-    course: &TrainingContext<'_>,
+    context: &TrainingContext<'_>,
     policy: LabelPolicy,
     take: &mut dyn FnMut(ReadRows) -> Result<()>,
 ) -> Result<()> {
     let columns = fed.features.columns();
     for blocks in &fed.blocks {
         let count = blocks.dataset().blocks();
-        let together = course.threads.max(1);
-        for first in (0..count).step_by(together) {
-            course.check()?;
-            let read = parallel_map(together, together.min(count - first), &|at| {
+        let blocks_at_once = context.threads.max(1);
+        for first in (0..count).step_by(blocks_at_once) {
+            context.check()?;
+            let read = parallel_map(blocks_at_once, blocks_at_once.min(count - first), &|at| {
                 let block = (first + at) as u32;
-                let (mut parts, mut failed) = (Vec::new(), None);
+                let mut parts = Vec::new();
+                let mut failed = None;
                 blocks.read(block, &columns, &mut |batch| match to_rows(
                     &fed.features,
                     &batch,
@@ -78,10 +77,12 @@ pub fn feature_table(
 ) -> Result<FeatureTable> {
     let width = |fields: &[FeatureField]| fields.iter().map(|field| field.width as usize).sum();
     let mut table = FeatureTable::new(width(&features.dense), width(&features.categorical));
-    let (dense, rest) = columns
+    let (dense, other_columns) = columns
         .split_at_checked(features.dense.len())
         .ok_or_else(too_few)?;
-    let ids = rest.get(..features.categorical.len()).ok_or_else(too_few)?;
+    let ids = other_columns
+        .get(..features.categorical.len())
+        .ok_or_else(too_few)?;
     table.dense = vec![0.0; rows * table.numbers];
     table.categories = vec![0; rows * table.ids];
     let mut at = 0;
@@ -111,36 +112,19 @@ pub fn feature_table(
     Ok(table)
 }
 
-/// Columns that name groups, as text.
-pub fn group_columns(columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
-    columns
-        .iter()
-        .map(|column| Ok(cast(column, &DataType::Utf8)?))
-        .collect()
-}
-
-/// The values that name the group of a row.
-pub fn group_name(columns: &[ArrayRef], row: usize) -> GroupName {
-    let value = |column: &ArrayRef| {
-        let text = column.as_string_opt::<i32>()?;
-        text.is_valid(row).then(|| text.value(row).to_owned())
-    };
-    columns.iter().map(value).collect()
-}
-
 fn too_few() -> Fault {
     Fault::internal("the source gave fewer columns than it was asked for")
 }
 
-/// Puts a column's values to their place in each row.
+/// Writes a column's values to their positions in each row.
 fn interleave<T: Copy>(
-    all: &mut [T],
+    target: &mut [T],
     row_width: usize,
     at: &mut usize,
     width: usize,
     values: &[T],
 ) {
-    for (row, values) in all
+    for (row, values) in target
         .chunks_exact_mut(row_width)
         .zip(values.chunks_exact(width))
     {
@@ -152,13 +136,19 @@ fn interleave<T: Copy>(
 fn to_rows(features: &BatchFeatures, batch: &RecordBatch, policy: LabelPolicy) -> Result<ReadRows> {
     let columns = batch.columns();
     let mut table = feature_table(features, columns, batch.num_rows())?;
-    let mut rest = columns
+    let mut columns_left = columns
         .iter()
         .skip(features.dense.len() + features.categorical.len());
     let mut keep = vec![true; batch.num_rows()];
+    let mut counts = LoadCounts::default();
+    for (field, column) in features.dense.iter().zip(columns) {
+        counts.filled.push(filled_values(field, column)?);
+    }
+    counts.values.filled = counts.filled.iter().sum();
     if let Some(label) = &features.label {
-        table.labels = real_values(label, rest.next().ok_or_else(too_few)?)?;
-        check_finite(label, &mut table.labels, &mut keep, policy.non_finite)?;
+        table.labels = real_values(label, columns_left.next().ok_or_else(too_few)?)?;
+        let changed = check_finite(label, &mut table.labels, &mut keep, policy.non_finite)?;
+        counts.values.non_finite += changed;
         let refused =
             |(row, value): (usize, &f32)| Some((row, *value, policy.objective.refuse(*value)?));
         if let Some((row, value, reason)) = table.labels.iter().enumerate().find_map(refused) {
@@ -168,8 +158,9 @@ fn to_rows(features: &BatchFeatures, batch: &RecordBatch, policy: LabelPolicy) -
         }
     }
     if let Some(weight) = &features.weight {
-        table.weights = real_values(weight, rest.next().ok_or_else(too_few)?)?;
-        check_finite(weight, &mut table.weights, &mut keep, policy.non_finite)?;
+        table.weights = real_values(weight, columns_left.next().ok_or_else(too_few)?)?;
+        let changed = check_finite(weight, &mut table.weights, &mut keep, policy.non_finite)?;
+        counts.values.non_finite += changed;
         if let Some(row) = table.weights.iter().position(|weight| *weight < 0.0) {
             let fault = Fault::new(
                 codes::BAD_ROW,
@@ -181,15 +172,15 @@ fn to_rows(features: &BatchFeatures, batch: &RecordBatch, policy: LabelPolicy) -
                 .hint("filter such rows"));
         }
     }
-    let rest: Vec<ArrayRef> = rest.cloned().collect();
-    let mut groups = group_columns(&rest)?;
-    let skipped = keep.iter().filter(|keep| !**keep).count() as u64;
-    if skipped > 0 {
-        let mut kept = FeatureTable::new(table.numbers, table.ids);
-        (0..keep.len())
-            .filter(|row| keep[*row])
-            .for_each(|row| kept.push_row(&table, row));
-        table = kept;
+    let group_arrays: Vec<ArrayRef> = columns_left.cloned().collect();
+    let mut groups = group_columns(&group_arrays)?;
+    counts.values.skipped = keep.iter().filter(|keep| !**keep).count() as u64;
+    if counts.values.skipped > 0 {
+        let mut loaded = FeatureTable::new(table.numbers, table.ids);
+        for row in (0..keep.len()).filter(|row| keep[*row]) {
+            loaded.push_row(&table, row);
+        }
+        table = loaded;
         let mask = arrow::array::BooleanArray::from(keep);
         groups = groups
             .iter()
@@ -199,16 +190,17 @@ fn to_rows(features: &BatchFeatures, batch: &RecordBatch, policy: LabelPolicy) -
     Ok(ReadRows {
         table,
         groups,
-        skipped,
+        counts,
     })
 }
 
+/// Number of values that are not finite. They become 0, and their rows are left out, or they are a fault.
 fn check_finite(
     field: &FeatureField,
     values: &mut [f32],
     keep: &mut [bool],
     policy: OnNonFinite,
-) -> Result<()> {
+) -> Result<u64> {
     let bad: Vec<usize> = (0..values.len())
         .filter(|row| !values[*row].is_finite())
         .collect();
@@ -228,6 +220,9 @@ fn check_finite(
         OnNonFinite::Skip => bad.iter().for_each(|row| keep[*row] = false),
         OnNonFinite::Fail | OnNonFinite::Zero => {}
     }
-    bad.into_iter().for_each(|row| values[row] = 0.0);
-    Ok(())
+    let count = bad.len() as u64;
+    for row in bad {
+        values[row] = 0.0;
+    }
+    Ok(count)
 }

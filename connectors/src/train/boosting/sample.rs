@@ -3,19 +3,19 @@
 use super::partitions::GroupRows;
 use super::table::FeatureTable;
 
-/// Appends evenly spaced rows so that a sample of all of them has so many. `at` is the number of the first row, and how
-/// many there are in all.
+/// Appends evenly spaced rows so that a sample of all rows has `sample_rows` rows. `at` is the
+/// number of the first row, and the number of all rows.
 pub fn take_sample(
     sample: &mut FeatureTable,
     rows: &FeatureTable,
     at: (u64, u64),
     sample_rows: Option<u64>,
 ) {
-    let (first, all) = at;
-    let Some(wanted) = sample_rows.filter(|wanted| *wanted < all) else {
+    let (first, rows_total) = at;
+    let Some(sample_rows) = sample_rows.filter(|sample_rows| *sample_rows < rows_total) else {
         return sample.append(rows);
     };
-    let reached = |row: u64| u128::from(row) * u128::from(wanted) / u128::from(all);
+    let reached = |row: u64| u128::from(row) * u128::from(sample_rows) / u128::from(rows_total);
     for row in 0..rows.rows() {
         let number = first + row as u64;
         if reached(number + 1) > reached(number) {
@@ -26,8 +26,8 @@ pub fn take_sample(
 
 /// The sample of a group's rows, where it has more.
 pub fn sample_group(rows: &GroupRows, sample_rows: Option<u64>) -> Option<GroupRows> {
-    let wanted = sample_rows? as usize;
-    if rows.learn.rows().max(rows.validate.rows()) <= wanted {
+    let rows_max = sample_rows? as usize;
+    if rows.learn.rows().max(rows.validate.rows()) <= rows_max {
         return None;
     }
     let sample = |table: &FeatureTable| {

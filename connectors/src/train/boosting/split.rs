@@ -6,10 +6,11 @@ use super::histogram::GradientSums;
 /// Second derivatives of a leaf at least, in sum.
 const SECOND_MIN: f64 = 1e-3;
 
-/// Added to the second derivatives of categories: those of few rows come to the middle of their order.
+/// Addend to the second derivatives of categories: it moves those of few rows to the middle of
+/// their order.
 const CATEGORY_SMOOTHING: f64 = 10.0;
 
-/// Added to the second derivatives of leaves below a split of categories, beside `l2`.
+/// Addend to the second derivatives of leaves below a split of categories, in addition to `l2`.
 const CATEGORY_L2: f64 = 10.0;
 
 /// Categories on the smaller side of a split at most.
@@ -18,7 +19,7 @@ const CATEGORY_SIDE_MAX: usize = 32;
 /// Rows by which the sides of two candidate splits of categories differ at least.
 const CATEGORY_GROUP_ROWS_MIN: u32 = 100;
 
-/// What a split must satisfy.
+/// Conditions that a split must satisfy.
 #[derive(Debug, Clone, Copy)]
 pub struct SplitLimits {
     /// Rows of a leaf at least.
@@ -30,22 +31,22 @@ pub struct SplitLimits {
 /// The rows that go left.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BinRule {
-    /// Bins from 1 up to and with this one; bin 0 as `missing_left` says.
+    /// Bins from 1 to this one, inclusive; bin 0 as `missing_left` says.
     UpTo(u16),
-    /// These bins, sorted.
+    /// The listed bins, sorted.
     Among(Vec<u16>),
 }
 
 /// A split of the rows of a leaf.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeafSplit {
-    /// How much the loss falls, twice.
+    /// Twice the decrease of the loss.
     pub gain: f64,
     pub feature: usize,
     pub rule: BinRule,
     pub missing_left: bool,
     pub left: GradientSums,
-    /// What leaves of this split add to second derivatives.
+    /// Addend of this split's leaves to second derivatives.
     pub l2: f64,
 }
 
@@ -131,24 +132,26 @@ impl SplitSearch<'_> {
         }
     }
 
-    /// Orders categories by what their leaf would be, and splits that order from both of its ends.
+    /// Orders categories by the value of their leaf, and searches splits of that order from both
+    /// ends.
     fn by_category(&mut self) {
         let frequent = |bin: &u16| self.cells[*bin as usize].rows as usize >= CATEGORY_ROWS_MIN;
         let mut order: Vec<u16> = (1..self.cells.len() as u16).filter(frequent).collect();
-        let place = |bin: u16| {
+        let rank = |bin: u16| {
             let cell = self.cells[bin as usize];
             cell.first / (cell.second + CATEGORY_SMOOTHING)
         };
-        order.sort_by(|a, b| place(*a).total_cmp(&place(*b)));
+        order.sort_by(|a, b| rank(*a).total_cmp(&rank(*b)));
         let side_max = CATEGORY_SIDE_MAX.min(order.len().div_ceil(2));
         let l2 = self.limits.l2 + CATEGORY_L2;
         for from_end in [false, true] {
-            let (mut sum, mut since_last) = (GradientSums::default(), 0);
-            for taken in 1..=side_max {
+            let mut sum = GradientSums::default();
+            let mut since_last = 0;
+            for taken_bins in 1..=side_max {
                 let bin = if from_end {
-                    order[order.len() - taken]
+                    order[order.len() - taken_bins]
                 } else {
-                    order[taken - 1]
+                    order[taken_bins - 1]
                 };
                 sum = sum.plus(self.cells[bin as usize]);
                 since_last += self.cells[bin as usize].rows;
@@ -161,9 +164,9 @@ impl SplitSearch<'_> {
                 }
                 since_last = 0;
                 let side = if from_end {
-                    &order[order.len() - taken..]
+                    &order[order.len() - taken_bins..]
                 } else {
-                    &order[..taken]
+                    &order[..taken_bins]
                 };
                 self.consider(sum, l2, false, || {
                     let mut bins = side.to_vec();
@@ -176,29 +179,29 @@ impl SplitSearch<'_> {
 
     fn consider(
         &mut self,
-        left: GradientSums,
+        left_sums: GradientSums,
         l2: f64,
         missing_left: bool,
         rule: impl FnOnce() -> BinRule,
     ) {
-        let right = self.total.minus(left);
+        let right = self.total.minus(left_sums);
         let rows_min = self.limits.leaf_rows_min;
-        if left.rows < rows_min
+        if left_sums.rows < rows_min
             || right.rows < rows_min
-            || left.second < SECOND_MIN
+            || left_sums.second < SECOND_MIN
             || right.second < SECOND_MIN
         {
             return;
         }
-        let before = self.total.score(self.limits.l2);
-        let gain = left.score(l2) + right.score(l2) - before;
-        if gain > before * 1e-12 && self.best.as_ref().is_none_or(|best| gain > best.gain) {
+        let score_before = self.total.score(self.limits.l2);
+        let gain = left_sums.score(l2) + right.score(l2) - score_before;
+        if gain > score_before * 1e-12 && self.best.as_ref().is_none_or(|best| gain > best.gain) {
             self.best = Some(LeafSplit {
                 gain,
                 feature: self.feature,
                 rule: rule(),
                 missing_left,
-                left,
+                left: left_sums,
                 l2,
             });
         }

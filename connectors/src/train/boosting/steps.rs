@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::train::tensors::invalid_model_fault;
 
-/// How models divide the steps of a horizon.
+/// Division of the steps of a horizon among models.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ForecastStrategy {
@@ -23,9 +23,10 @@ pub enum ForecastStrategy {
     /// second that of two days. Steps with the same features share a model. The features need only be known one step
     /// ahead.
     PerStep,
-    /// One model that looks one step ahead and predicts one step after the other: what it predicts for a step is the
-    /// label of that step in lags and windows of the next. All other columns that features look at have to be known for
-    /// the whole horizon, and the history comes in order of time. The label is a number with a fraction.
+    /// One model that looks one step ahead and predicts the steps in sequence: its prediction for a
+    /// step is the label of that step in lags and windows of the next. All other columns that
+    /// features look at have to be known for the whole horizon, and the history must be in order of
+    /// time. The label is a number with a fraction.
     Recursive,
 }
 
@@ -35,37 +36,41 @@ impl ForecastStrategy {
     }
 }
 
-/// Which model predicts which step.
+/// Assignment of steps to models.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StepModels {
-    /// For each step from the first on, the number of its model.
+    /// Number of the model of each step, from the first on.
     models: Vec<u32>,
 }
 
 /// The features of one model among those of the steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepFeatures {
-    /// Whether it takes each feature of a row.
+    /// For each feature of a row, true if the model takes it.
     pub allowed: Arc<[bool]>,
-    /// How many steps it predicts.
+    /// Number of steps that it predicts.
     pub steps: u64,
 }
 
 /// Fails where columns are not known for all steps.
 pub(super) fn check_whole_columns(columns: &StepColumns, whole: &[&str]) -> Result<()> {
-    let known = |column: &str| columns.known.get(column).copied().unwrap_or(0);
-    let Some(column) = whole.iter().find(|column| known(column) < columns.steps) else {
+    let steps_known = |column: &str| columns.known.get(column).copied().unwrap_or(0);
+    let Some(column) = whole
+        .iter()
+        .find(|column| steps_known(column) < columns.steps)
+    else {
         return Ok(());
     };
     let message = format!(
         "`{column}` is known for {} of {} steps, and decides about the models of all",
-        known(column),
+        steps_known(column),
         columns.steps
     );
     let fault = Fault::new(codes::LEAKAGE, message).column(*column);
     Err(fault.hint(
-        "name a key, a column that `future_rows` carries on, or one under the label's `known`",
+        "name a key, a column that `future_rows` carries on, one under the label's `known`, or a \
+         window that ends before the horizon",
     ))
 }
 
@@ -78,13 +83,14 @@ impl StepModels {
         whole: &[&str],
     ) -> Result<(StepModels, Vec<StepFeatures>)> {
         check_whole_columns(columns, whole)?;
-        let known = |column: &str| columns.known.get(column).copied().unwrap_or(0);
-        let (mut models, mut all): (_, Vec<StepFeatures>) = (Vec::new(), Vec::new());
+        let steps_known = |column: &str| columns.known.get(column).copied().unwrap_or(0);
+        let mut models = Vec::new();
+        let mut step_features: Vec<StepFeatures> = Vec::new();
         for step in 1..=columns.steps {
             let fields = features.dense.iter().chain(&features.categorical);
             let allowed: Arc<[bool]> = fields
                 .flat_map(|field| {
-                    std::iter::repeat_n(known(&field.column) >= step, field.width as usize)
+                    std::iter::repeat_n(steps_known(&field.column) >= step, field.width as usize)
                 })
                 .collect();
             if !allowed.contains(&true) {
@@ -96,16 +102,27 @@ impl StepModels {
                     "add lags or windows that end as far back as the horizon, or shorten it",
                 ));
             }
-            match all.last_mut() {
+            match step_features.last_mut() {
                 Some(last) if last.allowed == allowed => last.steps += 1,
-                _ => all.push(StepFeatures { allowed, steps: 1 }),
+                _ => step_features.push(StepFeatures { allowed, steps: 1 }),
             }
-            models.push(all.len() as u32 - 1);
+            models.push(step_features.len() as u32 - 1);
         }
-        Ok((StepModels { models }, all))
+        Ok((StepModels { models }, step_features))
     }
 
-    /// How many models there are.
+    /// Steps of the horizon.
+    pub fn step_count(&self) -> u64 {
+        self.models.len() as u64
+    }
+
+    /// Number of the model that predicts a step, counted from 1.
+    pub fn model_of(&self, step: u64) -> usize {
+        let index = step.saturating_sub(1) as usize;
+        self.models.get(index).map_or(0, |model| *model as usize)
+    }
+
+    /// Number of models.
     pub fn count(&self) -> usize {
         self.models.last().map_or(0, |last| *last as usize + 1)
     }

@@ -1,4 +1,4 @@
-//! What a training of boosted trees came to, as reports tell it.
+//! Summary of a training of boosted trees, for reports.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,28 @@ use super::config::{BoostedOutput, BoostingConfig};
 use super::fallback::{ColumnFallback, GroupFallbacks};
 use super::fit::{FittedGroup, FittedModel};
 use super::model::ErrorSums;
-use super::rows::GroupName;
+use crate::train::group_names::GroupName;
 use crate::train::metrics::RankSums;
 
 /// Points of the loss curve at most.
 const CURVE_POINTS_MAX: usize = 200;
 
-/// Reasons that a report tells at most.
+/// Maximum number of reasons in a report.
 const REASONS_MAX: usize = 100;
 
-/// What became of a group.
+/// Outcome of a group.
 pub enum GroupOutcome {
     Fitted(FittedGroup),
     Fallback {
         reason: String,
-        /// What predicts for it, in words.
+        /// Name of the predicting model, in words.
         predicted_by: String,
-        /// Of the models that predict for it, by output.
+        /// Errors of the models that predict for it, by output.
         errors: Vec<ErrorSums>,
     },
 }
 
-/// A group, the rows that it had to learn from, and what became of it.
+/// A group, the number of its rows of training, and its outcome.
 pub struct GroupResult {
     pub name: GroupName,
     pub rows: u64,
@@ -39,12 +39,12 @@ pub struct GroupResult {
 
 /// All models of a training.
 pub struct TrainingSummary {
-    /// Those over all rows, then those of groups, then those of groups above them.
+    /// Models over all rows, then those of groups, then those of groups above them.
     pub models: Vec<FittedModel>,
-    /// How many of them are of groups above others.
+    /// Number of models of groups above others.
     parents: usize,
     pub column: Option<ColumnFallback>,
-    /// Of the rows of all groups, by output.
+    /// Errors on the rows of all groups, by output.
     errors: Vec<ErrorSums>,
     pub groups: Option<GroupTrainingReport>,
     /// Losses by round of the point forecast over all rows.
@@ -54,7 +54,8 @@ pub struct TrainingSummary {
 }
 
 impl TrainingSummary {
-    /// Of what predicts for groups without a model, and of groups where the training has some.
+    /// Summarises the models for groups without one of their own, and the results of groups if the
+    /// training has some.
     pub fn new(
         fallbacks: GroupFallbacks,
         groups: Option<Vec<GroupResult>>,
@@ -70,11 +71,11 @@ impl TrainingSummary {
             .first()
             .map(|model| curve(&model.losses))
             .unwrap_or_default();
-        let own: Vec<ErrorSums> = over_all.iter().map(|model| model.card.errors).collect();
+        let model_errors: Vec<ErrorSums> = over_all.iter().map(|model| model.card.errors).collect();
         let errors = if groups.is_some() {
-            vec![ErrorSums::default(); own.len()]
+            vec![ErrorSums::default(); model_errors.len()]
         } else {
-            own
+            model_errors
         };
         let mut summary = TrainingSummary {
             models: over_all,
@@ -137,22 +138,21 @@ impl TrainingSummary {
     }
 
     fn add_errors(&mut self, errors: Vec<ErrorSums>) {
-        self.errors
-            .iter_mut()
-            .zip(errors)
-            .for_each(|(sum, own)| sum.merge(own));
+        for (sum, errors) in self.errors.iter_mut().zip(errors) {
+            sum.merge(errors);
+        }
     }
 
-    /// Losses and metrics, as those of one epoch.
+    /// Losses and metrics, in the form of one epoch.
     pub fn epoch(&self, config: &BoostingConfig, outputs: &[BoostedOutput]) -> EpochReport {
         // Of groups, the models over all rows count where there are no others.
-        let own = &self.models[..self.models.len() - self.parents];
-        let skipped = if self.groups.is_some() && own.len() > outputs.len() {
+        let counted = &self.models[..self.models.len() - self.parents];
+        let skipped = if self.groups.is_some() && counted.len() > outputs.len() {
             outputs.len()
         } else {
             0
         };
-        let points = own
+        let points = counted
             .iter()
             .skip(skipped)
             .filter(|model| model.card.quantile.is_none());
@@ -184,7 +184,12 @@ impl TrainingSummary {
         // Each row counts once for each step that it could be predicted for.
         let mut sums: Vec<(Option<f64>, ErrorSums)> = Vec::new();
         for (output, errors) in outputs.iter().zip(&self.errors) {
-            let errors = errors.times(output.features.as_ref().map_or(1, |own| own.steps));
+            let errors = errors.times(
+                output
+                    .features
+                    .as_ref()
+                    .map_or(1, |features| features.steps),
+            );
             match sums
                 .iter_mut()
                 .find(|(quantile, _)| *quantile == output.quantile)
@@ -198,7 +203,8 @@ impl TrainingSummary {
             .map(|(_, errors)| errors.metrics())
             .unwrap_or_default();
         if let Some(ranks) = &self.ranks {
-            // Errors of probabilities against labels of 0 and 1 tell nothing of how well these are told apart.
+            // Errors of probabilities against labels of 0 and 1 do not measure how well the labels
+            // are separated.
             metrics.retain(|name, _| name == "loss");
             if let Some(loss) = metrics.get("loss").copied() {
                 metrics.insert("log_loss".to_owned(), loss);
@@ -209,14 +215,14 @@ impl TrainingSummary {
             }
         }
         for (quantile, errors) in sums {
-            let (Some(quantile), mean) = (quantile, errors.loss / errors.weight) else {
+            let Some(quantile) = quantile else {
                 continue;
             };
+            let mean = errors.loss / errors.weight;
             if mean.is_finite() {
-                metrics.insert(
-                    format!("pinball_q{}", (quantile * 1e10).round() / 1e8),
-                    mean,
-                );
+                // In percent; the rounding hides digits that binary numbers add.
+                let percent = (quantile * 1e10).round() / 1e8;
+                metrics.insert(format!("pinball_q{percent}"), mean);
             }
         }
         metrics
@@ -234,9 +240,9 @@ impl TrainingSummary {
 fn curve(losses: &[f64]) -> Vec<(u64, f64)> {
     let step = losses.len().div_ceil(CURVE_POINTS_MAX).max(1);
     let last = losses.len().saturating_sub(1);
-    let wanted = |round: &usize| (*round + 1).is_multiple_of(step) || *round == last;
+    let is_shown = |round: &usize| (*round + 1).is_multiple_of(step) || *round == last;
     (0..losses.len())
-        .filter(wanted)
+        .filter(is_shown)
         .map(|round| (round as u64 + 1, losses[round]))
         .collect()
 }

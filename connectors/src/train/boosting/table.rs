@@ -1,5 +1,7 @@
 //! Rows in memory, row after row.
 
+use forebay_feed::FeatureField;
+
 /// Rows that trees are learned from or predict for.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FeatureTable {
@@ -11,9 +13,9 @@ pub struct FeatureTable {
     pub dense: Vec<f32>,
     /// The ids, row after row; negative where one is missing.
     pub categories: Vec<i32>,
-    /// One per row; empty where nothing is learned.
+    /// Label of each row; empty if no training needs them.
     pub labels: Vec<f32>,
-    /// One per row; empty where all rows weigh the same.
+    /// Weight of each row; empty where all rows have the same weight.
     pub weights: Vec<f32>,
 }
 
@@ -22,6 +24,18 @@ pub struct FeatureTable {
 pub struct RowFeatures<'a> {
     pub dense: &'a [f32],
     pub categories: &'a [i32],
+}
+
+/// Index of a column of single numbers among the numbers of a row, or of single ids among its ids.
+pub fn number_index(dense: &[FeatureField], column: &str) -> Option<usize> {
+    let mut number = 0;
+    for field in dense {
+        if field.column == column && field.width == 1 {
+            return Some(number);
+        }
+        number += field.width as usize;
+    }
+    None
 }
 
 impl FeatureTable {
@@ -53,6 +67,44 @@ impl FeatureTable {
         self.weights.get(row).copied().unwrap_or(1.0)
     }
 
+    /// Names of single columns with one value in all rows, or none in any: numbers, then ids. A table of one row has no
+    /// such columns.
+    pub fn constant_columns<'f>(
+        &self,
+        dense: &'f [FeatureField],
+        categorical: &'f [FeatureField],
+    ) -> Vec<&'f str> {
+        let mut constant = Vec::new();
+        if self.rows() < 2 {
+            return constant;
+        }
+        for field in dense {
+            let Some(index) = number_index(dense, &field.column) else {
+                continue;
+            };
+            let Some(first) = self.dense.get(index).copied() else {
+                continue;
+            };
+            let mut values = self.dense.iter().skip(index).step_by(self.numbers);
+            if values.all(|value| *value == first || (value.is_nan() && first.is_nan())) {
+                constant.push(field.column.as_str());
+            }
+        }
+        for field in categorical {
+            let Some(index) = number_index(categorical, &field.column) else {
+                continue;
+            };
+            let Some(first) = self.categories.get(index).copied() else {
+                continue;
+            };
+            let mut ids = self.categories.iter().skip(index).step_by(self.ids);
+            if ids.all(|id| *id == first) {
+                constant.push(field.column.as_str());
+            }
+        }
+        constant
+    }
+
     /// Appends all rows of a table with the same columns.
     pub fn append(&mut self, other: &FeatureTable) {
         self.dense.extend_from_slice(&other.dense);
@@ -68,5 +120,34 @@ impl FeatureTable {
         self.categories.extend_from_slice(features.categories);
         self.labels.push(other.labels[row]);
         self.weights.extend(other.weights.get(row));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_with_one_value_are_named() {
+        let fields = |names: &[&str]| -> Vec<FeatureField> {
+            names.iter().map(|name| FeatureField::new(*name)).collect()
+        };
+        let dense = fields(&["price", "zero", "none"]);
+        let categorical = fields(&["shop", "item"]);
+        let table = FeatureTable {
+            dense: vec![1.0, 0.0, f32::NAN, 2.0, -0.0, f32::NAN],
+            categories: vec![3, 1, 3, 2],
+            labels: vec![0.0, 1.0],
+            ..FeatureTable::new(3, 2)
+        };
+        let constant = table.constant_columns(&dense, &categorical);
+        assert_eq!(constant, ["zero", "none", "shop"]);
+        let one_row = FeatureTable {
+            dense: vec![1.0, 0.0, 1.0],
+            categories: vec![3, 1],
+            labels: vec![0.0],
+            ..FeatureTable::new(3, 2)
+        };
+        assert!(one_row.constant_columns(&dense, &categorical).is_empty());
     }
 }

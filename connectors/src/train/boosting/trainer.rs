@@ -1,11 +1,13 @@
 //! Trains the models over all rows, and those of groups whose rows have changed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use forebay_model::{Fault, Result, codes};
+use forebay_feed::LoadCounts;
+use forebay_model::{Fault, Result, RowChange, codes};
 use forebay_run::{
-    BaselineReport, NaiveBaseline, Trainer, TrainingContext, TrainingOutput, TrainingReport,
+    BaselineReport, ColumnImportance, FeedSource, NaiveBaseline, Trainer, TrainingContext,
+    TrainingOutput, TrainingReport,
 };
 use forebay_storage::{Event, TrainingUnit};
 use forebay_threads::parallel_map;
@@ -14,43 +16,47 @@ use serde_json::json;
 use super::boost::BoostingState;
 use super::config::{BoostedOutput, BoostingConfig};
 use super::encode::{decode_ensembles, encode_ensembles};
-use super::fallback::{ColumnFallback, GroupFallbackKind, GroupFallbacks, group_text};
+use super::fallback::{ColumnFallback, GroupFallbackKind, GroupFallbacks};
 use super::fit::{FitThreads, FitWatch, FittedGroup, FittedModel, ModelFitter};
+use super::importance::{ShuffledColumns, column_gains};
 use super::loss::BoostingLoss;
 use super::model::{BoostingCard, GroupModelCard};
 use super::part::{decode_fits, encode_part};
 use super::partitions::{DividedGroups, GroupDivider, GroupRows, RowShape};
-use super::rows::{GroupName, LabelPolicy, ReadRows, read_rows};
+use super::rows::{LabelPolicy, ReadRows, read_rows};
 use super::sample::{sample_group, take_sample};
+use super::start::earlier_trees;
 use super::steps::{StepFeatures, StepModels};
 use super::summary::{GroupOutcome, GroupResult, TrainingSummary};
 use super::table::{FeatureTable, RowFeatures};
 use crate::train::file::{MODEL_FILE, Predictor, write_boosted_model};
+use crate::train::group_names::{GroupName, group_text};
 use crate::train::metrics::RankSums;
+use crate::train::row_changes::{RowsRead, validation_step};
 use crate::train::rows::naive_places;
 use crate::train::tensors::TensorFile;
 
-/// Changes whenever the same configuration and rows would give another model.
-pub const VERSION: u32 = 3;
-
-/// Groups whose models are kept together while a training is on its way.
+/// Number of groups whose models are stored together during a training.
 const PART_GROUPS: usize = 64;
 
 /// Parts for each slot of a worker, so that none waits long for the last ones.
 const PARTS_PER_SLOT: usize = 4;
 
+/// Features that a warning names at most.
+const CONSTANTS_MAX: usize = 5;
+
 /// Rounds between checkpoints of a model over all rows.
 const CHECKPOINT_ROUNDS: u64 = 50;
 
-/// How often progress is told.
+/// Interval of progress reports.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Bytes of a row while trees are grown over it, beside its features: bins apart, what it has of results,
-/// derivatives twice, its number twice, label and weight.
+/// Bytes of a row while trees are grown over it, besides its features: sum of its results, two
+/// derivatives, two row numbers, label and weight.
 const ROW_STATE_BYTES: u64 = 8 + 16 + 8 + 8;
 
-pub fn run(config: &BoostingConfig, course: &TrainingContext<'_>) -> Result<TrainingOutput> {
-    let features = &course.rows.features;
+pub fn run(config: &BoostingConfig, context: &TrainingContext<'_>) -> Result<TrainingOutput> {
+    let features = &context.rows.features;
     if features.dense.is_empty() && features.categorical.is_empty() {
         let fault = Fault::new(
             codes::EMPTY,
@@ -58,28 +64,52 @@ pub fn run(config: &BoostingConfig, course: &TrainingContext<'_>) -> Result<Trai
         );
         return Err(fault.hint("name columns under `dense` or `categorical`"));
     }
-    BoostingRun::new(config, course)?.run()
+    BoostingRun::new(config, context)?.run()
 }
 
 struct BoostingRun<'a> {
     config: &'a BoostingConfig,
-    course: &'a TrainingContext<'a>,
+    context: &'a TrainingContext<'a>,
     fitter: ModelFitter<'a>,
-    /// Which models predict which steps of the horizon, where there is more than one.
+    /// Assignment of the horizon's steps to models, if there are several.
     steps: Option<StepModels>,
     shape: RowShape,
     /// Parts of this training that are kept already.
     parts: u64,
     began: Instant,
     told: Instant,
+    /// Rows that are left out.
     skipped: u64,
+    /// Rows to learn from and rows to validate on, as they were read.
+    learn: RowsRead,
+    validate: RowsRead,
     /// The ranks of validation rows, where the label is a probability and the rows count.
     ranks: Option<RankSums>,
 }
 
+/// Judgement of a model, beside its losses.
+struct ModelQuality {
+    baseline: Option<BaselineReport>,
+    importance: Vec<ColumnImportance>,
+}
+
+/// All rows of a training, as one read divides them.
+struct DividedRows {
+    /// The sample of all rows.
+    whole: GroupRows,
+    groups: GroupDivider,
+    /// Groups above, of all levels.
+    parents: GroupDivider,
+    /// Number of columns by which the widest groups above differ from the groups.
+    levels: usize,
+}
+
 impl<'a> BoostingRun<'a> {
-    fn new(config: &'a BoostingConfig, course: &'a TrainingContext<'a>) -> Result<BoostingRun<'a>> {
-        let features = &course.rows.features;
+    fn new(
+        config: &'a BoostingConfig,
+        context: &'a TrainingContext<'a>,
+    ) -> Result<BoostingRun<'a>> {
+        let features = &context.rows.features;
         let width = |fields: &[forebay_feed::FeatureField]| {
             fields.iter().map(|field| field.width as usize).sum()
         };
@@ -89,7 +119,7 @@ impl<'a> BoostingRun<'a> {
             weighted: features.weight.is_some(),
         };
         let columns = json!([features.dense, features.categorical, config.by]);
-        let (steps, of_steps) = match &course.steps {
+        let (steps, of_steps) = match &context.steps {
             Some(columns) => {
                 let (models, of_models) =
                     StepModels::divide(columns, features, &config.whole_columns())?;
@@ -99,30 +129,37 @@ impl<'a> BoostingRun<'a> {
         };
         let mut run = BoostingRun {
             config,
-            course,
-            fitter: ModelFitter::new(config, columns, &of_steps, course.memory_bytes)?,
+            context,
+            fitter: ModelFitter::new(config, columns, &of_steps, context.memory_bytes)?,
             steps,
             shape,
             parts: 0,
             began: Instant::now(),
             told: Instant::now(),
             skipped: 0,
+            learn: RowsRead::default(),
+            validate: RowsRead::default(),
             ranks: None,
         };
+        if let Some(training) = context.earlier_id()
+            && let Some(trees) = earlier_trees(context)?
+        {
+            run.fitter.continue_from(training, trees)?;
+        }
         run.recall()?;
         Ok(run)
     }
 
-    /// Takes models of the published training, and those that a run of this training has finished.
+    /// Loads models of the published training, and those that a run of this training has finished.
     fn recall(&mut self) -> Result<()> {
         // What is there may be of another kind or version: then it is trained again.
-        let published = self.course.published_file(MODEL_FILE)?;
+        let published = self.context.published_file(MODEL_FILE)?;
         if let Some(Ok(predictor)) = published.map(|bytes| Predictor::read(&bytes))
             && let Some((card, model)) = predictor.into_boosted()
         {
             self.fitter.remember(card.models, model.into_ensembles())?;
         }
-        while let Some(bytes) = self.course.finished_part(self.parts)? {
+        while let Some(bytes) = self.context.finished_part(self.parts)? {
             self.parts += 1;
             let words = TensorFile::read(&bytes)?.words;
             let cards: Vec<GroupModelCard> = serde_json::from_str(&words).map_err(|error| {
@@ -135,75 +172,22 @@ impl<'a> BoostingRun<'a> {
     }
 
     fn run(mut self) -> Result<TrainingOutput> {
-        let limit = self.course.memory_bytes / 2;
-        let (learn_rows, validation_rows) = (
-            self.course.rows.rows(),
-            self.course.validation.map_or(0, |fed| fed.rows()),
+        let learn_rows = self.context.rows.rows();
+        let validation_rows = self.context.validation.map_or(0, |fed| fed.rows());
+        let limit = self.context.memory_bytes / 2;
+        let is_grouped = !self.config.by.is_empty();
+        let needed = training_bytes(
+            self.shape,
+            self.sampled_rows(learn_rows),
+            self.sampled_rows(validation_rows),
         );
-        let sample = |rows: u64| {
-            self.config
-                .sample_rows
-                .map_or(rows, |sample| rows.min(sample))
-        };
-        let needed = training_bytes(self.shape, sample(learn_rows), sample(validation_rows));
-        let grouped = !self.config.by.is_empty();
-        check_memory(
-            needed,
-            if grouped { limit / 4 * 3 } else { limit },
-            "the model over all rows",
-            "",
-        )?;
+        let over_all_limit = if is_grouped { limit / 4 * 3 } else { limit };
+        check_memory(needed, over_all_limit, "the model over all rows", "")?;
 
-        // One read: each row goes to the sample of all rows and to its group.
-        let bytes = (learn_rows + validation_rows) * self.shape.bytes();
-        let scratch = self.course.scratch();
-        let held_max = if grouped { limit - needed } else { 0 };
-        let bytes = if grouped { bytes } else { 0 };
-        // Rows of groups above go to those of each level, too.
-        let levels = if self.config.fallback == GroupFallbackKind::Parent {
-            self.config.by.len() - 1
-        } else {
-            0
-        };
-        let share = held_max / (1 + levels as u64);
-        let mut divider = GroupDivider::new(self.shape, bytes, share, scratch.as_ref())?;
-        let above = bytes * levels as u64;
-        let mut parents =
-            GroupDivider::new(self.shape, above, share * levels as u64, scratch.as_ref())?;
-        let mut all = GroupRows {
-            learn: FeatureTable::new(self.shape.numbers, self.shape.ids),
-            validate: FeatureTable::new(self.shape.numbers, self.shape.ids),
-        };
-        let policy = LabelPolicy {
-            objective: self.config.objective(),
-            non_finite: self.config.non_finite,
-        };
-        let feeds = [
-            Some((self.course.rows, false)),
-            self.course.validation.map(|fed| (fed, true)),
-        ];
-        for (fed, validate) in feeds.into_iter().flatten() {
-            let (mut row, rows) = (0, fed.rows());
-            let mut skipped = 0;
-            let table = if validate {
-                &mut all.validate
-            } else {
-                &mut all.learn
-            };
-            read_rows(fed, self.course, policy, &mut |read: ReadRows| {
-                skipped += read.skipped;
-                take_sample(table, &read.table, (row, rows), self.config.sample_rows);
-                row += read.table.rows() as u64;
-                (1..=levels).try_for_each(|level| parents.add(&read, validate, level))?;
-                if grouped {
-                    divider.add(&read, validate, self.config.by.len())
-                } else {
-                    Ok(())
-                }
-            })?;
-            self.skipped += skipped;
-        }
-        if all.learn.rows() == 0 || (0..all.learn.rows()).all(|row| all.learn.weight(row) == 0.0) {
+        let rows = self.read_all(limit - needed, learn_rows + validation_rows)?;
+        let whole = rows.whole;
+        let learned = &whole.learn;
+        if (0..learned.rows()).all(|row| learned.weight(row) == 0.0) {
             let fault = Fault::new(
                 codes::EMPTY,
                 "no row counts: all are left out or have weight 0",
@@ -211,58 +195,301 @@ impl<'a> BoostingRun<'a> {
             return Err(fault.hint("look at `weight`, and at what `non_finite: skip` leaves out"));
         }
 
-        let over_all = self.train_over_all(&all)?;
-        let column = match &self.config.fallback {
-            GroupFallbackKind::Column(column) => {
-                let dense = &self.course.rows.features.dense;
-                Some(ColumnFallback::new(
-                    column,
-                    dense,
-                    &self.fitter.outputs,
-                    &all.learn,
-                )?)
-            }
-            GroupFallbackKind::AllRows | GroupFallbackKind::Parent => None,
-        };
-        let baseline = self.baseline(&over_all, &all.validate);
+        self.check_interval_rows(&whole.validate)?;
+
+        let over_all = self.train_over_all(&whole)?;
+        let column = self.fallback_column(&whole.learn)?;
+        let baseline = self.baseline(&over_all, &whole.validate);
         let mut fallbacks = GroupFallbacks::new(over_all, column, &self.config.fallback);
         let is_ranked = self.config.loss == BoostingLoss::Logistic && validation_rows > 0;
-        if is_ranked && !grouped {
+        if is_ranked {
             self.ranks = Some(RankSums::default());
+        }
+        if is_ranked && !is_grouped {
             let models = std::mem::take(&mut fallbacks.over_all);
-            self.rank_rows(&all.validate, &|number, _, features| {
+            self.rank_rows(&whole.validate, &|number, _, features| {
                 models[number].ensemble.predict(features)
             });
             fallbacks.over_all = models;
         }
-        drop(all);
-        let mut groups = Vec::new();
-        if grouped {
-            let (divided, above) = (divider.finish()?, parents.finish()?);
-            let limit = limit.saturating_sub(divided.held_bytes());
-            for GroupResult { name, outcome, .. } in
-                self.train_parents(&divided, above, &fallbacks, limit)?
-            {
-                if let GroupOutcome::Fitted(fitted) = outcome {
-                    fallbacks.parents.insert(name, fitted.models);
-                }
-            }
-            let limit = self.course.memory_bytes / 2;
-            // Rows of groups above others are those of the groups.
-            self.ranks = is_ranked.then(RankSums::default);
-            groups = self.train_groups(divided, &|_| true, &fallbacks, limit)?;
-        }
-        let groups = grouped.then_some(groups);
+        let shuffled = self.shuffled_importance(&fallbacks.over_all, &whole.validate)?;
+        // Frees memory for the rows of groups.
+        drop(whole);
+        let groups = if is_grouped {
+            let groups = rows.groups.finish()?;
+            let parents = rows.parents.finish()?;
+            Some(self.train_all_groups(groups, parents, &mut fallbacks, limit)?)
+        } else {
+            None
+        };
         let ranks = self.ranks.take();
         let summary = TrainingSummary::new(fallbacks, groups, ranks);
-        self.finish(learn_rows, validation_rows, summary, baseline)
+        let importance = match shuffled {
+            Some(importance) => importance,
+            None => column_gains(&self.context.rows.features, &point_gains(&summary.models)),
+        };
+        let quality = ModelQuality {
+            baseline,
+            importance,
+        };
+        self.finish(learn_rows, validation_rows, summary, quality)
+    }
+
+    /// Fails where there are too few validation rows for intervals.
+    fn check_interval_rows(&self, validate: &FeatureTable) -> Result<()> {
+        let Some(intervals) = &self.config.intervals else {
+            return Ok(());
+        };
+        let counts = |row: &usize| validate.weight(*row) > 0.0;
+        let rows = (0..validate.rows()).filter(counts).count() as u64;
+        let rows_min = intervals.rows_min();
+        if rows >= rows_min {
+            return Ok(());
+        }
+        let message = format!(
+            "`intervals` needs {rows_min} validation rows for its widest level, and {rows} count"
+        );
+        Err(Fault::new(codes::EMPTY, message)
+            .hint("make the part `validation` of the split larger, or lower the greatest level"))
+    }
+
+    /// Importance of columns by the models over all rows; `None` where groups have models of their own, whose rows are
+    /// not at hand together.
+    fn shuffled_importance(
+        &self,
+        over_all: &[FittedModel],
+        validation: &FeatureTable,
+    ) -> Result<Option<Vec<ColumnImportance>>> {
+        if !self.config.by.is_empty() {
+            return Ok(None);
+        }
+        let features = &self.context.rows.features;
+        let mut importance = column_gains(features, &point_gains(over_all));
+        let mut points = Vec::new();
+        for (model, output) in over_all.iter().zip(&self.fitter.outputs) {
+            if output.quantile.is_none() {
+                points.push((output.objective, &model.ensemble));
+            }
+        }
+        let shuffled = ShuffledColumns { points, validation };
+        shuffled.measure(features, &mut importance, self.context.threads)?;
+        Ok(Some(importance))
+    }
+
+    /// Number of rows that the model over all rows is trained on.
+    fn sampled_rows(&self, rows: u64) -> u64 {
+        match self.config.sample_rows {
+            Some(sample_rows) => rows.min(sample_rows),
+            None => rows,
+        }
+    }
+
+    /// Reads all rows once: each goes to the sample of all rows, to its group, and to the groups above it. Of the rows of
+    /// groups, `held_max` bytes stay in memory.
+    fn read_all(&mut self, held_max: u64, row_count: u64) -> Result<DividedRows> {
+        let scratch = self.context.scratch();
+        let is_grouped = !self.config.by.is_empty();
+        let held_max = if is_grouped { held_max } else { 0 };
+        let bytes = if is_grouped {
+            row_count * self.shape.bytes()
+        } else {
+            0
+        };
+        let levels = match self.config.fallback {
+            GroupFallbackKind::Parent => self.config.by.len() - 1,
+            _ => 0,
+        };
+        // Rows of groups above go to those of each level, too.
+        let share = held_max / (1 + levels as u64);
+        let parent_bytes = bytes * levels as u64;
+        let parent_share = share * levels as u64;
+        let mut rows = DividedRows {
+            whole: GroupRows {
+                learn: FeatureTable::new(self.shape.numbers, self.shape.ids),
+                validate: FeatureTable::new(self.shape.numbers, self.shape.ids),
+            },
+            groups: GroupDivider::new(self.shape, bytes, share, scratch.as_ref())?,
+            parents: GroupDivider::new(self.shape, parent_bytes, parent_share, scratch.as_ref())?,
+            levels,
+        };
+        self.read_feed(self.context.rows, false, &mut rows)?;
+        if let Some(validation) = self.context.validation {
+            self.read_feed(validation, true, &mut rows)?;
+        }
+        Ok(rows)
+    }
+
+    fn read_feed(
+        &mut self,
+        fed: &FeedSource,
+        validate: bool,
+        rows: &mut DividedRows,
+    ) -> Result<()> {
+        let config = self.config;
+        let policy = LabelPolicy {
+            objective: config.objective(),
+            non_finite: config.non_finite,
+        };
+        let sample = if validate {
+            &mut rows.whole.validate
+        } else {
+            &mut rows.whole.learn
+        };
+        let row_count = fed.rows();
+        let mut next_row = 0;
+        let mut counts = LoadCounts::default();
+        read_rows(fed, self.context, policy, &mut |read: ReadRows| {
+            counts.add(&read.counts);
+            take_sample(
+                sample,
+                &read.table,
+                (next_row, row_count),
+                config.sample_rows,
+            );
+            next_row += read.table.rows() as u64;
+            for level in 1..=rows.levels {
+                rows.parents.add(&read, validate, level)?;
+            }
+            if !config.by.is_empty() {
+                rows.groups.add(&read, validate, config.by.len())?;
+            }
+            Ok(())
+        })?;
+        let sampled = sample.rows() as u64;
+        self.skipped += counts.values.skipped;
+        if !validate {
+            self.warn_of_constants(sample);
+        }
+        self.count_rows(validate, next_row, sampled, &counts);
+        Ok(())
+    }
+
+    /// Warns of features from which trees learn nothing.
+    fn warn_of_constants(&self, rows: &FeatureTable) {
+        let features = &self.context.rows.features;
+        let constant = rows.constant_columns(&features.dense, &features.categorical);
+        if constant.is_empty() {
+            return;
+        }
+        let names: Vec<String> = constant
+            .iter()
+            .take(CONSTANTS_MAX)
+            .map(|name| format!("`{name}`"))
+            .collect();
+        let more = constant.len() - names.len();
+        let others = if more > 0 {
+            format!(" and {more} others")
+        } else {
+            String::new()
+        };
+        let message = format!(
+            "features of `{}` have one value in all rows that it learns from: {}{others}; \
+             look at the steps that make them, or leave them out",
+            self.context.sink(),
+            names.join(", ")
+        );
+        self.context.emit(Event::Warning { message });
+    }
+
+    fn fallback_column(&self, rows: &FeatureTable) -> Result<Option<ColumnFallback>> {
+        let GroupFallbackKind::Column(column) = &self.config.fallback else {
+            return Ok(None);
+        };
+        let dense = &self.context.rows.features.dense;
+        ColumnFallback::new(column, dense, &self.fitter.outputs, rows).map(Some)
+    }
+
+    /// Trains the groups, after those above them that predict for small ones.
+    fn train_all_groups(
+        &mut self,
+        groups: DividedGroups,
+        parents: DividedGroups,
+        fallbacks: &mut GroupFallbacks,
+        limit: u64,
+    ) -> Result<Vec<GroupResult>> {
+        let ranks = self.ranks.take();
+        let parents_limit = limit.saturating_sub(groups.held_bytes());
+        let mut trained_parents = self.train_parents(&groups, parents, fallbacks, parents_limit)?;
+        self.borrow_bounds(
+            &mut trained_parents,
+            &fallbacks.over_all,
+            "groups above others",
+        );
+        for parent in trained_parents {
+            if let GroupOutcome::Fitted(fitted) = parent.outcome {
+                fallbacks.parents.insert(parent.name, fitted.models);
+            }
+        }
+        // Rows of groups above others are those of the groups: they are ranked once.
+        self.ranks = ranks;
+        let mut trained = self.train_groups(groups, &|_| true, fallbacks, limit)?;
+        self.borrow_bounds(&mut trained, &fallbacks.over_all, "groups");
+        Ok(trained)
+    }
+
+    /// Gives groups with too few validation rows for intervals the widths of the model over all rows, and says so.
+    fn borrow_bounds(&self, groups: &mut [GroupResult], over_all: &[FittedModel], kind: &str) {
+        let Some(intervals) = &self.config.intervals else {
+            return;
+        };
+        let rows_min = intervals.rows_min();
+        let mut borrowing = 0_u64;
+        for group in groups.iter_mut() {
+            let GroupOutcome::Fitted(fitted) = &mut group.outcome else {
+                continue;
+            };
+            let mut borrows = false;
+            let outputs = self.fitter.outputs.iter().zip(over_all);
+            for (model, (output, whole)) in fitted.models.iter_mut().zip(outputs) {
+                if output.bound.is_some() && model.card.validation_rows < rows_min {
+                    model.ensemble.base = whole.ensemble.base;
+                    model.card.scale = whole.card.scale;
+                    borrows = true;
+                }
+            }
+            borrowing += u64::from(borrows);
+        }
+        if borrowing > 0 {
+            let message = format!(
+                "{borrowing} of {} {kind} of `{}` have fewer than {rows_min} validation rows: \
+                 their intervals are as wide as those of the model over all rows; give the \
+                 validation part more rows for intervals of their own",
+                groups.len(),
+                self.context.sink()
+            );
+            self.context.emit(Event::Warning { message });
+        }
+    }
+
+    /// Counts `rows` that were read and are not left out, of which `sampled` are those of the model over all rows.
+    fn count_rows(&mut self, validate: bool, rows: u64, sampled: u64, counts: &LoadCounts) {
+        let features = &self.context.rows.features;
+        let sink = self.context.sink();
+        let step = if validate {
+            validation_step(sink)
+        } else {
+            sink.to_owned()
+        };
+        let policy = self.config.non_finite.feed_policy();
+        let mut read = RowsRead::new(rows, &step, features, counts, policy);
+        // Groups have samples of their own.
+        if self.config.by.is_empty() {
+            let unsampled = rows.saturating_sub(sampled);
+            read.changes.record(&step, RowChange::Unsampled, unsampled);
+            read.rows = sampled;
+        }
+        if validate {
+            self.validate = read;
+        } else {
+            self.learn = read;
+        }
     }
 
     /// Losses on the validation rows of the constant that all models begin with, and of columns that predict by themselves.
     fn baseline(&self, over_all: &[FittedModel], rows: &FeatureTable) -> Option<BaselineReport> {
         let objective = self.fitter.outputs.first()?.objective;
         let base = over_all.first()?.ensemble.base;
-        let naive = naive_places(&self.course.rows.features.dense, &self.course.naive);
+        let naive = naive_places(&self.context.rows.features.dense, &self.context.naive);
         let mut constant = 0.0;
         let mut total = 0.0;
         let mut losses = vec![0.0; naive.len()];
@@ -271,8 +498,8 @@ impl<'a> BoostingRun<'a> {
             let weight = f64::from(rows.weight(row));
             total += weight;
             constant += weight * objective.value(base, label);
-            for ((_, place), loss) in naive.iter().zip(&mut losses) {
-                let value = rows.row(row).dense[*place];
+            for ((_, index), loss) in naive.iter().zip(&mut losses) {
+                let value = rows.row(row).dense[*index];
                 let result = if value.is_nan() {
                     base
                 } else {
@@ -305,7 +532,10 @@ impl<'a> BoostingRun<'a> {
         let points = self.fitter.outputs.iter().enumerate();
         for (number, output) in points.filter(|(_, output)| output.quantile.is_none()) {
             // A row counts once for each step that it could be predicted for.
-            let times = output.features.as_ref().map_or(1, |own| own.steps) as f64;
+            let times = output
+                .features
+                .as_ref()
+                .map_or(1, |features| features.steps) as f64;
             for row in 0..rows.rows() {
                 let value = result(number, output, rows.row(row));
                 let weight = times * f64::from(rows.weight(row));
@@ -353,58 +583,63 @@ impl<'a> BoostingRun<'a> {
         limit: u64,
     ) -> Result<Vec<GroupResult>> {
         let min_rows = self.config.group_rows_min();
-        let rows: HashMap<&GroupName, u64> =
-            above.names.iter().zip(above.rows.iter().copied()).collect();
-        let small = groups
-            .names
-            .iter()
-            .zip(&groups.rows)
-            .filter(|(_, rows)| **rows < min_rows);
-        let nearest = small.filter_map(|(name, _)| {
-            let parents = (1..name.len()).rev().map(|values| name[..values].to_vec());
-            parents
-                .into_iter()
-                .find(|parent| rows.get(parent).is_some_and(|rows| *rows >= min_rows))
-        });
-        let wanted: HashSet<GroupName> = nearest.collect();
-        drop(rows);
-        if wanted.is_empty() {
+        let mut large_parents: HashSet<&[Option<String>]> = HashSet::new();
+        for (name, rows) in above.names.iter().zip(&above.rows) {
+            if *rows >= min_rows {
+                large_parents.insert(name);
+            }
+        }
+        let mut parents: HashSet<GroupName> = HashSet::new();
+        for (name, rows) in groups.names.iter().zip(&groups.rows) {
+            if *rows >= min_rows {
+                continue;
+            }
+            let mut names_above = (1..name.len()).rev().map(|length| &name[..length]);
+            if let Some(parent) = names_above.find(|parent| large_parents.contains(parent)) {
+                parents.insert(parent.to_vec());
+            }
+        }
+        drop(large_parents);
+        if parents.is_empty() {
             return Ok(Vec::new());
         }
-        self.train_groups(above, &|name| wanted.contains(name), fallbacks, limit)
+        self.train_groups(above, &|name| parents.contains(name), fallbacks, limit)
     }
 
-    /// Trains those of the groups that are wanted, within so many bytes; gives them in order of their names.
+    /// Trains those groups that satisfy `is_trained`, within `limit` bytes; returns them in order of
+    /// their names.
     fn train_groups(
         &mut self,
         mut divided: DividedGroups,
-        wanted: &dyn Fn(&GroupName) -> bool,
+        is_trained: &dyn Fn(&GroupName) -> bool,
         fallbacks: &GroupFallbacks,
         limit: u64,
     ) -> Result<Vec<GroupResult>> {
         let mut groups = Vec::new();
-        let slots = self.course.worker_slots()?;
+        let slots = self.context.worker_slots()?;
         for part in 0..divided.parts() {
-            let held = divided.part_bytes(part);
-            let mut own = divided.take_part(part)?;
-            own.retain(|(number, _)| wanted(&divided.names[*number as usize]));
+            let bytes = divided.part_bytes(part);
+            let mut group_rows = divided.take_part(part)?;
+            group_rows.retain(|(number, _)| is_trained(&divided.names[*number as usize]));
             if let Some(slots) = slots {
-                let outcomes = self.train_on_workers(&own, &divided.names, fallbacks, slots)?;
-                self.rank_groups(&own, &divided.names, &outcomes, fallbacks);
-                groups.extend(group_results(&divided, &own, outcomes));
+                let outcomes =
+                    self.train_on_workers(&group_rows, &divided.names, fallbacks, slots)?;
+                self.rank_groups(&group_rows, &divided.names, &outcomes, fallbacks);
+                groups.extend(group_results(&divided, &group_rows, outcomes));
                 continue;
             }
             let side_by_side =
-                self.side_by_side(&own, limit.saturating_sub(held), &divided.names)?;
-            for chunk in own.chunks(PART_GROUPS) {
+                self.side_by_side(&group_rows, limit.saturating_sub(bytes), &divided.names)?;
+            for chunk in group_rows.chunks(PART_GROUPS) {
                 let outcomes = self.train_chunk(chunk, &divided.names, fallbacks, side_by_side)?;
                 self.keep_part(&outcomes)?;
                 self.rank_groups(chunk, &divided.names, &outcomes, fallbacks);
                 groups.extend(group_results(&divided, chunk, outcomes));
-                let (done, all) = (groups.len() as u64, divided.names.len() as u64);
+                let done = groups.len() as u64;
+                let group_count = divided.names.len() as u64;
                 self.tell(
                     done,
-                    all,
+                    group_count,
                     fallbacks
                         .over_all
                         .first()
@@ -416,40 +651,44 @@ impl<'a> BoostingRun<'a> {
         Ok(groups)
     }
 
-    /// How many groups of a part are trained at once.
+    /// Number of groups of a part that are trained at once.
     fn side_by_side(
         &self,
         groups: &[(u32, GroupRows)],
         limit: u64,
         names: &[GroupName],
     ) -> Result<usize> {
-        let rows =
-            |(_, rows): &(u32, GroupRows)| (rows.learn.rows() as u64, rows.validate.rows() as u64);
-        // Rows are held already; those that a model is trained on are sampled from them.
-        let own = |group| training_bytes(self.shape, rows(group).0, rows(group).1);
-        let Some(largest) = groups.iter().max_by_key(|group| own(group)) else {
+        let Some((number, rows)) = groups.iter().max_by_key(|(_, rows)| self.group_bytes(rows))
+        else {
             return Ok(1);
         };
-        check_memory(
-            own(largest),
-            limit,
-            "the group ",
-            &group_text(&names[largest.0 as usize]),
-        )?;
-        let together = limit / own(largest).max(1);
-        Ok((together.min(self.course.threads as u64) as usize).max(1))
+        let largest = self.group_bytes(rows);
+        let name = group_text(&names[*number as usize]);
+        check_memory(largest, limit, "the group ", &name)?;
+        let groups_at_once = limit / largest.max(1);
+        Ok((groups_at_once.min(self.context.threads as u64) as usize).max(1))
+    }
+
+    /// Bytes of the training of a group. Its rows are held already; those that a model is trained on are sampled from
+    /// them.
+    fn group_bytes(&self, rows: &GroupRows) -> u64 {
+        let learn = rows.learn.rows() as u64;
+        let validate = rows.validate.rows() as u64;
+        training_bytes(self.shape, learn, validate)
     }
 
     fn train_over_all(&mut self, rows: &GroupRows) -> Result<Vec<FittedModel>> {
-        let course = self.course;
+        let context = self.context;
         let rounds = u64::from(self.config.rounds);
         let checkpoint = self.checkpoint()?;
-        let (parts, told, rate) = (self.parts, self.told, self.config.learning_rate);
+        let parts = self.parts;
+        let rounds_told = self.told;
+        let rate = self.config.learning_rate;
         let mut watch = OverAllWatch {
-            course,
+            context,
             rounds,
             checkpoint,
-            told,
+            told: rounds_told,
             parts,
             rate,
         };
@@ -457,7 +696,7 @@ impl<'a> BoostingRun<'a> {
             &Vec::new(),
             rows,
             FitThreads {
-                each: course.threads,
+                each: context.threads,
                 groups: 1,
             },
             &mut watch,
@@ -468,14 +707,15 @@ impl<'a> BoostingRun<'a> {
             .models)
     }
 
-    /// How far an earlier run came with which model over all rows.
+    /// Checkpoint of the models over all rows from an earlier run: the id of a model, and its
+    /// state.
     fn checkpoint(&self) -> Result<Option<(String, BoostingState)>> {
-        let Some(bytes) = self.course.checkpoint()? else {
+        let Some(bytes) = self.context.checkpoint()? else {
             return Ok(None);
         };
         let fault = |error| Fault::new(codes::CORRUPT, "a checkpoint cannot be read").cause(error);
         let words = TensorFile::read(&bytes)?.words;
-        let (id, losses, best, stopped) = serde_json::from_str(&words).map_err(fault)?;
+        let (id, losses, best, stopped, gains) = serde_json::from_str(&words).map_err(fault)?;
         let ensembles = decode_ensembles(&bytes, self.shape.features())?;
         Ok(ensembles.into_iter().next().map(|ensemble| {
             (
@@ -485,6 +725,7 @@ impl<'a> BoostingRun<'a> {
                     best,
                     losses,
                     stopped,
+                    gains,
                 },
             )
         }))
@@ -509,8 +750,9 @@ impl<'a> BoostingRun<'a> {
         rows: &GroupRows,
         fallbacks: &GroupFallbacks,
     ) -> Result<GroupOutcome> {
-        self.course.check()?;
-        let (count, min_rows) = (rows.learn.rows() as u64, self.config.group_rows_min());
+        self.context.check()?;
+        let count = rows.learn.rows() as u64;
+        let min_rows = self.config.group_rows_min();
         if count < min_rows {
             let reason = format!("{count} rows are fewer than `min_rows: {min_rows}`");
             return Ok(self.fallback(name, rows, fallbacks, reason));
@@ -519,14 +761,14 @@ impl<'a> BoostingRun<'a> {
         let rows = sampled.as_ref().unwrap_or(rows);
         let threads = FitThreads {
             each: 1,
-            groups: self.course.threads.max(1),
+            groups: self.context.threads.max(1),
         };
         match self.fitter.fit_group(
             name,
             rows,
             threads,
             &mut GroupWatch {
-                course: self.course,
+                context: self.context,
             },
         )? {
             Ok(fitted) => Ok(GroupOutcome::Fitted(fitted)),
@@ -559,73 +801,88 @@ impl<'a> BoostingRun<'a> {
         slots: usize,
     ) -> Result<Vec<GroupOutcome>> {
         let mut outcomes: Vec<Option<GroupOutcome>> = Vec::with_capacity(groups.len());
-        let mut away = Vec::new();
+        let mut remote = Vec::new();
         for (at, (number, rows)) in groups.iter().enumerate() {
             let name = &names[*number as usize];
-            let sampled = sample_group(rows, self.config.sample_rows);
-            let is_small = (rows.learn.rows() as u64) < self.config.group_rows_min();
-            let is_here = is_small || self.fitter.knows(name, sampled.as_ref().unwrap_or(rows))?;
-            outcomes.push(if is_here {
-                Some(self.train_group(name, rows, fallbacks)?)
+            if self.is_trained_here(name, rows)? {
+                outcomes.push(Some(self.train_group(name, rows, fallbacks)?));
             } else {
-                None
-            });
-            if !is_here {
-                away.push(at);
+                outcomes.push(None);
+                remote.push(at);
             }
         }
-        let each = away
+        let groups_per_part = remote
             .len()
             .div_ceil(slots.max(1) * PARTS_PER_SLOT)
             .clamp(1, PART_GROUPS);
-        let chunks: Vec<&[usize]> = away.chunks(each).collect();
+        let chunks: Vec<&[usize]> = remote.chunks(groups_per_part).collect();
         let steps: Vec<StepFeatures> = self.fitter.step_features();
-        let encode = |chunk: &&[usize]| {
-            let sampled: Vec<_> = chunk
-                .iter()
-                .map(|at| sample_group(&groups[*at].1, self.config.sample_rows))
-                .collect();
-            let own = chunk.iter().zip(&sampled).map(|(at, sampled)| {
-                let (number, rows) = &groups[*at];
-                (&names[*number as usize], sampled.as_ref().unwrap_or(rows))
-            });
-            encode_part(self.fitter.columns(), &steps, self.shape, own.collect())
-        };
-        let (course, mut kept) = (self.course, self.parts);
-        course.train_on_workers(&mut chunks.iter().map(encode), &mut |part, bytes| {
+        let mut encoded = chunks
+            .iter()
+            .map(|chunk| self.encode_groups(groups, names, chunk, &steps));
+        let context = self.context;
+        let mut parts = self.parts;
+        context.train_on_workers(&mut encoded, &mut |part, bytes| {
             let fits = decode_fits(&bytes, self.shape.features())?;
             let chunk = chunks.get(part).filter(|chunk| chunk.len() == fits.len());
             let chunk = chunk.ok_or_else(|| Fault::internal("a worker trained other groups"))?;
-            let trained: Vec<&FittedModel> = fits
-                .iter()
-                .filter_map(|fit| fit.as_ref().ok())
-                .flatten()
-                .collect();
+            let trained: Vec<&FittedModel> = fits.iter().flatten().flatten().collect();
             if !trained.is_empty() {
-                save_part(course, kept, &trained)?;
-                kept += 1;
+                save_part(context, parts, &trained)?;
+                parts += 1;
             }
             for (at, fit) in chunk.iter().zip(fits) {
                 let (number, rows) = &groups[*at];
+                let name = &names[*number as usize];
                 outcomes[*at] = Some(match fit {
                     Ok(models) => GroupOutcome::Fitted(FittedGroup {
                         models,
                         reused: false,
                     }),
-                    Err(reason) => self.fallback(&names[*number as usize], rows, fallbacks, reason),
+                    Err(reason) => self.fallback(name, rows, fallbacks, reason),
                 });
             }
             Ok(())
         })?;
-        self.parts = kept;
-        let missing = || Fault::internal("a group that no worker trained");
-        outcomes
-            .into_iter()
-            .map(|outcome| outcome.ok_or_else(missing))
-            .collect()
+        self.parts = parts;
+        let mut all_outcomes = Vec::with_capacity(outcomes.len());
+        for outcome in outcomes {
+            let missing = || Fault::internal("a group that no worker trained");
+            all_outcomes.push(outcome.ok_or_else(missing)?);
+        }
+        Ok(all_outcomes)
     }
 
-    /// Keeps what a run that goes on after this one need not train again.
+    /// True for a group that takes no time: one that others predict for, or whose rows have not changed.
+    fn is_trained_here(&self, name: &GroupName, rows: &GroupRows) -> Result<bool> {
+        if (rows.learn.rows() as u64) < self.config.group_rows_min() {
+            return Ok(true);
+        }
+        let sampled = sample_group(rows, self.config.sample_rows);
+        self.fitter.knows(name, sampled.as_ref().unwrap_or(rows))
+    }
+
+    /// The sampled rows of some groups, by their positions, as a part for a worker.
+    fn encode_groups(
+        &self,
+        groups: &[(u32, GroupRows)],
+        names: &[GroupName],
+        positions: &[usize],
+        steps: &[StepFeatures],
+    ) -> Result<Vec<u8>> {
+        let mut samples = Vec::with_capacity(positions.len());
+        for at in positions {
+            samples.push(sample_group(&groups[*at].1, self.config.sample_rows));
+        }
+        let mut named = Vec::with_capacity(positions.len());
+        for (at, sample) in positions.iter().zip(&samples) {
+            let (number, rows) = &groups[*at];
+            named.push((&names[*number as usize], sample.as_ref().unwrap_or(rows)));
+        }
+        encode_part(self.fitter.columns(), steps, self.shape, named)
+    }
+
+    /// Stores models that a later run of this training need not train again.
     fn keep_part(&mut self, outcomes: &[GroupOutcome]) -> Result<()> {
         let trained = outcomes.iter().filter_map(|outcome| match outcome {
             GroupOutcome::Fitted(FittedGroup {
@@ -638,7 +895,7 @@ impl<'a> BoostingRun<'a> {
         if trained.is_empty() {
             return Ok(());
         }
-        save_part(self.course, self.parts, &trained)?;
+        save_part(self.context, self.parts, &trained)?;
         self.parts += 1;
         Ok(())
     }
@@ -646,8 +903,8 @@ impl<'a> BoostingRun<'a> {
     fn tell(&mut self, round: u64, rounds: u64, loss: f64) {
         if self.told.elapsed() >= REPORT_INTERVAL {
             self.told = Instant::now();
-            self.course.emit(step_event(
-                self.course,
+            self.context.emit(step_event(
+                self.context,
                 self.config.learning_rate,
                 (round, rounds, TrainingUnit::Group),
                 loss,
@@ -660,15 +917,19 @@ impl<'a> BoostingRun<'a> {
         rows: u64,
         validation_rows: u64,
         summary: TrainingSummary,
-        baseline: Option<BaselineReport>,
+        quality: ModelQuality,
     ) -> Result<TrainingOutput> {
+        let ModelQuality {
+            baseline,
+            importance,
+        } = quality;
         let epoch = summary.epoch(self.config, &self.fitter.outputs);
         let baseline = baseline.and_then(|baseline| {
             let loss = epoch.validation.get("loss").copied()?;
             Some(BaselineReport { loss, ..baseline })
         });
-        self.course.emit(Event::TrainingEpoch {
-            sink: self.course.sink().to_owned(),
+        self.context.emit(Event::TrainingEpoch {
+            sink: self.context.sink().to_owned(),
             epoch: epoch.clone(),
             seconds: self.began.elapsed().as_secs_f64(),
             wait_seconds: 0.0,
@@ -683,18 +944,21 @@ impl<'a> BoostingRun<'a> {
             .filter(|report| report.fallbacks > 0)
         {
             let message = format!(
-                "{} of {} groups of `{}` have no model of their own: {} predicts for them",
+                "{} of {} groups of `{}` have no model of their own: {} predicts for them; to \
+                 train them, lower `min_rows`, or group by fewer columns",
                 report.fallbacks,
                 report.groups,
-                self.course.sink(),
+                self.context.sink(),
                 self.config.fallback.in_words()
             );
-            self.course.emit(Event::Warning { message });
+            self.context.emit(Event::Warning { message });
         }
         let learned = TrainingReport {
             start: None,
             rows,
+            changes: self.learn.changes,
             validation_rows,
+            validation_changes: self.validate.changes,
             parameters: summary.parameters(),
             epochs: vec![epoch],
             best_epoch: 0,
@@ -703,13 +967,15 @@ impl<'a> BoostingRun<'a> {
             curve: summary.curve,
             step_models: self.steps.as_ref().map(|steps| steps.count() as u64),
             groups: summary.groups,
+            importance,
         };
         let models = summary.models;
         let card = BoostingCard {
             loss: self.config.loss,
             tweedie_power: self.config.tweedie_power,
             quantile: self.config.quantile,
-            quantiles: self.config.quantiles.clone(),
+            quantiles: self.config.predicted_quantiles(),
+            intervals: self.config.intervals.is_some(),
             by: self.config.by.clone(),
             steps: self.steps.clone(),
             recursive: self.config.recursive(),
@@ -717,14 +983,25 @@ impl<'a> BoostingRun<'a> {
             models: models.iter().map(|model| model.card.clone()).collect(),
         };
         let files = write_boosted_model(
-            self.course,
+            self.context,
             self.config.non_finite,
             card,
             &learned,
             |words| encode_ensembles(models.iter().map(|model| &model.ensemble), words),
         )?;
-        Ok(TrainingOutput { files, learned })
+        Ok(TrainingOutput {
+            files,
+            learned,
+            rows_learned: self.learn.rows,
+            rows_validated: self.validate.rows,
+        })
     }
+}
+
+/// Gains by feature of each model of the point forecast.
+fn point_gains(models: &[FittedModel]) -> Vec<&[f64]> {
+    let points = models.iter().filter(|model| model.card.quantile.is_none());
+    points.map(|model| model.card.gains.as_slice()).collect()
 }
 
 /// Bytes that training one model takes, rows included.
@@ -735,12 +1012,12 @@ fn training_bytes(shape: RowShape, learn: u64, validate: u64) -> u64 {
     learn * (row + bins + ROW_STATE_BYTES) + validate * (row + 8)
 }
 
-fn check_memory(needed: u64, limit: u64, what: &str, group: &str) -> Result<()> {
+fn check_memory(needed: u64, limit: u64, subject: &str, group: &str) -> Result<()> {
     if needed <= limit {
         return Ok(());
     }
     let message = format!(
-        "{what}{group} would hold {} MiB, and may hold {}",
+        "{subject}{group} would hold {} MiB, and may hold {}",
         needed.div_ceil(1 << 20),
         limit >> 20
     );
@@ -760,7 +1037,7 @@ pub fn check_group_memory(
     check_memory(needed, limit, "the group ", &group_text(name))
 }
 
-/// What became of groups, with their names.
+/// Outcomes of groups, with their names.
 fn group_results<'d>(
     divided: &'d DividedGroups,
     groups: &'d [(u32, GroupRows)],
@@ -776,9 +1053,9 @@ fn group_results<'d>(
     })
 }
 
-/// Keeps how far models over all rows have come, and tells of it.
+/// Keeps checkpoints of the models over all rows, and reports their progress.
 struct OverAllWatch<'a> {
-    course: &'a TrainingContext<'a>,
+    context: &'a TrainingContext<'a>,
     rounds: u64,
     checkpoint: Option<(String, BoostingState)>,
     told: Instant,
@@ -788,11 +1065,12 @@ struct OverAllWatch<'a> {
 
 impl FitWatch for OverAllWatch<'_> {
     fn resume(&mut self, id: &str) -> Result<Option<BoostingState>> {
-        let Some((_, state)) = self.checkpoint.take_if(|(known, _)| known == id) else {
+        let Some((_, state)) = self.checkpoint.take_if(|(state_id, _)| state_id == id) else {
             return Ok(None);
         };
-        let (sink, step) = (self.course.sink().to_owned(), state.losses.len() as u64);
-        self.course.emit(Event::TrainingResumed {
+        let sink = self.context.sink().to_owned();
+        let step = state.losses.len() as u64;
+        self.context.emit(Event::TrainingResumed {
             sink,
             step,
             steps: self.rounds,
@@ -802,22 +1080,22 @@ impl FitWatch for OverAllWatch<'_> {
 
     fn after_round(&mut self, id: &str, state: &BoostingState) -> Result<()> {
         let round = state.losses.len() as u64;
-        let stop = self.course.check();
+        let stop = self.context.check();
         if round.is_multiple_of(CHECKPOINT_ROUNDS) || stop.is_err() {
-            self.course.save_checkpoint(&encode_state(id, state)?)?;
+            self.context.save_checkpoint(&encode_state(id, state)?)?;
         }
         if self.told.elapsed() >= REPORT_INTERVAL {
             self.told = Instant::now();
             let loss = state.losses.last().copied().unwrap_or_default();
             let progress = (round, self.rounds, TrainingUnit::Round);
-            self.course
-                .emit(step_event(self.course, self.rate, progress, loss));
+            self.context
+                .emit(step_event(self.context, self.rate, progress, loss));
         }
         stop
     }
 
     fn fitted(&mut self, model: &FittedModel) -> Result<()> {
-        save_part(self.course, self.parts, &[model])?;
+        save_part(self.context, self.parts, &[model])?;
         self.parts += 1;
         Ok(())
     }
@@ -825,39 +1103,40 @@ impl FitWatch for OverAllWatch<'_> {
 
 /// Ends the training of a group when the run should stop.
 struct GroupWatch<'a> {
-    course: &'a TrainingContext<'a>,
+    context: &'a TrainingContext<'a>,
 }
 
 impl FitWatch for GroupWatch<'_> {
     fn after_round(&mut self, _: &str, _: &BoostingState) -> Result<()> {
-        self.course.check()
+        self.context.check()
     }
 }
 
-fn save_part(course: &TrainingContext<'_>, part: u64, models: &[&FittedModel]) -> Result<()> {
+fn save_part(context: &TrainingContext<'_>, part: u64, models: &[&FittedModel]) -> Result<()> {
     let cards: Vec<&GroupModelCard> = models.iter().map(|model| &model.card).collect();
     let words = serde_json::to_string(&cards)
         .map_err(|error| Fault::internal("a training").cause(error))?;
-    course.save_part(
+    context.save_part(
         part,
         &encode_ensembles(models.iter().map(|model| &model.ensemble), words)?,
     )
 }
 
 fn encode_state(id: &str, state: &BoostingState) -> Result<Vec<u8>> {
-    let words = serde_json::to_string(&(id, &state.losses, state.best, state.stopped));
+    let words = (id, &state.losses, state.best, state.stopped, &state.gains);
+    let words = serde_json::to_string(&words);
     let words = words.map_err(|error| Fault::internal("a training").cause(error))?;
     encode_ensembles(std::iter::once(&state.ensemble), words)
 }
 
 fn step_event(
-    course: &TrainingContext<'_>,
+    context: &TrainingContext<'_>,
     learning_rate: f64,
     (step, steps, unit): (u64, u64, TrainingUnit),
     loss: f64,
 ) -> Event {
     Event::TrainingStep {
-        sink: course.sink().to_owned(),
+        sink: context.sink().to_owned(),
         epoch: 0,
         step,
         steps,

@@ -17,7 +17,7 @@ pub struct SplitNode {
     /// The feature: numbers first, then ids.
     pub feature: u32,
     pub rule: SplitRule,
-    /// Whether rows without a value go left. Of ids, missing and unknown ones go right always.
+    /// True if rows without a value go left. For ids, missing and unknown ones always go right.
     pub missing_left: bool,
     pub left: i32,
     pub right: i32,
@@ -70,7 +70,7 @@ impl RegressionTree {
 /// Trees whose values add up to a result.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TreeEnsemble {
-    /// What the sum begins with.
+    /// Initial value of the sum.
     pub base: f64,
     pub trees: Vec<RegressionTree>,
 }

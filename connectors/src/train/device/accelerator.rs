@@ -1,4 +1,4 @@
-//! What a device must do for a training.
+//! Requirements for a device that trains.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use crate::feed::ComputeDevice;
 use crate::train::matrix::MatrixLayout;
 use crate::train::place::Precision;
 
-/// A device that can train: beside a queue for copies it has one for computation, into which everything goes
-/// that is said here. Addresses are those of the device's memory, in bytes.
+/// A device that can train: in addition to a queue for copies it has one for computation, to which
+/// all operations of this trait belong. Addresses are those of the device's memory, in bytes.
 pub trait Accelerator: ComputeDevice {
     /// Kernels and products of matrices in a precision.
     type Program;
-    /// Memory of the host for what is read back later.
+    /// Memory of the host for data that is copied back later.
     type Letter;
 
-    /// Where a feed gets its slots.
+    /// Allocator of a feed's slots.
     fn slot_allocator(&self) -> Arc<dyn SlotAllocator>;
 
     /// Makes the kernels ready.
     fn load_program(&self, precision: Precision) -> Result<Self::Program>;
 
-    /// Where memory begins.
+    /// Address of memory.
     fn address(&self, memory: &Self::Memory) -> u64;
 
     /// Writes to the beginning of some memory; the bytes are taken over before the call comes back.
@@ -32,19 +32,20 @@ pub trait Accelerator: ComputeDevice {
     /// Waits for everything so far, and reads the beginning of some memory.
     fn download(&self, from: &Self::Memory, bytes: &mut [u8]) -> Result<()>;
 
-    /// Memory of the host for so many bytes.
+    /// Allocates `bytes` bytes of host memory.
     fn allocate_readback(&self, bytes: usize) -> Result<Self::Letter>;
 
     /// Copies the beginning of some memory into a letter, later.
     fn enqueue_readback(&self, from: &Self::Memory, letter: &mut Self::Letter) -> Result<()>;
 
-    /// Waits until what was sent last has come, and for everything before it.
+    /// Waits for the last copy back and all work before it, and reads its bytes.
     fn wait_readback(&self, letter: &mut Self::Letter, bytes: &mut [u8]) -> Result<()>;
 
     /// Starts a kernel with its arguments, of which the first is the number of threads.
     ///
     /// # Safety
-    /// The arguments are those of the kernel, and what they point to reaches as far as the kernel does.
+    /// The arguments are those of the kernel, and the memory that they point to covers all accesses
+    /// of the kernel.
     #[allow(unsafe_code, reason = "addresses have no types")]
     unsafe fn launch(
         &self,
@@ -56,7 +57,7 @@ pub trait Accelerator: ComputeDevice {
     /// Multiplies matrices in the program's precision; the product is `f32`.
     ///
     /// # Safety
-    /// The matrices reach as far as the product says.
+    /// The matrices are as large as the product requires.
     #[allow(unsafe_code, reason = "addresses have no types")]
     unsafe fn multiply(&self, program: &Self::Program, product: &MatrixProduct) -> Result<()>;
 }
@@ -64,16 +65,16 @@ pub trait Accelerator: ComputeDevice {
 /// A matrix in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceMatrix {
-    /// Where it begins.
+    /// Address of the matrix.
     pub address: u64,
     /// Values from one stored row to the next.
     pub stride: u64,
-    /// Whether what is stored is its transpose.
+    /// True if its transpose is stored.
     pub transposed: bool,
 }
 
 impl DeviceMatrix {
-    /// One that lies as told.
+    /// Creates a matrix with a layout.
     pub(super) fn new(address: u64, stride: u64, lies: MatrixLayout) -> DeviceMatrix {
         DeviceMatrix {
             address,
@@ -92,17 +93,17 @@ pub struct MatrixProduct {
     pub k: u64,
     /// Columns of `b` and `c`.
     pub n: u64,
-    /// In the program's precision.
+    /// Left operand, in the program's precision.
     pub a: DeviceMatrix,
-    /// In the program's precision.
+    /// Right operand, in the program's precision.
     pub b: DeviceMatrix,
-    /// Where the product goes, in `f32`.
+    /// Address of the product, in `f32`.
     pub c: u64,
     /// Values from one row of the product to the next.
     pub c_stride: u64,
 }
 
-/// The same as cuBLAS has it, where matrices lie column after column: `c = op(a) op(b)`.
+/// The product in cuBLAS's layout, with matrices stored column after column: `c = op(a) op(b)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the words of BLAS")]
 pub struct ColumnMajorProduct {
@@ -120,8 +121,9 @@ pub struct ColumnMajorProduct {
 }
 
 impl MatrixProduct {
-    /// What lies row after row is the transpose of what lies column after column: so the product of the
-    /// transposes, in the other order, is the transpose of the product.
+    /// Converts a product from row-major to column-major layout. A row-major matrix is the
+    /// transpose of a column-major one: so the product of the transposes, in the other order, is
+    /// the transpose of the product.
     pub fn column_major(&self) -> ColumnMajorProduct {
         ColumnMajorProduct {
             a_transposed: self.b.transposed,

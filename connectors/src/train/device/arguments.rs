@@ -53,40 +53,45 @@ macro_rules! arguments {
 
 arguments! {
     Gather = "gather" {
-        count: u64, dense: u64, ids: u64, tables: u64, columns: u64, values: u64, dense_width: u64, width: u64,
-        stride: u64, ids_width: u64
+        count: u64, dense: u64, ids: u64, tables: u64, columns: u64, values: u64,
+        dense_width: u64, width: u64, stride: u64, ids_width: u64
     }
-    Activate = "activate" { count: u64, sums: u64, biases: u64, values: u64, width: u64, stride: u64 }
+    Activate = "activate" {
+        count: u64, sums: u64, biases: u64, values: u64, width: u64, stride: u64
+    }
     Judge = "judge" {
-        count: u64, sums: u64, bias: u64, labels: u64, weights: u64, mask: u64, ids: u64, tables: u64, columns: u64,
-        added: u64, ids_width: u64, logistic: u64, slopes: u64, values: u64, stride: u64, lost: u64, strange: u64,
-        peak: u64
+        count: u64, sums: u64, bias: u64, labels: u64, weights: u64, mask: u64, ids: u64,
+        tables: u64, columns: u64, added: u64, ids_width: u64, logistic: u64, slopes: u64,
+        values: u64, stride: u64, lost: u64, strange: u64, peak: u64
     }
     Fold = "fold" { count: u64, from: u64, to: u64, pairs: u64, each: u64 }
     Unrelu = "unrelu" { count: u64, sums: u64, values: u64, slopes: u64, width: u64, stride: u64 }
     Peak = "peak" {
-        count: u64, entries: u64, columns_count: u64, slopes: u64, stride: u64, first: u64, step: u64, peak: u64
+        count: u64, entries: u64, columns_count: u64, slopes: u64, stride: u64, first: u64,
+        step: u64, peak: u64
     }
     Embed = "embed" {
-        count: u64, columns_count: u64, columns: u64, ids: u64, ids_width: u64, slopes: u64, stride: u64, first: u64,
-        step: u64, sums: u64, stamps: u64, training_step: u64, peak: u64, room: u64
+        count: u64, columns_count: u64, columns: u64, ids: u64, ids_width: u64, slopes: u64,
+        stride: u64, first: u64, step: u64, sums: u64, stamps: u64, training_step: u64,
+        peak: u64, room: u64
     }
     Square = "square" {
-        count: u64, gradient: u64, gradient_count: u64, entries: u64, columns_count: u64, columns: u64, ids: u64,
-        ids_width: u64, sums: u64, stamps: u64, training_step: u64, peak: u64, room: u64, squares: u64
+        count: u64, gradient: u64, gradient_count: u64, entries: u64, columns_count: u64,
+        columns: u64, ids: u64, ids_width: u64, sums: u64, stamps: u64, training_step: u64,
+        peak: u64, room: u64, squares: u64
     }
     Control = "control" {
-        count: u64, lost: u64, squares: u64, norm_max: f64, labels: u64, rows: u64, strange: u64, control: u64,
-        report: u64
+        count: u64, lost: u64, squares: u64, norm_max: f64, labels: u64, rows: u64, strange: u64,
+        control: u64, report: u64
     }
     Move = "move" {
-        count: u64, gradient: u64, values: u64, means: u64, squares: u64, copy: u64, width: u64, stride: u64,
-        control: u64, rate: f64, mean_scale: f64, square_scale: f64, kept: f64
+        count: u64, gradient: u64, values: u64, means: u64, squares: u64, copy: u64, width: u64,
+        stride: u64, control: u64, rate: f64, mean_scale: f64, square_scale: f64, kept: f64
     }
     MoveTables = "move_tables" {
-        count: u64, columns_count: u64, columns: u64, ids: u64, ids_width: u64, sums: u64, stamps: u64,
-        training_step: u64, peak: u64, room: u64, tables: u64, means: u64, squares: u64, control: u64, rate: f64,
-        mean_scale: f64, square_scale: f64
+        count: u64, columns_count: u64, columns: u64, ids: u64, ids_width: u64, sums: u64,
+        stamps: u64, training_step: u64, peak: u64, room: u64, tables: u64, means: u64,
+        squares: u64, control: u64, rate: f64, mean_scale: f64, square_scale: f64
     }
     Copy = "copy_weights" { count: u64, values: u64, copy: u64, width: u64, stride: u64 }
 }

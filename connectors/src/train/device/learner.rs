@@ -22,8 +22,9 @@ use crate::train::matrix::MatrixLayout;
 use crate::train::place::Precision;
 use crate::train::state::TrainingState;
 
-/// Steps that may be on their way: as many as the ring has slots, so that the device has the next at hand, and
-/// the host waits for the device rather than for batches where the device is the slower.
+/// Maximum number of steps in flight: as many as the ring has slots, so that the next step is
+/// queued on the device, and the host waits for the device rather than for batches if the device is
+/// slower.
 const STEPS_IN_FLIGHT_MAX: usize = 3;
 
 /// Trains on a device.
@@ -37,7 +38,7 @@ pub struct DeviceEngine<'a, D: Accelerator> {
 }
 
 impl<'a, D: Accelerator> DeviceEngine<'a, D> {
-    /// An engine; what it needs on the device is made with the first step.
+    /// Creates an engine; it allocates on the device with the first step.
     pub fn new(
         config: &'a TrainConfig,
         device: &'a D,
@@ -73,9 +74,9 @@ impl<D: Accelerator> TrainingEngine for DeviceEngine<'_, D> {
             )?);
             self.ring = Some(DeviceRing::new(self.device, batch.layout())?);
         }
-        let (Some(learner), Some(ring)) = (&mut self.learner, &mut self.ring) else {
-            return Err(Fault::internal("a training without a device"));
-        };
+        let missing = || Fault::internal("a training without a device");
+        let learner = self.learner.as_mut().ok_or_else(missing)?;
+        let ring = self.ring.as_mut().ok_or_else(missing)?;
         while learner.sent.len() >= STEPS_IN_FLIGHT_MAX {
             learner.read_report()?;
         }
@@ -108,7 +109,7 @@ struct DeviceLearner<'a, D: Accelerator> {
     loss: LossFunction,
     clip_norm: Option<f64>,
     weight_decay: f64,
-    /// Steps whose reports are on their way, the oldest first.
+    /// Steps whose reports have not arrived, the oldest first.
     sent: VecDeque<(u64, D::Letter)>,
     unused: Vec<D::Letter>,
     told: VecDeque<StepResult>,
@@ -181,18 +182,19 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
         self.device.address(memory)
     }
 
-    /// Some numbers of the layers.
+    /// Address of numbers of the layers, from `first` on.
     fn parameter_address(&self, memory: &D::Memory, first: usize) -> u64 {
         self.address(memory) + first as u64 * 4
     }
 
-    /// Where batches lie that go into a layer, or slopes that come out of it.
+    /// Matrix of the inputs of a layer, or of the derivatives of its outputs.
     fn matrix_at(&self, memory: &D::Memory, width: usize, lies: MatrixLayout) -> DeviceMatrix {
         DeviceMatrix::new(self.address(memory), row_stride(width), lies)
     }
 
     fn forward(&self, part: &BatchAddresses) -> Result<()> {
-        let (plan, buffers) = (&self.plan, &self.buffers);
+        let plan = &self.plan;
+        let buffers = &self.buffers;
         let products = self.address(&buffers.products);
         if let Some(first) = buffers.inputs.first() {
             self.launch(&Gather {
@@ -214,7 +216,8 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
                     self.matrix_at(&buffers.inputs[number], layer.inputs, MatrixLayout::Rows);
                 let weights =
                     self.matrix_at(&buffers.copies[number], layer.inputs, MatrixLayout::Columns);
-                let (k, n) = (layer.inputs as u64, layer.outputs as u64);
+                let k = layer.inputs as u64;
+                let n = layer.outputs as u64;
                 self.multiply(&MatrixProduct {
                     m: part.rows,
                     k,
@@ -242,10 +245,11 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
 
     /// Losses, and slopes by the results.
     fn compute_loss(&self, part: &BatchAddresses) -> Result<()> {
-        let (plan, buffers) = (&self.plan, &self.buffers);
-        let (Some(layer), Some(slopes)) = (plan.layers.last(), buffers.slopes.last()) else {
-            return Err(Fault::internal("a model without layers"));
-        };
+        let plan = &self.plan;
+        let buffers = &self.buffers;
+        let missing = || Fault::internal("a model without layers");
+        let layer = plan.layers.last().ok_or_else(missing)?;
+        let slopes = buffers.slopes.last().ok_or_else(missing)?;
         self.launch(&Judge {
             count: part.rows,
             sums: if layer.inputs > 0 {
@@ -273,14 +277,17 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
     }
 
     fn backward(&self, part: &BatchAddresses) -> Result<()> {
-        let (plan, buffers) = (&self.plan, &self.buffers);
+        let plan = &self.plan;
+        let buffers = &self.buffers;
         let products = self.address(&buffers.products);
         for (number, layer) in plan.layers.iter().enumerate().rev() {
-            let (inputs, outputs) = (layer.inputs as u64, layer.outputs as u64);
+            let inputs = layer.inputs as u64;
+            let outputs = layer.outputs as u64;
             let slopes = |lies| self.matrix_at(&buffers.slopes[number], layer.outputs, lies);
             let ones = DeviceMatrix::new(self.address(&buffers.ones), 1, MatrixLayout::Rows);
             let biases = self.parameter_address(&buffers.gradient, layer.biases.start);
-            let (of_columns, k) = (slopes(MatrixLayout::Columns), part.rows);
+            let of_columns = slopes(MatrixLayout::Columns);
+            let k = part.rows;
             self.multiply(&MatrixProduct {
                 m: outputs,
                 k,
@@ -309,7 +316,9 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
                 continue;
             }
             let weights = self.matrix_at(&buffers.copies[number], layer.inputs, MatrixLayout::Rows);
-            let (m, k, of_rows) = (part.rows, outputs, slopes(MatrixLayout::Rows));
+            let m = part.rows;
+            let k = outputs;
+            let of_rows = slopes(MatrixLayout::Rows);
             self.multiply(&MatrixProduct {
                 m,
                 k,
@@ -319,12 +328,12 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
                 c: products,
                 c_stride: n,
             })?;
-            if let Some(before) = number.checked_sub(1) {
+            if let Some(input_layer) = number.checked_sub(1) {
                 self.launch(&Unrelu {
                     count: part.rows * inputs,
                     sums: products,
                     values: self.address(&buffers.inputs[number]),
-                    slopes: self.address(&buffers.slopes[before]),
+                    slopes: self.address(&buffers.slopes[input_layer]),
                     width: inputs,
                     stride: row_stride(layer.inputs),
                 })?;
@@ -335,14 +344,17 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
 
     /// The gradients of tables.
     fn accumulate_embeddings(&self, part: &BatchAddresses) -> Result<()> {
-        let (plan, buffers) = (&self.plan, &self.buffers);
+        let plan = &self.plan;
+        let buffers = &self.buffers;
         let entries = part.rows * plan.embedded;
         // Where ids are added to the result, all of a row have the slope of that.
-        let (slopes, stride, first, step) = match plan.added {
-            true => (self.address(&buffers.of_results), 1, 0, 0),
-            false => (self.address(&buffers.products), plan.width, plan.dense, 1),
+        let (slopes, stride, first, step) = if plan.added {
+            (self.address(&buffers.of_results), 1, 0, 0)
+        } else {
+            (self.address(&buffers.products), plan.width, plan.dense, 1)
         };
-        let (columns_count, peak) = (plan.embedded, self.address(&buffers.peak));
+        let columns_count = plan.embedded;
+        let peak = self.address(&buffers.peak);
         self.launch(&Peak {
             count: entries.min(THREADS),
             entries,
@@ -377,10 +389,8 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
             if pairs == 1 {
                 break;
             }
-            let (count, to) = (
-                pairs.div_ceil(PAIRS_PER_THREAD),
-                self.address(&scratch[turn % 2]),
-            );
+            let count = pairs.div_ceil(PAIRS_PER_THREAD);
+            let to = self.address(&scratch[turn % 2]);
             self.launch(&Fold {
                 count,
                 from,
@@ -393,12 +403,14 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
         Ok(from)
     }
 
-    /// What the step came to, and by how much the gradient moves anything.
+    /// Computes the loss of the step, and the factor of the gradient.
     fn finish_loss(&self, part: &BatchAddresses) -> Result<()> {
-        let (plan, buffers) = (&self.plan, &self.buffers);
+        let plan = &self.plan;
+        let buffers = &self.buffers;
         let mut squares = 0;
         if self.clip_norm.is_some() {
-            let (count, from) = (THREADS, self.address(&buffers.squares));
+            let count = THREADS;
+            let from = self.address(&buffers.squares);
             self.launch(&Square {
                 count,
                 gradient: self.address(&buffers.gradient),
@@ -432,17 +444,21 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
 
     /// AdamW.
     fn apply_adam(&self, part: &BatchAddresses) -> Result<()> {
-        let (plan, buffers, StepSchedule { step, rate }) = (&self.plan, &self.buffers, self.pace);
+        let plan = &self.plan;
+        let buffers = &self.buffers;
+        let StepSchedule { step, rate } = self.pace;
         let BiasCorrection {
             mean: mean_scale,
             square: square_scale,
         } = BiasCorrection::at_step(step);
-        let (mean_scale, square_scale) = (f64::from(mean_scale), f64::from(square_scale));
-        let (control, moved) = (self.address(&buffers.control), &buffers.layers);
+        let mean_scale = f64::from(mean_scale);
+        let square_scale = f64::from(square_scale);
+        let control = self.address(&buffers.control);
+        let moved = &buffers.layers;
         for (layer, copy) in plan.layers.iter().zip(&buffers.copies) {
-            let kept = 1.0 - rate * self.weight_decay;
-            for (range, copy, kept) in [
-                (&layer.weights, self.address(copy), kept),
+            let decay = 1.0 - rate * self.weight_decay;
+            for (range, copy, decay) in [
+                (&layer.weights, self.address(copy), decay),
                 (&layer.biases, 0, 1.0),
             ] {
                 self.launch(&Move {
@@ -458,7 +474,7 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
                     rate,
                     mean_scale,
                     square_scale,
-                    kept,
+                    kept: decay,
                 })?;
             }
         }
@@ -483,7 +499,7 @@ impl<'a, D: Accelerator> DeviceLearner<'a, D> {
         })
     }
 
-    /// Reads what the oldest step on its way came to.
+    /// Reads the result of the oldest step in flight.
     fn read_report(&mut self) -> Result<()> {
         let Some((step, mut letter)) = self.sent.pop_front() else {
             return Ok(());
@@ -531,7 +547,7 @@ impl<D: Accelerator> Drop for DeviceLearner<'_, D> {
     }
 }
 
-/// Where the parts of a batch lie; 0 for those that it does not have.
+/// Addresses of the parts of a batch; 0 for those that it does not have.
 struct BatchAddresses {
     rows: u64,
     dense: u64,

@@ -1,4 +1,5 @@
-//! The steps of a training on a device: written once, over what a device must do for them.
+//! Steps of a training on a device, written once over a trait of the operations that a device must
+//! have.
 //!
 //! The kernels (`kernels.cu`) are compiled by NVRTC on GPUs. Tests compile the same file for the host, and run
 //! whole trainings on a simulated device that does its work late.

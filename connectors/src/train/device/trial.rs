@@ -1,4 +1,4 @@
-//! The same training, small, on the host and on a device: whether they agree.
+//! Trains a small model on the host and on a device, and compares the results.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -39,23 +39,24 @@ pub struct DeviceTrial {
     pub threads: usize,
 }
 
-/// What both came to.
+/// Results of both trainings.
 #[derive(Debug, Clone)]
 pub struct TrialComparison {
     /// The loss of each step on the host.
     pub host: Vec<f64>,
-    /// The same on the device.
+    /// The loss of each step on the device.
     pub device: Vec<f64>,
-    /// How the feed kept up with the host.
+    /// Statistics of the feed with the host.
     pub host_stats: FeedStats,
-    /// The same with the device.
+    /// Statistics of the feed with the device.
     pub stats: FeedStats,
-    /// Whether a second training on the device gives the same bits.
+    /// True if a second training on the device has the same bits.
     pub repeats: bool,
 }
 
 impl TrialComparison {
-    /// The largest difference between the mean losses of so many stretches of steps, as a share of the host's.
+    /// The largest difference between the mean losses of `stretches` stretches of steps, as a share
+    /// of the host's.
     pub fn difference(&self, stretches: usize) -> f64 {
         let steps = self.host.len();
         if steps == 0 || self.device.len() != steps {
@@ -74,7 +75,7 @@ impl TrialComparison {
             .fold(0.0, f64::max)
     }
 
-    /// How far the losses of such a training may lie apart.
+    /// Maximum difference between the losses of such trainings.
     pub fn tolerance(precision: Precision) -> f64 {
         match precision {
             Precision::F32 => 1e-3,
@@ -94,7 +95,8 @@ impl DeviceTrial {
         let host = self.run_engine(&shape, HostEngine::new(&self.train, &shape, self.threads))?;
         let of_device =
             || self.run_engine(&shape, DeviceEngine::new(&self.train, device, precision));
-        let (first, second) = (of_device()?, of_device()?);
+        let first = of_device()?;
+        let second = of_device()?;
         let repeats = first.losses == second.losses && first.parameters == second.parameters;
         Ok(TrialComparison {
             host: host.losses,
@@ -159,57 +161,47 @@ impl DeviceTrial {
     /// A label that depends on everything else, but not in one line; some rows do not count.
     fn rows(&self) -> Result<RecordBatch> {
         let mut uniform = UniformGenerator::new(self.train.seed ^ 0x7261_6c6c);
-        let mut number = || uniform.next_value();
-        let mut numbers: Vec<Vec<f32>> = (0..self.columns)
-            .map(|_| (0..self.block_rows).map(|_| number()).collect())
-            .collect();
-        // Few ids are frequent, and the first is missing.
-        let mut ids = |each: usize, count: usize| -> Vec<i32> {
-            let id = |number: f32| (number * number * (count + 1) as f32) as i32 - 1;
-            (0..self.block_rows * each)
-                .map(|_| id(number()).min(count as i32 - 1))
-                .collect()
-        };
-        let (a, b) = (ids(1, IDS[0]), ids(2, IDS[1]));
-        let weights: Vec<f32> = (0..self.block_rows)
-            .map(|row| 0.5 + (row % 4) as f32 / 2.0)
-            .collect();
-        let label = |row: usize| {
-            let bent: f32 = numbers
-                .iter()
-                .map(|values| values[row])
-                .fold(0.3, |bent, value| value - bent * value);
-            let odds = bent + (a[row] % 3) as f32 - 1.0
-                + if b[2 * row] > b[2 * row + 1] {
-                    0.7
-                } else {
-                    -0.4
-                };
-            f32::from(u8::from(odds > 0.0))
-        };
-        let labels: Vec<f32> = (0..self.block_rows).map(label).collect();
+        let mut numbers: Vec<Vec<f32>> = Vec::with_capacity(self.columns);
+        for _ in 0..self.columns {
+            let values = (0..self.block_rows).map(|_| uniform.next_value());
+            numbers.push(values.collect());
+        }
+        let a = random_ids(&mut uniform, self.block_rows, IDS[0]);
+        let b = random_ids(&mut uniform, self.block_rows * 2, IDS[1]);
+        let mut weights = Vec::with_capacity(self.block_rows);
+        let mut labels = Vec::with_capacity(self.block_rows);
+        for row in 0..self.block_rows {
+            weights.push(0.5 + (row % 4) as f32 / 2.0);
+            let mut odds = 0.3;
+            for values in &numbers {
+                odds = values[row] - odds * values[row];
+            }
+            odds = odds + (a[row] % 3) as f32 - 1.0;
+            odds += if b[2 * row] > b[2 * row + 1] {
+                0.7
+            } else {
+                -0.4
+            };
+            labels.push(if odds > 0.0 { 1.0 } else { 0.0 });
+        }
+        // Rows with a number that is missing do not count.
         if let Some(first) = numbers.first_mut() {
-            first
-                .iter_mut()
-                .skip(3)
-                .step_by(17)
-                .for_each(|value| *value = f32::NAN);
+            for value in first.iter_mut().skip(3).step_by(17) {
+                *value = f32::NAN;
+            }
         }
         let item = Arc::new(ArrowField::new("item", DataType::Int32, true));
         let pairs = FixedSizeListArray::try_new(item, 2, Arc::new(Int32Array::from(b)), None)?;
-        let floats = |values: Vec<f32>| Arc::new(Float32Array::from(values)) as ArrayRef;
         let mut columns: Vec<(String, ArrayRef)> = vec![
             ("a".to_owned(), Arc::new(Int32Array::from(a))),
             ("b".to_owned(), Arc::new(pairs)),
-            ("y".to_owned(), floats(labels)),
-            ("w".to_owned(), floats(weights)),
+            ("y".to_owned(), Arc::new(Float32Array::from(labels))),
+            ("w".to_owned(), Arc::new(Float32Array::from(weights))),
         ];
-        columns.extend(
-            numbers
-                .into_iter()
-                .enumerate()
-                .map(|(column, values)| (format!("x{column}"), floats(values))),
-        );
+        for (column, values) in numbers.into_iter().enumerate() {
+            let values = Arc::new(Float32Array::from(values));
+            columns.push((format!("x{column}"), values));
+        }
         Ok(RecordBatch::try_from_iter(columns)?)
     }
 
@@ -232,10 +224,10 @@ impl DeviceTrial {
                 batch?,
                 StepSchedule::at_step(&self.train, step, steps),
             )?;
-            losses.extend(std::iter::from_fn(|| engine.next_result()).map(|told| told.loss));
+            losses.extend(std::iter::from_fn(|| engine.next_result()).map(|result| result.loss));
         }
         engine.finish_steps(&mut state)?;
-        losses.extend(std::iter::from_fn(|| engine.next_result()).map(|told| told.loss));
+        losses.extend(std::iter::from_fn(|| engine.next_result()).map(|result| result.loss));
         Ok(TrialOutcome {
             losses,
             parameters: state.parameters,
@@ -250,7 +242,7 @@ struct TrialOutcome {
     stats: FeedStats,
 }
 
-/// The same rows as every block.
+/// A source whose blocks all have the same rows.
 struct SyntheticBlocks {
     rows: RecordBatch,
     blocks: usize,
@@ -271,12 +263,14 @@ impl BlockSource for SyntheticBlocks {
         columns: &[String],
         rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
     ) -> Result<Duration> {
-        let wanted = columns
+        let selected = columns
             .iter()
             .map(|column| self.rows.schema_ref().index_of(column));
-        let wanted = self.rows.project(&wanted.collect::<Result<Vec<_>, _>>()?)?;
-        for first in (0..wanted.num_rows()).step_by(8192) {
-            if rows(wanted.slice(first, (wanted.num_rows() - first).min(8192))).is_break() {
+        let projected = self
+            .rows
+            .project(&selected.collect::<Result<Vec<_>, _>>()?)?;
+        for first in (0..projected.num_rows()).step_by(8192) {
+            if rows(projected.slice(first, (projected.num_rows() - first).min(8192))).is_break() {
                 break;
             }
         }
@@ -316,15 +310,14 @@ fn trials() -> [DeviceTrial; 2] {
     ]
 }
 
-/// Whether a device computes what the host does: what is wrong, where something is.
+/// Checks that a device computes like the host; returns a description of the difference, if there
+/// is one.
 pub fn check_device<D: Accelerator>(device: &D, precision: Precision) -> Result<Option<String>> {
     for trial in trials() {
         let compared = trial.compare(device, precision)?;
         let steps = compared.host.len();
-        let (difference, tolerance) = (
-            compared.difference(steps),
-            TrialComparison::tolerance(precision),
-        );
+        let difference = compared.difference(steps);
+        let tolerance = TrialComparison::tolerance(precision);
         if difference > tolerance {
             return Ok(Some(format!(
                 "its losses lie {:.2} % from those of the processor, where {:.2} % may be",
@@ -339,6 +332,18 @@ pub fn check_device<D: Accelerator>(device: &D, precision: Precision) -> Result<
         }
     }
     Ok(None)
+}
+
+/// Ids below `end`, of which few are frequent; -1 is a missing one.
+fn random_ids(uniform: &mut UniformGenerator, count: usize, end: usize) -> Vec<i32> {
+    let mut ids = Vec::with_capacity(count);
+    for _ in 0..count {
+        let number: f32 = uniform.next_value();
+        // Squared, small ids are more frequent.
+        let id = (number * number * (end + 1) as f32) as i32 - 1;
+        ids.push(id.min(end as i32 - 1));
+    }
+    ids
 }
 
 #[cfg(test)]

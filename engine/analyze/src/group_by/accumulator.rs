@@ -1,16 +1,17 @@
-//! What is known of the rows of each group: flat columns, indexed by the group's number.
+//! Accumulated states of groups: flat columns, indexed by the group's number.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryBuilder, Float64Array, Int64Array, UInt32Array, UInt64Array,
+    Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, Float64Array, Int64Array, UInt32Array,
+    UInt64Array,
 };
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, Float64Type, UInt64Type};
 use forebay_model::{
-    Fault, GroupFunction, GroupResult, Result, StateEncoder, codes, has_decimal_sums,
+    COUNT_MAX, Fault, GroupFunction, GroupResult, Result, StateEncoder, codes, has_decimal_sums,
 };
 
 use super::decimal_sums::DecimalSums;
@@ -35,15 +36,15 @@ pub(super) struct ValueColumn {
     pub(super) valid: Option<NullBuffer>,
 }
 
-/// The place of a value that no row has.
+/// The index of a value that no row has.
 const UNUSED: u32 = u32::MAX;
 
 /// The values that rows have.
 pub(super) struct UsedValues {
     /// In their logical type.
     pub(super) values: ArrayRef,
-    /// For each row that holds a value, its place among them.
-    pub(super) places: Vec<u32>,
+    /// For each row that holds a value, its index among them.
+    pub(super) indices: Vec<u32>,
 }
 
 impl ValueColumn {
@@ -51,26 +52,25 @@ impl ValueColumn {
         let valid = column
             .logical_nulls()
             .filter(|nulls| nulls.null_count() > 0);
-        let (read, data_type) = (column.clone(), data_type.clone());
-        let mut found = ValueColumn {
+        let read = column.clone();
+        let data_type = data_type.clone();
+        let mut value_column = ValueColumn {
             read,
             plain: OnceCell::new(),
             data_type,
             valid,
         };
-        if found.data_type.is_floating() {
-            let doubles = doubles(found.array()?)?;
-            let numbers: BooleanBuffer = doubles
-                .values()
-                .iter()
-                .map(|value| !value.is_nan())
-                .collect();
+        if value_column.data_type.is_floating() {
+            let doubles = doubles(value_column.array()?)?;
+            let is_number = doubles.values().iter().map(|value| !value.is_nan());
+            let numbers: BooleanBuffer = is_number.collect();
+            // NaN counts as missing; most columns have none, and their validity stays as it is.
             if numbers.count_set_bits() < numbers.len() {
-                found.valid =
-                    NullBuffer::union(found.valid.as_ref(), Some(&NullBuffer::new(numbers)));
+                let numbers = NullBuffer::new(numbers);
+                value_column.valid = NullBuffer::union(value_column.valid.as_ref(), Some(&numbers));
             }
         }
-        Ok(found)
+        Ok(value_column)
     }
 
     /// The column in its logical type.
@@ -86,35 +86,33 @@ impl ValueColumn {
 
     /// The values of a dictionary that rows have, where these can be fewer than rows.
     pub(super) fn used_values(&self) -> Result<Option<UsedValues>> {
-        let dictionary = self.read.as_any_dictionary_opt();
-        let is_small = |values: usize| (1..=self.read.len()).contains(&values);
-        let Some(dictionary) = dictionary.filter(|dictionary| is_small(dictionary.values().len()))
-        else {
+        let Some(dictionary) = self.read.as_any_dictionary_opt() else {
             return Ok(None);
         };
-        let mut place_of = vec![UNUSED; dictionary.values().len()];
-        let mut used = Vec::new();
-        let place = |(row, key): (usize, usize)| {
+        let value_count = dictionary.values().len();
+        if value_count == 0 || value_count > self.read.len() {
+            return Ok(None);
+        }
+        let mut index_of = vec![UNUSED; value_count];
+        let mut used_keys = Vec::new();
+        let mut indices = Vec::with_capacity(self.read.len());
+        for (row, key) in dictionary.normalized_keys().into_iter().enumerate() {
             if self.valid.as_ref().is_some_and(|valid| valid.is_null(row)) {
-                return UNUSED;
+                indices.push(UNUSED);
+                continue;
             }
-            let place = &mut place_of[key];
-            if *place == UNUSED {
-                *place = used.len() as u32;
-                used.push(key as u32);
+            // Used values are numbered in the order of their first rows.
+            let index = &mut index_of[key];
+            if *index == UNUSED {
+                *index = used_keys.len() as u32;
+                used_keys.push(key as u32);
             }
-            *place
-        };
-        let places = dictionary
-            .normalized_keys()
-            .into_iter()
-            .enumerate()
-            .map(place)
-            .collect();
-        let values = take(dictionary.values(), &UInt32Array::from(used), None)?;
+            indices.push(*index);
+        }
+        let values = take(dictionary.values(), &UInt32Array::from(used_keys), None)?;
         Ok(Some(UsedValues {
             values: as_type(&values, &self.data_type)?,
-            places,
+            indices,
         }))
     }
 }
@@ -149,10 +147,8 @@ impl<'r> GroupedRows<'r> {
     /// The second column, and the rows that hold a value in both.
     pub(super) fn pair(&self) -> Result<(&'r ValueColumn, Option<NullBuffer>)> {
         let other = self.other.ok_or_else(foreign_function)?;
-        Ok((
-            other,
-            NullBuffer::union(self.value()?.valid.as_ref(), other.valid.as_ref()),
-        ))
+        let valid = NullBuffer::union(self.value()?.valid.as_ref(), other.valid.as_ref());
+        Ok((other, valid))
     }
 }
 
@@ -163,16 +159,17 @@ pub(super) fn for_each_value(
     mut take: impl FnMut(usize, usize),
 ) {
     match valid {
-        None => groups
-            .iter()
-            .enumerate()
-            .for_each(|(row, group)| take(row, *group as usize)),
+        None => {
+            for (row, group) in groups.iter().enumerate() {
+                take(row, *group as usize);
+            }
+        }
         Some(valid) => {
-            let rows = groups
-                .iter()
-                .enumerate()
-                .filter(|(row, _)| valid.is_valid(*row));
-            rows.for_each(|(row, group)| take(row, *group as usize));
+            for (row, group) in groups.iter().enumerate() {
+                if valid.is_valid(row) {
+                    take(row, *group as usize);
+                }
+            }
         }
     }
 }
@@ -188,8 +185,8 @@ pub(super) trait Accumulator: Send {
     /// The states of groups as columns.
     fn states(&self, order: &[u32]) -> Result<Vec<ArrayRef>>;
 
-    /// The states of groups without the positions of rows, which depend on rows that say nothing of the groups. Of
-    /// the values of a group only their order is told.
+    /// The states of groups without the positions of rows, which depend on rows outside the groups. The values of a
+    /// group keep their order.
     fn placeless_states(&self, order: &[u32]) -> Result<Vec<ArrayRef>> {
         self.states(order)
     }
@@ -197,7 +194,7 @@ pub(super) trait Accumulator: Send {
     /// Merges states into groups; returns the number of columns read. `shift` is added to the positions of their rows.
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], shift: u64) -> Result<usize>;
 
-    /// What a function says of groups.
+    /// The results of a function for groups.
     fn results(&self, function: GroupFunction, order: &[u32]) -> Result<ArrayRef>;
 
     /// Bytes of memory.
@@ -240,10 +237,6 @@ pub(super) enum AccumulatorKind {
 impl AccumulatorKind {
     pub(super) fn of(result: &GroupResult, values: &[DataType]) -> Self {
         let data_type = values.get(result.value).unwrap_or(&DataType::Null);
-        let extremes = |greatest| match has_ordered_bits(data_type) {
-            true => AccumulatorKind::Extremes { greatest },
-            false => AccumulatorKind::ByteExtremes { greatest },
-        };
         match result.function {
             GroupFunction::CountRows | GroupFunction::Count => AccumulatorKind::Counts,
             GroupFunction::Sum if data_type.is_integer() => {
@@ -263,25 +256,13 @@ impl AccumulatorKind {
             GroupFunction::Var { .. } | GroupFunction::Std { .. } => {
                 AccumulatorKind::Floats { has_squares: true }
             }
-            GroupFunction::Min => extremes(false),
-            GroupFunction::Max => extremes(true),
+            GroupFunction::Min => AccumulatorKind::extremes(data_type, false),
+            GroupFunction::Max => AccumulatorKind::extremes(data_type, true),
             GroupFunction::WeightedMean { .. } => AccumulatorKind::Weighted,
-            GroupFunction::First => AccumulatorKind::PlacedValues {
-                last: false,
-                by_time: false,
-            },
-            GroupFunction::Last => AccumulatorKind::PlacedValues {
-                last: true,
-                by_time: false,
-            },
-            GroupFunction::FirstBy { .. } => AccumulatorKind::PlacedValues {
-                last: false,
-                by_time: true,
-            },
-            GroupFunction::LastBy { .. } => AccumulatorKind::PlacedValues {
-                last: true,
-                by_time: true,
-            },
+            GroupFunction::First => AccumulatorKind::placed_values(false, false),
+            GroupFunction::Last => AccumulatorKind::placed_values(true, false),
+            GroupFunction::FirstBy { .. } => AccumulatorKind::placed_values(false, true),
+            GroupFunction::LastBy { .. } => AccumulatorKind::placed_values(true, true),
             GroupFunction::List { limit, .. } => AccumulatorKind::Lists { limit },
             GroupFunction::FirstRow => AccumulatorKind::PlacedRows { last: false },
             GroupFunction::LastRow => AccumulatorKind::PlacedRows { last: true },
@@ -292,7 +273,20 @@ impl AccumulatorKind {
         }
     }
 
-    /// Whether the accumulator counts the values of its column, too.
+    /// Values that are ordered as their bits are have a narrower state than others.
+    fn extremes(data_type: &DataType, greatest: bool) -> Self {
+        if has_ordered_bits(data_type) {
+            AccumulatorKind::Extremes { greatest }
+        } else {
+            AccumulatorKind::ByteExtremes { greatest }
+        }
+    }
+
+    fn placed_values(last: bool, by_time: bool) -> Self {
+        AccumulatorKind::PlacedValues { last, by_time }
+    }
+
+    /// True if the accumulator counts the values of its column, too.
     pub(super) fn counts_values(self) -> bool {
         matches!(
             self,
@@ -354,10 +348,25 @@ pub(super) fn state_column<T: arrow::datatypes::ArrowPrimitiveType>(
     states: &[ArrayRef],
     at: usize,
 ) -> Result<&arrow::array::PrimitiveArray<T>> {
-    states
-        .get(at)
-        .and_then(|column| column.as_primitive_opt::<T>())
-        .ok_or_else(foreign_states)
+    let column = states.get(at).ok_or_else(foreign_states)?;
+    column.as_primitive_opt::<T>().ok_or_else(foreign_states)
+}
+
+/// A column of numbers of rows or values. One above [`COUNT_MAX`] is damage, so that sums of counts do not overflow.
+pub(super) fn count_column(states: &[ArrayRef], at: usize) -> Result<&[u64]> {
+    let counts = state_column::<UInt64Type>(states, at)?.values();
+    let largest = counts.iter().max().copied().unwrap_or(0);
+    if largest > COUNT_MAX {
+        let message = format!("a state holds a count of {largest}, more than {COUNT_MAX}");
+        return Err(Fault::new(codes::CORRUPT, message));
+    }
+    Ok(counts)
+}
+
+/// A column of encoded states.
+pub(super) fn encoded_state_column(states: &[ArrayRef], at: usize) -> Result<&BinaryArray> {
+    let column = states.get(at).ok_or_else(foreign_states)?;
+    column.as_binary_opt::<i32>().ok_or_else(foreign_states)
 }
 
 /// Numbers of rows or values.
@@ -381,11 +390,10 @@ impl Accumulator for Counts {
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
-        let counts = state_column::<UInt64Type>(states, 0)?;
-        groups
-            .iter()
-            .zip(counts.values())
-            .for_each(|(group, count)| self.0[*group as usize] += count);
+        let counts = count_column(states, 0)?;
+        for (group, count) in groups.iter().zip(counts) {
+            self.0[*group as usize] += count;
+        }
         Ok(1)
     }
 

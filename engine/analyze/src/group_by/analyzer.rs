@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::Array;
 use forebay_model::{
     Analyzer, AnalyzerInput, Fault, Finding, GroupBy, GroupFunction, GroupResult, Result,
-    ScratchSpace, has_decimal_sums,
+    ScratchSpace, TimeBucket, has_decimal_sums,
 };
 use serde_json::{Value, json};
 
@@ -30,18 +30,18 @@ pub struct GroupByAnalyzer {
 impl GroupByAnalyzer {
     /// `None` if a result is the position of a row.
     pub fn new(spec: &Arc<GroupBy>) -> Option<GroupByAnalyzer> {
-        let is_position =
-            |function| matches!(function, GroupFunction::FirstRow | GroupFunction::LastRow);
-        let possible = !spec
-            .results
-            .iter()
-            .any(|result| is_position(result.function));
-        possible.then(|| GroupByAnalyzer { spec: spec.clone() })
+        for result in &spec.results {
+            if matches!(
+                result.function,
+                GroupFunction::FirstRow | GroupFunction::LastRow
+            ) {
+                return None;
+            }
+        }
+        Some(GroupByAnalyzer { spec: spec.clone() })
     }
-}
 
-impl GroupByAnalyzer {
-    /// A result's function, and what else its state depends on.
+    /// A result's function, and everything else that its state depends on.
     fn result_text(&self, result: &GroupResult) -> String {
         let text = function_text(result.function);
         let is_sum = matches!(result.function, GroupFunction::Sum | GroupFunction::Mean);
@@ -75,7 +75,7 @@ fn function_text(function: GroupFunction) -> String {
         GroupFunction::FirstBy { time } => format!("first_by {time}"),
         GroupFunction::LastBy { time } => format!("last_by {time}"),
         GroupFunction::TopK { k } => format!("top_k {k}"),
-        // What exceeds the limit is told by the number of values, which the state holds in any case.
+        // `truncate` changes no state: the number of all values is held in any case.
         GroupFunction::List { limit, .. } => format!("list {limit}"),
     }
 }
@@ -93,8 +93,12 @@ impl Analyzer for GroupByAnalyzer {
 
     fn config(&self) -> Value {
         let bucket = |key: &forebay_model::GroupKey| {
-            key.bucket
-                .map(|bucket| [bucket.length.to_string(), bucket.origin.to_string()])
+            key.bucket.map(|bucket| match bucket {
+                TimeBucket::Even { length, origin } => {
+                    json!([length.to_string(), origin.to_string()])
+                }
+                TimeBucket::Calendar { span, first_day } => json!([span, first_day]),
+            })
         };
         let keys = self
             .spec
@@ -124,14 +128,16 @@ impl Analyzer for GroupByAnalyzer {
 
     fn update(&self, state: &mut GroupByState, input: &AnalyzerInput<'_>) -> Result<()> {
         let inputs = self.spec.keys.len() + self.spec.values.len();
-        let columns = input.columns.get(..inputs);
-        let columns = columns
-            .ok_or_else(|| Fault::internal("groups received the wrong number of columns"))?;
+        let Some(columns) = input.columns.get(..inputs) else {
+            return Err(Fault::internal(
+                "groups received the wrong number of columns",
+            ));
+        };
         state.update(columns, input.rows, state.end)
     }
 
-    fn merge(&self, state: &mut GroupByState, later: GroupByState) -> Result<()> {
-        state.merge_following(later)
+    fn merge(&self, state: &mut GroupByState, later_state: GroupByState) -> Result<()> {
+        state.merge_following(later_state)
     }
 
     fn encode(&self, state: &mut GroupByState, out: &mut dyn Write) -> Result<()> {
@@ -162,7 +168,7 @@ impl Analyzer for GroupByAnalyzer {
         // Pairs of keys and values would have to be divided by the key alone.
         let can_divide = state.distinct.is_empty() && !self.spec.keys.is_empty();
         let spilled: u64 = state.runs.iter().map(|run| run.file.bytes()).sum();
-        can_divide.then(|| spilled + state.own_bytes() as u64)
+        can_divide.then(|| spilled + state.group_bytes() as u64)
     }
 
     fn encode_shares(&self, state: &mut GroupByState, shares: &mut [&mut dyn Write]) -> Result<()> {
@@ -202,9 +208,10 @@ impl GroupByState {
             })?;
         }
         writer.finish()?;
-        self.distinct
-            .iter_mut()
-            .try_for_each(|set| set.pairs.encode(shares))
+        for set in &mut self.distinct {
+            set.pairs.encode(shares)?;
+        }
+        Ok(())
     }
 
     /// Adds the groups that [`GroupByState::encode`] wrote to one share.
@@ -223,9 +230,10 @@ impl GroupByState {
         }
         self.end = self.end.max(KEPT_END);
         self.resize();
-        self.distinct
-            .iter_mut()
-            .try_for_each(|set| set.pairs.decode(input))
+        for set in &mut self.distinct {
+            set.pairs.decode(input)?;
+        }
+        Ok(())
     }
 
     /// Takes the groups that [`GroupByState::encode`] wrote to one share as a run, since they are in order already. The
@@ -243,8 +251,9 @@ impl GroupByState {
             });
         }
         self.end = self.end.max(KEPT_END);
-        self.distinct
-            .iter_mut()
-            .try_for_each(|set| set.pairs.decode_to_run(input))
+        for set in &mut self.distinct {
+            set.pairs.decode_to_run(input)?;
+        }
+        Ok(())
     }
 }

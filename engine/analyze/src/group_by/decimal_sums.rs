@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Decimal128Array, UInt64Array};
 use arrow::compute::cast;
-use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, UInt64Type};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type};
 use forebay_model::{Fault, GroupFunction, Result, codes};
 
 use super::accumulator::{
-    Accumulator, GroupedRows, counted, for_each_value, foreign_function, state_column,
+    Accumulator, GroupedRows, count_column, counted, for_each_value, foreign_function, state_column,
 };
 
 /// The first number of 39 digits.
@@ -41,11 +41,10 @@ impl DecimalSums {
     }
 
     fn add(&mut self, group: usize, value: i128, count: u64) -> Result<()> {
-        let into = &mut self.groups[group];
-        let sum = into.sum.checked_add(value);
-        let sum = sum.filter(|sum| (-DIGITS_END + 1..DIGITS_END).contains(sum));
-        into.sum = sum.ok_or_else(does_not_fit)?;
-        into.count += count;
+        let state = &mut self.groups[group];
+        let sum = state.sum.checked_add(value);
+        state.sum = sum.filter(has_38_digits).ok_or_else(does_not_fit)?;
+        state.count += count;
         Ok(())
     }
 
@@ -54,19 +53,19 @@ impl DecimalSums {
         if group.count == 0 {
             return Ok(None);
         }
-        let more = u32::try_from(i16::from(scale) - i16::from(self.scale)).unwrap_or(0);
+        let extra_digits = u32::try_from(i16::from(scale) - i16::from(self.scale)).unwrap_or(0);
         let count = i128::from(group.count);
         // Whole and remainder apart: the sum with more digits behind the point may have no room.
-        let factor = 10i128.pow(more);
+        let factor = 10i128.pow(extra_digits);
         let whole = (group.sum / count).checked_mul(factor);
-        let rest = (group.sum % count) * factor;
-        let mut part = rest / count;
-        if (rest % count).unsigned_abs() * 2 >= count.unsigned_abs() {
-            part += rest.signum();
+        let remainder = (group.sum % count) * factor;
+        let mut fraction = remainder / count;
+        if (remainder % count).unsigned_abs() * 2 >= count.unsigned_abs() {
+            fraction += remainder.signum();
         }
-        let mean = whole.and_then(|whole| whole.checked_add(part));
-        let mean = mean.filter(|mean| (-DIGITS_END + 1..DIGITS_END).contains(mean));
-        mean.map(Some).ok_or_else(does_not_fit)
+        let mean = whole.and_then(|whole| whole.checked_add(fraction));
+        let mean = mean.filter(has_38_digits).ok_or_else(does_not_fit)?;
+        Ok(Some(mean))
     }
 }
 
@@ -90,15 +89,15 @@ impl Accumulator for DecimalSums {
     }
 
     fn states(&self, order: &[u32]) -> Result<Vec<ArrayRef>> {
-        let groups = || order.iter().map(|group| self.groups[*group as usize]);
-        let sums = Decimal128Array::from_iter_values(groups().map(|group| group.sum));
-        let counts = UInt64Array::from_iter_values(groups().map(|group| group.count));
+        let groups = order.iter().map(|group| self.groups[*group as usize]);
+        let sums = Decimal128Array::from_iter_values(groups.clone().map(|group| group.sum));
+        let counts = UInt64Array::from_iter_values(groups.map(|group| group.count));
         Ok(vec![Arc::new(sums), Arc::new(counts)])
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
         let sums = state_column::<Decimal128Type>(states, 0)?.values();
-        let counts = state_column::<UInt64Type>(states, 1)?.values();
+        let counts = count_column(states, 1)?;
         for ((group, sum), count) in groups.iter().zip(sums).zip(counts) {
             self.add(*group as usize, *sum, *count)?;
         }
@@ -108,8 +107,8 @@ impl Accumulator for DecimalSums {
     fn results(&self, function: GroupFunction, order: &[u32]) -> Result<ArrayRef> {
         let groups = order.iter().map(|group| self.groups[*group as usize]);
         let values = DataType::Decimal128(DECIMAL128_MAX_PRECISION, self.scale);
-        let of = function.result_type(&values);
-        let DataType::Decimal128(precision, scale) = of else {
+        let result_type = function.result_type(&values);
+        let DataType::Decimal128(precision, scale) = result_type else {
             return match function {
                 GroupFunction::Count => Ok(counted(groups.map(|group| group.count))),
                 _ => Err(foreign_function()),
@@ -124,14 +123,17 @@ impl Accumulator for DecimalSums {
                 .collect::<Result<_>>()?,
             _ => return Err(foreign_function()),
         };
-        Ok(Arc::new(
-            results.with_precision_and_scale(precision, scale)?,
-        ))
+        let results = results.with_precision_and_scale(precision, scale)?;
+        Ok(Arc::new(results))
     }
 
     fn bytes(&self) -> usize {
         self.groups.capacity() * size_of::<DecimalSum>()
     }
+}
+
+fn has_38_digits(number: &i128) -> bool {
+    (-DIGITS_END + 1..DIGITS_END).contains(number)
 }
 
 fn does_not_fit() -> Fault {

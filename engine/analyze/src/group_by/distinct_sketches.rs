@@ -8,7 +8,8 @@ use forebay_model::{GroupFunction, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::accumulator::{
-    Accumulator, GroupedRows, ValueColumn, counted, doubles, for_each_value, foreign_states,
+    Accumulator, GroupedRows, ValueColumn, counted, doubles, encoded_state_column, for_each_value,
+    foreign_states,
 };
 use super::extremes::ValueBytes;
 use super::ordered_bits::{has_ordered_bits, to_ordered_bits};
@@ -62,12 +63,16 @@ fn fine_entry(hash: u64) -> u32 {
 
 /// The register of a full sketch that an entry belongs to.
 fn coarse(entry: u32) -> RegisterRank {
-    let (rank, fine) = ((entry & ((1 << RANK_BITS) - 1)) as u8, entry >> RANK_BITS);
-    let behind = FINE_PRECISION - PRECISION;
-    let (register, rest) = ((fine >> behind) as usize, fine & ((1 << behind) - 1));
-    let rank = match rest {
-        0 => rank + behind as u8,
-        rest => (rest << (u32::BITS - behind)).leading_zeros() as u8 + 1,
+    let rank = (entry & ((1 << RANK_BITS) - 1)) as u8;
+    let fine = entry >> RANK_BITS;
+    let extra_bits = FINE_PRECISION - PRECISION;
+    let register = (fine >> extra_bits) as usize;
+    // The bits that the coarse register does not use count for its rank: the zeros before their first one.
+    let low_bits = fine & ((1 << extra_bits) - 1);
+    let rank = if low_bits == 0 {
+        rank + extra_bits as u8
+    } else {
+        (low_bits << (u32::BITS - extra_bits)).leading_zeros() as u8 + 1
     };
     RegisterRank { register, rank }
 }
@@ -84,55 +89,64 @@ impl Sketch {
         match self {
             Sketch::Full(ranks) => raise(ranks, &coarse(entry)),
             Sketch::Small(entries) => {
-                let place = entries.partition_point(|held| held >> RANK_BITS < entry >> RANK_BITS);
-                match entries.get_mut(place) {
-                    Some(held) if *held >> RANK_BITS == entry >> RANK_BITS => {
-                        *held = entry.max(*held)
+                let register = entry >> RANK_BITS;
+                let position = entries.partition_point(|other| other >> RANK_BITS < register);
+                match entries.get_mut(position) {
+                    Some(existing) if *existing >> RANK_BITS == register => {
+                        *existing = entry.max(*existing)
                     }
-                    _ => entries.insert(place, entry),
+                    _ => entries.insert(position, entry),
                 }
+                // One entry too many: all of them move to registers.
                 if entries.len() > ENTRIES_MAX {
                     let entries = std::mem::take(entries);
                     *self = Sketch::Full(vec![0; REGISTERS].into());
-                    entries.into_iter().for_each(|entry| self.add_entry(entry));
+                    for entry in entries {
+                        self.add_entry(entry);
+                    }
                 }
             }
         }
     }
 
-    /// Adds what [`Sketch::write`] wrote.
+    /// Merges a sketch that [`Sketch::write`] wrote.
     fn merge(&mut self, bytes: &[u8]) -> Result<()> {
+        // Fewer bytes than registers are the entries of a small sketch.
         if bytes.len() < REGISTERS {
             let (entries, []) = bytes.as_chunks::<4>() else {
                 return Err(foreign_states());
             };
-            entries
-                .iter()
-                .for_each(|entry| self.add_entry(u32::from_le_bytes(*entry)));
+            for entry in entries {
+                self.add_entry(u32::from_le_bytes(*entry));
+            }
             return Ok(());
         }
         if bytes.len() > REGISTERS || bytes.iter().any(|rank| *rank > RANK_MAX) {
             return Err(foreign_states());
         }
+        // A small sketch takes over the registers of the full one and adds its entries to them.
         if let Sketch::Small(entries) = self {
             let entries = std::mem::take(entries);
             *self = Sketch::Full(bytes.into());
-            entries.into_iter().for_each(|entry| self.add_entry(entry));
+            for entry in entries {
+                self.add_entry(entry);
+            }
         } else if let Sketch::Full(ranks) = self {
-            ranks
-                .iter_mut()
-                .zip(bytes)
-                .for_each(|(held, rank)| *held = (*held).max(*rank));
+            for (rank, other_rank) in ranks.iter_mut().zip(bytes) {
+                *rank = (*rank).max(*other_rank);
+            }
         }
         Ok(())
     }
 
-    /// Entries or ranks: the number of bytes tells which.
+    /// Appends the entries or the ranks: the number of bytes differs.
     fn write(&self, out: &mut Vec<u8>) {
         match self {
-            Sketch::Small(entries) => entries
-                .iter()
-                .for_each(|entry| out.extend_from_slice(&entry.to_le_bytes())),
+            Sketch::Small(entries) => {
+                for entry in entries {
+                    out.extend_from_slice(&entry.to_le_bytes());
+                }
+            }
             Sketch::Full(ranks) => out.extend_from_slice(ranks),
         }
     }
@@ -164,7 +178,8 @@ impl ValueHashes {
         column: &ValueColumn,
         mut take: impl FnMut(usize, u64),
     ) -> Result<()> {
-        let (array, valid) = (column.array()?, column.valid.as_ref());
+        let array = column.array()?;
+        let valid = column.valid.as_ref();
         match self {
             ValueHashes::Doubles => {
                 // Both zeros are 0.0.
@@ -229,9 +244,9 @@ impl Accumulator for DistinctSketches {
         } = self;
         hashes.for_each(rows.groups, rows.value()?, |group, hash| {
             let sketch = &mut sketches[group];
-            let before = sketch.heap_bytes();
+            let bytes_before = sketch.heap_bytes();
             sketch.add(hash);
-            *heap_bytes = *heap_bytes + sketch.heap_bytes() - before;
+            *heap_bytes = *heap_bytes + sketch.heap_bytes() - bytes_before;
         })
     }
 
@@ -247,25 +262,19 @@ impl Accumulator for DistinctSketches {
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
-        let states = states
-            .first()
-            .and_then(|column| column.as_binary_opt::<i32>())
-            .ok_or_else(foreign_states)?;
+        let states = encoded_state_column(states, 0)?;
         for (row, group) in groups.iter().enumerate() {
             let sketch = &mut self.sketches[*group as usize];
-            let before = sketch.heap_bytes();
+            let bytes_before = sketch.heap_bytes();
             sketch.merge(states.value(row))?;
-            self.heap_bytes = self.heap_bytes + sketch.heap_bytes() - before;
+            self.heap_bytes = self.heap_bytes + sketch.heap_bytes() - bytes_before;
         }
         Ok(1)
     }
 
     fn results(&self, _: GroupFunction, order: &[u32]) -> Result<ArrayRef> {
-        Ok(counted(
-            order
-                .iter()
-                .map(|group| self.sketches[*group as usize].estimate()),
-        ))
+        let sketches = order.iter().map(|group| &self.sketches[*group as usize]);
+        Ok(counted(sketches.map(Sketch::estimate)))
     }
 
     fn bytes(&self) -> usize {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Float64Array, Int64Array};
+use arrow::array::{Array, ArrayRef, BinaryArray, Float64Array, Int64Array, Int64Builder};
 use arrow::compute::{max, min};
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use arrow::row::{RowConverter, SortField};
-use forebay_model::{GroupFunction, Result, TextRef};
+use forebay_model::{GroupFunction, Result, TextRef, decode_rows};
 
 use super::accumulator::{
-    Accumulator, GroupedRows, doubles, for_each_value, foreign_function, foreign_states,
+    Accumulator, GroupedRows, doubles, encoded_state_column, for_each_value, foreign_function,
     state_column,
 };
 use super::key_field::as_type;
@@ -34,48 +34,55 @@ impl Extremes {
     }
 
     fn add(&mut self, group: usize, value: i64) {
-        let held = &mut self.values[group];
-        *held = if self.greatest {
-            value.max(*held)
+        let extreme = &mut self.values[group];
+        *extreme = if self.greatest {
+            value.max(*extreme)
         } else {
-            value.min(*held)
+            value.min(*extreme)
         };
         self.is_seen[group] = true;
     }
 
-    fn held(&self, order: &[u32]) -> Int64Array {
-        let held =
-            |group: &u32| self.is_seen[*group as usize].then(|| self.values[*group as usize]);
-        order.iter().map(held).collect()
+    /// The extremes of groups; null where a group has no value.
+    fn extremes(&self, order: &[u32]) -> Int64Array {
+        let mut extremes = Int64Builder::with_capacity(order.len());
+        for group in order {
+            let group = *group as usize;
+            extremes.append_option(self.is_seen[group].then_some(self.values[group]));
+        }
+        extremes.finish()
     }
 }
 
 impl Accumulator for Extremes {
     fn resize(&mut self, groups: usize) {
-        self.values
-            .resize(groups, if self.greatest { i64::MIN } else { i64::MAX });
+        let initial = if self.greatest { i64::MIN } else { i64::MAX };
+        self.values.resize(groups, initial);
         self.is_seen.resize(groups, false);
     }
 
     fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
-        let (groups, column) = (rows.groups, rows.value()?);
-        let bits = match self.data_type.is_floating() {
+        let groups = rows.groups;
+        let column = rows.value()?;
+        let bits = if self.data_type.is_floating() {
             // Both zeros are 0.0.
-            true => {
-                let canonical: Float64Array =
-                    doubles(column.array()?)?.unary::<_, Float64Type>(|value| value + 0.0);
-                to_ordered_bits(&(Arc::new(canonical) as ArrayRef))?
-            }
-            false => to_ordered_bits(column.array()?)?,
+            let doubles = doubles(column.array()?)?;
+            let canonical: Float64Array = doubles.unary::<_, Float64Type>(|value| value + 0.0);
+            to_ordered_bits(&(Arc::new(canonical) as ArrayRef))?
+        } else {
+            to_ordered_bits(column.array()?)?
         };
+        // A single group takes the extreme of the whole column, which Arrow computes with vector instructions.
         if self.values.len() == 1 {
             let values = Int64Array::new(bits.values().clone(), column.valid.clone());
-            let found = if self.greatest {
+            let extreme = if self.greatest {
                 max(&values)
             } else {
                 min(&values)
             };
-            found.into_iter().for_each(|value| self.add(0, value));
+            if let Some(extreme) = extreme {
+                self.add(0, extreme);
+            }
             return Ok(());
         }
         let bits = bits.values();
@@ -86,7 +93,7 @@ impl Accumulator for Extremes {
     }
 
     fn states(&self, order: &[u32]) -> Result<Vec<ArrayRef>> {
-        Ok(vec![Arc::new(self.held(order))])
+        Ok(vec![Arc::new(self.extremes(order))])
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
@@ -98,7 +105,7 @@ impl Accumulator for Extremes {
     }
 
     fn results(&self, _: GroupFunction, order: &[u32]) -> Result<ArrayRef> {
-        from_ordered_bits(&self.held(order), &self.data_type)
+        from_ordered_bits(&self.extremes(order), &self.data_type)
     }
 
     fn bytes(&self) -> usize {
@@ -111,25 +118,21 @@ pub(super) struct ValueBytes(RowConverter);
 
 impl ValueBytes {
     pub(super) fn new(data_type: &DataType) -> Result<Self> {
-        Ok(ValueBytes(RowConverter::new(vec![SortField::new(
-            data_type.clone(),
-        )])?))
+        let field = SortField::new(data_type.clone());
+        Ok(ValueBytes(RowConverter::new(vec![field])?))
     }
 
     pub(super) fn encode(&self, column: &ArrayRef) -> Result<arrow::row::Rows> {
         Ok(self.0.convert_columns(std::slice::from_ref(column))?)
     }
 
-    /// The column of such bytes; what is missing is null.
+    /// The column of such bytes; `None` becomes null.
     pub(super) fn decode<'b>(
         &self,
         bytes: impl Iterator<Item = Option<&'b [u8]>>,
         null: &[u8],
     ) -> Result<ArrayRef> {
-        let parser = self.0.parser();
-        let columns = self
-            .0
-            .convert_rows(bytes.map(|bytes| parser.parse(bytes.unwrap_or(null))))?;
+        let columns = decode_rows(&self.0, bytes.map(|bytes| bytes.unwrap_or(null)))?;
         columns.into_iter().next().ok_or_else(foreign_function)
     }
 
@@ -163,16 +166,14 @@ impl ByteExtremes {
     }
 
     fn add(&mut self, group: usize, value: &[u8]) {
-        let held = &mut self.values[group];
-        let is_better = held.as_deref().is_none_or(|held| {
-            if self.greatest {
-                value > held
-            } else {
-                value < held
-            }
-        });
+        let extreme = &mut self.values[group];
+        let is_better = match extreme.as_deref() {
+            None => true,
+            Some(extreme) if self.greatest => value > extreme,
+            Some(extreme) => value < extreme,
+        };
         if is_better {
-            replace_bytes(held.get_or_insert_default(), value, &mut self.heap_bytes);
+            replace_bytes(extreme.get_or_insert_default(), value, &mut self.heap_bytes);
         }
     }
 
@@ -182,15 +183,15 @@ impl ByteExtremes {
             .iter()
             .enumerate()
             .filter_map(|(row, text)| Some((text?, row)));
-        let found = if self.greatest {
-            rows.max()
+        let (_, row) = if self.greatest {
+            rows.max()?
         } else {
-            rows.min()
+            rows.min()?
         };
-        found.map(|(_, row)| row)
+        Some(row)
     }
 
-    fn held(&self, order: &[u32]) -> impl Iterator<Item = Option<&[u8]>> {
+    fn extremes(&self, order: &[u32]) -> impl Iterator<Item = Option<&[u8]>> {
         order
             .iter()
             .map(|group| self.values[*group as usize].as_deref())
@@ -198,11 +199,11 @@ impl ByteExtremes {
 }
 
 /// Replaces bytes in place and keeps their sizes.
-pub(super) fn replace_bytes(held: &mut Vec<u8>, value: &[u8], heap_bytes: &mut usize) {
-    let before = held.capacity();
-    held.clear();
-    held.extend_from_slice(value);
-    *heap_bytes = *heap_bytes + held.capacity() - before;
+pub(super) fn replace_bytes(bytes: &mut Vec<u8>, value: &[u8], heap_bytes: &mut usize) {
+    let old_capacity = bytes.capacity();
+    bytes.clear();
+    bytes.extend_from_slice(value);
+    *heap_bytes = *heap_bytes + bytes.capacity() - old_capacity;
 }
 
 impl Accumulator for ByteExtremes {
@@ -211,16 +212,19 @@ impl Accumulator for ByteExtremes {
     }
 
     fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
-        let (groups, column) = (rows.groups, rows.value()?);
+        let groups = rows.groups;
+        let column = rows.value()?;
         let used = column.used_values()?;
         if self.values.len() == 1 {
             // Texts are compared as they are: the extreme alone is encoded.
-            let values = used.as_ref().map_or(&column.read, |used| &used.values);
+            let values = match &used {
+                Some(used) => &used.values,
+                None => &column.read,
+            };
             if let Some(texts) = TextRef::new(values) {
                 if let Some(row) = self.extreme_row(texts) {
-                    let encoded = self
-                        .bytes
-                        .encode(&as_type(&values.slice(row, 1), &DataType::Utf8)?)?;
+                    let text = as_type(&values.slice(row, 1), &DataType::Utf8)?;
+                    let encoded = self.bytes.encode(&text)?;
                     self.add(0, encoded.row(0).data());
                 }
                 return Ok(());
@@ -232,21 +236,22 @@ impl Accumulator for ByteExtremes {
         };
         let encoded = self.bytes.encode(values)?;
         for_each_value(groups, column.valid.as_ref(), |row, group| {
-            let place = used.as_ref().map_or(row, |used| used.places[row] as usize);
-            self.add(group, encoded.row(place).data());
+            let index = match &used {
+                Some(used) => used.indices[row] as usize,
+                None => row,
+            };
+            self.add(group, encoded.row(index).data());
         });
         Ok(())
     }
 
     fn states(&self, order: &[u32]) -> Result<Vec<ArrayRef>> {
-        Ok(vec![Arc::new(self.held(order).collect::<BinaryArray>())])
+        let extremes: BinaryArray = self.extremes(order).collect();
+        Ok(vec![Arc::new(extremes)])
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
-        let states = states
-            .first()
-            .and_then(|column| column.as_binary_opt::<i32>())
-            .ok_or_else(foreign_states)?;
+        let states = encoded_state_column(states, 0)?;
         for_each_value(groups, states.nulls(), |row, group| {
             self.add(group, states.value(row))
         });
@@ -254,7 +259,7 @@ impl Accumulator for ByteExtremes {
     }
 
     fn results(&self, _: GroupFunction, order: &[u32]) -> Result<ArrayRef> {
-        self.bytes.decode(self.held(order), &self.null)
+        self.bytes.decode(self.extremes(order), &self.null)
     }
 
     fn bytes(&self) -> usize {

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Float64Array, UInt8Array, UInt64Array};
-use arrow::datatypes::{UInt8Type, UInt64Type};
+use arrow::array::{ArrayRef, Float64Builder, UInt8Array, UInt64Array};
+use arrow::datatypes::UInt8Type;
 use forebay_model::{GroupFunction, Result, StateDecoder};
 
 use super::accumulator::{
-    Accumulator, GroupedRows, counted, doubles, encode_groups, for_each_value, foreign_states,
-    state_column,
+    Accumulator, GroupedRows, count_column, counted, doubles, encode_groups, encoded_state_column,
+    for_each_value, state_column,
 };
 use super::window_sums::WindowSums;
-use crate::exact_sum::variance;
+use crate::exact_sum::{corrected_variance, deviation, variance};
 use crate::moment_accumulator::decompose;
 
 const PLUS_INFINITY: u8 = 1;
@@ -51,21 +51,46 @@ impl FloatSums {
 
     fn variance(&self, group: u32, ddof: u32) -> Option<f64> {
         let count = self.counts[group as usize];
-        let freedom = count
-            .checked_sub(u64::from(ddof))
-            .filter(|freedom| *freedom > 0)?;
+        if count <= u64::from(ddof) {
+            return None;
+        }
+        let freedom = count - u64::from(ddof);
         if self.infinities(group) != 0 {
             return Some(f64::NAN);
         }
-        let variance = variance(
-            count,
-            &self.sums.exact(group),
-            &self.squares.as_ref()?.exact(group),
-        );
-        Some(if ddof == 0 {
-            variance
-        } else {
-            variance * (count as f64 / freedom as f64)
+        let sum = self.sums.exact(group);
+        let squares = self.squares.as_ref()?.exact(group);
+        let variance = variance(count, &sum, &squares);
+        Some(corrected_variance(variance, count, freedom))
+    }
+
+    /// The root of the variance, also where that is beyond doubles.
+    fn deviation(&self, group: u32, ddof: u32) -> Option<f64> {
+        let count = self.counts[group as usize];
+        if count <= u64::from(ddof) {
+            return None;
+        }
+        if self.infinities(group) != 0 {
+            return Some(f64::NAN);
+        }
+        let sum = self.sums.exact(group);
+        let squares = self.squares.as_ref()?.exact(group);
+        let freedom = count - u64::from(ddof);
+        Some(deviation(count, freedom, &sum, &squares))
+    }
+
+    /// The sum or the mean of a group; null without a value.
+    fn sum_or_mean(&self, group: u32, function: GroupFunction) -> Option<f64> {
+        let count = self.counts[group as usize];
+        if count == 0 {
+            return None;
+        }
+        Some(match self.infinities(group) {
+            0 if function == GroupFunction::Mean => self.sums.divided(group, count),
+            0 => self.sums.rounded(group),
+            PLUS_INFINITY => f64::INFINITY,
+            MINUS_INFINITY => f64::NEG_INFINITY,
+            _ => f64::NAN,
         })
     }
 }
@@ -77,27 +102,26 @@ impl Accumulator for FloatSums {
             self.infinities.resize(groups, 0);
         }
         self.sums.resize(groups);
-        self.squares
-            .iter_mut()
-            .for_each(|squares| squares.resize(groups));
+        if let Some(squares) = &mut self.squares {
+            squares.resize(groups);
+        }
     }
 
     fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
-        let (groups, column) = (rows.groups, rows.value()?);
+        let groups = rows.groups;
+        let column = rows.value()?;
         let values = doubles(column.array()?)?;
         let values = values.values();
         for_each_value(groups, column.valid.as_ref(), |row, group| {
             let value = values[row];
             self.counts[group] += 1;
             if value.is_infinite() {
-                self.set_infinities(
-                    group,
-                    if value > 0.0 {
-                        PLUS_INFINITY
-                    } else {
-                        MINUS_INFINITY
-                    },
-                );
+                let infinity = if value > 0.0 {
+                    PLUS_INFINITY
+                } else {
+                    MINUS_INFINITY
+                };
+                self.set_infinities(group, infinity);
             } else if value != 0.0 {
                 let (mantissa, power) = decompose(value);
                 self.sums.add(group, i128::from(mantissa), power);
@@ -115,9 +139,10 @@ impl Accumulator for FloatSums {
     fn states(&self, order: &[u32]) -> Result<Vec<ArrayRef>> {
         let sums = encode_groups(order, |group, out| {
             self.sums.encode(group, out)?;
-            self.squares
-                .iter()
-                .try_for_each(|squares| squares.encode(group, out))
+            if let Some(squares) = &self.squares {
+                squares.encode(group, out)?;
+            }
+            Ok(())
         })?;
         let infinities = order.iter().map(|group| self.infinities(*group));
         let counts = order.iter().map(|group| self.counts[*group as usize]);
@@ -129,12 +154,9 @@ impl Accumulator for FloatSums {
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
-        let sums = states
-            .first()
-            .and_then(|column| column.as_binary_opt::<i32>())
-            .ok_or_else(foreign_states)?;
+        let sums = encoded_state_column(states, 0)?;
         let infinities = state_column::<UInt8Type>(states, 1)?.values();
-        let counts = state_column::<UInt64Type>(states, 2)?.values();
+        let counts = count_column(states, 2)?;
         for (row, group) in groups.iter().enumerate() {
             let group = *group as usize;
             self.counts[group] += counts[row];
@@ -152,23 +174,19 @@ impl Accumulator for FloatSums {
     }
 
     fn results(&self, function: GroupFunction, order: &[u32]) -> Result<ArrayRef> {
-        let count = |group: u32| self.counts[group as usize];
-        let of = |group: &u32| match function {
-            GroupFunction::Var { ddof } => self.variance(*group, ddof),
-            GroupFunction::Std { ddof } => self.variance(*group, ddof).map(f64::sqrt),
-            _ if count(*group) == 0 => None,
-            _ => Some(match self.infinities(*group) {
-                0 if function == GroupFunction::Mean => self.sums.divided(*group, count(*group)),
-                0 => self.sums.rounded(*group),
-                PLUS_INFINITY => f64::INFINITY,
-                MINUS_INFINITY => f64::NEG_INFINITY,
-                _ => f64::NAN,
-            }),
-        };
-        Ok(match function {
-            GroupFunction::Count => counted(order.iter().map(|group| count(*group))),
-            _ => Arc::new(order.iter().map(of).collect::<Float64Array>()),
-        })
+        if function == GroupFunction::Count {
+            let counts = order.iter().map(|group| self.counts[*group as usize]);
+            return Ok(counted(counts));
+        }
+        let mut results = Float64Builder::with_capacity(order.len());
+        for group in order {
+            results.append_option(match function {
+                GroupFunction::Var { ddof } => self.variance(*group, ddof),
+                GroupFunction::Std { ddof } => self.deviation(*group, ddof),
+                _ => self.sum_or_mean(*group, function),
+            });
+        }
+        Ok(Arc::new(results.finish()))
     }
 
     fn bytes(&self) -> usize {

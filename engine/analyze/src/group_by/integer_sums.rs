@@ -14,7 +14,7 @@ use arrow::datatypes::{
 use forebay_model::{Fault, GroupFunction, Result, codes};
 
 use super::accumulator::{
-    Accumulator, GroupedRows, counted, for_each_value, foreign_function, state_column,
+    Accumulator, GroupedRows, count_column, counted, for_each_value, foreign_function, state_column,
 };
 use super::window_sums::divided;
 
@@ -24,7 +24,7 @@ const EXACT_MAX: u64 = 1 << 53;
 /// Sum and number of the values of each group. Sums have 64 bits until one does not fit.
 pub(super) struct IntegerSums {
     sums: Sums,
-    /// Whether values are rounded to doubles first.
+    /// Rounds values to doubles first.
     rounded: bool,
 }
 
@@ -66,13 +66,13 @@ impl Sums {
     /// Adds to the sum of a group; the count stays.
     fn add(&mut self, group: usize, value: i128) {
         if let Sums::Narrow(sums) = self {
-            let sum = i64::try_from(value)
-                .ok()
-                .and_then(|value| sums[group].sum.checked_add(value));
-            if let Some(sum) = sum {
+            if let Ok(value) = i64::try_from(value)
+                && let Some(sum) = sums[group].sum.checked_add(value)
+            {
                 sums[group].sum = sum;
                 return;
             }
+            // The sums of all groups get 128 bits once one does not fit.
             self.widen();
         }
         if let Sums::Wide(sums) = self {
@@ -115,7 +115,7 @@ impl IntegerSums {
         });
     }
 
-    /// Like `push`, for values of 64 bits; the common case.
+    /// Adds values of 64 bits to sums of 64 bits, as long as they fit: the common case.
     fn push_narrow<T: ArrowPrimitiveType>(
         &mut self,
         groups: &[u32],
@@ -129,14 +129,12 @@ impl IntegerSums {
         let Sums::Narrow(sums) = &mut self.sums else {
             return self.push::<T>(groups, column, valid);
         };
-        let done = add_narrow(sums, groups, valid, |row| values[row].into());
-        if done < groups.len() {
-            let valid = valid.map(|valid| valid.slice(done, groups.len() - done));
-            self.push::<T>(
-                &groups[done..],
-                &column.slice(done, groups.len() - done),
-                valid.as_ref(),
-            );
+        let added = add_narrow(sums, groups, valid, |row| values[row].into());
+        if added < groups.len() {
+            let remaining = groups.len() - added;
+            let valid = valid.map(|valid| valid.slice(added, remaining));
+            let column = column.slice(added, remaining);
+            self.push::<T>(&groups[added..], &column, valid.as_ref());
         }
     }
 }
@@ -150,13 +148,13 @@ fn add_narrow(
 ) -> usize {
     for (row, group) in groups.iter().enumerate() {
         if valid.is_none_or(|valid| valid.is_valid(row)) {
-            let held = &mut sums[*group as usize];
-            let Some(sum) = held.sum.checked_add(value(row)) else {
+            let state = &mut sums[*group as usize];
+            let Some(sum) = state.sum.checked_add(value(row)) else {
                 return row;
             };
-            *held = GroupSum {
+            *state = GroupSum {
                 sum,
-                count: held.count + 1,
+                count: state.count + 1,
             };
         }
     }
@@ -172,7 +170,8 @@ impl Accumulator for IntegerSums {
     }
 
     fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
-        let (groups, column) = (rows.groups, rows.value()?.array()?);
+        let groups = rows.groups;
+        let column = rows.value()?.array()?;
         let valid = rows.value()?.valid.as_ref();
         match column.data_type() {
             DataType::Int8 => self.push_narrow::<Int8Type>(groups, column, valid),
@@ -205,7 +204,7 @@ impl Accumulator for IntegerSums {
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
         let sums = state_column::<Decimal128Type>(states, 0)?.values();
-        let counts = state_column::<UInt64Type>(states, 1)?.values();
+        let counts = count_column(states, 1)?;
         for ((group, sum), count) in groups.iter().zip(sums).zip(counts) {
             self.sums.add(*group as usize, *sum);
             self.sums.count(*group as usize, *count);
@@ -214,26 +213,19 @@ impl Accumulator for IntegerSums {
     }
 
     fn results(&self, function: GroupFunction, order: &[u32]) -> Result<ArrayRef> {
-        let sums = order.iter().map(|group| self.sums.get(*group));
-        Ok(match function {
-            GroupFunction::Count => counted(sums.map(|group| group.count)),
+        let groups = order.iter().map(|group| self.sums.get(*group));
+        match function {
+            GroupFunction::Count => Ok(counted(groups.map(|group| group.count))),
             GroupFunction::Sum => {
-                let sum = |group: GroupSum<i128>| {
-                    let fits = || i64::try_from(group.sum).map_err(|_| does_not_fit(group.sum));
-                    (group.count > 0).then(fits).transpose()
-                };
-                Arc::new(sums.map(sum).collect::<Result<Int64Array>>()?)
+                let sums: Int64Array = groups.map(narrow_sum).collect::<Result<_>>()?;
+                Ok(Arc::new(sums))
             }
             GroupFunction::Mean => {
-                let mean = |group: GroupSum<i128>| {
-                    (group.count > 0)
-                        .then(|| divided(group.sum, group.count, 0))
-                        .flatten()
-                };
-                Arc::new(sums.map(mean).collect::<Float64Array>())
+                let means: Float64Array = groups.map(mean).collect();
+                Ok(Arc::new(means))
             }
-            _ => return Err(foreign_function()),
-        })
+            _ => Err(foreign_function()),
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -242,6 +234,25 @@ impl Accumulator for IntegerSums {
             Sums::Wide(sums) => sums.capacity() * size_of::<GroupSum<i128>>(),
         }
     }
+}
+
+/// The sum of a group in 64 bits; null without a value.
+fn narrow_sum(group: GroupSum<i128>) -> Result<Option<i64>> {
+    if group.count == 0 {
+        return Ok(None);
+    }
+    match i64::try_from(group.sum) {
+        Ok(sum) => Ok(Some(sum)),
+        Err(_) => Err(does_not_fit(group.sum)),
+    }
+}
+
+/// The mean of a group, rounded once; null without a value.
+fn mean(group: GroupSum<i128>) -> Option<f64> {
+    if group.count == 0 {
+        return None;
+    }
+    divided(group.sum, group.count, 0)
 }
 
 fn does_not_fit(sum: i128) -> Fault {

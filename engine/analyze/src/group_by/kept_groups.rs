@@ -25,15 +25,16 @@ pub(super) struct KeptGroupsWriter<'w, 'o> {
 
 impl<'w, 'o> KeptGroupsWriter<'w, 'o> {
     pub(super) fn new(shares: &'w mut [&'o mut dyn Write]) -> Self {
-        let share = |out| ShareWriter {
-            out,
-            pieces: Vec::new(),
-            groups: 0,
-            bytes: 0,
-        };
-        KeptGroupsWriter {
-            shares: shares.iter_mut().map(share).collect(),
+        let mut writers = Vec::with_capacity(shares.len());
+        for out in shares {
+            writers.push(ShareWriter {
+                out,
+                pieces: Vec::new(),
+                groups: 0,
+                bytes: 0,
+            });
         }
+        KeptGroupsWriter { shares: writers }
     }
 
     /// Appends groups; keys ascend.
@@ -42,31 +43,29 @@ impl<'w, 'o> KeptGroupsWriter<'w, 'o> {
         let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.shares.len()];
         if count > 1 {
             for (row, key) in keys.iter().enumerate() {
-                rows[(xxh3_64(key.unwrap_or_default()) % count) as usize].push(row as u32);
+                let hash = xxh3_64(key.unwrap_or_default());
+                rows[(hash % count) as usize].push(row as u32);
             }
         }
-        let columns: Vec<ArrayRef> = std::iter::once(Arc::new(keys) as ArrayRef)
-            .chain(states)
-            .collect();
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(keys)];
+        columns.extend(states);
         if let [only] = self.shares.as_mut_slice() {
             return only.push(&columns);
         }
-        for (share, rows) in self
-            .shares
-            .iter_mut()
-            .zip(rows)
-            .filter(|(_, rows)| !rows.is_empty())
-        {
-            share.push(&take_arrays(&columns, &UInt32Array::from(rows), None)?)?;
+        for (share, rows) in self.shares.iter_mut().zip(rows) {
+            if !rows.is_empty() {
+                share.push(&take_arrays(&columns, &UInt32Array::from(rows), None)?)?;
+            }
         }
         Ok(())
     }
 
     pub(super) fn finish(mut self) -> Result<()> {
-        self.shares.iter_mut().try_for_each(|share| {
+        for share in &mut self.shares {
             share.flush()?;
-            write_groups_end(share.out)
-        })
+            write_groups_end(share.out)?;
+        }
+        Ok(())
     }
 }
 
@@ -83,27 +82,29 @@ impl ShareWriter<'_, '_> {
         let rows = columns.first().map_or(0, |keys| keys.len());
         let mut sizes = vec![0; rows];
         for column in columns {
-            match column.as_binary_opt::<i32>() {
-                Some(column) => sizes
-                    .iter_mut()
-                    .enumerate()
-                    .for_each(|(row, size)| *size += column.value(row).len()),
-                None => sizes.iter_mut().for_each(|size| *size += FIXED_STATE_BYTES),
+            let encoded = column.as_binary_opt::<i32>();
+            for (row, size) in sizes.iter_mut().enumerate() {
+                *size += match encoded {
+                    Some(encoded) => encoded.value(row).len(),
+                    None => FIXED_STATE_BYTES,
+                };
             }
         }
+        // A batch ends at a number of groups or bytes of the share, wherever the pushed columns end: its bytes depend
+        // on the groups alone.
         let mut start = 0;
         for (row, size) in sizes.into_iter().enumerate() {
-            (self.groups, self.bytes) = (self.groups + 1, self.bytes + size);
-            if self.groups == GROUPS_MAX || self.bytes >= BYTES_MAX || row + 1 == rows {
-                self.pieces.push(
-                    columns
-                        .iter()
-                        .map(|column| column.slice(start, row + 1 - start))
-                        .collect(),
-                );
+            self.groups += 1;
+            self.bytes += size;
+            let is_full = self.groups == GROUPS_MAX || self.bytes >= BYTES_MAX;
+            if is_full || row + 1 == rows {
+                let slices = columns
+                    .iter()
+                    .map(|column| column.slice(start, row + 1 - start));
+                self.pieces.push(slices.collect());
                 start = row + 1;
             }
-            if self.groups == GROUPS_MAX || self.bytes >= BYTES_MAX {
+            if is_full {
                 self.flush()?;
             }
         }
@@ -116,23 +117,22 @@ impl ShareWriter<'_, '_> {
         let columns = match pieces.as_slice() {
             [] => return Ok(()),
             // A slice may hold bits of its neighbours.
-            [only] => take_arrays(
-                only,
-                &UInt32Array::from_iter_values(0..self.groups as u32),
-                None,
-            )?,
+            [only] => {
+                let rows = UInt32Array::from_iter_values(0..self.groups as u32);
+                take_arrays(only, &rows, None)?
+            }
             pieces => {
-                let column = |place: usize| {
-                    let parts: Vec<&dyn Array> =
-                        pieces.iter().map(|piece| piece[place].as_ref()).collect();
-                    Ok(concat(&parts)?)
-                };
-                (0..pieces[0].len())
-                    .map(column)
-                    .collect::<Result<Vec<_>>>()?
+                let mut columns = Vec::new();
+                for index in 0..pieces[0].len() {
+                    let parts = pieces.iter().map(|piece| piece[index].as_ref());
+                    let parts: Vec<&dyn Array> = parts.collect();
+                    columns.push(concat(&parts)?);
+                }
+                columns
             }
         };
-        (self.groups, self.bytes) = (0, 0);
+        self.groups = 0;
+        self.bytes = 0;
         let (keys, states) = columns
             .split_first()
             .ok_or_else(|| Fault::internal("groups without keys"))?;

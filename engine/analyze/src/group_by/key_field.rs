@@ -10,7 +10,8 @@ use arrow::compute::{SortOptions, cast, take};
 use arrow::datatypes::{ArrowNativeType, DataType};
 use arrow::row::{RowConverter, SortField};
 use forebay_model::{
-    Fault, GroupKey, Result, StringColumn, TextRef, TimeBucket, canonical_keys, logical_type,
+    Fault, GroupKey, Result, StringColumn, TextRef, TimeBucket, canonical_keys, decode_rows,
+    logical_type,
 };
 
 use crate::interner::{CODE_BITS, Interner};
@@ -22,13 +23,13 @@ pub(super) struct KeyField {
     pub(super) data_type: DataType,
     bucket: Option<TimeBucket>,
     form: KeyForm,
-    /// Where the value lies.
-    place: BitPlace,
+    /// The lowest bit of the value.
+    bit_place: BitPlace,
     /// The bit that is set for null.
     null: Option<BitPlace>,
 }
 
-/// Where the bits of a field lie in the words of a key.
+/// The position of a field's bits in the words of a key.
 #[derive(Clone, Copy)]
 struct BitPlace {
     word: usize,
@@ -45,7 +46,7 @@ impl BitPlace {
 /// Ranks the words of a key by one field.
 pub(super) type SortRank<'f, const W: usize> = Box<dyn Fn(&[u64; W]) -> u64 + 'f>;
 
-/// How a value enters the words of a key.
+/// The form of a value in the words of a key.
 enum KeyForm {
     /// As it is, in so many bits.
     Bits(u32),
@@ -61,7 +62,7 @@ struct DictionaryCodes {
     codes: Vec<u32>,
 }
 
-/// How a key column sorts a type: nulls last.
+/// The order of a key column of a type: ascending, nulls last.
 pub(super) fn sort_field(data_type: &DataType) -> SortField {
     SortField::new_with_options(
         data_type.clone(),
@@ -99,10 +100,10 @@ impl KeyForm {
                 bits(data_type)
             }
             T::Timestamp(..) | T::Duration(_) => bits(data_type),
-            other => KeyForm::Encoded(
-                Interner::default(),
-                RowConverter::new(vec![sort_field(other)])?,
-            ),
+            other => {
+                let converter = RowConverter::new(vec![sort_field(other)])?;
+                KeyForm::Encoded(Interner::default(), converter)
+            }
         })
     }
 
@@ -120,13 +121,14 @@ fn bits(data_type: &DataType) -> KeyForm {
 
 /// Finds `width` free bits in one word; `used` counts the bits of each word that are taken.
 fn place_bits(used: &mut Vec<u32>, width: u32) -> BitPlace {
-    let word = used
-        .iter()
-        .position(|used| used + width <= u64::BITS)
-        .unwrap_or_else(|| {
+    let mut words = used.iter();
+    let word = match words.position(|bits| bits + width <= u64::BITS) {
+        Some(word) => word,
+        None => {
             used.push(0);
             used.len() - 1
-        });
+        }
+    };
     let shift = used[word];
     used[word] += width;
     BitPlace { word, shift }
@@ -135,31 +137,33 @@ fn place_bits(used: &mut Vec<u32>, width: u32) -> BitPlace {
 impl KeyField {
     /// The fields of a key, and the number of its words.
     pub(super) fn layout(keys: &[GroupKey]) -> Result<(Vec<KeyField>, usize)> {
-        let (mut fields, mut used) = (Vec::new(), Vec::new());
+        let mut fields = Vec::new();
+        let mut used = Vec::new();
         for key in keys {
             let form = KeyForm::of(&key.data_type)?;
-            let place = place_bits(&mut used, form.width());
-            let (data_type, bucket) = (key.data_type.clone(), key.bucket);
+            let bit_place = place_bits(&mut used, form.width());
+            let data_type = key.data_type.clone();
+            let bucket = key.bucket;
             fields.push(KeyField {
                 data_type,
                 bucket,
                 form,
-                place,
+                bit_place,
                 null: None,
             });
         }
         // A single key of 64 bits keeps its word to itself.
         let is_full = fields.len() == 1 && used == [u64::BITS];
-        for field in fields
-            .iter_mut()
-            .filter(|field| !is_full && matches!(field.form, KeyForm::Bits(_)))
-        {
-            field.null = Some(place_bits(&mut used, 1));
+        for field in &mut fields {
+            // Codes stand for null with 0 and need no bit.
+            if !is_full && matches!(field.form, KeyForm::Bits(_)) {
+                field.null = Some(place_bits(&mut used, 1));
+            }
         }
         Ok((fields, used.len()))
     }
 
-    /// Whether the words do not tell null.
+    /// True if the words of a null equal those of a value.
     pub(super) fn hides_null(&self) -> bool {
         matches!((&self.form, self.null), (KeyForm::Bits(_), None))
     }
@@ -171,9 +175,9 @@ impl KeyField {
     pub(super) fn clear(&mut self) {
         match &mut self.form {
             KeyForm::Bits(_) => {}
-            KeyForm::Text(interner, known) => {
+            KeyForm::Text(interner, dictionary_codes) => {
                 interner.clear();
-                *known = None;
+                *dictionary_codes = None;
             }
             KeyForm::Encoded(interner, _) => interner.clear(),
         }
@@ -207,46 +211,50 @@ impl KeyField {
         column: &ArrayRef,
         words: &mut [[u64; W]],
     ) -> Result<()> {
-        let place = self.place;
+        let bit_place = self.bit_place;
         match &mut self.form {
             KeyForm::Bits(width) => {
-                let (data, nulls) = (column.to_data(), column.nulls());
+                let data = column.to_data();
+                let nulls = column.nulls();
                 match *width {
-                    1 => pack_booleans(column.as_boolean(), place, words),
-                    8 => pack_bits::<u8, W>(data.buffer(0), nulls, place, words),
-                    16 => pack_bits::<u16, W>(data.buffer(0), nulls, place, words),
-                    32 => pack_bits::<u32, W>(data.buffer(0), nulls, place, words),
-                    _ => pack_bits::<u64, W>(data.buffer(0), nulls, place, words),
+                    1 => pack_booleans(column.as_boolean(), bit_place, words),
+                    8 => pack_bits::<u8, W>(data.buffer(0), nulls, bit_place, words),
+                    16 => pack_bits::<u16, W>(data.buffer(0), nulls, bit_place, words),
+                    32 => pack_bits::<u32, W>(data.buffer(0), nulls, bit_place, words),
+                    _ => pack_bits::<u64, W>(data.buffer(0), nulls, bit_place, words),
                 }
+                // Null and 0 have the same bits: a bit of its own tells null apart.
                 if let (Some(BitPlace { word, shift }), Some(nulls)) = (self.null, nulls) {
-                    let rows = words
-                        .iter_mut()
-                        .enumerate()
-                        .filter(|(row, _)| nulls.is_null(*row));
-                    rows.for_each(|(_, words)| words[word] |= 1 << shift);
+                    for (row, words) in words.iter_mut().enumerate() {
+                        if nulls.is_null(row) {
+                            words[word] |= 1 << shift;
+                        }
+                    }
                 }
             }
-            KeyForm::Text(interner, known) => match StringColumn::of(column)? {
+            KeyForm::Text(interner, dictionary_codes) => match StringColumn::of(column)? {
                 StringColumn::Dictionary(keys, values) => {
-                    let same = |known: &DictionaryCodes| {
-                        Arc::ptr_eq(&known.values, &values)
-                            || known.values.to_data().ptr_eq(&values.to_data())
+                    let same = |dictionary_codes: &DictionaryCodes| {
+                        Arc::ptr_eq(&dictionary_codes.values, &values)
+                            || dictionary_codes.values.to_data().ptr_eq(&values.to_data())
                     };
-                    let codes = match known.take().filter(same) {
-                        Some(known) => known,
+                    let codes = match dictionary_codes.take().filter(same) {
+                        Some(dictionary_codes) => dictionary_codes,
                         None => DictionaryCodes {
                             codes: vec![UNKNOWN; values.len()],
                             values,
                         },
                     };
-                    known.insert(codes).pack(interner, &keys, place, words)?;
+                    dictionary_codes
+                        .insert(codes)
+                        .pack(interner, &keys, bit_place, words)?;
                 }
                 StringColumn::Plain(array) => {
                     let texts = TextRef::new(&array).ok_or_else(unknown_layout)?;
                     for (text, words) in texts.iter().zip(words) {
                         if let Some(text) = text {
-                            words[place.word] |=
-                                u64::from(interner.code(text.as_bytes())? + 1) << place.shift;
+                            words[bit_place.word] |=
+                                u64::from(interner.code(text.as_bytes())? + 1) << bit_place.shift;
                         }
                     }
                 }
@@ -255,8 +263,8 @@ impl KeyField {
                 let encoded = converter.convert_columns(std::slice::from_ref(column))?;
                 for (row, (encoded, words)) in encoded.iter().zip(words).enumerate() {
                     if column.is_valid(row) {
-                        words[place.word] |=
-                            u64::from(interner.code(encoded.as_ref())? + 1) << place.shift;
+                        words[bit_place.word] |=
+                            u64::from(interner.code(encoded.as_ref())? + 1) << bit_place.shift;
                     }
                 }
             }
@@ -270,24 +278,24 @@ impl KeyField {
             KeyForm::Bits(_) => Ok(None),
             KeyForm::Text(interner, _) => interner.to_text_array().map(Some),
             KeyForm::Encoded(interner, converter) => {
-                let parser = converter.parser();
-                let columns = converter.convert_rows(
-                    (0..interner.len()).map(|code| parser.parse(interner.get(code))),
-                )?;
+                let keys = (0..interner.len()).map(|code| interner.get(code));
+                let columns = decode_rows(converter, keys)?;
                 Ok(columns.into_iter().next())
             }
         }
     }
 
-    /// The column of keys; `coded` are this field's coded values, and `is_null` tells the rows that hide a null.
+    /// The column of keys; `coded` are this field's coded values, and `is_null` is true for rows whose null the words
+    /// do not show.
     pub(super) fn unpack<const W: usize>(
         &self,
         keys: impl ExactSizeIterator<Item = [u64; W]> + Clone,
         coded: Option<&ArrayRef>,
         is_null: impl Fn(usize) -> bool,
     ) -> Result<ArrayRef> {
-        let BitPlace { word, shift } = self.place;
+        let BitPlace { word, shift } = self.bit_place;
         let values = keys.clone().map(|words| words[word] >> shift);
+        // Code 0 is null: the others begin with 1.
         if let Some(coded) = coded {
             let mask = (1 << CODE_BITS) - 1;
             let codes: UInt32Array = values
@@ -301,6 +309,7 @@ impl KeyField {
             None => BooleanBuffer::collect_bool(rows, |row| !is_null(row)),
         };
         let nulls = Some(NullBuffer::new(valid)).filter(|nulls| nulls.null_count() > 0);
+        // The buffer has the width of the type, whatever the type is.
         let buffer = match self.form.width() {
             1 => {
                 let values: BooleanBuffer = values.map(|value| value & 1 == 1).collect();
@@ -325,7 +334,8 @@ impl KeyField {
 
     /// A function from words to a number that sorts like the field, but for nulls that are hidden.
     pub(super) fn sort_rank<const W: usize>(&self) -> SortRank<'_, W> {
-        let (BitPlace { word, shift }, width) = (self.place, self.form.width());
+        let BitPlace { word, shift } = self.bit_place;
+        let width = self.form.width();
         let mask = u64::MAX >> (u64::BITS - width);
         if let Some(interner) = self.interner() {
             let ranks = interner.ranks();
@@ -336,6 +346,7 @@ impl KeyField {
                 },
             );
         }
+        // Signed numbers sort with a flipped sign bit; negative floating-point numbers with all bits inverted.
         let sign = 1 << (width - 1);
         let is_float = self.data_type.is_floating();
         let is_unsigned =
@@ -351,7 +362,7 @@ impl KeyField {
         })
     }
 
-    /// Whether the words tell a null.
+    /// True if the words show a null.
     pub(super) fn is_null<const W: usize>(&self, words: &[u64; W]) -> bool {
         self.null.is_some_and(|null| null.is_set(words))
     }
@@ -364,30 +375,33 @@ fn unknown_layout() -> Fault {
 fn pack_bits<T: ArrowNativeType + Into<u64>, const W: usize>(
     values: &[T],
     nulls: Option<&NullBuffer>,
-    place: BitPlace,
+    bit_place: BitPlace,
     words: &mut [[u64; W]],
 ) {
     match nulls {
-        None => words
-            .iter_mut()
-            .zip(values)
-            .for_each(|(words, value)| words[place.word] |= (*value).into() << place.shift),
+        None => {
+            for (words, value) in words.iter_mut().zip(values) {
+                words[bit_place.word] |= (*value).into() << bit_place.shift;
+            }
+        }
         Some(nulls) => {
-            let rows = words
-                .iter_mut()
-                .zip(values)
-                .enumerate()
-                .filter(|(row, _)| nulls.is_valid(*row));
-            rows.for_each(|(_, (words, value))| {
-                words[place.word] |= (*value).into() << place.shift
-            });
+            for (row, (words, value)) in words.iter_mut().zip(values).enumerate() {
+                if nulls.is_valid(row) {
+                    words[bit_place.word] |= (*value).into() << bit_place.shift;
+                }
+            }
         }
     }
 }
 
-fn pack_booleans<const W: usize>(values: &BooleanArray, place: BitPlace, words: &mut [[u64; W]]) {
+fn pack_booleans<const W: usize>(
+    values: &BooleanArray,
+    bit_place: BitPlace,
+    words: &mut [[u64; W]],
+) {
     for (row, words) in words.iter_mut().enumerate() {
-        words[place.word] |= u64::from(values.is_valid(row) && values.value(row)) << place.shift;
+        words[bit_place.word] |=
+            u64::from(values.is_valid(row) && values.value(row)) << bit_place.shift;
     }
 }
 
@@ -396,7 +410,7 @@ impl DictionaryCodes {
         &mut self,
         interner: &mut Interner,
         keys: &Int32Array,
-        place: BitPlace,
+        bit_place: BitPlace,
         words: &mut [[u64; W]],
     ) -> Result<()> {
         let texts = TextRef::new(&self.values).ok_or_else(unknown_layout)?;
@@ -405,6 +419,7 @@ impl DictionaryCodes {
             if nulls.is_some_and(|nulls| nulls.is_null(row)) {
                 continue;
             }
+            // A value is interned for the first row that has it.
             let code = &mut self.codes[*key as usize];
             if *code == UNKNOWN {
                 *code = match texts.get(*key as usize) {
@@ -412,7 +427,7 @@ impl DictionaryCodes {
                     None => 0,
                 };
             }
-            words[place.word] |= u64::from(*code) << place.shift;
+            words[bit_place.word] |= u64::from(*code) << bit_place.shift;
         }
         Ok(())
     }

@@ -5,12 +5,12 @@
 
 use arrow::array::{ArrayRef, BinaryArray};
 use arrow::row::RowConverter;
-use forebay_model::{Fault, GroupKey, Result};
+use forebay_model::{Fault, GroupKey, Result, decode_rows};
 
 use super::key_field::{KeyField, as_type, sort_field};
 use super::packed_keys::PackedKeys;
+use crate::byte_order::sorted_bytes;
 use crate::interner::Interner;
-use crate::spill_runs::bytes_prefix;
 
 /// Keys by their number. Null is a key of its own.
 pub(super) struct KeyIndex {
@@ -29,7 +29,7 @@ enum KeyTable {
     Bytes(Interner),
 }
 
-/// What key columns are decoded with.
+/// The values that the codes of key columns stand for, by column.
 pub(super) struct KeyDecoder(Vec<Option<ArrayRef>>);
 
 impl KeyIndex {
@@ -44,9 +44,10 @@ impl KeyIndex {
         };
         let converter = match keys {
             [] => None,
-            keys => Some(RowConverter::new(
-                keys.iter().map(|key| sort_field(&key.data_type)).collect(),
-            )?),
+            keys => {
+                let fields = keys.iter().map(|key| sort_field(&key.data_type));
+                Some(RowConverter::new(fields.collect())?)
+            }
         };
         Ok(KeyIndex {
             fields,
@@ -75,23 +76,24 @@ impl KeyIndex {
     ) -> Result<()> {
         into.clear();
         let fields = &mut self.fields;
-        let columns: Vec<ArrayRef> = columns
-            .iter()
-            .zip(fields.iter())
-            .map(|(column, field)| field.prepared(column))
-            .collect::<Result<_>>()?;
+        let mut prepared = Vec::with_capacity(columns.len());
+        for (column, field) in columns.iter().zip(fields.iter()) {
+            prepared.push(field.prepared(column)?);
+        }
+        let columns = prepared;
+        // Each number of words has its own table, so that comparing keys compiles to a few instructions.
         match &mut self.table {
             KeyTable::Nothing => into.resize(rows, 0),
             KeyTable::One(keys) => keys.find(fields, &columns, rows, into)?,
             KeyTable::Two(keys) => keys.find(fields, &columns, rows, into)?,
             KeyTable::Four(keys) => keys.find(fields, &columns, rows, into)?,
             KeyTable::Bytes(interner) => {
-                let columns = columns
-                    .iter()
-                    .zip(fields)
-                    .map(|(column, field)| as_type(column, &field.data_type));
-                let columns = columns.collect::<Result<Vec<_>>>()?;
-                for row in &converter(&self.converter)?.convert_columns(&columns)? {
+                let mut typed = Vec::with_capacity(columns.len());
+                for (column, field) in columns.iter().zip(fields) {
+                    typed.push(as_type(column, &field.data_type)?);
+                }
+                let encoded = converter(&self.converter)?.convert_columns(&typed)?;
+                for row in &encoded {
                     into.push(interner.code(row.as_ref())?);
                 }
             }
@@ -113,20 +115,20 @@ impl KeyIndex {
         if let Some(order) = by_number {
             return Ok(order);
         }
-        let all: Vec<u32> = (0..self.len() as u32).collect();
-        let rows =
-            converter(&self.converter)?.convert_columns(&self.columns(&self.decoder()?, &all)?)?;
-        Ok(sorted_bytes(all.len(), |group| rows.row(group).data()))
+        // Words too wide to sort as numbers are decoded and encoded again as bytes that sort like the keys.
+        let groups: Vec<u32> = (0..self.len() as u32).collect();
+        let columns = self.columns(&self.decoder()?, &groups)?;
+        let rows = converter(&self.converter)?.convert_columns(&columns)?;
+        Ok(sorted_bytes(groups.len(), |group| rows.row(group).data()))
     }
 
-    /// What the columns of the present groups are decoded with.
+    /// The decoder of the groups that there are now.
     pub(super) fn decoder(&self) -> Result<KeyDecoder> {
-        Ok(KeyDecoder(
-            self.fields
-                .iter()
-                .map(KeyField::coded_values)
-                .collect::<Result<_>>()?,
-        ))
+        let mut coded_values = Vec::with_capacity(self.fields.len());
+        for field in &self.fields {
+            coded_values.push(field.coded_values()?);
+        }
+        Ok(KeyDecoder(coded_values))
     }
 
     /// The key columns of some groups.
@@ -144,15 +146,14 @@ impl KeyIndex {
     pub(super) fn encoded(&self, decoder: &KeyDecoder, order: &[u32]) -> Result<BinaryArray> {
         match &self.table {
             KeyTable::Nothing => Ok(order.iter().map(|_| Some(b"")).collect()),
-            KeyTable::Bytes(interner) => Ok(order
-                .iter()
-                .map(|group| Some(interner.get(*group as usize)))
-                .collect()),
+            KeyTable::Bytes(interner) => {
+                let keys = order.iter().map(|group| interner.get(*group as usize));
+                Ok(keys.map(Some).collect())
+            }
             _ => {
                 let columns = self.columns(decoder, order)?;
-                Ok(converter(&self.converter)?
-                    .convert_columns(&columns)?
-                    .try_into_binary()?)
+                let rows = converter(&self.converter)?.convert_columns(&columns)?;
+                Ok(rows.try_into_binary()?)
             }
         }
     }
@@ -162,8 +163,7 @@ impl KeyIndex {
         let Some(converter) = &self.converter else {
             return Ok(Vec::new());
         };
-        let parser = converter.parser();
-        Ok(converter.convert_rows(keys.iter().map(|key| parser.parse(key.unwrap_or_default())))?)
+        decode_rows(converter, keys.iter().map(Option::unwrap_or_default))
     }
 
     /// Bytes of memory.
@@ -195,18 +195,4 @@ fn converter(converter: &Option<RowConverter>) -> Result<&RowConverter> {
     converter
         .as_ref()
         .ok_or_else(|| Fault::internal("keys without an encoding"))
-}
-
-/// Places in the order of their bytes.
-fn sorted_bytes<'b>(count: usize, bytes: impl Fn(usize) -> &'b [u8]) -> Vec<u32> {
-    // Many keys differ in their first bytes.
-    let mut prefixes: Vec<(u64, u32)> = (0..count)
-        .map(|place| (bytes_prefix(bytes(place)), place as u32))
-        .collect();
-    prefixes.sort_unstable_by(|(prefix, place), (other_prefix, other)| {
-        prefix
-            .cmp(other_prefix)
-            .then_with(|| bytes(*place as usize).cmp(bytes(*other as usize)))
-    });
-    prefixes.into_iter().map(|(_, place)| place).collect()
 }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BinaryBuilder, ListArray, UInt64Array};
+use arrow::array::{ArrayRef, BinaryBuilder, ListArray, UInt64Array};
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::datatypes::{DataType, Field, UInt64Type};
+use arrow::datatypes::{DataType, Field};
 use forebay_model::{Fault, GroupFunction, Result, codes};
 
 use super::accumulator::{
-    Accumulator, GroupedRows, for_each_value, foreign_function, foreign_states, state_column,
+    Accumulator, GroupedRows, count_column, encoded_state_column, for_each_value, foreign_function,
+    foreign_states,
 };
 use super::extremes::ValueBytes;
 
@@ -25,13 +26,13 @@ pub(super) struct Lists {
 /// The list of one group.
 #[derive(Default, Clone)]
 struct HeldList {
-    /// The number of the group's values, held or not.
+    /// The number of the group's values, with those beyond the limit.
     seen: u64,
-    /// The number of values that are held.
-    held: u32,
-    /// The position of the last of them.
+    /// The number of items.
+    item_count: u32,
+    /// The position of the last item.
     last: u64,
-    /// For each of them: its position, the length of its bytes, its bytes.
+    /// For each item: its position, the length of its bytes, its bytes.
     items: Vec<u8>,
 }
 
@@ -50,27 +51,31 @@ fn push_item(items: &mut Vec<u8>, item: ListItem<'_>) {
 
 /// Reads items that [`push_item`] wrote.
 fn read_items(mut bytes: &[u8]) -> impl Iterator<Item = Result<ListItem<'_>>> {
-    let next = move || -> Option<Result<ListItem<'_>>> {
+    std::iter::from_fn(move || {
         if bytes.is_empty() {
             return None;
         }
-        let mut read = || {
-            let (position, rest) = bytes.split_first_chunk::<8>()?;
-            let (length, rest) = rest.split_first_chunk::<4>()?;
-            let (value, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-            bytes = rest;
-            Some(ListItem {
-                position: u64::from_le_bytes(*position),
-                value,
-            })
-        };
-        let item = read().ok_or_else(foreign_states);
-        if item.is_err() {
+        let Some((item, tail)) = split_item(bytes) else {
+            // Bytes that are no item end the list.
             bytes = &[];
-        }
-        Some(item)
+            return Some(Err(foreign_states()));
+        };
+        bytes = tail;
+        Some(Ok(item))
+    })
+}
+
+/// Splits off the first item.
+fn split_item(bytes: &[u8]) -> Option<(ListItem<'_>, &[u8])> {
+    let (position, bytes) = bytes.split_first_chunk::<8>()?;
+    let (length, bytes) = bytes.split_first_chunk::<4>()?;
+    let length = u32::from_le_bytes(*length) as usize;
+    let (value, tail) = bytes.split_at_checked(length)?;
+    let item = ListItem {
+        position: u64::from_le_bytes(*position),
+        value,
     };
-    std::iter::from_fn(next)
+    Some((item, tail))
 }
 
 impl HeldList {
@@ -79,27 +84,30 @@ impl HeldList {
         let Some(first) = items.first() else {
             return Ok(());
         };
-        if self.held == 0 || first.position > self.last {
-            let free = limit.saturating_sub(self.held) as usize;
+        // The usual case: all new items follow those of the list.
+        if self.item_count == 0 || first.position > self.last {
+            let free = limit.saturating_sub(self.item_count) as usize;
             self.append(&items[..items.len().min(free)]);
             return Ok(());
         }
-        let before = std::mem::take(self);
-        let mut all = read_items(&before.items).collect::<Result<Vec<_>>>()?;
-        all.extend_from_slice(items);
-        all.sort_by_key(|item| item.position);
-        all.truncate(limit as usize);
-        self.seen = before.seen;
-        self.append(&all);
+        let old_list = std::mem::take(self);
+        let mut merged = read_items(&old_list.items).collect::<Result<Vec<_>>>()?;
+        merged.extend_from_slice(items);
+        merged.sort_by_key(|item| item.position);
+        merged.truncate(limit as usize);
+        self.seen = old_list.seen;
+        self.append(&merged);
         Ok(())
     }
 
     fn append(&mut self, items: &[ListItem<'_>]) {
-        items
-            .iter()
-            .for_each(|item| push_item(&mut self.items, *item));
-        self.held += items.len() as u32;
-        self.last = items.last().map_or(self.last, |item| item.position);
+        for item in items {
+            push_item(&mut self.items, *item);
+        }
+        self.item_count += items.len() as u32;
+        if let Some(last) = items.last() {
+            self.last = last.position;
+        }
     }
 }
 
@@ -120,9 +128,9 @@ impl Lists {
     /// Adds values to the list of a group, without counting them.
     fn add(&mut self, group: usize, items: &[ListItem<'_>]) -> Result<()> {
         let list = &mut self.lists[group];
-        let before = list.items.capacity();
+        let old_capacity = list.items.capacity();
         list.extend(items, self.limit)?;
-        self.heap_bytes = self.heap_bytes + list.items.capacity() - before;
+        self.heap_bytes = self.heap_bytes + list.items.capacity() - old_capacity;
         Ok(())
     }
 
@@ -132,9 +140,9 @@ impl Lists {
         mut append: impl FnMut(&mut BinaryBuilder, &'l HeldList) -> Result<()>,
     ) -> Result<Vec<ArrayRef>> {
         let mut items = BinaryBuilder::new();
-        order
-            .iter()
-            .try_for_each(|group| append(&mut items, &self.lists[*group as usize]))?;
+        for group in order {
+            append(&mut items, &self.lists[*group as usize])?;
+        }
         let seen = order.iter().map(|group| self.lists[*group as usize].seen);
         Ok(vec![
             Arc::new(items.finish()),
@@ -185,11 +193,8 @@ impl Accumulator for Lists {
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], shift: u64) -> Result<usize> {
-        let lists = states
-            .first()
-            .and_then(|column| column.as_binary_opt::<i32>())
-            .ok_or_else(foreign_states)?;
-        let seen = state_column::<UInt64Type>(states, 1)?.values();
+        let lists = encoded_state_column(states, 0)?;
+        let seen = count_column(states, 1)?;
         let mut items = Vec::new();
         for (row, group) in groups.iter().enumerate() {
             self.lists[*group as usize].seen += seen[row];
@@ -210,35 +215,31 @@ impl Accumulator for Lists {
         let GroupFunction::List { truncate, .. } = function else {
             return Err(foreign_function());
         };
-        let lists = || order.iter().map(|group| &self.lists[*group as usize]);
-        if let Some(long) = lists()
-            .map(|list| list.seen)
-            .find(|seen| !truncate && *seen > u64::from(self.limit))
-        {
-            let message = format!(
-                "a list of {long} values is longer than `limit: {}`",
-                self.limit
-            );
-            return Err(Fault::new(codes::BAD_ROW, message)
-                .hint("raise `limit`, or keep the first values alone with `beyond: truncate`"));
-        }
         let mut items = Vec::new();
-        for list in lists() {
-            items.extend(read_items(&list.items).collect::<Result<Vec<_>>>()?);
+        let mut lengths = Vec::with_capacity(order.len());
+        for group in order {
+            let list = &self.lists[*group as usize];
+            if !truncate && list.seen > u64::from(self.limit) {
+                return Err(too_long(list.seen, self.limit));
+            }
+            for item in read_items(&list.items) {
+                items.push(Some(item?.value));
+            }
+            lengths.push(list.item_count as usize);
         }
-        let values = self
-            .encoding
-            .decode(items.iter().map(|item| Some(item.value)), &self.null)?;
-        list_column(
-            lists().map(|list| list.held as usize),
-            values,
-            &self.data_type,
-        )
+        let values = self.encoding.decode(items.into_iter(), &self.null)?;
+        list_column(lengths.into_iter(), values, &self.data_type)
     }
 
     fn bytes(&self) -> usize {
         self.lists.capacity() * size_of::<HeldList>() + self.heap_bytes
     }
+}
+
+fn too_long(values: u64, limit: u32) -> Fault {
+    let message = format!("a list of {values} values is longer than `limit: {limit}`");
+    Fault::new(codes::BAD_ROW, message)
+        .hint("raise `limit`, or keep the first values alone with `beyond: truncate`")
 }
 
 /// A column of lists of some lengths; empty ones are null.
@@ -247,17 +248,10 @@ pub(super) fn list_column(
     values: ArrayRef,
     data_type: &DataType,
 ) -> Result<ArrayRef> {
-    let filled: NullBuffer = lengths
-        .clone()
-        .map(|length| length > 0)
-        .collect::<Vec<bool>>()
-        .into();
+    let is_filled: Vec<bool> = lengths.clone().map(|length| length > 0).collect();
+    let nulls = NullBuffer::from(is_filled);
     let field = Arc::new(Field::new_list_field(data_type.clone(), true));
     let offsets = OffsetBuffer::from_lengths(lengths);
-    Ok(Arc::new(ListArray::try_new(
-        field,
-        offsets,
-        values,
-        Some(filled),
-    )?))
+    let lists = ListArray::try_new(field, offsets, values, Some(nulls))?;
+    Ok(Arc::new(lists))
 }

@@ -14,6 +14,7 @@ mod integer_sums;
 mod kept_groups;
 mod key_field;
 mod key_index;
+mod key_quantiles;
 mod lists;
 mod ordered_bits;
 mod packed_keys;
@@ -34,6 +35,7 @@ use forebay_model::{
 use accumulator::{Accumulator, AccumulatorKind, GroupedRows, ValueColumn};
 pub use analyzer::GroupByAnalyzer;
 use key_index::KeyIndex;
+pub use key_quantiles::GroupedQuantiles;
 use runs::{
     GroupRun, GroupRunWriter, MERGED_GROUPS_MAX, NewStates, RUN_BATCH_BYTES, RUNS_MAX, RunMerge,
     merge_states,
@@ -47,14 +49,14 @@ const FILLED_SHARE: usize = 3;
 /// Groups that are merged at once.
 const MERGE_GROUPS: usize = 8192;
 
-/// What is known of the groups of rows, in memory and in spilled runs.
+/// The states of groups, in memory and in spilled runs.
 pub struct GroupByState {
     spec: Arc<GroupBy>,
     scratch: Arc<dyn ScratchSpace>,
     index: KeyIndex,
     columns: Vec<AccumulatorColumn>,
     accumulators: Vec<Box<dyn Accumulator>>,
-    /// For each result, the accumulator or the set of values that tells it.
+    /// For each result, the accumulator or the set of values that it is computed from.
     sources: Vec<ResultSource>,
     distinct: Vec<DistinctValues>,
     runs: Vec<GroupRun>,
@@ -82,11 +84,70 @@ enum ResultSource {
 /// The distinct values of a column in each group, as groups of the keys and the value.
 struct DistinctValues {
     value: usize,
-    asked: ValueQuestions,
+    questions: ValueQuestions,
     pairs: GroupByState,
 }
 
 impl DistinctValues {
+    fn new(
+        value: usize,
+        count: Option<usize>,
+        spec: &GroupBy,
+        scratch: &Arc<dyn ScratchSpace>,
+    ) -> Result<Self> {
+        let mut questions = ValueQuestions::default();
+        for result in &spec.results {
+            if result.value != value {
+                continue;
+            }
+            match result.function {
+                GroupFunction::Quantile { q } => {
+                    questions.quantiles.push(q);
+                    questions.count = count;
+                }
+                GroupFunction::TopK { k } => questions.top.push(k),
+                _ => {}
+            }
+        }
+        // The pairs of key and value are groups themselves, whose last key is the value.
+        let mut keys = spec.keys.clone();
+        keys.push(GroupKey {
+            data_type: spec.values[value].clone(),
+            bucket: None,
+        });
+        let mut results = Vec::new();
+        if questions.needs_repeats() {
+            results.push(GroupResult {
+                function: GroupFunction::CountRows,
+                value: 0,
+            });
+        }
+        let pairs = Arc::new(GroupBy {
+            keys,
+            values: Vec::new(),
+            results,
+        });
+        Ok(DistinctValues {
+            value,
+            questions,
+            pairs: GroupByState::new(&pairs, scratch)?,
+        })
+    }
+
+    /// Adds the pairs of a batch: the key columns and the rows that hold a value.
+    fn update(&mut self, keys: &[ArrayRef], rows: usize, value: &ValueColumn) -> Result<()> {
+        let mut pairs = keys.to_vec();
+        pairs.push(value.read.clone());
+        let Some(valid) = &value.valid else {
+            return self.pairs.update(&pairs, rows, 0);
+        };
+        let valid = arrow::array::BooleanArray::new(valid.inner().clone(), None);
+        for column in &mut pairs {
+            *column = arrow::compute::filter(column, &valid)?;
+        }
+        self.pairs.update(&pairs, valid.true_count(), 0)
+    }
+
     fn with_scratch(self, scratch: &Arc<dyn ScratchSpace>) -> Self {
         DistinctValues {
             pairs: self.pairs.with_scratch(scratch),
@@ -95,7 +156,7 @@ impl DistinctValues {
     }
 }
 
-/// Whether states tell the positions of rows.
+/// The choice between states with the positions of rows and without them.
 #[derive(Debug, Clone, Copy)]
 enum RowPositions {
     Told,
@@ -103,6 +164,33 @@ enum RowPositions {
 }
 
 impl AccumulatorColumn {
+    /// The accumulator that a result needs if it shares none.
+    fn of(result: &GroupResult, spec: &GroupBy) -> Self {
+        let value = (!result.function.is_of_rows()).then_some(result.value);
+        AccumulatorColumn {
+            kind: AccumulatorKind::of(result, &spec.values),
+            value,
+            other: result.function.other_column(),
+        }
+    }
+
+    /// True if this accumulator also answers a function for which `wanted_column` was made.
+    fn answers(&self, wanted_column: &AccumulatorColumn, function: GroupFunction) -> bool {
+        if self == wanted_column {
+            return true;
+        }
+        let is_broader = match wanted_column.kind {
+            AccumulatorKind::Floats { .. } => {
+                self.kind == AccumulatorKind::Floats { has_squares: true }
+            }
+            AccumulatorKind::Counts => {
+                function == GroupFunction::Count && self.kind.counts_values()
+            }
+            _ => false,
+        };
+        is_broader && self.value == wanted_column.value
+    }
+
     /// The number of values of a column.
     fn counts(value: usize) -> Self {
         AccumulatorColumn {
@@ -110,6 +198,69 @@ impl AccumulatorColumn {
             value: Some(value),
             other: None,
         }
+    }
+}
+
+/// The accumulators and the sets of distinct values that the results of a specification need.
+struct StateNeeds {
+    columns: Vec<AccumulatorColumn>,
+    /// Value columns whose distinct values are kept.
+    distinct: Vec<usize>,
+}
+
+impl StateNeeds {
+    fn of(spec: &GroupBy) -> StateNeeds {
+        let mut needs = StateNeeds {
+            columns: Vec::new(),
+            distinct: Vec::new(),
+        };
+        // Accumulators that answer several functions come first: the others then need none of their own.
+        let mut results: Vec<&GroupResult> = spec.results.iter().collect();
+        results.sort_by_key(|result| breadth(AccumulatorColumn::of(result, spec).kind));
+        for result in results {
+            let column = AccumulatorColumn::of(result, spec);
+            if column.kind != AccumulatorKind::Distinct {
+                needs.add_column(column, result.function);
+                continue;
+            }
+            if !needs.distinct.contains(&result.value) {
+                needs.distinct.push(result.value);
+            }
+            // A quantile needs the number of values before the first of them is read.
+            if matches!(result.function, GroupFunction::Quantile { .. }) {
+                let counts = AccumulatorColumn::counts(result.value);
+                needs.add_column(counts, GroupFunction::Count);
+            }
+        }
+        needs
+    }
+
+    fn add_column(&mut self, column: AccumulatorColumn, function: GroupFunction) {
+        if self.position(&column, function).is_none() {
+            self.columns.push(column);
+        }
+    }
+
+    /// The first accumulator that answers a function of a column.
+    fn position(&self, column: &AccumulatorColumn, function: GroupFunction) -> Option<usize> {
+        self.columns
+            .iter()
+            .position(|candidate| candidate.answers(column, function))
+    }
+
+    /// The accumulator that counts the values of a column.
+    fn count_of(&self, value: usize) -> Option<usize> {
+        self.position(&AccumulatorColumn::counts(value), GroupFunction::Count)
+    }
+
+    fn source(&self, result: &GroupResult, spec: &GroupBy) -> ResultSource {
+        let column = AccumulatorColumn::of(result, spec);
+        if let Some(position) = self.position(&column, result.function) {
+            return ResultSource::Accumulator(position);
+        }
+        let mut sets = self.distinct.iter();
+        let set = sets.position(|value| *value == result.value);
+        ResultSource::Distinct(set.unwrap_or(0))
     }
 }
 
@@ -131,112 +282,30 @@ impl ScratchSpace for ScratchShare {
         self.whole.create()
     }
 
-    fn admit(&self, more: forebay_model::MemoryRequest) -> Result<()> {
-        self.whole.admit(more)
+    fn admit(&self, request: forebay_model::MemoryRequest) -> Result<()> {
+        self.whole.admit(request)
     }
 }
 
 impl GroupByState {
     /// No rows.
     pub fn new(spec: &Arc<GroupBy>, scratch: &Arc<dyn ScratchSpace>) -> Result<Self> {
-        let mut columns: Vec<AccumulatorColumn> = Vec::new();
-        let mut distinct: Vec<usize> = Vec::new();
-        let column = |result: &GroupResult| {
-            let kind = AccumulatorKind::of(result, &spec.values);
-            let value = (!result.function.is_of_rows()).then_some(result.value);
-            AccumulatorColumn {
-                kind,
-                value,
-                other: result.function.other_column(),
-            }
-        };
-        let mut asked: Vec<&GroupResult> = spec.results.iter().collect();
-        asked.sort_by_key(|result| breadth(column(result).kind));
-        for result in asked {
-            let own = column(result);
-            if own.kind == AccumulatorKind::Distinct {
-                if !distinct.contains(&result.value) {
-                    distinct.push(result.value);
-                }
-                let counts = AccumulatorColumn::counts(result.value);
-                let is_known =
-                    |known: &AccumulatorColumn| tells(known, &counts, GroupFunction::Count);
-                if matches!(result.function, GroupFunction::Quantile { .. })
-                    && !columns.iter().any(is_known)
-                {
-                    columns.push(counts);
-                }
-            } else if !columns
-                .iter()
-                .any(|known| tells(known, &own, result.function))
-            {
-                columns.push(own);
-            }
+        let needs = StateNeeds::of(spec);
+        let mut sources = Vec::with_capacity(spec.results.len());
+        for result in &spec.results {
+            sources.push(needs.source(result, spec));
         }
-        let source = |result: &GroupResult| {
-            let own = column(result);
-            let place = columns
-                .iter()
-                .position(|known| tells(known, &own, result.function));
-            let set = distinct.iter().position(|value| *value == result.value);
-            match place {
-                Some(place) => ResultSource::Accumulator(place),
-                None => ResultSource::Distinct(set.unwrap_or(0)),
-            }
-        };
-        let sources = spec.results.iter().map(source).collect();
-        let parts = distinct.len() + 1;
+        // Each set of distinct values has as much of the budget as the groups.
         let scratch: Arc<dyn ScratchSpace> = Arc::new(ScratchShare {
             whole: scratch.clone(),
-            parts,
+            parts: needs.distinct.len() + 1,
         });
-        let distinct = distinct.into_iter().map(|value| {
-            let data_type = spec.values[value].clone();
-            let keys = spec
-                .keys
-                .iter()
-                .cloned()
-                .chain([GroupKey {
-                    data_type,
-                    bucket: None,
-                }])
-                .collect();
-            let counts = AccumulatorColumn::counts(value);
-            let count = columns
-                .iter()
-                .position(|known| tells(known, &counts, GroupFunction::Count));
-            let mut asked = ValueQuestions::default();
-            for result in spec.results.iter().filter(|result| result.value == value) {
-                match result.function {
-                    GroupFunction::Quantile { q } => {
-                        asked.quantiles.push(q);
-                        asked.count = count;
-                    }
-                    GroupFunction::TopK { k } => asked.top.push(k),
-                    _ => {}
-                }
-            }
-            let rows = GroupResult {
-                function: GroupFunction::CountRows,
-                value: 0,
-            };
-            let results = if asked.needs_repeats() {
-                vec![rows]
-            } else {
-                Vec::new()
-            };
-            let pairs = GroupBy {
-                keys,
-                values: Vec::new(),
-                results,
-            };
-            Ok(DistinctValues {
-                value,
-                asked,
-                pairs: GroupByState::new(&Arc::new(pairs), &scratch)?,
-            })
-        });
-        let distinct = distinct.collect::<Result<Vec<_>>>()?;
+        let mut distinct = Vec::with_capacity(needs.distinct.len());
+        for value in &needs.distinct {
+            let count = needs.count_of(*value);
+            distinct.push(DistinctValues::new(*value, count, spec, &scratch)?);
+        }
+        let columns = needs.columns;
         let mut state = GroupByState {
             spec: spec.clone(),
             index: KeyIndex::new(&spec.keys)?,
@@ -253,42 +322,28 @@ impl GroupByState {
         Ok(state)
     }
 
-    /// Accumulates a batch: the key columns, then the value columns. `first` is the position of its first row; positions
-    /// tell the order of all rows.
+    /// Accumulates a batch: the key columns, then the value columns. `first` is the position of its first row; rows are
+    /// ordered by their positions.
     pub fn update(&mut self, columns: &[ArrayRef], rows: usize, first: u64) -> Result<()> {
         let (keys, values) = columns.split_at(self.spec.keys.len());
+        // Rows are mapped to groups once; each accumulator then walks its column alone.
         self.index.find_groups(keys, rows, &mut self.groups)?;
         self.resize();
-        let values = values
-            .iter()
-            .zip(&self.spec.values)
-            .map(|(column, data_type)| ValueColumn::of(column, data_type));
-        let values = values.collect::<Result<Vec<_>>>()?;
-        let values = &values;
+        let mut value_columns = Vec::with_capacity(values.len());
+        for (column, data_type) in values.iter().zip(&self.spec.values) {
+            value_columns.push(ValueColumn::of(column, data_type)?);
+        }
         for (column, accumulator) in self.columns.iter().zip(&mut self.accumulators) {
-            let of = |place: Option<usize>| place.and_then(|place| values.get(place));
-            let (value, other) = (of(column.value), of(column.other));
             accumulator.update(&GroupedRows {
                 groups: &self.groups,
-                value,
-                other,
+                value: column.value.and_then(|index| value_columns.get(index)),
+                other: column.other.and_then(|index| value_columns.get(index)),
                 first,
             })?;
         }
         self.end = self.end.max(first + rows as u64);
         for set in &mut self.distinct {
-            let value = &values[set.value];
-            let mut pairs = keys.to_vec();
-            pairs.push(value.read.clone());
-            let mut rows = rows;
-            if let Some(valid) = &value.valid {
-                let valid = arrow::array::BooleanArray::new(valid.inner().clone(), None);
-                for column in &mut pairs {
-                    *column = arrow::compute::filter(column, &valid)?;
-                }
-                rows = valid.true_count();
-            }
-            set.pairs.update(&pairs, rows, 0)?;
+            set.update(keys, rows, &value_columns[set.value])?;
         }
         self.spill_if_large()
     }
@@ -308,21 +363,18 @@ impl GroupByState {
 
     /// Merges the state of other rows, and adds a number to their positions.
     fn merge_shifted(&mut self, mut other: GroupByState, shift: u64) -> Result<()> {
-        for (set, other) in self
-            .distinct
-            .iter_mut()
-            .zip(std::mem::take(&mut other.distinct))
-        {
-            set.pairs.merge(other.pairs)?;
+        let other_sets = std::mem::take(&mut other.distinct);
+        for (set, other_set) in self.distinct.iter_mut().zip(other_sets) {
+            set.pairs.merge(other_set.pairs)?;
         }
         if self.runs.is_empty() && other.runs.is_empty() {
             let decoder = other.index.decoder()?;
-            let all: Vec<u32> = (0..other.index.len() as u32).collect();
-            for order in all.chunks(other.groups_per_batch()) {
+            let groups: Vec<u32> = (0..other.index.len() as u32).collect();
+            for order in groups.chunks(other.groups_per_batch()) {
                 let keys = other.index.columns(&decoder, order)?;
                 self.index
                     .find_groups(&keys, order.len(), &mut self.groups)?;
-                let columns = all_states(&other.accumulators, order, RowPositions::Told)?;
+                let columns = states_of(&other.accumulators, order, RowPositions::Told)?;
                 let states = NewStates {
                     groups: &self.groups,
                     columns: &columns,
@@ -332,12 +384,13 @@ impl GroupByState {
             }
             return self.spill_if_large();
         }
+        // Once one state has runs, both become runs, which are merged when they are read.
         self.spill()?;
         other.spill()?;
-        self.runs.extend(other.runs.into_iter().map(|run| GroupRun {
-            shift: run.shift + shift,
-            ..run
-        }));
+        for mut run in other.runs {
+            run.shift += shift;
+            self.runs.push(run);
+        }
         self.compact_runs()
     }
 
@@ -348,11 +401,11 @@ impl GroupByState {
             whole: scratch.clone(),
             parts,
         });
-        self.distinct = self
-            .distinct
-            .into_iter()
-            .map(|set| set.with_scratch(&self.scratch))
-            .collect();
+        let mut distinct = Vec::with_capacity(self.distinct.len());
+        for set in self.distinct {
+            distinct.push(set.with_scratch(&self.scratch));
+        }
+        self.distinct = distinct;
         self
     }
 
@@ -374,9 +427,10 @@ impl GroupByState {
             }
             return Ok(());
         }
-        let all: Vec<u32> = (0..self.index.len() as u32).collect();
+        let groups: Vec<u32> = (0..self.index.len() as u32).collect();
+        // The keys are not asked for: their memory is free for the results.
         self.index.clear();
-        for order in all.chunks(MERGE_GROUPS) {
+        for order in groups.chunks(MERGE_GROUPS) {
             visit(&self.results(&self.accumulators, order)?)?;
         }
         Ok(())
@@ -385,23 +439,24 @@ impl GroupByState {
     /// Bytes of memory.
     pub fn size_bytes(&self) -> usize {
         let sets: usize = self.distinct.iter().map(|set| set.pairs.size_bytes()).sum();
-        sets + self.own_bytes()
+        sets + self.group_bytes()
     }
 
-    fn own_bytes(&self) -> usize {
-        let accumulators: usize = self
+    /// Bytes of memory without those of the distinct values.
+    fn group_bytes(&self) -> usize {
+        let sizes = self
             .accumulators
             .iter()
-            .map(|accumulator| accumulator.bytes())
-            .sum();
+            .map(|accumulator| accumulator.bytes());
+        let accumulators: usize = sizes.sum();
         accumulators + self.index.bytes() + self.groups.capacity() * size_of::<u32>()
     }
 
     fn resize(&mut self) {
         let groups = self.index.len();
-        self.accumulators
-            .iter_mut()
-            .for_each(|accumulator| accumulator.resize(groups));
+        for accumulator in &mut self.accumulators {
+            accumulator.resize(groups);
+        }
     }
 
     /// The results of groups, of accumulators like this state's; those of distinct values are left out.
@@ -410,14 +465,13 @@ impl GroupByState {
         accumulators: &[Box<dyn Accumulator>],
         order: &[u32],
     ) -> Result<Vec<ArrayRef>> {
-        let each = self.sources.iter().zip(&self.spec.results);
-        let each = each.filter_map(|(source, result)| match source {
-            ResultSource::Accumulator(place) => {
-                Some(accumulators[*place].results(result.function, order))
+        let mut results = Vec::new();
+        for (source, result) in self.sources.iter().zip(&self.spec.results) {
+            if let ResultSource::Accumulator(index) = source {
+                results.push(accumulators[*index].results(result.function, order)?);
             }
-            ResultSource::Distinct(_) => None,
-        });
-        each.collect()
+        }
+        Ok(results)
     }
 
     fn fresh(&self) -> Result<Vec<Box<dyn Accumulator>>> {
@@ -425,11 +479,10 @@ impl GroupByState {
     }
 
     fn spill_if_large(&mut self) -> Result<()> {
-        if self.own_bytes() > self.scratch.budget_bytes() / FILLED_SHARE {
-            self.spill()
-        } else {
-            Ok(())
+        if self.group_bytes() > self.scratch.budget_bytes() / FILLED_SHARE {
+            self.spill()?;
         }
+        Ok(())
     }
 
     /// Writes all groups to a run and forgets them.
@@ -451,27 +504,28 @@ impl GroupByState {
 
     /// Groups whose states are made at once.
     fn groups_per_batch(&self) -> usize {
-        let group_bytes = self.own_bytes() / self.index.len().max(1);
+        let group_bytes = self.group_bytes() / self.index.len().max(1);
         (RUN_BATCH_BYTES / group_bytes.max(1)).clamp(1, MERGE_GROUPS)
     }
 
     /// Writes all groups and distinct values to runs.
     fn spill_all(&mut self) -> Result<()> {
-        self.distinct
-            .iter_mut()
-            .try_for_each(|set| set.pairs.spill_all())?;
+        for set in &mut self.distinct {
+            set.pairs.spill_all()?;
+        }
         self.spill()
     }
 
     /// Passes the groups in memory to `take`, in batches in the order of keys.
     fn for_each_held(&self, positions: RowPositions, take: TakeGroups<'_>) -> Result<()> {
-        let (order, decoder) = (self.index.sorted_order()?, self.index.decoder()?);
-        order.chunks(self.groups_per_batch()).try_for_each(|order| {
-            take(
-                self.index.encoded(&decoder, order)?,
-                all_states(&self.accumulators, order, positions)?,
-            )
-        })
+        let order = self.index.sorted_order()?;
+        let decoder = self.index.decoder()?;
+        for order in order.chunks(self.groups_per_batch()) {
+            let keys = self.index.encoded(&decoder, order)?;
+            let states = states_of(&self.accumulators, order, positions)?;
+            take(keys, states)?;
+        }
+        Ok(())
     }
 
     /// Passes the groups of runs to `take`, merged, in batches in the order of keys.
@@ -485,11 +539,11 @@ impl GroupByState {
         loop {
             let mut merged = self.fresh()?;
             let keys = merge.next(&mut merged)?;
-            let all: Vec<u32> = (0..keys.len() as u32).collect();
-            if all.is_empty() {
+            let groups: Vec<u32> = (0..keys.len() as u32).collect();
+            if groups.is_empty() {
                 return Ok(());
             }
-            take(keys, all_states(&merged, &all, positions)?)?;
+            take(keys, states_of(&merged, &groups, positions)?)?;
         }
     }
 
@@ -499,9 +553,9 @@ impl GroupByState {
             self.runs
                 .sort_by_key(|run| std::cmp::Reverse(run.file.bytes()));
             let small = self.runs.split_off(RUNS_MAX / 2);
-            let merged = &small[small.len().saturating_sub(RUNS_MAX)..];
-            self.runs
-                .extend_from_slice(&small[..small.len().saturating_sub(RUNS_MAX)]);
+            // At most `RUNS_MAX` are open at once; of more, the larger ones wait for another round.
+            let (waiting, merged) = small.split_at(small.len().saturating_sub(RUNS_MAX));
+            self.runs.extend_from_slice(waiting);
             let mut writer = GroupRunWriter::new(&*self.scratch)?;
             self.for_each_merged(merged, RowPositions::Told, &mut |keys, states| {
                 writer.push(keys, states)
@@ -512,7 +566,7 @@ impl GroupByState {
     }
 }
 
-/// How early accumulators are chosen: those that tell more come first.
+/// Rank in which accumulators are chosen: those that answer more functions come first.
 fn breadth(kind: AccumulatorKind) -> u8 {
     match kind {
         AccumulatorKind::Floats { has_squares: true } => 0,
@@ -521,29 +575,17 @@ fn breadth(kind: AccumulatorKind) -> u8 {
     }
 }
 
-/// Whether an accumulator for something else tells what is asked of its column, too.
-fn tells(known: &AccumulatorColumn, asked: &AccumulatorColumn, function: GroupFunction) -> bool {
-    let more = match asked.kind {
-        AccumulatorKind::Floats { .. } => {
-            known.kind == AccumulatorKind::Floats { has_squares: true }
-        }
-        AccumulatorKind::Counts => function == GroupFunction::Count && known.kind.counts_values(),
-        _ => false,
-    };
-    known == asked || more && known.value == asked.value
-}
-
 fn build_all(columns: &[AccumulatorColumn], spec: &GroupBy) -> Result<Vec<Box<dyn Accumulator>>> {
-    let each = columns.iter().map(|column| {
+    let mut accumulators = Vec::with_capacity(columns.len());
+    for column in columns {
         let data_type = column.value.and_then(|value| spec.values.get(value));
-        column
-            .kind
-            .build(data_type.unwrap_or(&arrow::datatypes::DataType::Null))
-    });
-    each.collect()
+        let data_type = data_type.unwrap_or(&arrow::datatypes::DataType::Null);
+        accumulators.push(column.kind.build(data_type)?);
+    }
+    Ok(accumulators)
 }
 
-fn all_states(
+fn states_of(
     accumulators: &[Box<dyn Accumulator>],
     order: &[u32],
     positions: RowPositions,

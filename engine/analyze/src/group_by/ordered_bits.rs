@@ -7,7 +7,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
 use forebay_model::Result;
 
-/// Whether values of a logical type are integers of 64 bits in disguise.
+/// True if values of a logical type can be held as integers of 64 bits that sort like them.
 pub(super) fn has_ordered_bits(data_type: &DataType) -> bool {
     use DataType as T;
     data_type.is_integer()
@@ -19,7 +19,7 @@ pub(super) fn has_ordered_bits(data_type: &DataType) -> bool {
         || matches!(data_type, T::Timestamp(..) | T::Duration(_))
 }
 
-/// Whether Arrow casts the type to and from `Int32` only.
+/// True for types that Arrow casts to and from `Int32` only.
 fn is_narrow_time(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Date32 | DataType::Time32(_))
 }
@@ -40,14 +40,12 @@ pub(super) fn to_ordered_bits(column: &ArrayRef) -> Result<Int64Array> {
     let data_type = column.data_type();
     if data_type.is_floating() {
         let doubles = cast(column, &DataType::Float64)?;
-        return Ok(doubles
-            .as_primitive::<Float64Type>()
-            .unary::<_, Int64Type>(of_double));
+        let doubles = doubles.as_primitive::<Float64Type>();
+        return Ok(doubles.unary::<_, Int64Type>(of_double));
     }
     if *data_type == DataType::UInt64 {
-        return Ok(column
-            .as_primitive::<UInt64Type>()
-            .unary::<_, Int64Type>(|value| (value ^ SIGN) as i64));
+        let numbers = column.as_primitive::<UInt64Type>();
+        return Ok(numbers.unary::<_, Int64Type>(|value| (value ^ SIGN) as i64));
     }
     if let Some(flags) = column.as_boolean_opt() {
         return Ok(flags.iter().map(|flag| flag.map(i64::from)).collect());
@@ -57,9 +55,8 @@ pub(super) fn to_ordered_bits(column: &ArrayRef) -> Result<Int64Array> {
     } else {
         column
     };
-    Ok(cast(column, &DataType::Int64)?
-        .as_primitive::<Int64Type>()
-        .clone())
+    let integers = cast(column, &DataType::Int64)?;
+    Ok(integers.as_primitive::<Int64Type>().clone())
 }
 
 /// The column of integers made by `to_ordered_bits`.

@@ -17,7 +17,7 @@ const BATCHES_WITHOUT_GUESSES: u32 = 31;
 pub(super) struct PackedKeys<const W: usize> {
     pub(super) keys: Vec<[u64; W]>,
     table: HashTable<u32>,
-    /// The group of the null key, if its words do not tell it; its words are those of a zero.
+    /// The group of the null key, if its words do not show it; they are those of a zero.
     pub(super) null_group: Option<u32>,
     /// The words of a batch; kept for their allocation.
     batch: Vec<[u64; W]>,
@@ -59,21 +59,22 @@ impl<const W: usize> PackedKeys<W> {
             field.pack(column, &mut self.batch)?;
         }
         into.reserve(rows);
-        let hidden = fields
-            .iter()
-            .zip(columns)
-            .find(|(field, _)| field.hides_null());
-        let nulls = hidden
-            .and_then(|(_, column)| column.nulls())
-            .filter(|nulls| nulls.null_count() > 0);
+        // At most one field hides its null: a single key of 64 bits.
+        let mut nulls = None;
+        for (field, column) in fields.iter().zip(columns) {
+            if field.hides_null() {
+                nulls = column.nulls().filter(|nulls| nulls.null_count() > 0);
+                break;
+            }
+        }
         let batch = std::mem::take(&mut self.batch);
-        let found = self.find_words(&batch, nulls, into);
+        let outcome = self.find_words(&batch, nulls, into);
         self.batch = batch;
-        found
+        outcome
     }
 
-    /// Data in the order of time repeats its keys in one order: the group after the one of the row before is the best
-    /// guess. It costs no look into the table.
+    /// Finds the group of each key. Data in the order of time repeats its keys in one order: the group after that of the
+    /// preceding row is the best guess, and it needs no look into the table.
     fn find_words(
         &mut self,
         batch: &[[u64; W]],
@@ -82,7 +83,8 @@ impl<const W: usize> PackedKeys<W> {
     ) -> Result<()> {
         let guesses = self.without_guesses == 0;
         self.without_guesses = self.without_guesses.saturating_sub(1);
-        let (mut before, mut right) = (0, 0);
+        let mut previous = 0;
+        let mut right = 0;
         for (row, words) in batch.iter().enumerate() {
             if nulls.is_some_and(|nulls| nulls.is_null(row)) {
                 let group = match self.null_group {
@@ -94,22 +96,22 @@ impl<const W: usize> PackedKeys<W> {
                 continue;
             }
             if guesses {
-                let near = [before, before + 1]
-                    .into_iter()
-                    .find(|group| self.keys.get(*group) == Some(words));
-                if let Some(group) = near.filter(|group| self.null_group != Some(*group as u32)) {
+                let mut candidates = [previous, previous + 1].into_iter();
+                let guess = candidates.find(|group| self.keys.get(*group) == Some(words));
+                // The words of the null group are those of a zero, which is another key.
+                if let Some(group) = guess
+                    && self.null_group != Some(group as u32)
+                {
                     right += 1;
-                    before = group;
+                    previous = group;
                     into.push(group as u32);
                     continue;
                 }
             }
             let hash = hash_words(words);
             let keys = &self.keys;
-            let group = match self
-                .table
-                .find(hash, |group| keys[*group as usize] == *words)
-            {
+            let is_same = |group: &u32| keys[*group as usize] == *words;
+            let group = match self.table.find(hash, is_same) {
                 Some(group) => *group,
                 None => {
                     let group = self.insert(*words)?;
@@ -119,7 +121,7 @@ impl<const W: usize> PackedKeys<W> {
                     group
                 }
             };
-            before = group as usize;
+            previous = group as usize;
             into.push(group);
         }
         if guesses && right < batch.len() / 4 {
@@ -129,10 +131,10 @@ impl<const W: usize> PackedKeys<W> {
     }
 
     fn insert(&mut self, words: [u64; W]) -> Result<u32> {
-        let group = u32::try_from(self.keys.len())
-            .ok()
-            .filter(|group| *group != UNKNOWN);
-        let group = group.ok_or_else(|| Fault::new(codes::LIMIT, "more than 2^32 keys"))?;
+        if self.keys.len() >= UNKNOWN as usize {
+            return Err(Fault::new(codes::LIMIT, "more than 2^32 keys"));
+        }
+        let group = self.keys.len() as u32;
         self.keys.push(words);
         Ok(group)
     }
@@ -146,11 +148,11 @@ impl<const W: usize> PackedKeys<W> {
     ) -> Result<Vec<ArrayRef>> {
         let keys = order.iter().map(|group| self.keys[*group as usize]);
         let is_null = |row: usize| self.null_group == Some(order[row]);
-        let each = fields
-            .iter()
-            .zip(coded)
-            .map(|(field, coded)| field.unpack(keys.clone(), coded.as_ref(), is_null));
-        each.collect()
+        let mut columns = Vec::with_capacity(fields.len());
+        for (field, coded) in fields.iter().zip(coded) {
+            columns.push(field.unpack(keys.clone(), coded.as_ref(), is_null)?);
+        }
+        Ok(columns)
     }
 
     /// The groups in the order of their keys, nulls last; `None` if keys are too wide to sort as numbers.
@@ -163,6 +165,7 @@ impl<const W: usize> PackedKeys<W> {
         }
     }
 
+    /// Keys as numbers that sort like them: the ranks of their fields side by side, each behind a bit for null.
     fn sort_keys(&self, fields: &[KeyField]) -> impl Iterator<Item = u128> {
         let ranks: Vec<_> = fields
             .iter()
@@ -185,7 +188,7 @@ impl<const W: usize> PackedKeys<W> {
     }
 }
 
-/// Places in the order of their keys.
+/// Groups in the order of their keys.
 fn sorted<K: Ord + Copy>(keys: impl Iterator<Item = K>) -> Vec<u32> {
     let mut order: Vec<(K, u32)> = keys.zip(0..).collect();
     order.sort_unstable();

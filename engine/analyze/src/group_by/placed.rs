@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, BinaryArray, Int64Array, UInt64Array};
+use arrow::array::{ArrayRef, BinaryArray, Int64Array, UInt64Array};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Int64Type, UInt64Type};
 use forebay_model::{GroupFunction, Result};
 
 use super::accumulator::{
-    Accumulator, GroupedRows, ValueColumn, for_each_value, foreign_states, state_column,
+    Accumulator, GroupedRows, ValueColumn, encoded_state_column, for_each_value, foreign_states,
+    state_column,
 };
 use super::extremes::{ValueBytes, replace_bytes};
 use super::ordered_bits::{from_ordered_bits, has_ordered_bits, to_ordered_bits};
@@ -52,8 +53,8 @@ impl Accumulator for PlacedRows {
 
     fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
         for (group, position) in rows.groups.iter().zip(rows.first..) {
-            let held = &mut self.ranks[*group as usize];
-            *held = rank(position, self.last).min(*held);
+            let group_rank = &mut self.ranks[*group as usize];
+            *group_rank = rank(position, self.last).min(*group_rank);
         }
         Ok(())
     }
@@ -64,12 +65,10 @@ impl Accumulator for PlacedRows {
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], shift: u64) -> Result<usize> {
-        for (group, rank) in groups
-            .iter()
-            .zip(state_column::<UInt64Type>(states, 0)?.values())
-        {
-            let held = &mut self.ranks[*group as usize];
-            *held = shifted(*rank, shift, self.last).min(*held);
+        let ranks = state_column::<UInt64Type>(states, 0)?.values();
+        for (group, rank) in groups.iter().zip(ranks) {
+            let group_rank = &mut self.ranks[*group as usize];
+            *group_rank = shifted(*rank, shift, self.last).min(*group_rank);
         }
         Ok(1)
     }
@@ -91,9 +90,9 @@ pub(super) struct PlacedValues {
     data_type: DataType,
     last: bool,
     ranks: Vec<u64>,
-    /// Where rows go by time: numbers whose least counts. Of rows of one time the least rank counts.
+    /// If rows are ordered by time: numbers whose least counts. Of rows of one time the least rank counts.
     times: Option<Vec<i64>>,
-    held: HeldValues,
+    values: HeldValues,
 }
 
 enum HeldValues {
@@ -114,7 +113,7 @@ enum NewValues<'v> {
     Bytes(&'v BinaryArray),
 }
 
-/// Where new values stand.
+/// Groups, validity and ranks of new values.
 struct NewPlaces<'p, R> {
     groups: &'p [u32],
     valid: Option<&'p NullBuffer>,
@@ -124,17 +123,16 @@ struct NewPlaces<'p, R> {
 
 impl PlacedValues {
     pub(super) fn new(data_type: &DataType, last: bool, by_time: bool) -> Result<Self> {
-        let held = match has_ordered_bits(data_type) {
-            true => HeldValues::Bits(Vec::new()),
-            false => {
-                let encoding = ValueBytes::new(data_type)?;
-                let null = encoding.null(data_type)?;
-                HeldValues::Bytes {
-                    values: Vec::new(),
-                    heap_bytes: 0,
-                    encoding,
-                    null,
-                }
+        let values = if has_ordered_bits(data_type) {
+            HeldValues::Bits(Vec::new())
+        } else {
+            let encoding = ValueBytes::new(data_type)?;
+            let null = encoding.null(data_type)?;
+            HeldValues::Bytes {
+                values: Vec::new(),
+                heap_bytes: 0,
+                encoding,
+                null,
             }
         };
         let times = by_time.then(Vec::new);
@@ -143,7 +141,7 @@ impl PlacedValues {
             last,
             ranks: Vec::new(),
             times,
-            held,
+            values,
         })
     }
 
@@ -151,26 +149,31 @@ impl PlacedValues {
         self.ranks[group as usize] != NONE
     }
 
-    /// Takes the values that come before the held ones.
+    /// Replaces the values of groups by new ones that come before them.
     fn replace(
         &mut self,
-        places: NewPlaces<'_, impl Fn(usize) -> u64>,
-        values: &NewValues<'_>,
+        new_places: NewPlaces<'_, impl Fn(usize) -> u64>,
+        new_values: &NewValues<'_>,
     ) -> Result<()> {
         let PlacedValues {
-            ranks, times, held, ..
+            ranks,
+            times,
+            values,
+            ..
         } = self;
         let NewPlaces {
             groups,
             valid,
             rank,
             times: new_times,
-        } = places;
+        } = new_places;
+        // States of groups by time have times, all others have none.
         let (mut times, new_times) = match (times, new_times) {
             (Some(times), Some(new)) => (Some(times), Some(new)),
             (None, _) => (None, None),
             (Some(_), None) => return Err(foreign_states()),
         };
+        // True for a row that replaces the one of its group; notes its rank and time.
         let mut comes_before = |row: usize, group: usize| {
             let rank = rank(row);
             if let (Some(times), Some(new)) = (&mut times, new_times) {
@@ -185,39 +188,35 @@ impl PlacedValues {
             ranks[group] = rank;
             true
         };
-        match (held, values) {
-            (HeldValues::Bits(held), NewValues::Bits(bits)) => {
+        match (values, new_values) {
+            (HeldValues::Bits(values), NewValues::Bits(bits)) => {
                 for_each_value(groups, valid, |row, group| {
                     if comes_before(row, group) {
-                        held[group] = bits.value(row);
+                        values[group] = bits.value(row);
                     }
                 })
             }
             (
                 HeldValues::Bytes {
-                    values: held,
-                    heap_bytes,
-                    ..
+                    values, heap_bytes, ..
                 },
                 NewValues::Rows(rows),
             ) => {
                 for_each_value(groups, valid, |row, group| {
                     if comes_before(row, group) {
-                        replace_bytes(&mut held[group], rows.row(row).data(), heap_bytes);
+                        replace_bytes(&mut values[group], rows.row(row).data(), heap_bytes);
                     }
                 });
             }
             (
                 HeldValues::Bytes {
-                    values: held,
-                    heap_bytes,
-                    ..
+                    values, heap_bytes, ..
                 },
                 NewValues::Bytes(bytes),
             ) => {
                 for_each_value(groups, valid, |row, group| {
                     if comes_before(row, group) {
-                        replace_bytes(&mut held[group], bytes.value(row), heap_bytes);
+                        replace_bytes(&mut values[group], bytes.value(row), heap_bytes);
                     }
                 });
             }
@@ -229,28 +228,32 @@ impl PlacedValues {
     /// The times of rows as numbers whose least counts.
     fn ordered_times(&self, times: &ValueColumn) -> Result<Int64Array> {
         let times = to_ordered_bits(times.array()?)?;
-        Ok(if self.last {
-            times.unary::<_, Int64Type>(|time| !time)
+        if self.last {
+            // Inverted bits turn the latest time into the least number.
+            Ok(times.unary::<_, Int64Type>(|time| !time))
         } else {
-            times
-        })
+            Ok(times)
+        }
     }
 
     fn columns(&self, order: &[u32], ranks: impl Iterator<Item = u64>) -> Vec<ArrayRef> {
-        let values: ArrayRef = match &self.held {
-            HeldValues::Bits(values) => Arc::new(Int64Array::from_iter_values(
-                order.iter().map(|group| values[*group as usize]),
-            )),
-            HeldValues::Bytes { values, .. } => Arc::new(BinaryArray::from_iter_values(
-                order.iter().map(|group| &values[*group as usize]),
-            )),
+        let values: ArrayRef = match &self.values {
+            HeldValues::Bits(values) => {
+                let values = order.iter().map(|group| values[*group as usize]);
+                Arc::new(Int64Array::from_iter_values(values))
+            }
+            HeldValues::Bytes { values, .. } => {
+                let values = order.iter().map(|group| &values[*group as usize]);
+                Arc::new(BinaryArray::from_iter_values(values))
+            }
         };
-        let times = self.times.iter().map(|times| {
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from_iter_values(ranks))];
+        columns.push(values);
+        if let Some(times) = &self.times {
             let times = order.iter().map(|group| times[*group as usize]);
-            Arc::new(Int64Array::from_iter_values(times)) as ArrayRef
-        });
-        let ranks: ArrayRef = Arc::new(UInt64Array::from_iter_values(ranks));
-        [ranks, values].into_iter().chain(times).collect()
+            columns.push(Arc::new(Int64Array::from_iter_values(times)));
+        }
+        columns
     }
 }
 
@@ -260,14 +263,16 @@ impl Accumulator for PlacedValues {
         if let Some(times) = &mut self.times {
             times.resize(groups, i64::MAX);
         }
-        match &mut self.held {
+        match &mut self.values {
             HeldValues::Bits(values) => values.resize(groups, 0),
             HeldValues::Bytes { values, .. } => values.resize(groups, Vec::new()),
         }
     }
 
     fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
-        let (column, last, first) = (rows.value()?, self.last, rows.first);
+        let column = rows.value()?;
+        let last = self.last;
+        let first = rows.first;
         let (times, valid) = match self.times {
             Some(_) => {
                 let (times, valid) = rows.pair()?;
@@ -275,19 +280,21 @@ impl Accumulator for PlacedValues {
             }
             None => (None, column.valid.clone()),
         };
-        let places = NewPlaces {
+        let new_places = NewPlaces {
             groups: rows.groups,
             valid: valid.as_ref(),
             rank: |row: usize| rank(first + row as u64, last),
             times: times.as_ref(),
         };
-        let encoded = match &self.held {
+        // Values of a fixed size are compared and kept as integers, all others as bytes.
+        let encoded = match &self.values {
             HeldValues::Bits(_) => {
-                return self.replace(places, &NewValues::Bits(&to_ordered_bits(column.array()?)?));
+                let bits = to_ordered_bits(column.array()?)?;
+                return self.replace(new_places, &NewValues::Bits(&bits));
             }
             HeldValues::Bytes { encoding, .. } => encoding.encode(column.array()?)?,
         };
-        self.replace(places, &NewValues::Rows(&encoded))
+        self.replace(new_places, &NewValues::Rows(&encoded))
     }
 
     fn states(&self, order: &[u32]) -> Result<Vec<ArrayRef>> {
@@ -295,52 +302,53 @@ impl Accumulator for PlacedValues {
     }
 
     fn placeless_states(&self, order: &[u32]) -> Result<Vec<ArrayRef>> {
-        let only = |group: &u32| {
+        // All rows that count have the position 0.
+        let first_rank = rank(0, self.last);
+        let ranks = order.iter().map(|group| {
             if self.is_seen(*group) {
-                rank(0, self.last)
+                first_rank
             } else {
                 NONE
             }
-        };
-        Ok(self.columns(order, order.iter().map(only)))
+        });
+        Ok(self.columns(order, ranks))
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], shift: u64) -> Result<usize> {
         let ranks = state_column::<UInt64Type>(states, 0)?.values();
-        let (last, by_time) = (self.last, self.times.is_some());
+        let last = self.last;
+        let by_time = self.times.is_some();
         let times = if by_time {
             Some(state_column::<Int64Type>(states, 2)?)
         } else {
             None
         };
-        let places = NewPlaces {
+        let new_places = NewPlaces {
             groups,
             valid: None,
             rank: |row: usize| shifted(ranks[row], shift, last),
             times,
         };
-        match &self.held {
-            HeldValues::Bits(_) => self.replace(
-                places,
-                &NewValues::Bits(state_column::<Int64Type>(states, 1)?),
-            )?,
+        match &self.values {
+            HeldValues::Bits(_) => {
+                let bits = state_column::<Int64Type>(states, 1)?;
+                self.replace(new_places, &NewValues::Bits(bits))?;
+            }
             HeldValues::Bytes { .. } => {
-                let bytes = states
-                    .get(1)
-                    .and_then(|column| column.as_binary_opt::<i32>());
-                self.replace(places, &NewValues::Bytes(bytes.ok_or_else(foreign_states)?))?;
+                let bytes = encoded_state_column(states, 1)?;
+                self.replace(new_places, &NewValues::Bytes(bytes))?;
             }
         }
         Ok(2 + usize::from(by_time))
     }
 
     fn results(&self, _: GroupFunction, order: &[u32]) -> Result<ArrayRef> {
-        match &self.held {
+        match &self.values {
             HeldValues::Bits(values) => {
-                let held = order
+                let bits = order
                     .iter()
                     .map(|group| self.is_seen(*group).then(|| values[*group as usize]));
-                from_ordered_bits(&held.collect(), &self.data_type)
+                from_ordered_bits(&bits.collect(), &self.data_type)
             }
             HeldValues::Bytes {
                 values,
@@ -348,25 +356,22 @@ impl Accumulator for PlacedValues {
                 null,
                 ..
             } => {
-                let held = order
+                let bytes = order
                     .iter()
                     .map(|group| self.is_seen(*group).then(|| &values[*group as usize][..]));
-                encoding.decode(held, null)
+                encoding.decode(bytes, null)
             }
         }
     }
 
     fn bytes(&self) -> usize {
-        let held = match &self.held {
+        let values = match &self.values {
             HeldValues::Bits(values) => values.capacity() * size_of::<i64>(),
             HeldValues::Bytes {
                 values, heap_bytes, ..
             } => values.capacity() * size_of::<Vec<u8>>() + heap_bytes,
         };
-        let times = self
-            .times
-            .as_ref()
-            .map_or(0, |times| times.capacity() * size_of::<i64>());
-        held + times + self.ranks.capacity() * size_of::<u64>()
+        let times = self.times.as_ref().map_or(0, Vec::capacity) * size_of::<i64>();
+        values + times + self.ranks.capacity() * size_of::<u64>()
     }
 }

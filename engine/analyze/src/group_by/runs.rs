@@ -30,7 +30,7 @@ pub(super) const MERGED_BYTES_MAX: usize = 2 << 20;
 #[derive(Clone)]
 pub(super) struct GroupRun {
     pub(super) file: Arc<dyn SpillFile>,
-    /// What is added to the positions of its rows.
+    /// Number that is added to the positions of its rows.
     pub(super) shift: u64,
 }
 
@@ -62,10 +62,10 @@ pub(super) fn write_groups(
     keys: BinaryArray,
     states: Vec<ArrayRef>,
 ) -> Result<()> {
-    let columns = std::iter::once(Arc::new(keys) as ArrayRef)
-        .chain(states)
-        .enumerate();
-    let named = columns.map(|(place, column)| (place.to_string(), column, true));
+    let mut columns: Vec<ArrayRef> = vec![Arc::new(keys)];
+    columns.extend(states);
+    let columns = columns.into_iter().enumerate();
+    let named = columns.map(|(index, column)| (index.to_string(), column, true));
     let batch = RecordBatch::try_from_iter_with_nullable(named)?;
     let mut bytes = Vec::new();
     let mut writer = StreamWriter::try_new(&mut bytes, batch.schema_ref())?;
@@ -134,11 +134,11 @@ pub(super) fn copy_groups(input: &mut dyn Read, out: &mut dyn Write) -> Result<b
             return Ok(batches > 0);
         }
         batches += 1;
-        let rest = length
+        let body_length = length
             .checked_add(size_of::<u64>() as u64)
             .ok_or_else(foreign_states)?;
-        let copied = std::io::copy(&mut input.take(rest), out);
-        if copied.map_err(|error| Fault::disk("groups cannot be copied", error))? != rest {
+        let copied = std::io::copy(&mut input.take(body_length), out);
+        if copied.map_err(|error| Fault::disk("groups cannot be copied", error))? != body_length {
             return Err(foreign_states());
         }
     }
@@ -158,7 +158,9 @@ struct RunCursor {
 
 impl RunCursor {
     fn open(run: &GroupRun) -> Result<Option<Self>> {
-        let (input, shift, keys) = (run.file.read()?, run.shift, BinaryArray::new_null(0));
+        let input = run.file.read()?;
+        let shift = run.shift;
+        let keys = BinaryArray::new_null(0);
         let mut cursor = RunCursor {
             input,
             shift,
@@ -182,7 +184,9 @@ impl RunCursor {
             return Ok(false);
         };
         self.row_bytes = bytes / keys.len();
-        (self.keys, self.states, self.at) = (keys, states, 0);
+        self.keys = keys;
+        self.states = states;
+        self.at = 0;
         Ok(true)
     }
 
@@ -193,20 +197,17 @@ impl RunCursor {
     /// Merges the rows that have been passed.
     fn flush(&mut self, into: &mut [Box<dyn Accumulator>], groups: usize) -> Result<()> {
         let passed = self.groups.len();
-        let states: Vec<ArrayRef> = self
+        let slices = self
             .states
             .iter()
-            .map(|column| column.slice(self.at - passed, passed))
-            .collect();
-        merge_states(
-            into,
-            groups,
-            &NewStates {
-                groups: &self.groups,
-                columns: &states,
-                shift: self.shift,
-            },
-        )?;
+            .map(|column| column.slice(self.at - passed, passed));
+        let columns: Vec<ArrayRef> = slices.collect();
+        let states = NewStates {
+            groups: &self.groups,
+            columns: &columns,
+            shift: self.shift,
+        };
+        merge_states(into, groups, &states)?;
         self.groups.clear();
         Ok(())
     }
@@ -217,19 +218,19 @@ pub(super) struct NewStates<'s> {
     /// The group of each row of the columns.
     pub(super) groups: &'s [u32],
     pub(super) columns: &'s [ArrayRef],
-    /// What is added to the positions of the rows behind the states.
+    /// Number that is added to the positions of the rows behind the states.
     pub(super) shift: u64,
 }
 
 /// Merges states into accumulators of so many groups.
 pub(super) fn merge_states(
     into: &mut [Box<dyn Accumulator>],
-    all: usize,
+    group_count: usize,
     states: &NewStates<'_>,
 ) -> Result<()> {
     let mut columns = states.columns;
     for accumulator in into {
-        accumulator.resize(all);
+        accumulator.resize(group_count);
         let read = accumulator.merge(states.groups, columns, states.shift)?;
         columns = columns.get(read..).ok_or_else(foreign_states)?;
     }
@@ -245,24 +246,22 @@ pub(super) struct RunMerge {
 impl RunMerge {
     /// Merges at most so many groups at once.
     pub(super) fn open(runs: &[GroupRun], groups_max: usize) -> Result<Self> {
-        let cursors = runs
-            .iter()
-            .map(RunCursor::open)
-            .collect::<Result<Vec<_>>>()?;
-        let mut merge = RunMerge {
-            heap: cursors.into_iter().flatten().collect(),
-            groups_max,
-        };
-        (0..merge.heap.len() / 2)
-            .rev()
-            .for_each(|at| merge.sift_down(at));
+        let mut heap = Vec::with_capacity(runs.len());
+        for run in runs {
+            heap.extend(RunCursor::open(run)?);
+        }
+        let mut merge = RunMerge { heap, groups_max };
+        for at in (0..merge.heap.len() / 2).rev() {
+            merge.sift_down(at);
+        }
         Ok(merge)
     }
 
     /// Merges the next groups into fresh accumulators; returns their keys, which are empty at the end.
     pub(super) fn next(&mut self, into: &mut [Box<dyn Accumulator>]) -> Result<BinaryArray> {
         let mut keys = BinaryBuilder::new();
-        let (mut groups, mut bytes) = (0, 0);
+        let mut groups = 0;
+        let mut bytes = 0;
         let mut last = Vec::new();
         while let Some(cursor) = self.heap.first_mut() {
             if groups == 0 || cursor.key() != last {
@@ -274,6 +273,7 @@ impl RunMerge {
                 keys.append_value(&last);
                 groups += 1;
             }
+            // The row is only noted: rows are merged by column, many at a time.
             cursor.groups.push(groups as u32 - 1);
             bytes += cursor.row_bytes;
             cursor.at += 1;
@@ -285,11 +285,12 @@ impl RunMerge {
             }
             self.sift_down(0);
         }
-        self.heap
-            .iter_mut()
-            .try_for_each(|cursor| cursor.flush(into, groups))?;
-        into.iter_mut()
-            .for_each(|accumulator| accumulator.resize(groups));
+        for cursor in &mut self.heap {
+            cursor.flush(into, groups)?;
+        }
+        for accumulator in into {
+            accumulator.resize(groups);
+        }
         Ok(keys.finish())
     }
 

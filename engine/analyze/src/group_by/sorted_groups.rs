@@ -9,7 +9,7 @@ use super::accumulator::Accumulator;
 use super::key_index::KeyDecoder;
 use super::runs::{MERGED_BYTES_MAX, MERGED_GROUPS_MAX, RunMerge};
 use super::value_reader::ValueReader;
-use super::{DistinctValues, GroupByState, ResultSource};
+use super::{GroupByState, ResultSource};
 
 /// Bytes of a value of a list, about.
 const LIST_VALUE_BYTES: usize = 64;
@@ -19,7 +19,7 @@ pub struct SortedGroups {
     state: GroupByState,
     from: SortedSource,
     distinct: Vec<ValueReader>,
-    /// Whether keys are compared as bytes.
+    /// Keys are read as bytes that can be compared.
     is_encoded: bool,
 }
 
@@ -27,7 +27,7 @@ pub struct SortedGroups {
 pub(super) struct NextGroups {
     pub(super) keys: GroupKeys,
     pub(super) results: Vec<ArrayRef>,
-    /// The numbers of values of the columns whose quantiles are asked.
+    /// For each value column whose quantiles are asked, the number of values of each group.
     counts: Vec<Option<ArrayRef>>,
 }
 
@@ -53,25 +53,21 @@ impl SortedGroups {
     }
 
     fn open(mut state: GroupByState, is_encoded: bool) -> Result<Self> {
-        let distinct = std::mem::take(&mut state.distinct).into_iter();
-        let reader = |set: DistinctValues| {
-            Ok(ValueReader::new(
-                SortedGroups::open(set.pairs, true)?,
-                set.asked,
-            ))
-        };
-        let distinct: Vec<ValueReader> = distinct.map(reader).collect::<Result<_>>()?;
-        // Lists of values make groups large.
-        let values_max = distinct
-            .iter()
-            .map(|reader| reader.asked.top_max())
-            .sum::<usize>();
-        let groups_max =
-            (MERGED_BYTES_MAX / (values_max * LIST_VALUE_BYTES).max(1)).clamp(1, MERGED_GROUPS_MAX);
+        let mut distinct: Vec<ValueReader> = Vec::new();
+        let mut values_max = 0;
+        for set in std::mem::take(&mut state.distinct) {
+            let pairs = SortedGroups::open(set.pairs, true)?;
+            values_max += set.questions.top_max();
+            distinct.push(ValueReader::new(pairs, set.questions));
+        }
+        // Lists of values make groups large: fewer of them are read at once.
+        let list_bytes = values_max * LIST_VALUE_BYTES;
+        let groups_max = (MERGED_BYTES_MAX / list_bytes.max(1)).clamp(1, MERGED_GROUPS_MAX);
         let from = if state.runs.is_empty() {
-            let (order, decoder) = (state.index.sorted_order()?, state.index.decoder()?);
-            let groups = (MERGED_BYTES_MAX / (state.own_bytes() / order.len().max(1)).max(1))
-                .clamp(1, groups_max);
+            let order = state.index.sorted_order()?;
+            let decoder = state.index.decoder()?;
+            let group_bytes = state.group_bytes() / order.len().max(1);
+            let groups = (MERGED_BYTES_MAX / group_bytes.max(1)).clamp(1, groups_max);
             SortedSource::Memory {
                 decoder,
                 order,
@@ -99,17 +95,14 @@ impl SortedGroups {
             GroupKeys::Columns(columns) => (columns, None),
             GroupKeys::Encoded(keys) => (self.state.index.decode(&keys)?, Some(keys)),
         };
+        // The pairs of each set are in the order of these keys: each reader moves on in step with the groups.
         let mut values = Vec::new();
         for (reader, counts) in self.distinct.iter_mut().zip(&groups.counts) {
             let keys = keys.as_ref().ok_or_else(without_bytes)?;
-            values.push(
-                reader.read(
-                    keys,
-                    counts
-                        .as_ref()
-                        .and_then(|counts| counts.as_primitive_opt::<Int64Type>()),
-                )?,
-            );
+            let counts = counts
+                .as_ref()
+                .and_then(|counts| counts.as_primitive_opt::<Int64Type>());
+            values.push(reader.read(keys, counts)?);
         }
         let mut results = groups.results.into_iter();
         for (source, result) in self.state.sources.iter().zip(&self.state.spec.results) {
@@ -121,7 +114,7 @@ impl SortedGroups {
         Ok(Some(columns))
     }
 
-    /// The next groups, without what is known of distinct values.
+    /// The next groups, without the results that are computed from distinct values.
     pub(super) fn next_groups(&mut self) -> Result<Option<NextGroups>> {
         match &mut self.from {
             SortedSource::Memory {
@@ -135,32 +128,30 @@ impl SortedGroups {
                 if next.is_empty() {
                     return Ok(None);
                 }
-                let keys = match self.is_encoded {
-                    true => GroupKeys::Encoded(self.state.index.encoded(decoder, next)?),
-                    false => GroupKeys::Columns(self.state.index.columns(decoder, next)?),
+                let keys = if self.is_encoded {
+                    GroupKeys::Encoded(self.state.index.encoded(decoder, next)?)
+                } else {
+                    GroupKeys::Columns(self.state.index.columns(decoder, next)?)
                 };
                 let accumulators = &self.state.accumulators;
-                let (results, counts) = (
-                    self.state.results(accumulators, next)?,
-                    value_counts(&self.distinct, accumulators, next)?,
-                );
+                let results = self.state.results(accumulators, next)?;
+                let counts = value_counts(&self.distinct, accumulators, next)?;
                 Ok(Some(NextGroups {
                     keys,
                     results,
                     counts,
                 }))
             }
+            // Each call merges into fresh accumulators, so that memory holds one batch of groups.
             SortedSource::Runs(merge) => {
                 let mut merged = self.state.fresh()?;
                 let keys = merge.next(&mut merged)?;
-                let all: Vec<u32> = (0..keys.len() as u32).collect();
-                if all.is_empty() {
+                let order: Vec<u32> = (0..keys.len() as u32).collect();
+                if order.is_empty() {
                     return Ok(None);
                 }
-                let (results, counts) = (
-                    self.state.results(&merged, &all)?,
-                    value_counts(&self.distinct, &merged, &all)?,
-                );
+                let results = self.state.results(&merged, &order)?;
+                let counts = value_counts(&self.distinct, &merged, &order)?;
                 Ok(Some(NextGroups {
                     keys: GroupKeys::Encoded(keys),
                     results,
@@ -182,14 +173,14 @@ fn value_counts(
     accumulators: &[Box<dyn Accumulator>],
     order: &[u32],
 ) -> Result<Vec<Option<ArrayRef>>> {
-    let count = |reader: &ValueReader| {
-        reader
-            .asked
-            .count
-            .map(|place| accumulators[place].results(GroupFunction::Count, order))
-            .transpose()
-    };
-    readers.iter().map(count).collect()
+    let mut counts = Vec::with_capacity(readers.len());
+    for reader in readers {
+        counts.push(match reader.questions.count {
+            Some(index) => Some(accumulators[index].results(GroupFunction::Count, order)?),
+            None => None,
+        });
+    }
+    Ok(counts)
 }
 
 /// The fault for keys that have to be compared and have no bytes.

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Float64Array, UInt8Array};
+use arrow::array::{ArrayRef, Float64Array, UInt8Array};
 use arrow::datatypes::UInt8Type;
 use forebay_model::{GroupFunction, Result, StateDecoder};
 
 use super::accumulator::{
-    Accumulator, GroupedRows, doubles, encode_groups, for_each_value, foreign_states, state_column,
+    Accumulator, GroupedRows, doubles, encode_groups, encoded_state_column, for_each_value,
+    state_column,
 };
 use super::window_sums::WindowSums;
 
@@ -20,7 +21,7 @@ const UNDEFINED: u8 = 4;
 pub(super) struct WeightedSums {
     products: WindowSums,
     weights: WindowSums,
-    /// What is not finite in each group.
+    /// Infinite and undefined results of each group.
     flags: Vec<u8>,
 }
 
@@ -73,7 +74,8 @@ impl Accumulator for WeightedSums {
 
     fn update(&mut self, rows: &GroupedRows<'_>) -> Result<()> {
         let (weight, valid) = rows.pair()?;
-        let (values, weights) = (doubles(rows.value()?.array()?)?, doubles(weight.array()?)?);
+        let values = doubles(rows.value()?.array()?)?;
+        let weights = doubles(weight.array()?)?;
         for_each_value(rows.groups, valid.as_ref(), |row, group| {
             self.add(group, values.value(row), weights.value(row));
         });
@@ -90,10 +92,7 @@ impl Accumulator for WeightedSums {
     }
 
     fn merge(&mut self, groups: &[u32], states: &[ArrayRef], _: u64) -> Result<usize> {
-        let sums = states
-            .first()
-            .and_then(|column| column.as_binary_opt::<i32>())
-            .ok_or_else(foreign_states)?;
+        let sums = encoded_state_column(states, 0)?;
         let flags = state_column::<UInt8Type>(states, 1)?.values();
         for (row, group) in groups.iter().enumerate() {
             let group = *group as usize;
@@ -108,12 +107,8 @@ impl Accumulator for WeightedSums {
     }
 
     fn results(&self, _: GroupFunction, order: &[u32]) -> Result<ArrayRef> {
-        Ok(Arc::new(
-            order
-                .iter()
-                .map(|group| self.mean(*group))
-                .collect::<Float64Array>(),
-        ))
+        let means: Float64Array = order.iter().map(|group| self.mean(*group)).collect();
+        Ok(Arc::new(means))
     }
 
     fn bytes(&self) -> usize {

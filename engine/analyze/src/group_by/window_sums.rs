@@ -54,24 +54,24 @@ impl WindowSums {
 
     pub(super) fn resize(&mut self, groups: usize) {
         self.groups = groups;
-        self.windows
-            .iter_mut()
-            .filter(|window| !window.is_empty())
-            .for_each(|window| window.resize(groups, 0));
+        for window in &mut self.windows {
+            // A window stays empty until it is used.
+            if !window.is_empty() {
+                window.resize(groups, 0);
+            }
+        }
     }
 
     /// Adds `value * 2^power`; the value has at most 64 bits and a sign.
     pub(super) fn add(&mut self, group: usize, value: i128, power: i32) {
         let above = (power - self.lowest) as u32;
-        let (window, shift) = (
-            (above >> POWERS_LOG2) as usize,
-            above & ((1 << POWERS_LOG2) - 1),
-        );
-        match self
+        let window = (above >> POWERS_LOG2) as usize;
+        let shift = above & ((1 << POWERS_LOG2) - 1);
+        let sum = self
             .windows
             .get_mut(window)
-            .and_then(|window| window.get_mut(group))
-        {
+            .and_then(|sums| sums.get_mut(group));
+        match sum {
             Some(sum) => *sum += value << shift,
             None => self.open_window(window)[group] += value << shift,
         }
@@ -88,12 +88,8 @@ impl WindowSums {
     /// Adds the product of two finite doubles other than 0.
     pub(super) fn add_product(&mut self, group: usize, value: f64, by: f64) {
         // Odd mantissas are shorter: products of small integers need one half.
-        let odd = |number: f64| {
-            let (mantissa, power) = decompose(number);
-            let zeros = mantissa.trailing_zeros();
-            (i128::from(mantissa >> zeros), power + zeros as i32)
-        };
-        let ((value, power), (by, by_power)) = (odd(value), odd(by));
+        let (value, power) = decompose_odd(value);
+        let (by, by_power) = decompose_odd(by);
         self.add_halves(group, value * by, power + by_power);
     }
 
@@ -125,13 +121,12 @@ impl WindowSums {
     }
 
     fn parts(&self, group: u32) -> impl DoubleEndedIterator<Item = (i32, i128)> {
-        self.windows
-            .iter()
-            .enumerate()
-            .filter_map(move |(place, window)| {
-                let value = window.get(group as usize).filter(|value| **value != 0)?;
-                Some((self.lowest + ((place as i32) << POWERS_LOG2), *value))
-            })
+        let windows = self.windows.iter().enumerate();
+        windows.filter_map(move |(index, window)| {
+            let value = *window.get(group as usize)?;
+            let power = self.lowest + ((index as i32) << POWERS_LOG2);
+            (value != 0).then_some((power, value))
+        })
     }
 
     /// The sum of a group as `value * 2^power`, where 128 bits hold it.
@@ -141,11 +136,12 @@ impl WindowSums {
             return Some((0, 0));
         };
         for (lower, value) in parts {
-            sum = sum.checked_mul(
-                1i128
-                    .checked_shl((power - lower) as u32)
-                    .filter(|factor| *factor > 0)?,
-            )?;
+            // The sum so far in units of the lower power.
+            let factor = 1i128.checked_shl((power - lower) as u32)?;
+            if factor <= 0 {
+                return None;
+            }
+            sum = sum.checked_mul(factor)?;
             sum = sum.checked_add(value)?;
             power = lower;
         }
@@ -154,18 +150,23 @@ impl WindowSums {
 
     /// The sum of a group, rounded to the nearest double.
     pub(super) fn rounded(&self, group: u32) -> f64 {
-        let near = self
-            .narrow(group)
-            .and_then(|(sum, power)| scaled(sum as f64, power));
-        near.unwrap_or_else(|| self.exact(group).to_f64())
+        // 128 bits hold most sums: their conversion rounds once, and so does the exact sum.
+        if let Some((sum, power)) = self.narrow(group)
+            && let Some(rounded) = scaled(sum as f64, power)
+        {
+            return rounded;
+        }
+        self.exact(group).to_f64()
     }
 
     /// The sum of a group divided by a number above 0, rounded once.
     pub(super) fn divided(&self, group: u32, count: u64) -> f64 {
-        let near = self
-            .narrow(group)
-            .and_then(|(sum, power)| divided(sum, count, power));
-        near.unwrap_or_else(|| self.exact(group).divided(count))
+        if let Some((sum, power)) = self.narrow(group)
+            && let Some(quotient) = divided(sum, count, power)
+        {
+            return quotient;
+        }
+        self.exact(group).divided(count)
     }
 
     /// Writes the sum of a group.
@@ -176,31 +177,39 @@ impl WindowSums {
     /// Adds a sum that `encode` has written.
     pub(super) fn add_encoded(&mut self, group: usize, input: &mut StateDecoder<'_>) -> Result<()> {
         let (negative, limbs, low) = ExactSum::decode(input)?.magnitude();
-        for (place, limb) in limbs.into_iter().enumerate().filter(|(_, limb)| *limb != 0) {
+        for (index, limb) in limbs.into_iter().enumerate() {
+            if limb == 0 {
+                continue;
+            }
             let value = i128::from(limb);
-            self.add(
-                group,
-                if negative { -value } else { value },
-                64 * (low + place as i32),
-            );
+            let signed = if negative { -value } else { value };
+            self.add(group, signed, 64 * (low + index as i32));
         }
         Ok(())
     }
 
     /// The quotient of the sums of a group, rounded once; `None` if the divisor is 0.
     pub(super) fn ratio(&self, group: u32, by: &WindowSums) -> Option<f64> {
-        let near = || {
-            let ((sum, power), (divisor, by_power)) = (self.narrow(group)?, by.narrow(group)?);
-            let zeros = divisor.trailing_zeros();
-            let count = u64::try_from(divisor.unsigned_abs().checked_shr(zeros)?).ok()?;
-            let ratio = divided(sum, count, power - by_power - zeros as i32)?;
-            Some(if divisor < 0 && sum != 0 {
-                -ratio
-            } else {
-                ratio
-            })
-        };
-        near().or_else(|| self.exact(group).ratio(&by.exact(group)))
+        match self.narrow_ratio(group, by) {
+            Some(ratio) => Some(ratio),
+            None => self.exact(group).ratio(&by.exact(group)),
+        }
+    }
+
+    /// The quotient of two sums of 128 bits; `None` if they, or the odd part of the divisor, do not fit.
+    fn narrow_ratio(&self, group: u32, by: &WindowSums) -> Option<f64> {
+        let (sum, power) = self.narrow(group)?;
+        let (divisor, by_power) = by.narrow(group)?;
+        // Zero bits at the end of the divisor are a power of two.
+        let zeros = divisor.trailing_zeros();
+        let odd_divisor = divisor.unsigned_abs().checked_shr(zeros)?;
+        let count = u64::try_from(odd_divisor).ok()?;
+        let ratio = divided(sum, count, power - by_power - zeros as i32)?;
+        if divisor < 0 && sum != 0 {
+            Some(-ratio)
+        } else {
+            Some(ratio)
+        }
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -209,6 +218,13 @@ impl WindowSums {
             .map(|window| window.capacity() * size_of::<i128>())
             .sum()
     }
+}
+
+/// A finite double other than 0 as an odd number times a power of two.
+fn decompose_odd(number: f64) -> (i128, i32) {
+    let (mantissa, power) = decompose(number);
+    let zeros = mantissa.trailing_zeros();
+    (i128::from(mantissa >> zeros), power + zeros as i32)
 }
 
 /// `value * 2^power`, if that is exact.
@@ -225,9 +241,10 @@ pub(super) fn divided(sum: i128, count: u64, power: i32) -> Option<f64> {
     }
     let size = sum.unsigned_abs();
     let zeros = size.leading_zeros();
-    let (size, count) = (size << zeros, u128::from(count));
+    let size = size << zeros;
+    let count = u128::from(count);
     // The quotient has at least 64 bits, so that its lowest bit can stand for the rest.
-    let quotient = (size / count) | u128::from(size % count != 0);
+    let quotient = (size / count) | u128::from(!size.is_multiple_of(count));
     let mean = scaled(quotient as f64, power - zeros as i32)?;
     Some(if sum < 0 { -mean } else { mean })
 }
@@ -270,7 +287,8 @@ mod tests {
                 exact.divided(count).to_bits(),
                 "case {case} / {count}"
             );
-            let (mut by, mut exact_by) = (WindowSums::of_values(), ExactSum::default());
+            let mut by = WindowSums::of_values();
+            let mut exact_by = ExactSum::default();
             by.resize(1);
             for _ in 0..random() % 3 {
                 let weight =

@@ -1,4 +1,5 @@
-//! The threads that run stages of queries: others than those of the network, which answer while a stage computes.
+//! Threads that run stages of queries: separate from those of the network, which stay responsive
+//! while a stage computes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +14,7 @@ use tower::{Layer, Service};
 
 use crate::authentication::OPEN;
 
-/// Serves requests on a runtime of their own, except for the request that asks for a sign of life.
+/// Serves requests on a separate runtime, except for pings.
 #[derive(Debug, Clone)]
 pub struct ComputeLayer(pub Handle);
 
@@ -28,7 +29,7 @@ impl<S> Layer<S> for ComputeLayer {
     }
 }
 
-/// A service whose answers are made on another runtime.
+/// A service whose responses are computed on another runtime.
 #[derive(Debug, Clone)]
 pub struct ComputeService<S> {
     inner: S,

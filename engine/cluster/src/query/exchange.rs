@@ -18,14 +18,15 @@ use crate::query::faults::wire_error;
 use crate::security::ClusterSecurity;
 use crate::worker_client::ProvedConnection;
 
-/// How often a worker asks a silent peer for a sign, and how long it waits for that: the coordinator sees only whether
-/// its own connections are alive.
+/// Interval at which a worker pings a silent peer, and the time that it waits for the reply: the
+/// coordinator only sees whether its own connections are alive.
 const KEEPALIVE: Duration = Duration::from_secs(20);
 
 type Connecting = Shared<BoxFuture<'static, Result<BoxCloneSyncChannel, Arc<WireFault>>>>;
 
-/// The channels of one query on one worker: one to each other worker, opened on first use. Each worker proves to know
-/// the cluster's token before it gets a request, and each request carries a proof.
+/// Channels of one query on one worker: one to each other worker, opened on first use. Each worker
+/// proves that it knows the cluster's token before it receives a request, and each request carries
+/// a proof.
 #[derive(Clone)]
 pub struct ExchangeChannels(Arc<ExchangeInner>);
 
@@ -49,7 +50,8 @@ impl ExchangeChannels {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let open = || {
-            let (url, security) = (url.clone(), self.0.security.clone());
+            let url = url.clone();
+            let security = self.0.security.clone();
             let open = async move {
                 let opened = match address(&url) {
                     Some(address) => {

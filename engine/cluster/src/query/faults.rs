@@ -8,7 +8,7 @@ use forebay_model::{Fault, WireFault};
 use forebay_plan::OpId;
 use serde::{Deserialize, Serialize};
 
-/// What stands before a fault in the text of an error.
+/// Prefix of a fault in the text of an error.
 const MARK: &str = "forebay-fault ";
 
 /// A fault of a worker, and the window whose assumed row order was wrong.

@@ -1,4 +1,4 @@
-//! What a query tells each worker beside its plan.
+//! Headers of a query for each worker, sent in addition to its plan.
 
 use std::path::PathBuf;
 
@@ -15,11 +15,11 @@ const QUERY: HeaderName = HeaderName::from_static("forebay-query");
 /// The attempt that a plan belongs to, and where its temporary files lie.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueryHeader {
-    /// Of this attempt alone.
+    /// Id of this attempt.
     pub id: String,
     /// The state directory.
     pub state: String,
-    /// Where relative paths begin.
+    /// Directory that relative paths begin at.
     pub base: PathBuf,
     /// The name in workers' certificates, where it is not the host's.
     pub tls_name: Option<String>,

@@ -5,9 +5,11 @@
 //! ```text
 //! coordinator  run (attempts of a query) -> span_table (tables in its plan) -> the engine's planner
 //! worker       span_scan (leaf) -> SpanScanner (reads spans); exchange (channels to other workers); compute (threads)
-//! between      faults (faults as errors of the engine), header (what a query tells each worker)
+//! between      faults (faults as errors of the engine), header (headers of a query for each worker), admitted_input
+//!              (operators whose memory the engine does not count; also for queries of one process)
 //! ```
 
+mod admitted_input;
 mod compute;
 mod exchange;
 mod faults;
@@ -16,13 +18,16 @@ mod run;
 pub(crate) mod span_scan;
 mod span_table;
 mod task_merge;
+mod worker;
 
+pub use admitted_input::{AdmittedInputCodec, with_admitted_inputs};
 pub use compute::ComputeLayer;
 pub use exchange::ExchangeChannels;
 pub use faults::{remote_fault, wire_error};
 pub use header::QueryHeader;
 pub use run::{
-    ClusterSize, DistributedQuery, QueryEnd, QueryFailure, QueryRows, QueryWorker, explain_stages,
+    ClusterSize, DistributedQuery, QueryEnd, QueryFailure, QueryRows, explain_stages, new_query_id,
 };
 pub use span_scan::{ScannedSpans, SpanScanCodec, SpanScanner};
 pub use span_table::SpanTable;
+pub use worker::QueryWorker;

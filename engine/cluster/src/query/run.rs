@@ -2,7 +2,6 @@
 //! again on the workers that remain.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ use datafusion_distributed::{
     WorkerResolver, display_plan_ascii,
 };
 use datafusion_proto::bytes::physical_plan_to_bytes_with_extension_codec;
-use forebay_model::{Fault, Result, RetryAdvice, codes};
+use forebay_model::{ContentId, Fault, Result, RetryAdvice, codes};
 use forebay_plan::{OpId, query_plan};
 use forebay_storage::{CancellationToken, Event, EventListener};
 use futures::StreamExt;
@@ -32,18 +31,24 @@ use tokio::sync::mpsc;
 use url::Url;
 use uuid::Uuid;
 
-use crate::cluster::{CHECK_EVERY, Cluster, CoordinatorEvent, cluster_ended};
+use crate::cluster::{CHECK_EVERY, Cluster, cluster_ended};
+use crate::coordinator_event::CoordinatorEvent;
+use crate::local_workers::workers_end_fault;
+use crate::query::admitted_input::AdmittedInputCodec;
 use crate::query::faults::remote_fault;
 use crate::query::header::QueryHeader;
 use crate::query::span_scan::{SpanScanCodec, SpanScanExec};
 use crate::query::task_merge::{TaskMergePlanner, with_usual_merges};
+use crate::query::worker::QueryWorker;
 use crate::task_exec::TaskExecCodec;
-use crate::worker_client::WorkerClient;
 
-/// How often a query is begun, where each attempt lost a worker.
+/// Maximum number of attempts of a query that each lose a worker.
 const ATTEMPTS_MAX: u32 = 5;
 
-/// How often a query is begun, where attempts failed with a fault that may be temporary.
+/// Most processes of this machine that a query may end.
+const LOCAL_DEATHS_MAX: u32 = 2;
+
+/// Most attempts at a query, where attempts failed with a fault that may be temporary.
 const TRIES_MAX: u32 = 3;
 
 /// Partitions of a task at least. With one, the planner would leave out the exchanges between stages.
@@ -52,32 +57,19 @@ const PARTITIONS_MIN: usize = 2;
 /// Tasks of a stage at least. With one, the planner would run all stages on the coordinator.
 const TASKS_MIN: usize = 2;
 
-/// How often a worker is asked for a sign of life within its lease.
+/// Number of pings of a worker within its lease.
 const SIGNS_PER_LEASE: u32 = 5;
 
 /// Bytes that wait for their reader, of each connection between two workers, at most and at least.
 const EXCHANGE_BYTES_MAX: usize = 16 << 20;
 const EXCHANGE_BYTES_MIN: usize = 1 << 20;
 
-/// What the engine says when a stage waits for a plan whose worker is lost or whose sender is gone.
+/// Error text of the engine when a stage waits for a plan whose worker is lost or whose sender is
+/// gone.
 const NO_PLAN: &str = "waiting for the plan to be set";
 
-/// How the text of a status of the transport begins.
+/// Prefix of the text of a transport status.
 const STATUS: &str = "code: '";
-
-/// A worker that may take part in a query.
-#[derive(Clone)]
-pub struct QueryWorker {
-    pub address: String,
-    pub slots: usize,
-    pub(crate) link: Arc<WorkerClient>,
-}
-
-impl fmt::Debug for QueryWorker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.address)
-    }
-}
 
 /// A query over [`super::SpanTable`]s.
 pub struct DistributedQuery<'a> {
@@ -96,6 +88,11 @@ pub struct DistributedQuery<'a> {
     pub interrupt: &'a CancellationToken,
 }
 
+/// An id for what workers leave for the coordinator of one query.
+pub fn new_query_id() -> ContentId {
+    ContentId::of(Uuid::new_v4().as_bytes())
+}
+
 /// Takes the rows of a query.
 pub trait QueryRows {
     /// Forgets the rows so far: the query begins again.
@@ -103,15 +100,15 @@ pub trait QueryRows {
     fn take(&mut self, batch: RecordBatch) -> Result<()>;
 }
 
-/// How a query ended well.
+/// Outcome of a query that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueryEnd {
     Done,
-    /// Its plan has no stage for workers. No rows were given.
+    /// The plan has no stage for workers. No rows were returned.
     NotDistributed,
 }
 
-/// Why a query failed.
+/// Reason of a query's failure.
 #[derive(Debug)]
 pub enum QueryFailure {
     /// `order_failure`: the window whose assumed row order was wrong.
@@ -144,7 +141,7 @@ impl From<DataFusionError> for QueryFailure {
 }
 
 impl QueryFailure {
-    /// Whether another attempt can help although all workers are there.
+    /// True if another attempt can succeed although all workers are connected.
     fn is_temporary(&self) -> bool {
         match self {
             QueryFailure::Fault {
@@ -160,7 +157,7 @@ impl QueryFailure {
     }
 }
 
-/// Whether the way between two processes failed, not the query.
+/// True if the connection between two processes failed, not the query.
 fn is_transport(error: &DataFusionError) -> bool {
     match error.find_root() {
         // Of a status that went through a worker, its text is left.
@@ -172,13 +169,13 @@ fn is_transport(error: &DataFusionError) -> bool {
     }
 }
 
-/// A worker that is gone, and why.
+/// A lost worker and the reason.
 struct LostWorker {
     worker: QueryWorker,
     why: String,
 }
 
-/// How an attempt ended.
+/// Outcome of an attempt.
 enum AttemptEnd {
     Ended(QueryEnd),
     Lost(Vec<LostWorker>),
@@ -192,7 +189,9 @@ impl Cluster {
         query: &DistributedQuery<'_>,
         rows: &mut dyn QueryRows,
     ) -> Result<QueryEnd, QueryFailure> {
-        let (mut attempts, mut tries) = (0, 0);
+        let mut attempts = 0;
+        let mut tries = 0;
+        let mut deaths = 0;
         loop {
             self.wait_for_slots(query.interrupt)?;
             let workers = self.living_workers()?;
@@ -206,10 +205,18 @@ impl Cluster {
             let why = match self.attempt_query(query, &workers, rows)? {
                 AttemptEnd::Ended(end) => return Ok(end),
                 AttemptEnd::Lost(lost) => {
-                    let why = lost
-                        .first()
-                        .map(|lost| format!("{}: {}", lost.worker.address, lost.why));
+                    let ended = self.local_end(&lost);
+                    let why = ended.clone().or_else(|| {
+                        let lost = lost.first()?;
+                        Some(format!("{}: {}", lost.worker.address, lost.why))
+                    });
                     self.report_lost(lost)?;
+                    deaths += u32::from(ended.is_some());
+                    if deaths >= LOCAL_DEATHS_MAX {
+                        let message = format!("`{}` ends the workers that run it", query.label);
+                        let fault = workers_end_fault(message).note(why.unwrap_or_default());
+                        return Err(fault.into());
+                    }
                     if attempts >= ATTEMPTS_MAX {
                         return Err(lost_each_time(query.label, &why.unwrap_or_default()).into());
                     }
@@ -233,7 +240,7 @@ impl Cluster {
         }
     }
 
-    /// The workers that answer now.
+    /// The workers that answer a ping now.
     fn living_workers(&self) -> Result<Vec<QueryWorker>> {
         let (to, from) = std::sync::mpsc::channel();
         self.events()
@@ -252,6 +259,16 @@ impl Cluster {
             .collect();
         self.report_lost(lost)?;
         Ok(living)
+    }
+
+    /// End of the first process of this machine that an attempt lost.
+    fn local_end(&self, lost: &[LostWorker]) -> Option<String> {
+        let local = self.local()?;
+        lost.iter().find_map(|lost| {
+            let address = &lost.worker.address;
+            let status = local.exit_of(address)?;
+            Some(format!("{address}: its process ended with {status}"))
+        })
     }
 
     fn report_lost(&self, lost: Vec<LostWorker>) -> Result<()> {
@@ -342,7 +359,7 @@ impl Cluster {
 async fn take_rows(
     stream: &mut SendableRecordBatchStream,
     signs: &mut SignsOfLife,
-    interrupt: &CancellationToken,
+    cancellation: &CancellationToken,
     rows: &mut dyn QueryRows,
 ) -> Result<AttemptEnd, QueryFailure> {
     loop {
@@ -356,22 +373,23 @@ async fn take_rows(
             },
             () = tokio::time::sleep(CHECK_EVERY) => {}
         }
-        interrupt.check()?;
+        cancellation.check()?;
     }
 }
 
-/// Asks the workers of an attempt for signs of life while it runs: a worker that stands still breaks no connection.
+/// Pings the workers of an attempt while it runs: a worker that hangs breaks no connection.
 struct SignsOfLife {
     lost: mpsc::UnboundedReceiver<LostWorker>,
     asking: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl SignsOfLife {
-    /// Begins to ask. Must be called inside of the runtime.
+    /// Starts to ping. Must be called inside of the runtime.
     fn new(workers: &[QueryWorker], lease: Duration) -> SignsOfLife {
         let (to, lost) = mpsc::unbounded_channel();
-        let ask = |worker: &QueryWorker| {
-            let (worker, to) = (worker.clone(), to.clone());
+        let send_request = |worker: &QueryWorker| {
+            let worker = worker.clone();
+            let to = to.clone();
             tokio::spawn(async move {
                 loop {
                     tokio::time::sleep(lease / SIGNS_PER_LEASE).await;
@@ -384,7 +402,7 @@ impl SignsOfLife {
             })
         };
         SignsOfLife {
-            asking: workers.iter().map(ask).collect(),
+            asking: workers.iter().map(send_request).collect(),
             lost,
         }
     }
@@ -396,9 +414,9 @@ impl Drop for SignsOfLife {
     }
 }
 
-/// The workers that do not answer.
+/// The workers that do not answer a ping.
 async fn lost_among(workers: &[QueryWorker], lease: Duration) -> Vec<LostWorker> {
-    let ask = |worker: &QueryWorker| {
+    let send_request = |worker: &QueryWorker| {
         let worker = worker.clone();
         async move {
             worker
@@ -409,7 +427,7 @@ async fn lost_among(workers: &[QueryWorker], lease: Duration) -> Vec<LostWorker>
                 .map(|why| LostWorker { worker, why })
         }
     };
-    join_all(workers.iter().map(ask))
+    join_all(workers.iter().map(send_request))
         .await
         .into_iter()
         .flatten()
@@ -425,7 +443,7 @@ pub struct ClusterSize {
 }
 
 impl ClusterSize {
-    /// Tasks of a stage at most.
+    /// Maximum number of tasks of a stage.
     fn tasks(self) -> usize {
         self.workers.max(TASKS_MIN)
     }
@@ -451,6 +469,7 @@ fn planning_session(
         // The same codecs in the same order as on workers.
         .with_distributed_user_codec(TaskExecCodec::default())
         .with_distributed_user_codec(SpanScanCodec(None))
+        .with_distributed_user_codec(AdmittedInputCodec)
         .with_distributed_desired_task_count_handler(desired_tasks)
         .with_distributed_scale_up_leaf_node_handler(leaves_of_tasks)
         .with_distributed_max_tasks_per_stage(size.tasks())
@@ -507,12 +526,14 @@ fn desired_tasks(
     event: DesiredTaskCountEvent<'_>,
 ) -> Option<Result<DesiredTaskCountEventResponse, DataFusionError>> {
     let leaf = event.plan.downcast_ref::<SpanScanExec>()?;
-    let spans = leaf.known().map_or(0, |known| known.bytes.len());
+    let spans = leaf
+        .known()
+        .map_or(0, |table_spans| table_spans.bytes.len());
     let tasks = |urls: Vec<Url>| urls.len().min(spans).max(TASKS_MIN);
     let resolver = event.session_config.get_distributed_worker_resolver();
     Some(
         resolver
-            .and_then(|known| known.get_urls())
+            .and_then(|resolver| resolver.get_urls())
             .map(|urls| DesiredTaskCountEventResponse::desired(tasks(urls))),
     )
 }
@@ -530,7 +551,8 @@ fn leaves_of_tasks(
     Some(leaves.map(|leaves| ScaleUpLeafNodeEventResponse::new(Arc::new(leaves))))
 }
 
-/// Whether workers can run the plan: it has stages for them, they read all tables, and every operator can be sent.
+/// True if workers can run the plan: it has stages for them, they read all tables, and every
+/// operator can be sent.
 fn is_distributed(
     plan: &Arc<dyn ExecutionPlan>,
     state: &SessionState,
@@ -555,7 +577,7 @@ fn is_distributed(
     Ok(physical_plan_to_bytes_with_extension_codec(of_one_task.data, &codec).is_ok())
 }
 
-/// Whether a stage reads tables itself.
+/// True if a stage reads tables itself.
 fn reads_tables(plan: &Arc<dyn ExecutionPlan>) -> bool {
     if plan.is_network_boundary() {
         return false;
@@ -567,8 +589,8 @@ fn reads_tables(plan: &Arc<dyn ExecutionPlan>) -> bool {
 /// The fault of a query that lost a worker in every attempt.
 fn lost_each_time(label: &str, why: &str) -> Fault {
     let message = format!("`{label}` lost a worker in each of {ATTEMPTS_MAX} attempts");
-    let hint = "look at the workers' own messages; they may need more memory. What is committed stays: run the same \
-                command again to go on";
+    let hint = "look at the workers' own messages; they may need more memory. What is committed \
+                stays: run the same command again to go on";
     Fault::new(codes::NO_WORKERS, message)
         .hint(hint)
         .note(why.to_owned())

@@ -21,11 +21,11 @@ use crate::task_exec::leaf_properties;
 /// Partitions of a leaf at most: a plan from the network decides how many are made.
 const PARTITIONS_MAX: usize = 1 << 16;
 
-/// What a partition of a leaf reads.
+/// Input of a partition of a leaf.
 #[derive(Debug, Clone)]
 pub struct ScannedSpans {
     pub table: Arc<TableSpec>,
-    /// In the order of the schema. Without columns, rows are counted only.
+    /// Columns in the order of the schema. Without columns, rows are counted only.
     pub columns: Vec<String>,
     pub schema: SchemaRef,
     pub spans: Range<usize>,
@@ -40,22 +40,28 @@ pub trait SpanScanner: Send + Sync + fmt::Debug {
     ) -> Result<SendableRecordBatchStream>;
 }
 
-/// What the coordinator knows of the spans of a table.
+/// Facts about the spans of a table that the coordinator has.
 #[derive(Debug)]
 pub struct TableSpans {
     /// Stored bytes of each span.
     pub bytes: Vec<u64>,
-    /// Whether the rows of a span depend on the spans before it.
+    /// True if the rows of a span depend on the spans before it.
     pub is_ordered: bool,
 }
 
 impl TableSpans {
     /// Divides the spans into consecutive runs of about the same bytes. Spans that depend on each other stay together.
     pub fn divide(&self, parts: usize) -> Vec<Range<usize>> {
-        let all = self.bytes.len();
+        let span_count = self.bytes.len();
         if self.is_ordered {
             return (0..parts)
-                .map(|part| if part == 0 { 0..all } else { all..all })
+                .map(|part| {
+                    if part == 0 {
+                        0..span_count
+                    } else {
+                        span_count..span_count
+                    }
+                })
                 .collect();
         }
         let costs = self.bytes.iter().map(|bytes| u128::from((*bytes).max(1)));
@@ -67,8 +73,8 @@ impl TableSpans {
             .collect();
         let first_of = |part: usize| match part {
             0 => 0,
-            _ if part == parts => all,
-            _ => all
+            _ if part == parts => span_count,
+            _ => span_count
                 .min(ends.partition_point(|end| *end * (parts as u128) < total * part as u128) + 1),
         };
         (0..parts)
@@ -85,13 +91,13 @@ pub struct SpanScanExec {
     schema: SchemaRef,
     partitions: Vec<Range<usize>>,
     properties: Arc<PlanProperties>,
-    /// Only the coordinator knows them.
+    /// Spans of the table; `None` on workers.
     known: Option<Arc<TableSpans>>,
-    /// Only workers have one.
+    /// Reader of the spans; `None` on the coordinator.
     scanner: Option<Arc<dyn SpanScanner>>,
 }
 
-/// What a leaf is between processes; the schema follows it.
+/// Wire form of a leaf; the schema follows it.
 #[derive(Serialize, Deserialize)]
 struct LeafMessage {
     table: TableSpec,
@@ -105,10 +111,10 @@ impl SpanScanExec {
         table: Arc<TableSpec>,
         columns: Vec<String>,
         schema: SchemaRef,
-        known: Arc<TableSpans>,
+        table_spans: Arc<TableSpans>,
         partitions: usize,
     ) -> SpanScanExec {
-        let partitions = known.divide(partitions);
+        let partitions = table_spans.divide(partitions);
         let properties = leaf_properties(&schema, partitions.len());
         SpanScanExec {
             table,
@@ -116,7 +122,7 @@ impl SpanScanExec {
             schema,
             partitions,
             properties,
-            known: Some(known),
+            known: Some(table_spans),
             scanner: None,
         }
     }
@@ -127,12 +133,12 @@ impl SpanScanExec {
 
     /// The leaves of `tasks` tasks, with as many partitions each as this one has.
     pub fn of_tasks(&self, tasks: usize) -> Result<Vec<SpanScanExec>> {
-        let known = self.known.as_ref();
-        let known = known.ok_or_else(|| {
+        let table_spans = self.known.as_ref();
+        let table_spans = table_spans.ok_or_else(|| {
             DataFusionError::Internal("only coordinators divide spans".to_owned())
         })?;
         let each = self.partitions.len();
-        let divided = known.divide(each * tasks);
+        let divided = table_spans.divide(each * tasks);
         let leaf = |partitions: &[Range<usize>]| SpanScanExec {
             table: self.table.clone(),
             columns: self.columns.clone(),
@@ -197,7 +203,8 @@ impl ExecutionPlan for SpanScanExec {
         let spans = spans.ok_or_else(|| {
             DataFusionError::Internal(format!("there is no partition {partition}"))
         })?;
-        let (table, columns) = (self.table.clone(), self.columns.clone());
+        let table = self.table.clone();
+        let columns = self.columns.clone();
         scanner.clone().scan(
             ScannedSpans {
                 table,
@@ -249,7 +256,8 @@ impl PhysicalExtensionCodec for SpanScanCodec {
             ));
         }
         let properties = leaf_properties(&schema, partitions.len());
-        let (table, scanner) = (Arc::new(table), self.0.clone());
+        let table = Arc::new(table);
+        let scanner = self.0.clone();
         Ok(Arc::new(SpanScanExec {
             table,
             columns,

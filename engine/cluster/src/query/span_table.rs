@@ -31,7 +31,7 @@ impl SpanTable {
         }
     }
 
-    /// Its name in the query.
+    /// Name of the table in the query.
     pub fn name(&self) -> &str {
         &self.spec.name
     }

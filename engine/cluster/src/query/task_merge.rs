@@ -21,6 +21,8 @@ use datafusion::physical_plan::{
 };
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 
+use crate::query::admitted_input::with_admitted_inputs;
+
 /// Plans queries with a merge inside of each task below each merge. Comes before the distributed planner.
 #[derive(Debug)]
 pub struct TaskMergePlanner;
@@ -35,7 +37,7 @@ impl QueryPlanner for TaskMergePlanner {
         let plan = DefaultPhysicalPlanner::default()
             .create_physical_plan(plan, session)
             .await?;
-        let merged = plan.transform_up(|node| {
+        let merged = with_admitted_inputs(plan)?.transform_up(|node| {
             let Some(merge) = node.downcast_ref::<SortPreservingMergeExec>() else {
                 return Ok(Transformed::no(node));
             };
@@ -51,7 +53,7 @@ impl QueryPlanner for TaskMergePlanner {
     }
 }
 
-/// The plan with usual merges in place of those of tasks, after the distributed planner.
+/// Replaces the merges of tasks in a plan by ordinary merges, after the distributed planner.
 pub fn with_usual_merges(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let usual = plan.transform_up(|node| {
         match node

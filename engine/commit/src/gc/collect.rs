@@ -14,48 +14,78 @@ use crate::lease::StateLease;
 use crate::output::{ATTEMPT, DATA, Manifest, lock_output, remove_directory};
 use crate::state_store::{PackedKind, RewrittenPack};
 
-/// What a run has not touched for so long has lost its run.
+/// Time after which untouched temporary data counts as abandoned by its run.
 const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
-/// Packs of fewer bytes are put together where there are more than so many: runs read the directory of each.
+/// Size below which packs are merged where there are more than `SMALL_PACKS_MAX` of them: runs read
+/// the directory of each.
 const SMALL_PACK_BYTES: u64 = 1 << 20;
 const SMALL_PACKS_MAX: usize = 32;
 
-/// What kinds outputs have.
+/// Kind of outputs in reports.
 pub(crate) const OUTPUT: &str = "outputs";
 
-/// What should stay.
+/// Retention policy of a collection.
 #[derive(Debug, Clone, Copy)]
 pub struct RetentionPolicy {
-    /// Only what was written within this time.
+    /// Maximum age of entries to keep.
     pub older_than: Option<Duration>,
-    /// As much as fits into so many bytes.
+    /// Maximum bytes to keep.
     pub bytes_max: Option<u64>,
     /// The present.
     pub now: SystemTime,
-    /// Only say what would go.
+    /// Only report the entries that would be removed.
     pub dry_run: bool,
 }
 
-/// What went, and what stayed.
+/// Entries that a collection removed and kept.
 #[derive(Debug, Serialize)]
 pub struct CollectionReport {
-    /// Whether it was only looked at.
+    /// True if the collection only reported, and removed nothing.
     pub dry_run: bool,
-    /// What went, by kind.
+    /// Removed entries, by kind.
     pub removed: Vec<KindUsage>,
-    /// What stayed, by kind.
+    /// Kept entries, by kind.
     pub kept: Vec<KindUsage>,
-    /// Bytes of what stayed because it is in use.
+    /// Bytes of entries that stayed because they are in use.
     pub bytes_in_use: u64,
 }
 
+impl RetentionPolicy {
+    fn is_older(&self, entry: &StateEntry, limit: Duration) -> bool {
+        let age = self.now.duration_since(entry.written).unwrap_or_default();
+        age > limit
+    }
+
+    /// True for a file of a run that did not come to its end.
+    fn is_abandoned(&self, entry: &StateEntry) -> bool {
+        self.is_older(entry, self.older_than.unwrap_or(ABANDONED_AFTER))
+    }
+
+    /// True if a collection removes an entry of a state directory of this size.
+    fn removes(&self, entry: &StateEntry, is_in_use: bool, bytes_in_store: u64) -> bool {
+        if entry.staged || entry.kind == TEMPORARY {
+            return self.is_abandoned(entry);
+        }
+        let is_recent_run = entry.kind == RUNS && !self.is_older(entry, ABANDONED_AFTER);
+        if is_in_use || is_recent_run {
+            return false;
+        }
+        let too_much = self.bytes_max.is_some_and(|max| bytes_in_store > max);
+        let too_old = self
+            .older_than
+            .is_some_and(|limit| self.is_older(entry, limit));
+        too_much || too_old
+    }
+}
+
 impl StateDirectory {
-    /// Removes what is too old or too much.
+    /// Removes entries that are too old, and the oldest ones beyond the size limit.
     pub fn collect(&self, retention: &RetentionPolicy) -> Result<CollectionReport> {
-        let _lease = match retention.dry_run {
-            true => None,
-            false => Some(StateLease::of_collection(&self.io, self.store.root())?),
+        let _lease = if retention.dry_run {
+            None
+        } else {
+            Some(StateLease::of_collection(&self.io, self.store.root())?)
         };
         let mut entries = self.entries()?;
         let mut roots = self.roots(&entries)?;
@@ -63,91 +93,32 @@ impl StateDirectory {
         if let Some(fault) = Fault::combine(std::mem::take(&mut roots.unreadable)) {
             return Err(fault.note("nothing was removed"));
         }
-        let is_older = |entry: &StateEntry, than: Option<Duration>| {
-            let age = retention
-                .now
-                .duration_since(entry.written)
-                .unwrap_or_default();
-            than.is_some_and(|than| age > than)
-        };
-        let abandoned = Some(retention.older_than.unwrap_or(ABANDONED_AFTER));
-        let (mut removed, mut lost_data) = (Vec::new(), Vec::new());
+        let mut lost_data = Vec::new();
         for (out, manifest) in &roots.outputs {
-            // Runs with another state directory may write here, too: they find out whether their files are there.
-            let is_there = out.local.as_ref().is_some_and(|local| local.exists());
-            let _lock = if is_there && !retention.dry_run {
-                lock_output(&self.io, out)?
-            } else {
-                None
-            };
-            let visible = if _lock.is_some() {
-                Manifest::read(&self.io, out)?
-            } else {
-                manifest.clone()
-            };
-            let mut lost = unreferenced_files(&self.io, out, visible.as_ref())?;
-            // In a bucket, the manifest keeps runs from committing what is removed.
-            let tables = self
-                .tables
-                .filter(|_| visible.is_some() || out.local.is_some());
-            let needed = tables.map_or(Ok(None), |tables| tables(&self.io, out))?;
-            // Where there is neither a log nor a manifest, no run has committed anything yet.
-            let needed =
-                needed.or_else(|| (tables.is_some() && visible.is_none()).then(BTreeSet::new));
-            if let Some(needed) = needed {
-                lost.extend(unreferenced_table_files(
-                    &self.io,
-                    out,
-                    &needed,
-                    visible.as_ref(),
-                )?);
-            }
-            let lost: Vec<StateEntry> = lost
-                .into_iter()
-                .filter(|entry| is_older(entry, abandoned))
-                .collect();
-            if !retention.dry_run {
-                let directories = lost
-                    .iter()
-                    .map(|entry| RelativePath::new(&*entry.name))
-                    .collect::<Result<_>>()?;
-                if !Manifest::announce_removal(&self.io, out, directories)? {
-                    // A run published just now; the next collection looks again.
-                    continue;
-                }
-                lost.iter().try_for_each(|entry| self.remove(entry))?;
-            }
-            lost_data.extend(lost);
+            lost_data.extend(self.collect_output(out, manifest.as_ref(), retention)?);
         }
+        // Oldest first: a limit in bytes removes those.
         entries.sort_by_key(|entry| entry.written);
-        let mut left: u64 = entries.iter().map(|entry| entry.bytes).sum();
-        let mut kept = Vec::new();
+        let mut bytes_in_store: u64 = entries.iter().map(|entry| entry.bytes).sum();
+        let mut removed = Vec::new();
+        let mut retained = Vec::new();
         for entry in entries {
-            let goes = match entry.staged || entry.kind == TEMPORARY {
-                true => is_older(&entry, abandoned),
-                false => {
-                    let too_much = retention.bytes_max.is_some_and(|max| left > max);
-                    let is_needed = roots.is_in_use(&entry)
-                        || (entry.kind == RUNS && !is_older(&entry, Some(ABANDONED_AFTER)));
-                    !is_needed && (too_much || is_older(&entry, retention.older_than))
-                }
-            };
-            if goes {
-                left -= entry.bytes;
+            let is_in_use = roots.is_in_use(&entry);
+            if retention.removes(&entry, is_in_use, bytes_in_store) {
+                bytes_in_store -= entry.bytes;
                 removed.push(entry);
             } else {
-                kept.push(entry);
+                retained.push(entry);
             }
         }
         if !retention.dry_run {
-            removed
-                .iter()
-                .filter(|entry| entry.pack.is_none())
-                .try_for_each(|entry| self.remove(entry))?;
-            self.rewrite_packs(&removed, &kept)?;
+            for entry in removed.iter().filter(|entry| entry.pack.is_none()) {
+                self.remove(entry)?;
+            }
+            self.rewrite_packs(&removed, &retained)?;
         }
         removed.extend(lost_data);
-        let bytes_in_use = kept
+        let bytes_in_use = retained
             .iter()
             .filter(|entry| roots.is_in_use(entry))
             .map(|entry| entry.bytes)
@@ -155,13 +126,81 @@ impl StateDirectory {
         Ok(CollectionReport {
             dry_run: retention.dry_run,
             removed: usage_by_kind(&removed),
-            kept: usage_by_kind(&kept),
+            kept: usage_by_kind(&retained),
             bytes_in_use,
         })
     }
 
-    /// Removes states from packs, and puts small packs together where they are many.
-    fn rewrite_packs(&self, removed: &[StateEntry], kept: &[StateEntry]) -> Result<()> {
+    /// Removes the files of an output that nothing names and that are old enough; returns them.
+    fn collect_output(
+        &self,
+        out: &StorageLocation,
+        manifest: Option<&Manifest>,
+        retention: &RetentionPolicy,
+    ) -> Result<Vec<StateEntry>> {
+        // Runs with another state directory may write here, too: they find out whether their files are there.
+        let is_there = out.local.as_ref().is_some_and(|local| local.exists());
+        let lock = if is_there && !retention.dry_run {
+            lock_output(&self.io, out)?
+        } else {
+            None
+        };
+        // Read again under the lock: a run may have published since the roots were collected.
+        let visible = if lock.is_some() {
+            Manifest::read(&self.io, out)?
+        } else {
+            manifest.cloned()
+        };
+        let mut lost = unreferenced_files(&self.io, out, visible.as_ref())?;
+        if let Some(needed) = self.needed_table_files(out, visible.as_ref())? {
+            lost.extend(unreferenced_table_files(
+                &self.io,
+                out,
+                &needed,
+                visible.as_ref(),
+            )?);
+        }
+        lost.retain(|entry| retention.is_abandoned(entry));
+        if retention.dry_run {
+            return Ok(lost);
+        }
+        let directories = lost
+            .iter()
+            .map(|entry| RelativePath::new(&*entry.name))
+            .collect::<Result<_>>()?;
+        // A bucket has no lock: the manifest names the directories first, so that no run publishes
+        // them again (decisions/publishing.md).
+        if !Manifest::announce_removal(&self.io, out, directories)? {
+            // A run published just now; the next collection looks again.
+            return Ok(Vec::new());
+        }
+        for entry in &lost {
+            self.remove(entry)?;
+        }
+        Ok(lost)
+    }
+
+    /// The files that the log of a table needs; `None` for an output that is no table.
+    fn needed_table_files(
+        &self,
+        out: &StorageLocation,
+        visible: Option<&Manifest>,
+    ) -> Result<Option<BTreeSet<String>>> {
+        // In a bucket, the manifest keeps runs from committing what is removed.
+        if visible.is_none() && out.local.is_none() {
+            return Ok(None);
+        }
+        let Some(tables) = self.tables else {
+            return Ok(None);
+        };
+        let needed = tables(&self.io, out)?;
+        // Without a log and without a manifest, no run has committed to this output.
+        let is_unwritten = needed.is_none() && visible.is_none();
+        Ok(needed.or_else(|| is_unwritten.then(BTreeSet::new)))
+    }
+
+    /// Removes states from packs, and merges small packs if there are many.
+    fn rewrite_packs(&self, removed: &[StateEntry], retained: &[StateEntry]) -> Result<()> {
         let mut by_pack: BTreeMap<&PackFile, HashSet<ContentId>> = BTreeMap::new();
         for entry in removed {
             if let (Some(pack), Some(id)) = (&entry.pack, entry.id()) {
@@ -170,7 +209,7 @@ impl StateDirectory {
         }
         for kind in [PackedKind::State, PackedKind::Partial] {
             let is_small = |pack: &&PackFile| pack.kind == kind && pack.bytes < SMALL_PACK_BYTES;
-            let small: BTreeSet<&PackFile> = kept
+            let small: BTreeSet<&PackFile> = retained
                 .iter()
                 .filter_map(|entry| entry.pack.as_ref())
                 .filter(is_small)
@@ -217,7 +256,7 @@ impl StateDirectory {
     }
 }
 
-/// What lies in an output and no manifest names.
+/// Files of an output that no manifest names.
 fn unreferenced_files(
     io: &StorageClient,
     out: &StorageLocation,
@@ -236,18 +275,18 @@ fn unreferenced_files(
         let name = file.path.split('/').next().unwrap_or_default();
         let id = name.split('.').next().unwrap_or_default();
         let ours = ContentId::parse(id).is_some() || name.starts_with(ATTEMPT);
-        let place = format!("{DATA}/{name}");
-        if ours && !named.contains(&place) {
-            lost.entry(place).or_default().push(file);
+        let path = format!("{DATA}/{name}");
+        if ours && !named.contains(&path) {
+            lost.entry(path).or_default().push(file);
         }
     }
-    let beside = out
+    let neighbours = out
         .local
         .iter()
         .flat_map(std::fs::read_dir)
         .flatten()
         .flatten();
-    for file in beside
+    for file in neighbours
         .filter_map(|file| Some((file.file_name().into_string().ok()?, file.metadata().ok()?)))
     {
         let is_attempt = file.1.is_dir() && file.0.starts_with(ATTEMPT);

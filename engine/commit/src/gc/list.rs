@@ -1,4 +1,4 @@
-//! All files below a place, those too that no reader looks at.
+//! Lists all files below a location, including those that readers ignore.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -16,26 +16,26 @@ pub struct ListedObject {
     pub written: SystemTime,
 }
 
-/// All files below a place, and attempts without any, in the order of their paths. What vanishes meanwhile
-/// is left out.
-pub fn list_files(io: &StorageClient, place: &StorageLocation) -> Result<Vec<ListedObject>> {
-    let mut found = Vec::new();
-    match &place.local {
-        Some(local) => descend(local, "", &mut found).map_err(|error| {
+/// All files below a location, and attempts without any, in the order of their paths. Entries that
+/// vanish meanwhile are left out.
+pub fn list_files(io: &StorageClient, location: &StorageLocation) -> Result<Vec<ListedObject>> {
+    let mut objects = Vec::new();
+    match &location.local {
+        Some(local) => descend(local, "", &mut objects).map_err(|error| {
             Fault::disk("the directory cannot be listed", error).file(local.display().to_string())
         })?,
         None => {
-            for object in io.list(place)? {
-                let Some(rest) = object.location.prefix_match(&place.path) else {
+            for object in io.list(location)? {
+                let Some(tail) = object.location.prefix_match(&location.path) else {
                     continue;
                 };
-                let path = rest
+                let path = tail
                     .map(|part| part.as_ref().to_owned())
                     .collect::<Vec<_>>()
                     .join("/");
                 let millis = object.last_modified.timestamp_millis().max(0) as u64;
                 let written = SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
-                found.push(ListedObject {
+                objects.push(ListedObject {
                     path,
                     bytes: object.size,
                     written,
@@ -43,11 +43,11 @@ pub fn list_files(io: &StorageClient, place: &StorageLocation) -> Result<Vec<Lis
             }
         }
     }
-    found.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(found)
+    objects.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(objects)
 }
 
-fn descend(folder: &Path, above: &str, found: &mut Vec<ListedObject>) -> std::io::Result<()> {
+fn descend(folder: &Path, above: &str, objects: &mut Vec<ListedObject>) -> std::io::Result<()> {
     let entries = match std::fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         entries => entries?,
@@ -60,17 +60,17 @@ fn descend(folder: &Path, above: &str, found: &mut Vec<ListedObject>) -> std::io
         } else {
             format!("{above}/{name}")
         };
-        // Of links it tells the link itself.
+        // For a link, this is the metadata of the link itself.
         let Ok(meta) = entry.metadata() else { continue };
-        let before = found.len();
+        let count_before = objects.len();
         if meta.is_dir() {
-            descend(&entry.path(), &path, found)?;
+            descend(&entry.path(), &path, objects)?;
         }
         // A run that was killed may have had no time to put anything into its directory.
-        let is_bare = meta.is_dir() && found.len() == before && path.contains(ATTEMPT);
+        let is_bare = meta.is_dir() && objects.len() == count_before && path.contains(ATTEMPT);
         if !meta.is_dir() || is_bare {
             let bytes = if is_bare { 0 } else { meta.len() };
-            found.push(ListedObject {
+            objects.push(ListedObject {
                 path,
                 bytes,
                 written: meta.modified()?,
@@ -80,8 +80,10 @@ fn descend(folder: &Path, above: &str, found: &mut Vec<ListedObject>) -> std::io
     Ok(())
 }
 
-/// Whether a name is that of a file on its way to another name: `name#3`.
+/// True for the name of a file that is written under another name first: `name#3`.
 pub fn is_staged(name: &str) -> bool {
-    let after = name.rsplit_once('#').map(|(_, after)| after);
-    after.is_some_and(|after| !after.is_empty() && after.bytes().all(|byte| byte.is_ascii_digit()))
+    let suffix = name.rsplit_once('#').map(|(_, suffix)| suffix);
+    suffix.is_some_and(|suffix| {
+        !suffix.is_empty() && suffix.bytes().all(|byte| byte.is_ascii_digit())
+    })
 }

@@ -1,4 +1,4 @@
-//! What a state directory holds, and what of it may go: for people and schedulers, never for runs.
+//! Contents of a state directory, and their collection: for people and schedulers, never for runs.
 
 mod collect;
 mod list;
@@ -22,8 +22,8 @@ pub use collect::{CollectionReport, RetentionPolicy};
 pub use tables::TableReferences;
 pub use verify::{CorruptFile, VerifyReport};
 
-/// Below each of these lie things of one kind.
-const KINDS: [&str; 15] = [
+/// Directories below the root, one for each kind of entries.
+const KINDS: [&str; 17] = [
     "states",
     "partials",
     "carries",
@@ -39,12 +39,20 @@ const KINDS: [&str; 15] = [
     "exchanges",
     "rows",
     RUNS,
+    KEPT_TABLES,
+    HISTORY,
 ];
+
+/// Records of runs, for people.
+pub const HISTORY: &str = "history";
+
+/// Tables that programs gave as sources, by their content.
+pub const KEPT_TABLES: &str = "tables";
 
 /// Attempts of runs. Kept so that an attempt that was suspended for long still finds out that another took over.
 const RUNS: &str = "runs";
 
-/// How directories end that hold a state in shares.
+/// Suffix of directories that hold a state in shares.
 const SHARES: &str = ".shares";
 
 /// Directories of spilled and half-written files of running and killed runs.
@@ -54,24 +62,25 @@ const TEMPORARY: &str = "temporary";
 pub struct StateDirectory {
     io: StorageClient,
     store: StateStore,
-    /// What tells the files that tables need.
+    /// Finds the files that tables need.
     tables: Option<TableReferences>,
 }
 
-/// Things of one kind together.
+/// Usage of one kind of entries.
 #[derive(Debug, Clone, Serialize)]
 pub struct KindUsage {
     /// `states`, `partials`, `carries`, `shards`, `passes`, `gathered`, `artifacts`, `fits`, `notes`,
-    /// `checkpoints`, `costs`, `expected`, `exchanges`, `rows`, `runs`, `temporary`.
+    /// `checkpoints`, `costs`, `expected`, `exchanges`, `rows`, `runs`, `tables`, `history`,
+    /// `temporary`.
     pub kind: String,
-    /// How many.
+    /// Number of entries.
     pub entries: u64,
     /// Stored bytes.
     pub bytes: u64,
-    /// When the oldest was written.
+    /// Time at which the oldest was written.
     #[serde(serialize_with = "as_millis")]
     pub oldest: SystemTime,
-    /// When the newest was written.
+    /// Time at which the newest was written.
     #[serde(serialize_with = "as_millis")]
     pub newest: SystemTime,
 }
@@ -83,7 +92,7 @@ fn as_millis<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S
     serializer.serialize_u64(since.as_millis() as u64)
 }
 
-/// Something that is kept or removed as a whole.
+/// Object that is kept or removed as a whole.
 pub struct StateEntry {
     kind: &'static str,
     /// The id, or the name of a pipeline.
@@ -91,9 +100,9 @@ pub struct StateEntry {
     place: StorageLocation,
     files: Vec<ListedObject>,
     bytes: u64,
-    /// When its newest file was written.
+    /// Time at which its newest file was written.
     written: SystemTime,
-    /// Left by a write that never ended; no reader looks at it.
+    /// True for the temporary file of an unfinished write, which no reader opens.
     staged: bool,
     /// The pack that holds it, where it has no file of its own.
     pack: Option<PackFile>,
@@ -105,7 +114,7 @@ struct PackFile {
     kind: PackedKind,
     name: String,
     bytes: u64,
-    /// In seconds since 1970.
+    /// Time of writing in seconds since 1970.
     written: u32,
 }
 
@@ -113,7 +122,7 @@ impl StateEntry {
     fn new(
         kind: &'static str,
         name: &str,
-        place: StorageLocation,
+        location: StorageLocation,
         files: Vec<ListedObject>,
     ) -> StateEntry {
         StateEntry {
@@ -130,14 +139,14 @@ impl StateEntry {
                 .or(name.strip_suffix(SHARES))
                 .unwrap_or(name)
                 .to_owned(),
-            place,
+            place: location,
             files,
             pack: None,
         }
     }
 
     /// A state that a pack holds.
-    fn packed(pack: &PackFile, place: &StorageLocation, entry: &PackEntry) -> StateEntry {
+    fn packed(pack: &PackFile, location: &StorageLocation, entry: &PackEntry) -> StateEntry {
         let seconds = if entry.written == 0 {
             pack.written
         } else {
@@ -146,7 +155,7 @@ impl StateEntry {
         StateEntry {
             kind: pack.kind.directory(),
             name: entry.id.to_string(),
-            place: place.clone(),
+            place: location.clone(),
             files: Vec::new(),
             bytes: u64::from(entry.bytes),
             written: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.into()),
@@ -161,7 +170,7 @@ impl StateEntry {
 }
 
 impl StateDirectory {
-    /// What lies in a state directory.
+    /// Opens a state directory.
     pub fn new(io: StorageClient, root: StorageLocation) -> StateDirectory {
         StateDirectory {
             store: StateStore::new(io.clone(), root),
@@ -170,7 +179,7 @@ impl StateDirectory {
         }
     }
 
-    /// Collects files of tables, too; `tables` tells those that they need.
+    /// Collects files of tables, too; `tables` finds those that they need.
     pub fn with_tables(self, tables: TableReferences) -> StateDirectory {
         StateDirectory {
             tables: Some(tables),
@@ -178,7 +187,7 @@ impl StateDirectory {
         }
     }
 
-    /// All kinds that are there, in a fixed order.
+    /// Usage of all kinds that exist, in a fixed order.
     pub fn holdings(&self) -> Result<Vec<KindUsage>> {
         Ok(usage_by_kind(&self.entries()?))
     }
@@ -187,14 +196,14 @@ impl StateDirectory {
         let root = self.store.root();
         let mut entries = Vec::new();
         for kind in KINDS {
-            let place = root.join(kind);
+            let location = root.join(kind);
             let mut by_name: BTreeMap<String, Vec<ListedObject>> = BTreeMap::new();
-            for file in list_files(&self.io, &place)? {
+            for file in list_files(&self.io, &location)? {
                 let name = file.path.split('/').next().unwrap_or_default().to_owned();
                 by_name.entry(name).or_default().push(file);
             }
             for (name, files) in by_name {
-                let entry = StateEntry::new(kind, &name, place.join(&name), files);
+                let entry = StateEntry::new(kind, &name, location.join(&name), files);
                 match self.packed_entries(&name, &entry)? {
                     Some(packed) => entries.extend(packed),
                     None => entries.push(entry),
@@ -203,12 +212,12 @@ impl StateDirectory {
         }
         for directory in scratch::scratch_directories(root) {
             let name = directory.file_name().to_string_lossy().into_owned();
-            let place = self.io.resolve(&directory.path().display().to_string())?;
+            let location = self.io.resolve(&directory.path().display().to_string())?;
             entries.push(StateEntry::new(
                 TEMPORARY,
                 &name,
-                place.clone(),
-                list_files(&self.io, &place)?,
+                location.clone(),
+                list_files(&self.io, &location)?,
             ));
         }
         Ok(entries)
@@ -216,7 +225,7 @@ impl StateDirectory {
 }
 
 impl StateDirectory {
-    /// What a pack holds; `None` for what is no whole pack.
+    /// Entries of a pack; `None` for an incomplete pack.
     fn packed_entries(&self, name: &str, entry: &StateEntry) -> Result<Option<Vec<StateEntry>>> {
         let kinds = [PackedKind::State, PackedKind::Partial];
         let Some(kind) = kinds
@@ -239,17 +248,18 @@ impl StateDirectory {
             bytes: entry.bytes,
             written,
         };
-        let held = self.store.packed_entries(kind, name, entry.bytes)?;
-        let packed = |held: &PackEntry| StateEntry::packed(&pack, &entry.place, held);
-        Ok(held.map(|held| held.iter().map(packed).collect()))
+        let pack_entries = self.store.packed_entries(kind, name, entry.bytes)?;
+        let packed = |pack_entry: &PackEntry| StateEntry::packed(&pack, &entry.place, pack_entry);
+        Ok(pack_entries.map(|pack_entries| pack_entries.iter().map(packed).collect()))
     }
 }
 
-/// Entries by kind, in the order in which the kinds come.
+/// Number and bytes of entries by kind, in the order of `entries`.
 fn usage_by_kind<'e>(entries: impl IntoIterator<Item = &'e StateEntry>) -> Vec<KindUsage> {
     let mut sums: Vec<KindUsage> = Vec::new();
     for entry in entries {
-        let (kind, time) = (entry.kind.to_owned(), entry.written);
+        let kind = entry.kind.to_owned();
+        let time = entry.written;
         match sums.iter_mut().find(|sum| sum.kind == kind) {
             None => sums.push(KindUsage {
                 kind,

@@ -1,5 +1,5 @@
-//! What is in use: whatever the newest artifact of a pipeline, or an output as its readers see it,
-//! was made of, and the next night goes on from.
+//! Entries in use: the inputs of the newest artifact of a pipeline, or of an output as its readers
+//! see it, which the next run continues.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use crate::gc::{StateDirectory, StateEntry};
 use crate::output::Manifest;
 use crate::state_store::shard_name;
 
-/// What may not go.
+/// Entries that must not be removed.
 #[derive(Default)]
 pub struct GcRoots {
     names: BTreeSet<(&'static str, String)>,
     /// Outputs that passes and shards were written to, each with its manifest.
     pub outputs: Vec<(StorageLocation, Option<Manifest>)>,
-    /// Files that tell what is in use, and cannot be read: what they name is not known.
+    /// Unreadable files that name entries in use: their references are not known.
     pub unreadable: Vec<Fault>,
 }
 
@@ -32,114 +32,41 @@ impl GcRoots {
             && (pointer || is_record || self.names.contains(&(entry.kind, entry.name.clone())))
     }
 
-    fn unreadable(&mut self, place: &StorageLocation, message: &str) {
-        let fault = Fault::new(codes::CORRUPT, message).file(&place.shown);
+    fn unreadable(&mut self, location: &StorageLocation, message: &str) {
+        let fault = Fault::new(codes::CORRUPT, message).file(&location.shown);
         self.unreadable
             .push(fault.hint("restore the file, or run its pipeline again"));
     }
 
     fn add(&mut self, kind: &'static str, names: &Value) {
-        let names = names
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str);
-        self.names.extend(names.map(|name| (kind, name.to_owned())));
+        for name in names.as_array().into_iter().flatten() {
+            if let Some(name) = name.as_str() {
+                self.names.insert((kind, name.to_owned()));
+            }
+        }
     }
 }
 
 impl StateDirectory {
     pub(crate) fn roots(&self, entries: &[StateEntry]) -> Result<GcRoots> {
         let mut roots = GcRoots::default();
-        for pointer in entries
-            .iter()
-            .filter(|entry| entry.kind == "artifacts" && entry.id().is_none())
-        {
-            // What its runs cost tells how long the next one will take.
-            roots.names.insert(("costs", pointer.name.clone()));
-            // What expectations compare with.
-            roots.names.insert(("expected", pointer.name.clone()));
-            // What was written for its trainings, the next one goes on from.
-            roots.names.insert(("rows", pointer.name.clone()));
-            let newest = self.json(&pointer.place)?;
-            let Some(id) =
-                newest.and_then(|newest| newest["artifact"].as_str().and_then(ContentId::parse))
-            else {
-                roots.unreadable(&pointer.place, "the newest artifact's name cannot be read");
-                continue;
-            };
-            roots.names.insert(("artifacts", id.to_string()));
-            let place = self
-                .store
-                .root()
-                .join(&format!("artifacts/{id}/lineage.json"));
-            let lineage = self.json(&place)?;
-            if lineage.is_none() && self.io.head(&place)?.is_some() {
-                roots.unreadable(&place, "the lineage of an artifact cannot be read");
-            }
-            if let Some(lineage) = lineage {
-                roots.add("states", &lineage["states"]);
-                roots.add("passes", &lineage["passes"]);
-                // What a step that is at rest learned from: it goes on from there once it learns anew.
-                let by_step = lineage["learned_by"].as_object();
-                by_step
-                    .into_iter()
-                    .flatten()
-                    .for_each(|(_, passes)| roots.add("passes", passes));
-                roots.add("gathered", &lineage["passes"]);
+        for entry in entries {
+            if entry.kind == "artifacts" && entry.id().is_none() {
+                self.add_newest_artifact(&mut roots, entry)?;
             }
         }
         let mut manifests: BTreeMap<String, Option<Manifest>> = BTreeMap::new();
-        for entry in entries
-            .iter()
-            .filter(|entry| ["passes", "shards"].contains(&entry.kind) && !entry.staged)
-        {
-            let Some(record) = self.json(&entry.place)? else {
-                continue;
-            };
-            let Some(out) = record["out"].as_str() else {
-                continue;
-            };
-            if !manifests.contains_key(out) {
-                let place = self.io.resolve(out)?;
-                let read = Manifest::read(&self.io, &place);
-                let manifest = match read {
-                    Err(fault)
-                        if [codes::CORRUPT, codes::STATE_VERSION].contains(&fault.code()) =>
-                    {
-                        roots.unreadable.push(fault);
-                        None
-                    }
-                    read => {
-                        let manifest = read?;
-                        roots.outputs.push((place, manifest.clone()));
-                        manifest
-                    }
-                };
-                manifests.insert(out.to_owned(), manifest);
-            }
-            let Some(Some(visible)) = manifests.get(out) else {
-                continue;
-            };
-            let mut passes = visible
-                .intervals
-                .iter()
-                .map(|stretch| &stretch.pass)
-                .chain([&visible.pass]);
-            if entry.kind == "passes" && passes.any(|pass| *pass == entry.name) {
-                roots.names.insert(("passes", entry.name.clone()));
-                roots.names.extend(
-                    visible
-                        .shards
-                        .iter()
-                        .map(|shard| ("shards", shard_name(out, &shard.id))),
-                );
+        for entry in entries {
+            let is_output = entry.kind == "passes" || entry.kind == "shards";
+            if is_output && !entry.staged {
+                self.add_visible_shards(&mut roots, &mut manifests, entry)?;
             }
         }
-        for entry in entries.iter().filter(|entry| entry.kind == "passes") {
-            if roots.is_in_use(entry)
-                && let Some(record) = self.json(&entry.place)?
-            {
+        for entry in entries {
+            if entry.kind != "passes" || !roots.is_in_use(entry) {
+                continue;
+            }
+            if let Some(record) = self.json(&entry.place)? {
                 roots.add("partials", &record["partials"]);
                 roots.add("carries", &record["carries"]);
             }
@@ -147,11 +74,91 @@ impl StateDirectory {
         Ok(roots)
     }
 
-    /// What a file of JSON says, if it can be read.
-    pub fn json(&self, place: &StorageLocation) -> Result<Option<Value>> {
-        Ok(self
-            .io
-            .get(place)?
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    /// Adds the newest artifact of a pipeline, which a pointer names, and its inputs.
+    fn add_newest_artifact(&self, roots: &mut GcRoots, pointer: &StateEntry) -> Result<()> {
+        // The costs of its runs predict the duration of the next one.
+        roots.names.insert(("costs", pointer.name.clone()));
+        // Expectations compare with these rows.
+        roots.names.insert(("expected", pointer.name.clone()));
+        // The next run continues the rows that were written for its trainings.
+        roots.names.insert(("rows", pointer.name.clone()));
+        let newest = self.json(&pointer.place)?.unwrap_or_default();
+        let Some(id) = newest["artifact"].as_str().and_then(ContentId::parse) else {
+            roots.unreadable(&pointer.place, "the newest artifact's name cannot be read");
+            return Ok(());
+        };
+        roots.names.insert(("artifacts", id.to_string()));
+        let name = format!("artifacts/{id}/lineage.json");
+        let location = self.store.root().join(&name);
+        let Some(lineage) = self.json(&location)? else {
+            if self.io.head(&location)?.is_some() {
+                roots.unreadable(&location, "the lineage of an artifact cannot be read");
+            }
+            return Ok(());
+        };
+        roots.add("states", &lineage["states"]);
+        roots.add("passes", &lineage["passes"]);
+        // Inputs of a held fit: the step continues from them when it is refitted.
+        for (_, passes) in lineage["learned_by"].as_object().into_iter().flatten() {
+            roots.add("passes", passes);
+        }
+        roots.add("gathered", &lineage["passes"]);
+        Ok(())
+    }
+
+    /// Adds a pass that readers of its output see, and the shards of that output.
+    fn add_visible_shards(
+        &self,
+        roots: &mut GcRoots,
+        manifests: &mut BTreeMap<String, Option<Manifest>>,
+        entry: &StateEntry,
+    ) -> Result<()> {
+        let Some(record) = self.json(&entry.place)? else {
+            return Ok(());
+        };
+        let Some(out) = record["out"].as_str() else {
+            return Ok(());
+        };
+        if !manifests.contains_key(out) {
+            manifests.insert(out.to_owned(), self.manifest(roots, out)?);
+        }
+        let Some(Some(visible)) = manifests.get(out) else {
+            return Ok(());
+        };
+        let mut intervals = visible.intervals.iter();
+        let is_visible =
+            visible.pass == entry.name || intervals.any(|interval| interval.pass == entry.name);
+        if entry.kind == "passes" && is_visible {
+            roots.names.insert(("passes", entry.name.clone()));
+            for shard in &visible.shards {
+                let name = shard_name(out, &shard.id);
+                roots.names.insert(("shards", name));
+            }
+        }
+        Ok(())
+    }
+
+    /// The manifest of an output; `None` if there is none, or if it cannot be read.
+    fn manifest(&self, roots: &mut GcRoots, out: &str) -> Result<Option<Manifest>> {
+        let location = self.io.resolve(out)?;
+        match Manifest::read(&self.io, &location) {
+            Ok(manifest) => {
+                roots.outputs.push((location, manifest.clone()));
+                Ok(manifest)
+            }
+            Err(fault) if [codes::CORRUPT, codes::STATE_VERSION].contains(&fault.code()) => {
+                roots.unreadable.push(fault);
+                Ok(None)
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Value of a JSON file, if it can be read.
+    pub fn json(&self, location: &StorageLocation) -> Result<Option<Value>> {
+        let Some(bytes) = self.io.get(location)? else {
+            return Ok(None);
+        };
+        Ok(serde_json::from_slice(&bytes).ok())
     }
 }

@@ -1,5 +1,5 @@
-//! Files of tables that no reader can need: those of runs that ended early, and those that were taken out of a table so
-//! long ago that its retention is over.
+//! Files of tables that no reader can need: those of runs that ended early, and those that were
+//! removed from a table longer ago than its retention.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,23 +14,23 @@ use crate::output::{ATTEMPT, Manifest, TABLE_DATA};
 /// The files that the log of a table needs, relative to it; `None` where there is no table.
 pub type TableReferences = fn(&StorageClient, &StorageLocation) -> Result<Option<BTreeSet<String>>>;
 
-/// The directories of runs below a table that neither its log nor a manifest names, and what commits to its log left
-/// half done.
+/// Directories of runs below a table that neither its log nor a manifest names, and temporary files
+/// of unfinished commits to its log.
 pub(crate) fn unreferenced_table_files(
     io: &StorageClient,
     table: &StorageLocation,
     needed: &BTreeSet<String>,
     manifest: Option<&Manifest>,
 ) -> Result<Vec<StateEntry>> {
-    let mut kept: BTreeSet<String> = BTreeSet::new();
+    let mut retained: BTreeSet<String> = BTreeSet::new();
     if let Some(manifest) = manifest {
-        kept.extend(manifest.previous.iter().cloned().map(String::from));
+        retained.extend(manifest.previous.iter().cloned().map(String::from));
         let directories = manifest
             .shards
             .iter()
             .filter(|shard| !shard.files.is_empty())
             .map(|shard| shard.directory());
-        kept.extend(
+        retained.extend(
             directories
                 .map(|directory| directory.map(String::from))
                 .collect::<Result<Vec<_>>>()?,
@@ -41,14 +41,14 @@ pub(crate) fn unreferenced_table_files(
             .nth(1)
             .map(|(end, _)| path[..end].to_owned())
     };
-    kept.extend(needed.iter().filter_map(|path| directory_of(path)));
+    retained.extend(needed.iter().filter_map(|path| directory_of(path)));
     let mut lost: BTreeMap<String, Vec<ListedObject>> = BTreeMap::new();
     for file in list_files(io, &table.join(TABLE_DATA))? {
         let name = file.path.split('/').next().unwrap_or_default();
         let id = name.split('.').next().unwrap_or_default();
         let directory = format!("{TABLE_DATA}/{name}");
         if (ContentId::parse(id).is_some() || name.starts_with(ATTEMPT))
-            && !kept.contains(&directory)
+            && !retained.contains(&directory)
         {
             lost.entry(directory).or_default().push(file);
         }

@@ -50,16 +50,16 @@ pub struct Manifest {
     pub columns: Vec<(String, String)>,
     /// Rows of all files.
     pub rows: u64,
-    /// In row order.
+    /// Shards in row order.
     pub shards: Vec<Shard>,
-    /// Where the output was written interval by interval: those that are there, in order of time.
-    /// Each has the next of the shards.
+    /// Intervals of an output that was written interval by interval, in order of time. Each has the
+    /// next of the shards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<IntervalEntry>,
     /// The numberings of tokens whose ids the rows hold, by vocabulary.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub numbering: BTreeMap<String, PublishedNumbering>,
-    /// How the run was degraded to be on time, if it was.
+    /// Degradation of the run, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder: Option<DegradationReport>,
     /// Directories of the previous manifest. They are kept because readers may still have them open.
@@ -69,7 +69,7 @@ pub struct Manifest {
     /// is seen to be empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<RelativePath>,
-    /// The number of this manifest among those of the output, from 1: no two of them are equal.
+    /// Number of this manifest among those of the output, from 1; unique.
     #[serde(default)]
     pub publication: u64,
 }
@@ -77,17 +77,17 @@ pub struct Manifest {
 /// The rows of an interval of time in an output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IntervalEntry {
-    /// Its start, as it was given.
+    /// Start of the interval, as it was given.
     pub from: String,
-    /// Its end, as it was given.
+    /// End of the interval, as it was given.
     pub to: String,
-    /// Its first tick in the column of times.
+    /// First tick of the interval in the column of times.
     pub first: i64,
-    /// Its last tick.
+    /// Last tick of the interval.
     pub last: i64,
     /// The pass that wrote it.
     pub pass: String,
-    /// How many shards it has.
+    /// Number of shards.
     pub shards: usize,
 }
 
@@ -148,14 +148,14 @@ impl Manifest {
         })
     }
 
-    /// The bytes of the file. Every night reads and writes all of them: no whitespace.
+    /// Bytes of the file, without whitespace, since every run reads and writes all of them.
     pub(super) fn to_bytes(&self) -> Result<Bytes> {
         let bytes =
             serde_json::to_vec(self).map_err(|error| Fault::internal("a manifest").cause(error))?;
         Ok(Bytes::from(bytes))
     }
 
-    /// All files, in row order.
+    /// All files of the output, in row order.
     pub fn files(&self) -> impl Iterator<Item = &OutputFile> {
         self.shards.iter().flat_map(|shard| &shard.files)
     }
@@ -169,7 +169,7 @@ impl Manifest {
         sums
     }
 
-    /// Whether every file is there with its size.
+    /// True if every file exists with its size.
     pub fn intact(&self, io: &StorageClient, out: &StorageLocation) -> Result<bool> {
         Ok(intact_shards(io, out, &self.shards)?
             .into_iter()
@@ -186,11 +186,12 @@ impl Manifest {
         io: &StorageClient,
         out: &StorageLocation,
     ) -> Result<(Option<Manifest>, Option<ObjectVersion>)> {
-        let place = out.join(MANIFEST);
-        let Some(file) = io.get_versioned(&place)? else {
+        let location = out.join(MANIFEST);
+        let Some(file) = io.get_versioned(&location)? else {
             return Ok((None, None));
         };
-        let manifest = Manifest::decode(&file.bytes).map_err(|fault| fault.file(&place.shown))?;
+        let manifest =
+            Manifest::decode(&file.bytes).map_err(|fault| fault.file(&location.shown))?;
         Ok((Some(manifest), Some(file.version)))
     }
 
@@ -289,7 +290,8 @@ impl Manifest {
         check_replaceable(out, visible.iter().flat_map(Manifest::files))
     }
 
-    /// Where users find its files: the visible directory, or the data directory in a bucket.
+    /// Directory in which users find its files: the visible directory, or the data directory in a
+    /// bucket.
     pub fn shown_at(&self, out: &StorageLocation) -> String {
         match &out.local {
             Some(_) => visible_location(out).shown,
@@ -298,7 +300,7 @@ impl Manifest {
     }
 }
 
-/// Whether the data that a pass's record names is whole.
+/// True if the data that a pass's record names is whole.
 pub fn record_is_intact(io: &StorageClient, out: &StorageLocation, record: &Value) -> Result<bool> {
     // A record that this program cannot read names nothing: the pass is done again.
     let Ok(manifest) = Manifest::from_record(record) else {

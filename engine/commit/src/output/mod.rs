@@ -5,6 +5,7 @@ mod publish;
 mod removal;
 mod shard;
 mod table;
+mod trial;
 mod writer;
 
 pub use manifest::{IntervalEntry, Manifest, PublishedNumbering, record_is_intact};
@@ -17,5 +18,6 @@ pub use shard::{
     unique_shard_directory,
 };
 pub use table::{PublishedTable, TableTarget, table_record_is_intact};
+pub use trial::try_writing;
 pub use writer::OutputWriter;
 pub(crate) use writer::{ATTEMPT, attempt_dir};

@@ -19,9 +19,9 @@ pub(super) const PUBLISHED_MEANWHILE_MAX: usize = 100;
 
 /// An output that readers see.
 pub struct PublishedOutput {
-    /// What is visible now.
+    /// The manifest that is visible now.
     pub manifest: Manifest,
-    /// Whether they saw something else before, or nothing.
+    /// True if readers saw another output before, or none.
     pub is_new: bool,
 }
 
@@ -30,12 +30,16 @@ fn add_published(
     numbering: &mut BTreeMap<String, PublishedNumbering>,
     published: BTreeMap<String, PublishedNumbering>,
 ) {
-    for (key, shown) in published {
+    for (key, published_tokens) in published {
         match numbering.get_mut(&key) {
-            Some(new) if new.epoch == shown.epoch && new.tokens < shown.tokens => *new = shown,
+            Some(new)
+                if new.epoch == published_tokens.epoch && new.tokens < published_tokens.tokens =>
+            {
+                *new = published_tokens
+            }
             Some(_) => {}
             None => {
-                numbering.insert(key, shown);
+                numbering.insert(key, published_tokens);
             }
         }
     }
@@ -64,7 +68,7 @@ impl Manifest {
         visible: Option<Manifest>,
         out: &StorageLocation,
     ) -> Result<Manifest> {
-        let mut all: Vec<(IntervalEntry, Vec<Shard>)> = Vec::new();
+        let mut intervals: Vec<(IntervalEntry, Vec<Shard>)> = Vec::new();
         let mut numbering = self.numbering;
         if let Some(visible) = visible {
             add_published(&mut numbering, visible.numbering);
@@ -76,31 +80,31 @@ impl Manifest {
                     .hint(hint));
             }
             let mut shards = visible.shards.into_iter();
-            for known in visible.intervals {
-                let of_it: Vec<Shard> = shards.by_ref().take(known.shards).collect();
-                if (known.first, known.last) == (stretch.first, stretch.last) {
+            for interval in visible.intervals {
+                let of_it: Vec<Shard> = shards.by_ref().take(interval.shards).collect();
+                if (interval.first, interval.last) == (stretch.first, stretch.last) {
                     continue;
                 }
-                if known.first <= stretch.last && stretch.first <= known.last {
+                if interval.first <= stretch.last && stretch.first <= interval.last {
                     let message = format!(
                         "the interval overlaps that from {} to {}",
-                        known.from, known.to
+                        interval.from, interval.to
                     );
                     let hint = "give the same interval again to replace it";
                     return Err(Fault::new(codes::OUTPUT_CLASH, message)
                         .file(&out.shown)
                         .hint(hint));
                 }
-                all.push((known, of_it));
+                intervals.push((interval, of_it));
             }
         }
-        all.push((stretch, self.shards));
-        all.sort_by_key(|(stretch, _)| stretch.first);
+        intervals.push((stretch, self.shards));
+        intervals.sort_by_key(|(stretch, _)| stretch.first);
         let mut id = IdBuilder::new("intervals");
-        all.iter().for_each(|(stretch, _)| {
+        intervals.iter().for_each(|(stretch, _)| {
             id.text(&stretch.pass);
         });
-        let (intervals, shards): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+        let (intervals, shards): (Vec<_>, Vec<_>) = intervals.into_iter().unzip();
         let whole = Manifest::from_columns(
             id.finish(),
             self.columns,
@@ -117,13 +121,13 @@ impl Manifest {
     /// Publishes the data in one atomic step: as the whole output, or as one interval among the published ones.
     /// If another run publishes concurrently, the step is repeated on top of its manifest. `may` checks that this
     /// run may still publish. It is called after the visible manifest was read: a run that publishes later makes the
-    /// replacement fail. Unused directories are removed by a background task in `later`.
+    /// replacement fail. Unused directories are removed by a task in `background`.
     pub fn publish(
         self,
         io: &StorageClient,
         out: &StorageLocation,
         stretch: Option<&IntervalEntry>,
-        (may, later): (&dyn Fn() -> Result<()>, &mut BackgroundTasks),
+        (may, background): (&dyn Fn() -> Result<()>, &mut BackgroundTasks),
     ) -> Result<PublishedOutput> {
         let lock = lock_output(io, out)?;
         for _ in 0..PUBLISHED_MEANWHILE_MAX {
@@ -136,14 +140,14 @@ impl Manifest {
                 }
                 None => self.clone(),
             };
-            let same = |visible: &Manifest| {
+            let is_same = |visible: &Manifest| {
                 let is_numbered_alike = visible.numbering == whole.numbering;
                 is_numbered_alike
                     && (&visible.pass, &visible.shards, &visible.ladder)
                         == (&whole.pass, &whole.shards, &whole.ladder)
             };
-            let shown = visible.as_ref().is_some_and(same);
-            if shown {
+            let is_visible = visible.as_ref().is_some_and(is_same);
+            if is_visible {
                 let is_new = whole.show_again(out)?;
                 return Ok(PublishedOutput {
                     manifest: whole,
@@ -151,14 +155,15 @@ impl Manifest {
                 });
             }
             whole.check_present(io, out, visible.as_ref())?;
-            if let Some(gone) = whole.replace(visible, version.as_ref(), io, out)? {
-                if !gone.is_empty() {
+            if let Some(removed) = whole.replace(visible, version.as_ref(), io, out)? {
+                if !removed.is_empty() {
                     let io = io.clone();
-                    later.spawn(move || {
+                    background.spawn(move || {
                         // The lock keeps other runs from publishing during the removal.
                         let _lock = lock;
-                        gone.iter()
-                            .try_for_each(|place| remove_directory(&io, place))
+                        removed
+                            .iter()
+                            .try_for_each(|directory| remove_directory(&io, directory))
                     });
                 }
                 return Ok(PublishedOutput {
@@ -184,9 +189,9 @@ impl Manifest {
         out: &StorageLocation,
         visible: Option<&Manifest>,
     ) -> Result<()> {
-        let mut kept: BTreeSet<RelativePath> = BTreeSet::new();
+        let mut allowed: BTreeSet<RelativePath> = BTreeSet::new();
         if let Some(visible) = visible {
-            kept.extend(
+            allowed.extend(
                 visible
                     .directories()?
                     .into_iter()
@@ -197,12 +202,13 @@ impl Manifest {
             Some(local) => !local.join(&**directory).is_dir(),
             None => visible.is_some_and(|visible| visible.removed.contains(directory)),
         };
-        let (mut lost, mut unkept) = (None, Vec::new());
+        let mut lost = None;
+        let mut unkept = Vec::new();
         for shard in self.shards.iter().filter(|shard| !shard.files.is_empty()) {
             let directory = shard.directory()?;
             if is_lost(&directory) {
                 lost.get_or_insert(directory);
-            } else if !kept.contains(&directory) {
+            } else if !allowed.contains(&directory) {
                 unkept.push((shard, directory));
             }
         }
@@ -258,17 +264,17 @@ impl Manifest {
             .chain(previous.clone())
             .collect();
         let publication = visible.as_ref().map_or(0, |visible| visible.publication) + 1;
-        let mut gone = match &visible {
+        let mut obsolete = match &visible {
             Some(visible) => visible.unemptied_directories(io, out)?,
             None => Vec::new(),
         };
-        gone.extend(visible.map(|old| old.previous).unwrap_or_default());
-        gone.retain(|old| !needed.contains(old));
+        obsolete.extend(visible.map(|old| old.previous).unwrap_or_default());
+        obsolete.retain(|old| !needed.contains(old));
         // The lock of a local output is held until they are removed.
         let removed = if out.local.is_some() {
             Vec::new()
         } else {
-            gone.clone()
+            obsolete.clone()
         };
         let named = Manifest {
             format: FORMAT,
@@ -278,17 +284,20 @@ impl Manifest {
             ..self.clone()
         };
         let bytes = named.to_bytes()?;
-        let place = out.join(MANIFEST);
+        let location = out.join(MANIFEST);
         match &out.local {
             Some(local) => {
-                io.put_durable(&place, &bytes)?;
+                io.put_durable(&location, &bytes)?;
                 show(local, self.files())?;
             }
-            None if !io.put_if(&place, bytes, version)? => return Ok(None),
+            None if !io.put_if(&location, bytes, version)? => return Ok(None),
             None => {}
         }
         Ok(Some(
-            gone.iter().map(|directory| out.join(directory)).collect(),
+            obsolete
+                .iter()
+                .map(|directory| out.join(directory))
+                .collect(),
         ))
     }
 }
@@ -312,14 +321,20 @@ mod tests {
         let file =
             json!({ "path": path, "rows": 1, "bytes": name.len(), "digest": "0".repeat(32) });
         serde_json::from_value(json!({
-            "id": name, "spans": [], "rows_in": 1, "rows_filtered": 0, "rows_expanded": 0, "files": [file]
+            "id": name,
+            "spans": [],
+            "rows_in": 1,
+            "rows_filtered": 0,
+            "rows_expanded": 0,
+            "files": [file],
         }))
         .unwrap()
     }
 
     #[test]
     fn removed_files_are_not_published_again() {
-        let (io, folder) = (StorageClient::new().unwrap(), tempfile::tempdir().unwrap());
+        let io = StorageClient::new().unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let out = io.resolve(folder.path().to_str().unwrap()).unwrap();
         let publish = |name: &str, shard: &Shard| {
             let manifest = Manifest::new(

@@ -20,9 +20,9 @@ impl Manifest {
     pub fn announce_removal(
         io: &StorageClient,
         out: &StorageLocation,
-        gone: BTreeSet<RelativePath>,
+        directories: BTreeSet<RelativePath>,
     ) -> Result<bool> {
-        if out.local.is_some() || gone.is_empty() {
+        if out.local.is_some() || directories.is_empty() {
             return Ok(true);
         }
         let (Some(visible), version) = Manifest::read_versioned(io, out)? else {
@@ -32,11 +32,11 @@ impl Manifest {
         if needed
             .iter()
             .chain(&visible.previous)
-            .any(|directory| gone.contains(directory))
+            .any(|directory| directories.contains(directory))
         {
             return Ok(false);
         }
-        let mut removed = gone;
+        let mut removed = directories;
         removed.extend(visible.removed.iter().cloned());
         let publication = visible.publication + 1;
         let named = Manifest {
@@ -54,19 +54,20 @@ impl Manifest {
         io: &StorageClient,
         out: &StorageLocation,
     ) -> Result<Vec<RelativePath>> {
-        let holds_files = |place: &StorageLocation| Ok::<_, Fault>(!io.list(place)?.is_empty());
+        let holds_files =
+            |directory: &StorageLocation| Ok::<_, Fault>(!io.list(directory)?.is_empty());
         // One listing of all data is cheaper than one per directory where many are removed at once.
         if self.removed.len() * LISTED_AT_ONCE <= self.files().count() + LISTED_AT_ONCE {
-            let there = self
+            let with_files = self
                 .removed
                 .iter()
                 .map(|directory| Ok((holds_files(&out.join(directory))?, directory)));
-            let there = there.filter_map(|found| {
-                found
+            let with_files = with_files.filter_map(|checked| {
+                checked
                     .map(|(holds, of)| holds.then(|| of.clone()))
                     .transpose()
             });
-            return there.collect();
+            return with_files.collect();
         }
         let data = io.list(&out.join(self.data.split('/').next().unwrap_or(DATA)))?;
         let paths: BTreeSet<String> = data
@@ -83,7 +84,7 @@ impl Manifest {
         Ok(self.removed.iter().filter(is_there).cloned().collect())
     }
 
-    /// Whether a directory of this manifest is among the removed ones.
+    /// True if a directory of this manifest is among the removed ones.
     pub fn is_being_removed(&self, removed: &BTreeSet<RelativePath>) -> Result<bool> {
         Ok(!removed.is_empty()
             && self
@@ -114,15 +115,15 @@ pub fn lock_output(io: &StorageClient, out: &StorageLocation) -> Result<Option<F
     let Some(local) = &out.local else {
         return Ok(None);
     };
-    let what = format!("the output `{}`", out.shown);
-    let lock = FileLock::alone(io, &local.join("_lock"), &what);
+    let subject = format!("the output `{}`", out.shown);
+    let lock = FileLock::alone(io, &local.join("_lock"), &subject);
     lock.map(Some).map_err(|fault| fault.file(&out.shown))
 }
 
 /// Removes a directory of files.
-pub fn remove_directory(io: &StorageClient, place: &StorageLocation) -> Result<()> {
-    step("remove", &place.shown);
-    match &place.local {
+pub fn remove_directory(io: &StorageClient, directory: &StorageLocation) -> Result<()> {
+    step("remove", &directory.shown);
+    match &directory.local {
         Some(local) => match std::fs::remove_dir_all(local) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(Fault::disk("old data cannot be removed", error))
@@ -130,8 +131,8 @@ pub fn remove_directory(io: &StorageClient, place: &StorageLocation) -> Result<(
             _ => Ok(()),
         },
         None => io
-            .list(place)?
+            .list(directory)?
             .iter()
-            .try_for_each(|object| io.delete(&place.at(&object.location))),
+            .try_for_each(|object| io.delete(&directory.at(&object.location))),
     }
 }

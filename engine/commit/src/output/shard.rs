@@ -6,10 +6,10 @@ use forebay_storage::{StorageClient, StorageLocation};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Where the files of an output lie, each shard's in a directory of its own.
+/// Directory of an output's files, with a directory for each shard.
 pub const DATA: &str = "_data";
 
-/// The same in a table. Programs that clean tables up skip names that begin with `_`.
+/// Directory of a table's files. Programs that clean tables up skip names that begin with `_`.
 pub const TABLE_DATA: &str = "data";
 
 /// A finished file.
@@ -66,7 +66,7 @@ pub struct Shard {
     /// Rows with the keys and the time of an earlier row of their series, where windows warn of them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rows_duplicate: u64,
-    /// In row order.
+    /// Files in row order.
     pub files: Vec<OutputFile>,
 }
 
@@ -100,7 +100,8 @@ impl Shard {
         }
     }
 
-    /// The changes, and beside them those counts that no step accounts for: earlier versions kept the counts alone.
+    /// The changes, with the counts that no step accounts for added: earlier versions kept the
+    /// counts alone.
     fn attributed_changes(&self) -> RowLedger {
         let mut changes = self.changes.clone();
         let empty = changes.count_of(RowChange::EmptyList);
@@ -114,7 +115,7 @@ impl Shard {
         changes
     }
 
-    /// Both shards together, without the id of the other one.
+    /// Sum of both shards, with the id of this one.
     pub fn merged_with(mut self, other: Shard) -> Shard {
         self.rows_in += other.rows_in;
         self.rows_filtered += other.rows_filtered;
@@ -129,28 +130,28 @@ impl Shard {
         self
     }
 
-    /// Whether every file is there with its size.
+    /// True if every file exists with its size.
     pub fn intact(&self, io: &StorageClient, out: &StorageLocation) -> Result<bool> {
         Ok(intact_shards(io, out, [self])? == [true])
     }
 }
 
-/// For each shard, whether every file of it is there with its size.
+/// For each shard, true if every file of it exists with its size.
 pub fn intact_shards<'s>(
     io: &StorageClient,
     out: &StorageLocation,
     shards: impl IntoIterator<Item = &'s Shard>,
 ) -> Result<Vec<bool>> {
     let shards: Vec<&Shard> = shards.into_iter().collect();
-    let places = shards
+    let locations = shards
         .iter()
         .flat_map(|shard| &shard.files)
         .map(|file| out.join(&file.path))
         .collect();
-    let mut found = io.sizes(places)?.into_iter();
+    let mut sizes = io.sizes(locations)?.into_iter();
     let whole = |shard: &&Shard| {
-        let there = found.by_ref().take(shard.files.len()).zip(&shard.files);
-        there
+        let with_sizes = sizes.by_ref().take(shard.files.len()).zip(&shard.files);
+        with_sizes
             .filter(|(size, file)| *size == Some(file.bytes))
             .count()
             == shard.files.len()
@@ -168,7 +169,7 @@ pub fn unique_shard_directory(id: ContentId) -> Result<RelativePath> {
     shard_directory(unique_name(id))
 }
 
-/// The same in a table.
+/// Directory of a shard in a table.
 pub fn table_shard_directory(id: ContentId) -> Result<RelativePath> {
     RelativePath::new(format!("{TABLE_DATA}/{}", unique_name(id)))
 }
@@ -177,7 +178,7 @@ fn unique_name(id: ContentId) -> String {
     format!("{id}.{}", &Uuid::new_v4().simple().to_string()[..8])
 }
 
-/// Whether a path is that of a directory of files, seen from the output.
+/// True if a path is that of a directory of files, relative to the output.
 pub(super) fn is_data_directory(path: &RelativePath) -> bool {
     let (above, name) = path.split_once('/').unwrap_or_default();
     [DATA, TABLE_DATA].contains(&above) && !name.contains('/')

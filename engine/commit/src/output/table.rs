@@ -1,8 +1,9 @@
 //! Outputs that are tables: a commit to the log of the table shows readers the files of a run.
 //!
-//! The manifest lies in the directory of the table, under a name that readers of tables skip. It is written after the
-//! commit, and tells later runs which shards and intervals the table has from them. Files that a commit takes out of the
-//! table stay where they are, for readers of earlier versions.
+//! The manifest lies in the directory of the table, under a name that readers of tables skip. It is
+//! written after the commit, and records for later runs the shards and intervals that the table has
+//! from them. Files that a commit takes out of the table stay where they are, for readers of
+//! earlier versions.
 
 use std::collections::BTreeSet;
 
@@ -23,21 +24,21 @@ use super::shard::intact_shards;
 pub struct TableTarget<'a> {
     /// The log of the table.
     pub log: &'a dyn TableLog,
-    /// All columns.
+    /// Schema of all columns.
     pub schema: &'a SchemaRef,
     /// The rows that the run replaces.
     pub scope: TableScope,
-    /// Where files grow that are written for the commit.
+    /// Directory for files that are written for the commit.
     pub scratch: &'a ScratchDir,
 }
 
-/// What readers of a table see after a run.
+/// State of a table that readers see after a run.
 pub struct PublishedTable {
     /// The files of the run, and of earlier ones.
     pub manifest: Manifest,
-    /// What was written again for it.
+    /// Rows that were written again for it.
     pub copied: CopiedRows,
-    /// Whether this run committed to its log.
+    /// True if this run committed to its log.
     pub is_new: bool,
 }
 
@@ -60,7 +61,9 @@ impl Manifest {
     ) -> Result<PublishedTable> {
         let _lock = lock_output(io, out)?;
         self.sync_names(out)?;
-        let (mut copied, mut is_new) = (CopiedRows::default(), false);
+        let mut copied = CopiedRows::default();
+        let mut is_new = false;
+        // Another run may replace the manifest meanwhile; then it is read again.
         for _ in 0..PUBLISHED_MEANWHILE_MAX {
             let (manifest, version) = Manifest::read_versioned(io, out)?;
             let visible = VisibleManifest { manifest, version };
@@ -71,6 +74,8 @@ impl Manifest {
                 }
                 None => self.clone(),
             };
+            // The log alone decides what readers see. A run that was killed after its commit only
+            // replaces the manifest (decisions/delta-sink.md).
             if !table.log.shows(io, &self.pass)? {
                 self.check_unremoved(io, out, visible.manifest.as_ref())?;
                 if out.local.is_none() && !self.announce_needed(io, out, &visible)? {
@@ -81,8 +86,11 @@ impl Manifest {
                     rows: file.rows,
                     bytes: file.bytes,
                 });
-                let (files, scope) = (files.collect(), table.scope.clone());
-                let (content, schema, scratch) = (&self.pass, table.schema, table.scratch);
+                let files = files.collect();
+                let scope = table.scope.clone();
+                let content = &self.pass;
+                let schema = table.schema;
+                let scratch = table.scratch;
                 is_new = true;
                 copied = table.log.commit(
                     io,
@@ -112,7 +120,8 @@ impl Manifest {
         Err(fault.hint("its rows are kept; run the same command again to show them"))
     }
 
-    /// Replaces the manifest of a table, unless it names the same already; gives false if it is another one by now.
+    /// Replaces the manifest of a table, unless it names the same already; returns false if it has
+    /// changed meanwhile.
     fn replace_in_table(
         &self,
         io: &StorageClient,
@@ -145,14 +154,15 @@ impl Manifest {
         if visible.as_ref().is_some_and(is_same) {
             return Ok(true);
         }
-        let (bytes, place) = (named.to_bytes()?, out.join(MANIFEST));
+        let bytes = named.to_bytes()?;
+        let location = out.join(MANIFEST);
         match &out.local {
-            Some(_) => io.put_durable(&place, &bytes).map(|()| true),
-            None => io.put_if(&place, bytes, version.as_ref()),
+            Some(_) => io.put_durable(&location, &bytes).map(|()| true),
+            None => io.put_if(&location, bytes, version.as_ref()),
         }
     }
 
-    /// The directories that it no longer needs, and that still hold files.
+    /// Directories that the table no longer needs, and that still hold files.
     fn removed_after(
         &self,
         visible: &Manifest,
@@ -171,8 +181,9 @@ impl Manifest {
             .collect())
     }
 
-    /// Names the directories in a bucket that are about to be committed, so that no collection removes them meanwhile:
-    /// on local disks the lock sees to that. Gives false where the manifest is to be read again.
+    /// Names the directories in a bucket that are about to be committed, so that no collection
+    /// removes them meanwhile; on local disks the lock prevents it. Returns false if the manifest
+    /// has to be read again.
     fn announce_needed(
         &self,
         io: &StorageClient,
@@ -261,7 +272,8 @@ impl Manifest {
     }
 }
 
-/// Whether the data that the record of a pass names is whole, and the table shows it or may be made to.
+/// True if the data that the record of a pass names is whole, and the table shows it or can still
+/// show it.
 pub fn table_record_is_intact(
     io: &StorageClient,
     out: &StorageLocation,

@@ -22,6 +22,12 @@ const OPEN_FILES_MAX: usize = 64;
 /// The buffer of a file: little is left to be written at its end, for which other threads wait.
 const WRITTEN_AT_ONCE: usize = 256 << 10;
 
+/// Files that are made durable one by one, whatever their size. A disk takes some milliseconds for each.
+const SYNCED_FILES_MAX: usize = 64;
+
+/// Files of at least these bytes are made durable one by one, so that a disk writes while others are encoded.
+const SYNCED_BYTES_MIN: u64 = 1 << 20;
+
 /// The prefix of directories in which files grow.
 pub const ATTEMPT: &str = ".attempt-";
 
@@ -33,13 +39,15 @@ pub struct OutputWriter<'a> {
     schema: SchemaRef,
     directory: RelativePath,
     data: StorageLocation,
-    /// What data files are called after their extension.
+    /// Suffix of data files after their extension.
     suffix: &'static str,
     attempt: OutputStaging,
     open: BTreeMap<String, OpenOutputFile>,
     counters: BTreeMap<String, usize>,
     clock: u64,
     done: Vec<OutputFile>,
+    /// The directory of files whose bytes are made durable together, if there are any.
+    unsynced: Option<std::fs::File>,
 }
 
 enum OutputStaging {
@@ -141,6 +149,7 @@ impl<'a> OutputWriter<'a> {
             counters: BTreeMap::new(),
             clock: 0,
             done: Vec::new(),
+            unsynced: None,
         })
     }
 
@@ -153,7 +162,7 @@ impl<'a> OutputWriter<'a> {
             .try_for_each(|partition| self.close(partition))
     }
 
-    /// Adds encoded rows to a partition's file; starts and ends files as the layout asks.
+    /// Appends encoded rows to a partition's file; starts and ends files as the layout requires.
     pub fn append(&mut self, partition: &str, part: EncodedBatch, ends_file: bool) -> Result<()> {
         self.clock += 1;
         if !self.open.contains_key(partition) {
@@ -175,10 +184,10 @@ impl<'a> OutputWriter<'a> {
         };
         file.rows += part.rows;
         file.used = self.clock;
-        let place = || self.data.join(&file.path).shown;
+        let shown_path = || self.data.join(&file.path).shown;
         file.writer
             .append(part)
-            .map_err(|fault| fault.file(place()))?;
+            .map_err(|fault| fault.file(shown_path()))?;
         if ends_file || file.writer.bytes() >= self.sink.layout().file_bytes_target {
             self.close(partition)?;
         }
@@ -230,31 +239,38 @@ impl<'a> OutputWriter<'a> {
             rows,
             ..
         } = open;
-        let place = self.data.join(&path).shown;
-        writer.finish().map_err(|fault| fault.file(&place))?;
+        let location = self.data.join(&path).shown;
+        writer.finish().map_err(|fault| fault.file(&location))?;
         let sums = Arc::try_unwrap(sums)
             .ok()
             .and_then(|sums| sums.into_inner().ok())
             .ok_or_else(|| Fault::internal("a file is still written to after its end"))?;
-        let failed = |error| Fault::disk("an output file cannot be written", error).file(&place);
+        let failed = |error| Fault::disk("an output file cannot be written", error).file(&location);
         if let Some(error) = sums.failed {
             return Err(failed(error));
         }
-        file.as_file().sync_data().map_err(failed)?;
-        let dir = match &self.attempt {
-            OutputStaging::Local { dir, .. } => Some(dir.path()),
-            OutputStaging::Remote(_) => None,
-        };
-        match dir {
-            Some(dir) => {
-                let target = dir.join(&path);
+        match &self.attempt {
+            OutputStaging::Local { dir, .. } => {
+                let is_one_of_many =
+                    self.done.len() >= SYNCED_FILES_MAX && sums.bytes < SYNCED_BYTES_MIN;
+                if is_one_of_many && cfg!(target_os = "linux") {
+                    // Opened before the bytes are written, it reports a failure to write them.
+                    if self.unsynced.is_none() {
+                        self.unsynced = Some(std::fs::File::open(dir.path()).map_err(failed)?);
+                    }
+                } else {
+                    file.as_file().sync_data().map_err(failed)?;
+                }
+                let target = dir.path().join(&path);
                 if let Some(parent) = target.parent() {
                     std::fs::create_dir_all(parent).map_err(failed)?;
                 }
                 step("name", "a file of rows");
                 file.persist(&target).map_err(|error| failed(error.error))?;
             }
-            None => self.io.upload_file(&self.data.join(&path), file.path())?,
+            OutputStaging::Remote(_) => {
+                self.io.upload_file(&self.data.join(&path), file.path())?;
+            }
         }
         let path = RelativePath::new(path)?;
         self.done.push(OutputFile {
@@ -269,12 +285,17 @@ impl<'a> OutputWriter<'a> {
     /// Ends all files and gives the data directory its final name. The returned paths are relative to the output. With
     /// `keep_columns`, an output without rows gets one empty file, which holds the columns.
     pub fn finish(mut self, keep_columns: bool) -> Result<Vec<OutputFile>> {
-        let none = self.done.is_empty() && self.open.is_empty();
-        if keep_columns && none && self.sink.layout().partition_by.is_empty() {
+        let is_empty = self.done.is_empty() && self.open.is_empty();
+        if keep_columns && is_empty && self.sink.layout().partition_by.is_empty() {
             let file = self.start("")?;
             self.open.insert(String::new(), file);
         }
         self.close_all()?;
+        if let Some(directory) = self.unsynced.take() {
+            sync_file_system(&directory).map_err(|error| {
+                Fault::disk("the output's files cannot be written", error).file(&self.data.shown)
+            })?;
+        }
         self.done.sort_by(|a, b| a.path.cmp(&b.path));
         let done = self
             .done
@@ -301,6 +322,17 @@ impl<'a> OutputWriter<'a> {
         }
         Ok(done)
     }
+}
+
+/// Makes all files of the file system of a directory durable, names included.
+#[cfg(target_os = "linux")]
+fn sync_file_system(directory: &std::fs::File) -> std::io::Result<()> {
+    Ok(rustix::fs::syncfs(directory)?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn sync_file_system(directory: &std::fs::File) -> std::io::Result<()> {
+    directory.sync_all()
 }
 
 /// Temporary files are private by default; outputs are for others to read.

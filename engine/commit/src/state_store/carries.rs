@@ -8,7 +8,7 @@ use forebay_storage::{ScratchDir, StorageLocation};
 use super::StateStore;
 use super::frame::{FrameHeader, read_compressed, write_compressed};
 
-/// What the headers of carries say.
+/// Kind in the headers of window states.
 const CARRY: &str = "carry";
 
 /// The version of carries; windows have versions of their own inside.
@@ -19,7 +19,7 @@ impl StateStore {
         self.root.join(&format!("carries/{id}"))
     }
 
-    /// Commits what windows or a join remember at some point of a history, unless it is there.
+    /// Commits the state of windows or of a join at some point of a history, unless it exists.
     pub fn put_carry(
         &self,
         id: ContentId,
@@ -39,7 +39,7 @@ impl StateStore {
         )
     }
 
-    /// The bytes of what windows remember at some point, if that is kept.
+    /// Bytes of the state at some point, if it is kept.
     pub fn carry_bytes(&self, id: ContentId) -> Result<Option<u64>> {
         Ok(self
             .io
@@ -47,18 +47,19 @@ impl StateStore {
             .map(|meta| meta.size))
     }
 
-    /// Reads what windows remember; `None` when it is absent, of another version, or broken: then it goes.
+    /// Reads a state; `None` if it is absent, of another version, or broken. A broken one is
+    /// removed.
     pub fn get_carry<T>(
         &self,
         id: ContentId,
         read: impl FnOnce(&mut dyn Read) -> Result<T>,
     ) -> Result<Option<T>> {
-        let place = self.carry_location(id);
+        let location = self.carry_location(id);
         let header = FrameHeader::new(id, CARRY, CARRY_VERSION);
-        let found = self.get_framed(&place, &header, |input| read_compressed(input, read))?;
-        if found.is_none() && self.io.head(&place)?.is_some() {
-            self.io.delete(&place)?;
+        let carry = self.get_framed(&location, &header, |input| read_compressed(input, read))?;
+        if carry.is_none() && self.io.head(&location)?.is_some() {
+            self.io.delete(&location)?;
         }
-        Ok(found)
+        Ok(carry)
     }
 }

@@ -6,7 +6,7 @@ use forebay_storage::{ScratchDir, StorageLocation};
 use super::StateStore;
 use super::frame::FrameHeader;
 
-/// What the headers of checkpoints say.
+/// Kind in the headers of checkpoints.
 const CHECKPOINT: &str = "checkpoint";
 
 /// The version of checkpoints; trainers have versions of their own inside.
@@ -22,31 +22,29 @@ impl StateStore {
     ) -> Result<()> {
         let failed = |error| Fault::disk("a checkpoint cannot be written", error);
         let header = FrameHeader::new(id, CHECKPOINT, CHECKPOINT_VERSION);
-        let place = self.checkpoint_location(id);
-        self.put_framed(&place, &header, scratch, true, &mut |out| {
+        let location = self.checkpoint_location(id);
+        self.put_framed(&location, &header, scratch, true, &mut |out| {
             out.write_all(checkpoint).map_err(failed)
         })
     }
 
-    /// How far a training is. What is broken, or of another version, is as if it were not there; one of
+    /// Checkpoint of a training. A broken one, or one of another version, counts as missing; one of
     /// another training is a fault.
     pub fn get_checkpoint(&self, id: ContentId) -> Result<Option<Vec<u8>>> {
-        let (place, header) = (
-            self.checkpoint_location(id),
-            FrameHeader::new(id, CHECKPOINT, CHECKPOINT_VERSION),
-        );
-        if let Some(found) = self.open_framed(&place)?.and_then(|input| input.header)
-            && found.id() != header.id()
+        let location = self.checkpoint_location(id);
+        let header = FrameHeader::new(id, CHECKPOINT, CHECKPOINT_VERSION);
+        if let Some(stored_header) = self.open_framed(&location)?.and_then(|input| input.header)
+            && stored_header.id() != header.id()
         {
-            let short = found.id().get(..8).unwrap_or(found.id());
+            let short = stored_header.id().get(..8).unwrap_or(stored_header.id());
             let message = format!(
                 "the checkpoint belongs to training {short}, not to {}",
                 id.short()
             );
-            let fault = Fault::new(codes::OTHER_DATA, message).file(&place.shown);
+            let fault = Fault::new(codes::OTHER_DATA, message).file(&location.shown);
             return Err(fault.hint("remove the file: the training then begins anew"));
         }
-        self.get_framed(&place, &header, |input| {
+        self.get_framed(&location, &header, |input| {
             let mut checkpoint = Vec::new();
             let failed = |error| Fault::disk("a checkpoint cannot be read", error);
             input.read_to_end(&mut checkpoint).map_err(failed)?;

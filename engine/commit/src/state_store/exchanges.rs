@@ -1,4 +1,4 @@
-//! Exchanges: what workers leave for each other during a run.
+//! Exchanges: objects that workers write for each other during a run.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -9,20 +9,19 @@ use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
 use arrow::ipc::reader::StreamDecoder;
 use arrow::ipc::writer::StreamWriter;
-use bytes::Bytes;
 use forebay_model::{ContentId, Fault, Finding, Result};
 use forebay_storage::{ScratchDir, StorageLocation};
-use memmap2::Mmap;
 
 use super::frame::{FrameHeader, framed_body};
 use super::{StateStore, if_exists};
+use crate::mapped_file;
 use crate::output::remove_directory;
 
-/// Names of a finding and its index among what is exchanged.
+/// Names of a finding and of its index among the exchanged objects.
 const FINDING: &str = "finding";
 const INDEX: &str = "index";
 
-/// What the headers of exchanges say, and their version.
+/// Kind and version in the headers of exchanges.
 const EXCHANGED: &str = "exchanged";
 const EXCHANGED_VERSION: u32 = 1;
 
@@ -49,7 +48,7 @@ impl StateStore {
         )
     }
 
-    /// Reads what another worker left; `None` when it is absent or broken.
+    /// Reads an object of another worker; `None` if it is absent or broken.
     pub fn get_shared<T>(
         &self,
         of: ContentId,
@@ -61,6 +60,16 @@ impl StateStore {
             &FrameHeader::new(of, EXCHANGED, EXCHANGED_VERSION),
             read,
         )
+    }
+
+    /// The names of all that workers left under an id.
+    pub fn shared_names(&self, of: ContentId) -> Result<Vec<String>> {
+        let folder = self.root.join(&format!("exchanges/{of}"));
+        let mut names = Vec::new();
+        for object in self.io.list(&folder)? {
+            names.extend(object.location.filename().map(str::to_owned));
+        }
+        Ok(names)
     }
 
     /// Leaves for workers what a committed state comes to, so that they need not find it out each for itself, and
@@ -97,7 +106,7 @@ impl StateStore {
         }))
     }
 
-    /// The same without the index.
+    /// Like `shared_finding`, without the index.
     pub fn shared_table(&self, id: ContentId, mapped: bool) -> Result<Option<Finding>> {
         let Some(stream) = self.shared_bytes(id, FINDING, mapped)? else {
             return Ok(None);
@@ -109,17 +118,17 @@ impl StateStore {
 
     /// The whole stored file as one buffer; `None` when it is absent or broken.
     fn shared_bytes(&self, of: ContentId, name: &str, mapped: bool) -> Result<Option<Buffer>> {
-        let place = self.shared_location(of, name);
-        let bytes = match &place.local {
+        let location = self.shared_location(of, name);
+        let bytes = match &location.local {
             Some(path) if mapped => map_file(path)?,
             Some(path) => if_exists(std::fs::read(path))?.map(Buffer::from_vec),
-            None => self.io.get(&place)?.map(Buffer::from),
+            None => self.io.get(&location)?.map(Buffer::from),
         };
         let header = FrameHeader::new(of, EXCHANGED, EXCHANGED_VERSION);
         Ok(bytes.and_then(|bytes| framed_body(&bytes, &header)))
     }
 
-    /// Removes all that workers left for each other under a name.
+    /// Removes all exchanged objects under a name.
     pub fn drop_shared(&self, of: ContentId) -> Result<()> {
         remove_directory(&self.io, &self.root.join(&format!("exchanges/{of}")))
     }
@@ -138,12 +147,9 @@ fn map_file(path: &Path) -> Result<Option<Buffer>> {
     let Some(file) = if_exists(File::open(path))? else {
         return Ok(None);
     };
-    // SAFETY: files get their names in the state directory once they are complete, and no process writes them
-    // after that. The contents of a removed file stay until the last process unmaps it.
-    #[allow(unsafe_code)]
-    let mapped = unsafe { Mmap::map(&file) }
+    let mapped = mapped_file::map_file(&file)
         .map_err(|error| Fault::disk("a file cannot be mapped", error))?;
-    Ok(Some(Buffer::from(Bytes::from_owner(mapped))))
+    Ok(Some(Buffer::from(mapped)))
 }
 
 #[cfg(test)]
@@ -158,7 +164,8 @@ mod tests {
 
     #[test]
     fn shared_findings_round_trip() {
-        let (io, folder) = (StorageClient::new().unwrap(), tempfile::tempdir().unwrap());
+        let io = StorageClient::new().unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let store = StateStore::new(
             io.clone(),
             io.resolve(folder.path().to_str().unwrap()).unwrap(),

@@ -1,5 +1,5 @@
-//! Frames: a header line, a body, and the digest of both. Everything that a state directory keeps in binary form lies
-//! in frames, so that a reader can tell what is whole.
+//! Frames: a header line, a body, and the digest of both. Everything that a state directory keeps
+//! in binary form lies in frames, so that a reader can check that it is whole.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -15,9 +15,11 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 use zstd::zstd_safe;
 use zstd::zstd_safe::{CCtx, CParameter, DCtx, ResetDirective};
 
-use super::FORMAT;
+/// The version of everything in a state directory.
+pub(super) const FORMAT: u32 = 1;
 
-/// Headers are padded to a multiple of so many bytes: the numbers of a mapped file are aligned for use in place.
+/// Alignment of headers, which are padded to a multiple of this number of bytes: the numbers of a
+/// mapped file can then be used in place.
 pub const ALIGNED: usize = 64;
 
 /// Bytes of a header at most.
@@ -26,8 +28,8 @@ const HEADER_BYTES_MAX: usize = 4096;
 /// Bytes of the digest at the end of a frame.
 const DIGEST_BYTES: usize = 16;
 
-/// The compression level of carries and partial states: they are mostly small numbers, and the next night reads
-/// carries instead of the days that windows reach when they are smaller than those.
+/// The compression level of carries and partial states: they are mostly small numbers, and the next
+/// run reads carries instead of the rows within the reach of windows if the carries are smaller.
 const COMPRESSION_LEVEL: i32 = 1;
 
 /// The first line of a frame.
@@ -197,8 +199,8 @@ impl FrameReader {
         input
     }
 
-    /// Reads the body of a frame of one of several kinds; `body` is told by number which of them it is. `None` where
-    /// the frame is broken or of another kind.
+    /// Reads the body of a frame of one of several kinds; `body` receives the index of the kind.
+    /// `None` where the frame is broken or of another kind.
     pub fn read<T>(
         mut self,
         kinds: &[FrameHeader],
@@ -206,13 +208,13 @@ impl FrameReader {
     ) -> Option<T> {
         let header = self.header.take()?;
         let kind = kinds.iter().position(|kind| *kind == header)?;
-        let found = body(kind, &mut self).ok()?;
+        let content = body(kind, &mut self).ok()?;
         // Nothing may follow.
-        let rest = std::io::copy(&mut self, &mut std::io::sink()).unwrap_or(1);
-        (rest == 0 && self.digest_matches()).then_some(found)
+        let trailing_bytes = std::io::copy(&mut self, &mut std::io::sink()).unwrap_or(1);
+        (trailing_bytes == 0 && self.digest_matches()).then_some(content)
     }
 
-    /// What is wrong with a frame of an id.
+    /// Checks a frame of an id, and returns its defect, if any.
     pub fn check(mut self, id: &str) -> Option<&'static str> {
         let Some(header) = self.header.take() else {
             return Some("it has no header");
@@ -227,7 +229,7 @@ impl FrameReader {
         (!read || !self.digest_matches()).then_some("its digest is another")
     }
 
-    /// Whether the digest is that of what was read.
+    /// True if the digest matches the bytes that were read.
     fn digest_matches(self) -> bool {
         let mut digest = [0; DIGEST_BYTES];
         self.inner.into_inner().read_exact(&mut digest).is_ok()
@@ -243,7 +245,7 @@ impl Read for FrameReader {
     }
 }
 
-/// The body of a frame that is at hand, where it is whole and its header is this one.
+/// Body of a frame in memory, if it is complete and has this header.
 pub fn framed_body(bytes: &Buffer, expected: &FrameHeader) -> Option<Buffer> {
     let (whole, digest) = bytes.split_last_chunk::<DIGEST_BYTES>()?;
     let line = whole
@@ -256,8 +258,8 @@ pub fn framed_body(bytes: &Buffer, expected: &FrameHeader) -> Option<Buffer> {
 }
 
 thread_local! {
-    /// What compresses and decompresses: states are small and come by the hundred, and to make one takes longer than to
-    /// use it.
+    /// Compression contexts of the thread: states are small and come by the hundred, and to create
+    /// a context takes longer than to use it.
     static COMPRESSOR: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }
@@ -290,7 +292,7 @@ pub fn write_compressed(
     Ok(())
 }
 
-/// Reads what [`write_compressed`] wrote: all of it.
+/// Reads the output of [`write_compressed`] to its end.
 pub fn read_compressed<T>(
     input: &mut dyn Read,
     read: impl FnOnce(&mut dyn Read) -> Result<T>,
@@ -301,7 +303,7 @@ pub fn read_compressed<T>(
     decompressor
         .reset(ResetDirective::SessionAndParameters)
         .map_err(broken)?;
-    let (found, rest) = {
+    let (content, trailing_bytes) = {
         let input = BufReader::with_capacity(1 << 16, input);
         let mut plain = BufReader::with_capacity(
             1 << 16,
@@ -313,8 +315,8 @@ pub fn read_compressed<T>(
         )
     };
     DECOMPRESSOR.set(Some(decompressor));
-    match rest {
-        0 => Ok(found),
+    match trailing_bytes {
+        0 => Ok(content),
         _ => Err(Fault::new(
             codes::CORRUPT,
             "more is kept of a state than there should be",

@@ -1,5 +1,5 @@
-//! The state directory: states and pass records by id, on disk or in a bucket. Each kind of what it holds is a file
-//! here; all of them use the frames and places of this one.
+//! The state directory: states and pass records by id, on disk or in a bucket. Each kind of object
+//! has a module here; all of them use the frames and locations of this one.
 
 mod carries;
 mod checkpoints;
@@ -34,10 +34,7 @@ pub use self::partial_states::{
 pub use self::pass_records::{RetainedIds, id_texts};
 pub use self::shard_records::shard_name;
 
-/// The version of everything in a state directory.
-const FORMAT: u32 = 1;
-
-/// Names and finds committed things.
+/// Store of committed objects by id.
 #[derive(Clone)]
 pub struct StateStore {
     /// The storage client.
@@ -60,12 +57,12 @@ impl StateStore {
         }
     }
 
-    /// Where it is.
+    /// Root of the store.
     pub fn root(&self) -> &StorageLocation {
         &self.root
     }
 
-    /// Where the intermediate dataset of a gather is.
+    /// Location of the intermediate dataset of a gather.
     pub fn materialized_location(&self, id: ContentId) -> StorageLocation {
         self.root.join(&format!("gathered/{id}"))
     }
@@ -82,16 +79,17 @@ impl StateStore {
         })
     }
 
-    /// A list is whole, whichever thread failed while it held the lock.
+    /// Locks the list. A poisoned lock is ignored: a list is whole even if a thread failed while it
+    /// held the lock.
     fn unsynced(&self) -> MutexGuard<'_, Vec<PathBuf>> {
         self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Commits a frame as a file. What is not `durable` may be lost with the machine's power: its digest tells, and it
-    /// is made again.
+    /// Commits a frame as a file. A frame that is not `durable` may be lost in a power failure: its
+    /// digest shows that, and it is computed again.
     fn put_framed(
         &self,
-        place: &StorageLocation,
+        location: &StorageLocation,
         header: &FrameHeader,
         scratch: &ScratchDir,
         durable: bool,
@@ -99,45 +97,50 @@ impl StateStore {
     ) -> Result<()> {
         let mut file = scratch.file()?;
         write_frame(file.as_file_mut(), header, body)?;
-        self.persist_file(place, file, durable)
+        self.persist_file(location, file, durable)
     }
 
-    /// Reads what [`StateStore::put_framed`] wrote; `None` where it is absent, broken, or of another kind.
+    /// Reads an object that [`StateStore::put_framed`] wrote; `None` if it is absent, broken, or of
+    /// another kind.
     fn get_framed<T>(
         &self,
-        place: &StorageLocation,
+        location: &StorageLocation,
         expected: &FrameHeader,
         body: impl FnOnce(&mut dyn Read) -> Result<T>,
     ) -> Result<Option<T>> {
-        self.get_framed_of(place, std::slice::from_ref(expected), |_, input| {
+        self.get_framed_of(location, std::slice::from_ref(expected), |_, input| {
             body(input)
         })
     }
 
-    /// The same of something of several kinds; the body is told by number which of them it is.
+    /// Reads a frame of one of several kinds; `body` receives the index of the kind.
     fn get_framed_of<T>(
         &self,
-        place: &StorageLocation,
+        location: &StorageLocation,
         kinds: &[FrameHeader],
         body: impl FnOnce(usize, &mut dyn Read) -> Result<T>,
     ) -> Result<Option<T>> {
         Ok(self
-            .open_framed(place)?
+            .open_framed(location)?
             .and_then(|input| input.read(kinds, body)))
     }
 
-    /// What is wrong with a file that `StateStore::put_framed` wrote.
-    pub fn check_framed(&self, place: &StorageLocation, id: &str) -> Result<Option<&'static str>> {
-        let Some(input) = self.open_framed(place)? else {
+    /// Checks a file that `StateStore::put_framed` wrote, and returns its defect, if any.
+    pub fn check_framed(
+        &self,
+        location: &StorageLocation,
+        id: &str,
+    ) -> Result<Option<&'static str>> {
+        let Some(input) = self.open_framed(location)? else {
             return Ok(Some("it is missing"));
         };
         Ok(input.check(id))
     }
 
-    fn open_framed(&self, place: &StorageLocation) -> Result<Option<FrameReader>> {
-        Ok(match &place.local {
+    fn open_framed(&self, location: &StorageLocation) -> Result<Option<FrameReader>> {
+        Ok(match &location.local {
             Some(path) => if_exists(File::open(path))?.map(FrameReader::of_file),
-            None => self.io.get(place)?.map(FrameReader::of_bytes),
+            None => self.io.get(location)?.map(FrameReader::of_bytes),
         })
     }
 
@@ -145,11 +148,11 @@ impl StateStore {
     /// (ids make contents equal, so that replacing is harmless).
     fn persist_file(
         &self,
-        place: &StorageLocation,
+        location: &StorageLocation,
         file: NamedTempFile,
         durable: bool,
     ) -> Result<()> {
-        match &place.local {
+        match &location.local {
             Some(path) => {
                 if let Some(parent) = path.parent() {
                     std::fs::create_dir_all(parent)
@@ -160,21 +163,21 @@ impl StateStore {
                         .sync_all()
                         .map_err(|error| Fault::disk("a file cannot be written", error))?;
                 }
-                step("name", &place.shown);
+                step("name", &location.shown);
                 file.persist(path)
                     .map_err(|error| Fault::disk("a file cannot be put in place", error.error))?;
-                step("have named", &place.shown);
+                step("have named", &location.shown);
                 Ok(())
             }
-            None => self.io.upload_file(place, file.path()),
+            None => self.io.upload_file(location, file.path()),
         }
     }
 }
 
-/// What is read of a file, if it is there.
+/// Result of a read; `None` if the file does not exist.
 fn if_exists<T>(read: std::io::Result<T>) -> Result<Option<T>> {
     match read {
-        Ok(found) => Ok(Some(found)),
+        Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Fault::disk("a state cannot be read", error)),
     }

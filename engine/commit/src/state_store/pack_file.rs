@@ -15,13 +15,13 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::frame::write_failed;
 
-/// How the names of packs end.
+/// Suffix of the names of packs.
 pub const PACK_SUFFIX: &str = ".pack";
 
 /// The version of packs.
 const VERSION: u32 = 1;
 
-/// How packs end.
+/// Last bytes of a pack.
 const MAGIC: &[u8; 4] = b"FBPK";
 
 /// Bytes of an entry of the directory.
@@ -33,13 +33,13 @@ const TRAILER_BYTES: usize = 4 + 4 + 16 + MAGIC.len();
 /// Bytes at the end of a pack that are read first: they hold the directory of 2,700 frames.
 pub const TAIL_BYTES: u64 = 64 << 10;
 
-/// Where a frame lies in a pack.
+/// Position of a frame in a pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PackEntry {
     pub id: ContentId,
     pub offset: u64,
     pub bytes: u32,
-    /// When it was written, in seconds since 1970; 0 for when the pack was.
+    /// Time of writing, in seconds since 1970; 0 for the time of the pack.
     pub written: u32,
 }
 
@@ -101,23 +101,24 @@ pub fn pack_name<'i>(ids: impl Iterator<Item = &'i ContentId>) -> String {
     format!("{}{PACK_SUFFIX}", name.finish())
 }
 
-/// The directory of a pack, as far as its tail tells.
+/// The directory of a pack, as far as its tail holds it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PackDirectory {
     Whole(Vec<PackEntry>),
-    /// The tail has to have so many bytes.
+    /// The tail has to have this number of bytes.
     Longer(u64),
-    /// It is no whole pack.
+    /// The pack is not whole.
     Broken,
 }
 
 /// Reads the directory from the last bytes of a pack.
 pub fn read_directory(tail: &[u8], pack_bytes: u64) -> PackDirectory {
-    let Some((rest, trailer)) = tail.split_last_chunk::<TRAILER_BYTES>() else {
+    let Some((body, trailer)) = tail.split_last_chunk::<TRAILER_BYTES>() else {
         return PackDirectory::Broken;
     };
     let number = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_le_bytes);
-    let (count, version) = (number(&trailer[..4]) as usize, number(&trailer[4..8]));
+    let count = number(&trailer[..4]) as usize;
+    let version = number(&trailer[4..8]);
     if trailer[24..] != *MAGIC || version != VERSION {
         return PackDirectory::Broken;
     }
@@ -126,14 +127,14 @@ pub fn read_directory(tail: &[u8], pack_bytes: u64) -> PackDirectory {
     let Some(frames_bytes) = pack_bytes.checked_sub(end_bytes) else {
         return PackDirectory::Broken;
     };
-    let Some(start) = rest.len().checked_sub(directory_bytes) else {
+    let Some(start) = body.len().checked_sub(directory_bytes) else {
         return PackDirectory::Longer(end_bytes);
     };
-    if xxh3_128(&tail[start..rest.len() + 8]).to_le_bytes() != trailer[8..24] {
+    if xxh3_128(&tail[start..body.len() + 8]).to_le_bytes() != trailer[8..24] {
         return PackDirectory::Broken;
     }
     let mut offset = 0;
-    let entries = rest[start..].chunks_exact(ENTRY_BYTES).map(|entry| {
+    let entries = body[start..].chunks_exact(ENTRY_BYTES).map(|entry| {
         let mut id = [0; 16];
         id.copy_from_slice(&entry[..16]);
         let bytes = number(&entry[16..20]);

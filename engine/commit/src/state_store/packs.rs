@@ -1,5 +1,6 @@
-//! Small states travel together: they are collected in a temporary file, and written as one pack when that is full,
-//! when enough rows were read for them, and at the end of a pass. Readers find them by an index of all packs.
+//! Small states are stored together: they are collected in a temporary file, and written as one
+//! pack when that is full, when enough rows were read for them, and at the end of a pass. Readers
+//! find them by an index of all packs.
 //!
 //! ```text
 //! states/<id>                a large state
@@ -8,6 +9,7 @@
 //! A state counts as committed once its pack is in place. Packs are never changed. A pack whose states are broken is
 //! replaced by one of the others and the new ones.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -21,11 +23,10 @@ use forebay_storage::{IgnoreEvents, ScratchDir, StorageLocation};
 use forebay_threads::{lock, parallel_map};
 use tempfile::{NamedTempFile, TempPath};
 
-use super::frame::{FrameReader, write_failed};
+use super::frame::{FrameHeader, FrameReader, write_failed};
 use super::pack_file::{
     PACK_SUFFIX, PackDirectory, PackEntry, PackWriter, TAIL_BYTES, pack_name, read_directory,
 };
-use super::states::SmallFrame;
 use super::{StateStore, if_exists};
 
 /// Bytes of a state from which on it has a file of its own.
@@ -34,14 +35,15 @@ pub const PACKED_STATE_BYTES_MAX: usize = 1 << 20;
 /// Bytes of states after which a pack is written: one request uploads it, and one reads it.
 const PACK_BYTES: u64 = 14 << 20;
 
-/// Stored bytes that are read after which the states of their rows are committed: a crash repeats at most so much.
+/// Stored bytes that are read after which the states of their rows are committed: at most so many
+/// are read again after a crash.
 const READ_BYTES_UNCOMMITTED_MAX: u64 = 256 << 20;
 
 /// Requests for packs at the same time, and bytes of packs that are fetched at the same time.
 const REQUESTS_MAX: usize = 16;
 const FETCHED_BYTES_MAX: u64 = 16 << 20;
 
-/// What is kept in packs.
+/// Kinds of states in packs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PackedKind {
     /// States of all rows.
@@ -67,11 +69,11 @@ pub struct StatePacks {
     partials: Mutex<PackIndex>,
     /// Stored bytes that were read for states that no pack holds yet.
     read_uncommitted: AtomicU64,
-    /// Where copies of remote packs lie.
+    /// Directory with copies of remote packs.
     copies: Mutex<Option<ScratchDir>>,
 }
 
-/// Where the states of one kind lie.
+/// Index of the states of one kind.
 #[derive(Default)]
 struct PackIndex {
     is_loaded: bool,
@@ -79,7 +81,7 @@ struct PackIndex {
     entries: HashMap<ContentId, PackedPlace>,
     /// Further places of states that several packs hold.
     others: Vec<(ContentId, PackedPlace)>,
-    /// Large states in a remote store; on local disks, the file system tells.
+    /// Large states in a remote store; on local disks, the file system is asked.
     large: HashSet<ContentId>,
     spool: Option<PackSpool>,
 }
@@ -97,7 +99,7 @@ struct PackFile {
     bytes: u64,
     /// A copy of a remote pack.
     copy: Mutex<Option<PackCopy>>,
-    /// Whether a state in it was found broken.
+    /// True if a broken state was found in it.
     is_broken: AtomicBool,
 }
 
@@ -128,11 +130,11 @@ impl StatePacks {
 impl PackIndex {
     fn insert(&mut self, file: &Arc<PackFile>, entries: Vec<PackEntry>) {
         for entry in entries {
-            let place = PackedPlace {
+            let packed = PackedPlace {
                 file: file.clone(),
                 entry,
             };
-            if let Some(other) = self.entries.insert(entry.id, place) {
+            if let Some(other) = self.entries.insert(entry.id, packed) {
                 self.others.push((entry.id, other));
             }
         }
@@ -143,11 +145,13 @@ impl PackIndex {
     fn remove(&mut self, is_gone: impl Fn(&PackFile) -> bool) {
         self.files.retain(|file| !is_gone(file));
         self.others.retain(|(_, other)| !is_gone(&other.file));
-        self.entries.retain(|_, place| !is_gone(&place.file));
+        self.entries.retain(|_, packed| !is_gone(&packed.file));
         for (id, other) in std::mem::take(&mut self.others) {
-            match self.entries.contains_key(&id) {
-                true => self.others.push((id, other)),
-                false => drop(self.entries.insert(id, other)),
+            match self.entries.entry(id) {
+                Entry::Occupied(_) => self.others.push((id, other)),
+                Entry::Vacant(entry) => {
+                    entry.insert(other);
+                }
             }
         }
     }
@@ -159,6 +163,16 @@ impl PackIndex {
             None => drop(self.entries.remove(&id)),
         }
     }
+}
+
+/// A frame that goes into a pack where it is small, and has a file of its own otherwise.
+pub(super) struct SmallFrame<'a> {
+    pub kind: PackedKind,
+    pub id: ContentId,
+    pub header: &'a FrameHeader,
+    pub scratch: &'a ScratchDir,
+    /// True if it survives a power failure once [`StateStore::sync`] has returned.
+    pub durable: bool,
 }
 
 impl StateStore {
@@ -185,11 +199,11 @@ impl StateStore {
 
     fn load_packs(&self, kind: PackedKind, index: &mut PackIndex) -> Result<()> {
         let mut listed: BTreeMap<String, u64> = BTreeMap::new();
-        let place = self.root.join(kind.directory());
-        match &place.local {
+        let location = self.root.join(kind.directory());
+        match &location.local {
             Some(local) => {
                 let failed = |error| {
-                    Fault::disk("a state directory cannot be listed", error).file(&place.shown)
+                    Fault::disk("a state directory cannot be listed", error).file(&location.shown)
                 };
                 for file in if_exists(std::fs::read_dir(local))?.into_iter().flatten() {
                     let file = file.map_err(failed)?;
@@ -202,7 +216,7 @@ impl StateStore {
                 }
             }
             None => {
-                for object in self.io.list(&place)? {
+                for object in self.io.list(&location)? {
                     let name = object.location.filename().unwrap_or_default();
                     match ContentId::parse(name) {
                         Some(id) => drop(index.large.insert(id)),
@@ -215,10 +229,11 @@ impl StateStore {
             }
         }
         index.remove(|file| listed.get(&file.name) != Some(&file.bytes));
-        let known: HashSet<&str> = index.files.iter().map(|file| file.name.as_str()).collect();
+        let known_names: HashSet<&str> =
+            index.files.iter().map(|file| file.name.as_str()).collect();
         let new = listed
             .into_iter()
-            .filter(|(name, _)| !known.contains(name.as_str()));
+            .filter(|(name, _)| !known_names.contains(name.as_str()));
         let new: Vec<Arc<PackFile>> = new
             .map(|(name, bytes)| Arc::new(self.pack_file(kind, name, bytes)))
             .collect();
@@ -241,17 +256,17 @@ impl StateStore {
     }
 
     fn pack_file(&self, kind: PackedKind, name: String, bytes: u64) -> PackFile {
-        let place = self.root.join(&format!("{}/{name}", kind.directory()));
+        let location = self.root.join(&format!("{}/{name}", kind.directory()));
         PackFile {
             name,
-            place,
+            place: location,
             bytes,
             copy: Mutex::default(),
             is_broken: AtomicBool::new(false),
         }
     }
 
-    /// What a pack holds; `None` where it is gone or broken.
+    /// Entries of a pack; `None` if it is gone or broken.
     fn directory_of(&self, file: &PackFile) -> Result<Option<Vec<PackEntry>>> {
         let mut tail_bytes = TAIL_BYTES;
         loop {
@@ -269,15 +284,15 @@ impl StateStore {
 
     fn read_stored(
         &self,
-        place: &StorageLocation,
+        location: &StorageLocation,
         range: std::ops::Range<u64>,
     ) -> Result<Option<Bytes>> {
-        match &place.local {
+        match &location.local {
             Some(path) => read_range(path, range),
             None if range.is_empty() => Ok(None),
             None => Ok(self
                 .io
-                .get_unversioned(place, range)?
+                .get_unversioned(location, range)?
                 .map(|(_, bytes)| bytes)),
         }
     }
@@ -327,33 +342,33 @@ impl StateStore {
         if self.root.local.is_some() {
             return Ok(());
         }
-        let mut wanted: BTreeMap<String, PackedPlace> = BTreeMap::new();
+        let mut by_name: BTreeMap<String, PackedPlace> = BTreeMap::new();
         {
             let index = self.pack_index(kind)?;
-            for place in ids.filter_map(|id| index.entries.get(&id)) {
-                if !wanted.contains_key(&place.file.name) && lock(&place.file.copy)?.is_none() {
-                    wanted.insert(place.file.name.clone(), place.clone());
+            for packed in ids.filter_map(|id| index.entries.get(&id)) {
+                if !by_name.contains_key(&packed.file.name) && lock(&packed.file.copy)?.is_none() {
+                    by_name.insert(packed.file.name.clone(), packed.clone());
                 }
             }
         }
-        let wanted: Vec<PackedPlace> = wanted.into_values().collect();
-        let mut rest = &wanted[..];
-        while !rest.is_empty() {
+        let missing: Vec<PackedPlace> = by_name.into_values().collect();
+        let mut remaining = &missing[..];
+        while !remaining.is_empty() {
             let mut bytes = 0;
-            let fitting = rest.iter().take(REQUESTS_MAX).take_while(|place| {
-                bytes += place.file.bytes;
+            let fitting = remaining.iter().take(REQUESTS_MAX).take_while(|packed| {
+                bytes += packed.file.bytes;
                 bytes <= FETCHED_BYTES_MAX
             });
-            let (now, later) = rest.split_at(fitting.count().max(1));
+            let (now, following) = remaining.split_at(fitting.count().max(1));
             parallel_map(now.len(), now.len(), &|at| {
                 self.read_packed(&now[at].file, &now[at].entry)
             })?;
-            rest = later;
+            remaining = following;
         }
         Ok(())
     }
 
-    /// Which states are committed, or about to be.
+    /// For each id, true if its state is committed, or about to be.
     pub(super) fn are_packed(&self, kind: PackedKind, ids: &[ContentId]) -> Result<Vec<bool>> {
         let index = self.pack_index(kind)?;
         let is_known = |id: &ContentId| {
@@ -366,7 +381,7 @@ impl StateStore {
         Ok(ids.iter().map(is_known).collect())
     }
 
-    /// Whether a state may have a file of its own.
+    /// True if a state may have a file of its own.
     pub(super) fn may_be_large(&self, kind: PackedKind, id: ContentId) -> Result<bool> {
         Ok(self.root.local.is_some() || self.pack_index(kind)?.large.contains(&id))
     }
@@ -385,7 +400,7 @@ impl StateStore {
     pub(super) fn packed_frame(&self, kind: PackedKind, id: ContentId) -> Result<Option<Bytes>> {
         // A pack that is gone was replaced by another.
         for _ in 0..2 {
-            let place = {
+            let packed = {
                 let index = self.pack_index(kind)?;
                 if let Some(spool) = &index.spool
                     && let Some(entry) = spool.entries.get(&id)
@@ -395,12 +410,12 @@ impl StateStore {
                         entry.offset..entry.offset + u64::from(entry.bytes),
                     );
                 }
-                let Some(place) = index.entries.get(&id) else {
+                let Some(packed) = index.entries.get(&id) else {
                     return Ok(None);
                 };
-                place.clone()
+                packed.clone()
             };
-            if let Some(bytes) = self.read_packed(&place.file, &place.entry)? {
+            if let Some(bytes) = self.read_packed(&packed.file, &packed.entry)? {
                 return Ok(Some(bytes));
             }
             self.refresh_kind(kind)?;
@@ -418,14 +433,15 @@ impl StateStore {
             .entries
             .get(&id)
             .iter()
-            .for_each(|place| place.file.is_broken.store(true, Ordering::Relaxed));
+            .for_each(|packed| packed.file.is_broken.store(true, Ordering::Relaxed));
         index.forget(id);
         Ok(())
     }
 
     /// Adds a state to the next pack.
     pub(super) fn put_packed(&self, new: &SmallFrame<'_>, frame: &[u8]) -> Result<()> {
-        let (kind, id) = (new.kind, new.id);
+        let kind = new.kind;
+        let id = new.id;
         let mut index = self.pack_index(kind)?;
         if index.entries.contains_key(&id) {
             return Ok(());
@@ -464,14 +480,14 @@ impl StateStore {
         }
     }
 
-    /// Notes that so many stored bytes were read for states that were put. Commits the states where a crash would
-    /// repeat too much.
+    /// Adds to the stored bytes that were read for uncommitted states. Commits the states once a
+    /// crash would repeat too much.
     pub fn note_read(&self, bytes: u64) -> Result<()> {
-        let before = self
+        let bytes_before = self
             .packs
             .read_uncommitted
             .fetch_add(bytes, Ordering::Relaxed);
-        if before + bytes < READ_BYTES_UNCOMMITTED_MAX {
+        if bytes_before + bytes < READ_BYTES_UNCOMMITTED_MAX {
             Ok(())
         } else {
             self.flush()
@@ -501,29 +517,30 @@ impl StateStore {
             .collect();
         let mut frames: BTreeMap<ContentId, Option<PackedPlace>> =
             spool.entries.keys().map(|id| (*id, None)).collect();
-        for (id, place) in &index.entries {
-            if place.file.is_broken.load(Ordering::Relaxed) {
-                frames.entry(*id).or_insert_with(|| Some(place.clone()));
+        for (id, packed) in &index.entries {
+            if packed.file.is_broken.load(Ordering::Relaxed) {
+                frames.entry(*id).or_insert_with(|| Some(packed.clone()));
             }
         }
         let mut file = spool.scratch.file()?;
         let mut pack = PackWriter::new(file.as_file_mut());
-        for (id, place) in &frames {
-            let frame = match (place, spool.entries.get(id)) {
-                (Some(place), _) => self
-                    .read_packed(&place.file, &place.entry)?
-                    .filter(|frame| {
-                        FrameReader::of_bytes(frame.clone())
-                            .check(&id.to_string())
-                            .is_none()
-                    }),
+        for (id, packed) in &frames {
+            let frame = match (packed, spool.entries.get(id)) {
+                (Some(packed), _) => {
+                    self.read_packed(&packed.file, &packed.entry)?
+                        .filter(|frame| {
+                            FrameReader::of_bytes(frame.clone())
+                                .check(&id.to_string())
+                                .is_none()
+                        })
+                }
                 (None, Some(entry)) => read_range(
                     spool.file.path(),
                     entry.offset..entry.offset + u64::from(entry.bytes),
                 )?,
                 (None, None) => None,
             };
-            let written = place.as_ref().map_or(0, |place| place.entry.written);
+            let written = packed.as_ref().map_or(0, |packed| packed.entry.written);
             frame.map_or(Ok(()), |frame| pack.append(*id, &frame, written))?;
         }
         let entries = pack.finish()?;
@@ -537,7 +554,7 @@ impl StateStore {
             .try_for_each(|file| self.io.delete(&file.place))
     }
 
-    /// Puts a pack in its place.
+    /// Moves a pack to its final location.
     fn place_pack(
         &self,
         kind: PackedKind,
@@ -565,7 +582,7 @@ impl StateStore {
         Ok(pack)
     }
 
-    /// What the pack at a place holds; `None` where it is no whole pack.
+    /// Entries of a pack; `None` if it is not whole.
     pub fn packed_entries(
         &self,
         kind: PackedKind,
@@ -575,7 +592,7 @@ impl StateStore {
         self.directory_of(&self.pack_file(kind, name.to_owned(), bytes))
     }
 
-    /// What is wrong with a pack.
+    /// Checks a pack, and returns its defect, if any.
     pub fn check_pack(
         &self,
         kind: PackedKind,
@@ -600,10 +617,11 @@ impl StateStore {
         Ok(None)
     }
 
-    /// Replaces packs by packs of what stays of them. The caller is alone with the state directory.
+    /// Replaces packs by packs of the states that stay. The caller has exclusive use of the state
+    /// directory.
     pub fn rewrite_packs(&self, kind: PackedKind, packs: &[RewrittenPack]) -> Result<()> {
         let scratch = ScratchDir::new(Some(&self.root), Arc::new(IgnoreEvents))?;
-        let mut kept: BTreeMap<ContentId, (usize, PackEntry)> = BTreeMap::new();
+        let mut retained: BTreeMap<ContentId, (usize, PackEntry)> = BTreeMap::new();
         let files: Vec<PackFile> = packs
             .iter()
             .map(|pack| self.pack_file(kind, pack.name.clone(), pack.bytes))
@@ -621,17 +639,17 @@ impl StateStore {
                 } else {
                     entry.written
                 };
-                kept.insert(entry.id, (at, PackEntry { written, ..*entry }));
+                retained.insert(entry.id, (at, PackEntry { written, ..*entry }));
             }
         }
         let mut names: HashSet<String> = HashSet::new();
-        let mut rest = kept.into_iter().peekable();
-        while rest.peek().is_some() {
+        let mut remaining = retained.into_iter().peekable();
+        while remaining.peek().is_some() {
             let mut file = scratch.file()?;
             let mut pack = PackWriter::new(file.as_file_mut());
             let mut bytes = 0;
             while bytes < PACK_BYTES
-                && let Some((id, (at, entry))) = rest.next()
+                && let Some((id, (at, entry))) = remaining.next()
             {
                 let frame = self.read_packed(&files[at], &entry)?;
                 frame.map_or(Ok(()), |frame| pack.append(id, &frame, entry.written))?;
@@ -650,9 +668,9 @@ impl StateStore {
 pub struct RewrittenPack {
     pub name: String,
     pub bytes: u64,
-    /// When it was written, in seconds since 1970.
+    /// Time of writing, in seconds since 1970.
     pub written: u32,
-    /// What does not stay.
+    /// States that are removed.
     pub removed: HashSet<ContentId>,
 }
 

@@ -16,14 +16,13 @@ use forebay_storage::{ScratchDir, StorageLocation};
 
 use super::StateStore;
 use super::frame::{ChecksumWriter, FrameHeader, read_compressed, write_compressed};
-use super::packs::PackedKind;
-use super::states::SmallFrame;
+use super::packs::{PackedKind, SmallFrame};
 
 /// Shares of a large state: as many workers can merge it at a time.
 pub const SHARES: usize = 16;
 
-/// Bytes that the states of a question's parts have together from which on they are kept in shares: below, a
-/// coordinator merges them in half a second, and sooner than it puts merged shares together.
+/// Total bytes of the states of a question's parts from which on they are kept in shares: smaller
+/// ones are merged by a coordinator in half a second, which is faster than combining merged shares.
 const DIVIDED_BYTES_MIN: u64 = 128 << 20;
 
 /// States that one task of a worker merges at most. The coordinator then merges one state for each task.
@@ -35,16 +34,17 @@ pub const MERGES_MIN: usize = 4;
 /// Shares of a state that are fetched at the same time.
 pub const SHARES_AT_ONCE: usize = 16;
 
-/// What the headers of states say that lie in shares, and the version of that.
+/// Kind and version in the headers of states that are stored in shares.
 const SHARED: &str = "shares";
 const SHARED_VERSION: u32 = 1;
 
-/// From how many bytes on states are kept in shares, unless tests say otherwise: they have little data.
+/// Size in bytes from which states are stored in shares. Tests, which have little data, set another
+/// value.
 pub fn shares_bytes_min() -> u64 {
     test_bytes("FOREBAY_DIVIDED_BYTES").unwrap_or(DIVIDED_BYTES_MIN)
 }
 
-/// How many states one task of a worker merges at most, unless tests say otherwise.
+/// Maximum number of states that one task of a worker merges. Tests set another value.
 pub fn sources_per_merge() -> usize {
     test_bytes("FOREBAY_SOURCES_PER_MERGE")
         .unwrap_or(SOURCES_PER_MERGE)
@@ -60,7 +60,7 @@ impl StateStore {
         self.root.join(&format!("partials/{id}.shares/{share}"))
     }
 
-    /// What the header of a state says that is packed.
+    /// Header of a compressed state.
     fn compressed_header(id: ContentId, analyzer: &dyn AnyAnalyzer) -> FrameHeader {
         FrameHeader::new(
             id,
@@ -69,8 +69,8 @@ impl StateStore {
         )
     }
 
-    /// Puts the state of a part: compressed where it is for other nights, as it is for the run alone. It is committed
-    /// once [`StateStore::flush`] has returned.
+    /// Writes the state of a part: compressed if later runs use it, uncompressed if only this run
+    /// does. It is committed once [`StateStore::flush`] has returned.
     pub fn put_partial(
         &self,
         id: ContentId,
@@ -79,9 +79,10 @@ impl StateStore {
         scratch: &ScratchDir,
         for_nights: bool,
     ) -> Result<()> {
-        let header = match for_nights {
-            true => StateStore::compressed_header(id, analyzer),
-            false => FrameHeader::new(id, analyzer.kind(), analyzer.version()),
+        let header = if for_nights {
+            StateStore::compressed_header(id, analyzer)
+        } else {
+            FrameHeader::new(id, analyzer.kind(), analyzer.version())
         };
         let frame = SmallFrame {
             kind: PackedKind::Partial,
@@ -90,13 +91,16 @@ impl StateStore {
             scratch,
             durable: false,
         };
-        self.put_small(&frame, &mut |out| match for_nights {
-            true => write_compressed(out, &mut |out| analyzer.encode(state, out)),
-            false => analyzer.encode(state, out),
+        self.put_small(&frame, &mut |out| {
+            if for_nights {
+                write_compressed(out, &mut |out| analyzer.encode(state, out))
+            } else {
+                analyzer.encode(state, out)
+            }
         })
     }
 
-    /// The same in shares.
+    /// Stores a state of a part of a history in shares.
     pub fn put_partial_shares(
         &self,
         id: ContentId,
@@ -132,13 +136,13 @@ impl StateStore {
         scratch: &ScratchDir,
     ) -> Result<()> {
         let header = FrameHeader::new(id, analyzer.kind(), analyzer.version());
-        let place = self.share_location(id, share);
-        self.put_framed(&place, &header, scratch, false, &mut |out| {
+        let location = self.share_location(id, share);
+        self.put_framed(&location, &header, scratch, false, &mut |out| {
             analyzer.encode(state, out)
         })
     }
 
-    /// Says that all shares of a state are there.
+    /// Marks all shares of a state as written.
     pub fn mark_shares_complete(&self, id: ContentId, scratch: &ScratchDir) -> Result<()> {
         let header = FrameHeader::new(id, SHARED, SHARED_VERSION);
         self.put_framed(
@@ -151,23 +155,23 @@ impl StateStore {
         self.record_large(PackedKind::Partial, id)
     }
 
-    /// Which states of parts of a history are kept.
+    /// For each id, true if the state of that part of a history is kept.
     pub fn has_partials(&self, ids: impl Iterator<Item = ContentId>) -> Result<Vec<bool>> {
         let ids: Vec<ContentId> = ids.collect();
-        let mut known = self.are_packed(PackedKind::Partial, &ids)?;
+        let mut is_stored = self.are_packed(PackedKind::Partial, &ids)?;
         if self.root.local.is_some() {
             let is_file = |id: ContentId| {
                 self.partial_location(id)
                     .local
                     .is_some_and(|path| path.exists())
             };
-            known
+            is_stored
                 .iter_mut()
                 .zip(&ids)
-                .filter(|(known, _)| !**known)
-                .for_each(|(known, id)| *known = is_file(*id));
+                .filter(|(is_stored, _)| !**is_stored)
+                .for_each(|(is_stored, id)| *is_stored = is_file(*id));
         }
-        Ok(known)
+        Ok(is_stored)
     }
 
     /// Fetches many states at once from a remote store, before they are read one by one.
@@ -175,14 +179,14 @@ impl StateStore {
         self.fetch_packs(PackedKind::Partial, ids)
     }
 
-    /// Reads the state of a part of a history back; what is broken is removed.
+    /// Reads the state of a part of a history; a broken one is removed.
     pub fn get_partial(
         &self,
         id: ContentId,
         analyzer: &dyn AnyAnalyzer,
         scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<Option<AnyState>> {
-        let place = self.partial_location(id);
+        let location = self.partial_location(id);
         let kinds = [
             FrameHeader::new(id, analyzer.kind(), analyzer.version()),
             StateStore::compressed_header(id, analyzer),
@@ -193,25 +197,25 @@ impl StateStore {
                 _ => read_compressed(input, |input| analyzer.decode(input, scratch)),
             })
         };
-        let mut found = read()?;
-        if found.is_none() {
+        let mut state = read()?;
+        if state.is_none() {
             // Another process may have committed it.
             self.refresh_kind(PackedKind::Partial)?;
-            found = read()?;
+            state = read()?;
         }
-        if found.is_none() && self.is_in_shares(id)? {
-            found = merge_pairwise(
+        if state.is_none() && self.is_in_shares(id)? {
+            state = merge_pairwise(
                 analyzer,
                 (0..SHARES).map(|share| self.get_stored_share(id, share, analyzer, scratch)),
             )?;
         }
-        if found.is_none() {
+        if state.is_none() {
             self.forget_large(PackedKind::Partial, id)?;
-            if self.io.head(&place)?.is_some() {
-                self.io.delete(&place)?;
+            if self.io.head(&location)?.is_some() {
+                self.io.delete(&location)?;
             }
         }
-        Ok(found)
+        Ok(state)
     }
 
     /// Reads one share of it, also of one that is kept whole.
@@ -222,8 +226,8 @@ impl StateStore {
         analyzer: &dyn AnyAnalyzer,
         scratch: &Arc<dyn ScratchSpace>,
     ) -> Result<Option<AnyState>> {
-        if let Some(found) = self.get_stored_share(id, share, analyzer, scratch)? {
-            return Ok(Some(found));
+        if let Some(state) = self.get_stored_share(id, share, analyzer, scratch)? {
+            return Ok(Some(state));
         }
         let Some(mut state) = self.get_partial(id, analyzer, scratch)? else {
             return Ok(None);
@@ -264,27 +268,42 @@ pub fn merge_pairwise(
     analyzer: &dyn AnyAnalyzer,
     states: impl Iterator<Item = Result<Option<AnyState>>>,
 ) -> Result<Option<AnyState>> {
-    // How many states each has been merged of, which falls.
-    let mut merged: Vec<(usize, AnyState)> = Vec::new();
-    let join = |merged: &mut Vec<(usize, AnyState)>, same: bool| -> Result<bool> {
-        let (Some((count, later)), Some((before, mut state))) = (merged.pop(), merged.pop()) else {
-            return Ok(false);
-        };
-        if same && before > count {
-            merged.extend([(before, state), (count, later)]);
-            return Ok(false);
-        }
-        analyzer.merge(&mut state, later)?;
-        merged.push((before + count, state));
-        Ok(true)
-    };
+    // Subtrees of falling size: equal ones are merged at once, as the digits of a counter carry.
+    let mut subtrees: Vec<MergedSubtree> = Vec::new();
     for state in states {
         let Some(state) = state? else { return Ok(None) };
-        merged.push((1, state));
-        while merged.len() > 1 && join(&mut merged, true)? {}
+        subtrees.push(MergedSubtree { leaves: 1, state });
+        while ends_with_equals(&subtrees) {
+            merge_last_two(analyzer, &mut subtrees)?;
+        }
     }
-    while merged.len() > 1 {
-        join(&mut merged, false)?;
+    while subtrees.len() > 1 {
+        merge_last_two(analyzer, &mut subtrees)?;
     }
-    Ok(merged.pop().map(|(_, state)| state))
+    Ok(subtrees.pop().map(|subtree| subtree.state))
+}
+
+/// A state that is merged of `leaves` consecutive states.
+struct MergedSubtree {
+    leaves: usize,
+    state: AnyState,
+}
+
+fn ends_with_equals(subtrees: &[MergedSubtree]) -> bool {
+    match subtrees {
+        [.., first, second] => first.leaves <= second.leaves,
+        _ => false,
+    }
+}
+
+fn merge_last_two(analyzer: &dyn AnyAnalyzer, subtrees: &mut Vec<MergedSubtree>) -> Result<()> {
+    let Some(second) = subtrees.pop() else {
+        return Ok(());
+    };
+    let Some(first) = subtrees.last_mut() else {
+        return Ok(());
+    };
+    analyzer.merge(&mut first.state, second.state)?;
+    first.leaves += second.leaves;
+    Ok(())
 }

@@ -8,17 +8,18 @@ use forebay_storage::StorageLocation;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{FORMAT, StateStore};
+use super::StateStore;
+use super::frame::FORMAT;
 use crate::decide::{
     CommitAction, PutOutcome, RecordState, ReuseDecision, decide_commit, decide_reuse,
 };
 
-/// What passes over a history keep for the runs after them.
+/// Results that passes over a history keep for the runs after them.
 #[derive(Default)]
 pub struct RetainedIds {
     /// States of runs of spans.
     pub partials: BTreeSet<ContentId>,
-    /// What windows remember.
+    /// Window states.
     pub carries: BTreeSet<ContentId>,
 }
 
@@ -36,12 +37,13 @@ pub fn id_texts(ids: &BTreeSet<ContentId>) -> Vec<String> {
 }
 
 impl StateStore {
-    /// Where a pass's record is.
+    /// Location of a pass's record.
     pub fn pass_location(&self, id: ContentId) -> StorageLocation {
         self.root.join(&format!("passes/{id}.json"))
     }
 
-    /// What is known of a pass; `check` tells whether the data that the record names is whole.
+    /// Record of a pass, and the decision whether to reuse it; `check` returns true if the data
+    /// that the record names is whole.
     pub fn pass_record(
         &self,
         id: ContentId,
@@ -64,28 +66,28 @@ impl StateStore {
         }
     }
 
-    /// Records what a pass over a history keeps for the runs after it.
-    pub fn put_learn_record(&self, id: ContentId, kept: &RetainedIds) -> Result<()> {
-        if kept.partials.is_empty() && kept.carries.is_empty() {
+    /// Records the ids of the results of a pass over a history that later runs use.
+    pub fn put_learn_record(&self, id: ContentId, retained: &RetainedIds) -> Result<()> {
+        if retained.partials.is_empty() && retained.carries.is_empty() {
             return Ok(());
         }
         let mut record = json!({});
-        kept.add_to(&mut record);
+        retained.add_to(&mut record);
         self.io
             .put(&self.pass_location(id), encode_pass_record(id, &record)?)
     }
 
-    /// Commits a pass's record. `check` tells whether the data that a record names is whole.
+    /// Commits a pass's record. `check` returns true if the data that a record names is whole.
     pub fn put_pass_record(
         &self,
         id: ContentId,
-        found: ReuseDecision,
+        reuse: ReuseDecision,
         record: &impl Serialize,
         check: impl Fn(&Value) -> Result<bool>,
     ) -> Result<()> {
         let bytes = encode_pass_record(id, record)?;
-        let place = self.pass_location(id);
-        let outcome = if self.io.put_if_absent(&place, bytes.clone())? {
+        let location = self.pass_location(id);
+        let outcome = if self.io.put_if_absent(&location, bytes.clone())? {
             PutOutcome::Created
         } else {
             let (standing, _) = self.pass_record(id, check)?;
@@ -94,9 +96,9 @@ impl StateStore {
                 intact: standing == ReuseDecision::Reuse,
             }
         };
-        match decide_commit(found, outcome) {
+        match decide_commit(reuse, outcome) {
             CommitAction::Committed => Ok(()),
-            CommitAction::Replace => self.io.put(&place, bytes),
+            CommitAction::Replace => self.io.put(&location, bytes),
             CommitAction::LostRace => Err(Fault::new(
                 codes::LOST_RACE,
                 "another run committed this pass at the same time",
@@ -107,7 +109,7 @@ impl StateStore {
     }
 }
 
-/// A pass's record as it is kept.
+/// Encodes the stored form of a pass's record.
 fn encode_pass_record(id: ContentId, record: &impl Serialize) -> Result<Bytes> {
     #[derive(Serialize)]
     struct PassRecord<'r, R> {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::StateStore;
 
-/// What the record of a shard is called: the same rows may lie in several outputs.
+/// Name of the record of a shard: the same rows may lie in several outputs.
 pub fn shard_name(out: &str, shard: &str) -> String {
     let mut name = IdBuilder::new("shard record");
     name.text(out).text(shard);
@@ -15,7 +15,7 @@ pub fn shard_name(out: &str, shard: &str) -> String {
 }
 
 impl StateStore {
-    /// The record of a shard of an output, if it is there and can be read.
+    /// Record of a shard of an output, if it exists and is readable.
     pub fn shard_record(&self, out: &str, id: ContentId) -> Result<Option<Value>> {
         let bytes = self.io.get(&self.shard_location(out, id))?;
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))

@@ -1,4 +1,4 @@
-//! Notes of sources: what a source read of the metadata of its files.
+//! Notes of sources: metadata of their files that a source has read.
 
 use std::io::Read;
 
@@ -8,13 +8,13 @@ use forebay_storage::{METADATA_CACHE_BYTES_MAX, ScratchDir, StorageLocation};
 use super::StateStore;
 use super::frame::FrameHeader;
 
-/// What the headers of notes say.
+/// Kind in the headers of notes.
 const NOTES: &str = "notes";
 
 /// The version of notes; formats have versions of their own inside.
 const NOTES_VERSION: u32 = 2;
 
-/// The compression level of notes: every night reads and writes those of all files.
+/// Compression level of notes: every run reads and writes those of all files.
 const COMPRESSION_LEVEL: i32 = 1;
 
 impl StateStore {
@@ -22,7 +22,7 @@ impl StateStore {
         self.root.join(&format!("notes/{id}"))
     }
 
-    /// Keeps what a source noted.
+    /// Stores the notes of a source.
     pub fn put_metadata(&self, id: ContentId, notes: &[u8], scratch: &ScratchDir) -> Result<()> {
         let failed = |error| Fault::disk("the notes of a source cannot be written", error);
         let header = FrameHeader::new(id, NOTES, NOTES_VERSION);
@@ -36,7 +36,7 @@ impl StateStore {
         )
     }
 
-    /// What a source noted, if it is there and whole.
+    /// Notes of a source, if they exist and are whole.
     pub fn get_metadata(&self, id: ContentId) -> Result<Option<Vec<u8>>> {
         self.get_framed(
             &self.metadata_location(id),

@@ -9,27 +9,18 @@ use forebay_storage::{ScratchDir, StorageLocation};
 
 use super::StateStore;
 use super::frame::{FrameBuffer, FrameHeader, FrameReader, WrittenFrame, write_frame};
-use super::packs::{PACKED_STATE_BYTES_MAX, PackedKind};
-
-/// A frame that goes into a pack where it is small, and has a file of its own otherwise.
-pub(super) struct SmallFrame<'a> {
-    pub kind: PackedKind,
-    pub id: ContentId,
-    pub header: &'a FrameHeader,
-    pub scratch: &'a ScratchDir,
-    /// Whether it survives a loss of power once [`StateStore::sync`] has returned.
-    pub durable: bool,
-}
+use super::packs::{PACKED_STATE_BYTES_MAX, PackedKind, SmallFrame};
 
 impl StateStore {
-    /// Where a state has a file of its own.
+    /// Location of the file of a state that has its own.
     pub(super) fn state_location(&self, kind: PackedKind, id: ContentId) -> StorageLocation {
         self.root.join(&format!("{}/{id}", kind.directory()))
     }
 
-    /// Puts a state. Equal ids mean equal bytes, so that the first commit is right. It is committed once
-    /// [`StateStore::flush`] has returned. One that is `durable` survives a loss of power once [`StateStore::sync`] has
-    /// returned; until then, its digest tells whether it is whole.
+    /// Stores a state. Equal ids mean equal bytes, so that the first commit is kept. It is
+    /// committed once [`StateStore::flush`] has returned. One that is `durable` survives a loss of
+    /// power once [`StateStore::sync`] has returned; until then, its digest shows whether it is
+    /// whole.
     pub fn put_state(
         &self,
         id: ContentId,
@@ -62,7 +53,8 @@ impl StateStore {
         })
     }
 
-    /// Puts what a committed state comes to among the findings; false where it is not there or not whole.
+    /// Adds the finding of a committed state to the findings; false if the state is missing or not
+    /// whole.
     pub fn load_finding(
         &self,
         id: ContentId,
@@ -77,21 +69,22 @@ impl StateStore {
         Ok(true)
     }
 
-    /// Puts a frame: in a pack where it is small.
+    /// Stores a frame, in a pack if it is small.
     pub(super) fn put_small(
         &self,
         new: &SmallFrame<'_>,
         body: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
     ) -> Result<()> {
-        let (kind, id) = (new.kind, new.id);
+        let kind = new.kind;
+        let id = new.id;
         let mut frame = FrameBuffer::new(new.scratch, PACKED_STATE_BYTES_MAX);
         write_frame(&mut frame, new.header, body)?;
         match frame.finish() {
             WrittenFrame::Small(frame) => self.put_packed(new, &frame),
             WrittenFrame::Large(file) => {
-                let place = self.state_location(kind, id);
-                self.persist_file(&place, file, false)?;
-                match place.local {
+                let location = self.state_location(kind, id);
+                self.persist_file(&location, file, false)?;
+                match location.local {
                     Some(path) if new.durable => self.unsynced().push(path),
                     Some(_) => {}
                     None => self.record_large(kind, id)?,
@@ -101,7 +94,7 @@ impl StateStore {
         }
     }
 
-    /// Reads what [`StateStore::put_small`] wrote; `body` is told by number of which kind of frame it is.
+    /// Reads a frame that [`StateStore::put_small`] wrote; `body` receives the index of its kind.
     pub(super) fn get_small<T>(
         &self,
         kind: PackedKind,
@@ -110,14 +103,15 @@ impl StateStore {
         body: impl Fn(usize, &mut dyn Read) -> Result<T>,
     ) -> Result<Option<T>> {
         while let Some(frame) = self.packed_frame(kind, id)? {
-            if let Some(found) = FrameReader::of_bytes(frame).read(headers, &body) {
-                return Ok(Some(found));
+            if let Some(state) = FrameReader::of_bytes(frame).read(headers, &body) {
+                return Ok(Some(state));
             }
             self.forget_packed(kind, id)?;
         }
-        match self.may_be_large(kind, id)? {
-            true => self.get_framed_of(&self.state_location(kind, id), headers, body),
-            false => Ok(None),
+        if self.may_be_large(kind, id)? {
+            self.get_framed_of(&self.state_location(kind, id), headers, body)
+        } else {
+            Ok(None)
         }
     }
 }

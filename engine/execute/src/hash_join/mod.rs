@@ -19,7 +19,7 @@ use forebay_storage::failpoint::test_bytes;
 use forebay_threads::{lock, parallel_map, poisoned_lock};
 
 use self::partitions::{
-    BLOCKS_BYTES_MAX, PARTITIONS, PartitionSize, PartitionWriter, PartitionedRows, StoredPartitions,
+    BLOCKS_BYTES_MAX, PARTITIONS, PartitionWriter, PartitionedRows, StoredPartitions,
 };
 use self::probe::{JoinOutputs, ProbeRows, ProbedTable};
 use self::table::{ENTRY_BYTES, JoinTable, SameKeys};
@@ -38,18 +38,18 @@ pub struct HashJoin<'a> {
     pub join: &'a JoinOp,
     /// The keys of this side, in the types in which they are compared.
     pub keys: &'a [(String, DataType)],
-    /// Those of the other side.
+    /// Key columns of the other side.
     pub other_keys: &'a [(String, DataType)],
-    /// What comes out for a row.
+    /// Output rows for each row of this side.
     pub rows: RowsPerMatch,
 }
 
-/// The rows that come out for a row of this side.
+/// Output rows for a row of this side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowsPerMatch {
-    /// One, with nulls where nothing matches.
+    /// One row, with nulls where nothing matches.
     One,
-    /// One for each match; `unmatched` tells whether a row without a match stays, with nulls.
+    /// One row for each match. With `unmatched`, a row without a match stays, with nulls.
     Each { unmatched: bool },
 }
 
@@ -86,7 +86,7 @@ struct PartitionPiece {
     table_bytes: usize,
 }
 
-/// Where the outputs of a join go.
+/// Destination of the outputs of a join.
 struct JoinResults<'a> {
     outputs: &'a JoinOutputs,
     sorted: &'a OutputSorters<'a>,
@@ -94,31 +94,35 @@ struct JoinResults<'a> {
 
 impl HashJoin<'_> {
     /// The outputs in the order of rows.
-    pub fn run(&self, here: &LogicalPlan, there: &LogicalPlan) -> Result<BatchIter> {
+    pub fn run(&self, own_plan: &LogicalPlan, other_plan: &LogicalPlan) -> Result<BatchIter> {
         let side = |plan: &LogicalPlan, keys: &[(String, DataType)]| -> Result<JoinSide> {
             let plan = self.pass.open_plan(self.op, plan)?;
             let keys = JoinKeys::new(plan.schema(), keys)?;
             Ok(JoinSide { plan, keys })
         };
-        let (here, there) = (side(here, self.keys)?, side(there, self.other_keys)?);
-        let outputs = JoinOutputs::new(self, there.plan.schema())?;
+        let own_side = side(own_plan, self.keys)?;
+        let other_side = side(other_plan, self.other_keys)?;
+        let outputs = JoinOutputs::new(self, other_side.plan.schema())?;
         let sorted = OutputSorters::new(self, &outputs.schema);
         let results = JoinResults {
             outputs: &outputs,
             sorted: &sorted,
         };
-        match self.partition(&there, self.table_bytes() / 2)? {
-            Sides::Held(batches) => self.join_in_memory(&here, &there, batches, &results)?,
+        // If the other side fits into memory, this side is read once and not stored.
+        match self.partition(&other_side, self.table_bytes() / 2)? {
+            Sides::Held(batches) => {
+                self.join_in_memory(&own_side, &other_side, batches, &results)?
+            }
             Sides::Stored(stored) => {
-                let left = PartitionedSide {
-                    stored: self.partition_all(&here)?,
-                    side: here,
+                let own_partitions = PartitionedSide {
+                    stored: self.partition_all(&own_side)?,
+                    side: own_side,
                 };
                 self.join_partitions(
-                    &left,
+                    &own_partitions,
                     &PartitionedSide {
                         stored,
-                        side: there,
+                        side: other_side,
                     },
                     &results,
                 )?;
@@ -148,7 +152,7 @@ impl HashJoin<'_> {
         SortSpec::new(
             schema.clone(),
             &by.into_iter()
-                .map(|place| (place, SortOptions::default()))
+                .map(|index| (index, SortOptions::default()))
                 .collect::<Vec<_>>(),
         )
     }
@@ -174,11 +178,11 @@ impl HashJoin<'_> {
             .iter()
             .all(|rows| matches!(rows, PartitionedRows::Held(_)))
         {
-            let held = rows.into_iter().flat_map(|rows| match rows {
+            let batches = rows.into_iter().flat_map(|rows| match rows {
                 PartitionedRows::Held(batches) => batches,
                 PartitionedRows::Stored(_) => Vec::new(),
             });
-            return Ok(Sides::Held(held.collect()));
+            return Ok(Sides::Held(batches.collect()));
         }
         let store = |rows: PartitionedRows| match rows {
             PartitionedRows::Stored(stored) => Ok(stored),
@@ -225,14 +229,14 @@ impl HashJoin<'_> {
     /// Looks up the rows of this side, which are not partitioned.
     fn join_in_memory(
         &self,
-        here: &JoinSide,
-        there: &JoinSide,
+        own_side: &JoinSide,
+        other_side: &JoinSide,
         batches: Vec<RecordBatch>,
         results: &JoinResults<'_>,
     ) -> Result<()> {
         let mut table = JoinTable::with_room(batches.iter().map(RecordBatch::num_rows).sum());
         for batch in batches {
-            self.add_rows(&mut table, there, batch, results.outputs, |_| true)?;
+            self.add_rows(&mut table, other_side, batch, results.outputs, |_| true)?;
         }
         if self.checks_here() {
             table.check_met();
@@ -242,27 +246,31 @@ impl HashJoin<'_> {
             outputs: results.outputs,
         };
         let probe = |number: usize| {
-            let batches = self.pass.stream_batches(&here.plan, number)?;
-            results
-                .sorted
-                .add(ProbeRows::new(self, &here.keys, probed, batches, |_| true))
+            let batches = self.pass.stream_batches(&own_side.plan, number)?;
+            results.sorted.add(ProbeRows::new(
+                self,
+                &own_side.keys,
+                probed,
+                batches,
+                |_| true,
+            ))
         };
-        parallel_map(self.threads(), here.plan.streams(), &probe).map(drop)
+        parallel_map(self.threads(), own_side.plan.streams(), &probe).map(drop)
     }
 
     fn add_rows(
         &self,
         table: &mut JoinTable,
-        there: &JoinSide,
+        other_side: &JoinSide,
         batch: RecordBatch,
         outputs: &JoinOutputs,
         keep: impl Fn(u64) -> bool,
     ) -> Result<()> {
-        let encoded = there.keys.encode(&batch)?;
+        let encoded = other_side.keys.encode(&batch)?;
         let refuse =
-            |row: usize| duplicate_key_fault(&self.join.other, &there.keys.text(&batch, row));
+            |row: usize| duplicate_key_fault(&self.join.other, &other_side.keys.text(&batch, row));
         table.push(
-            &there.keys,
+            &other_side.keys,
             encoded,
             outputs.values(&batch)?,
             self.same_keys(),
@@ -273,41 +281,34 @@ impl HashJoin<'_> {
 
     fn join_partitions(
         &self,
-        here: &PartitionedSide,
-        there: &PartitionedSide,
+        own_side: &PartitionedSide,
+        other_side: &PartitionedSide,
         results: &JoinResults<'_>,
     ) -> Result<()> {
-        let need = |part: usize| {
-            let size = there
-                .stored
-                .iter()
-                .fold(PartitionSize::default(), |sum, stored| PartitionSize {
-                    rows: sum.rows + stored.sizes[part].rows,
-                    bytes: sum.bytes + stored.sizes[part].bytes,
-                });
-            // A row, its encoded key and its entry.
-            (size.bytes + size.bytes / 2) as usize + size.rows as usize * ENTRY_BYTES
-        };
-        let needs: Vec<usize> = (0..PARTITIONS).map(need).collect();
+        let needs: Vec<usize> = (0..PARTITIONS)
+            .map(|partition| table_bytes_needed(other_side, partition))
+            .collect();
         let budget = self.table_bytes();
         let most = needs.iter().copied().max().unwrap_or(0).max(1);
         let threads = (budget / most).clamp(1, self.threads());
         let share = budget / threads;
-        let join = |part: usize| {
-            // Keys that have to be unique are looked for twice, so that all rows of a key must be in one table.
+        let join = |partition: usize| {
+            // Keys that have to be unique are looked for twice, so that all rows of a key must be
+            // in one table.
             let pieces = match self.same_keys() {
-                SameKeys::Refused => needs[part].div_ceil(share).max(1) as u64,
+                SameKeys::Refused => needs[partition].div_ceil(share).max(1) as u64,
                 SameKeys::Kept | SameKeys::Dropped => 1,
             };
-            let piece = |piece| PartitionPiece {
-                partition: part,
-                pieces,
-                piece,
-                table_bytes: share,
-            };
-            (0..pieces)
-                .map(piece)
-                .try_for_each(|piece| self.join_piece(here, there, piece, results))
+            for piece in 0..pieces {
+                let piece = PartitionPiece {
+                    partition,
+                    pieces,
+                    piece,
+                    table_bytes: share,
+                };
+                self.join_piece(own_side, other_side, piece, results)?;
+            }
+            Ok(())
         };
         parallel_map(threads, PARTITIONS, &join).map(drop)
     }
@@ -316,38 +317,44 @@ impl HashJoin<'_> {
     /// table, they are taken a block at a time: a key may have more rows than memory.
     fn join_piece(
         &self,
-        here: &PartitionedSide,
-        there: &PartitionedSide,
-        own: PartitionPiece,
+        own_side: &PartitionedSide,
+        other_side: &PartitionedSide,
+        partition_piece: PartitionPiece,
         results: &JoinResults<'_>,
     ) -> Result<()> {
         // Other bits than those that choose the partition.
-        let keep = |hash: u64| own.pieces == 1 || (hash >> 46) % own.pieces == own.piece;
+        let keep = |hash: u64| {
+            partition_piece.pieces == 1
+                || (hash >> 46) % partition_piece.pieces == partition_piece.piece
+        };
         let read = |stored: &[StoredPartitions]| -> Result<BatchIter> {
             let streams = stored
                 .iter()
-                .map(|stored| stored.read(own.partition))
+                .map(|stored| stored.read(partition_piece.partition))
                 .collect::<Result<Vec<_>>>()?;
             Ok(Box::new(streams.into_iter().flatten()))
         };
-        let rows_of_partition: u64 = there
+        let rows_of_partition: u64 = other_side
             .stored
             .iter()
-            .map(|stored| stored.sizes[own.partition].rows)
+            .map(|stored| stored.sizes[partition_piece.partition].rows)
             .sum();
-        let rows_of_piece = rows_of_partition.div_ceil(own.pieces) as usize;
-        let mut rows = read(&there.stored)?;
+        let rows_of_piece = rows_of_partition.div_ceil(partition_piece.pieces) as usize;
+        let mut rows = read(&other_side.stored)?;
         let mut is_first = true;
         let mut matched = Vec::new();
         loop {
-            let mut table = JoinTable::with_room(rows_of_piece.min(own.table_bytes / ENTRY_BYTES));
-            let mut more = false;
+            let mut table =
+                JoinTable::with_room(rows_of_piece.min(partition_piece.table_bytes / ENTRY_BYTES));
+            let mut has_more = false;
             for batch in rows.by_ref() {
-                self.add_rows(&mut table, &there.side, batch?, results.outputs, keep)?;
+                self.add_rows(&mut table, &other_side.side, batch?, results.outputs, keep)?;
                 self.pass.gather.context.memory.check()?;
                 self.pass.check_cancelled()?;
-                if self.same_keys() != SameKeys::Refused && table.bytes() > own.table_bytes {
-                    more = true;
+                if self.same_keys() != SameKeys::Refused
+                    && table.bytes() > partition_piece.table_bytes
+                {
+                    has_more = true;
                     break;
                 }
             }
@@ -358,13 +365,18 @@ impl HashJoin<'_> {
                 table: &table,
                 outputs: results.outputs,
             };
-            let mut probe =
-                ProbeRows::new(self, &here.side.keys, probed, read(&here.stored)?, keep);
-            if !is_first || more {
-                probe.remember_matches(&mut matched, !more);
+            let mut probe = ProbeRows::new(
+                self,
+                &own_side.side.keys,
+                probed,
+                read(&own_side.stored)?,
+                keep,
+            );
+            if !is_first || has_more {
+                probe.remember_matches(&mut matched, !has_more);
             }
             results.sorted.add(probe)?;
-            if !more {
+            if !has_more {
                 return Ok(());
             }
             is_first = false;
@@ -392,7 +404,8 @@ impl<'a> OutputSorters<'a> {
         let MaterializePass {
             scratch, context, ..
         } = join.pass.gather;
-        let (order, idle) = (join.order(schema), Mutex::default());
+        let order = join.order(schema);
+        let idle = Mutex::default();
         OutputSorters {
             scratch,
             order,
@@ -441,4 +454,16 @@ impl<'a> OutputSorters<'a> {
 enum Sides {
     Held(Vec<RecordBatch>),
     Stored(Vec<StoredPartitions>),
+}
+
+/// Bytes of a table of all rows of a partition.
+fn table_bytes_needed(side: &PartitionedSide, partition: usize) -> usize {
+    let mut rows = 0;
+    let mut bytes = 0;
+    for stored in &side.stored {
+        rows += stored.sizes[partition].rows;
+        bytes += stored.sizes[partition].bytes;
+    }
+    // A row, its encoded key and its entry.
+    (bytes + bytes / 2) as usize + rows as usize * ENTRY_BYTES
 }

@@ -24,7 +24,7 @@ pub fn partition_of(hash: u64) -> usize {
     (hash >> 40) as usize % PARTITIONS
 }
 
-/// A block's rows at most, whatever their width.
+/// Maximum number of rows of a block, for rows of any width.
 const BLOCK_ROWS_MAX: usize = 1 << 16;
 
 /// The bytes of rows that are collected for blocks of all partitions: more would not stay in the processor's caches, and
@@ -38,13 +38,13 @@ pub struct PartitionWriter {
     budget_bytes: usize,
     held: Vec<RecordBatch>,
     held_bytes: usize,
-    /// By partition: batches and rows of those that are held.
+    /// Batches and rows of the held rows, by partition.
     places: Vec<Vec<(usize, usize)>>,
     file: Option<PartitionFile>,
     sizes: Vec<PartitionSize>,
 }
 
-/// How much a partition holds.
+/// Size of a partition.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PartitionSize {
     pub rows: u64,
@@ -60,7 +60,7 @@ struct PartitionFile {
 
 /// The rows of one stream.
 pub enum PartitionedRows {
-    /// All of them, in order.
+    /// All rows in memory, in order.
     Held(Vec<RecordBatch>),
     /// A file.
     Stored(StoredPartitions),
@@ -129,23 +129,24 @@ impl PartitionWriter {
             Some(file) => file,
             None => PartitionFile::new(&self.schema, &self.scratch)?,
         };
-        let held: Vec<&RecordBatch> = self.held.iter().collect();
+        let batches: Vec<&RecordBatch> = self.held.iter().collect();
         let mut written = [0; PARTITIONS];
-        let (mut window_bytes, mut next) = (0, 0);
-        while next < held.len() {
-            window_bytes += held[next].get_array_memory_size();
+        let mut window_bytes = 0;
+        let mut next = 0;
+        while next < batches.len() {
+            window_bytes += batches[next].get_array_memory_size();
             next += 1;
-            if window_bytes < BLOCKS_BYTES_MAX && next < held.len() {
+            if window_bytes < BLOCKS_BYTES_MAX && next < batches.len() {
                 continue;
             }
             window_bytes = 0;
-            for (part, places) in self.places.iter().enumerate() {
-                let places = &places[written[part]..];
-                let places = &places[..places.partition_point(|(batch, _)| *batch < next)];
-                written[part] += places.len();
-                for places in places.chunks(BLOCK_ROWS_MAX) {
+            for (part, rows_of_partition) in self.places.iter().enumerate() {
+                let unwritten = &rows_of_partition[written[part]..];
+                let in_window = &unwritten[..unwritten.partition_point(|(batch, _)| *batch < next)];
+                written[part] += in_window.len();
+                for block in in_window.chunks(BLOCK_ROWS_MAX) {
                     file.writer
-                        .write(&interleave_record_batch(&held, places)?)?;
+                        .write(&interleave_record_batch(&batches, block)?)?;
                     file.blocks[part].push(file.count);
                     file.count += 1;
                 }
@@ -161,16 +162,17 @@ impl PartitionWriter {
     /// The rows, in memory if all of them are.
     pub fn finish(self) -> Result<PartitionedRows> {
         if self.file.is_none() {
-            let held: Vec<&RecordBatch> = self.held.iter().collect();
-            let mut places: Vec<(usize, usize)> = self.places.iter().flatten().copied().collect();
-            if places.len() == held.iter().map(|batch| batch.num_rows()).sum::<usize>() {
+            let batches: Vec<&RecordBatch> = self.held.iter().collect();
+            let mut positions: Vec<(usize, usize)> =
+                self.places.iter().flatten().copied().collect();
+            if positions.len() == batches.iter().map(|batch| batch.num_rows()).sum::<usize>() {
                 return Ok(PartitionedRows::Held(self.held));
             }
-            places.sort_unstable();
-            let kept = places
+            positions.sort_unstable();
+            let blocks = positions
                 .chunks(BLOCK_ROWS_MAX)
-                .map(|places| Ok(interleave_record_batch(&held, places)?));
-            return Ok(PartitionedRows::Held(kept.collect::<Result<_>>()?));
+                .map(|block| Ok(interleave_record_batch(&batches, block)?));
+            return Ok(PartitionedRows::Held(blocks.collect::<Result<_>>()?));
         }
         self.finish_stored().map(PartitionedRows::Stored)
     }

@@ -8,8 +8,9 @@ use arrow::array::{
 };
 use arrow::compute::{cast, interleave};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
-use forebay_model::{Fault, Result};
+use forebay_model::{Fault, Result, has_text_length, text_length};
 use forebay_plan::{GatherOp, met_twice_fault};
+use forebay_storage::Event;
 
 use super::table::JoinTable;
 use super::{HashJoin, MATCH, RowsPerMatch, join_schema};
@@ -19,13 +20,16 @@ use crate::join_keys::{EncodedKeys, JoinKeys};
 /// Rows of an output batch at most.
 const BATCH_ROWS: usize = 8192;
 
-/// The entry of a row whose match may be in an earlier block: only the flag comes out.
+/// Entry of a row whose match may be in an earlier block: only its flag is output.
 const EARLIER_BLOCK: u32 = u32::MAX;
 
 /// Approximate bytes of an output batch at most.
 const BATCH_BYTES: usize = 256 << 10;
 
-/// The columns that come out.
+/// Bytes of texts after which an output batch ends: one long text may be met by all rows.
+const BATCH_TEXT_BYTES: usize = 4 << 20;
+
+/// Output columns of a join.
 pub struct JoinOutputs {
     pub schema: SchemaRef,
     /// The columns of the other side that a table holds, and their types.
@@ -33,19 +37,19 @@ pub struct JoinOutputs {
     value_schema: SchemaRef,
     /// One row of nulls for each column of a table.
     nulls: Vec<ArrayRef>,
-    /// Whether the flag of a match comes out.
+    /// True if the output has a flag for matched rows.
     flag: bool,
 }
 
 impl JoinOutputs {
-    pub fn new(join: &HashJoin<'_>, there: &SchemaRef) -> Result<JoinOutputs> {
+    pub fn new(join: &HashJoin<'_>, other_schema: &SchemaRef) -> Result<JoinOutputs> {
         let mut values = Vec::new();
         for (name, field) in &join.join.columns {
-            values.push((there.index_of(name)?, field.data_type().clone()));
+            values.push((other_schema.index_of(name)?, field.data_type().clone()));
         }
         let mut schema = join_schema(join.join);
         if let RowsPerMatch::Each { .. } = join.rows {
-            values.push((there.index_of(GatherOp::ROW)?, DataType::UInt64));
+            values.push((other_schema.index_of(GatherOp::ROW)?, DataType::UInt64));
             let mut fields = schema.fields().to_vec();
             fields.insert(
                 fields.len() - 1,
@@ -76,7 +80,7 @@ impl JoinOutputs {
         let columns = self
             .values
             .iter()
-            .map(|(place, data_type)| Ok(cast(batch.column(*place), data_type)?));
+            .map(|(index, data_type)| Ok(cast(batch.column(*index), data_type)?));
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         Ok(RecordBatch::try_new_with_options(
             self.value_schema.clone(),
@@ -95,6 +99,8 @@ pub struct ProbeRows<'p, K> {
     rows: BatchIter,
     keep: K,
     batch_rows: usize,
+    /// The columns of the table that are texts.
+    text_columns: Vec<usize>,
     current: Option<CurrentBatch>,
     matches: Option<MatchMemory<'p>>,
     failed: bool,
@@ -106,21 +112,21 @@ struct CurrentBatch {
     batch: RecordBatch,
     keys: EncodedKeys,
     row: usize,
-    /// The next match of the row, if some have come out already.
+    /// Next match of the row, if some have been output already.
     next: Option<u32>,
 }
 
 /// The rows that matched in some blocks of the other side.
 struct MatchMemory<'p> {
-    /// By the number of the row among those that are read.
+    /// True for matched rows, by the number of the row among those that are read.
     matched: &'p mut Vec<bool>,
     /// The number of the current batch's first row.
     first: usize,
-    /// Whether this is the last block: rows that never matched come out.
+    /// True for the last block: rows without any match are then output.
     is_last: bool,
 }
 
-/// The table that rows are looked up in, and the columns that come out.
+/// Table in which rows are looked up, and the output columns.
 #[derive(Clone, Copy)]
 pub struct ProbedTable<'p> {
     pub table: &'p JoinTable,
@@ -132,6 +138,8 @@ pub struct ProbedTable<'p> {
 struct PickedRows {
     entries: Vec<Option<u32>>,
     positions: Vec<u64>,
+    /// Bytes of the texts that the entries bring.
+    text_bytes: usize,
 }
 
 impl<'p, K: Fn(u64) -> bool> ProbeRows<'p, K> {
@@ -154,7 +162,15 @@ impl<'p, K: Fn(u64) -> bool> ProbeRows<'p, K> {
             });
         let row_bytes = size_of::<u64>() + bytes.checked_div(count).unwrap_or(0);
         let batch_rows = (BATCH_BYTES / row_bytes).clamp(1, BATCH_ROWS);
-        let (current, matches, failed) = (None, None, false);
+        let mut text_columns = Vec::new();
+        for (column, (_, data_type)) in outputs.values.iter().enumerate() {
+            if has_text_length(data_type) {
+                text_columns.push(column);
+            }
+        }
+        let current = None;
+        let matches = None;
+        let failed = false;
         ProbeRows {
             join,
             keys,
@@ -163,13 +179,15 @@ impl<'p, K: Fn(u64) -> bool> ProbeRows<'p, K> {
             rows,
             keep,
             batch_rows,
+            text_columns,
             current,
             matches,
             failed,
         }
     }
 
-    /// The table holds one of several blocks of the other side: a row without a match comes out with the last one.
+    /// The table holds one of several blocks of the other side: a row without a match is output
+    /// with the last one.
     pub fn remember_matches(&mut self, matched: &'p mut Vec<bool>, is_last: bool) {
         self.matches = Some(MatchMemory {
             matched,
@@ -180,7 +198,7 @@ impl<'p, K: Fn(u64) -> bool> ProbeRows<'p, K> {
 
     fn next_outputs(&mut self) -> Result<Option<RecordBatch>> {
         let mut picked = PickedRows::default();
-        while picked.positions.len() < self.batch_rows {
+        while !self.is_full(&picked) {
             let mut current = match self.current.take() {
                 Some(current) => current,
                 None => match self.rows.next() {
@@ -198,6 +216,9 @@ impl<'p, K: Fn(u64) -> bool> ProbeRows<'p, K> {
         if picked.positions.is_empty() {
             return Ok(None);
         }
+        let done = picked.positions.len() as u64;
+        let listener = &self.join.pass.gather.watch;
+        listener.on_event(Event::Worked { done, planned: 0 });
         self.outputs_of(picked).map(Some)
     }
 
@@ -223,9 +244,28 @@ impl<'p, K: Fn(u64) -> bool> ProbeRows<'p, K> {
         })
     }
 
+    /// True if rows are enough for a batch.
+    fn is_full(&self, picked: &PickedRows) -> bool {
+        picked.positions.len() >= self.batch_rows || picked.text_bytes >= BATCH_TEXT_BYTES
+    }
+
+    /// Bytes of the texts of an entry.
+    fn text_bytes(&self, entry: Option<u32>) -> usize {
+        let Some(entry) = entry.filter(|_| !self.text_columns.is_empty()) else {
+            return 0;
+        };
+        let (batch, row) = self.table.place(entry);
+        let batch = &self.table.batches()[batch];
+        let mut bytes = 0;
+        for column in &self.text_columns {
+            bytes += text_length(batch.column(*column), row);
+        }
+        bytes
+    }
+
     /// Looks up rows until the output batch is full.
     fn look_up(&mut self, current: &mut CurrentBatch, picked: &mut PickedRows) -> Result<()> {
-        while current.row < current.batch.num_rows() && picked.positions.len() < self.batch_rows {
+        while current.row < current.batch.num_rows() && !self.is_full(picked) {
             let row = current.row;
             if !(self.keep)(current.keys.hashes[row]) {
                 current.row += 1;
@@ -235,7 +275,9 @@ impl<'p, K: Fn(u64) -> bool> ProbeRows<'p, K> {
                 .next
                 .take()
                 .or_else(|| self.table.find(&current.keys, row));
+            let text_bytes = self.text_bytes(entry);
             let mut push = |entry| {
+                picked.text_bytes += text_bytes;
                 picked.entries.push(entry);
                 picked.positions.push(current.positions.value(row));
             };
@@ -292,20 +334,22 @@ impl<'p, K: Fn(u64) -> bool> ProbeRows<'p, K> {
             ));
         }
         if !self.outputs.values.is_empty() {
-            let place = |entry: &Option<u32>| {
+            let pick_of = |entry: &Option<u32>| {
                 entry.map_or((0, 0), |entry| {
                     let (batch, row) = self.table.place(entry);
                     (batch + 1, row)
                 })
             };
-            let picks: Vec<(usize, usize)> = picked.entries.iter().map(place).collect();
+            let picks: Vec<(usize, usize)> = picked.entries.iter().map(pick_of).collect();
             for (column, null) in self.outputs.nulls.iter().enumerate() {
-                let held = self
+                let stored_columns = self
                     .table
                     .batches()
                     .iter()
                     .map(|batch| batch.column(column).as_ref());
-                let arrays: Vec<&dyn Array> = std::iter::once(null.as_ref()).chain(held).collect();
+                let arrays: Vec<&dyn Array> = std::iter::once(null.as_ref())
+                    .chain(stored_columns)
+                    .collect();
                 columns.push(interleave(&arrays, &picks)?);
             }
         }

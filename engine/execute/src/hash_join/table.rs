@@ -9,10 +9,10 @@ use hashbrown::HashTable;
 
 use crate::join_keys::{EncodedKeys, JoinKeys};
 
-/// What a table holds for each row beside the row and its key.
+/// Bytes of a table for each row in addition to the row and its key.
 pub const ENTRY_BYTES: usize = 48;
 
-/// No further row of the key.
+/// Marks the last row of a key.
 const END: u32 = u32::MAX;
 
 /// Rows of the other side.
@@ -34,12 +34,12 @@ pub struct JoinTable {
     bytes: usize,
 }
 
-/// What becomes of rows of the other side with one key.
+/// Treatment of rows of the other side with equal keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SameKeys {
     /// A fault.
     Refused,
-    /// All of them match.
+    /// All rows match.
     Kept,
     /// The first one matches.
     Dropped,
@@ -67,32 +67,37 @@ impl JoinTable {
         keys: &JoinKeys,
         encoded: EncodedKeys,
         values: RecordBatch,
-        same: SameKeys,
+        same_keys: SameKeys,
         keep: impl Fn(u64) -> bool,
         refuse: impl Fn(usize) -> Fault,
     ) -> Result<()> {
         let number = self.batches.len() as u32;
-        let mut kept: Vec<u32> = Vec::new();
-        let (known, places) = (&self.keys, &mut self.places);
+        let mut kept_rows: Vec<u32> = Vec::new();
+        let stored_keys = &self.keys;
+        let positions = &mut self.places;
         for row in (0..values.num_rows()).filter(|row| encoded.is_valid(*row)) {
-            let (hash, key) = (encoded.hashes[row], encoded.rows.row(row));
+            let hash = encoded.hashes[row];
+            let key = encoded.rows.row(row);
             if !keep(hash) {
                 continue;
             }
-            let key_of = |(batch, at): (u32, u32)| match batch == number {
-                true => encoded.rows.row(if at as usize == kept.len() {
-                    row
+            let key_of = |(batch, at): (u32, u32)| {
+                if batch == number {
+                    encoded.rows.row(if at as usize == kept_rows.len() {
+                        row
+                    } else {
+                        kept_rows[at as usize] as usize
+                    })
                 } else {
-                    kept[at as usize] as usize
-                }),
-                false => known[batch as usize].row(at as usize),
+                    stored_keys[batch as usize].row(at as usize)
+                }
             };
-            let found = self
+            let first_entry = self
                 .first
-                .find(hash, |first| key_of(places[*first as usize]) == key)
+                .find(hash, |first| key_of(positions[*first as usize]) == key)
                 .copied();
-            let entry = places.len() as u32;
-            match (found, same) {
+            let entry = positions.len() as u32;
+            match (first_entry, same_keys) {
                 (None, _) => {}
                 (Some(_), SameKeys::Refused) => return Err(refuse(row)),
                 (Some(_), SameKeys::Dropped) => continue,
@@ -101,29 +106,30 @@ impl JoinTable {
                     self.next[last as usize] = entry;
                 }
             }
-            places.push((number, kept.len() as u32));
-            if same == SameKeys::Kept {
+            positions.push((number, kept_rows.len() as u32));
+            if same_keys == SameKeys::Kept {
                 self.next.push(END);
                 self.last.push(entry);
             }
-            if found.is_none() {
+            if first_entry.is_none() {
                 let hash_of =
-                    |entry: &u32| JoinKeys::hash(key_of(places[*entry as usize]).as_ref());
+                    |entry: &u32| JoinKeys::hash(key_of(positions[*entry as usize]).as_ref());
                 self.first.insert_unique(hash, entry, hash_of);
             }
-            kept.push(row as u32);
+            kept_rows.push(row as u32);
         }
-        if kept.is_empty() {
+        if kept_rows.is_empty() {
             return Ok(());
         }
-        let (values, rows) = match kept.len() == values.num_rows() {
-            true => (values, encoded.rows),
-            false => (
-                take_batch(&values, &UInt32Array::from(kept.clone()))?,
-                keys.copy_rows(&encoded.rows, &kept),
-            ),
+        let (values, rows) = if kept_rows.len() == values.num_rows() {
+            (values, encoded.rows)
+        } else {
+            (
+                take_batch(&values, &UInt32Array::from(kept_rows.clone()))?,
+                keys.copy_rows(&encoded.rows, &kept_rows),
+            )
         };
-        self.bytes += values.get_array_memory_size() + rows.size() + kept.len() * ENTRY_BYTES;
+        self.bytes += values.get_array_memory_size() + rows.size() + kept_rows.len() * ENTRY_BYTES;
         self.batches.push(values);
         self.keys.push(rows);
         Ok(())

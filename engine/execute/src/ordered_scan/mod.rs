@@ -35,7 +35,7 @@ pub struct SpanRef {
     pub span: usize,
 }
 
-/// Which columns of a span are read.
+/// The columns of a span that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadMode {
     /// All columns that the chain needs.
@@ -50,7 +50,7 @@ pub struct ScanCursor<'g> {
     pub reads: &'g dyn RangeReader,
 }
 
-/// Takes consecutive chunks of a scan.
+/// Receives consecutive chunks of a scan.
 pub type ScanChunksFn<'f> = &'f mut dyn FnMut(usize, &[Chunk], &mut Carry) -> Result<()>;
 
 /// The scans of a pass with their chains, as one sequence of rows.
@@ -60,7 +60,8 @@ pub struct OrderedScan<'a> {
     /// The first scan whose rows count. The scans before it only warm up window state.
     pub first_scan: usize,
     pub chains: Vec<&'a OpChain>,
-    /// The share of the work on its rows that a range does itself where idle threads take over the rest.
+    /// Share of the computation on its rows that a range does itself if idle threads take over the
+    /// rest.
     pub computing: f64,
     /// The spans that are read next.
     pub ahead: ReadAhead<(SpanRef, ReadMode)>,
@@ -77,7 +78,7 @@ impl OrderedScan<'_> {
         Ok(tasks)
     }
 
-    /// Whether the output of a row depends on the rows before it.
+    /// True if the output of a row depends on the rows before it.
     pub fn is_ordered(&self) -> bool {
         self.chains.iter().any(|chain| chain.is_ordered())
     }
@@ -85,27 +86,30 @@ impl OrderedScan<'_> {
     /// The windows whose state is checkpointed; `None` where there are none, or where the rows of some do not come in
     /// order of time. As-of joins in order of time keep their own states.
     pub fn checkpointed_windows(&self) -> Option<BTreeMap<OpId, Arc<WindowPlan>>> {
-        let mut kept = BTreeMap::new();
-        for window in self.chains.iter().flat_map(|chain| chain.windows()) {
-            match (&window.plan, window.row_order) {
-                (Some(plan), WindowRowOrder::Time) => drop(kept.insert(window.op, plan.clone())),
-                (None, WindowRowOrder::Time) => {}
-                _ => return None,
+        let mut windows = BTreeMap::new();
+        for chain in &self.chains {
+            for window in chain.windows() {
+                if window.row_order != WindowRowOrder::Time {
+                    return None;
+                }
+                if let Some(plan) = &window.plan {
+                    windows.insert(window.op, plan.clone());
+                }
             }
         }
-        (!kept.is_empty()).then_some(kept)
+        (!windows.is_empty()).then_some(windows)
     }
 
     /// Attaches the outputs of sorted windows to the rows of a span.
     pub fn attach_sorted(&self, task: SpanRef, carry: &mut Carry) -> Result<()> {
-        let stream = self.scans[task.scan].streams.first();
-        let stream = &stream
-            .ok_or_else(|| Fault::internal("a scan without a stream"))?
-            .stream;
-        let sorted = self.context.sorted_for(stream, self.chains[task.scan])?;
-        sorted
-            .iter()
-            .try_for_each(|sorted| sorted.attach(task.span, carry))
+        let Some(stream) = self.scans[task.scan].streams.first() else {
+            return Err(Fault::internal("a scan without a stream"));
+        };
+        let chain = self.chains[task.scan];
+        for sorted in self.context.sorted_for(&stream.stream, chain)? {
+            sorted.attach(task.span, carry)?;
+        }
+        Ok(())
     }
 
     /// Advances the window state over the rows of some spans; false if the pass was stopped.
@@ -138,27 +142,26 @@ impl OrderedScan<'_> {
         take: ScanChunksFn<'_>,
     ) -> Result<bool> {
         let ScanCursor { carry, reads } = cursor;
+        let context = &self.context;
         for tasks in tasks.chunk_by(|task, next| task.scan == next.scan) {
             let scan = tasks[0].scan;
             let chain = self.chains[scan];
-            let rows_max = group_rows_max(
-                self.chunk_rows_max(chain),
-                chain,
-                self.context.memory,
-                self.context.threads,
-            );
-            let mut open = |task: &SpanRef, carry: &mut Carry| {
-                self.attach_sorted(*task, carry)?;
-                reads.chunks(*task, columns)
-            };
-            let mut take = |chunks: &[Chunk], carry: &mut Carry| take(scan, chunks, carry);
+            let batch_rows = self.chunk_rows_max(chain);
             let groups = ChunkGroups {
                 tasks,
-                rows_max,
+                rows_max: group_rows_max(batch_rows, chain, context.memory, context.threads),
                 stop,
-                memory: self.context.memory,
+                memory: context.memory,
             };
-            if !groups.for_each(carry, &mut open, &mut take)? {
+            let whole = groups.for_each(
+                carry,
+                &mut |task, carry| {
+                    self.attach_sorted(*task, carry)?;
+                    reads.chunks(*task, columns)
+                },
+                &mut |chunks, carry| take(scan, chunks, carry),
+            )?;
+            if !whole {
                 return Ok(false);
             }
         }
@@ -171,21 +174,24 @@ impl OrderedScan<'_> {
 }
 
 /// Warns of what windows counted between the rows of series.
-pub fn warn_of_counts(watch: &dyn EventListener, counts: SeriesCounts) {
+pub fn warn_of_counts(listener: &dyn EventListener, counts: SeriesCounts) {
     if counts.gaps > 0 {
         let message = format!(
-            "{} steps from one row of a series to the next were not the declared period",
+            "{} steps from one row of a series to the next were not the declared period; windows \
+             count rows across them: set `gaps: {{ complete: {{ every: ... }} }}` to count the \
+             missing periods, or `gaps: count_rows` where they are right",
             counts.gaps
         );
-        watch.on_event(Event::Warning { message });
+        listener.on_event(Event::Warning { message });
     }
     if counts.duplicates > 0 {
         let message = format!(
-            "{} rows have the same keys and the same time as a row before them: windows take rows of one time in the \
-             order in which they are read; a key may be missing. Name all columns that tell series apart in `keys`, \
-             `dedupe` the rows, or declare `duplicates: allow` beside `keys`",
+            "{} rows have the same keys and the same time as a row before them: windows take \
+             rows of one time in the order in which they are read; a key may be missing. Name \
+             all columns that tell series apart in `keys`, `dedupe` the rows, or declare \
+             `duplicates: allow` beside `keys`",
             counts.duplicates
         );
-        watch.on_event(Event::Warning { message });
+        listener.on_event(Event::Warning { message });
     }
 }

@@ -3,20 +3,21 @@
 use std::ops::Range;
 
 use forebay_cluster::{ROUNDS, WindowInit, round_weight};
-use forebay_model::{ContentId, Fault, Result};
+use forebay_model::{ContentId, Result};
 use forebay_storage::failpoint::test_bytes;
 
 use super::{OrderedScan, PendingUnits, ReadMode, SpanRef, SpanTimeline};
 use crate::span_index::{SpanDependency, SpanIndex, WorkUnit};
 
-/// The least stored bytes of a range: a smaller one is not worth its start.
+/// Minimum stored bytes of a range: starting a smaller one costs more than it saves.
 const RANGE_BYTES_MIN: u64 = 4 << 20;
 
 /// The least stored bytes of a range that needs only a halo of the rows before it.
 const HALO_RANGE_BYTES_MIN: u64 = 256 << 10;
 
-/// The cost of advancing over a halo, as a share of reading, computing and writing its rows: each series is new there,
-/// but windows are not evaluated. Measured on nights with windows of 28 days.
+/// The cost of advancing over a halo, as a share of reading, computing and writing its rows: each
+/// series is new there, but windows are not evaluated. Measured in daily runs with windows of 28
+/// days.
 const HALO_SHARE: f64 = 0.2;
 
 /// The least ratio of the bytes of a worker's range to those of its halo, on average, where there are enough bytes: the
@@ -27,7 +28,8 @@ const HALOS_PER_RANGE: u64 = 18;
 /// benchmark. It only balances ranges.
 pub const ADVANCE_SHARE: f64 = 0.4;
 
-/// The same among the threads of a process, which steal work from each other.
+/// Cost of advancing over a row as a share of executing it, among threads of a process, which steal
+/// work from each other.
 const ADVANCE_SHARE_HELPED: f64 = 0.1;
 
 /// `RANGE_BYTES_MIN`, unless a test sets another value.
@@ -35,7 +37,7 @@ pub fn range_bytes_min() -> u64 {
     bytes_min(RANGE_BYTES_MIN)
 }
 
-/// A least number of bytes, unless a test sets another value: tests have little data.
+/// A minimum number of bytes, unless a test sets another value: tests have little data.
 pub fn bytes_min(usual: u64) -> u64 {
     test_bytes("FOREBAY_RANGE_BYTES").unwrap_or(usual).max(1)
 }
@@ -49,22 +51,23 @@ pub struct RangePlan {
     /// The first span of the first unit.
     pub from: usize,
     pub start: WindowInit,
-    /// Whether the window state at the end holds everything that may matter to later rows, not only what matters to
-    /// rows of this range.
+    /// True if the window state at the end holds everything that may matter to later rows, not only
+    /// to rows of this range.
     pub is_whole: bool,
 }
 
 impl RangePlan {
     /// The reads of the range, in order, as far as they are known before it begins.
     pub fn planned_reads(&self, tasks: &[SpanRef], todo: &[WorkUnit]) -> Vec<(SpanRef, ReadMode)> {
-        let before = if let WindowInit::Halo(halo) = &self.start {
+        let halo = if let WindowInit::Halo(halo) = &self.start {
             halo.as_slice()
         } else {
             &[]
         };
-        let before = before.iter().flat_map(|before| &tasks[before.clone()]);
-        let mut readings: Vec<(SpanRef, ReadMode)> =
-            before.map(|task| (*task, ReadMode::Remembered)).collect();
+        let halo_spans = halo.iter().flat_map(|range| &tasks[range.clone()]);
+        let mut readings: Vec<(SpanRef, ReadMode)> = halo_spans
+            .map(|task| (*task, ReadMode::Remembered))
+            .collect();
         let mut at = self.from;
         for part in &todo[self.parts.clone()] {
             readings.extend(
@@ -83,7 +86,7 @@ impl RangePlan {
     }
 }
 
-/// How work units become ranges.
+/// Division of work units into ranges.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum PartitionStrategy {
     /// One range for each unit: the order of rows does not matter.
@@ -98,6 +101,160 @@ pub enum PartitionStrategy {
     /// Rounds of `slots` ranges, each smaller than those of the round before: slots that finish large ranges take small
     /// ones, so that all end together.
     Falling { slots: usize },
+}
+
+/// Returns the id and the bytes of the checkpoint before a span, if there is one.
+type FindCheckpointFn<'a> = &'a dyn Fn(usize) -> Result<Option<(ContentId, u64)>>;
+
+/// Division of the pending units of a timeline into ranges of neighbours.
+struct RangeDivision<'a> {
+    parts: &'a [WorkUnit],
+    line: &'a SpanTimeline,
+    cut: PartitionStrategy,
+    /// Slowdown of a pass whose ranges do not occupy all threads
+    slowdown: f64,
+    /// Stored bytes of each unit
+    part_bytes: Vec<u64>,
+    total_bytes: u64,
+    has_halo: bool,
+}
+
+impl<'a> RangeDivision<'a> {
+    fn new(
+        parts: &'a [WorkUnit],
+        line: &'a SpanTimeline,
+        cut: PartitionStrategy,
+        slowdown: f64,
+    ) -> RangeDivision<'a> {
+        let part_bytes: Vec<u64> = parts
+            .iter()
+            .map(|part| line.history.bytes(part.tasks.clone()))
+            .collect();
+        RangeDivision {
+            parts,
+            line,
+            cut,
+            slowdown,
+            total_bytes: part_bytes.iter().sum(),
+            part_bytes,
+            has_halo: line.history.halo_bytes(parts).is_some(),
+        }
+    }
+
+    /// Units of each range.
+    fn divide(&self, checkpoint: FindCheckpointFn<'_>) -> Result<Vec<Range<usize>>> {
+        let count = self.count();
+        let weights: f64 = (0..count).map(|range| self.weight(range, count)).sum();
+        let total = self.total_bytes as f64;
+        let is_grouped = self.cut != PartitionStrategy::Each;
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        let mut bytes_before = 0;
+        // Bytes up to which the current range takes units.
+        let mut target = 0.0;
+        for (index, bytes) in self.part_bytes.iter().enumerate() {
+            let follows = self.follows(index, checkpoint)?;
+            // A unit belongs to the range in which its middle lies.
+            let middle = bytes_before as f64 + *bytes as f64 / 2.0;
+            let is_full = !is_grouped || middle > target;
+            bytes_before += bytes;
+            match ranges.last_mut() {
+                Some(range) if follows && !is_full => range.end = index + 1,
+                _ => {
+                    if is_full && target < total {
+                        let range = ranges.len().min(count - 1);
+                        target += self.weight(range, count) / weights * total;
+                    }
+                    ranges.push(index..index + 1);
+                }
+            }
+        }
+        Ok(ranges)
+    }
+
+    /// True if a unit can continue the range of the unit before it.
+    fn follows(&self, index: usize, checkpoint: FindCheckpointFn<'_>) -> Result<bool> {
+        let Some(previous) = index.checked_sub(1) else {
+            return Ok(false);
+        };
+        let start = self.parts[index].tasks.start;
+        if self.parts[previous].tasks.end == start {
+            return Ok(true);
+        }
+        // The spans in between are advanced over in any case, unless there is a checkpoint behind
+        // them.
+        Ok(self.line.needs_all() && checkpoint(start)?.is_none())
+    }
+
+    fn count(&self) -> usize {
+        match self.cut {
+            PartitionStrategy::Each => self.parts.len(),
+            // Tests have little data and need ranges.
+            PartitionStrategy::Evenly { rows, each, .. }
+                if !self.has_halo || range_bytes_min() < HALO_RANGE_BYTES_MIN =>
+            {
+                self.count_at_most(rows * each, range_bytes_min())
+            }
+            // Each range reads its halo in addition; idle threads take over a part of the work.
+            PartitionStrategy::Evenly { rows: threads, .. } => {
+                let most = self.count_at_most(threads, HALO_RANGE_BYTES_MIN);
+                let cheapest = (1..=most).min_by_key(|count| self.cost(*count, threads));
+                cheapest.unwrap_or(1)
+            }
+            // Halos cost more than workers that end at different times, and less than workers
+            // without work.
+            PartitionStrategy::Falling { slots } => {
+                let most = self.count_at_most(slots * ROUNDS, range_bytes_min());
+                let mut counts = (slots..=most).rev();
+                let largest = counts.find(|count| self.is_worth_its_halos(*count));
+                largest.unwrap_or(most.min(slots))
+            }
+        }
+    }
+
+    fn count_at_most(&self, count: usize, range_bytes: u64) -> usize {
+        let by_bytes = (self.total_bytes / range_bytes) as usize;
+        count.min(by_bytes).clamp(1, self.parts.len().max(1))
+    }
+
+    /// Cost of a pass over this many ranges, in bytes that are read, computed and written.
+    fn cost(&self, count: usize, threads: usize) -> u64 {
+        let slowdown = if count < threads { self.slowdown } else { 1.0 };
+        let halo_cost = HALO_SHARE * self.halo_bytes_max(count) as f64;
+        // The pass ends with its longest range, but not before all threads together have done the
+        // work.
+        let longest = slowdown * (halo_cost + self.total_bytes as f64 / count as f64);
+        let mean = (halo_cost * count as f64 + self.total_bytes as f64) / threads as f64;
+        longest.max(mean) as u64
+    }
+
+    fn is_worth_its_halos(&self, count: usize) -> bool {
+        let range_bytes = self.total_bytes / count as u64;
+        range_bytes >= self.halo_bytes_max(count) * HALOS_PER_RANGE
+    }
+
+    /// Bytes of the largest halo among this many ranges; 0 without halos.
+    fn halo_bytes_max(&self, count: usize) -> u64 {
+        let length = self.parts.len();
+        let mut bytes_max = 0;
+        for range in 0..count {
+            let parts = &self.parts[range * length / count..(range + 1) * length / count];
+            let halo_bytes = self.line.history.halo_bytes(parts);
+            bytes_max = bytes_max.max(halo_bytes.unwrap_or(0));
+        }
+        bytes_max
+    }
+
+    /// Share of the work that a range gets, relative to that of the others.
+    fn weight(&self, range: usize, count: usize) -> f64 {
+        match self.cut {
+            PartitionStrategy::Falling { slots } => round_weight(range / slots.max(1)),
+            // A lane begins once window state has advanced over the rows before it.
+            PartitionStrategy::Evenly { rows, advance, .. } if !self.has_halo => {
+                (1.0 - advance).powi(lane_of_range(range, count, rows) as i32)
+            }
+            _ => 1.0,
+        }
+    }
 }
 
 impl OrderedScan<'_> {
@@ -124,130 +281,58 @@ impl OrderedScan<'_> {
         )
     }
 
-    /// Divides work units into ranges of neighbours. `kept` returns the id and the bytes of the checkpoint before a
-    /// span, if there is one.
+    /// Divides work units into ranges of neighbours.
     pub fn plan_ranges(
         &self,
         parts: &[WorkUnit],
         line: &SpanTimeline,
         cut: PartitionStrategy,
-        kept: &dyn Fn(usize) -> Result<Option<(ContentId, u64)>>,
+        checkpoint: FindCheckpointFn<'_>,
     ) -> Result<Vec<RangePlan>> {
-        let (history, line_needs_all) = (&line.history, line.needs_all());
-        let bytes: Vec<u64> = parts
-            .iter()
-            .map(|part| history.bytes(part.tasks.clone()))
-            .collect();
-        let total: u64 = bytes.iter().sum();
-        let of = |ranges: usize, least: u64| {
-            ranges
-                .min((total / least) as usize)
-                .clamp(1, parts.len().max(1))
-        };
-        let at_most = |ranges: usize| of(ranges, range_bytes_min());
-        // The bytes of the largest halo, with a given number of ranges.
-        let halo = |ranges: usize| {
-            let at = |range: usize| range * parts.len() / ranges;
-            (0..ranges)
-                .filter_map(|range| history.halo_bytes(&parts[at(range)..at(range + 1)]))
-                .max()
-        };
-        let has_halo = halo(1).is_some();
-        let count = match cut {
-            PartitionStrategy::Each => parts.len(),
-            // Tests have little data and need ranges.
-            PartitionStrategy::Evenly { rows, each, .. }
-                if !has_halo || range_bytes_min() < HALO_RANGE_BYTES_MIN =>
-            {
-                at_most(rows * each)
-            }
-            // Each range reads its halo in addition; idle threads take over a part of the work.
-            PartitionStrategy::Evenly { rows: threads, .. } => {
-                let cost = |ranges: &usize| {
-                    let own = if *ranges < threads {
-                        self.computing
-                    } else {
-                        1.0
-                    };
-                    let before = HALO_SHARE * halo(*ranges).unwrap_or(0) as f64;
-                    let longest = own * (before + total as f64 / *ranges as f64);
-                    let mean = (before * *ranges as f64 + total as f64) / threads as f64;
-                    longest.max(mean) as u64
-                };
-                (1..=of(threads, HALO_RANGE_BYTES_MIN))
-                    .min_by_key(cost)
-                    .unwrap_or(1)
-            }
-            PartitionStrategy::Falling { slots } => {
-                // Halos cost more than workers that end at different times, and less than workers without work.
-                let is_worth = |ranges: &usize| {
-                    total / *ranges as u64 >= halo(*ranges).unwrap_or(0) * HALOS_PER_RANGE
-                };
-                let most = at_most(slots * ROUNDS);
-                (slots..=most)
-                    .rev()
-                    .find(is_worth)
-                    .unwrap_or(most.min(slots))
-            }
-        };
-        let grouped = cut != PartitionStrategy::Each;
-        let weight = |range: usize| match cut {
-            PartitionStrategy::Falling { slots } => round_weight(range / slots.max(1)),
-            // A lane begins once window state has advanced over the rows before it.
-            PartitionStrategy::Evenly { rows, advance, .. } if !has_halo => {
-                (1.0 - advance).powi(lane_of_range(range, count, rows) as i32)
-            }
-            _ => 1.0,
-        };
-        let weights: f64 = (0..count).map(weight).sum();
-        let mut ranges: Vec<Range<usize>> = Vec::new();
-        let (mut seen, mut goal) = (0, 0.0);
-        for (index, part) in parts.iter().enumerate() {
-            // The spans in between are advanced over in any case, unless there is a checkpoint behind them.
-            let goes_on = || Ok::<_, Fault>(line_needs_all && kept(part.tasks.start)?.is_none());
-            let follows =
-                index > 0 && (parts[index - 1].tasks.end == part.tasks.start || goes_on()?);
-            let full = !grouped || seen as f64 + bytes[index] as f64 / 2.0 > goal;
-            seen += bytes[index];
-            match ranges.last_mut() {
-                Some(range) if follows && !full => range.end = index + 1,
-                _ => {
-                    if full && goal < total as f64 {
-                        goal += weight(ranges.len().min(count - 1)) / weights * total as f64;
-                    }
-                    ranges.push(index..index + 1);
-                }
-            }
+        let division = RangeDivision::new(parts, line, cut, self.computing);
+        let mut ranges = Vec::new();
+        for range in division.divide(checkpoint)? {
+            ranges.push(self.range_plan(parts, range, &line.history, checkpoint)?);
         }
-        let range = |range: Range<usize>| {
-            let tasks = parts[range.start].tasks.start..parts[range.end - 1].tasks.end;
-            let from = tasks.start;
-            let start = self.window_init(tasks, history, kept)?;
-            let is_whole = match &start {
-                WindowInit::Halo(halo) => history.covers_retention(halo, from),
-                WindowInit::Fresh | WindowInit::Kept(_) | WindowInit::Carried => true,
-            };
-            Ok(RangePlan {
-                parts: range,
-                from,
-                start,
-                is_whole,
-            })
-        };
-        ranges.into_iter().map(range).collect()
+        Ok(ranges)
     }
 
-    /// How window state is restored before some spans: in the way that reads the fewest bytes.
+    fn range_plan(
+        &self,
+        parts: &[WorkUnit],
+        range: Range<usize>,
+        history: &SpanIndex,
+        checkpoint: FindCheckpointFn<'_>,
+    ) -> Result<RangePlan> {
+        let tasks = parts[range.start].tasks.start..parts[range.end - 1].tasks.end;
+        let from = tasks.start;
+        let start = self.window_init(tasks, history, checkpoint)?;
+        // State after a halo with gaps lacks entries that later rows need: it is no checkpoint
+        // (decisions/ranges-and-halos.md).
+        let is_whole = match &start {
+            WindowInit::Halo(halo) => history.covers_retention(halo, from),
+            WindowInit::Fresh | WindowInit::Kept(_) | WindowInit::Carried => true,
+        };
+        Ok(RangePlan {
+            parts: range,
+            from,
+            start,
+            is_whole,
+        })
+    }
+
+    /// Cheapest way to restore the window state before some spans, by bytes read.
     fn window_init(
         &self,
         tasks: Range<usize>,
         history: &SpanIndex,
-        kept: &dyn Fn(usize) -> Result<Option<(ContentId, u64)>>,
+        checkpoint: FindCheckpointFn<'_>,
     ) -> Result<WindowInit> {
         if tasks.start == 0 || matches!(history.past, SpanDependency::Nothing) {
             return Ok(WindowInit::Fresh);
         }
-        Ok(match (kept(tasks.start)?, history.halo_of(&tasks)) {
+        // State of many series can be larger than the rows of the halo: the smaller one is read.
+        Ok(match (checkpoint(tasks.start)?, history.halo_of(&tasks)) {
             (Some((_, bytes)), Some(halo)) if bytes > history.bytes_of(&halo) => {
                 WindowInit::Halo(halo)
             }

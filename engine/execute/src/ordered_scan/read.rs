@@ -32,7 +32,8 @@ impl OrderedScan<'_> {
     }
 
     fn span_request(&self, task: SpanRef, columns: ReadMode) -> Result<ScanRequest> {
-        let (scan, chain) = (&self.scans[task.scan], self.chains[task.scan]);
+        let scan = &self.scans[task.scan];
+        let chain = self.chains[task.scan];
         let input = self.context.input(scan.base)?;
         let mut request = scan_request(
             self.context.program,
@@ -49,16 +50,15 @@ impl OrderedScan<'_> {
 
     /// The rows of a span.
     pub fn open_span(&self, task: SpanRef, columns: ReadMode) -> Result<ChunkIterator> {
+        let io = self.context.io;
         let input = self.context.input(self.scans[task.scan].base)?;
         let span = &input.dataset.spans[task.span];
         let label = span.label();
         reading(&label);
-        let open = || {
-            input
-                .source
-                .open(self.context.io, span, &self.span_request(task, columns)?)
-        };
-        let chunks = self.ahead.take(self.context.io, (task, columns), open)?;
+        let chunks = self.ahead.take(io, (task, columns), || {
+            let request = self.span_request(task, columns)?;
+            input.source.open(io, span, &request)
+        })?;
         Ok(Box::new(chunks.map(move |chunk| {
             chunk.map_err(|fault| fault.file(&*label))
         })))

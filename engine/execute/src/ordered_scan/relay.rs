@@ -1,5 +1,6 @@
 //! Window state at the starts of ranges, handed from range to range.
 
+use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 
 use forebay_cluster::WindowInit;
@@ -13,7 +14,8 @@ use crate::chunk_source::RangeReader;
 /// Loads a checkpoint of window state by its id; `None` if it is corrupt or gone.
 pub type LoadCarryFn<'a> = &'a (dyn Fn(ContentId) -> Result<Option<Carry>> + Sync);
 
-/// How window state is restored: the checkpoints, the memory that it may take, and the flag that stops the pass.
+/// Inputs of restoring window state: the checkpoints, the memory that it may take, and the flag
+/// that stops the pass.
 pub struct WindowRestore<'a> {
     pub budget: &'a WindowBudget,
     pub kept: LoadCarryFn<'a>,
@@ -23,14 +25,37 @@ pub struct WindowRestore<'a> {
 /// Hands the window state at the start of a range from the thread that reads the rows before it to the thread that
 /// executes the range.
 pub struct CarryRelay<'a> {
-    pub sequence: &'a OrderedScan<'a>,
-    pub tasks: &'a [SpanRef],
-    pub ranges: &'a [RangePlan],
-    pub restore: WindowRestore<'a>,
+    sequence: &'a OrderedScan<'a>,
+    tasks: &'a [SpanRef],
+    ranges: &'a [RangePlan],
+    restore: WindowRestore<'a>,
     pub found: HandOff<Carry>,
 }
 
-impl CarryRelay<'_> {
+impl<'a> CarryRelay<'a> {
+    /// Ranges that continue others get copies of one window state, which the threads advance from start to start:
+    /// decisions/ranges-and-halos.md.
+    pub fn new(
+        sequence: &'a OrderedScan<'a>,
+        tasks: &'a [SpanRef],
+        ranges: &'a [RangePlan],
+        restore: WindowRestore<'a>,
+    ) -> CarryRelay<'a> {
+        let mut starts = Vec::new();
+        for range in ranges {
+            if range.start == WindowInit::Carried {
+                starts.push(range.from);
+            }
+        }
+        CarryRelay {
+            sequence,
+            tasks,
+            ranges,
+            restore,
+            found: HandOff::new(starts),
+        }
+    }
+
     /// The window state at the start of a range; `None` if the pass was stopped.
     pub fn carry_at(&self, range: usize, reads: &dyn RangeReader) -> Result<Option<Carry>> {
         let RangePlan { start, from, .. } = &self.ranges[range];
@@ -39,19 +64,29 @@ impl CarryRelay<'_> {
                 .sequence
                 .init_windows(self.tasks, start, *from, &self.restore, reads);
         }
-        let advance = |mut carry: Carry, from: usize, to: usize| {
-            let is_whole = {
-                let cursor = ScanCursor {
-                    carry: &mut carry,
-                    reads,
-                };
-                self.sequence
-                    .advance_over(&self.tasks[from..to], cursor, self.restore.stop)?
-            };
-            Ok(is_whole.then_some(carry))
+        self.found.state_at(
+            *from,
+            || self.first_carry(),
+            |carry, from, to| self.advance(carry, from..to, reads),
+            Carry::fork,
+        )
+    }
+
+    /// Advances window state over the rows of some spans; `None` if the pass was stopped.
+    fn advance(
+        &self,
+        mut carry: Carry,
+        spans: Range<usize>,
+        reads: &dyn RangeReader,
+    ) -> Result<Option<Carry>> {
+        let cursor = ScanCursor {
+            carry: &mut carry,
+            reads,
         };
-        self.found
-            .state_at(*from, || self.first_carry(), advance, Carry::fork)
+        let is_whole = self
+            .sequence
+            .advance_over(&self.tasks[spans], cursor, self.restore.stop)?;
+        Ok(is_whole.then_some(carry))
     }
 
     /// The window state from which the first handed-over state is computed: the nearest checkpoint, or none.
@@ -61,12 +96,12 @@ impl CarryRelay<'_> {
             .iter()
             .position(|range| range.start == WindowInit::Carried)
             .unwrap_or(0);
-        for known in self.ranges[..first].iter().rev() {
-            let WindowInit::Kept(id) = &known.start else {
+        for range in self.ranges[..first].iter().rev() {
+            let WindowInit::Kept(id) = &range.start else {
                 continue;
             };
-            if let Some(kept) = (self.restore.kept)(*id)? {
-                return Ok((known.from, kept));
+            if let Some(carry) = (self.restore.kept)(*id)? {
+                return Ok((range.from, carry));
             }
         }
         Ok((0, Carry::new(self.restore.budget)))
@@ -84,14 +119,14 @@ impl OrderedScan<'_> {
         reads: &dyn RangeReader,
     ) -> Result<Option<Carry>> {
         let mut carry = Carry::new(restore.budget);
-        let all = 0..from;
-        let before = match start {
+        let whole_past = 0..from;
+        let past = match start {
             WindowInit::Fresh => return Ok(Some(carry)),
             WindowInit::Halo(halo) => halo.as_slice(),
             WindowInit::Kept(id) => match (restore.kept)(*id)? {
                 Some(carry) => return Ok(Some(carry)),
                 // The checkpoint is corrupt: compute the state from the rows.
-                None => std::slice::from_ref(&all),
+                None => std::slice::from_ref(&whole_past),
             },
             WindowInit::Carried => {
                 return Err(Fault::internal(
@@ -99,15 +134,12 @@ impl OrderedScan<'_> {
                 ));
             }
         };
-        for tasks in before.iter().map(|before| &tasks[before.clone()]) {
-            if !self.advance_over(
-                tasks,
-                ScanCursor {
-                    carry: &mut carry,
-                    reads,
-                },
-                restore.stop,
-            )? {
+        for range in past {
+            let cursor = ScanCursor {
+                carry: &mut carry,
+                reads,
+            };
+            if !self.advance_over(&tasks[range.clone()], cursor, restore.stop)? {
                 return Ok(None);
             }
         }

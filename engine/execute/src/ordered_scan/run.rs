@@ -1,15 +1,15 @@
 //! Execution of work units on threads or workers.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use forebay_cluster::WindowInit;
 use forebay_commit::StateStore;
 use forebay_model::{ContentId, Result, catch_panic};
-use forebay_plan::{Carry, WindowBudget};
+use forebay_plan::{Carry, OpId, WindowBudget};
 use forebay_storage::ScratchDir;
-use forebay_threads::{HandOff, lock, poisoned_lock, run_on_all};
+use forebay_threads::{lock, poisoned_lock, run_on_all};
+use forebay_window::WindowPlan;
 use serde::de::DeserializeOwned;
 
 use super::relay::{CarryRelay, WindowRestore};
@@ -29,14 +29,14 @@ pub type RangeLoopHook<'f> = &'f (dyn Fn(&dyn Fn() -> Result<()>) -> Result<()> 
 #[derive(Clone, Copy)]
 pub struct PendingUnits<'a> {
     pub line: &'a SpanTimeline,
-    /// The id of what is done with the rows of each span.
+    /// Id of the operation on the rows of each span.
     pub operation: ContentId,
     pub store: &'a StateStore,
     pub scratch: &'a ScratchDir,
     pub units: &'a [WorkUnit],
 }
 
-/// How threads of this process execute ranges.
+/// Ranges, threads and memory of an execution in this process.
 pub struct RangeExecution<'f, 'r> {
     pub ranges: &'f [RangePlan],
     pub threads: usize,
@@ -49,12 +49,22 @@ pub struct RangeExecution<'f, 'r> {
 
 /// The results of work units.
 pub struct UnitResults<T> {
-    /// By the first span of each unit.
+    /// Result of each unit, by its first span.
     pub parts: BTreeMap<usize, T>,
     /// The number of steps between rows of a series that differ from the declared period.
     pub gaps: u64,
     /// The id of the window state at the end, if it was kept.
     pub carry: Option<ContentId>,
+}
+
+impl<T> Default for UnitResults<T> {
+    fn default() -> Self {
+        UnitResults {
+            parts: BTreeMap::new(),
+            gaps: 0,
+            carry: None,
+        }
+    }
 }
 
 impl OrderedScan<'_> {
@@ -69,148 +79,196 @@ impl OrderedScan<'_> {
         + Sync,
     ) -> Result<UnitResults<T>> {
         if let Some(workers) = workers
-            && let Some(done) = self.run_on_workers(pending, workers)?
+            && let Some(results) = self.run_on_workers(pending, workers)?
         {
-            return Ok(done);
+            return Ok(results);
         }
         let ranges = self.local_ranges(pending, threads)?;
-        let reads = |_| Box::new(self) as Box<dyn RangeReader>;
-        let work =
-            |part: &WorkUnit,
-             cursor: ScanCursor<'_>,
-             stop: &AtomicBool,
-             seal: CheckpointHook<'_>| { work(part, cursor.carry, stop, seal) };
-        let budget = WindowBudget::new(self.context.memory.states_bytes());
         let execution = RangeExecution {
             ranges: &ranges,
             threads,
-            reads: &reads,
+            reads: &|_| Box::new(self),
             around: &|ranges| ranges(),
-            budget,
+            budget: WindowBudget::new(self.context.memory.states_bytes()),
         };
-        self.run_on_threads(pending, execution, work)
+        self.run_on_threads(
+            pending,
+            execution,
+            |part: &WorkUnit,
+             cursor: ScanCursor<'_>,
+             stop: &AtomicBool,
+             checkpoint_hook: CheckpointHook<'_>| {
+                work(part, cursor.carry, stop, checkpoint_hook)
+            },
+        )
     }
 
     /// Like [`OrderedScan::run_units`], on threads of this process.
-    pub fn run_on_threads<'r, T: Send>(
+    pub fn run_on_threads<T: Send, F>(
         &self,
         pending: &PendingUnits<'_>,
-        RangeExecution {
+        execution: RangeExecution<'_, '_>,
+        work: F,
+    ) -> Result<UnitResults<T>>
+    where
+        F: Fn(&WorkUnit, ScanCursor<'_>, &AtomicBool, CheckpointHook<'_>) -> Result<Option<T>>
+            + Sync,
+    {
+        let RangeExecution {
             ranges,
             threads,
             reads,
             around,
             budget,
-        }: RangeExecution<'_, 'r>,
-        work: impl Fn(&WorkUnit, ScanCursor<'_>, &AtomicBool, CheckpointHook<'_>) -> Result<Option<T>>
-        + Sync,
-    ) -> Result<UnitResults<T>> {
-        let PendingUnits {
-            line,
-            operation,
-            store,
-            scratch,
-            units: todo,
-        } = *pending;
-        let SpanTimeline { tasks, history, .. } = line;
+        } = execution;
         let windows = self.checkpointed_windows();
+        let no_windows = BTreeMap::new();
+        let restored_windows = windows.as_ref().unwrap_or(&no_windows);
         let stop = AtomicBool::new(false);
-        let threads = threads.min(ranges.len()).max(1);
-        let none = BTreeMap::new();
-        let carried = ranges
-            .iter()
-            .filter(|range| range.start == WindowInit::Carried);
-        let kept = |id| {
-            let windows = windows.as_ref().unwrap_or(&none);
-            store.get_carry(id, |input| Carry::decode(windows, &budget, input))
-        };
-        let carries = CarryRelay {
-            sequence: self,
-            tasks,
-            ranges,
-            restore: WindowRestore {
-                budget: &budget,
-                kept: &kept,
-                stop: &stop,
+        let restore = WindowRestore {
+            budget: &budget,
+            kept: &|id| {
+                let store = pending.store;
+                store.get_carry(id, |input| Carry::decode(restored_windows, &budget, input))
             },
-            found: HandOff::new(carried.map(|range| range.from)),
+            stop: &stop,
         };
-        let next = AtomicUsize::new(0);
-        let found: Mutex<(BTreeMap<usize, T>, u64)> = Mutex::default();
-        // No rows follow future rows.
-        let end = windows.as_ref().filter(|_| self.first_scan == 0);
-        let end = end.map(|windows| (windows, history.carry_id(operation, tasks.len())));
-        let range = |number: usize, range: &RangePlan| {
-            let reads = &*reads(number);
-            let Some(mut carry) = carries.carry_at(number, reads)? else {
+        let mut end = None;
+        if let Some(windows) = &windows {
+            end = self.end_id(pending).map(|id| (windows, id));
+        }
+        let run = RangeRun {
+            scan: self,
+            pending,
+            ranges,
+            next: AtomicUsize::new(0),
+            carries: CarryRelay::new(self, &pending.line.tasks, ranges, restore),
+            end,
+            stop: &stop,
+            work,
+            results: Mutex::default(),
+        };
+        let threads = threads.min(ranges.len()).max(1);
+        for outcome in run_on_all(threads, &|| around(&|| run.execute_ranges(reads))) {
+            outcome?;
+        }
+        let mut results = run.results.into_inner().map_err(|_| poisoned_lock())?;
+        // The state after a halo with gaps is incomplete, and is no checkpoint:
+        // decisions/ranges-and-halos.md.
+        if let Some((_, id)) = end
+            && ranges.last().is_none_or(|range| range.is_whole)
+        {
+            results.carry = Some(id);
+        }
+        Ok(results)
+    }
+
+    /// The id of the window state at the end of all spans; `None` for future rows, which no rows follow.
+    fn end_id(&self, pending: &PendingUnits<'_>) -> Option<ContentId> {
+        if self.first_scan > 0 {
+            return None;
+        }
+        let SpanTimeline { tasks, history } = pending.line;
+        Some(history.carry_id(pending.operation, tasks.len()))
+    }
+}
+
+/// Execution of ranges by the threads of this process.
+struct RangeRun<'a, T, F> {
+    scan: &'a OrderedScan<'a>,
+    pending: &'a PendingUnits<'a>,
+    ranges: &'a [RangePlan],
+    /// The next range that no thread executes yet
+    next: AtomicUsize,
+    carries: CarryRelay<'a>,
+    /// Windows whose state at the end of all spans is kept, and the id of that state
+    end: Option<(&'a BTreeMap<OpId, Arc<WindowPlan>>, ContentId)>,
+    stop: &'a AtomicBool,
+    work: F,
+    results: Mutex<UnitResults<T>>,
+}
+
+impl<T, F> RangeRun<'_, T, F>
+where
+    T: Send,
+    F: Fn(&WorkUnit, ScanCursor<'_>, &AtomicBool, CheckpointHook<'_>) -> Result<Option<T>> + Sync,
+{
+    /// Executes ranges in order until none is left. The first fault stops all threads.
+    fn execute_ranges(&self, reads: RangeReaderFn<'_, '_>) -> Result<()> {
+        while !self.stop.load(Ordering::Relaxed) {
+            // Ranges are taken in order, as the window state that they share advances.
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(range) = self.ranges.get(number) else {
+                break;
+            };
+            let is_whole = catch_panic(|| {
+                let reader = reads(number);
+                let Some(carry) = self.carries.carry_at(number, &*reader)? else {
+                    return Ok(false);
+                };
+                self.execute(range, carry, &*reader)
+            });
+            // Wakes threads that wait for the window state: it may never come.
+            if !matches!(is_whole, Ok(true)) {
+                self.stop.store(true, Ordering::Relaxed);
+                self.carries.found.stop();
+            }
+            is_whole?;
+        }
+        Ok(())
+    }
+
+    /// Executes the units of a range, from the window state before it; false if the pass was stopped.
+    fn execute(
+        &self,
+        range: &RangePlan,
+        mut carry: Carry,
+        reads: &dyn RangeReader,
+    ) -> Result<bool> {
+        let tasks = &self.pending.line.tasks;
+        let mut at = range.from;
+        for part in &self.pending.units[range.parts.clone()] {
+            // Rows between units are read for the window state only.
+            let skipped = &tasks[at..part.tasks.start];
+            let cursor = ScanCursor {
+                carry: &mut carry,
+                reads,
+            };
+            if !self.scan.advance_over(skipped, cursor, self.stop)? {
+                return Ok(false);
+            }
+            let is_last = part.tasks.end == tasks.len() && range.is_whole;
+            let checkpoint_hook = |carry: &Carry| match self.end {
+                Some((windows, id)) if is_last => self.put_carry(id, windows, carry),
+                _ => Ok(()),
+            };
+            let cursor = ScanCursor {
+                carry: &mut carry,
+                reads,
+            };
+            let Some(done) = (self.work)(part, cursor, self.stop, &checkpoint_hook)? else {
                 return Ok(false);
             };
-            let mut at = range.from;
-            for part in &todo[range.parts.clone()] {
-                let before = &tasks[at..part.tasks.start];
-                if !self.advance_over(
-                    before,
-                    ScanCursor {
-                        carry: &mut carry,
-                        reads,
-                    },
-                    &stop,
-                )? {
-                    return Ok(false);
-                }
-                let seal = |carry: &Carry| match end {
-                    Some((windows, id)) if part.tasks.end == tasks.len() && range.is_whole => {
-                        store.put_carry(id, scratch, &mut |out| carry.encode(windows, out))
-                    }
-                    _ => Ok(()),
-                };
-                let Some(done) = work(
-                    part,
-                    ScanCursor {
-                        carry: &mut carry,
-                        reads,
-                    },
-                    &stop,
-                    &seal,
-                )?
-                else {
-                    return Ok(false);
-                };
-                lock(&found)?.0.insert(part.tasks.start, done);
-                at = part.tasks.end;
-            }
-            if range.parts.end == todo.len()
-                && todo
-                    .last()
-                    .is_some_and(|part| part.tasks.end == tasks.len())
-            {
-                lock(&found)?.1 = carry.gaps();
-            }
-            Ok(true)
-        };
-        let each = || {
-            while !stop.load(Ordering::Relaxed) {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                let Some(next) = ranges.get(number) else {
-                    break;
-                };
-                let done = catch_panic(|| range(number, next));
-                if !matches!(done, Ok(true)) {
-                    stop.store(true, Ordering::Relaxed);
-                    carries.found.stop();
-                }
-                done?;
-            }
-            Ok(())
-        };
-        let done = run_on_all(threads, &|| around(&each));
-        done.into_iter().collect::<Result<()>>()?;
-        let (parts, gaps) = found.into_inner().map_err(|_| poisoned_lock())?;
-        let end = end.filter(|_| ranges.last().is_none_or(|range| range.is_whole));
-        Ok(UnitResults {
-            parts,
-            gaps,
-            carry: end.map(|(_, id)| id),
-        })
+            lock(&self.results)?.parts.insert(part.tasks.start, done);
+            at = part.tasks.end;
+        }
+        // Gaps are counted over all rows up to the end, so only the state at the end has the whole
+        // count.
+        let units = self.pending.units;
+        let last_end = units.last().map(|part| part.tasks.end);
+        if range.parts.end == units.len() && last_end == Some(tasks.len()) {
+            lock(&self.results)?.gaps = carry.gaps();
+        }
+        Ok(true)
+    }
+
+    fn put_carry(
+        &self,
+        id: ContentId,
+        windows: &BTreeMap<OpId, Arc<WindowPlan>>,
+        carry: &Carry,
+    ) -> Result<()> {
+        let PendingUnits { store, scratch, .. } = *self.pending;
+        store.put_carry(id, scratch, &mut |out| carry.encode(windows, out))
     }
 }

@@ -2,8 +2,7 @@
 
 use forebay_model::{ColumnExtent, ContentId, IdBuilder, Result};
 use forebay_plan::{
-    ChainWindow, ColumnScan, OpChain, OpId, OpStream, PlanOp, WindowRowOrder, base_column,
-    span_extents,
+    ChainWindow, ColumnScan, OpChain, OpStream, PlanOp, WindowRowOrder, base_column, span_extents,
 };
 use forebay_window::WindowReach;
 
@@ -18,7 +17,7 @@ pub struct SpanTimeline {
 }
 
 impl SpanTimeline {
-    /// Whether the output of a span depends on all spans before it.
+    /// True if the output of a span depends on all spans before it.
     pub fn needs_all(&self) -> bool {
         matches!(self.history.past, SpanDependency::Everything)
     }
@@ -29,32 +28,38 @@ impl OrderedScan<'_> {
     pub fn timeline(&self) -> Result<SpanTimeline> {
         let tasks = self.span_refs()?;
         let digests = self.context.span_digests(self.scans)?;
-        let past = match self.is_ordered() {
-            true => self
-                .halo_index(&tasks)?
-                .map_or(SpanDependency::Everything, SpanDependency::Halos),
-            false => SpanDependency::Nothing,
-        };
-        // Sorted rows may depend on spans behind them.
-        let windows = self.chains.iter().flat_map(|chain| chain.windows());
-        let sorted: Vec<OpId> = windows
-            .filter(|window| window.row_order == WindowRowOrder::Sorted)
-            .map(|window| window.op)
-            .collect();
-        let sorted = (!sorted.is_empty()).then(|| {
-            let mut id = IdBuilder::new("ways");
-            sorted.iter().for_each(|op| {
-                id.bytes(&op.to_le_bytes());
-            });
-            id.finish()
-        });
-        let windows = self.chains.iter().flat_map(|chain| chain.windows());
-        let joins = windows.filter_map(|window| self.context.state.time_join(window));
-        let joined = joins.map(|join| join.joined_spans(tasks.len())).collect();
-        Ok(SpanTimeline {
-            history: SpanIndex::new(digests, past, sorted).with_joined(joined),
-            tasks,
-        })
+        let mut past = SpanDependency::Nothing;
+        if self.is_ordered() {
+            past = match self.halo_index(&tasks)? {
+                Some(halos) => SpanDependency::Halos(halos),
+                None => SpanDependency::Everything,
+            };
+        }
+        let mut joined = Vec::new();
+        for chain in &self.chains {
+            for window in chain.windows() {
+                if let Some(join) = self.context.state.time_join(window) {
+                    joined.push(join.joined_spans(tasks.len()));
+                }
+            }
+        }
+        let history = SpanIndex::new(digests, past, self.sorted_id()).with_joined(joined);
+        Ok(SpanTimeline { history, tasks })
+    }
+
+    /// The id of the windows with sorted rows, which may depend on spans behind them; `None` without such windows.
+    fn sorted_id(&self) -> Option<ContentId> {
+        let mut id = IdBuilder::new("ways");
+        let mut has_sorted = false;
+        for chain in &self.chains {
+            for window in chain.windows() {
+                if window.row_order == WindowRowOrder::Sorted {
+                    id.bytes(&window.op.to_le_bytes());
+                    has_sorted = true;
+                }
+            }
+        }
+        has_sorted.then(|| id.finish())
     }
 
     /// Finds the checkpoint of the window state before a span: its id and its bytes.
@@ -80,7 +85,8 @@ impl OrderedScan<'_> {
         }
     }
 
-    /// The spans that affect each other; `None` where all may, or where the statistics of the spans do not tell.
+    /// The spans that affect each other; `None` if all may, or if the statistics of the spans do
+    /// not decide it.
     fn halo_index(&self, tasks: &[SpanRef]) -> Result<Option<HaloIndex>> {
         // Future rows continue the history, through the same windows.
         if self.scans.len() > 1 && self.first_scan == 0 {
@@ -94,34 +100,39 @@ impl OrderedScan<'_> {
                 None => return Ok(None),
             }
         }
-        let same = reaches.windows(2).all(|pair| pair[0] == pair[1]);
-        let Some(reach) = reaches.pop().filter(|_| same) else {
+        let are_alike = reaches.windows(2).all(|pair| pair[0] == pair[1]);
+        if !are_alike {
+            return Ok(None);
+        }
+        let Some(WindowReach::Ticks(distances)) = reaches.pop() else {
             return Ok(None);
         };
-        let (Some((column, _)), WindowReach::Ticks(distances)) = (column, reach) else {
+        let Some((column, _)) = column else {
             return Ok(None);
         };
         let mut extents: Vec<ColumnExtent> = Vec::with_capacity(tasks.len());
         for scan in self.scans {
             let dataset = &self.context.input(scan.base)?.dataset;
-            let Some(own) = span_extents(dataset, &column) else {
+            let Some(scan_extents) = span_extents(dataset, &column) else {
                 return Ok(None);
             };
-            extents.extend(own);
+            extents.extend(scan_extents);
         }
         // The order of the spans has not been checked where rows come in order of keys.
-        let follow = extents.windows(2).all(|pair| pair[0].max <= pair[1].min);
-        Ok(follow.then(|| HaloIndex::new(extents, distances)))
+        let is_ascending = extents.windows(2).all(|pair| pair[0].max <= pair[1].min);
+        Ok(is_ascending.then(|| HaloIndex::new(extents, distances)))
     }
 
-    /// How far the windows of a scan reach together, and the column that measures the distance, which all scans share.
-    /// `None` where they reach all rows, or where no base column measures the distance.
+    /// Combined reach of the windows of a scan, and the column that measures the distance, which
+    /// all scans share. `None` where they reach all rows, or where no base column measures the
+    /// distance.
     fn scan_reach(
         &self,
         scan: &ColumnScan,
         chain: &OpChain,
         column: &mut Option<(String, WindowRowOrder)>,
     ) -> Result<Option<WindowReach>> {
+        let bound = &self.context.program.bound;
         let mut reach = WindowReach::same_time();
         let [stream] = scan.streams.as_slice() else {
             return Ok(None);
@@ -132,17 +143,18 @@ impl OrderedScan<'_> {
             plan,
         } in chain.windows()
         {
-            let (PlanOp::Window(window), Some(plan)) =
-                (&self.context.program.bound.ops[*op].op, plan)
-            else {
+            let PlanOp::Window(window) = &bound.ops[*op].op else {
+                continue;
+            };
+            let Some(plan) = plan else {
                 continue;
             };
             let by = match (row_order, plan.reach()) {
                 (WindowRowOrder::Sorted, _) => continue,
                 // The reaches of windows over windows add up.
                 (WindowRowOrder::Time, WindowReach::Unbounded) => return Ok(None),
-                (WindowRowOrder::Time, own) => {
-                    reach = reach.compose(own);
+                (WindowRowOrder::Time, window_reach) => {
+                    reach = reach.compose(window_reach);
                     &window.time
                 }
                 (WindowRowOrder::Key, _) => match window.keys.first() {
@@ -150,20 +162,17 @@ impl OrderedScan<'_> {
                     None => return Ok(None),
                 },
             };
-            let position = stream
-                .stream
-                .ops
-                .iter()
-                .position(|known| known == op)
-                .unwrap_or(0);
-            let before = OpStream {
+            let mut ops = stream.stream.ops.iter();
+            let position = ops.position(|other_op| other_op == op).unwrap_or(0);
+            let stream_before = OpStream {
                 base: scan.base,
-                ops: stream.stream.ops[..position].to_vec(),
+                ops: stream.stream.ops.first(position),
             };
-            let Some(base) = base_column(&self.context.program.bound, &before, by) else {
+            let Some(base) = base_column(bound, &stream_before, by) else {
                 return Ok(None);
             };
-            if *column.get_or_insert((base.clone(), *row_order)) != (base, *row_order) {
+            let measured = (base, *row_order);
+            if *column.get_or_insert(measured.clone()) != measured {
                 return Ok(None);
             }
         }

@@ -1,4 +1,4 @@
-//! What the order must know of a dataset: its blocks.
+//! Blocks of a dataset, as the order needs them.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use forebay_model::{ContentId, Fault, Result, codes};
 /// blocks, the more of them a window of the same memory mixes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DatasetBlock {
-    /// How many rows it delivers.
+    /// Number of rows that it delivers.
     pub rows: u64,
-    /// How many rows that are not delivered come with these when it is read: what series had before. They
-    /// come first, unless a column tells which they are; then it is so many at most.
+    /// Number of rows that are read with these and not delivered: earlier rows of their series. They
+    /// come first, unless a column marks them; then this is the most there can be.
     pub halo: u64,
     /// Stored bytes, for rates.
     pub bytes: u64,
-    /// First and last time of its rows, where known.
+    /// First and last time of its rows, if the source has them.
     pub time: Option<(i64, i64)>,
 }
 
@@ -33,23 +33,25 @@ impl BlockDataset {
     pub fn new(fingerprint: ContentId, blocks: impl Into<Arc<[DatasetBlock]>>) -> BlockDataset {
         let blocks = blocks.into();
         let mut rows = 0;
-        let starts = std::iter::once(0).chain(blocks.iter().map(|block| {
+        let mut starts = Vec::with_capacity(blocks.len() + 1);
+        starts.push(0);
+        for block in blocks.iter() {
             rows += block.rows;
-            rows
-        }));
+            starts.push(rows);
+        }
         BlockDataset {
             fingerprint,
-            starts: starts.collect(),
+            starts: starts.into(),
             blocks,
         }
     }
 
-    /// What changes when a row changes.
+    /// A hash that changes when a row changes.
     pub fn fingerprint(&self) -> ContentId {
         self.fingerprint
     }
 
-    /// How many blocks.
+    /// Number of blocks.
     pub fn blocks(&self) -> usize {
         self.blocks.len()
     }
@@ -77,32 +79,32 @@ impl BlockDataset {
     /// The blocks in order of time.
     pub(super) fn blocks_by_time(&self) -> Result<Vec<u32>> {
         let mut times = Vec::with_capacity(self.blocks.len());
-        for (block, meta) in self
-            .blocks
-            .iter()
-            .enumerate()
-            .filter(|(_, meta)| meta.rows > 0)
-        {
-            let Some((first, last)) = meta.time else {
-                return Err(Fault::new(
-                    codes::UNSUPPORTED,
-                    format!("block {block} does not tell the times of its rows"),
-                )
-                .hint("order the rows as `sequential`, or write the data with statistics of its time column"));
+        for (number, block) in self.blocks.iter().enumerate() {
+            if block.rows == 0 {
+                continue;
+            }
+            let Some((first, last)) = block.time else {
+                let message = format!("block {number} does not tell the times of its rows");
+                return Err(Fault::new(codes::UNSUPPORTED, message).hint(
+                    "order the rows as `sequential`, \
+                     or write the data with statistics of its time column",
+                ));
             };
-            times.push((first, last, block as u32));
+            times.push((first, last, number as u32));
         }
         times.sort_unstable();
-        match times.windows(2).find(|pair| pair[0].1 > pair[1].0) {
-            Some(pair) => Err(Fault::new(
-                codes::OUT_OF_ORDER,
-                format!(
-                    "blocks {} and {} overlap in time: {} to {}",
-                    pair[0].2, pair[1].2, pair[1].0, pair[0].1
-                ),
-            )
-            .hint("write the data sorted by time, or order the rows as `sequential`")),
-            None => Ok(times.into_iter().map(|(_, _, block)| block).collect()),
+        for pair in times.windows(2) {
+            let (_, end, block) = pair[0];
+            let (start, _, next_block) = pair[1];
+            if end > start {
+                let message =
+                    format!("blocks {block} and {next_block} overlap in time: {start} to {end}");
+                let fault = Fault::new(codes::OUT_OF_ORDER, message);
+                return Err(
+                    fault.hint("write the data sorted by time, or order the rows as `sequential`")
+                );
+            }
         }
+        Ok(times.into_iter().map(|(_, _, block)| block).collect())
     }
 }

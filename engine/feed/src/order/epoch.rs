@@ -29,7 +29,7 @@ use super::{BlockDataset, KeyedPermutation, RUN_ROWS};
 /// Units in a window at least, where blocks are small enough: a finer deal costs more than it mixes.
 const UNITS_IN_WINDOW: u64 = 128;
 
-/// The order of one epoch of one dataset: what a position delivers.
+/// The order of one epoch of one dataset: the row that each position delivers.
 #[derive(Debug, Clone)]
 pub struct EpochOrder {
     /// Blocks in the order in which they are read.
@@ -38,13 +38,13 @@ pub struct EpochOrder {
     unit_blocks: Vec<u32>,
     /// Rows before each unit, and all rows.
     unit_rows: Vec<u64>,
-    /// Over how many ticks a unit is dealt.
+    /// Number of ticks over which a unit is dealt.
     span: u32,
-    /// How many ticks are joined at the beginning, and at the end.
+    /// Number of ticks that are joined at the beginning, and at the end.
     joined: u32,
     /// Rows before each chunk, and all rows.
     chunk_rows: Vec<u64>,
-    /// How units are dealt, and what seeds the chunks; `None` delivers rows as they lie.
+    /// The deal of units to ticks, and the seed of chunks; `None` delivers rows as they lie.
     deals: Option<GroupPermutations>,
     seed: Option<u64>,
 }
@@ -65,47 +65,42 @@ impl EpochOrder {
         number: u64,
         epoch: u64,
     ) -> EpochOrder {
-        let all = KeyedPermutation::new(
-            dataset.blocks() as u64,
-            derive_seed(seed, SeedPurpose::Blocks, &[number, epoch]),
-        );
-        let blocks = EpochOrder::nonempty_blocks(
-            dataset,
-            (0..all.len())
-                .map(|place| all.forward(place) as u32)
-                .collect(),
-        );
-        let target = window_rows / UNITS_IN_WINDOW;
-        let (mut unit_blocks, mut rows, mut widest) = (vec![0], 0, 1);
-        for (place, &block) in blocks.iter().enumerate() {
+        let block_count = dataset.blocks() as u64;
+        let blocks_seed = derive_seed(seed, SeedPurpose::Blocks, &[number, epoch]);
+        let permutation = KeyedPermutation::new(block_count, blocks_seed);
+        let permuted = (0..block_count).map(|index| permutation.forward(index) as u32);
+        let blocks = EpochOrder::nonempty_blocks(dataset, permuted.collect());
+        // Consecutive blocks are joined to units of about one size.
+        let unit_rows_min = (window_rows / UNITS_IN_WINDOW).max(1);
+        let mut unit_blocks = vec![0];
+        let mut rows = 0;
+        let mut widest = 1;
+        for (index, &block) in blocks.iter().enumerate() {
             rows += dataset.block_rows(block);
-            if rows >= target.max(1) || place + 1 == blocks.len() {
-                unit_blocks.push(place as u32 + 1);
-                widest = widest.max(std::mem::take(&mut rows));
+            if rows >= unit_rows_min || index + 1 == blocks.len() {
+                unit_blocks.push(index as u32 + 1);
+                widest = widest.max(rows);
+                rows = 0;
             }
         }
+        // Half of each unit is held on average, so that a window mixes twice as many units as fit it. The widest unit
+        // counts: the window must never be exceeded.
         let units = unit_blocks.len() as u64 - 1;
-        let span = (2 * window_rows / widest).clamp(1, units.clamp(1, 4 * UNITS_IN_WINDOW)) as u32;
-        let whole = dataset.rows() <= window_rows;
-        let seeds = Some((
-            derive_seed(seed, SeedPurpose::Deal, &[number, epoch]),
-            derive_seed(seed, SeedPurpose::Chunk, &[number, epoch]),
-        ));
-        EpochOrder::new(
-            dataset,
-            blocks,
-            unit_blocks,
-            if whole { 1 } else { span },
-            whole,
-            seeds,
-        )
+        let span_max = units.clamp(1, 4 * UNITS_IN_WINDOW);
+        let mut span = (2 * window_rows / widest).clamp(1, span_max) as u32;
+        let is_whole = dataset.rows() <= window_rows;
+        if is_whole {
+            span = 1;
+        }
+        let deal_seed = derive_seed(seed, SeedPurpose::Deal, &[number, epoch]);
+        let chunk_seed = derive_seed(seed, SeedPurpose::Chunk, &[number, epoch]);
+        let seeds = Some((deal_seed, chunk_seed));
+        EpochOrder::new(dataset, blocks, unit_blocks, span, is_whole, seeds)
     }
 
-    fn nonempty_blocks(dataset: &BlockDataset, blocks: Vec<u32>) -> Vec<u32> {
+    fn nonempty_blocks(dataset: &BlockDataset, mut blocks: Vec<u32>) -> Vec<u32> {
+        blocks.retain(|block| dataset.block_rows(*block) > 0);
         blocks
-            .into_iter()
-            .filter(|&block| dataset.block_rows(block) > 0)
-            .collect()
     }
 
     fn new(
@@ -119,12 +114,12 @@ impl EpochOrder {
         let mut unit_rows = vec![0];
         let mut rows = 0;
         for unit in unit_blocks.windows(2) {
-            rows += blocks[unit[0] as usize..unit[1] as usize]
-                .iter()
-                .map(|&block| dataset.block_rows(block))
-                .sum::<u64>();
+            for block in &blocks[unit[0] as usize..unit[1] as usize] {
+                rows += dataset.block_rows(*block);
+            }
             unit_rows.push(rows);
         }
+        // The first and the last ticks mix few units: half a span of them is joined at either end.
         let joined = if whole { u32::MAX } else { (span / 2).max(1) };
         let deals = seeds.map(|(seed, _)| GroupPermutations::new(seed, span));
         let seed = seeds.map(|(_, seed)| seed);
@@ -142,32 +137,44 @@ impl EpochOrder {
         epoch
     }
 
+    /// Rows before each chunk, and all rows.
     fn count_chunks(&self) -> Vec<u64> {
         let ticks = self.ticks();
+        let span = u64::from(self.span);
         let mut rows = vec![0; ticks as usize];
         for unit in 0..self.units() {
-            let (all, span) = (self.rows_of(unit), u64::from(self.span));
-            let (groups, rest) = (all.div_ceil(RUN_ROWS) / span, all.div_ceil(RUN_ROWS) % span);
-            let ticks = &mut rows[unit as usize..][..self.span as usize];
-            ticks.iter_mut().for_each(|rows| *rows += groups * RUN_ROWS);
-            let tick = |group, run: u64| {
-                self.group_permutation(unit, group)
-                    .map_or(run as u32, |deal| deal.tick(run as u32)) as usize
-            };
-            (0..rest).for_each(|run| ticks[tick(groups, run)] += RUN_ROWS);
+            let unit_rows = self.rows_of(unit);
+            let runs = unit_rows.div_ceil(RUN_ROWS);
+            let groups = runs / span;
+            let tick_rows = &mut rows[unit as usize..][..self.span as usize];
+            // Each whole group gives one run to each tick.
+            for rows in tick_rows.iter_mut() {
+                *rows += groups * RUN_ROWS;
+            }
+            for run in 0..runs % span {
+                tick_rows[self.tick_of(unit, groups, run)] += RUN_ROWS;
+            }
             // The last run of all may be short.
-            let last = all.div_ceil(RUN_ROWS) - 1;
-            ticks[tick(last / span, last % span)] -= (last + 1) * RUN_ROWS - all;
+            let last = runs - 1;
+            let last_tick = self.tick_of(unit, last / span, last % span);
+            tick_rows[last_tick] -= runs * RUN_ROWS - unit_rows;
         }
         let mut starts = vec![0];
         let mut sum = 0;
         for chunk in 0..self.chunks_of(ticks) {
-            sum += rows[chunk_ticks(chunk, ticks, self.joined)]
-                .iter()
-                .sum::<u64>();
+            let chunk_ticks = chunk_ticks(chunk, ticks, self.joined);
+            sum += rows[chunk_ticks].iter().sum::<u64>();
             starts.push(sum);
         }
         starts
+    }
+
+    /// The tick that a run of a group goes to.
+    fn tick_of(&self, unit: u32, group: u64, run: u64) -> usize {
+        match self.group_permutation(unit, group) {
+            Some(deal) => deal.tick(run as u32) as usize,
+            None => run as usize,
+        }
     }
 
     /// All rows.
@@ -175,20 +182,21 @@ impl EpochOrder {
         self.unit_rows[self.units() as usize]
     }
 
-    /// How many units are read, in order.
+    /// Number of units, which are read in order.
     pub fn units(&self) -> u32 {
         self.unit_blocks.len() as u32 - 1
     }
 
-    /// Over how many ticks each unit is dealt: how many units a chunk mixes.
+    /// Ticks over which each unit is dealt: the number of units that a chunk mixes.
     pub fn span(&self) -> u32 {
         self.span
     }
 
     /// The blocks of a unit, in order.
     pub fn blocks_of(&self, unit: u32) -> &[u32] {
-        &self.blocks
-            [self.unit_blocks[unit as usize] as usize..self.unit_blocks[unit as usize + 1] as usize]
+        let start = self.unit_blocks[unit as usize] as usize;
+        let end = self.unit_blocks[unit as usize + 1] as usize;
+        &self.blocks[start..end]
     }
 
     /// Rows of a unit.
@@ -206,15 +214,14 @@ impl EpochOrder {
 
     fn chunks_of(&self, ticks: u32) -> u32 {
         if ticks == 0 {
-            0
-        } else {
-            (ticks + 2)
-                .saturating_sub(self.joined.saturating_mul(2))
-                .max(1)
+            return 0;
         }
+        // The joined ticks at either end are one chunk each; if they meet, all is one chunk.
+        let joined = self.joined.saturating_mul(2);
+        (ticks + 2).saturating_sub(joined).max(1)
     }
 
-    /// How many chunks are delivered, in order.
+    /// Number of chunks, which are delivered in order.
     pub fn chunks(&self) -> u32 {
         self.chunk_rows.len() as u32 - 1
     }
@@ -268,26 +275,40 @@ impl EpochOrder {
         ShuffleChunk::new(self.chunk_rows[chunk as usize], parts, self.seed)
     }
 
-    /// How many rows a unit gives to one of its ticks.
+    /// Rows that a unit gives to one of its ticks.
     pub fn part_rows(&self, unit: u32, tick: u32) -> u64 {
-        let (rows, span) = (self.rows_of(unit), u64::from(self.span));
+        let rows = self.rows_of(unit);
+        let span = u64::from(self.span);
         let runs = rows.div_ceil(RUN_ROWS);
-        let (groups, rest) = (runs / span, runs % span);
-        let last = groups + u64::from(u64::from(self.run_of(unit, groups, tick)) < rest);
+        let groups = runs / span;
+        let extra_runs = runs % span;
+        // One run of each whole group, and one more if the tick gets one of the last group's runs.
+        let mut run_count = groups;
+        if u64::from(self.run_of(unit, groups, tick)) < extra_runs {
+            run_count += 1;
+        }
+        if run_count == 0 {
+            return 0;
+        }
         // The last run of all may be short.
-        let short = runs > 0
-            && last > 0
-            && (last - 1) * span + u64::from(self.run_of(unit, last - 1, tick)) == runs - 1;
-        last * RUN_ROWS - if short { runs * RUN_ROWS - rows } else { 0 }
+        let last_group = run_count - 1;
+        let last_run = last_group * span + u64::from(self.run_of(unit, last_group, tick));
+        if last_run + 1 == runs {
+            run_count * RUN_ROWS - (runs * RUN_ROWS - rows)
+        } else {
+            run_count * RUN_ROWS
+        }
     }
 
     /// The run of a group that a tick gets.
     fn run_of(&self, unit: u32, group: u64, tick: u32) -> u32 {
-        self.group_permutation(unit, group)
-            .map_or(tick, |deal| deal.run(tick))
+        match self.group_permutation(unit, group) {
+            Some(deal) => deal.run(tick),
+            None => tick,
+        }
     }
 
-    /// How a group of `span` consecutive runs of a unit is dealt to the unit's ticks.
+    /// The deal of a group of `span` consecutive runs of a unit to the unit's ticks.
     #[inline]
     fn group_permutation(&self, unit: u32, group: u64) -> Option<GroupPermutation<'_>> {
         Some(self.deals.as_ref()?.permutation(unit, group))
@@ -296,7 +317,8 @@ impl EpochOrder {
     /// The ticks of the runs of a unit, one after another.
     pub fn interleave_runs(&self, unit: u32, ticks: &mut Vec<u32>) {
         ticks.clear();
-        let (runs, span) = (self.rows_of(unit).div_ceil(RUN_ROWS), u64::from(self.span));
+        let runs = self.rows_of(unit).div_ceil(RUN_ROWS);
+        let span = u64::from(self.span);
         let deals = match &self.deals {
             Some(deals) if span > 1 => deals,
             _ => return ticks.resize(runs as usize, 0),
@@ -317,9 +339,10 @@ impl EpochOrder {
     ) -> (u32, u64) {
         let within = u64::from(self.run_of(part.unit, run, part.tick));
         let mut row = (run * u64::from(self.span) + within) * RUN_ROWS + row;
+        // The row's number in the unit, from which the blocks before its own are subtracted.
         for &block in self.blocks_of(part.unit) {
             match row.checked_sub(dataset.block_rows(block)) {
-                Some(rest) => row = rest,
+                Some(remaining) => row = remaining,
                 None => return (block, row),
             }
         }

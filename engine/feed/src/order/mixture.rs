@@ -28,39 +28,38 @@ pub struct DatasetMixture {
 }
 
 impl DatasetMixture {
-    /// The weights divided by what divides all of them.
+    /// The weights divided by their greatest common divisor.
     pub(super) fn shares(&self, datasets: &[BlockDataset]) -> Result<Vec<u64>> {
-        let bad = |message: String| Err(Fault::new(codes::BAD_VALUE, message));
         if self.weights.len() != datasets.len() || datasets.len() > DATASETS_MAX {
-            return bad(format!(
+            let message = format!(
                 "{} weights for {} datasets, of at most {DATASETS_MAX}",
                 self.weights.len(),
                 datasets.len()
-            ));
+            );
+            return Err(Fault::new(codes::BAD_VALUE, message));
         }
         if let Some(number) = self.weights.iter().position(|&weight| weight == 0) {
-            return bad(format!("dataset {number} has no weight"));
+            let message = format!("dataset {number} has no weight");
+            return Err(Fault::new(codes::BAD_VALUE, message));
         }
         if let Some(number) = datasets.iter().position(|dataset| dataset.rows() == 0) {
-            return Err(Fault::new(
-                codes::EMPTY,
-                format!("dataset {number} has no rows to mix"),
-            ));
+            let message = format!("dataset {number} has no rows to mix");
+            return Err(Fault::new(codes::EMPTY, message));
         }
-        let divisor = self
-            .weights
-            .iter()
-            .fold(0, |divisor, &weight| common_divisor(divisor, weight.into()));
-        let shares: Vec<u64> = self
-            .weights
-            .iter()
-            .map(|&weight| u64::from(weight) / divisor.max(1))
-            .collect();
+        let mut divisor = 0;
+        for weight in &self.weights {
+            divisor = common_divisor(divisor, u64::from(*weight));
+        }
+        let mut shares = Vec::with_capacity(self.weights.len());
+        for weight in &self.weights {
+            shares.push(u64::from(*weight) / divisor.max(1));
+        }
         if shares.iter().sum::<u64>() > TURNS_MAX {
-            return bad(format!(
+            let message = format!(
                 "the weights {:?} need cycles of more than {TURNS_MAX} turns",
                 self.weights
-            ));
+            );
+            return Err(Fault::new(codes::BAD_VALUE, message));
         }
         Ok(shares)
     }
@@ -68,16 +67,14 @@ impl DatasetMixture {
     /// Rows of an epoch: whole cycles.
     pub(super) fn rows(&self, datasets: &[BlockDataset], shares: &[u64]) -> u64 {
         let turns: u64 = shares.iter().sum();
-        let all = || {
-            datasets
-                .iter()
-                .zip(shares)
-                .map(|(dataset, share)| dataset.rows().div_ceil(*share))
-                .max()
-        };
-        let cycles = self
-            .epoch_rows
-            .map_or_else(|| all().unwrap_or(0), |rows| rows.div_ceil(turns));
+        if let Some(rows) = self.epoch_rows {
+            return rows.div_ceil(turns) * turns;
+        }
+        // As many cycles as the dataset needs that has the most rows for its share.
+        let mut cycles = 0;
+        for (dataset, share) in datasets.iter().zip(shares) {
+            cycles = cycles.max(dataset.rows().div_ceil(*share));
+        }
         cycles * turns
     }
 }

@@ -30,7 +30,7 @@ pub use shuffle_quality::{QualityMeter, ShuffleQuality};
 /// would shuffle less: near each other, rows of one run are delivered more often than by chance.
 pub(crate) const RUN_ROWS: u64 = 16;
 
-/// How rows are ordered.
+/// The order of rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SampleOrder {
@@ -43,7 +43,7 @@ pub struct SampleOrder {
     pub mix: Option<DatasetMixture>,
 }
 
-/// The order of one dataset.
+/// The order of the rows of one dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum OrderMode {
@@ -53,7 +53,7 @@ pub enum OrderMode {
     Time,
     /// Blocks permuted, and rows shuffled through a window; another order in every epoch.
     Shuffled {
-        /// How many rows the window holds: part of the order, therefore not only of a machine.
+        /// Rows that the window holds: part of the order, and thus equal on all machines.
         window_rows: u64,
     },
 }
@@ -92,18 +92,14 @@ impl SampleOrder {
             Some(mix) => mix.shares(&datasets)?,
             None if datasets.len() == 1 => vec![1],
             None => {
-                return Err(Fault::new(
-                    codes::BAD_VALUE,
-                    format!("{} datasets have no shares", datasets.len()),
-                )
-                .hint("give `mix` with one weight for each dataset"));
+                let message = format!("{} datasets have no shares", datasets.len());
+                let fault = Fault::new(codes::BAD_VALUE, message);
+                return Err(fault.hint("give `mix` with one weight for each dataset"));
             }
         };
         if let OrderMode::Shuffled { window_rows: 0 } = self.mode {
-            return Err(
-                Fault::new(codes::BAD_VALUE, "a window of no rows cannot shuffle")
-                    .hint("raise `window_rows`, or order the rows as `sequential`"),
-            );
+            let fault = Fault::new(codes::BAD_VALUE, "a window of no rows cannot shuffle");
+            return Err(fault.hint("raise `window_rows`, or order the rows as `sequential`"));
         }
         RowSequence::new(self.clone(), datasets, shares)
     }

@@ -24,6 +24,7 @@ impl KeyedPermutation {
     /// The permutation of `0..n`; `n` is at most 2^62.
     pub fn new(n: u64, key: u64) -> Self {
         let root = n.isqrt();
+        // The root, rounded up: both halves are about equally large.
         let b = (root + u64::from(root * root < n)).max(1);
         KeyedPermutation {
             n,
@@ -33,28 +34,30 @@ impl KeyedPermutation {
         }
     }
 
-    /// How many elements.
+    /// Number of elements.
     pub fn len(&self) -> u64 {
         self.n
     }
 
-    /// Whether there are none.
+    /// True for a permutation of nothing.
     pub fn is_empty(&self) -> bool {
         self.n == 0
     }
 
-    /// Where `x` goes.
+    /// The image of `x`.
     #[inline]
     pub fn forward(&self, x: u64) -> u64 {
         debug_assert!(x < self.n);
         let mut y = x;
         loop {
-            let (mut left, mut right) = (y / self.b, y % self.b);
+            let mut left_half = y / self.b;
+            let mut right_half = y % self.b;
             for round in (0..ROUNDS).step_by(2) {
-                left = add_modulo(left, self.round(round, right, self.a), self.a);
-                right = add_modulo(right, self.round(round + 1, left, self.b), self.b);
+                left_half = add_modulo(left_half, self.round(round, right_half, self.a), self.a);
+                right_half =
+                    add_modulo(right_half, self.round(round + 1, left_half, self.b), self.b);
             }
-            y = left * self.b + right;
+            y = left_half * self.b + right_half;
             // a * b exceeds n by less than b, so that a walk is rare.
             if y < self.n {
                 return y;
@@ -62,18 +65,22 @@ impl KeyedPermutation {
         }
     }
 
-    /// What goes to `y`.
+    /// The element whose image is `y`.
     #[inline]
     pub fn inverse(&self, y: u64) -> u64 {
         debug_assert!(y < self.n);
         let mut x = y;
         loop {
-            let (mut left, mut right) = (x / self.b, x % self.b);
+            let mut left_half = x / self.b;
+            let mut right_half = x % self.b;
+            // The rounds of `forward`, undone in reverse.
             for round in (0..ROUNDS).step_by(2).rev() {
-                right = subtract_modulo(right, self.round(round + 1, left, self.b), self.b);
-                left = subtract_modulo(left, self.round(round, right, self.a), self.a);
+                right_half =
+                    subtract_modulo(right_half, self.round(round + 1, left_half, self.b), self.b);
+                left_half =
+                    subtract_modulo(left_half, self.round(round, right_half, self.a), self.a);
             }
-            x = left * self.b + right;
+            x = left_half * self.b + right_half;
             if x < self.n {
                 return x;
             }

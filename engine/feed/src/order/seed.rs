@@ -10,7 +10,7 @@ pub(crate) fn splitmix64(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// What is permuted. One key never chooses two permutations.
+/// Purpose of a permutation. One key never chooses two permutations.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum SeedPurpose {
     /// The blocks of an epoch.
@@ -25,10 +25,11 @@ pub(crate) enum SeedPurpose {
 
 /// The key of one purpose; parts such as dataset and epoch are hashed in order.
 pub(crate) fn derive_seed(seed: u64, purpose: SeedPurpose, parts: &[u64]) -> u64 {
-    parts.iter().fold(
-        splitmix64(seed ^ splitmix64(purpose as u64)),
-        |key, &part| splitmix64(key.wrapping_add(part)),
-    )
+    let mut key = splitmix64(seed ^ splitmix64(purpose as u64));
+    for part in parts {
+        key = splitmix64(key.wrapping_add(*part));
+    }
+    key
 }
 
 /// Shuffles values: every order is equally likely (Fisher and Yates).

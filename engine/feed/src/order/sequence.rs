@@ -49,9 +49,11 @@ impl RowSequence {
             None => datasets[0].rows(),
         };
         let mut turns = vec![0];
-        shares
-            .iter()
-            .for_each(|share| turns.push(turns[turns.len() - 1] + share));
+        let mut turn_count = 0;
+        for share in shares {
+            turn_count += share;
+            turns.push(turn_count);
+        }
         Ok(RowSequence {
             order,
             datasets,
@@ -77,7 +79,7 @@ impl RowSequence {
         self.epoch_rows
     }
 
-    /// The id of the data: what a cursor must find again.
+    /// The id of the data, which a cursor is compared with.
     pub fn fingerprint(&self) -> ContentId {
         let mut id = IdBuilder::new("feed");
         for dataset in &self.datasets {
@@ -90,43 +92,42 @@ impl RowSequence {
 
     /// The dataset of a place, and the place in the dataset's own sequence.
     #[inline]
-    pub fn turn(&self, place: u64) -> (u32, u64) {
+    pub fn turn(&self, place_number: u64) -> (u32, u64) {
         let datasets = self.datasets.len();
         if datasets == 1 {
-            return (0, place);
+            return (0, place_number);
         }
-        let (cycle, turn) = (place / self.turns[datasets], place % self.turns[datasets]);
-        let cycles = KeyedPermutation::new(
-            self.turns[datasets],
-            derive_seed(self.order.seed, SeedPurpose::Turns, &[cycle]),
-        );
-        let turn = cycles.forward(turn);
+        let cycle_turns = self.turns[datasets];
+        let cycle = place_number / cycle_turns;
+        let seed = derive_seed(self.order.seed, SeedPurpose::Turns, &[cycle]);
+        let permutation = KeyedPermutation::new(cycle_turns, seed);
+        let turn = permutation.forward(place_number % cycle_turns);
         let dataset = self.turns.partition_point(|&first| first <= turn) - 1;
         let share = self.turns[dataset + 1] - self.turns[dataset];
         (dataset as u32, cycle * share + turn - self.turns[dataset])
     }
 
     /// The places of a dataset's own sequence among which those of a range of places lie.
-    pub fn turns_of(&self, dataset: u32, places: Range<u64>) -> Range<u64> {
-        if self.datasets.len() == 1 || places.is_empty() {
-            return places;
+    pub fn turns_of(&self, dataset: u32, place_range: Range<u64>) -> Range<u64> {
+        if self.datasets.len() == 1 || place_range.is_empty() {
+            return place_range;
         }
-        let all = self.turns[self.datasets.len()];
+        let cycle_turns = self.turns[self.datasets.len()];
         let share = self.turns[dataset as usize + 1] - self.turns[dataset as usize];
-        places.start / all * share..places.end.div_ceil(all) * share
+        // Whole cycles: within one, turns are permuted.
+        place_range.start / cycle_turns * share..place_range.end.div_ceil(cycle_turns) * share
     }
 
     /// An epoch of a dataset.
     pub fn epoch(&self, dataset: u32, epoch: u64) -> Arc<EpochOrder> {
         let mut epochs = self.epochs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, _, found)) = epochs
-            .iter()
-            .find(|known| (known.0, known.1) == (dataset, epoch))
-        {
-            return found.clone();
+        for (cached_dataset, cached_epoch, order) in epochs.iter() {
+            if *cached_dataset == dataset && *cached_epoch == epoch {
+                return order.clone();
+            }
         }
         let data = &self.datasets[dataset as usize];
-        let made = Arc::new(match self.order.mode {
+        let order = Arc::new(match self.order.mode {
             OrderMode::Sequential => {
                 EpochOrder::in_order(data, (0..data.blocks() as u32).collect())
             }
@@ -135,53 +136,57 @@ impl RowSequence {
                 EpochOrder::shuffled(data, window_rows, self.order.seed, dataset.into(), epoch)
             }
         });
+        // The epoch at work, the next one and the last one of each dataset.
         if epochs.len() >= 3 * self.datasets.len() {
             epochs.remove(0);
         }
-        epochs.push((dataset, epoch, made.clone()));
-        made
+        epochs.push((dataset, epoch, order.clone()));
+        order
     }
 
     /// The rows of consecutive places.
-    pub fn rows(&self, places: Range<u64>) -> Vec<RowId> {
-        let datasets = 0..self.datasets.len() as u32;
-        let own: Vec<(u64, Vec<RowId>)> = datasets
-            .map(|dataset| {
-                let own = self.turns_of(dataset, places.clone());
-                (own.start, self.rows_of(dataset, own))
-            })
-            .collect();
-        let row = |place| {
-            let (dataset, place) = self.turn(place);
-            let (first, rows) = &own[dataset as usize];
-            rows[(place - first) as usize]
-        };
-        places.map(row).collect()
+    pub fn rows(&self, place_range: Range<u64>) -> Vec<RowId> {
+        let mut by_dataset: Vec<(u64, Vec<RowId>)> = Vec::new();
+        for dataset in 0..self.datasets.len() as u32 {
+            let turns = self.turns_of(dataset, place_range.clone());
+            by_dataset.push((turns.start, self.rows_of(dataset, turns)));
+        }
+        let mut rows = Vec::new();
+        for place_number in place_range {
+            let (dataset, turn) = self.turn(place_number);
+            let (first, dataset_rows) = &by_dataset[dataset as usize];
+            rows.push(dataset_rows[(turn - first) as usize]);
+        }
+        rows
     }
 
     /// The rows of consecutive places of a dataset's own sequence.
-    fn rows_of(&self, dataset: u32, places: Range<u64>) -> Vec<RowId> {
+    fn rows_of(&self, dataset: u32, place_range: Range<u64>) -> Vec<RowId> {
         let data = &self.datasets[dataset as usize];
-        let mut rows = vec![RowId { dataset, row: 0 }; (places.end - places.start) as usize];
+        let mut rows =
+            vec![RowId { dataset, row: 0 }; (place_range.end - place_range.start) as usize];
         let mut order = SliceOrder::default();
-        let mut place = places.start;
-        while place < places.end {
-            let (number, position) = (place / data.rows(), place % data.rows());
+        let mut place_number = place_range.start;
+        while place_number < place_range.end {
+            let number = place_number / data.rows();
+            let position = place_number % data.rows();
             let epoch = self.epoch(dataset, number);
             let chunk = epoch.chunk(epoch.chunk_at(position));
             let base = number * data.rows() + chunk.start;
-            let end = places.end.min(base + chunk.rows());
-            chunk.each(place - base..end - base, &mut order, |piece| {
-                for (row, own) in (piece.first as u64..).zip(piece.places) {
-                    let place = base + piece.slice + u64::from(*own);
-                    if places.contains(&place) {
-                        let (block, row) =
-                            epoch.source(data, chunk.parts[piece.part], piece.run, row);
-                        rows[(place - places.start) as usize].row = data.row(block, row);
+            let end = place_range.end.min(base + chunk.rows());
+            chunk.each(place_number - base..end - base, &mut order, |piece| {
+                for (row, slice_place) in (piece.first as u64..).zip(piece.places) {
+                    let place_number = base + piece.slice + u64::from(*slice_place);
+                    // Slices are given whole, beyond the places that were asked for.
+                    if place_range.contains(&place_number) {
+                        let part = chunk.parts[piece.part];
+                        let (block, row) = epoch.source(data, part, piece.run, row);
+                        rows[(place_number - place_range.start) as usize].row =
+                            data.row(block, row);
                     }
                 }
             });
-            place = end;
+            place_number = end;
         }
         rows
     }

@@ -21,12 +21,12 @@ pub struct ChunkPart {
     pub unit: u32,
     /// The unit's tick, from 0.
     pub tick: u32,
-    /// How many rows. All runs but the last have the same number.
+    /// Number of rows. All runs but the last have the same number.
     pub rows: u64,
 }
 
 impl ChunkPart {
-    /// How many runs.
+    /// Number of runs.
     pub fn runs(&self) -> u64 {
         self.rows.div_ceil(RUN_ROWS)
     }
@@ -39,7 +39,7 @@ pub struct ShuffleChunk {
     pub start: u64,
     /// In order of unit and tick.
     pub parts: Vec<ChunkPart>,
-    /// How the rows are shuffled; `None` delivers a single part as it lies.
+    /// The shuffle of the rows; `None` delivers a single part as it lies.
     shuffled: Option<RunShuffle>,
     rows: u64,
 }
@@ -53,22 +53,22 @@ struct RunShuffle {
     starts: Vec<u64>,
 }
 
-/// Rows of a run, and where they go.
+/// Rows of a run, and their positions.
 #[derive(Debug, Clone, Copy)]
 pub struct PlacedRun<'a> {
     /// The part, by its place among the chunk's.
     pub part: usize,
-    /// The run, counted in its part, and the first of its rows.
+    /// The run, counted in its part.
     pub run: u64,
-    /// See `run`.
+    /// The first row of the run that lies in the slice.
     pub first: usize,
     /// The first position of the slice, counted from the chunk's.
     pub slice: u64,
-    /// Where in the slice each of the rows goes.
+    /// The position in the slice of each of the rows.
     pub places: &'a [u32],
 }
 
-/// The order of the slice that was looked at last.
+/// The order of the slice that was used last.
 #[derive(Debug, Default)]
 pub struct SliceOrder {
     key: Option<u64>,
@@ -97,8 +97,10 @@ impl ShuffleChunk {
     /// The chunk of these parts; a seed shuffles it.
     pub(super) fn new(start: u64, parts: Vec<ChunkPart>, seed: Option<u64>) -> ShuffleChunk {
         let rows = parts.iter().map(|part| part.rows).sum();
-        let shuffled = seed
-            .map(|seed| RunShuffle::new(&parts, derive_seed(seed, SeedPurpose::Chunk, &[start])));
+        let shuffled = seed.map(|seed| {
+            let chunk_seed = derive_seed(seed, SeedPurpose::Chunk, &[start]);
+            RunShuffle::new(&parts, chunk_seed)
+        });
         ShuffleChunk {
             start,
             parts,
@@ -107,23 +109,24 @@ impl ShuffleChunk {
         }
     }
 
-    /// How many rows.
+    /// Number of rows.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Gives the runs of all slices that have some of these positions, which count from the chunk's
-    /// first. Rows of a slice are given whole.
+    /// Passes the runs of all slices that have some of these positions, which count from the chunk's
+    /// first, to `visit`. Slices are passed whole.
     pub fn each(
         &self,
         positions: Range<u64>,
         order: &mut SliceOrder,
-        mut give: impl FnMut(PlacedRun),
+        mut visit: impl FnMut(PlacedRun),
     ) {
-        let (mut position, end) = (positions.start, positions.end.min(self.rows));
+        let mut position = positions.start;
+        let end = positions.end.min(self.rows);
         while position < end {
             let slice = self.slice_of(position);
-            self.pieces(&slice, order, &mut give);
+            self.pieces(&slice, order, &mut visit);
             position = slice.end;
         }
     }
@@ -131,43 +134,44 @@ impl ShuffleChunk {
     /// The slice of a position, clipped to the chunk.
     fn slice_of(&self, position: u64) -> Range<u64> {
         let at = self.start + position;
-        let (start, end) = (
-            at / SLICE_ROWS * SLICE_ROWS,
-            (at / SLICE_ROWS + 1) * SLICE_ROWS,
-        );
+        let start = at / SLICE_ROWS * SLICE_ROWS;
+        let end = (at / SLICE_ROWS + 1) * SLICE_ROWS;
         start.saturating_sub(self.start)..(end - self.start).min(self.rows)
     }
 
-    fn pieces(&self, slice: &Range<u64>, order: &mut SliceOrder, give: &mut impl FnMut(PlacedRun)) {
+    fn pieces(
+        &self,
+        slice: &Range<u64>,
+        order: &mut SliceOrder,
+        visit: &mut impl FnMut(PlacedRun),
+    ) {
         let rows = (slice.end - slice.start) as usize;
-        match &self.shuffled {
-            Some(shuffled) => order.set_shuffled(
-                rows,
-                derive_seed(shuffled.seed, SeedPurpose::Chunk, &[slice.start]),
-            ),
-            None => order.set_in_order(rows),
-        }
+        // The run that holds the first row of the slice.
         let mut number = match &self.shuffled {
             Some(shuffled) => {
-                shuffled
-                    .starts
-                    .partition_point(|start| *start <= slice.start)
-                    - 1
+                let slice_seed = derive_seed(shuffled.seed, SeedPurpose::Chunk, &[slice.start]);
+                order.set_shuffled(rows, slice_seed);
+                let starts = &shuffled.starts;
+                starts.partition_point(|start| *start <= slice.start) - 1
             }
-            None => (slice.start / RUN_ROWS) as usize,
+            None => {
+                order.set_in_order(rows);
+                (slice.start / RUN_ROWS) as usize
+            }
         };
         let mut row = slice.start;
         while row < slice.end {
             let (part, run, start, end) = self.run(number);
+            // A run may begin before the slice and end behind it.
             let end = end.min(slice.end);
-            let places = (row - slice.start) as usize..(end - slice.start) as usize;
-            let places = &order.places[places];
-            give(PlacedRun {
+            let first_place = (row - slice.start) as usize;
+            let end_place = (end - slice.start) as usize;
+            visit(PlacedRun {
                 part,
                 run,
                 first: (row - start) as usize,
                 slice: slice.start,
-                places,
+                places: &order.places[first_place..end_place],
             });
             row = end;
             number += 1;
@@ -179,16 +183,14 @@ impl ShuffleChunk {
         match &self.shuffled {
             Some(RunShuffle { runs, starts, .. }) => {
                 let (part, run) = runs[number];
-                (
-                    part as usize,
-                    run.into(),
-                    starts[number],
-                    starts[number + 1],
-                )
+                let start = starts[number];
+                let end = starts[number + 1];
+                (part as usize, run.into(), start, end)
             }
             None => {
                 let start = number as u64 * RUN_ROWS;
-                (0, number as u64, start, (start + RUN_ROWS).min(self.rows))
+                let end = (start + RUN_ROWS).min(self.rows);
+                (0, number as u64, start, end)
             }
         }
     }
@@ -196,18 +198,23 @@ impl ShuffleChunk {
 
 impl RunShuffle {
     fn new(parts: &[ChunkPart], seed: u64) -> RunShuffle {
-        let mut runs = Vec::with_capacity(parts.iter().map(|part| part.runs() as usize).sum());
-        for (part, number) in parts.iter().zip(0..) {
-            runs.extend((0..part.runs() as u32).map(|run| (number, run)));
+        let run_count = parts.iter().map(|part| part.runs() as usize).sum();
+        let mut runs = Vec::with_capacity(run_count);
+        for (number, part) in parts.iter().enumerate() {
+            for run in 0..part.runs() as u32 {
+                runs.push((number as u32, run));
+            }
         }
         shuffle(&mut runs, seed);
         let mut starts = Vec::with_capacity(runs.len() + 1);
         let mut rows = 0;
         starts.push(rows);
-        starts.extend(runs.iter().map(|(part, run)| {
-            rows += RUN_ROWS.min(parts[*part as usize].rows - u64::from(*run) * RUN_ROWS);
-            rows
-        }));
+        for (part, run) in &runs {
+            // The last run of a part may be short.
+            let rows_before = u64::from(*run) * RUN_ROWS;
+            rows += RUN_ROWS.min(parts[*part as usize].rows - rows_before);
+            starts.push(rows);
+        }
         RunShuffle { seed, runs, starts }
     }
 }

@@ -1,4 +1,4 @@
-//! How well rows are shuffled: one number between 0 (as they lie) and 1 (a true permutation).
+//! Quality of a shuffle: one number between 0 (rows as they lie) and 1 (a true permutation).
 //!
 //! In a true permutation of `n` rows, two rows that are delivered near each other lie `(n + 1) / 3`
 //! apart in the source on average. Quality is the smallest ratio, over the distances 1, 2, 4, ...
@@ -9,13 +9,13 @@
 
 use super::RowSequence;
 
-/// Distances in delivery that are looked at.
+/// Distances in delivery that are measured.
 const LAGS: [usize; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 
 /// Rows remembered: the largest distance.
 const RING: usize = 4096;
 
-/// A stretch of an epoch that is looked at, and how many of them, evenly spread: what one window mixes is a few blocks
+/// Rows of a segment of an epoch that is measured, and the number of segments, evenly spread: one window mixes a few blocks
 /// by chance, so that many windows must be seen.
 const SEGMENT_ROWS: u64 = 1 << 14;
 const SEGMENTS: u64 = 32;
@@ -23,19 +23,19 @@ const SEGMENTS: u64 = 32;
 /// A shuffle below this is worth a warning: rows that lie near each other are delivered near each other.
 const QUALITY_MIN: f64 = 0.95;
 
-/// How well rows are shuffled.
+/// Quality of a shuffle.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ShuffleQuality {
     /// 0 as the rows lie, 1 as in a true permutation.
     pub score: f64,
-    /// Where the score was found: the distance in delivery.
+    /// The distance in delivery with the lowest score.
     pub lag: usize,
-    /// How many rows were looked at.
+    /// Number of rows that were measured.
     pub rows: u64,
 }
 
 impl ShuffleQuality {
-    /// Whether the score is below 0.95, by more than chance.
+    /// True if the score is below 0.95, by more than chance.
     pub fn is_poor(&self) -> bool {
         self.score + 2.5 / (self.rows.max(1) as f64).sqrt() < QUALITY_MIN
     }
@@ -46,7 +46,7 @@ impl ShuffleQuality {
 pub struct QualityMeter {
     ring: Vec<u64>,
     rows: u64,
-    /// Rows of the present stretch.
+    /// Rows of the current segment.
     seen: usize,
     /// Pairs of rows so many apart in delivery, and the sum of their distances in the source.
     pairs: [u64; LAGS.len()],
@@ -66,7 +66,7 @@ impl Default for QualityMeter {
 }
 
 impl QualityMeter {
-    /// The next row that is delivered, by its number in the source.
+    /// Adds the next row that is delivered, by its number in the source.
     pub fn push(&mut self, row: u64) {
         for ((distance, pairs), &lag) in self.distances.iter_mut().zip(&mut self.pairs).zip(&LAGS) {
             if self.seen >= lag {
@@ -79,7 +79,7 @@ impl QualityMeter {
         self.rows += 1;
     }
 
-    /// Rows from here on do not follow those before.
+    /// Begins a segment, whose rows do not follow those before.
     fn begin_segment(&mut self) {
         self.seen = 0;
     }
@@ -88,49 +88,55 @@ impl QualityMeter {
     /// tell: two.
     pub fn finish(&self, rows: u64) -> Option<ShuffleQuality> {
         // Of few rows, far lags see few pairs and say nothing.
-        let lags = LAGS.iter().zip(&self.pairs).zip(&self.distances);
-        let told = lags
-            .filter(|((lag, pairs), _)| **pairs > 0 && (**lag == 1 || **pairs > **lag as u64 * 15));
-        told.map(|((&lag, &pairs), &distance)| {
-            let mean = distance as f64 / pairs as f64;
-            ShuffleQuality {
-                score: (mean / ((rows as f64 + 1.0) / 3.0)).min(1.0),
-                lag,
-                rows: self.rows,
+        let expected = (rows as f64 + 1.0) / 3.0;
+        let mut lowest: Option<ShuffleQuality> = None;
+        for (index, &lag) in LAGS.iter().enumerate() {
+            let pairs = self.pairs[index];
+            if pairs == 0 || (lag > 1 && pairs <= lag as u64 * 15) {
+                continue;
             }
-        })
-        .min_by(|a, b| a.score.total_cmp(&b.score))
+            let mean = self.distances[index] as f64 / pairs as f64;
+            let score = (mean / expected).min(1.0);
+            if lowest.is_none_or(|lowest| score < lowest.score) {
+                lowest = Some(ShuffleQuality {
+                    score,
+                    lag,
+                    rows: self.rows,
+                });
+            }
+        }
+        lowest
     }
 }
 
 impl RowSequence {
-    /// How well an epoch is shuffled, from stretches of it (at most half a million rows); `None` where there are fewer
+    /// The quality of an epoch's shuffle, from segments of it (at most half a million rows); `None` where there are fewer
     /// than two rows.
     pub fn quality(&self, epoch: u64) -> Option<ShuffleQuality> {
         let rows = self.epoch_rows();
         let start = epoch.saturating_mul(rows);
-        let firsts: Vec<u64> = self
-            .datasets()
-            .iter()
-            .scan(0, |sum, data| {
-                Some(std::mem::replace(sum, *sum + data.rows()))
-            })
-            .collect();
-        let stretches = rows.div_ceil(SEGMENT_ROWS).min(SEGMENTS);
+        // Rows of all datasets are numbered one dataset after another.
+        let mut first_rows = Vec::new();
+        let mut row_count = 0;
+        for dataset in self.datasets() {
+            first_rows.push(row_count);
+            row_count += dataset.rows();
+        }
+        let segments = rows.div_ceil(SEGMENT_ROWS).min(SEGMENTS);
+        let length = SEGMENT_ROWS.min(rows);
         let mut meter = QualityMeter::default();
-        for stretch in 0..stretches {
+        for segment in 0..segments {
             // The first begins where the epoch does, and the last ends with it.
-            let length = SEGMENT_ROWS.min(rows);
-            let from = if stretches > 1 {
-                (rows - length) / (stretches - 1) * stretch
+            let from = if segments > 1 {
+                (rows - length) / (segments - 1) * segment
             } else {
                 0
             };
             meter.begin_segment();
-            let places = start + from..start + from + length;
-            self.rows(places)
-                .iter()
-                .for_each(|row| meter.push(firsts[row.dataset as usize] + row.row));
+            let place_range = start + from..start + from + length;
+            for row in self.rows(place_range) {
+                meter.push(first_rows[row.dataset as usize] + row.row);
+            }
         }
         meter.finish(rows)
     }

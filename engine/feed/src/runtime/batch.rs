@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use forebay_model::Result;
+
 use super::schedule::BatchJob;
 use super::worker::{FilledBatch, SharedFeed};
 use crate::DeliveryDigest;
@@ -9,16 +11,16 @@ use crate::slot::{BatchLayout, PartLayout, PartRole, SlotMemory};
 
 /// A batch. Its memory is lent: dropping the batch gives the slot back to the feed.
 pub struct FeedBatch {
-    work: Arc<SharedFeed>,
+    shared: Arc<SharedFeed>,
     job: BatchJob,
     slot: Option<Box<dyn SlotMemory>>,
     receipt: DeliveryDigest,
 }
 
 impl FeedBatch {
-    pub(super) fn new(work: Arc<SharedFeed>, filled: FilledBatch) -> FeedBatch {
+    pub(super) fn new(shared: Arc<SharedFeed>, filled: FilledBatch) -> FeedBatch {
         FeedBatch {
-            work,
+            shared,
             job: filled.job,
             slot: Some(filled.slot),
             receipt: filled.receipt,
@@ -50,36 +52,55 @@ impl FeedBatch {
         self.job.shape_rows
     }
 
-    /// Where the parts lie in [`FeedBatch::slot`].
+    /// The layout of the parts in [`FeedBatch::slot`].
     pub fn layout(&self) -> &BatchLayout {
-        &self.work.packer.layout
+        &self.shared.packer.layout
     }
 
     /// Bytes of all parts.
     pub fn bytes(&self) -> usize {
-        self.layout()
-            .parts
-            .iter()
-            .map(|part| part.row_bytes * self.job.shape_rows)
-            .sum()
+        let parts = &self.layout().parts;
+        let row_bytes: usize = parts.iter().map(|part| part.row_bytes).sum();
+        row_bytes * self.job.shape_rows
     }
 
     /// The bytes of a part, row after row; none where the batch does not have it.
     pub fn part(&self, role: PartRole) -> &[u8] {
-        self.layout()
-            .part(role)
-            .map_or(&[], |part| self.bytes_of(part))
+        match self.layout().part(role) {
+            Some(part) => self.bytes_of(part),
+            None => &[],
+        }
     }
 
     fn bytes_of(&self, part: &PartLayout) -> &[u8] {
-        let slot = self.slot().map_or(&[][..], |slot| slot.bytes());
-        slot.get(part.offset..part.offset + part.row_bytes * self.job.shape_rows)
-            .unwrap_or(&[])
+        let Some(slot) = self.slot() else {
+            return &[];
+        };
+        let end = part.offset + part.row_bytes * self.job.shape_rows;
+        slot.bytes().get(part.offset..end).unwrap_or(&[])
     }
 
     /// A part as numbers; none where the batch does not have it or has it in another type.
     pub fn numbers<T: bytemuck::AnyBitPattern>(&self, role: PartRole) -> &[T] {
         bytemuck::try_cast_slice(self.part(role)).unwrap_or(&[])
+    }
+
+    /// A part as numbers, to change in the slot; none where the batch does not have it or has it in
+    /// another type.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the slot's memory cannot be written.
+    pub fn numbers_mut<T: bytemuck::Pod>(&mut self, role: PartRole) -> Result<&mut [T]> {
+        let Some(part) = self.shared.packer.layout.part(role) else {
+            return Ok(&mut []);
+        };
+        let range = part.offset..part.offset + part.row_bytes * self.job.shape_rows;
+        let Some(slot) = &mut self.slot else {
+            return Ok(&mut []);
+        };
+        let bytes = slot.bytes_mut()?.get_mut(range).unwrap_or_default();
+        Ok(bytemuck::try_cast_slice_mut(bytes).unwrap_or_default())
     }
 
     /// The slot's memory, for the caller that supplied the allocator.
@@ -96,7 +117,7 @@ impl FeedBatch {
 impl Drop for FeedBatch {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            self.work.give_back(slot);
+            self.shared.give_back(slot);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where rows come from.
+//! Sources of rows.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -23,18 +23,18 @@ pub trait BlockSource: Send + Sync {
         rows: &mut dyn FnMut(RecordBatch) -> ControlFlow<()>,
     ) -> Result<Duration>;
 
-    /// Tells which blocks are read next, in about this order, after those that were told before. A source that waits for
+    /// Announces blocks that are read next, in about this order, after those announced before. A source that waits for
     /// storage can ask for them. Must not block.
     fn announce(&self, blocks: &[u32]) {
         let _ = blocks;
     }
 
-    /// Names the stored rows that a block is made of, whatever the other blocks are; `None` where that is not known.
+    /// An id of the stored rows that a block is made of, whatever the other blocks are; `None` if the source has none.
     fn block_id(&self, _block: u32) -> Option<ContentId> {
         None
     }
 
-    /// Adds where the block lies to a fault whose rows count from the first that was read.
+    /// Adds the block's position to a fault whose rows count from the first that was read.
     fn locate_fault(&self, block: u32, fault: Fault) -> Fault {
         fault.note(format!("block {block} of the feed's source"))
     }

@@ -1,4 +1,4 @@
-//! What is read, held and delivered of one dataset: chunks on their way.
+//! Chunks of one dataset between reading and delivery.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,29 +8,29 @@ use super::chunk_load::UnitLoad;
 use super::tile_pool::PartRows;
 use crate::{EpochOrder, RowSequence, ShuffleChunk};
 
-/// Blocks that a source is told of before they are loaded. It asks for as many of them as its memory allows.
+/// Blocks that are announced to a source before they are loaded. It requests as many of them as its memory allows.
 const ANNOUNCED_BLOCKS_MAX: usize = 128;
 
-/// A chunk whose rows are all there.
+/// A chunk whose rows have all been read.
 #[derive(Debug)]
 pub(super) struct ReadyChunk {
     /// The place of its first row in the dataset's sequence.
     pub start: u64,
-    /// Which chunk of the epoch.
+    /// The number of the chunk in the epoch.
     number: u32,
     /// Made on first use.
     chunk: OnceLock<ShuffleChunk>,
     /// The rows of each part.
-    pub held: Vec<PartRows>,
+    pub parts: Vec<PartRows>,
     pub epoch: Arc<EpochOrder>,
 }
 
 impl ReadyChunk {
     /// Its places in the dataset's sequence.
     pub fn places(&self) -> Range<u64> {
-        self.start
-            ..self.start + self.epoch.chunk_start(self.number + 1)
-                - self.epoch.chunk_start(self.number)
+        let first = self.epoch.chunk_start(self.number);
+        let end = self.epoch.chunk_start(self.number + 1);
+        self.start..self.start + end - first
     }
 
     /// The order of its rows.
@@ -39,10 +39,10 @@ impl ReadyChunk {
     }
 }
 
-/// A chunk on its way.
+/// A chunk whose units are being loaded.
 #[derive(Debug)]
 struct PendingChunk {
-    /// Which epoch of the dataset, and which chunk of it.
+    /// The epoch of the dataset, and the number of the chunk in it.
     at: (u64, u32),
     epoch: Arc<EpochOrder>,
     /// Units that are not loaded yet.
@@ -51,25 +51,25 @@ struct PendingChunk {
     ready: Option<Arc<ReadyChunk>>,
 }
 
-/// The chunks of one dataset that are on their way, in order without gaps.
+/// The chunks of one dataset that are not delivered yet, in order without gaps.
 #[derive(Debug)]
 pub(super) struct ChunkStream {
     dataset: u32,
     rows: u64,
     entries: VecDeque<PendingChunk>,
-    /// Where the stream began: earlier chunks are of no use.
+    /// Epoch and chunk of the beginning: earlier chunks are not needed.
     first: (u64, u32),
     /// Epoch and unit that is loaded next.
     next: (u64, u32),
-    /// Epoch and unit up to which the source was told which blocks are read, and how many of these blocks are not being
+    /// Epoch and unit up to which blocks were announced to the source, and the number of these blocks that are not being
     /// loaded yet.
     announced: (u64, u32),
     announced_blocks: usize,
     /// Rows that are held or being loaded.
     held_rows: u64,
-    /// How many rows may be held only to be ahead.
+    /// Most rows that are held only to be ahead.
     capacity: u64,
-    /// Places from here on are never asked for.
+    /// Places from here on are never delivered.
     end: u64,
 }
 
@@ -78,11 +78,12 @@ impl ChunkStream {
     pub fn new(
         sequence: &RowSequence,
         dataset: u32,
-        places: Range<u64>,
+        place_range: Range<u64>,
         capacity: u64,
     ) -> ChunkStream {
         let rows = sequence.datasets()[dataset as usize].rows();
-        let (number, position) = (places.start / rows.max(1), places.start % rows.max(1));
+        let number = place_range.start / rows.max(1);
+        let position = place_range.start % rows.max(1);
         let mut stream = ChunkStream {
             dataset,
             rows,
@@ -93,9 +94,9 @@ impl ChunkStream {
             announced_blocks: 0,
             held_rows: 0,
             capacity,
-            end: places.end,
+            end: place_range.end,
         };
-        if rows > 0 && !places.is_empty() {
+        if rows > 0 && !place_range.is_empty() {
             let epoch = sequence.epoch(dataset, number);
             let chunk = epoch.chunk_at(position);
             stream.first.1 = chunk;
@@ -137,44 +138,43 @@ impl ChunkStream {
         self.entries.get_mut(index).filter(|entry| entry.at == at)
     }
 
-    fn chunk_at(&self, sequence: &RowSequence, place: u64) -> (u64, u32) {
-        let number = place / self.rows;
-        (
-            number,
-            sequence
-                .epoch(self.dataset, number)
-                .chunk_at(place % self.rows),
-        )
+    fn chunk_at(&self, sequence: &RowSequence, place_number: u64) -> (u64, u32) {
+        let number = place_number / self.rows;
+        let epoch = sequence.epoch(self.dataset, number);
+        (number, epoch.chunk_at(place_number % self.rows))
     }
 
-    /// The chunks that hold some places, when all of them are ready. Chunks before are given up:
-    /// places are asked for in order.
+    /// The chunks that hold some places, when all of them are ready. Earlier chunks are dropped:
+    /// places are requested in order.
     pub fn take(
         &mut self,
         sequence: &RowSequence,
-        places: Range<u64>,
+        place_range: Range<u64>,
     ) -> Option<Vec<Arc<ReadyChunk>>> {
-        if places.is_empty() {
+        if place_range.is_empty() {
             return Some(Vec::new());
         }
-        let last = self.chunk_at(sequence, places.end - 1);
+        let last = self.chunk_at(sequence, place_range.end - 1);
         self.open_up_to(sequence, last);
-        while let Some(entry) = self.entries.front()
-            && entry.at.0 * self.rows + entry.epoch.chunk_start(entry.at.1 + 1) <= places.start
-        {
-            let rows =
-                entry.epoch.chunk_start(entry.at.1 + 1) - entry.epoch.chunk_start(entry.at.1);
+        while let Some(entry) = self.entries.front() {
+            let (number, chunk) = entry.at;
+            let end = entry.epoch.chunk_start(chunk + 1);
+            if number * self.rows + end > place_range.start {
+                break;
+            }
+            let rows = end - entry.epoch.chunk_start(chunk);
             self.held_rows = self.held_rows.saturating_sub(rows);
             self.entries.pop_front();
         }
-        let asked = self.entries.iter().take_while(|entry| entry.at <= last);
-        asked.map(|entry| entry.ready.clone()).collect()
+        // One chunk that is not ready makes all of them wait.
+        let entries = self.entries.iter().take_while(|entry| entry.at <= last);
+        entries.map(|entry| entry.ready.clone()).collect()
     }
 
-    /// The unit to load next, where one is needed for the places before `wanted`, or where there is
+    /// The unit to load next, where one is needed for the places before `end`, or where there is
     /// room to be ahead.
-    pub fn next_load(&mut self, sequence: &RowSequence, wanted: u64) -> Option<UnitLoad> {
-        if self.entries.is_empty() || wanted == 0 {
+    pub fn next_load(&mut self, sequence: &RowSequence, end: u64) -> Option<UnitLoad> {
+        if self.entries.is_empty() || end == 0 {
             return None;
         }
         let mut epoch = sequence.epoch(self.dataset, self.next.0);
@@ -183,20 +183,23 @@ impl ChunkStream {
             epoch = sequence.epoch(self.dataset, self.next.0);
         }
         let (number, unit) = self.next;
+        // No place of the unit's first chunk is delivered: nor are those of later ones.
         if number * self.rows + epoch.chunk_start(epoch.chunk_of(unit, 0)) >= self.end {
             return None;
         }
-        let (wanted_number, wanted_chunk) = self.chunk_at(sequence, wanted - 1);
-        let needed = number < wanted_number
-            || number == wanted_number && unit < epoch.units_for(wanted_chunk).end;
+        let (last_number, last_chunk) = self.chunk_at(sequence, end - 1);
+        let is_needed =
+            number < last_number || number == last_number && unit < epoch.units_for(last_chunk).end;
         let first_tick = if number == self.first.0 {
             epoch.first_tick(self.first.1, unit)
         } else {
             0
         };
-        let (span, rows) = (u64::from(epoch.span()), epoch.rows_of(unit));
-        let rows = rows - rows / span * u64::from(first_tick);
-        if !needed && self.held_rows + rows > self.capacity {
+        // Ticks that were delivered before the stream began take no memory.
+        let span = u64::from(epoch.span());
+        let unit_rows = epoch.rows_of(unit);
+        let rows = unit_rows - unit_rows / span * u64::from(first_tick);
+        if !is_needed && self.held_rows + rows > self.capacity {
             return None;
         }
         self.held_rows += rows;
@@ -212,24 +215,24 @@ impl ChunkStream {
         })
     }
 
-    /// The blocks that are loaded after a unit and that the source was not told of.
+    /// The blocks that are loaded after a unit and were not announced to the source.
     pub fn blocks_ahead(&mut self, sequence: &RowSequence, load: &UnitLoad) -> Vec<u32> {
         if (load.number, load.unit) < self.announced {
-            self.announced_blocks -= load
-                .epoch
-                .blocks_of(load.unit)
-                .len()
-                .min(self.announced_blocks);
+            // The blocks of this unit are now being loaded.
+            let loaded_blocks = load.epoch.blocks_of(load.unit).len();
+            self.announced_blocks = self.announced_blocks.saturating_sub(loaded_blocks);
         } else {
             self.announced = (load.number, load.unit + 1);
         }
-        let (mut blocks, mut epoch) = (Vec::new(), load.epoch.clone());
+        let mut blocks = Vec::new();
+        let mut epoch = load.epoch.clone();
         if self.announced.0 != load.number {
             epoch = sequence.epoch(self.dataset, self.announced.0);
         }
         while self.announced_blocks < ANNOUNCED_BLOCKS_MAX {
             let (number, unit) = self.announced;
             if unit >= epoch.units() {
+                // At most one epoch beyond the one that is being loaded.
                 if number > load.number || (number + 1) * self.rows >= self.end {
                     break;
                 }
@@ -248,28 +251,27 @@ impl ChunkStream {
         blocks
     }
 
-    /// Takes over what a unit gives to its ticks.
-    pub fn loaded(&mut self, load: &UnitLoad, held: Vec<PartRows>) {
-        let mut done = None;
-        for (tick, held) in (0..).zip(held).skip(load.first_tick as usize) {
+    /// Takes over the rows that a unit gives to its ticks.
+    pub fn loaded(&mut self, load: &UnitLoad, parts: Vec<PartRows>) {
+        let mut counted_chunk = None;
+        for (tick, part_rows) in (0..).zip(parts).skip(load.first_tick as usize) {
             let chunk = load.epoch.chunk_of(load.unit, tick);
             let at = (load.number, chunk);
             let start = load.number * self.rows + load.epoch.chunk_start(chunk);
             let Some(entry) = self.entry(at) else {
                 continue;
             };
-            if !held.is_empty() {
-                entry.parts.push((load.unit, tick, held));
+            if !part_rows.is_empty() {
+                entry.parts.push((load.unit, tick, part_rows));
             }
-            if done != Some(chunk) {
+            if counted_chunk != Some(chunk) {
                 // A unit counts once for a chunk of several of its ticks; they come together.
-                done = Some(chunk);
+                counted_chunk = Some(chunk);
                 entry.waiting -= 1;
             }
-            if entry.waiting == 0
-                && (tick + 1 == load.epoch.span()
-                    || load.epoch.chunk_of(load.unit, tick + 1) != chunk)
-            {
+            let is_last_tick =
+                tick + 1 == load.epoch.span() || load.epoch.chunk_of(load.unit, tick + 1) != chunk;
+            if entry.waiting == 0 && is_last_tick {
                 entry.close(start);
             }
         }
@@ -279,14 +281,16 @@ impl ChunkStream {
 impl PendingChunk {
     fn close(&mut self, start: u64) {
         let mut parts = std::mem::take(&mut self.parts);
+        // Units end in any order: the order of the parts is part of the order of rows.
         parts.sort_by_key(|(unit, tick, _)| (*unit, *tick));
-        let held = parts.into_iter().map(|(_, _, held)| held).collect();
-        let (number, chunk) = (self.at.1, OnceLock::new());
+        let parts = parts.into_iter().map(|(_, _, part_rows)| part_rows);
+        let number = self.at.1;
+        let chunk = OnceLock::new();
         self.ready = Some(Arc::new(ReadyChunk {
             start,
             number,
             chunk,
-            held,
+            parts: parts.collect(),
             epoch: self.epoch.clone(),
         }));
     }

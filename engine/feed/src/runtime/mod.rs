@@ -15,5 +15,5 @@ mod worker;
 pub use batch::FeedBatch;
 pub use block_source::BlockSource;
 pub use feed::Feed;
-pub use options::FeedOptions;
-pub use stats::{FeedBottleneck, FeedStats, WorkerTimes};
+pub use options::{FeedOptions, InspectBatch};
+pub use stats::{FeedBottleneck, FeedStats, LoadCounts, ReportDuplicates, WorkerTimes};

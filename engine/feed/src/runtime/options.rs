@@ -1,23 +1,28 @@
-//! What a feed is asked for.
+//! Options of a feed.
 
 use std::sync::Arc;
 
 use forebay_model::{BATCH_ROWS_DEFAULT, Fault, Result, codes};
 
+use super::batch::FeedBatch;
 use super::block_source::BlockSource;
+use super::stats::ReportDuplicates;
 use crate::slot::{BatchFeatures, BatchLayout, HostMemory, SlotAllocator};
-use crate::{FeedCursor, OrderMode, RemainderPolicy, RowSequence, SampleOrder};
+use crate::{BatchPlan, FeedCursor, OrderMode, RemainderPolicy, RowSequence, SampleOrder};
 
-/// What a feed is asked for: which rows in which order, and how they are delivered.
+/// Looks at a batch before it is delivered.
+pub type InspectBatch = Arc<dyn Fn(&FeedBatch) + Send + Sync>;
+
+/// Options of a feed: the rows, their order, and the form of batches.
 #[derive(Clone)]
 pub struct FeedOptions {
     /// One dataset, or several that the order mixes.
     pub sources: Vec<Arc<dyn BlockSource>>,
-    /// What a batch consists of.
+    /// The parts of a batch.
     pub features: BatchFeatures,
     /// The order of rows.
     pub order: SampleOrder,
-    /// Where to go on; its order takes the place of `order`.
+    /// The position to resume from; its order takes the place of `order`.
     pub cursor: Option<FeedCursor>,
     /// The first epoch that is delivered, where there is no cursor.
     pub first_epoch: u64,
@@ -25,11 +30,11 @@ pub struct FeedOptions {
     pub epochs: u64,
     /// Rows of a batch.
     pub batch_rows: u32,
-    /// What becomes of rows that do not fill a last step.
+    /// Treatment of rows that do not fill a last step.
     pub last: RemainderPolicy,
-    /// Which of the consumers this is.
+    /// The number of this consumer, from 0.
     pub rank: u32,
-    /// How many consumers share the rows. Rows of every block belong to every one of them, so that
+    /// Number of consumers that share the rows. Rows of every block belong to every one of them, so that
     /// each reads all blocks.
     pub world: u32,
     /// Threads that read, pack and fill.
@@ -40,12 +45,16 @@ pub struct FeedOptions {
     pub slots_max: usize,
     /// Units that are read ahead of the window.
     pub read_ahead: u32,
-    /// Where slots come from.
+    /// The allocator of slots.
     pub allocator: Arc<dyn SlotAllocator>,
-    /// Whether batches carry receipts.
+    /// Computes a receipt for each batch.
     pub receipts: bool,
-    /// Bytes that the rows which the feed holds may take at most.
+    /// Most bytes of the rows that the feed holds.
     pub memory_max: Option<u64>,
+    /// Looks at the first batch that is delivered.
+    pub on_first_batch: Option<InspectBatch>,
+    /// Hears of rows of sequences with the keys and the time of a row before them.
+    pub on_duplicates: Option<ReportDuplicates>,
 }
 
 impl FeedOptions {
@@ -74,6 +83,8 @@ impl FeedOptions {
             allocator: Arc::new(HostMemory),
             receipts: false,
             memory_max: None,
+            on_first_batch: None,
+            on_duplicates: None,
         }
     }
 
@@ -84,22 +95,22 @@ impl FeedOptions {
         let row = layout.window_row_bytes(&self.features) as u64 * self.sources.len() as u64;
         let window_rows = memory_bytes.saturating_sub(fixed) / row.max(1);
         if window_rows == 0 {
-            return Err(Fault::new(
-                codes::MEMORY,
-                format!("{memory_bytes} bytes of memory leave no room to shuffle: the feed needs {fixed} without it"),
-            )
-            .hint("raise the memory, lower `batch_rows` or `slots`, or write the data in smaller row groups"));
+            let message = format!(
+                "{memory_bytes} bytes of memory leave no room to shuffle: \
+                 the feed needs {fixed} without it"
+            );
+            return Err(Fault::new(codes::MEMORY, message).hint(
+                "raise the memory, lower `batch_rows` or `slots`, \
+                 or write the data in smaller row groups",
+            ));
         }
         self.order.mode = OrderMode::Shuffled { window_rows };
         Ok(())
     }
 
-    /// Bytes of rows that the feed would hold at most, beside what reading a block takes.
+    /// Bytes of rows that the feed would hold at most, without the memory for reading blocks.
     pub fn held_bytes(&self) -> Result<u64> {
-        let order = self
-            .cursor
-            .as_ref()
-            .map_or(&self.order, |cursor| &cursor.order);
+        let order = self.effective_order();
         let window_rows = match order.mode {
             OrderMode::Shuffled { window_rows } => window_rows,
             OrderMode::Sequential | OrderMode::Time => 0,
@@ -109,50 +120,68 @@ impl FeedOptions {
         Ok(self.memory_bytes(&layout, window_rows.min(rows)))
     }
 
-    /// Where a feed of this begins, without starting it.
+    /// Refuses an epoch without a batch.
+    pub fn require_batches(&self) -> Result<()> {
+        let epoch = BatchPlan {
+            rows: self.sequence()?.epoch_rows(),
+            batch: self.batch_rows,
+            world: self.world,
+            last: self.last,
+        };
+        epoch.require_steps()
+    }
+
+    /// The first position of a feed with these options, without starting it.
     pub fn beginning(&self) -> Result<FeedCursor> {
-        Ok(self
-            .cursor
-            .clone()
-            .unwrap_or(FeedCursor::start(&self.sequence()?).at(self.first_epoch, 0)))
+        let start = FeedCursor::start(&self.sequence()?);
+        match &self.cursor {
+            Some(cursor) => Ok(cursor.clone()),
+            None => Ok(start.at(self.first_epoch, 0)),
+        }
     }
 
-    /// The rows in the order that a feed of this delivers.
+    /// The order of the cursor, or `order` without one.
+    fn effective_order(&self) -> &SampleOrder {
+        match &self.cursor {
+            Some(cursor) => &cursor.order,
+            None => &self.order,
+        }
+    }
+
+    /// The rows in the order that a feed with these options delivers.
     pub fn sequence(&self) -> Result<RowSequence> {
-        let order = self
-            .cursor
-            .as_ref()
-            .map_or(&self.order, |cursor| &cursor.order);
-        order.bind(self.sources.iter().map(|source| source.dataset()).collect())
+        let datasets = self.sources.iter().map(|source| source.dataset());
+        self.effective_order().bind(datasets.collect())
     }
 
-    /// Units beyond the window that there is room for: beside those that are ahead, each thread may be reading one.
+    /// Units beyond the window that memory is reserved for: besides those that are ahead, each thread may be reading one.
     /// Otherwise, threads would wait for each other.
     pub(super) fn ahead(&self) -> u64 {
         u64::from(self.read_ahead) + self.threads as u64
     }
 
     pub(super) fn memory_bytes(&self, layout: &BatchLayout, window_rows: u64) -> u64 {
-        let blocks = self.sources.iter().flat_map(|source| {
+        // One more unit is being delivered.
+        let units_ahead = self.ahead() + 1;
+        let unit_row_bytes = layout.held_bytes as u64;
+        let window_row_bytes = layout.window_row_bytes(&self.features) as u64;
+        let mut bytes = 0;
+        for source in &self.sources {
             let dataset = source.dataset();
-            let blocks = (0..dataset.blocks() as u32).map(|block| dataset.block(block).clone());
-            // What comes with the rows of a block is held with them.
-            let all: u64 = blocks.clone().map(|block| block.rows + block.halo).sum();
-            let window = window_rows as f64 * all as f64 / dataset.rows().max(1) as f64;
-            Some((
-                window.ceil() as u64,
-                blocks.map(|block| block.rows + block.halo).max()?,
-            ))
-        });
-        // And the one that is being delivered.
-        let ahead = self.ahead() + 1;
-        let (held, window) = (
-            layout.held_bytes as u64,
-            layout.window_row_bytes(&self.features) as u64,
-        );
-        let rows: u64 = blocks
-            .map(|(rows, widest)| rows * window + ahead * widest * held)
-            .sum();
-        rows + (self.slots * layout.bytes) as u64
+            let mut read_rows = 0;
+            let mut widest = 0;
+            for number in 0..dataset.blocks() as u32 {
+                // The halo of a block is held with its rows.
+                let block = dataset.block(number);
+                let rows = block.rows + block.halo;
+                read_rows += rows;
+                widest = widest.max(rows);
+            }
+            // The window counts delivered rows; the halos come on top in proportion.
+            let read_per_row = read_rows as f64 / dataset.rows().max(1) as f64;
+            let held_rows = (window_rows as f64 * read_per_row).ceil() as u64;
+            bytes += held_rows * window_row_bytes + units_ahead * widest * unit_row_bytes;
+        }
+        bytes + (self.slots * layout.bytes) as u64
     }
 }

@@ -1,4 +1,4 @@
-//! Which places each step delivers.
+//! Places that each step delivers.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ pub(super) struct BatchJob {
 pub(super) struct BatchSchedule {
     rank: u32,
     epoch_rows: u64,
-    /// Where the feed began.
+    /// Epoch and position of the feed's beginning.
     epoch: u64,
     position: u64,
     /// The rest of the first epoch, and every other.
@@ -54,6 +54,11 @@ impl BatchSchedule {
         }
     }
 
+    /// Treatment of rows that do not fill a last step.
+    pub fn last(&self) -> RemainderPolicy {
+        self.other.last
+    }
+
     /// The steps of an epoch that are delivered.
     pub fn steps(&self, epoch: u64) -> u64 {
         if epoch == self.epoch {
@@ -65,11 +70,12 @@ impl BatchSchedule {
 
     /// One batch, counted from the feed's first.
     pub fn job(&self, number: u64) -> Option<BatchJob> {
-        let (epoch, step, position, law) = match number.checked_sub(self.first.steps()) {
+        // The first epoch may begin in its middle; all others are alike.
+        let (epoch, step, position, plan) = match number.checked_sub(self.first.steps()) {
             None => (self.epoch, number, self.position, &self.first),
-            Some(rest) => {
-                let epoch = self.epoch + 1 + rest.checked_div(self.other.steps())?;
-                (epoch, rest % self.other.steps(), 0, &self.other)
+            Some(later_number) => {
+                let epoch = self.epoch + 1 + later_number.checked_div(self.other.steps())?;
+                (epoch, later_number % self.other.steps(), 0, &self.other)
             }
         };
         if epoch >= self.end {
@@ -78,18 +84,19 @@ impl BatchSchedule {
         let RankSlice {
             positions,
             shape_rows,
-        } = law.rank_slice(self.rank, step);
+        } = plan.rank_slice(self.rank, step);
         let base = epoch * self.epoch_rows + position;
-        let next = match position + law.consumed(step + 1) {
-            end if end == self.epoch_rows => (epoch + 1, 0),
-            position => (epoch, position),
+        let next_position = position + plan.consumed(step + 1);
+        let next = if next_position == self.epoch_rows {
+            (epoch + 1, 0)
+        } else {
+            (epoch, next_position)
         };
-        let places = base + positions.start..base + positions.end;
         Some(BatchJob {
             number,
             epoch,
             step,
-            places,
+            places: base + positions.start..base + positions.end,
             shape_rows: shape_rows as usize,
             next,
         })
@@ -97,14 +104,16 @@ impl BatchSchedule {
 
     /// All places that any step delivers lie in this range.
     pub fn places(&self) -> Range<u64> {
+        let start = self.epoch * self.epoch_rows + self.position;
+        if self.epoch >= self.end {
+            return start..0;
+        }
+        // A last step may be filled up with rows of the epoch behind the last one.
         let wrapped = match self.other.last {
             RemainderPolicy::Wrap => u64::from(self.other.batch) * u64::from(self.other.world),
             _ => 0,
         };
-        let end = self
-            .end
-            .saturating_mul(self.epoch_rows)
-            .saturating_add(wrapped);
-        self.epoch * self.epoch_rows + self.position..if self.epoch < self.end { end } else { 0 }
+        let end = self.end.saturating_mul(self.epoch_rows);
+        start..end.saturating_add(wrapped)
     }
 }

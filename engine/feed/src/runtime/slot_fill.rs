@@ -13,7 +13,7 @@ use super::worker::SharedFeed;
 use crate::slot::{NO_ROW, TILE_ROWS, prefetch};
 use crate::{DeliveryDigest, RowId, SliceOrder};
 
-/// How many tiles are on their way to the processor: those of clicks (2,560 bytes) fit the first-level cache.
+/// Number of tiles that are prefetched: those of clicks (2,560 bytes) fit the first-level cache.
 const PREFETCH_TILES: usize = 4;
 
 /// Buffers of a filling thread.
@@ -29,7 +29,7 @@ pub(super) fn fill_slot(
     job: &BatchJob,
     chunks: &[Vec<Arc<ReadyChunk>>],
     slot: &mut [u8],
-    scratch: &mut FillBuffers,
+    buffers: &mut FillBuffers,
 ) -> Result<DeliveryDigest> {
     let mut receipt = DeliveryDigest::default();
     let rows = (job.places.end - job.places.start) as usize;
@@ -37,14 +37,14 @@ pub(super) fn fill_slot(
         let targets = SlotTargets::new(work, job, dataset);
         for ready in chunks {
             if work.straight {
-                fill_in_order(work, job, ready, slot, scratch);
+                fill_in_order(work, job, ready, slot, buffers);
             } else if work.series.is_some() {
-                fill_sequences(work, dataset, &targets, ready, slot, scratch)?;
+                fill_sequences(work, dataset, &targets, ready, slot, buffers)?;
             } else {
-                fill_shuffled(work, &targets, ready, slot, scratch)?;
+                fill_shuffled(work, &targets, ready, slot, buffers)?;
             }
             if work.receipts {
-                receipt += digest_of(work, job, dataset, &targets, ready, scratch);
+                receipt += digest_of(work, job, dataset, &targets, ready, buffers);
             }
         }
     }
@@ -55,49 +55,51 @@ pub(super) fn fill_slot(
     Ok(receipt)
 }
 
-/// Which places of a dataset's own sequence go to which rows of a slot.
+/// Rows of a slot that places of a dataset's sequence go to.
 struct SlotTargets {
-    own: Range<u64>,
+    /// The places.
+    turns: Range<u64>,
     /// The row of each of them; `None` where they follow each other.
     rows: Option<Vec<u32>>,
 }
 
 impl SlotTargets {
     fn new(work: &SharedFeed, job: &BatchJob, dataset: u32) -> SlotTargets {
-        let own = work.sequence.turns_of(dataset, job.places.clone());
+        let turns = work.sequence.turns_of(dataset, job.places.clone());
         if work.sources.len() == 1 {
-            return SlotTargets { own, rows: None };
+            return SlotTargets { turns, rows: None };
         }
-        let mut rows = vec![NO_ROW; (own.end - own.start) as usize];
+        let mut rows = vec![NO_ROW; (turns.end - turns.start) as usize];
         for (row, place) in (0..).zip(job.places.clone()) {
             let (turn, place) = work.sequence.turn(place);
             if turn == dataset {
-                rows[(place - own.start) as usize] = row;
+                rows[(place - turns.start) as usize] = row;
             }
         }
         SlotTargets {
-            own,
+            turns,
             rows: Some(rows),
         }
     }
 
     #[inline]
-    fn row(&self, place: u64) -> u32 {
-        if !self.own.contains(&place) {
+    fn row(&self, place_number: u64) -> u32 {
+        if !self.turns.contains(&place_number) {
             return NO_ROW;
         }
-        let at = (place - self.own.start) as usize;
-        self.rows.as_ref().map_or(at as u32, |rows| rows[at])
+        let at = (place_number - self.turns.start) as usize;
+        match &self.rows {
+            Some(rows) => rows[at],
+            None => at as u32,
+        }
     }
 
-    /// Positions of a chunk that may go somewhere.
+    /// Positions of a chunk that may go to a row of the slot.
     fn within(&self, ready: &ReadyChunk) -> Range<u64> {
-        let places = ready.places();
-        let (start, end) = (
-            self.own.start.max(places.start),
-            self.own.end.min(places.end),
-        );
-        start - places.start..end.max(start) - places.start
+        let chunk_range = ready.places();
+        let start = self.turns.start.max(chunk_range.start);
+        let end = self.turns.end.min(chunk_range.end);
+        start - chunk_range.start..end.max(start) - chunk_range.start
     }
 }
 
@@ -106,41 +108,47 @@ fn fill_shuffled(
     targets: &SlotTargets,
     ready: &ReadyChunk,
     slot: &mut [u8],
-    scratch: &mut FillBuffers,
+    buffers: &mut FillBuffers,
 ) -> Result<()> {
-    let (packer, bytes) = (&work.packer, work.packer.tile_bytes());
-    let mut sound = true;
-    // Tiles lie all over the window: each is asked for some time before it is needed.
-    let mut asked: VecDeque<(&[u8], [u32; TILE_ROWS])> =
+    let packer = &work.packer;
+    let bytes = packer.tile_bytes();
+    let mut is_complete = true;
+    // Tiles lie all over the window: each is prefetched some time before it is needed.
+    let mut prefetched: VecDeque<(&[u8], [u32; TILE_ROWS])> =
         VecDeque::with_capacity(PREFETCH_TILES + 1);
-    ready
-        .chunk()
-        .each(targets.within(ready), &mut scratch.order, |piece| {
-            let mut rows = [NO_ROW; TILE_ROWS];
-            let first = ready.start + piece.slice;
-            let places = rows[piece.first..].iter_mut().zip(piece.places);
-            places.for_each(|(row, place)| *row = targets.row(first + u64::from(*place)));
-            if rows == [NO_ROW; TILE_ROWS] {
-                return;
-            }
-            let Some(PartRows::Tiles(tiles)) = ready.held.get(piece.part) else {
-                sound = false;
-                return;
-            };
-            let start = piece.run as usize * bytes;
-            let tile = tiles.tile(start..start + bytes);
-            prefetch(tile);
-            asked.push_back((tile, rows));
-            if asked.len() > PREFETCH_TILES
-                && let Some((tile, rows)) = asked.pop_front()
-            {
-                packer.scatter(tile, &rows, slot);
-            }
-        });
-    asked
-        .iter()
-        .for_each(|(tile, rows)| packer.scatter(tile, rows, slot));
-    if sound { Ok(()) } else { Err(rows_missing()) }
+    let positions = targets.within(ready);
+    ready.chunk().each(positions, &mut buffers.order, |piece| {
+        let mut rows = [NO_ROW; TILE_ROWS];
+        let first = ready.start + piece.slice;
+        for (row, place) in rows[piece.first..].iter_mut().zip(piece.places) {
+            *row = targets.row(first + u64::from(*place));
+        }
+        // Slices are passed whole: some runs have no row in this batch.
+        if rows == [NO_ROW; TILE_ROWS] {
+            return;
+        }
+        let Some(PartRows::Tiles(tiles)) = ready.parts.get(piece.part) else {
+            is_complete = false;
+            return;
+        };
+        let start = piece.run as usize * bytes;
+        let tile = tiles.tile(start..start + bytes);
+        prefetch(tile);
+        prefetched.push_back((tile, rows));
+        if prefetched.len() > PREFETCH_TILES
+            && let Some((tile, rows)) = prefetched.pop_front()
+        {
+            packer.scatter(tile, &rows, slot);
+        }
+    });
+    for (tile, rows) in &prefetched {
+        packer.scatter(tile, rows, slot);
+    }
+    if is_complete {
+        Ok(())
+    } else {
+        Err(rows_missing())
+    }
 }
 
 fn rows_missing() -> Fault {
@@ -153,20 +161,21 @@ fn fill_sequences(
     targets: &SlotTargets,
     ready: &ReadyChunk,
     slot: &mut [u8],
-    scratch: &mut FillBuffers,
+    buffers: &mut FillBuffers,
 ) -> Result<()> {
-    let (data, chunk) = (&work.sequence.datasets()[dataset as usize], ready.chunk());
-    let mut sound = true;
-    chunk.each(targets.within(ready), &mut scratch.order, |piece| {
-        for (row, own) in (piece.first as u64..).zip(piece.places) {
-            let to = targets.row(ready.start + piece.slice + u64::from(*own));
+    let data = &work.sequence.datasets()[dataset as usize];
+    let chunk = ready.chunk();
+    let mut is_complete = true;
+    chunk.each(targets.within(ready), &mut buffers.order, |piece| {
+        for (row, slice_place) in (piece.first as u64..).zip(piece.places) {
+            let to = targets.row(ready.start + piece.slice + u64::from(*slice_place));
             if to == NO_ROW {
                 continue;
             }
             let (block, row) = ready
                 .epoch
                 .source(data, chunk.parts[piece.part], piece.run, row);
-            let steps = match ready.held.get(piece.part) {
+            let steps = match ready.parts.get(piece.part) {
                 Some(PartRows::Series(blocks, _)) => {
                     blocks.iter().find(|(number, _)| *number == block)
                 }
@@ -176,11 +185,15 @@ fn fill_sequences(
                 Some((_, steps)) => {
                     steps.write_steps(row as usize, &work.packer.layout, slot, to as usize)
                 }
-                None => sound = false,
+                None => is_complete = false,
             }
         }
     });
-    if sound { Ok(()) } else { Err(rows_missing()) }
+    if is_complete {
+        Ok(())
+    } else {
+        Err(rows_missing())
+    }
 }
 
 fn fill_in_order(
@@ -188,23 +201,21 @@ fn fill_in_order(
     job: &BatchJob,
     ready: &ReadyChunk,
     slot: &mut [u8],
-    scratch: &mut FillBuffers,
+    buffers: &mut FillBuffers,
 ) {
-    let Some(PartRows::Columns(held)) = ready.held.first() else {
+    let Some(PartRows::Columns(packed)) = ready.parts.first() else {
         return;
     };
-    for (start, columns) in held {
+    for (start, columns) in packed {
         // Places that both the batch of the source and the job have.
         let source = ready.start + start;
         let first = job.places.start.max(source);
         let end = job.places.end.min(source + columns.rows as u64);
         if first < end {
-            let (rows, to) = (
-                (first - source) as usize..(end - source) as usize,
-                first - job.places.start,
-            );
+            let rows = (first - source) as usize..(end - source) as usize;
+            let to = first - job.places.start;
             work.packer
-                .pack_slot(columns, rows, slot, to as usize, &mut scratch.tile);
+                .pack_slot(columns, rows, slot, to as usize, &mut buffers.tile);
         }
     }
 }
@@ -215,27 +226,24 @@ fn digest_of(
     dataset: u32,
     targets: &SlotTargets,
     ready: &ReadyChunk,
-    scratch: &mut FillBuffers,
+    buffers: &mut FillBuffers,
 ) -> DeliveryDigest {
     let mut receipt = DeliveryDigest::default();
     let data = &work.sequence.datasets()[dataset as usize];
     let chunk = ready.chunk();
-    chunk.each(targets.within(ready), &mut scratch.order, |piece| {
-        for (row, own) in (piece.first as u64..).zip(piece.places) {
-            let target = targets.row(ready.start + piece.slice + u64::from(*own));
-            if target != NO_ROW {
-                let (block, row) =
-                    ready
-                        .epoch
-                        .source(data, chunk.parts[piece.part], piece.run, row);
-                receipt.add(
-                    job.places.start + u64::from(target),
-                    RowId {
-                        dataset,
-                        row: data.row(block, row),
-                    },
-                );
+    chunk.each(targets.within(ready), &mut buffers.order, |piece| {
+        for (row, slice_place) in (piece.first as u64..).zip(piece.places) {
+            let target = targets.row(ready.start + piece.slice + u64::from(*slice_place));
+            if target == NO_ROW {
+                continue;
             }
+            let part = chunk.parts[piece.part];
+            let (block, row) = ready.epoch.source(data, part, piece.run, row);
+            let row_id = RowId {
+                dataset,
+                row: data.row(block, row),
+            };
+            receipt.add(job.places.start + u64::from(target), row_id);
         }
     });
     receipt

@@ -1,11 +1,12 @@
-//! Where the time went.
+//! Statistics of a feed: times by activity.
 
 use std::ops::AddAssign;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::slot::NonFiniteCounts;
+use crate::slot::ValueCounts;
 
-/// What the workers did; times are sums over threads.
+/// Times and counts of the workers; times are sums over threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct WorkerTimes {
     /// Waiting for storage.
@@ -20,8 +21,8 @@ pub struct WorkerTimes {
     pub producer_wait: Duration,
     /// Stored bytes that were read.
     pub stored: u64,
-    /// Values that are not finite.
-    pub found: NonFiniteCounts,
+    /// Counts of changed values, in all rows that were read: those of a halo count with each block.
+    pub found: ValueCounts,
 }
 
 impl AddAssign for WorkerTimes {
@@ -36,7 +37,37 @@ impl AddAssign for WorkerTimes {
     }
 }
 
-/// What a training waits for.
+/// Counts of changed values in the rows that a feed has read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoadCounts {
+    /// Missing values that were filled, for each feature in the order of [`crate::BatchFeatures::columns`].
+    pub filled: Vec<u64>,
+    /// Counts over all columns.
+    pub values: ValueCounts,
+}
+
+impl LoadCounts {
+    /// Adds the filled values of other rows.
+    pub fn add_filled(&mut self, filled: &[u64]) {
+        if self.filled.len() < filled.len() {
+            self.filled.resize(filled.len(), 0);
+        }
+        for (sum, count) in self.filled.iter_mut().zip(filled) {
+            *sum += count;
+        }
+    }
+
+    /// Adds the counts of other rows.
+    pub fn add(&mut self, other: &LoadCounts) {
+        self.add_filled(&other.filled);
+        self.values += other.values;
+    }
+}
+
+/// Is called once, with the number of rows that have the keys and the time of a row before them, when the first are met.
+pub type ReportDuplicates = Arc<dyn Fn(u64) + Send + Sync>;
+
+/// The resource that a training waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeedBottleneck {
     /// Storage.
@@ -58,7 +89,7 @@ impl FeedBottleneck {
     }
 }
 
-/// What a feed did since its statistics were taken last.
+/// Statistics of a feed since they were taken last.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct FeedStats {
     /// Batches delivered.
@@ -69,23 +100,25 @@ pub struct FeedStats {
     pub bytes: u64,
     /// From the first to the last moment.
     pub wall: Duration,
-    /// How long the consumer waited for batches.
+    /// Time for which the consumer waited for batches.
     pub consumer_wait: Duration,
-    /// Batches that were not there when the consumer asked.
+    /// Batches that were not ready when the consumer asked.
     pub starved_steps: u64,
-    /// What the workers did.
+    /// Times and counts of the workers.
     pub times: WorkerTimes,
 }
 
 impl FeedStats {
-    /// What the training waits for: the consumer itself where it waited less than a twentieth of
-    /// the time for batches, else what the workers spent most on.
+    /// The resource that the training waits for: the consumer itself where it waited less than a twentieth of
+    /// the time for batches, else the one that the workers spent most time on.
     pub fn bottleneck(&self) -> FeedBottleneck {
         let cpu = self.times.decoding + self.times.packing + self.times.filling;
-        match () {
-            () if self.consumer_wait * 20 < self.wall => FeedBottleneck::Trainer,
-            () if self.times.disk > cpu => FeedBottleneck::Disk,
-            () => FeedBottleneck::Cpu,
+        if self.consumer_wait * 20 < self.wall {
+            FeedBottleneck::Trainer
+        } else if self.times.disk > cpu {
+            FeedBottleneck::Disk
+        } else {
+            FeedBottleneck::Cpu
         }
     }
 

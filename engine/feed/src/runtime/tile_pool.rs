@@ -1,7 +1,7 @@
-//! Rows that were read and wait for their turn.
+//! Buffers of rows between reading and delivery.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::slot::{PackedColumns, SeriesSteps};
 
@@ -12,27 +12,28 @@ pub(super) struct TilePool {
 }
 
 impl TilePool {
-    /// A buffer of so many bytes (whole words), which hold anything.
+    /// A buffer of so many bytes (whole words) with unspecified content.
     pub fn take(self: &Arc<Self>, bytes: usize) -> TileBuffer {
         let words = bytes / size_of::<u64>();
-        let used = || {
-            self.buffers
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .pop()
-        };
-        let buffer = match (words > 0).then(used).flatten() {
-            Some(mut buffer) => {
-                buffer.reserve_exact(words.saturating_sub(buffer.len()));
-                buffer.resize(words, 0);
-                buffer
-            }
-            None => vec![0; words],
-        };
+        let mut buffer = Vec::new();
+        if words > 0 {
+            let mut buffers = self.lock_buffers();
+            buffer = buffers.pop().unwrap_or_default();
+        }
+        // The capacity becomes exactly what is needed: it counts as memory of the feed.
+        buffer.reserve_exact(words.saturating_sub(buffer.len()));
+        buffer.resize(words, 0);
         TileBuffer {
             buffer,
             pool: self.clone(),
         }
+    }
+}
+
+impl TilePool {
+    /// Ignores poisoning: a list of buffers cannot be half-changed.
+    fn lock_buffers(&self) -> MutexGuard<'_, Vec<Vec<u64>>> {
+        self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -50,7 +51,7 @@ impl TileBuffer {
         &bytemuck::cast_slice(&self.buffer)[bytes]
     }
 
-    /// To write it.
+    /// The bytes of a tile, to write it.
     #[inline]
     pub fn tile_mut(&mut self, bytes: Range<usize>) -> &mut [u8] {
         &mut bytemuck::cast_slice_mut(&mut self.buffer)[bytes]
@@ -61,11 +62,7 @@ impl Drop for TileBuffer {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
         if buffer.capacity() > 0 {
-            self.pool
-                .buffers
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(buffer);
+            self.pool.lock_buffers().push(buffer);
         }
     }
 }
@@ -82,7 +79,7 @@ pub(super) enum PartRows {
 }
 
 impl PartRows {
-    /// Whether there are no rows.
+    /// True without any row.
     pub fn is_empty(&self) -> bool {
         match self {
             PartRows::Tiles(tiles) => tiles.buffer.is_empty(),

@@ -1,4 +1,4 @@
-//! What workers and consumer share, and who does what next.
+//! State that workers and consumer share, and the choice of the next task.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -13,12 +13,12 @@ use super::chunk_load::{UnitLoad, load_unit};
 use super::chunk_stream::{ChunkStream, ReadyChunk};
 use super::schedule::{BatchJob, BatchSchedule};
 use super::slot_fill::{FillBuffers, fill_slot};
-use super::stats::WorkerTimes;
+use super::stats::{LoadCounts, ReportDuplicates, WorkerTimes};
 use super::tile_pool::{PartRows, TilePool};
 use crate::slot::{SeriesPacker, SlotAllocator, SlotMemory, TilePacker};
 use crate::{DeliveryDigest, RowSequence};
 
-/// What workers and consumer share.
+/// State that workers and consumer share.
 pub(super) struct SharedFeed {
     pub sources: Vec<Arc<dyn BlockSource>>,
     pub sequence: RowSequence,
@@ -27,9 +27,13 @@ pub(super) struct SharedFeed {
     pub columns: Vec<String>,
     pub packer: TilePacker,
     pub series: Option<SeriesPacker>,
-    /// Whether slots are filled straight from columns, without records.
+    /// Fills slots straight from columns, without records.
     pub straight: bool,
     pub receipts: bool,
+    /// Hears of the first rows with the keys and the time of a row before them.
+    pub on_duplicates: Option<ReportDuplicates>,
+    /// The epoch that the feed began with.
+    pub first_epoch: u64,
     pub pool: Arc<TilePool>,
     pub allocator: Arc<dyn SlotAllocator>,
     /// Slots that are filled ahead.
@@ -37,14 +41,14 @@ pub(super) struct SharedFeed {
     /// Slots at most, those included that a consumer holds.
     pub slots_max: usize,
     pub state: Mutex<FeedState>,
-    /// Something to do for workers.
+    /// Notified when there is a task for workers.
     pub workers: Condvar,
-    /// Something new for the consumer.
+    /// Notified when there is a batch or a fault for the consumer.
     pub consumer: Condvar,
     pub over: AtomicBool,
 }
 
-/// What changes.
+/// The part of the state that changes, behind a lock.
 pub(super) struct FeedState {
     pub streams: Vec<ChunkStream>,
     /// The batch that is filled next.
@@ -57,6 +61,10 @@ pub(super) struct FeedState {
     pub ready: BTreeMap<u64, FilledBatch>,
     pub fault: Option<Fault>,
     pub times: WorkerTimes,
+    /// Changed values of all rows that were read.
+    pub counts: LoadCounts,
+    /// Changed values of the rows of the first epoch.
+    pub first_counts: LoadCounts,
 }
 
 /// A batch that waits for the consumer.
@@ -66,13 +74,13 @@ pub(super) struct FilledBatch {
     pub receipt: DeliveryDigest,
 }
 
-/// What a worker does next.
+/// A task of a worker.
 enum FeedTask {
     Fill(BatchJob, Vec<Vec<Arc<ReadyChunk>>>, Box<dyn SlotMemory>),
     Load(UnitLoad),
 }
 
-/// What a worker has done.
+/// The outcome of a worker's task.
 enum FeedTaskOutcome {
     Filled(FilledBatch),
     /// The fault leaves the slot behind.
@@ -88,7 +96,21 @@ impl SharedFeed {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the feed has ended: no further batches are wanted.
+    /// Adds the changed values of a unit that was read whole.
+    pub fn add_counts(&self, epoch: u64, counts: &LoadCounts) {
+        let mut state = self.lock();
+        let is_first = state.counts.values.duplicates == 0 && counts.values.duplicates > 0;
+        state.counts.add(counts);
+        if epoch == self.first_epoch {
+            state.first_counts.add(counts);
+        }
+        drop(state);
+        if is_first && let Some(report) = &self.on_duplicates {
+            report(counts.values.duplicates);
+        }
+    }
+
+    /// True once the feed has ended: no further batches are needed.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
@@ -104,13 +126,14 @@ impl SharedFeed {
     /// Works until the feed is over.
     pub fn run(&self) {
         let _guard = PanicGuard(self);
-        let mut scratch = FillBuffers::default();
+        let mut buffers = FillBuffers::default();
         let mut state = self.lock();
         loop {
             if self.is_over() || state.fault.is_some() {
                 return;
             }
             let Some(task) = self.next(&mut state) else {
+                // Without a free slot the consumer is the slow part.
                 let full = state.free.is_empty();
                 let begin = Instant::now();
                 state = self
@@ -124,15 +147,16 @@ impl SharedFeed {
             };
             drop(state);
             let mut times = WorkerTimes::default();
-            let done = self.perform(task, &mut scratch, &mut times);
+            let outcome = self.perform(task, &mut buffers, &mut times);
             state = self.lock();
             state.times += times;
-            self.finish(&mut state, done);
+            self.finish(&mut state, outcome);
         }
     }
 
     fn next(&self, state: &mut FeedState) -> Option<FeedTask> {
         let job = self.schedule.job(state.next)?;
+        // Filling a batch comes before reading ahead: the consumer may be waiting for it.
         if !state.free.is_empty()
             && let Some(chunks) = self.chunks(state, &job)
             && let Some(slot) = state.free.pop()
@@ -141,51 +165,44 @@ impl SharedFeed {
             state.filling += 1;
             return Some(FeedTask::Fill(job, chunks, slot));
         }
-        state
-            .streams
-            .iter_mut()
-            .enumerate()
-            .find_map(|(dataset, stream)| {
-                let wanted = self
-                    .sequence
-                    .turns_of(dataset as u32, job.places.clone())
-                    .end;
-                let load = stream.next_load(&self.sequence, wanted)?;
+        for (dataset, stream) in state.streams.iter_mut().enumerate() {
+            let turns = self.sequence.turns_of(dataset as u32, job.places.clone());
+            if let Some(load) = stream.next_load(&self.sequence, turns.end) {
                 // Before another thread can take one of these blocks.
-                let ahead = stream.blocks_ahead(&self.sequence, &load);
-                self.sources[dataset].announce(&ahead);
-                Some(FeedTask::Load(load))
-            })
+                let blocks = stream.blocks_ahead(&self.sequence, &load);
+                self.sources[dataset].announce(&blocks);
+                return Some(FeedTask::Load(load));
+            }
+        }
+        None
     }
 
+    /// The chunks of each dataset that a batch needs, if all of them are ready.
     fn chunks(&self, state: &mut FeedState, job: &BatchJob) -> Option<Vec<Vec<Arc<ReadyChunk>>>> {
-        let streams = state.streams.iter_mut().enumerate();
-        streams
-            .map(|(dataset, stream)| {
-                stream.take(
-                    &self.sequence,
-                    self.sequence.turns_of(dataset as u32, job.places.clone()),
-                )
-            })
-            .collect()
+        let mut chunks = Vec::with_capacity(state.streams.len());
+        for (dataset, stream) in state.streams.iter_mut().enumerate() {
+            let turns = self.sequence.turns_of(dataset as u32, job.places.clone());
+            chunks.push(stream.take(&self.sequence, turns)?);
+        }
+        Some(chunks)
     }
 
     fn perform(
         &self,
         task: FeedTask,
-        scratch: &mut FillBuffers,
+        buffers: &mut FillBuffers,
         times: &mut WorkerTimes,
     ) -> FeedTaskOutcome {
         match task {
             FeedTask::Load(task) => match catch_panic(|| load_unit(self, &task, times)) {
-                Ok(Some(held)) => FeedTaskOutcome::Loaded(task, held),
+                Ok(Some(parts)) => FeedTaskOutcome::Loaded(task, parts),
                 Ok(None) => FeedTaskOutcome::Over,
                 Err(fault) => FeedTaskOutcome::Failed(fault),
             },
             FeedTask::Fill(job, chunks, mut slot) => {
                 let begin = Instant::now();
                 let filled =
-                    catch_panic(|| fill_slot(self, &job, &chunks, slot.bytes_mut()?, scratch));
+                    catch_panic(|| fill_slot(self, &job, &chunks, slot.bytes_mut()?, buffers));
                 times.filling += begin.elapsed();
                 match filled {
                     Ok(receipt) => FeedTaskOutcome::Filled(FilledBatch { job, slot, receipt }),
@@ -195,8 +212,8 @@ impl SharedFeed {
         }
     }
 
-    fn finish(&self, state: &mut FeedState, done: FeedTaskOutcome) {
-        match done {
+    fn finish(&self, state: &mut FeedState, outcome: FeedTaskOutcome) {
+        match outcome {
             FeedTaskOutcome::Filled(filled) => {
                 state.filling -= 1;
                 state.ready.insert(filled.job.number, filled);
@@ -207,9 +224,9 @@ impl SharedFeed {
                 state.free.push(slot);
                 self.fail(state, fault);
             }
-            FeedTaskOutcome::Loaded(load, held) => {
+            FeedTaskOutcome::Loaded(load, parts) => {
                 if let Some(stream) = state.streams.get_mut(load.dataset as usize) {
-                    stream.loaded(&load, held);
+                    stream.loaded(&load, parts);
                 }
             }
             FeedTaskOutcome::Failed(fault) => self.fail(state, fault),
@@ -224,7 +241,7 @@ impl SharedFeed {
         self.consumer.notify_all();
     }
 
-    /// A slot comes back from the consumer.
+    /// Takes a slot back from the consumer.
     pub fn give_back(&self, slot: Box<dyn SlotMemory>) {
         let mut state = self.lock();
         if state.slots > self.slots {
@@ -236,22 +253,24 @@ impl SharedFeed {
         self.workers.notify_one();
     }
 
-    /// A further slot for a consumer that holds all of them.
+    /// Adds a slot for a consumer that holds all of them.
     pub fn add_slot(&self, state: &mut FeedState) -> Result<()> {
         if state.slots >= self.slots_max {
-            return Err(Fault::new(codes::MEMORY, format!("all {} batches are held by the consumer", state.slots))
-                .hint("drop each batch, or copy what you keep, before the next ones; or raise `slots_max`"));
+            let message = format!("all {} batches are held by the consumer", state.slots);
+            return Err(Fault::new(codes::MEMORY, message).hint(
+                "drop each batch, or copy what you keep, before the next ones; \
+                 or raise `slots_max`",
+            ));
         }
-        state
-            .free
-            .push(self.allocator.allocate(self.packer.layout.bytes)?);
+        let slot = self.allocator.allocate(self.packer.layout.bytes)?;
+        state.free.push(slot);
         state.slots += 1;
         self.workers.notify_all();
         Ok(())
     }
 }
 
-/// Tells the consumer of a worker that panics beside its tasks: those that are being filled may be its own.
+/// Reports a worker that panics outside its tasks to the consumer: the batches that are being filled may be its own.
 struct PanicGuard<'a>(&'a SharedFeed);
 
 impl Drop for PanicGuard<'_> {

@@ -12,19 +12,25 @@ use super::features::{BatchFeatures, FeatureField, NonFinite};
 use super::layout::{BatchLayout, PartRole, ValueType};
 use super::numeric_values::FeatureValues;
 
-/// What was found while packing.
+/// Counts of values and rows that packing changed or met.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct NonFiniteCounts {
+pub struct ValueCounts {
     /// Values that are not finite.
     pub non_finite: u64,
     /// Rows that got mask 0 for it.
     pub skipped: u64,
+    /// Missing values that were filled.
+    pub filled: u64,
+    /// Rows of sequences with the keys and the time of a row before them.
+    pub duplicates: u64,
 }
 
-impl std::ops::AddAssign for NonFiniteCounts {
-    fn add_assign(&mut self, other: NonFiniteCounts) {
+impl std::ops::AddAssign for ValueCounts {
+    fn add_assign(&mut self, other: ValueCounts) {
         self.non_finite += other.non_finite;
         self.skipped += other.skipped;
+        self.filled += other.filled;
+        self.duplicates += other.duplicates;
     }
 }
 
@@ -42,19 +48,22 @@ pub(crate) struct PackedColumns {
     pub rows: usize,
     /// The columns of each part of the layout; none for a mask that is 1 in all rows.
     pub parts: Vec<Vec<PackedValues>>,
-    /// What comes after the features: keys of series, their times, which rows are delivered.
+    /// Columns behind the features: keys of series, their times, flags of delivered rows.
     pub others: Vec<ArrayRef>,
-    pub found: NonFiniteCounts,
+    pub found: ValueCounts,
+    /// Missing values that were filled, by feature.
+    pub filled: Vec<u64>,
 }
 
-/// Columns on their way.
+/// Casts the columns of a batch one after another.
 struct ColumnCaster<'a> {
     non_finite: NonFinite,
     rows: usize,
     first_row: u64,
-    /// Of each row, whether it counts; empty while all do.
+    /// 1 for each row that counts, and 0 for others; empty while all do.
     mask: Vec<u8>,
-    found: NonFiniteCounts,
+    found: ValueCounts,
+    filled: Vec<u64>,
     arrays: std::slice::Iter<'a, ArrayRef>,
 }
 
@@ -67,12 +76,13 @@ impl PackedColumns {
         batch: &RecordBatch,
         first_row: u64,
     ) -> Result<PackedColumns> {
-        let mut packing = ColumnCaster {
+        let mut caster = ColumnCaster {
             non_finite: features.non_finite,
             rows: batch.num_rows(),
             first_row,
             mask: Vec::new(),
-            found: NonFiniteCounts::default(),
+            found: ValueCounts::default(),
+            filled: Vec::new(),
             arrays: batch.columns().iter(),
         };
         let mut parts = Vec::with_capacity(layout.parts.len());
@@ -84,38 +94,47 @@ impl PackedColumns {
                 PartRole::Label => features.label.as_slice(),
                 PartRole::Weight => features.weight.as_slice(),
                 PartRole::Mask => {
-                    parts.push(if part.record_offset.is_some() {
-                        vec![packing.mask()]
-                    } else {
-                        Vec::new()
-                    });
+                    let mut values = Vec::new();
+                    if part.record_offset.is_some() {
+                        values.push(caster.mask());
+                    }
+                    parts.push(values);
                     continue;
                 }
             };
-            let values = fields.iter().map(|field| match part.role {
-                PartRole::Categorical => packing.cast_categorical(field, part.data_type),
-                role => packing.cast_dense(field, part.data_type, role == PartRole::Weight),
-            });
-            parts.push(values.collect::<Result<_>>()?);
+            let mut values = Vec::with_capacity(fields.len());
+            for field in fields {
+                values.push(match part.role {
+                    PartRole::Categorical => caster.cast_categorical(field, part.data_type)?,
+                    // A row that does not count has the weight 0.
+                    PartRole::Weight => caster.cast_dense(field, part.data_type, true)?,
+                    _ => caster.cast_dense(field, part.data_type, false)?,
+                });
+            }
+            parts.push(values);
         }
+        let mut counts = caster.found;
+        counts.filled = caster.filled.iter().sum();
         Ok(PackedColumns {
-            rows: packing.rows,
+            rows: caster.rows,
             parts,
-            others: packing.arrays.cloned().collect(),
-            found: packing.found,
+            others: caster.arrays.cloned().collect(),
+            found: counts,
+            filled: caster.filled,
         })
     }
 }
 
 impl ColumnCaster<'_> {
     fn next_column(&mut self, field: &FeatureField, whole: bool) -> Result<FeatureValues> {
-        let missing = || Fault::internal("the source gave fewer columns than it was asked for");
-        FeatureValues::new(
-            field,
-            self.arrays.next().ok_or_else(missing)?,
-            self.first_row,
-            whole,
-        )
+        let Some(array) = self.arrays.next() else {
+            return Err(Fault::internal(
+                "the source gave fewer columns than it was asked for",
+            ));
+        };
+        let values = FeatureValues::new(field, array, self.first_row, whole)?;
+        self.filled.push(values.filled_count());
+        Ok(values)
     }
 
     /// Numbers; zero where the row does not count, if `masked`.
@@ -128,10 +147,11 @@ impl ColumnCaster<'_> {
         let column = self.next_column(field, false)?;
         let width = column.width;
         let masked = masked && !self.mask.is_empty();
-        if let Some(values) = column
-            .same::<Float32Type>()
-            .filter(|values| all_finite(values) && !masked)
-            && data_type == ValueType::F32
+        // Columns that are as the batch needs them are not copied.
+        if data_type == ValueType::F32
+            && !masked
+            && let Some(values) = column.same::<Float32Type>()
+            && all_finite(values)
         {
             return Ok(PackedValues {
                 bytes: values.inner().clone(),
@@ -143,9 +163,11 @@ impl ColumnCaster<'_> {
             self.handle_non_finite(&column, &mut values)?;
         }
         if masked {
-            let rows = values.chunks_exact_mut(width).zip(&self.mask);
-            rows.filter(|(_, mask)| **mask == 0)
-                .for_each(|(values, _)| values.fill(0.0));
+            for (values, mask) in values.chunks_exact_mut(width).zip(&self.mask) {
+                if *mask == 0 {
+                    values.fill(0.0);
+                }
+            }
         }
         let bytes = match data_type {
             ValueType::F16 | ValueType::Bf16 => {
@@ -164,42 +186,26 @@ impl ColumnCaster<'_> {
 
     #[cold]
     fn handle_non_finite(&mut self, column: &FeatureValues, values: &mut [f32]) -> Result<()> {
-        let bad = |values: &[f32]| values.iter().filter(|value| !value.is_finite()).count();
         if self.non_finite == NonFinite::Fail {
-            let rows = values
-                .chunks_exact(column.width)
-                .enumerate()
-                .filter(|(_, values)| bad(values) > 0);
-            let rows: Vec<u64> = rows.map(|(row, _)| column.row(row)).collect();
-            return Err(Fault::new(
-                codes::NOT_FINITE,
-                format!(
-                    "`{}` has {} values that are not finite",
-                    column.name,
-                    bad(values)
-                ),
-            )
-            .column(&column.name)
-            .rows(rows)
-            .hint(
-                "`clip` or `impute` the column before, or set `non_finite` to `skip` or `zero`",
-            ));
+            return Err(not_finite(column, values));
         }
         if self.non_finite == NonFinite::Skip {
             self.mask.resize(self.rows, 1);
         }
         for (row, values) in values.chunks_exact_mut(column.width).enumerate() {
-            let count = bad(values);
+            let count = non_finite_count(values);
             self.found.non_finite += count as u64;
+            // A row is skipped once, however many of its values are not finite.
             if count > 0
                 && let Some(mask) = self.mask.get_mut(row)
             {
                 self.found.skipped += u64::from(std::mem::take(mask));
             }
-            values
-                .iter_mut()
-                .filter(|value| !value.is_finite())
-                .for_each(|value| *value = 0.0);
+            for value in values {
+                if !value.is_finite() {
+                    *value = 0.0;
+                }
+            }
         }
         Ok(())
     }
@@ -217,12 +223,12 @@ impl ColumnCaster<'_> {
                 None => {
                     let wide = column.wholes()?;
                     let narrow: Vec<i32> = wide.iter().map(|&value| value as i32).collect();
-                    let fits = |(wide, narrow): (&i64, &i32)| *wide == i64::from(*narrow);
-                    if !wide
-                        .iter()
-                        .zip(&narrow)
-                        .fold(true, |all, pair| all & fits(pair))
-                    {
+                    // Without a branch per value, so that the loop vectorizes.
+                    let mut all_fit = true;
+                    for (wide, narrow) in wide.iter().zip(&narrow) {
+                        all_fit &= *wide == i64::from(*narrow);
+                    }
+                    if !all_fit {
                         return Err(too_large(&column, &wide));
                     }
                     Buffer::from_vec(narrow)
@@ -246,24 +252,46 @@ impl ColumnCaster<'_> {
     }
 }
 
-/// Whether all values are; without a branch per value.
+/// True if all values are finite; without a branch per value.
 fn all_finite(values: &[f32]) -> bool {
-    values
-        .iter()
-        .fold(true, |all, value| all & value.is_finite())
+    let mut all_finite = true;
+    for value in values {
+        all_finite &= value.is_finite();
+    }
+    all_finite
+}
+
+fn non_finite_count(values: &[f32]) -> usize {
+    values.iter().filter(|value| !value.is_finite()).count()
+}
+
+#[cold]
+fn not_finite(column: &FeatureValues, values: &[f32]) -> Fault {
+    let mut rows = Vec::new();
+    for (row, values) in values.chunks_exact(column.width).enumerate() {
+        if non_finite_count(values) > 0 {
+            rows.push(column.row(row));
+        }
+    }
+    let count = non_finite_count(values);
+    let message = format!("`{}` has {count} values that are not finite", column.name);
+    Fault::new(codes::NOT_FINITE, message)
+        .column(&column.name)
+        .rows(rows)
+        .hint("`clip` or `impute` the column before, or set `non_finite` to `skip` or `zero`")
 }
 
 #[cold]
 fn too_large(column: &FeatureValues, values: &[i64]) -> Fault {
-    let place = values
+    let index = values
         .iter()
         .position(|&value| i32::try_from(value).is_err())
         .unwrap_or(0);
     Fault::new(
         codes::OVERFLOW,
-        format!("{} of `{}` is no 32-bit id", values[place], column.name),
+        format!("{} of `{}` is no 32-bit id", values[index], column.name),
     )
     .column(&column.name)
-    .rows([column.row(place / column.width)])
+    .rows([column.row(index / column.width)])
     .hint("set `categorical_type` to `i64`")
 }

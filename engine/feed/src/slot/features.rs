@@ -1,5 +1,6 @@
-//! What a batch consists of.
+//! Parts of a batch and their columns.
 
+use forebay_model::DuplicateRows;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +28,7 @@ pub enum CategoricalType {
     I64,
 }
 
-/// What becomes of dense values, labels and weights that are not finite; they are counted.
+/// Treatment of dense values, labels and weights that are not finite; they are counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NonFinite {
@@ -50,7 +51,7 @@ pub struct FeatureField {
     /// Values per row: more than one for columns of lists.
     #[serde(default = "one")]
     pub width: u32,
-    /// What a missing value becomes; without it, a missing value is a fault.
+    /// Replaces a missing value; without it, a missing value is a fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<f64>,
 }
@@ -69,7 +70,7 @@ impl FeatureField {
         }
     }
 
-    /// What a missing value becomes.
+    /// Sets the replacement of missing values.
     pub fn missing(self, value: f64) -> FeatureField {
         FeatureField {
             missing: Some(value),
@@ -82,7 +83,7 @@ impl FeatureField {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SequenceOptions {
-    /// How many rows at most, the row itself included. Where there are fewer, the first steps have
+    /// Most rows, the row itself included. Where there are fewer, the first steps have
     /// mask 0 and values 0.
     pub steps: u32,
     /// The columns that tell series apart.
@@ -90,13 +91,16 @@ pub struct SequenceOptions {
     /// The column of times. Without it, the rows of each series come in order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
-    /// How far back steps may lie, in ticks of the time.
+    /// Longest time that steps may lie back, in ticks of the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<i64>,
     /// The column of booleans that tells which rows of a block are delivered; the others are what
     /// series had before. Without it, those after the block's halo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered: Option<String>,
+    /// Treatment of rows with the same keys and the same time. It changes no batch, so it is no part of what is stored.
+    #[serde(skip)]
+    pub duplicates: DuplicateRows,
 }
 
 /// The columns of a batch and their types.
@@ -120,7 +124,7 @@ pub struct BatchFeatures {
     pub beside: Vec<String>,
     /// Batches of sequences.
     pub series: Option<SequenceOptions>,
-    /// What becomes of values that are not finite.
+    /// Treatment of values that are not finite.
     pub non_finite: NonFinite,
 }
 
@@ -128,32 +132,35 @@ impl BatchFeatures {
     /// The columns that must be read, in this order: dense, categorical, label, weight, those beside them, keys,
     /// time, and which rows are delivered.
     pub fn columns(&self) -> Vec<String> {
-        let fields = self
-            .dense
-            .iter()
-            .chain(&self.categorical)
-            .chain(&self.label)
-            .chain(&self.weight);
-        let series = self.series.iter().flat_map(|series| {
-            series
-                .keys
-                .iter()
-                .chain(&series.time)
-                .chain(&series.delivered)
-        });
-        let beside = self.beside.iter().cloned();
-        fields
-            .map(|field| field.column.clone())
-            .chain(beside)
-            .chain(series.cloned())
-            .collect()
+        let features = self.dense.iter().chain(&self.categorical);
+        let fields = features.chain(&self.label).chain(&self.weight);
+        let mut columns: Vec<String> = fields.map(|field| field.column.clone()).collect();
+        columns.extend(self.beside.iter().cloned());
+        if let Some(series) = &self.series {
+            columns.extend(series.keys.iter().cloned());
+            columns.extend(series.time.clone());
+            columns.extend(series.delivered.clone());
+        }
+        columns
+    }
+
+    /// Counts by feature, in the order of [`BatchFeatures::columns`], with the names of their columns; without zeros.
+    pub fn named_counts(&self, counts: &[u64]) -> Vec<(String, u64)> {
+        let mut named = Vec::new();
+        for (column, count) in self.columns().into_iter().zip(counts) {
+            if *count > 0 {
+                named.push((column, *count));
+            }
+        }
+        named
     }
 
     /// Steps of a row: one without series.
     pub fn steps(&self) -> usize {
-        self.series
-            .as_ref()
-            .map_or(1, |series| series.steps as usize)
+        match &self.series {
+            Some(series) => series.steps as usize,
+            None => 1,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where the parts of a batch lie in a slot, and in a record.
+//! Layout of a batch's parts in a slot, and in a record.
 //!
 //! A *slot* holds a batch part by part: `[dense | categorical | label | weight | mask]`, each
 //! aligned to 256 bytes (what copies to a device and its kernels like best). A *record* holds all
@@ -11,7 +11,7 @@ use super::features::{BatchFeatures, CategoricalType, DenseType, NonFinite, tota
 /// Alignment of the parts of a slot in bytes.
 pub const ALIGN: usize = 256;
 
-/// Where the steps of a row of a sequence begin, and which row it is.
+/// Bytes that note where the steps of a row of a sequence begin, and the number of the row.
 const STEP_PLACE_BYTES: usize = 8;
 
 /// A slot's bytes at most: offsets and lengths of copies are 31 bits wide in some drivers.
@@ -74,10 +74,10 @@ impl ValueType {
     }
 }
 
-/// Where a part lies in a slot and in a record.
+/// Position of a part in a slot and in a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartLayout {
-    /// What it holds.
+    /// Its content.
     pub role: PartRole,
     /// The type of its values.
     pub data_type: ValueType,
@@ -98,7 +98,7 @@ impl PartLayout {
     }
 }
 
-/// Where everything lies.
+/// Layout of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchLayout {
     /// In the order of the slot.
@@ -109,7 +109,7 @@ pub struct BatchLayout {
     pub bytes: usize,
     /// Bytes of a record.
     pub record_bytes: usize,
-    /// Bytes that a row takes while it waits for its turn: its record; of sequences, its own step.
+    /// Bytes that a row takes until it is delivered: its record; of sequences, its own step.
     pub held_bytes: usize,
 }
 
@@ -119,14 +119,10 @@ impl BatchLayout {
         let masked = features.series.is_some() || features.non_finite == NonFinite::Skip;
         let mut layout = BatchLayout::with_mask(features, rows, masked)?;
         if features.series.is_some() {
-            let step = BatchLayout::with_mask(
-                &BatchFeatures {
-                    series: None,
-                    ..features.clone()
-                },
-                1,
-                true,
-            )?;
+            // A row of a sequence is held once, as a single step, however many sequences it is part of.
+            let mut step_features = features.clone();
+            step_features.series = None;
+            let step = BatchLayout::with_mask(&step_features, 1, true)?;
             layout.held_bytes = step.record_bytes + STEP_PLACE_BYTES;
         }
         Ok(layout)
@@ -142,7 +138,7 @@ impl BatchLayout {
         }
     }
 
-    /// The layout of batches of `rows` rows; whether records have a mask, or all of them count.
+    /// The layout of batches of `rows` rows; records have a mask if `masked`, else all of them count.
     pub(super) fn with_mask(
         features: &BatchFeatures,
         rows: usize,
@@ -150,10 +146,8 @@ impl BatchLayout {
     ) -> Result<BatchLayout> {
         let steps = features.steps();
         if steps == 0 || rows == 0 {
-            return Err(Fault::new(
-                codes::BAD_VALUE,
-                format!("batches of {rows} rows of {steps} steps hold nothing"),
-            ));
+            let message = format!("batches of {rows} rows of {steps} steps hold nothing");
+            return Err(Fault::new(codes::BAD_VALUE, message));
         }
         let dense = match features.dense_type {
             DenseType::F32 => ValueType::F32,
@@ -164,38 +158,25 @@ impl BatchLayout {
             CategoricalType::I32 => ValueType::I32,
             CategoricalType::I64 => ValueType::I64,
         };
-        let sequence = features.series.is_some();
-        // Shapes below the batch: [steps,] values.
-        let shape = |values: Option<usize>| -> Vec<usize> {
-            sequence
-                .then_some(steps)
-                .into_iter()
-                .chain(values)
-                .collect()
-        };
-        let parts = [
-            (
-                PartRole::Dense,
-                dense,
-                Some(shape(Some(total_width(&features.dense)))),
-            ),
-            (
-                PartRole::Categorical,
-                categorical,
-                Some(shape(Some(total_width(&features.categorical)))),
-            ),
-            (
-                PartRole::Label,
-                ValueType::F32,
-                features.label.as_ref().map(|_| Vec::new()),
-            ),
-            (
-                PartRole::Weight,
-                ValueType::F32,
-                features.weight.as_ref().map(|_| Vec::new()),
-            ),
-            (PartRole::Mask, ValueType::U8, Some(shape(None))),
+        // Shapes below the rows: [steps,] [values]. Label and weight are single values of the row.
+        let mut step_shape = Vec::new();
+        if features.series.is_some() {
+            step_shape.push(steps);
+        }
+        let dense_shape = [step_shape.clone(), vec![total_width(&features.dense)]].concat();
+        let categorical_width = total_width(&features.categorical);
+        let categorical_shape = [step_shape.clone(), vec![categorical_width]].concat();
+        let mut parts = vec![
+            (PartRole::Dense, dense, dense_shape),
+            (PartRole::Categorical, categorical, categorical_shape),
         ];
+        if features.label.is_some() {
+            parts.push((PartRole::Label, ValueType::F32, Vec::new()));
+        }
+        if features.weight.is_some() {
+            parts.push((PartRole::Weight, ValueType::F32, Vec::new()));
+        }
+        parts.push((PartRole::Mask, ValueType::U8, step_shape));
         let mut layout = BatchLayout {
             parts: Vec::new(),
             rows,
@@ -203,25 +184,26 @@ impl BatchLayout {
             record_bytes: 0,
             held_bytes: 0,
         };
-        for (role, data_type, inner) in parts {
-            let Some(inner) = inner.filter(|inner| !inner.contains(&0)) else {
+        for (role, data_type, row_shape) in parts {
+            // A batch without such features does not have the part.
+            if row_shape.contains(&0) {
                 continue;
-            };
-            let row_bytes = inner.iter().product::<usize>() * data_type.bytes();
-            let shape = std::iter::once(rows).chain(inner).collect();
-            let in_record = role != PartRole::Mask || masked;
-            let record_offset =
-                in_record.then(|| layout.record_bytes.next_multiple_of(data_type.bytes()));
+            }
+            let row_bytes = row_shape.iter().product::<usize>() * data_type.bytes();
+            let mut record_offset = None;
+            if role != PartRole::Mask || masked {
+                let offset = layout.record_bytes.next_multiple_of(data_type.bytes());
+                layout.record_bytes = offset + row_bytes;
+                record_offset = Some(offset);
+            }
             layout.parts.push(PartLayout {
                 role,
                 data_type,
-                shape,
+                shape: [vec![rows], row_shape].concat(),
                 offset: layout.bytes,
                 row_bytes,
                 record_offset,
             });
-            layout.record_bytes =
-                record_offset.map_or(layout.record_bytes, |offset| offset + row_bytes);
             layout.bytes = (layout.bytes + row_bytes * rows).next_multiple_of(ALIGN);
         }
         layout.record_bytes = layout.record_bytes.next_multiple_of(8);
@@ -231,9 +213,8 @@ impl BatchLayout {
                 "a batch of {rows} rows takes {} bytes, more than {SLOT_BYTES_MAX}",
                 layout.bytes
             );
-            return Err(
-                Fault::new(codes::LIMIT, message).hint("lower `batch_rows`, or use a smaller type")
-            );
+            let fault = Fault::new(codes::LIMIT, message);
+            return Err(fault.hint("lower `batch_rows`, or use a smaller type"));
         }
         Ok(layout)
     }

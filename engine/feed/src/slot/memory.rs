@@ -8,14 +8,14 @@ use super::layout::ALIGN;
 
 /// The memory of one slot, of which the first byte is aligned to [`ALIGN`] bytes.
 pub trait SlotMemory: Send + Sync + Any {
-    /// To read.
+    /// The bytes, to read.
     fn bytes(&self) -> &[u8];
 
-    /// To write a new batch. Waits for a copy to a device that still reads the last batch.
+    /// The bytes, to write a new batch. Waits for a copy to a device that still reads the last batch.
     fn bytes_mut(&mut self) -> Result<&mut [u8]>;
 }
 
-/// Where slots come from. Slots live as long as the feed or their last batch and are used again
+/// Allocator of slots. Slots live as long as the feed or their last batch and are used again
 /// and again.
 pub trait SlotAllocator: Send + Sync {
     /// A slot of so many bytes, zeroed.
@@ -29,14 +29,11 @@ pub struct HostMemory;
 impl SlotAllocator for HostMemory {
     fn allocate(&self, bytes: usize) -> Result<Box<dyn SlotMemory>> {
         let mut buffer = Vec::new();
-        buffer.try_reserve_exact(bytes + ALIGN).map_err(|error| {
-            Fault::new(
-                codes::MEMORY,
-                format!("no memory for a slot of {bytes} bytes"),
-            )
-            .cause(error)
-            .hint("lower `batch_rows` or the number of slots")
-        })?;
+        if let Err(error) = buffer.try_reserve_exact(bytes + ALIGN) {
+            let message = format!("no memory for a slot of {bytes} bytes");
+            let fault = Fault::new(codes::MEMORY, message).cause(error);
+            return Err(fault.hint("lower `batch_rows` or the number of slots"));
+        }
         buffer.resize(bytes + ALIGN, 0_u8);
         // The buffer never grows again, so that its address, and with it the offset, stays.
         let offset = buffer.as_ptr().align_offset(ALIGN);

@@ -1,6 +1,6 @@
-//! Memory that is larger than the processor's caches: asked for early, and written past them.
+//! Access to memory beyond the processor's caches: early prefetches, and writes past the caches.
 
-/// Asks for memory that is read soon, without waiting for it.
+/// Prefetches memory that is read soon, without waiting for it.
 #[inline]
 pub(crate) fn prefetch(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
@@ -16,8 +16,8 @@ pub(crate) fn prefetch(bytes: &[u8]) {
     let _ = bytes;
 }
 
-/// Copies what is not read soon, a slice of the same length. The processor need not fetch what is
-/// overwritten, and keeps in its caches what it has there. [`settle`] comes before others read it.
+/// Copies a slice that is not read soon to one of the same length. The processor need not fetch what is
+/// overwritten, and its caches keep their content. [`store_fence`] comes before other threads read it.
 #[inline]
 pub(crate) fn copy_nontemporal(from: &[u8], to: &mut [u8]) {
     #[cfg(target_arch = "x86_64")]
@@ -41,7 +41,7 @@ pub(crate) fn copy_nontemporal(from: &[u8], to: &mut [u8]) {
     to.copy_from_slice(from);
 }
 
-/// Orders what was put away before everything that this thread writes from now on.
+/// Orders earlier writes past the caches before everything that this thread writes from now on.
 #[inline]
 pub(crate) fn store_fence() {
     #[cfg(target_arch = "x86_64")]

@@ -17,9 +17,9 @@ pub(super) struct FeatureValues {
     /// The number of the first row, for faults.
     first_row: u64,
     values: ArrayRef,
-    /// Which rows are there.
+    /// Validity of rows, for columns of lists.
     rows: Option<NullBuffer>,
-    /// Which values are there.
+    /// Validity of values.
     nulls: Option<NullBuffer>,
 }
 
@@ -45,27 +45,34 @@ macro_rules! numbers {
     }};
 }
 
-/// The values of a column as numbers, `width` for each row. Missing ones become what the field says.
+/// The values of a column as numbers, `width` for each row. The field replaces missing ones.
 pub fn real_values(field: &FeatureField, array: &ArrayRef) -> Result<Vec<f32>> {
     FeatureValues::new(field, array, 0, false)?.reals()
 }
 
-/// The values of a column as categorical ids, `width` for each row. Missing ones become what the field says; those
+/// Number of missing values of a column that a field replaces.
+pub fn filled_values(field: &FeatureField, array: &ArrayRef) -> Result<u64> {
+    if field.missing.is_none() || array.logical_null_count() == 0 && !is_list(array.data_type()) {
+        return Ok(0);
+    }
+    // Ids are numbers, too: their type does not matter here.
+    Ok(FeatureValues::new(field, array, 0, false)?.filled_count())
+}
+
+/// The values of a column as categorical ids, `width` for each row. The field replaces missing ones; those
 /// that do not fit 32 bits are a fault.
 pub fn id_values(field: &FeatureField, array: &ArrayRef) -> Result<Vec<i32>> {
     let column = FeatureValues::new(field, array, 0, true)?;
-    let narrow = |(place, id): (usize, &i64)| {
-        i32::try_from(*id).map_err(|_| {
-            Fault::new(
-                codes::OVERFLOW,
-                format!("{id} of `{}` is no 32-bit id", column.name),
-            )
-            .column(&column.name)
-            .rows([column.row(place / column.width)])
-            .hint("make ids of it with `vocabulary` or `hash_bucket` before")
-        })
-    };
-    column.wholes()?.iter().enumerate().map(narrow).collect()
+    let wide = column.wholes()?;
+    let mut narrow = Vec::with_capacity(wide.len());
+    for (index, id) in wide.iter().enumerate() {
+        let Ok(id) = i32::try_from(*id) else {
+            let message = format!("{id} of `{}` is no 32-bit id", column.name);
+            return Err(column.id_overflow(message, index));
+        };
+        narrow.push(id);
+    }
+    Ok(narrow)
 }
 
 impl FeatureValues {
@@ -103,18 +110,22 @@ impl FeatureValues {
     /// All values as `f32`.
     #[allow(clippy::unnecessary_cast)] // One of the ten types is the target itself.
     pub fn reals(&self) -> Result<Vec<f32>> {
-        let mut all = numbers!(self.values, values => values.iter().map(|&value| value as f32).collect::<Vec<_>>());
-        self.fill(&mut all, |missing| missing as f32)?;
-        Ok(all)
+        let mut reals: Vec<f32> = numbers!(self.values, values => {
+            values.iter().map(|&value| value as f32).collect()
+        });
+        self.fill(&mut reals, |missing| missing as f32)?;
+        Ok(reals)
     }
 
     /// All values as `i64`; a fault where one does not fit.
     #[allow(clippy::unnecessary_cast)] // As above.
     pub fn wholes(&self) -> Result<Vec<i64>> {
         self.fit_signed()?;
-        let mut all = numbers!(self.values, values => values.iter().map(|&value| value as i64).collect::<Vec<_>>());
-        self.fill(&mut all, |missing| missing as i64)?;
-        Ok(all)
+        let mut wholes: Vec<i64> = numbers!(self.values, values => {
+            values.iter().map(|&value| value as i64).collect()
+        });
+        self.fill(&mut wholes, |missing| missing as i64)?;
+        Ok(wholes)
     }
 
     /// Refuses unsigned values beyond the signed ones.
@@ -122,31 +133,62 @@ impl FeatureValues {
         let Some(values) = self.values.as_primitive_opt::<UInt64Type>() else {
             return Ok(());
         };
-        if values.values().iter().fold(0, |all, value| all | value) <= i64::MAX as u64 {
+        // One pass without branches: almost no column has such values.
+        let mut used_bits = 0;
+        for value in values.values() {
+            used_bits |= value;
+        }
+        if used_bits <= i64::MAX as u64 {
             return Ok(());
         }
-        let is_there = |place: usize| {
-            let row = self
-                .rows
-                .as_ref()
-                .is_none_or(|rows| rows.is_valid(place / self.width));
-            row && values.is_valid(place)
-        };
-        let large = (0..values.len())
-            .find(|&place| values.value(place) > i64::MAX as u64 && is_there(place));
-        large.map_or(Ok(()), |place| {
-            Err(Fault::new(
-                codes::OVERFLOW,
-                format!(
-                    "{} of `{}` is no 64-bit signed id",
-                    values.value(place),
-                    self.name
-                ),
-            )
+        for (index, value) in values.values().iter().enumerate() {
+            if *value <= i64::MAX as u64 || values.is_null(index) {
+                continue;
+            }
+            // Values under a row that is missing do not count.
+            let row = index / self.width;
+            if self.rows.as_ref().is_none_or(|rows| rows.is_valid(row)) {
+                let message = format!("{value} of `{}` is no 64-bit signed id", self.name);
+                return Err(self.id_overflow(message, index));
+            }
+        }
+        Ok(())
+    }
+
+    /// The fault for a value that is too large for an id.
+    fn id_overflow(&self, message: String, index: usize) -> Fault {
+        Fault::new(codes::OVERFLOW, message)
             .column(&self.name)
-            .rows([self.row(place / self.width)])
-            .hint("make ids of it with `vocabulary` or `hash_bucket` before"))
-        })
+            .rows([self.row(index / self.width)])
+            .hint("make ids of it with `vocabulary` or `hash_bucket` before")
+    }
+
+    /// Number of missing values that are filled.
+    pub fn filled_count(&self) -> u64 {
+        if self.missing.is_none() {
+            return 0;
+        }
+        let missing = match (&self.nulls, &self.rows) {
+            (None, None) => 0,
+            (Some(nulls), None) => nulls.null_count(),
+            (None, Some(rows)) => rows.null_count() * self.width,
+            // A value can be missing by itself and with its row.
+            (Some(nulls), Some(rows)) => {
+                let is_missing =
+                    |index: &usize| nulls.is_null(*index) || rows.is_null(index / self.width);
+                (0..nulls.len()).filter(is_missing).count()
+            }
+        };
+        missing as u64
+    }
+
+    /// Nulls of the values, those of missing rows among them.
+    pub fn value_nulls(&self) -> Option<NullBuffer> {
+        let Some(rows) = &self.rows else {
+            return self.nulls.clone();
+        };
+        let of_rows = rows.expand(self.width);
+        NullBuffer::union(self.nulls.as_ref(), Some(&of_rows))
     }
 
     /// All values where they can be used as they lie: of this type, none missing.
@@ -181,25 +223,24 @@ impl FeatureValues {
         convert: &impl Fn(f64) -> T,
     ) -> Result<()> {
         let Some(missing) = self.missing else {
-            let rows = nulls.inner().iter().enumerate().filter(|(_, valid)| !valid);
-            let rows: Vec<u64> = rows
-                .map(|(i, _)| self.row(i * width / self.width))
-                .collect();
-            return Err(Fault::new(
-                codes::BAD_ROW,
-                format!("{} values of `{}` are missing", rows.len(), self.name),
-            )
-            .column(&self.name)
-            .rows(rows)
-            .hint(
+            let mut rows = Vec::new();
+            for (index, valid) in nulls.inner().iter().enumerate() {
+                if !valid {
+                    rows.push(self.row(index * width / self.width));
+                }
+            }
+            let message = format!("{} values of `{}` are missing", rows.len(), self.name);
+            let fault = Fault::new(codes::BAD_ROW, message);
+            return Err(fault.column(&self.name).rows(rows).hint(
                 "`impute` the column, filter such rows, or give the field a value for `missing`",
             ));
         };
         let missing = convert(missing);
         for (values, valid) in values.chunks_exact_mut(width).zip(nulls.inner()) {
-            values
-                .iter_mut()
-                .for_each(|value| *value = if valid { *value } else { missing });
+            // A selection instead of a branch: nulls come in no order.
+            for value in values {
+                *value = if valid { *value } else { missing };
+            }
         }
         Ok(())
     }
@@ -214,41 +255,38 @@ fn is_list(data_type: &DataType) -> bool {
 
 /// The values of all rows one after another, `width` for each.
 fn flatten_lists(array: &ArrayRef, width: usize) -> Result<ArrayRef> {
-    let wrong = |found: String| {
-        Err(Fault::new(
-            codes::SCHEMA_DRIFT,
-            format!("rows of {found}, and the batch has room for {width}"),
-        )
-        .hint(
-            "a feature's width is fixed by the layout of the batch: write the data with one width",
-        ))
-    };
     match array.data_type() {
-        DataType::FixedSizeList(_, found) if *found as usize == width => {
+        DataType::FixedSizeList(_, length) if *length as usize == width => {
             let list = array.as_fixed_size_list();
-            Ok(list
-                .values()
-                .slice(list.offset() * width, list.len() * width))
+            let start = list.offset() * width;
+            Ok(list.values().slice(start, list.len() * width))
         }
-        DataType::FixedSizeList(_, found) => wrong(format!("{found} values")),
+        DataType::FixedSizeList(_, length) => Err(wrong_width(&format!("{length} values"), width)),
         DataType::List(field) => {
-            let list = DataType::FixedSizeList(field.clone(), width as i32);
             let lengths = array.as_list::<i32>().offsets().lengths();
-            // Rows that are missing have no values; the cast makes room for them.
-            match lengths
-                .enumerate()
-                .find(|(row, length)| array.is_valid(*row) && *length != width)
-            {
-                Some((_, found)) => wrong(format!("{found} values")),
-                None => flatten_lists(&cast(array, &list)?, width),
+            for (row, length) in lengths.enumerate() {
+                // Rows that are missing have no values; the cast makes room for them.
+                if array.is_valid(row) && length != width {
+                    return Err(wrong_width(&format!("{length} values"), width));
+                }
             }
+            let list = DataType::FixedSizeList(field.clone(), width as i32);
+            flatten_lists(&cast(array, &list)?, width)
         }
         DataType::LargeList(field) => {
             flatten_lists(&cast(array, &DataType::List(field.clone()))?, width)
         }
         _ if width == 1 => Ok(array.clone()),
-        _ => wrong("one value".to_owned()),
+        _ => Err(wrong_width("one value", width)),
     }
+}
+
+fn wrong_width(row_values: &str, width: usize) -> Fault {
+    let message = format!("rows of {row_values}, and the batch has room for {width}");
+    Fault::new(codes::SCHEMA_DRIFT, message).hint(
+        "a feature's width is fixed by the layout of the batch: give it the `width` of its lists, \
+         or write the data with one width",
+    )
 }
 
 /// Numbers of ten types.
@@ -273,17 +311,14 @@ fn to_numeric(values: ArrayRef, whole: bool) -> Result<ArrayRef> {
             }
         }
         _ => {
-            let what = if whole { "an id" } else { "a number" };
-            let hint = if whole {
-                "make ids of it with `vocabulary` or `hash_bucket` before"
-            } else {
-                "make numbers of it before, or list it under `categorical`"
-            };
-            return Err(Fault::new(
-                codes::COLUMN_TYPE,
-                format!("{} is not {what}", type_words(data_type)),
-            )
-            .hint(hint));
+            let mut kind = "a number";
+            let mut hint = "make numbers of it before, or list it under `categorical`";
+            if whole {
+                kind = "an id";
+                hint = "make ids of it with `vocabulary` or `hash_bucket` before";
+            }
+            let message = format!("{} is not {kind}", type_words(data_type));
+            return Err(Fault::new(codes::COLUMN_TYPE, message).hint(hint));
         }
     };
     Ok(cast(&values, &to)?)

@@ -24,13 +24,8 @@ impl PackedRows {
         let columns = PackedColumns::new(features, &layout, batch, 0)?;
         let mut slot = HostMemory.allocate(layout.bytes)?;
         let packer = TilePacker::new(features.clone(), layout);
-        packer.pack_slot(
-            &columns,
-            0..columns.rows,
-            slot.bytes_mut()?,
-            0,
-            &mut Vec::new(),
-        );
+        let mut tile = Vec::new();
+        packer.pack_slot(&columns, 0..columns.rows, slot.bytes_mut()?, 0, &mut tile);
         packer.fill_mask(slot.bytes_mut()?, columns.rows);
         Ok(PackedRows {
             layout: packer.layout,
@@ -40,12 +35,11 @@ impl PackedRows {
 
     /// A part as numbers; none where there is no such part, or it has another type.
     pub fn numbers<T: bytemuck::AnyBitPattern>(&self, role: PartRole) -> &[T] {
-        let part = self.layout.part(role).and_then(|part| {
-            self.slot
-                .bytes()
-                .get(part.offset..part.offset + part.bytes())
-        });
-        part.and_then(|bytes| bytemuck::try_cast_slice(bytes).ok())
-            .unwrap_or(&[])
+        let Some(part) = self.layout.part(role) else {
+            return &[];
+        };
+        let range = part.offset..part.offset + part.bytes();
+        let bytes = self.slot.bytes().get(range).unwrap_or(&[]);
+        bytemuck::try_cast_slice(bytes).unwrap_or(&[])
     }
 }

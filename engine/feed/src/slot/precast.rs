@@ -1,4 +1,4 @@
-//! What packing does first, done ahead: on the machine that reads the rows, so that fewer bytes travel.
+//! Early casts: the machine that reads the rows does the first step of packing, so that fewer bytes travel.
 
 use std::sync::Arc;
 
@@ -12,41 +12,38 @@ use super::features::{BatchFeatures, FeatureField};
 use super::numeric_values::FeatureValues;
 
 impl BatchFeatures {
-    /// The same with NaN for numbers that are missing.
+    /// These features with NaN for numbers that are missing.
     pub fn with_missing_numbers(&self) -> BatchFeatures {
-        let nan = |field: &FeatureField| FeatureField {
-            missing: field.missing.or(Some(f64::NAN)),
-            ..field.clone()
-        };
-        BatchFeatures {
-            dense: self.dense.iter().map(nan).collect(),
-            ..self.clone()
+        let mut features = self.clone();
+        for field in &mut features.dense {
+            field.missing.get_or_insert(f64::NAN);
         }
+        features
     }
 
-    /// Casts the features of a batch, and fills what is missing, as packing would: what is packed of the
-    /// result is the same, and so are the faults. `first_row` is the number of the first row, for faults.
+    /// Casts the features of a batch, and checks missing values, as packing would: the packed bytes of the
+    /// result are the same, and so are the faults. Values that packing fills stay null, since it counts them. `first_row` is the number of the first row, for faults.
     pub fn precast(&self, batch: &RecordBatch, first_row: u64) -> Result<RecordBatch> {
-        let fields = self.dense.iter().map(|field| (field, false));
-        let fields = fields.chain(self.categorical.iter().map(|field| (field, true)));
-        let fields = fields.chain(
-            self.label
-                .iter()
-                .chain(&self.weight)
-                .map(|field| (field, false)),
-        );
+        // Categorical features are whole numbers, all others are not.
+        let numbers = self.label.iter().chain(&self.weight);
+        let dense = self.dense.iter().map(|field| (field, false));
+        let categorical = self.categorical.iter().map(|field| (field, true));
+        let fields = dense
+            .chain(categorical)
+            .chain(numbers.map(|field| (field, false)));
         let mut arrays = batch.columns().to_vec();
         for (array, (field, whole)) in arrays.iter_mut().zip(fields) {
             *array = precast_column(field, array, first_row, whole)?;
         }
-        let schema = batch.schema();
-        let named = schema.fields().iter().zip(&arrays);
-        let named = named
-            .map(|(field, array)| ArrowField::new(field.name(), array.data_type().clone(), true));
-        Ok(RecordBatch::try_new(
-            Arc::new(Schema::new(named.collect::<Vec<_>>())),
-            arrays,
-        )?)
+        let mut fields = Vec::with_capacity(arrays.len());
+        for (field, array) in batch.schema().fields().iter().zip(&arrays) {
+            fields.push(ArrowField::new(
+                field.name(),
+                array.data_type().clone(),
+                true,
+            ));
+        }
+        Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?)
     }
 }
 
@@ -57,34 +54,30 @@ fn precast_column(
     whole: bool,
 ) -> Result<ArrayRef> {
     let column = FeatureValues::new(field, array, first_row, whole)?;
-    let is_small = array
-        .data_type()
-        .primitive_width()
-        .is_some_and(|bytes| bytes <= size_of::<f32>());
+    // A cast would make these columns no smaller.
+    let value_bytes = array.data_type().primitive_width();
+    let is_small = value_bytes.is_some_and(|bytes| bytes <= size_of::<f32>());
     if column.width == 1 && is_small && array.null_count() == 0 {
         return Ok(array.clone());
     }
+    let nulls = column.value_nulls();
     let flat: ArrayRef = if whole {
         let wide = column.wholes()?;
-        match wide
-            .iter()
-            .map(|value| i32::try_from(*value))
-            .collect::<Result<Vec<i32>, _>>()
-        {
-            Ok(narrow) => Arc::new(Int32Array::from(narrow)),
+        let narrow = wide.iter().map(|value| i32::try_from(*value));
+        match narrow.collect::<Result<Vec<i32>, _>>() {
+            Ok(narrow) => Arc::new(Int32Array::new(narrow.into(), nulls)),
             // Packing decides about ids that are too large for 32 bits.
-            Err(_) => Arc::new(Int64Array::from(wide)),
+            Err(_) => Arc::new(Int64Array::new(wide.into(), nulls)),
         }
     } else {
-        Arc::new(Float32Array::from(column.reals()?))
+        Arc::new(Float32Array::new(column.reals()?.into(), nulls))
     };
     if column.width == 1 {
         return Ok(flat);
     }
-    let item = Arc::new(ArrowField::new("item", flat.data_type().clone(), false));
+    let item = Arc::new(ArrowField::new("item", flat.data_type().clone(), true));
     let width = i32::try_from(column.width)
         .map_err(|error| Fault::internal("a wide column").cause(error))?;
-    Ok(Arc::new(FixedSizeListArray::try_new(
-        item, width, flat, None,
-    )?))
+    let lists = FixedSizeListArray::try_new(item, width, flat, None)?;
+    Ok(Arc::new(lists))
 }

@@ -6,15 +6,17 @@
 use std::collections::HashMap;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
-use arrow::compute::cast;
+use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{DataType, Int64Type};
 use arrow::row::{RowConverter, SortField};
 use bytemuck::{cast_slice, cast_slice_mut};
-use forebay_model::{Fault, Result, canonical_keys, codes, logical_type};
+use forebay_model::{DuplicateRows, Fault, Result, canonical_keys, codes, logical_type};
 
-use super::cast::{NonFiniteCounts, PackedColumns};
-use super::features::{BatchFeatures, SequenceOptions};
+use super::cast::{PackedColumns, ValueCounts};
+use super::features::{BatchFeatures, FeatureField, SequenceOptions};
 use super::layout::BatchLayout;
+use super::numeric_values::filled_values;
+use super::series_duplicates::SeriesDuplicates;
 use super::slot_packer::{NO_ROW, TILE_ROWS, TilePacker};
 
 /// Packs whole blocks for sequences.
@@ -30,22 +32,28 @@ pub(crate) struct SeriesPacker {
 pub(crate) struct SeriesSteps {
     layout: BatchLayout,
     packed: Vec<u64>,
-    /// The most that a row comes with, itself included.
+    /// Most rows of a sequence, the row itself included.
     count: usize,
     /// For each row, the first one that its steps may reach.
     first: Vec<u32>,
-    /// Where the delivered rows are, in the order of the block.
+    /// Positions of the delivered rows, in the order of the block.
     delivered: Vec<u32>,
-    /// What was found in all of them.
-    pub found: NonFiniteCounts,
+    /// Counts of values that are not finite in all rows, and of the others in delivered rows.
+    pub found: ValueCounts,
+    /// Missing values of delivered rows that were filled, by feature.
+    pub filled: Vec<u64>,
 }
 
-/// Which rows belong together.
+/// Order of the rows of a block by series.
 struct SeriesArrangement {
-    /// Where each row goes.
-    places: Vec<u32>,
-    /// See [`SeriesSteps::first`].
+    /// The position of each row, in the order of series.
+    positions: Vec<u32>,
+    /// For each position, the first one that its steps may reach.
     first: Vec<u32>,
+    /// The row at each position.
+    order: Vec<u32>,
+    /// For each position, true if its row has the keys and the time of the row before. Empty without times.
+    repeats: Vec<bool>,
 }
 
 impl SeriesSteps {
@@ -61,13 +69,14 @@ impl SeriesSteps {
             .saturating_sub(self.count)
             .max(self.first[last] as usize);
         let packed: &[u8] = cast_slice(&self.packed);
-        for (part, own) in layout.parts.iter().zip(&self.layout.parts) {
+        for (part, packed_part) in layout.parts.iter().zip(&self.layout.parts) {
             let to = &mut slot[part.offset + slot_row * part.row_bytes..][..part.row_bytes];
             let first = if part.has_steps() { first } else { last };
-            let steps = &packed[own.offset..][first * own.row_bytes..(last + 1) * own.row_bytes];
-            let (missing, there) = to.split_at_mut(to.len() - steps.len());
+            let steps = &packed[packed_part.offset..]
+                [first * packed_part.row_bytes..(last + 1) * packed_part.row_bytes];
+            let (missing, present) = to.split_at_mut(to.len() - steps.len());
             missing.fill(0);
-            there.copy_from_slice(steps);
+            present.copy_from_slice(steps);
         }
     }
 }
@@ -89,85 +98,114 @@ impl SeriesPacker {
     pub fn pack_block(&self, batches: &[RecordBatch], halo: u64) -> Result<SeriesSteps> {
         let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
         if rows > NO_ROW as usize {
-            return Err(Fault::new(
-                codes::LIMIT,
-                format!("a block of {rows} rows is too long for series"),
-            ));
+            let message = format!("a block of {rows} rows is too long for series");
+            return Err(Fault::new(codes::LIMIT, message));
         }
         let layout = BatchLayout::with_mask(&self.features, rows.max(1), true)?;
         let mut columns = Vec::with_capacity(batches.len());
         let mut first_row = 0;
         for batch in batches {
-            columns.push(PackedColumns::new(
-                &self.features,
-                &layout,
-                batch,
-                first_row,
-            )?);
+            let packed = PackedColumns::new(&self.features, &layout, batch, first_row)?;
+            columns.push(packed);
             first_row += batch.num_rows() as u64;
         }
-        let SeriesArrangement { places, first } = self.arrange(&columns, rows)?;
+        let arrangement = self.arrange(&columns, rows)?;
+        let positions = &arrangement.positions;
         let mut packed = vec![0_u64; layout.bytes / size_of::<u64>()];
         let packer = TilePacker::new(self.features.clone(), layout);
-        let mut found = NonFiniteCounts::default();
+        let mut non_finite = ValueCounts::default();
         let mut tile = vec![0_u64; packer.tile_bytes() / size_of::<u64>()];
-        let mut to = places.as_slice();
+        let mut targets = positions.as_slice();
         for columns in &columns {
-            found += columns.found;
-            let moving = packer.part_columns(columns);
+            non_finite += columns.found;
+            let part_columns = packer.part_columns(columns);
+            // The rows of a tile go to their positions by way of the packer, as those of batches do.
             for row in (0..columns.rows).step_by(TILE_ROWS) {
                 let count = TILE_ROWS.min(columns.rows - row);
-                packer.store(
-                    &moving,
-                    row..row + count,
-                    cast_slice_mut(&mut tile),
-                    0,
-                    false,
-                );
+                let tile_bytes: &mut [u8] = cast_slice_mut(&mut tile);
+                packer.store(&part_columns, row..row + count, tile_bytes, 0, false);
                 let mut rows = [NO_ROW; TILE_ROWS];
-                rows[..count].copy_from_slice(&to[..count]);
-                to = &to[count..];
-                packer.scatter(cast_slice(&tile), &rows, cast_slice_mut(&mut packed));
+                rows[..count].copy_from_slice(&targets[..count]);
+                targets = &targets[count..];
+                packer.scatter(tile_bytes, &rows, cast_slice_mut(&mut packed));
             }
         }
-        let delivered = self.delivered_rows(&columns, &places, halo)?;
+        let delivered = self.delivered_rows(&columns, positions, halo)?;
+        let duplicates = SeriesDuplicates {
+            series: &self.series,
+            columns: &columns,
+            order: &arrangement.order,
+            repeats: &arrangement.repeats,
+        };
+        let mut counts = non_finite;
+        counts.duplicates = duplicates.count(&delivered)?;
+        let filled = self.filled_values(batches, &columns, halo)?;
+        counts.filled = filled.iter().sum();
         let count = self.series.steps as usize;
         Ok(SeriesSteps {
             layout: packer.layout,
             packed,
             count,
-            first,
+            first: arrangement.first,
             delivered,
-            found,
+            found: counts,
+            filled,
         })
     }
 
-    /// Where the rows go that are delivered.
+    /// Missing values of delivered rows that are filled, by feature.
+    fn filled_values(
+        &self,
+        batches: &[RecordBatch],
+        columns: &[PackedColumns],
+        halo: u64,
+    ) -> Result<Vec<u64>> {
+        let features = &self.features;
+        let fields = features.dense.iter().chain(&features.categorical);
+        let fields: Vec<&FeatureField> = fields
+            .chain(&features.label)
+            .chain(&features.weight)
+            .collect();
+        let mut filled = vec![0; fields.len()];
+        let mut first_row = 0;
+        for (batch, packed) in batches.iter().zip(columns) {
+            let halo_rows = (halo as usize).saturating_sub(first_row);
+            first_row += batch.num_rows();
+            if packed.filled.iter().all(|count| *count == 0) {
+                continue;
+            }
+            let delivered = if self.series.delivered.is_some() {
+                filter_record_batch(batch, delivered_flags(packed)?)?
+            } else {
+                let skipped = halo_rows.min(batch.num_rows());
+                batch.slice(skipped, batch.num_rows() - skipped)
+            };
+            for ((sum, field), array) in filled.iter_mut().zip(&fields).zip(delivered.columns()) {
+                *sum += filled_values(field, array)?;
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Positions of the rows that are delivered.
     fn delivered_rows(
         &self,
         columns: &[PackedColumns],
-        places: &[u32],
+        positions: &[u32],
         halo: u64,
     ) -> Result<Vec<u32>> {
         if self.series.delivered.is_none() {
-            return Ok(places.get(halo as usize..).unwrap_or(&[]).to_vec());
+            return Ok(positions.get(halo as usize..).unwrap_or(&[]).to_vec());
         }
-        let (mut delivered, mut to) = (Vec::new(), places);
+        let mut delivered = Vec::new();
+        let mut first_row = 0;
         for columns in columns {
-            let flags = columns
-                .others
-                .last()
-                .and_then(|flags| flags.as_boolean_opt());
-            let flags: &BooleanArray =
-                flags.ok_or_else(|| Fault::internal("rows without a word of who is delivered"))?;
-            let (own, rest) = to.split_at(columns.rows);
-            delivered.extend(
-                own.iter()
-                    .zip(flags)
-                    .filter(|(_, flag)| *flag == Some(true))
-                    .map(|(place, _)| *place),
-            );
-            to = rest;
+            for (row, flag) in delivered_flags(columns)?.iter().enumerate() {
+                if flag == Some(true) {
+                    delivered.push(positions[first_row + row]);
+                }
+            }
+            first_row += columns.rows;
         }
         Ok(delivered)
     }
@@ -177,20 +215,28 @@ impl SeriesPacker {
         let times = self.times(columns)?;
         let count = groups.iter().max().map_or(0, |last| *last as usize + 1);
         let mut starts = vec![0_u32; count + 1];
-        groups
-            .iter()
-            .for_each(|group| starts[*group as usize + 1] += 1);
-        (0..count).for_each(|group| starts[group + 1] += starts[group]);
+        // A counting sort by series: it is stable, so that rows of a series keep their order.
+        for group in &groups {
+            starts[*group as usize + 1] += 1;
+        }
+        for group in 0..count {
+            starts[group + 1] += starts[group];
+        }
         let mut order = vec![0_u32; rows];
         let mut next = starts.clone();
         for (row, group) in (0..).zip(&groups) {
-            let place = &mut next[*group as usize];
-            order[*place as usize] = row;
-            *place += 1;
+            let position = &mut next[*group as usize];
+            order[*position as usize] = row;
+            *position += 1;
         }
         let mut first = vec![0_u32; rows];
+        let mut repeats = Vec::new();
+        if times.is_some() && self.series.duplicates != DuplicateRows::Allow {
+            repeats.resize(rows, false);
+        }
         for series in starts.windows(2) {
-            let (start, end) = (series[0] as usize, series[1] as usize);
+            let start = series[0] as usize;
+            let end = series[1] as usize;
             let order = &mut order[start..end];
             let Some(times) = &times else {
                 first[start..end].fill(series[0]);
@@ -200,56 +246,71 @@ impl SeriesPacker {
             if !order.is_sorted_by_key(time) {
                 order.sort_by_key(time);
             }
+            if let Some(repeats) = repeats.get_mut(start..end) {
+                for (pair, repeats) in order.windows(2).zip(repeats.iter_mut().skip(1)) {
+                    *repeats = time(&pair[0]) == time(&pair[1]);
+                }
+            }
+            // Times ascend: the first row within reach only moves forward.
             let mut reach = 0;
             for (row, first) in order.iter().zip(&mut first[start..end]) {
-                while self
-                    .series
-                    .within
-                    .is_some_and(|within| time(&order[reach]) < time(row).saturating_sub(within))
-                {
-                    reach += 1;
+                if let Some(within) = self.series.within {
+                    let earliest = time(row).saturating_sub(within);
+                    while time(&order[reach]) < earliest {
+                        reach += 1;
+                    }
                 }
                 *first = (start + reach) as u32;
             }
         }
-        let mut places = vec![0; rows];
-        (0..)
-            .zip(&order)
-            .for_each(|(place, row)| places[*row as usize] = place);
-        Ok(SeriesArrangement { places, first })
+        let mut positions = vec![0; rows];
+        for (position, row) in (0..).zip(&order) {
+            positions[*row as usize] = position;
+        }
+        Ok(SeriesArrangement {
+            positions,
+            first,
+            order,
+            repeats,
+        })
     }
 
     /// The number of each row's series, in order of appearance.
     fn groups(&self, columns: &[PackedColumns], rows: usize) -> Result<Vec<u32>> {
         let mut groups = Vec::with_capacity(rows);
         let keys = self.series.keys.len();
-        let types = columns
-            .first()
-            .map_or(&[][..], |columns| &columns.others[..keys]);
-        if types.is_empty() {
+        let first_keys = match columns.first() {
+            Some(columns) => &columns.others[..keys],
+            None => &[],
+        };
+        // Without keys all rows are one series.
+        if first_keys.is_empty() {
             return Ok(vec![0; rows]);
         }
-        let fields = types
-            .iter()
-            .map(|key| SortField::new(logical_type(key.data_type())))
-            .collect();
+        let mut fields = Vec::with_capacity(keys);
+        for key in first_keys {
+            fields.push(SortField::new(logical_type(key.data_type())));
+        }
         let converter = RowConverter::new(fields)?;
-        let mut known: HashMap<Box<[u8]>, u32> = HashMap::new();
+        let mut group_of: HashMap<Box<[u8]>, u32> = HashMap::new();
         for columns in columns {
-            let plain = columns.others[..keys]
-                .iter()
-                .map(|key| canonical_keys(&cast(key, &logical_type(key.data_type()))?));
-            let found = converter.convert_columns(&plain.collect::<Result<Vec<ArrayRef>>>()?)?;
+            let mut plain: Vec<ArrayRef> = Vec::with_capacity(keys);
+            for key in &columns.others[..keys] {
+                let logical = cast(key, &logical_type(key.data_type()))?;
+                plain.push(canonical_keys(&logical)?);
+            }
+            let encoded = converter.convert_columns(&plain)?;
             let mut last: Option<(&[u8], u32)> = None;
-            for row in &found {
+            for row in &encoded {
                 let key = row.data();
-                let group = match last.filter(|(known, _)| *known == key) {
-                    Some((_, group)) => group,
-                    None => match known.get(key) {
+                // Rows of one series often follow each other and need no look into the table.
+                let group = match last {
+                    Some((last_key, group)) if last_key == key => group,
+                    _ => match group_of.get(key) {
                         Some(group) => *group,
                         None => {
-                            let group = known.len() as u32;
-                            known.insert(key.into(), group);
+                            let group = group_of.len() as u32;
+                            group_of.insert(key.into(), group);
                             group
                         }
                     },
@@ -273,21 +334,30 @@ impl SeriesPacker {
                 .logical_nulls()
                 .filter(|nulls| nulls.null_count() > 0);
             if let Some(nulls) = missing {
-                let rows = nulls
-                    .iter()
-                    .zip(times.len() as u64..)
-                    .filter(|(there, _)| !there)
-                    .map(|(_, row)| row);
+                let mut rows = Vec::new();
+                for (row, is_valid) in (times.len() as u64..).zip(nulls.iter()) {
+                    if !is_valid {
+                        rows.push(row);
+                    }
+                }
                 let message = format!("{} rows have no time in `{name}`", nulls.null_count());
-                return Err(Fault::new(codes::BAD_ROW, message)
+                let fault = Fault::new(codes::BAD_ROW, message);
+                return Err(fault
                     .column(name)
-                    .rows(rows.collect::<Vec<_>>())
+                    .rows(rows)
                     .hint("filter such rows: a sequence is in order of time"));
             }
             times.extend_from_slice(ticks(column)?.as_primitive::<Int64Type>().values());
         }
         Ok(Some(times))
     }
+}
+
+/// Flags of the delivered rows: the last of the columns behind the features.
+fn delivered_flags(columns: &PackedColumns) -> Result<&BooleanArray> {
+    let flags = columns.others.last();
+    let flags = flags.and_then(|flags| flags.as_boolean_opt());
+    flags.ok_or_else(|| Fault::internal("rows without flags of delivered ones"))
 }
 
 /// Times in their own ticks.

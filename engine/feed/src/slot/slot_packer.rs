@@ -25,23 +25,25 @@ pub(crate) const NO_ROW: u32 = u32::MAX;
 pub(crate) struct TilePacker {
     pub features: BatchFeatures,
     pub layout: BatchLayout,
-    /// Values of each column of each part, where there are others than one.
+    /// Values per row of each column of each part; `None` where all have one.
     widths: Vec<Option<Vec<usize>>>,
 }
 
 impl TilePacker {
     pub fn new(features: BatchFeatures, layout: BatchLayout) -> TilePacker {
-        let widths = layout.parts.iter().map(|part| {
+        let mut widths = Vec::with_capacity(layout.parts.len());
+        for part in &layout.parts {
             let fields = match part.role {
-                PartRole::Dense => &features.dense,
-                PartRole::Categorical => &features.categorical,
-                PartRole::Label | PartRole::Weight | PartRole::Mask => return None,
+                PartRole::Dense => features.dense.as_slice(),
+                PartRole::Categorical => features.categorical.as_slice(),
+                PartRole::Label | PartRole::Weight | PartRole::Mask => &[],
             };
-            let widths: Vec<usize> = fields.iter().map(|field| field.width as usize).collect();
-            widths.iter().any(|width| *width != 1).then_some(widths)
-        });
+            let part_widths: Vec<usize> = fields.iter().map(|field| field.width as usize).collect();
+            let is_uneven = part_widths.iter().any(|width| *width != 1);
+            widths.push(is_uneven.then_some(part_widths));
+        }
         TilePacker {
-            widths: widths.collect(),
+            widths,
             features,
             layout,
         }
@@ -54,18 +56,16 @@ impl TilePacker {
 
     /// The values of columns, ready to be moved.
     pub fn part_columns<'a>(&self, columns: &'a PackedColumns) -> Vec<PartColumns<'a>> {
-        let parts = self
-            .layout
-            .parts
-            .iter()
-            .zip(&columns.parts)
-            .zip(&self.widths);
-        let parts = parts.filter_map(|((part, columns), widths)| {
-            Some((part, part.record_offset?, columns, widths))
-        });
-        let moving = parts.map(|(part, offset, columns, widths)| {
-            let (uneven, start) = (widths.is_some(), offset * TILE_ROWS);
-            match part.data_type {
+        let mut part_columns = Vec::with_capacity(self.layout.parts.len());
+        let parts = self.layout.parts.iter().zip(&columns.parts);
+        for ((part, columns), widths) in parts.zip(&self.widths) {
+            let Some(offset) = part.record_offset else {
+                continue;
+            };
+            let uneven = widths.is_some();
+            let start = offset * TILE_ROWS;
+            // Types of one size are moved by the same code.
+            part_columns.push(match part.data_type {
                 ValueType::U8 => PartColumns::One(PackedValues::slices(columns), start, uneven),
                 ValueType::F16 | ValueType::Bf16 => {
                     PartColumns::Two(PackedValues::slices(columns), start, uneven)
@@ -74,12 +74,12 @@ impl TilePacker {
                     PartColumns::Four(PackedValues::slices(columns), start, uneven)
                 }
                 ValueType::I64 => PartColumns::Eight(PackedValues::slices(columns), start, uneven),
-            }
-        });
-        moving.collect()
+            });
+        }
+        part_columns
     }
 
-    /// Copies consecutive rows of columns into a tile, from its row `at` on; `away`, where it is not read soon.
+    /// Copies consecutive rows of columns into a tile, from its row `at` on; past the caches if `past_caches`.
     #[inline]
     pub fn store(
         &self,
@@ -87,27 +87,47 @@ impl TilePacker {
         rows: Range<usize>,
         tile: &mut [u8],
         at: usize,
-        away: bool,
+        past_caches: bool,
     ) {
         for columns in columns {
             match columns {
-                PartColumns::One(columns, start, uneven) => {
-                    store_columns(columns, *uneven, &rows, &mut tile[*start..], at, away)
-                }
-                PartColumns::Two(columns, start, uneven) => {
-                    store_columns(columns, *uneven, &rows, &mut tile[*start..], at, away)
-                }
-                PartColumns::Four(columns, start, uneven) => {
-                    store_columns(columns, *uneven, &rows, &mut tile[*start..], at, away)
-                }
-                PartColumns::Eight(columns, start, uneven) => {
-                    store_columns(columns, *uneven, &rows, &mut tile[*start..], at, away)
-                }
+                PartColumns::One(columns, start, uneven) => store_columns(
+                    columns,
+                    *uneven,
+                    &rows,
+                    &mut tile[*start..],
+                    at,
+                    past_caches,
+                ),
+                PartColumns::Two(columns, start, uneven) => store_columns(
+                    columns,
+                    *uneven,
+                    &rows,
+                    &mut tile[*start..],
+                    at,
+                    past_caches,
+                ),
+                PartColumns::Four(columns, start, uneven) => store_columns(
+                    columns,
+                    *uneven,
+                    &rows,
+                    &mut tile[*start..],
+                    at,
+                    past_caches,
+                ),
+                PartColumns::Eight(columns, start, uneven) => store_columns(
+                    columns,
+                    *uneven,
+                    &rows,
+                    &mut tile[*start..],
+                    at,
+                    past_caches,
+                ),
             }
         }
     }
 
-    /// Writes the rows of a tile to rows of a slot, or nowhere.
+    /// Writes the rows of a tile to rows of a slot; those with [`NO_ROW`] are left out.
     #[inline]
     pub fn scatter(&self, tile: &[u8], rows: &[u32; TILE_ROWS], slot: &mut [u8]) {
         for (part, widths) in self.layout.parts.iter().zip(&self.widths) {
@@ -144,35 +164,36 @@ impl TilePacker {
         for first in rows.clone().step_by(TILE_ROWS) {
             let count = TILE_ROWS.min(rows.end - first);
             self.store(&columns, first..first + count, tile, 0, false);
-            let mut to = [NO_ROW; TILE_ROWS];
-            to[..count]
-                .iter_mut()
-                .zip(slot_row + first - rows.start..)
-                .for_each(|(to, row)| *to = row as u32);
-            self.scatter(tile, &to, slot);
+            let mut targets = [NO_ROW; TILE_ROWS];
+            let first_target = slot_row + first - rows.start;
+            for (index, target) in targets[..count].iter_mut().enumerate() {
+                *target = (first_target + index) as u32;
+            }
+            self.scatter(tile, &targets, slot);
         }
     }
 
     /// Fills the mask of rows of which all count.
     pub fn fill_mask(&self, slot: &mut [u8], rows: usize) {
-        let parts = self
-            .layout
-            .parts
-            .iter()
-            .filter(|part| part.record_offset.is_none());
-        parts.for_each(|part| slot[part.offset..part.offset + rows * part.row_bytes].fill(1));
+        for part in &self.layout.parts {
+            if part.record_offset.is_none() {
+                slot[part.offset..part.offset + rows * part.row_bytes].fill(1);
+            }
+        }
     }
 
     /// Fills the rows of a slot from `slot_row` on with padding: mask 0, weight 0, all values 0.
     pub fn pad(&self, slot: &mut [u8], slot_row: usize) {
         for part in &self.layout.parts {
-            slot[part.offset + slot_row * part.row_bytes..part.offset + part.bytes()].fill(0);
+            let start = part.offset + slot_row * part.row_bytes;
+            let end = part.offset + part.bytes();
+            slot[start..end].fill(0);
         }
     }
 }
 
-/// The columns of a part by the size of their values in bytes, each with the values of a row; where in a
-/// tile they begin; and whether some have other than one value a row.
+/// The columns of a part by the size of their values in bytes, each with the values of a row; the position in a
+/// tile at which they begin; and true if some have other than one value a row.
 pub(crate) enum PartColumns<'a> {
     One(Vec<(&'a [u8], usize)>, usize, bool),
     Two(Vec<(&'a [u16], usize)>, usize, bool),
@@ -196,7 +217,7 @@ fn store_columns<T: Pod>(
     rows: &Range<usize>,
     tile: &mut [u8],
     at: usize,
-    away: bool,
+    past_caches: bool,
 ) {
     let count = rows.len();
     if !uneven && count == TILE_ROWS {
@@ -205,7 +226,7 @@ fn store_columns<T: Pod>(
             cast_slice_mut(&mut tile[..columns.len() * TILE_ROWS * size_of::<T>()]);
         for ((values, _), to) in columns.iter().zip(tile.as_chunks_mut::<TILE_ROWS>().0) {
             match values[rows.start..].first_chunk::<TILE_ROWS>() {
-                Some(values) if away => copy_nontemporal(bytes_of(values), bytes_of_mut(to)),
+                Some(values) if past_caches => copy_nontemporal(bytes_of(values), bytes_of_mut(to)),
                 Some(values) => *to = *values,
                 None => {}
             }
@@ -228,14 +249,19 @@ fn scatter_values<T: Pod>(
     rows: &[u32; TILE_ROWS],
     slot: &mut [u8],
 ) {
-    let (tile, slot): (&[T], &mut [T]) = (cast_slice(tile), cast_slice_mut(slot));
+    let tile: &[T] = cast_slice(tile);
+    let slot: &mut [T] = cast_slice_mut(slot);
     let count = tile.len() / TILE_ROWS;
-    for (i, row) in rows.iter().enumerate().filter(|(_, row)| **row != NO_ROW) {
+    for (i, row) in rows.iter().enumerate() {
+        if *row == NO_ROW {
+            continue;
+        }
         let to = &mut slot[*row as usize * count..][..count];
         let Some(widths) = widths else {
-            to.iter_mut()
-                .zip(tile.as_chunks::<TILE_ROWS>().0)
-                .for_each(|(to, column)| *to = column[i]);
+            // Columns of fixed length, so that the index needs no check.
+            for (to, column) in to.iter_mut().zip(tile.as_chunks::<TILE_ROWS>().0) {
+                *to = column[i];
+            }
             continue;
         };
         let mut start = 0;
@@ -248,7 +274,7 @@ fn scatter_values<T: Pod>(
 }
 
 impl PartLayout {
-    /// Whether the part has a value for each step of a series.
+    /// True if the part has a value for each step of a series.
     pub(super) fn has_steps(&self) -> bool {
         matches!(
             self.role,

@@ -1,4 +1,5 @@
-//! All faults of one step or query: it is bound again as if the columns that it misses were there.
+//! Collects all faults of one step or query: it is bound again as if the columns that it misses
+//! existed.
 
 use std::sync::Arc;
 
@@ -8,7 +9,8 @@ use forebay_model::{Fault, Result, codes, nearest_word};
 use crate::bind_faults::{has_word, is_of_column};
 use crate::column_selector::unknown_column;
 
-/// How often one step is bound. Each attempt settles the type of at least one column.
+/// Maximum number of times that one step is bound. Each attempt settles the type of at least one
+/// column.
 const ATTEMPTS_MAX: usize = 200;
 
 /// The name of the table that holds the rows of the step itself.
@@ -18,18 +20,18 @@ pub(super) const OWN_TABLE: &str = "";
 pub(super) struct NamedTable {
     /// The step or source; `OWN_TABLE` for the rows of the step itself.
     pub name: String,
-    /// Its columns.
+    /// Columns of the table.
     pub schema: SchemaRef,
 }
 
-/// Where a column is assumed, and of which type.
+/// Table and type of an assumed column.
 struct ColumnGuess {
     /// The only table that has it; `None` means all tables.
     table: Option<String>,
     data_type: DataType,
 }
 
-/// A column that was reported, as missing or of a wrong type. The guesses are tried in order.
+/// Column that was reported as missing or as of a wrong type. The guesses are tried in order.
 struct AssumedColumn {
     name: String,
     guesses: Vec<ColumnGuess>,
@@ -40,13 +42,13 @@ struct AssumedColumn {
 #[derive(Default)]
 pub(super) struct AssumedColumns(Vec<AssumedColumn>);
 
-/// What binding gave.
+/// Result of binding with assumed columns.
 pub(super) struct MendedBinding<T> {
     /// The result; `None` if a fault is about more than a column.
     pub bound: Option<T>,
     /// All faults, without those that only follow from others.
     pub faults: Vec<Fault>,
-    /// What the result assumes.
+    /// Columns that the result assumes.
     pub assumed: AssumedColumns,
 }
 
@@ -80,45 +82,48 @@ impl AssumedColumns {
         Arc::new(Schema::new(fields))
     }
 
-    /// Assumes the column that a fault is about. Whether there is one.
+    /// Assumes the column that a fault is about. Returns true if there is one.
     fn add(&mut self, fault: &Fault, tables: &[NamedTable]) -> bool {
         let Some(name) = fault.site().column.as_ref().filter(|_| is_of_column(fault)) else {
             return false;
         };
-        let known = |table: &NamedTable| {
+        let known_type = |table: &NamedTable| {
             table
                 .schema
                 .field_with_name(name)
                 .ok()
                 .map(|field| field.data_type().clone())
         };
-        let near = |table: &NamedTable| {
+        let type_of_nearest = |table: &NamedTable| {
             let names = table
                 .schema
                 .fields()
                 .iter()
                 .map(|field| field.name().as_str());
-            let near = nearest_word(name, names)?;
+            let nearest_field = nearest_word(name, names)?;
             table
                 .schema
-                .field_with_name(near)
+                .field_with_name(nearest_field)
                 .ok()
                 .map(|field| field.data_type().clone())
         };
-        let mut places: Vec<Option<String>> = tables
+        let mut table_names: Vec<Option<String>> = tables
             .iter()
             .map(|table| Some(table.name.clone()))
             .collect();
         if tables.len() > 1 {
-            places.push(None);
+            table_names.push(None);
         }
         let mut guesses = Vec::new();
-        for table in places {
+        for table in table_names {
             let only = tables
                 .iter()
-                .find(|known| Some(&known.name) == table.as_ref());
-            let wrong = only.and_then(known);
-            let types = only.and_then(near).into_iter().chain(common_types());
+                .find(|named| Some(&named.name) == table.as_ref());
+            let wrong = only.and_then(known_type);
+            let types = only
+                .and_then(type_of_nearest)
+                .into_iter()
+                .chain(common_types());
             guesses.extend(
                 types
                     .filter(|data_type| wrong.as_ref() != Some(data_type))
@@ -133,14 +138,15 @@ impl AssumedColumns {
             guesses,
             current: 0,
         };
-        let found = !column.guesses.is_empty();
-        self.0.extend(Some(column).filter(|_| found));
-        found
+        let is_guessed = !column.guesses.is_empty();
+        self.0.extend(Some(column).filter(|_| is_guessed));
+        is_guessed
     }
 
     /// A fault whose hint names no assumed column.
     fn without_hints(&self, fault: Fault, tables: &[NamedTable]) -> Fault {
-        let (site, hint) = (fault.site(), fault.hint_text().unwrap_or_default());
+        let site = fault.site();
+        let hint = fault.hint_text().unwrap_or_default();
         let Some(name) = site
             .column
             .clone()
@@ -153,13 +159,13 @@ impl AssumedColumns {
             unknown_column(&name, &extended).hint_text() == Some(hint)
         };
         let table = tables.iter().find(is_of).map(|table| table.schema.clone());
-        let all = || {
+        let guessed_fields = || {
             tables
                 .iter()
                 .flat_map(|table| table.schema.fields().iter().cloned())
                 .collect::<Vec<_>>()
         };
-        let schema = table.unwrap_or_else(|| Arc::new(Schema::new(all())));
+        let schema = table.unwrap_or_else(|| Arc::new(Schema::new(guessed_fields())));
         match unknown_column(&name, &schema).hint_text() {
             Some(hint) => fault.hint(hint),
             None => fault,
@@ -177,15 +183,17 @@ impl AssumedColumns {
     }
 }
 
-/// Binds until all faults are known. After a fault about a column, the column is assumed, of one type after the other,
-/// until the fault is gone; what is reported only of an assumed column is dropped.
+/// Binds until all faults are known. After a fault about a column, the column is assumed, of one
+/// type after the other, until the fault is gone. Faults that only follow from an assumed column
+/// are dropped.
 pub(super) fn bind_with_assumptions<T>(
     tables: impl Fn() -> Vec<NamedTable>,
     mut bind: impl FnMut(&AssumedColumns) -> Result<T>,
 ) -> MendedBinding<T> {
-    let (mut assumed, mut faults): (_, Vec<Fault>) = (AssumedColumns::default(), Vec::new());
+    let mut assumed = AssumedColumns::default();
+    let mut faults: Vec<Fault> = Vec::new();
     for _ in 0..ATTEMPTS_MAX {
-        let found = match bind(&assumed) {
+        let new_faults = match bind(&assumed) {
             Ok(bound) => {
                 return MendedBinding {
                     bound: Some(bound),
@@ -196,10 +204,10 @@ pub(super) fn bind_with_assumptions<T>(
             Err(fault) => fault.into_each(),
         };
         let mut changed = false;
-        for fault in found {
-            let known =
+        for fault in new_faults {
+            let is_repeated =
                 |other: &Fault| other.message() == fault.message() && other.site() == fault.site();
-            if faults.iter().any(known) && !is_of_column(&fault) {
+            if faults.iter().any(is_repeated) && !is_of_column(&fault) {
                 continue;
             }
             let has_assumed = !assumed.is_empty();

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::Schema;
 use forebay_model::{
-    ContentId, Fault, IdBuilder, PipelineNode, Result, SpecLocation, codes, type_words,
+    ContentId, Fault, IdBuilder, PipelineNode, Result, SpecLocation, UNION_STREAMS_MAX, codes,
+    type_words,
 };
 
 use super::PipelineBinder;
@@ -21,17 +22,23 @@ impl PipelineBinder<'_> {
         names: &[String],
         doubt: &mut ColumnDoubt,
     ) -> BindResult<NodeFlow> {
-        let flows = names
-            .iter()
-            .map(|name| self.node(name))
-            .collect::<BindResult<Vec<_>>>()?;
+        let mut flows = Vec::new();
+        let mut streams = 0;
+        for name in names {
+            let flow = self.node(name)?;
+            streams += flow.streams.len();
+            if streams > UNION_STREAMS_MAX {
+                return Err(large_union(streams).into());
+            }
+            flows.push(flow);
+        }
         names
             .iter()
             .filter_map(|name| self.doubts.get(name))
             .for_each(|other| doubt.merge(other));
         let future = FutureFlow::union(&flows)?;
         let mut flows = flows.into_iter();
-        let Some(mut all) = flows.next() else {
+        let Some(mut union) = flows.next() else {
             return Err(Fault::new(codes::BAD_VALUE, "a union needs at least one input").into());
         };
         for (flow, name) in flows.zip(&names[1..]) {
@@ -42,32 +49,40 @@ impl PipelineBinder<'_> {
                     .map(|f| (f.name().clone(), f.data_type().clone()))
                     .collect::<Vec<_>>()
             };
-            if shape(&flow.schema) != shape(&all.schema) {
+            if shape(&flow.schema) != shape(&union.schema) {
                 if !doubt.is_empty() {
                     return Err(BindStop::Reported);
                 }
                 let message = format!("`{}` and `{name}` have different columns", names[0]);
                 let fault = Fault::new(codes::COLUMN_TYPE, message).fragment(name, 0);
-                return Err(fault.hint(union_hint(&all.schema, &flow.schema)).into());
+                return Err(fault.hint(union_hint(&union.schema, &flow.schema)).into());
             }
-            all.streams.extend(flow.streams);
-            all.parts &= flow.parts;
-            all.series = all.series.of_both(&flow.series);
+            union.streams.extend(flow.streams);
+            if union.target != flow.target {
+                let message = format!(
+                    "`{}` and `{name}` transform their targets differently",
+                    names[0]
+                );
+                let fault = Fault::new(codes::UNSUPPORTED, message).fragment(name, 0);
+                return Err(fault.hint("move `target` behind the union").into());
+            }
+            union.parts &= flow.parts;
+            union.series = union.series.of_both(&flow.series);
         }
-        all.future = future.map(Arc::new);
-        Ok(all)
+        union.future = future.map(Arc::new);
+        Ok(union)
     }
 
     pub(super) fn gather(
         &mut self,
-        own: Option<&NodeFlow>,
+        flow_of_step: Option<&NodeFlow>,
         gather: GatherOp,
         label: &str,
         identity: ContentId,
         at: Option<&SpecLocation>,
     ) -> BindResult<NodeFlow> {
         let mut inputs = Vec::new();
-        if let (Some(flow), false) = (own, gather.alone) {
+        if let (Some(flow), false) = (flow_of_step, gather.alone) {
             let mut flow = flow.clone();
             if let GatherBy::GroupBy(op) = &gather.lower {
                 let read = flow
@@ -111,11 +126,11 @@ impl PipelineBinder<'_> {
         doubt: &mut ColumnDoubt,
     ) -> BindResult<NodeFlow> {
         let at = field_location(node.at.as_ref(), "sql");
-        let place = |fault: Fault| fault.at(at.as_ref());
+        let locate = |fault: Fault| fault.at(at.as_ref());
         let mut tables = BTreeMap::new();
-        for table in self.sql.tables(query).map_err(place)? {
+        for table in self.sql.tables(query).map_err(locate)? {
             let flow = self.node(&table).map_err(|stop| match stop {
-                BindStop::Fault(fault) => place(fault.fragment(&table, 0)).into(),
+                BindStop::Fault(fault) => locate(fault.fragment(&table, 0)).into(),
                 BindStop::Reported => stop,
             })?;
             self.doubts
@@ -144,7 +159,7 @@ impl PipelineBinder<'_> {
             faults
                 .into_iter()
                 .filter(|fault| !doubt.covers(fault, None))
-                .map(place),
+                .map(locate),
         );
         let gather = with_data_age(bound.ok_or(BindStop::Reported)?, node)?;
         if wrong {
@@ -184,6 +199,17 @@ fn with_data_age(mut gather: GatherOp, node: &PipelineNode) -> Result<GatherOp> 
     Ok(gather)
 }
 
+fn large_union(streams: usize) -> Fault {
+    let message = format!(
+        "the union reads {streams} inputs once the inputs of unions stand in their place; at \
+         most {UNION_STREAMS_MAX} are allowed"
+    );
+    Fault::new(codes::LIMIT, message).hint(
+        "a union that reads a union twice doubles it: write its rows to a sink, and read them \
+         from there",
+    )
+}
+
 /// The first column in which two inputs of a union differ.
 fn union_hint(first: &Schema, other: &Schema) -> String {
     let missing = first
@@ -195,8 +221,8 @@ fn union_hint(first: &Schema, other: &Schema) -> String {
         .iter()
         .find(|field| first.field_with_name(field.name()).is_err());
     let typed = first.fields().iter().find_map(|field| {
-        let there = other.field_with_name(field.name()).ok()?;
-        (there.data_type() != field.data_type()).then(|| (field, there.data_type()))
+        let other_field = other.field_with_name(field.name()).ok()?;
+        (other_field.data_type() != field.data_type()).then(|| (field, other_field.data_type()))
     });
     match (missing, extra, typed) {
         (Some(field), _, _) => format!(
@@ -208,13 +234,12 @@ fn union_hint(first: &Schema, other: &Schema) -> String {
             field.name()
         ),
         (_, _, Some((field, other))) => {
-            let (name, data_type, other) = (
-                field.name(),
-                type_words(field.data_type()),
-                type_words(other),
-            );
+            let name = field.name();
+            let data_type = type_words(field.data_type());
+            let other = type_words(other);
             format!(
-                "`{name}` is {data_type} in the first one and {other} in the second: `cast` one of them"
+                "`{name}` is {data_type} in the first one and {other} in the second: `cast` one \
+                 of them"
             )
         }
         _ => "`select` the columns in the same order".to_owned(),

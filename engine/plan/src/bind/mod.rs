@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Field, Schema};
 use forebay_model::{
     ContentId, Dataset, Fault, NodeInput, Pipeline, PipelineNode, Result, SpecLocation, codes,
-    logical_type, nearest_word,
+    lasting_notes, logical_type, nearest_word,
 };
 
 use crate::bind_faults::{BindResult, BindStop, ColumnDoubt};
@@ -19,7 +19,7 @@ use crate::column_selector::unknown_column;
 use crate::leakage::check_leakage;
 use crate::refit::check_refit;
 use crate::{
-    BaseDataset, BoundOp, BoundPipeline, FilterOp, MapOp, NodeFlow, OpId, OpStream, PlanOp,
+    BaseDataset, BoundOp, BoundPipeline, FilterOp, MapOp, NodeFlow, OpId, OpList, OpStream, PlanOp,
     SeriesColumns, SqlCompiler, TransformRegistry,
 };
 use steps::StepOutcome;
@@ -36,7 +36,8 @@ pub fn bind(
     Fault::combine(faults).map_or(Ok(bound), Err)
 }
 
-/// Binds as much of a pipeline as is right, and reports all problems, for the checks of what reads its steps.
+/// Binds the correct parts of a pipeline, and reports all problems, for the checks of sinks and
+/// trainings that read its steps.
 pub fn bind_all(
     pipeline: &Pipeline,
     registry: &TransformRegistry,
@@ -106,16 +107,17 @@ pub fn bind_all(
 
 /// A pipeline of which some steps may have failed.
 pub struct PartialBinding {
-    /// What was bound. With faults, it is for checks only: columns that were reported are assumed in it.
+    /// The bound pipeline. With faults, it is for checks only: columns that were reported are
+    /// assumed in it.
     pub bound: BoundPipeline,
-    /// All problems.
+    /// All problems of the binding.
     pub faults: Vec<Fault>,
     failed: BTreeSet<String>,
     doubts: BTreeMap<String, ColumnDoubt>,
 }
 
 impl PartialBinding {
-    /// Whether a fault in something that reads a step or source may follow from the faults there.
+    /// True if a fault in a reader of a step or source may follow from the faults there.
     pub fn follows(&self, fault: &Fault, node: &str) -> bool {
         if self.failed.contains(node) {
             return true;
@@ -126,7 +128,7 @@ impl PartialBinding {
         fault.code() != codes::UNKNOWN_COLUMN || doubt.covers(fault, None)
     }
 
-    /// Whether a fault about the columns of all steps may follow from the faults there.
+    /// True if a fault about the columns of all steps may follow from the faults there.
     pub fn follows_from_any(&self, fault: &Fault) -> bool {
         !self.failed.is_empty() || self.doubts.keys().any(|node| self.follows(fault, node))
     }
@@ -157,6 +159,7 @@ impl PipelineBinder<'_> {
                     logical_type(field.data_type()),
                     field.is_nullable(),
                 )
+                .with_metadata(lasting_notes(field))
             })
             .collect();
         let schema = Arc::new(Schema::new(fields));
@@ -164,7 +167,7 @@ impl PipelineBinder<'_> {
         self.bound.base_schemas.push(schema.clone());
         let streams = vec![OpStream {
             base: self.bound.bases.len() - 1,
-            ops: Vec::new(),
+            ops: OpList::default(),
         }];
         let mut flow = NodeFlow {
             streams,
@@ -172,6 +175,7 @@ impl PipelineBinder<'_> {
             parts: false,
             series: SeriesColumns::default(),
             future: None,
+            target: None,
         };
         self.add_split_columns(&mut flow);
         flow
@@ -238,9 +242,10 @@ impl PipelineBinder<'_> {
                 .cloned()
                 .collect::<Vec<_>>()
                 .join(" -> ");
-            let message = match from + 1 == self.open.len() {
-                true => format!("`{name}` reads itself"),
-                false => format!("steps depend on each other: {circle}"),
+            let message = if from + 1 == self.open.len() {
+                format!("`{name}` reads itself")
+            } else {
+                format!("steps depend on each other: {circle}")
             };
             return Err(Fault::new(codes::CYCLE, message)
                 .hint("let one of them read a source")
@@ -299,23 +304,24 @@ impl PipelineBinder<'_> {
             if failed {
                 doubt.add_step(step, &new);
             }
-            let place = |fault: Fault| fault.at_field(step.at.as_ref()).step(&label);
-            self.faults.extend(new.into_iter().map(place));
+            let locate = |fault: Fault| fault.at_field(step.at.as_ref()).step(&label);
+            self.faults.extend(new.into_iter().map(locate));
             doubt.add_types(
                 types
                     .into_iter()
                     .filter(|name| flow.schema.field_with_name(name).is_ok()),
             );
         }
-        match doubt.is_empty() {
-            true => self.doubts.remove(&node.name),
-            false => self.doubts.insert(node.name.clone(), doubt),
+        if doubt.is_empty() {
+            self.doubts.remove(&node.name)
+        } else {
+            self.doubts.insert(node.name.clone(), doubt)
         };
         Ok(flow)
     }
 }
 
-/// The operation without what it expects of its rows, which is judged once.
+/// Operation without its expectations, which are judged once.
 fn without_judgement(op: PlanOp) -> PlanOp {
     match op {
         PlanOp::Map(map) => PlanOp::Map(MapOp {
@@ -329,7 +335,7 @@ fn without_judgement(op: PlanOp) -> PlanOp {
 /// The column of this name, or else the nearest one, so that the steps that read it are still checked.
 fn nearest_column(name: &String, schema: &Schema) -> String {
     let mut names = schema.fields().iter().map(|field| field.name());
-    if names.any(|known| known == name) {
+    if names.any(|name_in_schema| name_in_schema == name) {
         return name.clone();
     }
     let names = schema.fields().iter().map(|field| field.name().as_str());

@@ -1,4 +1,4 @@
-//! The split: hidden columns that tell the part of each row.
+//! The split: hidden columns that mark the part of each row.
 
 use forebay_model::{Fault, IdBuilder, codes};
 
@@ -34,12 +34,17 @@ impl PipelineBinder<'_> {
         }
     }
 
-    /// Adds a fault of the split, once.
+    /// True if the columns of a flow decide about those of the split.
+    pub(super) fn reads_split(&self, flow: &NodeFlow) -> bool {
+        self.pipeline.split.is_some() && !flow.parts
+    }
+
+    /// Adds a fault of the split unless it was reported before.
     fn report_split(&mut self, fault: Fault) {
         let is_known = self
             .faults
             .iter()
-            .any(|known| known.message() == fault.message());
+            .any(|reported| reported.message() == fault.message());
         if !is_known && !self.doubts.values().any(|doubt| doubt.covers(&fault, None)) {
             let source = self
                 .pipeline
@@ -83,15 +88,12 @@ impl PipelineBinder<'_> {
         part: Option<&str>,
         label: &str,
     ) -> BindResult<Option<String>> {
-        let (Some(part), Some(split)) = (part, &self.pipeline.split) else {
-            return match part {
-                None => Ok(None),
-                Some(part) => Err(Fault::new(
-                    codes::UNKNOWN_NAME,
-                    format!("the split has no part `{part}`"),
-                )
-                .into()),
-            };
+        let Some(part) = part else {
+            return Ok(None);
+        };
+        let Some(split) = &self.pipeline.split else {
+            let message = format!("the split has no part `{part}`");
+            return Err(Fault::new(codes::UNKNOWN_NAME, message).into());
         };
         if !split.parts().contains(&part) {
             let fault = Fault::new(

@@ -1,31 +1,78 @@
 //! Steps: each becomes operations, appended to the flow of its node.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, Schema, SchemaRef};
-use forebay_model::{ContentId, Fault, IdBuilder, PipelineNode, Result, Step, codes};
+use arrow::datatypes::{Field, FieldRef, Schema, SchemaRef};
+use forebay_model::{
+    ContentId, Fault, IdBuilder, NameIndex, Pipeline, PipelineNode, Result, Step, codes,
+    without_lasting_notes,
+};
 use serde_json::json;
 
 use super::assumed::{AssumedColumns, MendedBinding, NamedTable, OWN_TABLE, bind_with_assumptions};
 use super::{PipelineBinder, unknown_node};
 use crate::bind_faults::{BindResult, BindStop};
 use crate::column_selector::unknown_column;
-use crate::future::is_hidden;
-use crate::{BindScope, BoundAnalyzer, GatherBy, NodeFlow, PlanOp, Transform, future_streams};
+use crate::hidden_columns::is_hidden;
+use crate::{
+    BindScope, BoundAnalyzer, GatherBy, NodeFlow, PlanOp, SeriesColumns, Transform, future_streams,
+};
 
-/// What came of binding a step.
+/// Outcome of binding a step.
 #[derive(Default)]
 pub(super) struct StepOutcome {
-    /// Its faults.
+    /// Faults of the step.
     pub faults: Vec<Fault>,
-    /// Whether its operations are missing, or some of them.
+    /// True if its operations are missing, or some of them.
     pub failed: bool,
     /// Other steps that it reads.
     pub read: Vec<String>,
     /// Columns whose types are guesses.
     pub types: BTreeSet<String>,
+}
+
+/// Tables that a step reads while it is bound: its own rows, and other steps or sources by name.
+struct ReadTables<'a> {
+    pipeline: &'a Pipeline,
+    /// Flows that are bound already
+    flows: &'a BTreeMap<String, NodeFlow>,
+    own_schema: &'a SchemaRef,
+    read: RefCell<BTreeMap<String, SchemaRef>>,
+    /// A table that was asked for before it was bound
+    missing: RefCell<Option<String>>,
+}
+
+impl ReadTables<'_> {
+    fn schema(&self, name: &str, assumed: &AssumedColumns) -> Result<SchemaRef> {
+        let Some(flow) = self.flows.get(name) else {
+            self.missing.replace(Some(name.to_owned()));
+            return Err(unknown_node(name, self.pipeline));
+        };
+        let mut read = self.read.borrow_mut();
+        read.insert(name.to_owned(), flow.schema.clone());
+        Ok(assumed.extend(name, &flow.schema))
+    }
+
+    fn series(&self, name: &str) -> SeriesColumns {
+        let flow = self.flows.get(name);
+        flow.map(|flow| flow.series.clone()).unwrap_or_default()
+    }
+
+    fn named(&self) -> Vec<NamedTable> {
+        let mut tables = vec![NamedTable {
+            name: OWN_TABLE.to_owned(),
+            schema: self.own_schema.clone(),
+        }];
+        for (name, schema) in self.read.borrow().iter() {
+            tables.push(NamedTable {
+                name: name.clone(),
+                schema: schema.clone(),
+            });
+        }
+        tables
+    }
 }
 
 impl PipelineBinder<'_> {
@@ -64,15 +111,20 @@ impl PipelineBinder<'_> {
         outcome.faults = faults;
         outcome.failed = bound.is_none();
         let Some(ops) = bound else { return Ok(()) };
-        let before = flow.schema.clone();
+        let schema_before = flow.schema.clone();
         if !assumed.is_empty() {
-            flow.schema = assumed.extend(OWN_TABLE, &before);
+            flow.schema = assumed.extend(OWN_TABLE, &schema_before);
         }
         let mut guessed: BTreeSet<String> =
             guessed.iter().chain(assumed.names()).cloned().collect();
         let mut written: BTreeSet<String> = BTreeSet::new();
         let mut keeps_columns = true;
+        let mut columns = None;
+        self.expect_ops(flow, ops.len());
         for (part, op) in ops.into_iter().enumerate() {
+            if !matches!(op, PlanOp::Map(_)) {
+                set_written(flow, &mut columns);
+            }
             keeps_columns &= !matches!(op, PlanOp::Project(_) | PlanOp::Gather(_));
             if !guessed.is_empty() {
                 spread_guesses(&op, &flow.schema, &mut guessed, &mut written);
@@ -83,12 +135,15 @@ impl PipelineBinder<'_> {
                 .json(&step.config)
                 .json(&json!([part, op.identity()?]));
             let mut clashes = Vec::new();
-            let place = OpPlace {
+            let op_place = OpPlace {
                 node,
                 step,
                 identity: identity.finish(),
             };
-            let appended = self.append_op(flow, op, &place, &mut clashes);
+            let appended = self.append_op(flow, op, &op_place, &mut columns, &mut clashes);
+            if appended.is_err() || self.reads_split(flow) {
+                set_written(flow, &mut columns);
+            }
             guessed.extend(
                 clashes
                     .iter()
@@ -98,12 +153,23 @@ impl PipelineBinder<'_> {
             appended?;
             self.add_split_columns(flow);
         }
+        set_written(flow, &mut columns);
         if !assumed.is_empty() && keeps_columns {
-            flow.schema = without_assumed(&flow.schema, &before, &assumed, &written);
+            flow.schema = without_assumed(&flow.schema, &schema_before, &assumed, &written);
             guessed.retain(|name| flow.schema.field_with_name(name).is_ok());
         }
         outcome.types = guessed;
         Ok(())
+    }
+
+    /// Prepares the streams of a flow for `count` operations.
+    fn expect_ops(&self, flow: &mut NodeFlow, count: usize) {
+        // Rows of the future have a copy of each operation.
+        let stride = 1 + usize::from(flow.future.is_some());
+        let next = self.bound.ops.len();
+        for stream in &mut flow.streams {
+            stream.ops.expect((0..count).map(|op| next + op * stride));
+        }
     }
 
     /// Binds the operations of one step. If the transform reads the schema of a node that is not bound yet, binds
@@ -115,52 +181,34 @@ impl PipelineBinder<'_> {
         read: &mut Vec<String>,
     ) -> BindResult<MendedBinding<Vec<PlanOp>>> {
         loop {
-            let (missing, named) = (
-                RefCell::new(None),
-                RefCell::new(BTreeMap::<String, SchemaRef>::new()),
-            );
-            let flows = &self.bound.flows;
-            let tables = || {
-                let own = NamedTable {
-                    name: OWN_TABLE.to_owned(),
-                    schema: flow.schema.clone(),
-                };
-                let others = named
-                    .borrow()
-                    .clone()
-                    .into_iter()
-                    .map(|(name, schema)| NamedTable { name, schema });
-                std::iter::once(own).chain(others).collect()
+            let tables = ReadTables {
+                pipeline: self.pipeline,
+                flows: &self.bound.flows,
+                own_schema: &flow.schema,
+                read: RefCell::default(),
+                missing: RefCell::default(),
             };
             let bind = |assumed: &AssumedColumns| {
-                let other = |name: &str| {
-                    let Some(flow) = flows.get(name) else {
-                        missing.replace(Some(name.to_owned()));
-                        return Err(unknown_node(name, self.pipeline));
-                    };
-                    named
-                        .borrow_mut()
-                        .insert(name.to_owned(), flow.schema.clone());
-                    Ok(assumed.extend(name, &flow.schema))
-                };
-                let other_series = |name: &str| {
-                    let flow = flows.get(name);
-                    flow.map(|flow| flow.series.clone()).unwrap_or_default()
-                };
                 transform.bind(&BindScope {
                     series: &flow.series,
                     schema: &assumed.extend(OWN_TABLE, &flow.schema),
                     future: flow.future.as_deref(),
+                    target: flow.target.as_ref(),
                     sql: self.sql,
-                    other: &other,
-                    other_series: &other_series,
+                    other: &|name| tables.schema(name, assumed),
+                    other_series: &|name| tables.series(name),
                 })
             };
-            let mended = bind_with_assumptions(tables, bind);
+            let mended = bind_with_assumptions(|| tables.named(), bind);
+            let ReadTables {
+                read: schemas,
+                missing,
+                ..
+            } = tables;
             match (&mended.bound, missing.into_inner()) {
                 (None, Some(name)) => self.node(&name)?,
                 _ => {
-                    *read = named.into_inner().into_keys().collect();
+                    *read = schemas.into_inner().into_keys().collect();
                     return Ok(mended);
                 }
             };
@@ -168,28 +216,34 @@ impl PipelineBinder<'_> {
     }
 
     /// Appends an operation to a flow and derives the columns behind it. Columns that exist already are replaced, and
-    /// reported as `clashes`.
+    /// reported as `clashes`. Those of a map are added to `columns`, and become the flow's with [`set_written`].
     fn append_op(
         &mut self,
         flow: &mut NodeFlow,
         op: PlanOp,
-        place: &OpPlace<'_>,
+        op_place: &OpPlace<'_>,
+        columns: &mut Option<WrittenColumns>,
         clashes: &mut Vec<Fault>,
     ) -> BindResult<()> {
         let OpPlace {
             node,
             step,
             identity,
-        } = place;
-        let (identity, at) = (*identity, step.at.as_ref());
+        } = op_place;
+        let identity = *identity;
+        let at = step.at.as_ref();
         let label = &format!("{}.{}", node.name, step.kind);
         let mut written = |reads: &[String], writes: &[Field]| {
-            let (schema, found) = with_written(&flow.schema, reads, writes, label);
-            clashes.extend(found);
-            schema
+            let mut columns = WrittenColumns::of(&flow.schema);
+            clashes.extend(columns.write(reads, writes, label));
+            columns.schema()
         };
         let schema = match &op {
-            PlanOp::Map(map) => written(&map.reads, &map.writes),
+            PlanOp::Map(map) => {
+                let columns = columns.get_or_insert_with(|| WrittenColumns::of(&flow.schema));
+                clashes.extend(columns.write(&map.reads, &map.writes, label));
+                flow.schema.clone()
+            }
             PlanOp::Expand(expand) => written(&expand.reads, &expand.writes),
             PlanOp::Window(window) => written(&window.reads, &window.writes),
             PlanOp::Join(join) => written(&[], &join.writes().cloned().collect::<Vec<_>>()),
@@ -200,7 +254,8 @@ impl PipelineBinder<'_> {
         if let PlanOp::Gather(gather) = &op
             && let GatherBy::Future(future) = &gather.lower
         {
-            let (gather, future) = (gather.clone(), future.clone());
+            let gather = gather.clone();
+            let future = future.clone();
             return Ok(self.start_future(flow, gather, future, label, identity, at)?);
         }
         if let PlanOp::Gather(gather) = op {
@@ -209,20 +264,21 @@ impl PipelineBinder<'_> {
             flow.series = series;
             return Ok(());
         }
-        let asks = if let PlanOp::Map(map) = &op {
+        let analyzers = if let PlanOp::Map(map) = &op {
             map.asks.clone()
         } else {
             Vec::new()
         };
-        let before = flow.clone();
+        let flow_before = flow.clone();
         flow.series.follow(&op);
+        flow.follow_target(&op)?;
         let windowed = op.is_over_series();
         let joined = match &op {
             PlanOp::Join(join) => Some(self.node(&join.other)?),
             _ => None,
         };
         let id = self.push(flow, op, label.to_owned(), identity, at.cloned());
-        let copy = before
+        let copy = flow_before
             .future
             .as_ref()
             .map(|future| (id + 1, future.streams()));
@@ -234,47 +290,47 @@ impl PipelineBinder<'_> {
                     NodeFlow {
                         streams,
                         future: None,
-                        ..before.clone()
+                        ..flow_before.clone()
                     },
                 );
                 self.bound
                     .join_inputs
                     .extend(joined.clone().map(|flow| (*copy, flow)));
             }
-            self.bound.window_inputs.insert(id, before.clone());
+            self.bound.window_inputs.insert(id, flow_before.clone());
             self.bound.join_inputs.extend(joined.map(|flow| (id, flow)));
         }
-        for ask in asks {
-            let (streams, part) = match &ask.of {
+        for analyzer in analyzers {
+            let (streams, part) = match &analyzer.of {
                 Some(other) => (self.node(other)?.streams, None),
-                None if ask.of_future => {
-                    let future = before
+                None if analyzer.of_future => {
+                    let future = flow_before
                         .future
                         .as_ref()
                         .ok_or_else(|| Fault::internal("a rule about rows that are not there"))?;
-                    future_streams(&self.bound, future, &ask.inputs)
+                    future_streams(&self.bound, future, &analyzer.inputs)
                 }
-                None if ask.per_run => (
-                    before.streams.clone(),
-                    self.part_column_of(&before, ask.part.as_deref(), label)?,
+                None if analyzer.per_run => (
+                    flow_before.streams.clone(),
+                    self.part_column_of(&flow_before, analyzer.part.as_deref(), label)?,
                 ),
                 None => (
-                    before.streams.clone(),
-                    self.part_column_of(&before, node.fit_on.as_deref(), label)?,
+                    flow_before.streams.clone(),
+                    self.part_column_of(&flow_before, node.fit_on.as_deref(), label)?,
                 ),
             };
             self.bound.asks.push(BoundAnalyzer {
                 op: id,
-                ask,
+                ask: analyzer,
                 streams,
                 part,
                 carried: None,
                 held: None,
             });
-            let ask = self.bound.asks.len() - 1;
-            self.bound.ops[id].asks.push(ask);
+            let analyzer = self.bound.asks.len() - 1;
+            self.bound.ops[id].asks.push(analyzer);
             copy.iter()
-                .for_each(|(copy, _)| self.bound.ops[*copy].asks.push(ask));
+                .for_each(|(copy, _)| self.bound.ops[*copy].asks.push(analyzer));
         }
         flow.schema = schema;
         Ok(())
@@ -288,35 +344,58 @@ struct OpPlace<'a> {
     identity: ContentId,
 }
 
-/// The columns behind an operation, and a fault for each that exists already and is not its input.
-fn with_written(
-    schema: &Schema,
-    reads: &[String],
-    writes: &[Field],
-    label: &str,
-) -> (SchemaRef, Vec<Fault>) {
-    let mut fields: Vec<Field> = schema
-        .fields()
-        .iter()
-        .map(|field| field.as_ref().clone())
-        .collect();
-    let mut clashes = Vec::new();
-    for field in writes.iter().filter(|field| !is_hidden(field.name())) {
-        let Some(known) = fields.iter_mut().find(|known| known.name() == field.name()) else {
-            fields.push(field.clone());
-            continue;
-        };
-        if !reads.contains(field.name()) {
-            let message = format!(
-                "`{label}` writes `{}`, which exists already and is not its input",
-                field.name()
-            );
-            let fault = Fault::new(codes::COLUMN_CLASH, message).column(field.name());
-            clashes.push(fault.hint("give the new column another name, or drop the old one first"));
+/// Columns behind consecutive operations. A step may have an operation for each of thousands of columns, of which each
+/// would copy the schema.
+struct WrittenColumns {
+    fields: Vec<FieldRef>,
+    positions: HashMap<String, usize>,
+}
+
+impl WrittenColumns {
+    fn of(schema: &Schema) -> WrittenColumns {
+        let fields = schema.fields().to_vec();
+        let mut positions = HashMap::with_capacity(fields.len());
+        for (position, field) in fields.iter().enumerate() {
+            positions.entry(field.name().clone()).or_insert(position);
         }
-        *known = field.clone();
+        WrittenColumns { fields, positions }
     }
-    (Arc::new(Schema::new(fields)), clashes)
+
+    /// Writes the outputs of an operation. Returns a fault for each that exists already and is not its input.
+    fn write(&mut self, reads: &[String], writes: &[Field], label: &str) -> Vec<Fault> {
+        let mut clashes = Vec::new();
+        for field in writes.iter().filter(|field| !is_hidden(field.name())) {
+            let written = Arc::new(without_lasting_notes(field));
+            let Some(position) = self.positions.get(field.name()) else {
+                let position = self.fields.len();
+                self.positions.insert(field.name().clone(), position);
+                self.fields.push(written);
+                continue;
+            };
+            if !reads.contains(field.name()) {
+                let message = format!(
+                    "`{label}` writes `{}`, which exists already and is not its input",
+                    field.name()
+                );
+                let fault = Fault::new(codes::COLUMN_CLASH, message).column(field.name());
+                let hint = "give the new column another name, or drop the old one first";
+                clashes.push(fault.hint(hint));
+            }
+            self.fields[*position] = written;
+        }
+        clashes
+    }
+
+    fn schema(self) -> SchemaRef {
+        Arc::new(Schema::new(self.fields))
+    }
+}
+
+/// Gives a flow the columns that maps have written.
+fn set_written(flow: &mut NodeFlow, columns: &mut Option<WrittenColumns>) {
+    if let Some(columns) = columns.take() {
+        flow.schema = columns.schema();
+    }
 }
 
 /// Adds to `guessed` the columns that an operation makes of guessed ones, and to `written` those that it makes new.
@@ -344,12 +423,12 @@ fn spread_guesses(
             )
         }
         PlanOp::Project(columns) => {
-            let made = columns
+            let new_columns = columns
                 .iter()
                 .filter(|(from, _)| guessed.contains(from))
                 .map(|(_, to)| to.clone());
-            let made: Vec<String> = made.collect();
-            guessed.extend(made);
+            let new_columns: Vec<String> = new_columns.collect();
+            guessed.extend(new_columns);
             return;
         }
         PlanOp::Gather(gather) => {
@@ -371,15 +450,15 @@ fn spread_guesses(
 
 /// The columns behind a step, without those that were only assumed for it.
 fn without_assumed(
-    after: &Schema,
-    before: &Schema,
+    written_schema: &Schema,
+    schema_before: &Schema,
     assumed: &AssumedColumns,
     written: &BTreeSet<String>,
 ) -> SchemaRef {
     let is_assumed =
         |name: &String| !written.contains(name) && assumed.names().any(|assumed| assumed == name);
-    let is_there = |name: &String| !is_assumed(name) || before.field_with_name(name).is_ok();
-    let fields = after
+    let is_there = |name: &String| !is_assumed(name) || schema_before.field_with_name(name).is_ok();
+    let fields = written_schema
         .fields()
         .iter()
         .filter(|field| is_there(field.name()))
@@ -388,12 +467,15 @@ fn without_assumed(
 }
 
 fn projected(schema: &Schema, columns: &[(String, String)]) -> Result<SchemaRef> {
+    let index = NameIndex::of_fields(schema.fields());
     let mut fields: Vec<Field> = Vec::new();
+    let mut names: HashSet<&str> = HashSet::new();
     for (from, to) in columns {
-        let field = schema
-            .field_with_name(from)
-            .map_err(|_| unknown_column(from, schema))?;
-        if fields.iter().any(|known| known.name() == to) {
+        let position = index
+            .get(from)
+            .ok_or_else(|| unknown_column(from, schema))?;
+        let field = schema.field(position);
+        if !names.insert(to) {
             return Err(Fault::new(
                 codes::COLUMN_CLASH,
                 format!("two columns would be called `{to}`"),

@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};
-use forebay_model::{Fault, Finding, Result, RowChange};
+use forebay_model::{Fault, Finding, NameIndex, Result, RowChange};
 use forebay_window::{WindowFunction, WindowOutput, WindowStat};
 
+use super::lost_values::LostValues;
 use super::{
     ChainAction, ChainContext, ChainInstruction, ChainPath, ChainWindow, ColumnTap, CountedChange,
     JoinOutputs, LabeledAction, OpChain, WindowAction, reads, writes,
 };
-use crate::future::is_hidden;
+use crate::hidden_columns::is_hidden;
 use crate::op::{MapOp, PredictionFeedback, RowMark, WindowOp};
-use crate::{BoundOp, BoundPipeline, OpId, OpStream, PlanOp, WindowRowOrder};
+use crate::{BaseDataset, BoundOp, BoundPipeline, OpId, OpStream, PlanOp, WindowRowOrder};
 
 /// Outputs that a path computes.
 #[derive(Clone, Copy)]
@@ -24,12 +25,13 @@ enum PathOutputs {
     Nothing,
 }
 
-/// The outputs of a join that is expected to find rows.
+/// The outputs of a join, by which its matches are counted.
 fn join_outputs(op: &BoundOp) -> Option<JoinOutputs> {
     match &op.op {
-        PlanOp::Join(join) if join.expects_match => Some(JoinOutputs {
+        PlanOp::Join(join) => Some(JoinOutputs {
             bit: op.join_bit(),
             has_flag: join.matched.is_some(),
+            counts_unmatched: join.keeps_unmatched,
         }),
         _ => None,
     }
@@ -46,12 +48,14 @@ impl OpChain {
         context: ChainContext<'_>,
     ) -> Result<OpChain> {
         let base = &bound.base_schemas[stream.base];
+        let index = NameIndex::of_fields(base.fields());
         let mut names: BTreeMap<String, (usize, Field)> = BTreeMap::new();
         for (register, name) in base_columns.iter().enumerate() {
-            names.insert(
-                name.clone(),
-                (register, base.field_with_name(name)?.clone()),
-            );
+            let field = match index.get(name) {
+                Some(position) => base.field(position),
+                None => base.field_with_name(name)?,
+            };
+            names.insert(name.clone(), (register, field.clone()));
         }
         let mut builder = ChainBuilder {
             names,
@@ -73,12 +77,13 @@ impl OpChain {
                 builder.give(index, want)?;
             }
             if position < last && needed.binary_search(&position).is_ok() {
-                let (id, op) = (stream.ops[position], &bound.ops[stream.ops[position]]);
-                let findings = op
-                    .asks
-                    .iter()
-                    .map(|ask| (context.finding)(*ask))
-                    .collect::<Result<Vec<_>>>()?;
+                let id = stream.ops[position];
+                let op = &bound.ops[stream.ops[position]];
+                let mut findings = Vec::with_capacity(op.asks.len());
+                for analyzer in &op.asks {
+                    let request = &bound.asks[*analyzer].ask;
+                    findings.push(request.row_finding((context.finding)(*analyzer)?)?);
+                }
                 let added = match &op.op {
                     PlanOp::Window(window) => {
                         builder.window(id, op, window, (context.row_order)(id))
@@ -96,7 +101,11 @@ impl OpChain {
                 added.map_err(|fault| fault.step(&op.label).at(op.at.as_ref()))?;
             }
         }
-        Ok(builder.finish(base_columns))
+        let source = match &bound.bases[stream.base] {
+            BaseDataset::Source(name) => name.clone(),
+            BaseDataset::Gathered(_) => String::new(),
+        };
+        Ok(builder.finish(source, base_columns, context))
     }
 }
 
@@ -120,7 +129,7 @@ impl ChainBuilder {
             .map(|name| {
                 self.names
                     .get(name)
-                    .map(|known| known.0)
+                    .map(|binding| binding.0)
                     .ok_or_else(|| missing(name))
             })
             .collect()
@@ -149,7 +158,7 @@ impl ChainBuilder {
         self.fields[index] = want
             .columns
             .iter()
-            .filter_map(|name| self.names.get(name).map(|known| known.1.clone()))
+            .filter_map(|name| self.names.get(name).map(|binding| binding.1.clone()))
             .collect();
         let action = ChainAction::Give {
             want: index,
@@ -180,6 +189,7 @@ impl ChainBuilder {
                     writes,
                     marks: map.marks.clone(),
                     value_counts: map.value_counts.clone(),
+                    lost_values: LostValues::of_map(map),
                     join: map.finds_rows.then(|| op.join_bit()),
                 }
             }
@@ -204,7 +214,7 @@ impl ChainBuilder {
                     }
                 }
                 let hidden = self.names.iter().filter(|(name, _)| is_hidden(name));
-                names.extend(hidden.map(|(name, known)| (name.clone(), known.clone())));
+                names.extend(hidden.map(|(name, binding)| (name.clone(), binding.clone())));
                 self.names = names;
                 return Ok(());
             }
@@ -238,7 +248,8 @@ impl ChainBuilder {
             self.given(id, op, &window.writes, WindowRowOrder::Sorted, &nullable);
             return Ok(());
         }
-        let (keys, inputs) = (self.reads(&window.keys)?, self.reads(&window.reads)?);
+        let keys = self.reads(&window.keys)?;
+        let inputs = self.reads(&window.reads)?;
         let time = self.reads(std::slice::from_ref(&window.time))?;
         let time = time
             .first()
@@ -255,6 +266,7 @@ impl ChainBuilder {
             writes,
             emit: Vec::new(),
             nullable: nullable_outputs(id, window),
+            ratios: ratio_outputs(window),
         };
         match self.place_of(&action) {
             None => {
@@ -267,23 +279,28 @@ impl ChainBuilder {
             }
             Some((index, moves)) => {
                 let LabeledAction {
-                    action: known,
-                    changes,
+                    action: window_action,
+                    mut changes,
                     label,
                     at,
                 } = self.steps.remove(index);
-                let ChainAction::Window(known) = known else {
+                let ChainAction::Window(window) = window_action else {
                     return Err(Fault::internal("a step is not a window"));
                 };
-                let both = known.merge(&action);
-                if let Some(window) = self.windows.iter_mut().find(|window| window.op == both.op) {
-                    window.plan = Some(both.plan.clone());
+                let merged = window.merge(&action);
+                changes.extend(counted_changes(op));
+                if let Some(window) = self
+                    .windows
+                    .iter_mut()
+                    .find(|window| window.op == merged.op)
+                {
+                    window.plan = Some(merged.plan.clone());
                 }
                 let index = if moves { self.steps.len() } else { index };
                 self.steps.insert(
                     index,
                     LabeledAction {
-                        action: ChainAction::Window(both),
+                        action: ChainAction::Window(merged),
                         changes,
                         label,
                         at,
@@ -303,8 +320,8 @@ impl ChainBuilder {
         for (index, LabeledAction { action, .. }) in self.steps.iter().enumerate().rev() {
             match action {
                 ChainAction::Keep { .. } | ChainAction::Expand { .. } => return None,
-                ChainAction::Window(known) if known.is_alike(other) => {
-                    written.extend(&known.writes);
+                ChainAction::Window(window) if window.is_alike(other) => {
+                    written.extend(&window.writes);
                     let reads = other.reads();
                     let is_late = |registers: &[usize]| {
                         registers.iter().any(|register| written.contains(register))
@@ -313,7 +330,7 @@ impl ChainBuilder {
                     let stuck = reads
                         .iter()
                         .chain(&read)
-                        .any(|register| known.writes.contains(register));
+                        .any(|register| window.writes.contains(register));
                     return (!moves || !stuck).then_some((index, moves));
                 }
                 _ => {
@@ -347,12 +364,16 @@ impl ChainBuilder {
                 writes,
                 emit: Vec::new(),
                 nullable: nullable.to_vec(),
+                ratios: match &op.op {
+                    PlanOp::Window(window) => ratio_outputs(window),
+                    _ => Vec::new(),
+                },
                 join: join_outputs(op),
             },
         );
     }
 
-    fn finish(self, base_columns: &[String]) -> OpChain {
+    fn finish(self, source: String, base_columns: &[String], context: ChainContext<'_>) -> OpChain {
         let ChainBuilder {
             registers,
             vector_bytes,
@@ -363,8 +384,10 @@ impl ChainBuilder {
             ..
         } = self;
         let path = |gives| compile_path(&steps, registers, base_columns, gives);
-        let (full, light) = (path(PathOutputs::All), path(PathOutputs::Nothing));
+        let full = path(PathOutputs::All);
+        let light = path(PathOutputs::Nothing);
         OpChain {
+            source,
             full,
             light,
             registers,
@@ -372,12 +395,14 @@ impl ChainBuilder {
             fields,
             windows,
             feedback,
+            admit: context.admit.cloned(),
+            check_stop: context.check_stop.cloned(),
         }
     }
 }
 
-/// For each output of a window that is null where no value was found, the window. Counts are numbers there, and windows
-/// that look forward tell nothing of the history.
+/// The window of each output that is null where no value was found. Counts are never null, and
+/// nulls of windows that look forward are not due to the begin of the history.
 fn nullable_outputs(id: OpId, window: &WindowOp) -> Vec<Option<OpId>> {
     let is_nullable = |output: &WindowOutput| {
         let is_count = matches!(
@@ -393,6 +418,28 @@ fn nullable_outputs(id: OpId, window: &WindowOp) -> Vec<Option<OpId>> {
     window.plan.functions.iter().map(step).collect()
 }
 
+/// Outputs that divide by earlier values, which may be 0.
+fn ratio_outputs(window: &WindowOp) -> Vec<usize> {
+    let functions = window.plan.functions.iter().enumerate();
+    let ratios =
+        functions.filter(|(_, output)| matches!(output.compute, WindowFunction::PctChange { .. }));
+    ratios.map(|(number, _)| number).collect()
+}
+
+/// The infinities that a window counts, in the order of its outputs.
+fn changes_of_ratios(op: &BoundOp, window: &WindowOp) -> Vec<CountedChange> {
+    let mut changes = Vec::new();
+    for output in ratio_outputs(window) {
+        let written = window.writes.get(output);
+        changes.push(CountedChange {
+            change: RowChange::MadeNotFinite,
+            column: written.map(|field| field.name().clone()),
+            step: Some(Arc::from(op.label.as_str())),
+        });
+    }
+    changes
+}
+
 /// The changes that the action of an operation counts, in the order of its counters.
 fn counted_changes(op: &BoundOp) -> Vec<CountedChange> {
     match &op.op {
@@ -402,24 +449,68 @@ fn counted_changes(op: &BoundOp) -> Vec<CountedChange> {
             CountedChange::of_rows(RowChange::EmptyList),
             CountedChange::of_rows(RowChange::Exploded),
         ],
+        PlanOp::Join(join) if join.keeps_unmatched => {
+            vec![CountedChange::of_rows(RowChange::NoMatch)]
+        }
+        PlanOp::Window(window) => changes_of_ratios(op, window),
         _ => Vec::new(),
     }
 }
 
-/// The marks of an operation, then its counts of values.
+/// The marks of an operation, then its counts of values, then those of all operations.
 fn changes_of_values(map: &MapOp) -> Vec<CountedChange> {
     let marks = map.marks.iter().map(|mark| match mark {
         RowMark::Clipped => CountedChange::of_rows(RowChange::Clipped),
         RowMark::Crossed => CountedChange::of_rows(RowChange::Sorted),
+        RowMark::Constant => CountedChange::of_rows(RowChange::Imputed),
+        RowMark::NoMatch => CountedChange::of_rows(RowChange::NoMatch),
     });
     let counts = map.value_counts.iter().map(|count| CountedChange {
         change: count.change,
-        column: map
-            .writes
-            .get(count.after)
-            .map(|field| field.name().clone()),
+        column: count.column.clone().or_else(|| {
+            let written = map.writes.get(count.after);
+            written.map(|field| field.name().clone())
+        }),
+        step: None,
     });
-    marks.chain(counts).collect()
+    let lost = LostValues::of_map(map)
+        .into_iter()
+        .map(|lost| CountedChange {
+            change: lost.change,
+            column: map
+                .writes
+                .get(lost.output)
+                .map(|field| field.name().clone()),
+            step: None,
+        });
+    marks.chain(counts).chain(lost).collect()
+}
+
+/// Lets the next instruction that clears registers clear `waiting` ones, and those of instructions that clear none or
+/// clear before they write.
+fn defer_clearing(instructions: &mut [ChainInstruction], mut waiting: Vec<usize>) {
+    for instruction in instructions {
+        let action = &instruction.step.action;
+        match action {
+            ChainAction::Given { .. } => {
+                waiting.append(&mut instruction.dead);
+            }
+            ChainAction::Expand { .. } => {
+                let written = writes(action);
+                let is_written = |register: &usize| written.contains(register);
+                let (deferred, cleared) = std::mem::take(&mut instruction.dead)
+                    .into_iter()
+                    .partition(is_written);
+                instruction.dead = cleared;
+                instruction.dead.append(&mut waiting);
+                waiting = deferred;
+            }
+            ChainAction::Map { .. }
+            | ChainAction::Window(_)
+            | ChainAction::Keep { .. }
+            | ChainAction::Give { .. } => instruction.dead.append(&mut waiting),
+        }
+    }
 }
 
 /// Compiles a path by a backward liveness analysis. For the light path, only windows, row filters and expansions
@@ -435,17 +526,28 @@ fn compile_path(
     let mut instructions = Vec::new();
     for step in steps.iter().rev() {
         let mut action = step.action.clone();
-        let after = live.clone();
         let writes = writes(&action);
         if let ChainAction::Window(WindowAction { emit, .. }) | ChainAction::Given { emit, .. } =
             &mut action
         {
-            *emit = writes.iter().map(|register| after[*register]).collect();
+            *emit = writes.iter().map(|register| live[*register]).collect();
+        }
+        if let ChainAction::Given {
+            emit,
+            join: Some(join),
+            ..
+        } = &mut action
+            && is_whole
+            && join.has_flag
+            && let Some(flag) = emit.first_mut()
+        {
+            // The flag is counted, also where no operation reads it.
+            *flag = true;
         }
         let idle = match (&action, gives) {
             (_, PathOutputs::All) => false,
             (ChainAction::Give { .. }, PathOutputs::Nothing) => true,
-            (ChainAction::Map { .. }, _) => !writes.iter().any(|register| after[*register]),
+            (ChainAction::Map { .. }, _) => !writes.iter().any(|register| live[*register]),
             (ChainAction::Given { emit, .. }, _) => !emit.contains(&true),
             (ChainAction::Window(_) | ChainAction::Keep { .. } | ChainAction::Expand { .. }, _) => {
                 false
@@ -454,20 +556,24 @@ fn compile_path(
         if idle {
             continue;
         }
+        let reads = reads(&action);
+        // Each register is written once: those that are not read later are no longer needed.
+        let touched = writes.iter().chain(&reads).copied();
+        let dead = touched.filter(|register| !live[*register]).collect();
         writes.iter().for_each(|register| live[*register] = false);
-        reads(&action)
-            .into_iter()
-            .for_each(|register| live[register] = true);
+        reads.into_iter().for_each(|register| live[register] = true);
         instructions.push(ChainInstruction {
             step: LabeledAction {
                 action,
                 ..step.clone()
             },
-            live: after,
+            dead,
             first_counter: 0,
         });
     }
     instructions.reverse();
+    let unread = (0..base_columns.len()).filter(|register| !live[*register]);
+    defer_clearing(&mut instructions, unread.collect());
     let mut counters = 0;
     for instruction in &mut instructions {
         instruction.first_counter = counters;

@@ -1,6 +1,7 @@
 //! Executable operations: a register machine over batches.
 
 mod compile;
+mod lost_values;
 mod run;
 
 use std::sync::Arc;
@@ -10,8 +11,10 @@ use forebay_model::{Finding, Result, RowChange, RowLedger, SpecLocation};
 use forebay_window::WindowPlan;
 use serde::{Deserialize, Serialize};
 
+use self::lost_values::LostValues;
+use crate::kernel_memory::AdmitBytes;
 use crate::op::{ColumnKernel, ExpandKernel, PredictionFeedback, RowMark, ValueCount};
-use crate::{AnalyzerId, OpId, WindowRowOrder};
+use crate::{AnalyzerId, CheckStop, OpId, WindowRowOrder};
 
 /// Columns requested at a point of a stream, optionally of one part of the split.
 #[derive(Debug, Clone)]
@@ -44,8 +47,8 @@ pub struct RowCounts {
     /// Rows with the keys and the time of an earlier row of their series, where windows warn of them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub duplicates: u64,
-    /// Rows that went in and that the source left out, such as those of row groups that cannot match: they count as
-    /// filtered.
+    /// Input rows that the source left out, such as those of row groups that cannot match: they
+    /// count as filtered.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u64,
     /// Written rows for which a window found no value.
@@ -59,12 +62,12 @@ pub struct RowCounts {
     pub joins: JoinsMet,
 }
 
-/// Which joins looked for rows, and which found one: a bit for each join.
+/// Joins that looked for rows, and joins that found one: a bit for each join.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinsMet {
     /// Joins that looked for rows.
     pub tried: u64,
-    /// Those of them that found one.
+    /// Joins that found at least one.
     pub met: u64,
 }
 
@@ -74,13 +77,13 @@ impl JoinsMet {
         self.tried == 0
     }
 
-    /// Adds what joins found for other rows.
+    /// Adds the joins that looked for matches of other rows.
     pub fn add(&mut self, other: JoinsMet) {
         self.tried |= other.tried;
         self.met |= other.met;
     }
 
-    /// Adds what one join found.
+    /// Adds one join, with or without a match.
     pub fn record(&mut self, bit: u64, is_met: bool) {
         self.tried |= bit;
         self.met |= if is_met { bit } else { 0 };
@@ -111,16 +114,16 @@ impl RowCounts {
         self.joins.add(other.joins);
     }
 
-    /// The rows that come out.
+    /// Number of output rows.
     pub fn output(&self) -> i64 {
         self.input as i64 - self.filtered as i64 + self.expanded
     }
 
     /// Counts the rows that an operation over all of these rows adds or removes, given those that it makes of them.
     pub fn settle(&mut self, step: &str, rows: u64, (removed, added): (RowChange, RowChange)) {
-        let before = u64::try_from(self.output()).unwrap_or_default();
-        self.remove(step, removed, before.saturating_sub(rows));
-        self.append(step, added, rows.saturating_sub(before));
+        let rows_before = u64::try_from(self.output()).unwrap_or_default();
+        self.remove(step, removed, rows_before.saturating_sub(rows));
+        self.append(step, added, rows.saturating_sub(rows_before));
     }
 
     /// Counts rows that are added for a reason.
@@ -140,6 +143,8 @@ impl RowCounts {
         match mark {
             RowMark::Clipped => self.clipped += rows,
             RowMark::Crossed => self.crossed += rows,
+            // The ledger of changes counts them.
+            RowMark::Constant | RowMark::NoMatch => {}
         }
     }
 }
@@ -152,6 +157,7 @@ enum ChainAction {
         writes: Vec<usize>,
         marks: Vec<RowMark>,
         value_counts: Vec<ValueCount>,
+        lost_values: Vec<LostValues>,
         /// The bit of a join whose rows it finds.
         join: Option<u64>,
     },
@@ -170,8 +176,10 @@ enum ChainAction {
         op: OpId,
         writes: Vec<usize>,
         emit: Vec<bool>,
-        /// For each output that is null where a window found no value, the step of the window.
+        /// Step of the window, for each output that is null where a window found no value.
         nullable: Vec<Option<OpId>>,
+        /// Outputs whose infinities are counted.
+        ratios: Vec<usize>,
         join: Option<JoinOutputs>,
     },
     Give {
@@ -185,10 +193,12 @@ enum ChainAction {
 /// The outputs of a join.
 #[derive(Debug, Clone, Copy)]
 struct JoinOutputs {
-    /// Its bit in [`JoinsMet`].
+    /// Bit of the join in [`JoinsMet`].
     bit: u64,
-    /// True if the first column is a flag that tells which rows it found.
+    /// True if the first column is a flag that marks matched rows.
     has_flag: bool,
+    /// True if rows without a match stay, with nulls, and are counted.
+    counts_unmatched: bool,
 }
 
 #[derive(Clone)]
@@ -200,14 +210,16 @@ struct WindowAction {
     time: usize,
     inputs: Vec<usize>,
     writes: Vec<usize>,
-    /// Which outputs are read later.
+    /// True for each output that is read later.
     emit: Vec<bool>,
-    /// For each output that is null where a window found no value, the step of the window.
+    /// Step of the window, for each output that is null where a window found no value.
     nullable: Vec<Option<OpId>>,
+    /// Outputs whose infinities are counted.
+    ratios: Vec<usize>,
 }
 
 impl WindowAction {
-    /// Whether both receive the same rows of the same series in the same order.
+    /// True if both receive the same rows of the same series in the same order.
     fn is_alike(&self, other: &WindowAction) -> bool {
         (self.row_order, &self.keys, self.time) == (other.row_order, &other.keys, other.time)
             && self.plan.shares_state_with(&other.plan)
@@ -217,8 +229,11 @@ impl WindowAction {
     fn merge(mut self, other: &WindowAction) -> WindowAction {
         let (inputs, plan) = self.plan.merge(&self.inputs, &other.plan, &other.inputs);
         (self.inputs, self.plan) = (inputs, Arc::new(plan));
+        let offset = self.writes.len();
         self.writes.extend(&other.writes);
         self.nullable.extend(&other.nullable);
+        self.ratios
+            .extend(other.ratios.iter().map(|output| offset + output));
         self
     }
 
@@ -259,8 +274,8 @@ struct ChainInstruction {
     step: LabeledAction,
     /// Index of its first change among the counters of the path.
     first_counter: usize,
-    /// Registers that are read later; all others are cleared.
-    live: Vec<bool>,
+    /// Registers that no later instruction reads, and that the ones before have not cleared.
+    dead: Vec<usize>,
 }
 
 /// A compiled selection of a chain's outputs, with the input columns that it needs.
@@ -279,6 +294,8 @@ struct ChainPath {
 struct CountedChange {
     change: RowChange,
     column: Option<String>,
+    /// Label of its step, where actions of several steps are one.
+    step: Option<Arc<str>>,
 }
 
 impl CountedChange {
@@ -286,6 +303,7 @@ impl CountedChange {
         CountedChange {
             change,
             column: None,
+            step: None,
         }
     }
 }
@@ -302,6 +320,8 @@ struct LabeledAction {
 
 /// A stream's operations with their findings, compiled to run over chunks.
 pub struct OpChain {
+    /// The name of the source whose rows it receives; empty where they are those of an intermediate dataset.
+    source: String,
     full: ChainPath,
     /// Advances window state without computing outputs.
     light: ChainPath,
@@ -311,6 +331,8 @@ pub struct OpChain {
     fields: Vec<Vec<Field>>,
     windows: Vec<ChainWindow>,
     feedback: Option<PredictionFeedback>,
+    admit: Option<AdmitBytes>,
+    check_stop: Option<CheckStop>,
 }
 
 /// Windows that share one push, with the same row order.
@@ -326,7 +348,7 @@ pub struct ChainWindow {
 }
 
 impl ChainWindow {
-    /// Whether the chain computes the outputs, from rows in order of time.
+    /// True if the chain computes the outputs, from rows in order of time.
     fn is_in_time_order(&self) -> bool {
         self.plan.is_some() && self.row_order == WindowRowOrder::Time
     }
@@ -339,6 +361,10 @@ pub struct ChainContext<'a> {
     pub finding: &'a dyn Fn(AnalyzerId) -> Result<Arc<Finding>>,
     /// Returns the row order of a window.
     pub row_order: &'a dyn Fn(OpId) -> WindowRowOrder,
+    /// Fails if the process would exceed its memory with so many bytes more. Where there is none, nothing is checked.
+    pub admit: Option<&'a AdmitBytes>,
+    /// Fails when the run should stop, for kernels that wait. Where there is none, only their own limits end a wait.
+    pub check_stop: Option<&'a CheckStop>,
 }
 
 impl OpChain {
@@ -352,18 +378,18 @@ impl OpChain {
         &self.windows
     }
 
-    /// The predictions that feed later rows, if there are any.
+    /// Predictions that are inputs of later rows, if there are any.
     pub fn feedback(&self) -> Option<&PredictionFeedback> {
         self.feedback.as_ref()
     }
 
-    /// Whether the output of a row depends on earlier rows.
+    /// True if the output of a row depends on earlier rows.
     pub fn is_ordered(&self) -> bool {
         self.windows.iter().any(|window| window.plan.is_some())
     }
 
-    /// Whether all series keep their state from chunk to chunk. Large chunks are then faster: the state of a series
-    /// is loaded once for more rows.
+    /// True if all series keep their state from chunk to chunk. Large chunks are then faster: the
+    /// state of a series is loaded once for more rows.
     pub fn gains_by_rows(&self) -> bool {
         self.windows.iter().any(ChainWindow::is_in_time_order)
     }
@@ -383,8 +409,8 @@ impl OpChain {
         &self.light.columns
     }
 
-    /// Whether groups of chunks are faster: windows in time order then load the state of a series once for its rows
-    /// in all chunks of a group.
+    /// True if groups of chunks are faster: windows in time order then load the state of a series
+    /// once for its rows in all chunks of a group.
     pub fn gains_by_chunks(&self) -> bool {
         !self.windows.is_empty() && self.windows.iter().all(ChainWindow::is_in_time_order)
     }

@@ -1,19 +1,25 @@
 //! Execution of a chain: a register machine over the columns of chunks.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt32Array};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{FilterBuilder, FilterPredicate};
 use forebay_model::{
-    AnalyzerInput, Chunk, Fault, Result, RowChange, RowKeys, catch_panic, catch_panic_at, take_rows,
+    AnalyzerInput, Chunk, Fault, Result, RowChange, RowKeys, catch_panic, catch_panic_at,
+    long_text_bytes, take_rows, taken_bytes,
 };
 use forebay_window::InputRows;
 
+use super::lost_values::count_not_finite;
 use super::{
     ChainAction, ChainInstruction, ChainPath, JoinOutputs, OpChain, RowCounts, WindowAction,
 };
-use crate::op::ExpandedRows;
+use crate::carry::TakenOutputs;
+use crate::kernel_memory::{ADMITTED_BYTES_MIN, AdmitBytes, admit_output, with_admission};
+use crate::op::{ExpandedRows, RowMark, ValueCount};
+use crate::stop_check::with_stop_check;
 use crate::{Carry, OpId};
 
 impl OpChain {
@@ -25,13 +31,20 @@ impl OpChain {
         carry: &mut Carry,
         give: &mut dyn FnMut(usize, AnalyzerInput<'_>) -> Result<()>,
     ) -> Result<RowCounts> {
-        self.run_on(&self.full, chunks, carry, give)
+        self.within_run(|| self.run_on(&self.full, chunks, carry, give))
     }
 
     /// Advances the window state over chunks without computing outputs.
     pub fn advance(&self, chunks: &[Chunk], carry: &mut Carry) -> Result<()> {
-        self.run_on(&self.light, chunks, carry, &mut |_, _| Ok(()))
-            .map(drop)
+        self.within_run(|| self.run_on(&self.light, chunks, carry, &mut |_, _| Ok(())))?;
+        Ok(())
+    }
+
+    /// Calls `work` with the end and the memory of the run, which kernels ask for.
+    fn within_run<T>(&self, work: impl FnOnce() -> T) -> T {
+        with_stop_check(self.check_stop.as_ref(), || {
+            with_admission(self.admit.as_ref(), work)
+        })
     }
 
     /// Like `run`, for a given path: chunks contain the columns of that path.
@@ -42,59 +55,68 @@ impl OpChain {
         carry: &mut Carry,
         give: &mut dyn FnMut(usize, AnalyzerInput<'_>) -> Result<()>,
     ) -> Result<RowCounts> {
-        let mut states: Vec<ChunkRegisters> = chunks
-            .iter()
-            .map(|chunk| ChunkRegisters::new(self.registers, path, chunk))
-            .collect();
+        let mut states: Vec<ChunkRegisters> = Vec::with_capacity(chunks.len());
+        for chunk in chunks {
+            states.push(ChunkRegisters::new(self.registers, path, chunk));
+        }
         let mut changed = vec![0u64; path.counters];
         for instruction in &path.instructions {
-            let place = |(number, fault): (usize, Fault)| {
-                let fault = fault
-                    .step(&*instruction.step.label)
-                    .at(instruction.step.at.as_ref());
-                match chunks.get(number) {
-                    Some(chunk) => fault.file(&*chunk.file),
-                    None => fault,
-                }
-            };
             if let ChainAction::Window(window) = &instruction.step.action {
-                let done = catch_panic(|| Ok(window.run(&mut states, carry, &instruction.live)));
-                done.unwrap_or_else(|fault| Err((0, fault))).map_err(
-                    |(number, fault)| match states.get(number).zip(chunks.get(number)) {
-                        Some((state, chunk)) => place((number, state.of_file(chunk, fault))),
-                        None => place((number, fault)),
-                    },
-                )?;
+                instruction.run_window(window, &mut states, chunks, carry)?;
+                let changed = &mut changed[instruction.counters()];
+                for state in &states {
+                    state.count_infinities(&window.writes, &window.ratios, changed);
+                }
                 continue;
             }
-            let first = instruction.first_counter;
-            let changed = &mut changed[first..first + instruction.step.changes.len()];
-            for (number, state) in states.iter_mut().enumerate() {
-                let among = |fault: Fault| match chunks.get(number) {
-                    Some(chunk) => fault.note(row_range_note(chunk)),
-                    None => fault,
-                };
-                let done = catch_panic_at(among, || instruction.run(state, carry, changed, give));
-                done.map_err(|fault| place((number, fault)))?;
+            let changed = &mut changed[instruction.counters()];
+            for (state, chunk) in states.iter_mut().zip(chunks) {
+                let done = catch_panic_at(
+                    |fault| fault.note(row_range_note(chunk)),
+                    || {
+                        instruction.admit_outputs(state, self.admit.as_ref())?;
+                        instruction.run(state, carry, changed, give)
+                    },
+                );
+                done.map_err(|fault| instruction.locate_rows(fault, state, chunk))?;
             }
         }
         let mut counts = RowCounts::default();
-        states
-            .into_iter()
-            .for_each(|state| counts.add(&state.counts));
-        let skipped = chunks.iter().map(|chunk| chunk.skipped).sum();
-        counts.changes.record("", RowChange::Skipped, skipped);
+        for state in &states {
+            counts.add(&state.counts);
+        }
+        self.count_read(chunks, &mut counts);
         for instruction in &path.instructions {
-            let first = instruction.first_counter;
-            for (change, count) in instruction.step.changes.iter().zip(&changed[first..]) {
-                let (step, column) = (&instruction.step.label, change.column.as_deref());
+            let changed = &changed[instruction.counters()];
+            let step = &instruction.step;
+            for (change, count) in step.changes.iter().zip(changed) {
+                let column = change.column.as_deref();
+                let label = change.step.as_ref().unwrap_or(&step.label);
                 counts
                     .changes
-                    .record_values(step, column, change.change, *count);
+                    .record_values(label, column, change.change, *count);
             }
         }
         Ok(counts)
     }
+
+    /// Counts the rows and values that the source left out.
+    fn count_read(&self, chunks: &[Chunk], counts: &mut RowCounts) {
+        let skipped = chunks.iter().map(|chunk| chunk.skipped).sum();
+        counts.changes.record("", RowChange::Skipped, skipped);
+        for chunk in chunks {
+            for values in &chunk.unfit {
+                counts.changes.record_unfit(&self.source, values);
+            }
+        }
+    }
+}
+
+/// Columns that a window reads of one chunk.
+struct WindowColumns {
+    keys: Vec<ArrayRef>,
+    time: ArrayRef,
+    inputs: Vec<ArrayRef>,
 }
 
 impl WindowAction {
@@ -103,43 +125,42 @@ impl WindowAction {
         &self,
         chunks: &mut [ChunkRegisters],
         carry: &mut Carry,
-        live: &[bool],
+        dead: &[usize],
     ) -> Result<(), (usize, Fault)> {
-        let columns = |chunk: &ChunkRegisters| {
-            let of = |wanted: &[usize]| load(&chunk.registers, wanted);
-            Ok((of(&self.keys)?, of(&[self.time])?, of(&self.inputs)?))
-        };
-        let columns = chunks
-            .iter()
-            .map(columns)
-            .collect::<Result<Vec<_>>>()
-            .map_err(|fault| (0, fault))?;
-        let batches =
-            columns
-                .iter()
-                .zip(chunks.iter())
-                .filter_map(|((keys, time, inputs), chunk)| {
-                    Some(InputRows {
-                        keys,
-                        time: time.first()?,
-                        inputs,
-                        rows: chunk.rows,
-                    })
-                });
-        let batches: Vec<InputRows<'_>> = batches.collect();
+        let mut columns = Vec::with_capacity(chunks.len());
+        for chunk in chunks.iter() {
+            columns.push(self.columns(chunk).map_err(|fault| (0, fault))?);
+        }
+        let mut batches = Vec::with_capacity(chunks.len());
+        for (columns, chunk) in columns.iter().zip(chunks.iter()) {
+            batches.push(InputRows {
+                keys: &columns.keys,
+                time: &columns.time,
+                inputs: &columns.inputs,
+                rows: chunk.rows,
+            });
+        }
         let outputs = carry.push(self.op, &self.plan, self.row_order, &batches, &self.emit)?;
         if let Some(chunk) = chunks.first_mut() {
             // Windows over the same series meet the same rows.
             chunk.counts.duplicates = chunk.counts.duplicates.max(carry.duplicates());
         }
-        let places = requested_registers(&self.writes, &self.emit);
+        let registers = requested_registers(&self.writes, &self.emit);
         for (number, (chunk, outputs)) in chunks.iter_mut().zip(outputs).enumerate() {
             chunk.mark_unfound(&outputs, &self.emit, &self.nullable);
-            store(&mut chunk.registers, &places, outputs, chunk.rows)
+            store(&mut chunk.registers, &registers, outputs, chunk.rows)
                 .map_err(|fault| (number, fault))?;
-            clear(&mut chunk.registers, live);
+            clear(&mut chunk.registers, dead);
         }
         Ok(())
+    }
+
+    fn columns(&self, chunk: &ChunkRegisters) -> Result<WindowColumns> {
+        Ok(WindowColumns {
+            keys: load(&chunk.registers, &self.keys)?,
+            time: load_column(&chunk.registers, self.time)?,
+            inputs: load(&chunk.registers, &self.inputs)?,
+        })
     }
 }
 
@@ -190,39 +211,45 @@ impl ChunkRegisters {
 
     /// Marks the rows for which all outputs of a step's window are null.
     fn mark_unfound(&mut self, outputs: &[ArrayRef], emit: &[bool], nullable: &[Option<OpId>]) {
-        let emitted = nullable
-            .iter()
-            .zip(emit)
-            .filter(|(_, emit)| **emit)
-            .map(|(step, _)| *step);
+        let mut emitted_steps = Vec::with_capacity(outputs.len());
+        for (step, is_emitted) in nullable.iter().zip(emit) {
+            if *is_emitted {
+                emitted_steps.push(*step);
+            }
+        }
         // Outputs of a step follow each other.
         let mut step: Option<OpId> = None;
-        let mut found: Option<BooleanBuffer> = None;
-        for (output, of) in outputs.iter().zip(emitted) {
-            let Some(of) = of else { continue };
-            if step != Some(of) {
-                self.add_unfound(found.take());
-                step = Some(of);
-            } else if found.is_none() {
+        let mut with_value: Option<BooleanBuffer> = None;
+        for (output, output_step) in outputs.iter().zip(emitted_steps) {
+            let Some(output_step) = output_step else {
+                continue;
+            };
+            if step != Some(output_step) {
+                self.add_unfound(with_value.take());
+                step = Some(output_step);
+            } else if with_value.is_none() {
                 // An output before it has a value in each row.
                 continue;
             }
-            found = match (output.nulls(), found) {
+            with_value = match (output.nulls(), with_value) {
                 (Some(nulls), _) if nulls.null_count() == 0 => None,
-                (Some(nulls), Some(found)) => Some(&found | nulls.inner()),
+                (Some(nulls), Some(with_value)) => Some(&with_value | nulls.inner()),
                 (Some(nulls), None) => Some(nulls.inner().clone()),
                 (None, _) => None,
             };
         }
-        self.add_unfound(found);
+        self.add_unfound(with_value);
     }
 
     /// Marks the rows in which no output of a window has a value.
-    fn add_unfound(&mut self, found: Option<BooleanBuffer>) {
-        let Some(found) = found.filter(|found| found.count_set_bits() < found.len()) else {
+    fn add_unfound(&mut self, with_value: Option<BooleanBuffer>) {
+        let Some(with_value) = with_value else {
             return;
         };
-        let unfound = !&found;
+        if with_value.count_set_bits() == with_value.len() {
+            return;
+        }
+        let unfound = !&with_value;
         self.unfound = Some(match &self.unfound {
             Some(earlier) => earlier | &unfound,
             None => unfound,
@@ -238,6 +265,28 @@ impl ChunkRegisters {
 }
 
 impl ChainInstruction {
+    /// Fails if there is no memory for what an operation makes of large inputs: texts may be joined to longer ones, and
+    /// grow from step to step. Texts of a dictionary count for each row that has them.
+    fn admit_outputs(&self, state: &ChunkRegisters, admit: Option<&AdmitBytes>) -> Result<()> {
+        let Some(admit) = admit else {
+            return Ok(());
+        };
+        let ChainAction::Map { reads, .. } = &self.step.action else {
+            return Ok(());
+        };
+        let mut bytes = 0;
+        for read in reads {
+            if let Some(column) = &state.registers[*read] {
+                bytes += column.get_buffer_memory_size() + long_text_bytes(column);
+            }
+        }
+        if bytes < ADMITTED_BYTES_MIN {
+            return Ok(());
+        }
+        // The output may be twice as long, and its buffer twice as large while it grows.
+        admit(2 * bytes)
+    }
+
     /// Runs over one chunk. Windows run over several chunks at once instead.
     fn run(
         &self,
@@ -246,92 +295,21 @@ impl ChainInstruction {
         changed: &mut [u64],
         give: &mut dyn FnMut(usize, AnalyzerInput<'_>) -> Result<()>,
     ) -> Result<()> {
-        let ChunkRegisters {
-            registers,
-            rows,
-            keys,
-            counts,
-            unfound,
-        } = state;
         match &self.step.action {
-            ChainAction::Map {
-                kernel,
-                reads,
-                writes,
-                marks,
-                value_counts,
-                join,
-            } => {
-                let inputs = load(registers, reads)?;
-                let mut outputs = kernel(&inputs, *rows)?;
-                if let Some(bit) = join.filter(|_| *rows > 0) {
-                    counts.joins.record(bit, outputs.iter().any(holds_value));
-                }
-                let marked = outputs.split_off(outputs.len().min(writes.len()));
-                if marked.len() != marks.len() {
-                    return Err(Fault::internal(
-                        "a kernel marked other rows than it declared",
-                    ));
-                }
-                let (of_marks, of_values) = changed.split_at_mut(marks.len());
-                for ((mark, column), changed) in marks.iter().zip(marked).zip(of_marks) {
-                    let rows = condition_mask(&[column])?.true_count() as u64;
-                    counts.count_marked(*mark, rows);
-                    *changed += rows;
-                }
-                for (count, changed) in value_counts.iter().zip(of_values) {
-                    let (before, after) = (inputs.get(count.before), outputs.get(count.after));
-                    if let (Some(before), Some(after)) = (before, after) {
-                        *changed += (count.count)(before, after)?;
-                    }
-                }
-                store(registers, writes, outputs, *rows)?;
-                clear(registers, &self.live);
-            }
+            ChainAction::Map { .. } => self.run_map(state, changed)?,
             ChainAction::Window(_) => {
+                // Windows take several chunks at once: decisions/series-locality.md.
                 return Err(Fault::internal("a window received a single chunk"));
             }
-            ChainAction::Given {
-                op,
-                writes,
-                emit,
-                nullable,
-                join,
-            } => {
-                let outputs = carry.take_precomputed(*op, *rows, emit)?;
-                if let Some(JoinOutputs { bit, has_flag }) = join.filter(|_| *rows > 0) {
-                    let is_met = match outputs.first().filter(|_| has_flag) {
-                        Some(flag) => condition_mask(std::slice::from_ref(flag))?.true_count() > 0,
-                        None => outputs.iter().any(holds_value),
-                    };
-                    counts.joins.record(bit, is_met);
-                }
-                state.mark_unfound(&outputs, emit, nullable);
-                store(
-                    &mut state.registers,
-                    &requested_registers(writes, emit),
-                    outputs,
-                    state.rows,
-                )?;
-            }
+            ChainAction::Given { .. } => self.take_given(state, carry, changed)?,
             ChainAction::Keep { kernel, reads } => {
-                let mask = condition_mask(&kernel(&load(registers, reads)?, *rows)?)?;
-                clear(registers, &self.live);
-                let kept = mask.true_count();
-                let removed = (*rows - kept) as u64;
-                counts.filtered += removed;
-                changed.iter_mut().for_each(|changed| *changed += removed);
-                if kept < *rows {
-                    let predicate = FilterBuilder::new(&mask).optimize().build();
-                    for column in registers.iter_mut().flatten() {
-                        *column = predicate.filter(column)?;
-                    }
-                    *keys = keys.as_ref().map(|keys| keys.filter(&mask));
-                    if let Some(marked) = unfound.take() {
-                        let marked = predicate.filter(&BooleanArray::new(marked, None))?;
-                        *unfound = Some(marked.as_boolean().values().clone());
-                    }
-                    *rows = kept;
+                let condition = kernel(&load(&state.registers, reads)?, state.rows)?;
+                // Registers are cleared before they are filtered: a column that only the condition
+                // reads is not copied.
+                clear(&mut state.registers, &self.dead);
+                let removed = state.keep_rows(&condition_mask(&condition)?)?;
+                for changed in changed {
+                    *changed += removed;
                 }
             }
             ChainAction::Expand {
@@ -339,34 +317,16 @@ impl ChainInstruction {
                 reads,
                 writes,
             } => {
-                let ExpandedRows { picks, columns } = kernel(&load(registers, reads)?, *rows)?;
-                clear(registers, &self.live);
-                for column in registers.iter_mut().flatten() {
-                    *column = take_rows(column, &picks)?;
-                }
-                if let Some(marked) = unfound.take() {
-                    let marked: ArrayRef = Arc::new(BooleanArray::new(marked, None));
-                    *unfound = Some(take_rows(&marked, &picks)?.as_boolean().values().clone());
-                }
-                *keys = keys.as_ref().map(|keys| {
-                    let mut last = (u32::MAX, 0);
-                    keys.expand(picks.values().iter().map(|pick| {
-                        last = if last.0 == *pick {
-                            (*pick, last.1 + 1)
-                        } else {
-                            (*pick, 0)
-                        };
-                        (*pick as usize, last.1)
-                    }))
-                });
-                counts.expanded += picks.len() as i64 - *rows as i64;
+                let ExpandedRows { picks, columns } =
+                    kernel(&load(&state.registers, reads)?, state.rows)?;
+                clear(&mut state.registers, &self.dead);
                 if let [empty, exploded] = changed {
                     let picked = count_distinct(picks.values());
-                    *empty += (*rows - picked) as u64;
+                    *empty += (state.rows - picked) as u64;
                     *exploded += (picks.len() - picked) as u64;
                 }
-                *rows = picks.len();
-                store(registers, writes, columns, *rows)?;
+                state.pick_rows(&picks)?;
+                store(&mut state.registers, writes, columns, state.rows)?;
             }
             ChainAction::Give {
                 want,
@@ -374,43 +334,289 @@ impl ChainInstruction {
                 part,
                 marks_unfound,
             } => {
-                let mut columns = load(registers, reads)?;
-                if let (true, Some(marked)) = (*marks_unfound, &*unfound) {
+                let mut columns = load(&state.registers, reads)?;
+                // Marks of rows without history travel as one more column behind those of the
+                // analyzer.
+                if *marks_unfound && let Some(marked) = &state.unfound {
                     columns.push(Arc::new(BooleanArray::new(marked.clone(), None)));
                 }
-                match part {
-                    None => {
-                        let keys = keys.as_ref().map(RowKeys::as_slice);
-                        give(
-                            *want,
-                            AnalyzerInput {
-                                columns: &columns,
-                                rows: *rows,
-                                keys,
-                            },
-                        )?;
-                    }
-                    Some(part) => {
-                        let mask = condition_mask(&load(registers, &[*part])?)?;
-                        let predicate = FilterBuilder::new(&mask).build();
-                        let columns = filter_all(&predicate, &columns)?;
-                        let keys = keys.as_ref().map(|keys| keys.filter(&mask));
-                        let keys = keys.as_ref().map(RowKeys::as_slice);
-                        give(
-                            *want,
-                            AnalyzerInput {
-                                columns: &columns,
-                                rows: mask.true_count(),
-                                keys,
-                            },
-                        )?;
-                    }
-                }
-                clear(registers, &self.live);
+                state.give_rows(*want, columns, *part, give)?;
+                clear(&mut state.registers, &self.dead);
             }
         }
         Ok(())
     }
+
+    /// Computes columns of one chunk.
+    fn run_map(&self, state: &mut ChunkRegisters, changed: &mut [u64]) -> Result<()> {
+        let ChainAction::Map {
+            kernel,
+            reads,
+            writes,
+            marks,
+            value_counts,
+            lost_values,
+            join,
+        } = &self.step.action
+        else {
+            return Ok(());
+        };
+        let inputs = load(&state.registers, reads)?;
+        let mut outputs = kernel(&inputs, state.rows)?;
+        if let Some(bit) = join
+            && state.rows > 0
+        {
+            // Marks follow the columns.
+            let has_value = outputs.iter().take(writes.len()).any(holds_value);
+            state.counts.joins.record(*bit, has_value);
+        }
+        // A kernel returns its marks after the columns that it writes (`MapOp::marks`).
+        let marked = outputs.split_off(outputs.len().min(writes.len()));
+        let (of_marks, of_values) = changed.split_at_mut(marks.len());
+        count_marks(&mut state.counts, marks, marked, of_marks)?;
+        let (of_named, of_lost) = of_values.split_at_mut(value_counts.len());
+        count_values(value_counts, &inputs, &outputs, of_named)?;
+        for (lost, changed) in lost_values.iter().zip(of_lost) {
+            *changed += lost.count(&inputs, &outputs);
+        }
+        store(&mut state.registers, writes, outputs, state.rows)?;
+        // Registers that no later instruction reads are freed here, so that chunks of long
+        // chains stay small and later filters copy less.
+        clear(&mut state.registers, &self.dead);
+        Ok(())
+    }
+
+    /// Takes the columns that an earlier pass has computed for the rows of one chunk.
+    fn take_given(
+        &self,
+        state: &mut ChunkRegisters,
+        carry: &mut Carry,
+        changed: &mut [u64],
+    ) -> Result<()> {
+        let ChainAction::Given {
+            op,
+            writes,
+            emit,
+            nullable,
+            ratios,
+            join,
+        } = &self.step.action
+        else {
+            return Ok(());
+        };
+        let taken = carry.take_precomputed(*op, state.rows, emit)?;
+        if let Some(join) = join
+            && state.rows > 0
+        {
+            let has_flag = join.has_flag && emit.first() == Some(&true);
+            state.count_matches(join, &taken, has_flag, changed)?;
+        }
+        state.mark_unfound(&taken.columns, emit, nullable);
+        let requested = requested_registers(writes, emit);
+        store(&mut state.registers, &requested, taken.columns, state.rows)?;
+        state.count_infinities(writes, ratios, changed);
+        Ok(())
+    }
+
+    /// Counters of the action's changes among those of the path.
+    fn counters(&self) -> Range<usize> {
+        self.first_counter..self.first_counter + self.step.changes.len()
+    }
+
+    /// Runs a window over consecutive chunks.
+    fn run_window(
+        &self,
+        window: &WindowAction,
+        states: &mut [ChunkRegisters],
+        chunks: &[Chunk],
+        carry: &mut Carry,
+    ) -> Result<()> {
+        let outcome = match catch_panic(|| Ok(window.run(states, carry, &self.dead))) {
+            Ok(outcome) => outcome,
+            Err(fault) => Err((0, fault)),
+        };
+        let Err((number, fault)) = outcome else {
+            return Ok(());
+        };
+        let Some((state, chunk)) = states.get(number).zip(chunks.get(number)) else {
+            return Err(self.locate(fault, None));
+        };
+        Err(self.locate(state.of_file(chunk, fault), Some(chunk)))
+    }
+
+    /// Adds the step and the file to a fault. Kernels of maps count rows from the begin of the chunk.
+    fn locate_rows(&self, fault: Fault, state: &ChunkRegisters, chunk: &Chunk) -> Fault {
+        if let ChainAction::Map { .. } = &self.step.action {
+            return self.locate(state.of_file(chunk, fault), Some(chunk));
+        }
+        self.locate(fault, Some(chunk))
+    }
+
+    /// Adds the step and the file to a fault.
+    fn locate(&self, fault: Fault, chunk: Option<&Chunk>) -> Fault {
+        let fault = fault.step(&*self.step.label).at(self.step.at.as_ref());
+        match chunk {
+            Some(chunk) => fault.file(&*chunk.file),
+            None => fault,
+        }
+    }
+}
+
+impl ChunkRegisters {
+    /// Counts the rows of a join, and those of them without a match.
+    fn count_matches(
+        &mut self,
+        join: &JoinOutputs,
+        outputs: &TakenOutputs,
+        has_flag: bool,
+        changed: &mut [u64],
+    ) -> Result<()> {
+        let unmatched = match outputs.columns.first() {
+            Some(flag) if has_flag => {
+                let matched = condition_mask(std::slice::from_ref(flag))?;
+                Some((self.rows - matched.true_count()) as u64)
+            }
+            _ => outputs.unmatched,
+        };
+        let is_met = match unmatched {
+            Some(unmatched) => unmatched < self.rows as u64,
+            None => outputs.columns.iter().any(holds_value),
+        };
+        self.counts.joins.record(join.bit, is_met);
+        if join.counts_unmatched {
+            for changed in changed {
+                *changed += unmatched.unwrap_or_default();
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the infinities of some outputs of a window. Outputs that no operation reads are not there.
+    fn count_infinities(&self, writes: &[usize], outputs: &[usize], changed: &mut [u64]) {
+        for (output, changed) in outputs.iter().zip(changed) {
+            let register = writes.get(*output).copied();
+            let column = register.and_then(|register| self.registers[register].as_ref());
+            *changed += column.map_or(0, count_not_finite);
+        }
+    }
+
+    /// Keeps the rows of a mask; returns the number of the others.
+    fn keep_rows(&mut self, mask: &BooleanArray) -> Result<u64> {
+        let kept_rows = mask.true_count();
+        let removed = (self.rows - kept_rows) as u64;
+        self.counts.filtered += removed;
+        if removed == 0 {
+            return Ok(0);
+        }
+        let predicate = FilterBuilder::new(mask).optimize().build();
+        for column in self.registers.iter_mut().flatten() {
+            *column = predicate.filter(column)?;
+        }
+        self.keys = self.keys.as_ref().map(|keys| keys.filter(mask));
+        if let Some(marked) = self.unfound.take() {
+            let marked = predicate.filter(&BooleanArray::new(marked, None))?;
+            self.unfound = Some(marked.as_boolean().values().clone());
+        }
+        self.rows = kept_rows;
+        Ok(removed)
+    }
+
+    /// Replaces the rows by copies of them: `picks` are the numbers of the copied rows.
+    fn pick_rows(&mut self, picks: &UInt32Array) -> Result<()> {
+        let columns = self.registers.iter().flatten();
+        admit_output(columns.map(|column| taken_bytes(column, picks)).sum())?;
+        for column in self.registers.iter_mut().flatten() {
+            *column = take_rows(column, picks)?;
+        }
+        if let Some(marked) = self.unfound.take() {
+            let marked: ArrayRef = Arc::new(BooleanArray::new(marked, None));
+            self.unfound = Some(take_rows(&marked, picks)?.as_boolean().values().clone());
+        }
+        // The key of an expanded row is made of the key of its row and its number among the rows of
+        // that row: it does not depend on the division into chunks.
+        if let Some(keys) = &self.keys {
+            self.keys = Some(keys.expand(numbered_copies(picks.values())));
+        }
+        self.counts.expanded += picks.len() as i64 - self.rows as i64;
+        self.rows = picks.len();
+        Ok(())
+    }
+
+    /// Gives columns to an analyzer, of all rows or of those of a part.
+    fn give_rows(
+        &self,
+        want: usize,
+        columns: Vec<ArrayRef>,
+        part: Option<usize>,
+        give: &mut dyn FnMut(usize, AnalyzerInput<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let Some(part) = part else {
+            let input = AnalyzerInput {
+                columns: &columns,
+                rows: self.rows,
+                keys: self.keys.as_ref().map(RowKeys::as_slice),
+            };
+            return give(want, input);
+        };
+        let mask = condition_mask(&load(&self.registers, &[part])?)?;
+        let predicate = FilterBuilder::new(&mask).build();
+        let columns = filter_all(&predicate, &columns)?;
+        let keys = self.keys.as_ref().map(|keys| keys.filter(&mask));
+        let input = AnalyzerInput {
+            columns: &columns,
+            rows: mask.true_count(),
+            keys: keys.as_ref().map(RowKeys::as_slice),
+        };
+        give(want, input)
+    }
+}
+
+/// Counts the rows that a kernel has marked.
+fn count_marks(
+    counts: &mut RowCounts,
+    marks: &[RowMark],
+    marked: Vec<ArrayRef>,
+    changed: &mut [u64],
+) -> Result<()> {
+    if marked.len() != marks.len() {
+        let message = "a kernel marked other rows than it declared";
+        return Err(Fault::internal(message));
+    }
+    for ((mark, column), changed) in marks.iter().zip(marked).zip(changed) {
+        let rows = condition_mask(&[column])?.true_count() as u64;
+        counts.count_marked(*mark, rows);
+        *changed += rows;
+    }
+    Ok(())
+}
+
+/// Counts the values that an operation has changed. Columns of other paths are not there.
+fn count_values(
+    value_counts: &[ValueCount],
+    inputs: &[ArrayRef],
+    outputs: &[ArrayRef],
+    changed: &mut [u64],
+) -> Result<()> {
+    for (count, changed) in value_counts.iter().zip(changed) {
+        let Some(column_before) = inputs.get(count.before) else {
+            continue;
+        };
+        let Some(column_after) = outputs.get(count.after) else {
+            continue;
+        };
+        *changed += (count.count)(column_before, column_after)?;
+    }
+    Ok(())
+}
+
+/// For each copy of a row, the row and the number of the copy among those of the row.
+fn numbered_copies(picks: &[u32]) -> impl Iterator<Item = (usize, u64)> {
+    let mut last = (u32::MAX, 0);
+    picks.iter().map(move |pick| {
+        let number = if last.0 == *pick { last.1 + 1 } else { 0 };
+        last = (*pick, number);
+        (*pick as usize, number)
+    })
 }
 
 /// Distinct values of a list in ascending order.
@@ -421,52 +627,58 @@ fn count_distinct(picks: &[u32]) -> usize {
 
 /// Registers of the requested outputs.
 fn requested_registers(writes: &[usize], emit: &[bool]) -> Vec<usize> {
-    writes
-        .iter()
-        .zip(emit)
-        .filter(|(_, emit)| **emit)
-        .map(|(register, _)| *register)
-        .collect()
+    let mut registers = Vec::with_capacity(writes.len());
+    for (register, is_requested) in writes.iter().zip(emit) {
+        if *is_requested {
+            registers.push(*register);
+        }
+    }
+    registers
 }
 
-fn load(registers: &[Option<ArrayRef>], wanted: &[usize]) -> Result<Vec<ArrayRef>> {
-    let missing = || Fault::internal("a register was read before it was written");
-    wanted
-        .iter()
-        .map(|register| registers[*register].clone().ok_or_else(missing))
-        .collect()
+fn load(registers: &[Option<ArrayRef>], indices: &[usize]) -> Result<Vec<ArrayRef>> {
+    let mut columns = Vec::with_capacity(indices.len());
+    for index in indices {
+        columns.push(load_column(registers, *index)?);
+    }
+    Ok(columns)
+}
+
+fn load_column(registers: &[Option<ArrayRef>], index: usize) -> Result<ArrayRef> {
+    match &registers[index] {
+        Some(column) => Ok(column.clone()),
+        None => Err(Fault::internal("a register was read before it was written")),
+    }
 }
 
 fn store(
     registers: &mut [Option<ArrayRef>],
-    places: &[usize],
+    indices: &[usize],
     columns: Vec<ArrayRef>,
     rows: usize,
 ) -> Result<()> {
-    if columns.len() != places.len() || columns.iter().any(|column| column.len() != rows) {
+    if columns.len() != indices.len() || columns.iter().any(|column| column.len() != rows) {
         return Err(Fault::internal(
             "a kernel returned other columns or rows than it declared",
         ));
     }
-    for (place, column) in places.iter().zip(columns) {
-        registers[*place] = Some(column);
+    for (index, column) in indices.iter().zip(columns) {
+        registers[*index] = Some(column);
     }
     Ok(())
 }
 
-fn clear(registers: &mut [Option<ArrayRef>], live: &[bool]) {
-    for (register, live) in registers.iter_mut().zip(live) {
-        if !live {
-            *register = None;
-        }
+fn clear(registers: &mut [Option<ArrayRef>], dead: &[usize]) {
+    for register in dead {
+        registers[*register] = None;
     }
 }
 
 /// A condition's result, with nulls as false.
 fn condition_mask(columns: &[ArrayRef]) -> Result<BooleanArray> {
-    let column = columns
-        .first()
-        .ok_or_else(|| Fault::internal("a condition returned no column"))?;
+    let Some(column) = columns.first() else {
+        return Err(Fault::internal("a condition returned no column"));
+    };
     let Some(mask) = column.as_boolean_opt() else {
         return Ok(BooleanArray::from(vec![false; column.len()])); // The type `Null`: never true.
     };
@@ -477,8 +689,9 @@ fn condition_mask(columns: &[ArrayRef]) -> Result<BooleanArray> {
 }
 
 fn filter_all(predicate: &FilterPredicate, columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
-    columns
-        .iter()
-        .map(|column| predicate.filter(column).map_err(Fault::from))
-        .collect()
+    let mut filtered = Vec::with_capacity(columns.len());
+    for column in columns {
+        filtered.push(predicate.filter(column)?);
+    }
+    Ok(filtered)
 }

@@ -1,9 +1,10 @@
-//! Forecasts beside the values that came: a pipeline of its own that joins and adds up.
+//! Joins forecasts with the values that were observed later and sums their errors, in a pipeline of
+//! its own.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use forebay_model::{
@@ -18,7 +19,7 @@ use super::scores::{ErrorSums, ForecastQuantiles};
 use crate::predict::{quantile_column, step_of_future};
 use crate::session::Session;
 
-/// What is scored.
+/// Inputs of the scoring of one forecast.
 pub(super) struct Evaluation<'a> {
     pub session: &'a Session,
     pub pipeline: &'a Pipeline,
@@ -29,6 +30,8 @@ pub(super) struct Evaluation<'a> {
     pub quantiles: &'a ForecastQuantiles,
     pub sink: &'a PipelineSink,
     pub by: &'a [String],
+    /// Rows of a season, by whose naive forecast errors are scaled.
+    pub season_rows: u64,
     /// The directory of the forecasts of all folds.
     pub forecasts: &'a Path,
     /// The origin of the first fold.
@@ -46,20 +49,19 @@ struct ScoredCell {
     missing: u64,
 }
 
-/// All sums of a backtest.
+/// Error sums of a backtest, by cell.
 pub(super) struct Scores {
     cells: Vec<ScoredCell>,
     quantiles: ForecastQuantiles,
 }
 
 impl Evaluation<'_> {
-    /// Joins and adds up, with `dir` for what is written on the way.
+    /// Joins and sums; `dir` holds intermediate files.
     pub fn run(&self, dir: &Path) -> Result<Scores> {
         let pipeline = self.scoring_pipeline(dir)?;
         let session = Session {
             deadline: None,
-            cluster: None,
-            ..self.session.clone()
+            ..self.session.for_inner_run(self.session.options.clone())
         };
         let report = session.allowing_empty(true).run(&pipeline)?;
         let output = report
@@ -86,55 +88,77 @@ impl Evaluation<'_> {
 
     /// The pipeline up to the rows that `future_rows` gets, and a query over them and the forecasts.
     fn scoring_pipeline(&self, dir: &Path) -> Result<Pipeline> {
-        let (node, place) = step_of_future(self.pipeline, &self.sink.from)?;
-        let (values, forecasts, scores) = (
-            self.new_name("values"),
-            self.new_name("forecasts"),
-            self.new_name("scores"),
-        );
+        let (node, future_position) = step_of_future(self.pipeline, &self.sink.from)?;
+        let values = self.new_name("values");
+        let forecasts = self.new_name("forecasts");
+        let scores = self.new_name("scores");
+        let history = self.new_name("history");
+        let scales = self.new_name("scales");
         let time = self.future.source.field_with_name(&self.future.time)?;
-        let origin = match time.data_type().is_temporal() {
-            true => sql_literal(self.from, time.data_type()),
-            false => self.from.to_owned(),
+        let origin = if time.data_type().is_temporal() {
+            sql_literal(self.from, time.data_type())
+        } else {
+            self.from.to_owned()
         };
         let condition = format!("{} >= {}", sql_name(time.name()), origin);
-        let (mut steps, input) = (node.steps[..place].to_vec(), node.input.clone());
-        steps.push(Step {
+        let earlier = format!("{} < {}", sql_name(time.name()), origin);
+        let steps = &node.steps[..future_position];
+        let filter = |condition: String| Step {
             kind: "filter".to_owned(),
             config: json!(condition),
             at: node.at.clone(),
-        });
+        };
+        let input = node.input.clone();
+        let value_steps = [steps, &[filter(condition)]].concat();
+        let history_steps = [steps, &[filter(earlier)]].concat();
         let mut pipeline = self.pipeline.clone();
         pipeline.name = format!("{}.backtest.scores", self.pipeline.name);
-        (pipeline.label, pipeline.deadline, pipeline.feed) = Default::default();
-        (pipeline.sinks, pipeline.trainings, pipeline.predictions) = Default::default();
-        let place = |path: PathBuf| path.display().to_string();
+        pipeline.label = None;
+        pipeline.deadline = None;
+        pipeline.feed = None;
+        pipeline.sinks.clear();
+        pipeline.trainings.clear();
+        pipeline.predictions.clear();
+        let forecasts_path = self.forecasts.display().to_string();
         pipeline.sources.push(PipelineSource {
             name: forecasts.clone(),
             format: "parquet".to_owned(),
-            config: json!({ "path": literal_path(&place(self.forecasts.to_owned())) }),
+            // Of a forecast that was published as text, numbers are wider than those of the naive ones, and only the
+            // columns that are needed here are read.
+            config: json!({
+                "path": literal_path(&forecasts_path),
+                "schema": { "widening": true, "added": "ignore" },
+            }),
             time: None,
             keys: Vec::new(),
             ready: None,
             duplicates: None,
             lookback: None,
+            days: Default::default(),
             at: None,
         });
         pipeline
             .nodes
-            .push(PipelineNode::new(&values, input, steps));
+            .push(PipelineNode::new(&values, input.clone(), value_steps));
+        pipeline
+            .nodes
+            .push(PipelineNode::new(&history, input, history_steps));
         pipeline.nodes.push(PipelineNode::new(
-            &scores,
-            NodeInput::Sql(self.query(&values, &forecasts)),
+            &scales,
+            NodeInput::Sql(self.scales_query(&history)),
             Vec::new(),
         ));
+        pipeline.nodes.push(PipelineNode::new(
+            &scores,
+            NodeInput::Sql(self.query(&values, &forecasts, &scales)),
+            Vec::new(),
+        ));
+        let config = json!({ "path": dir.display().to_string() });
         pipeline.sinks.push(PipelineSink {
             name: scores.clone(),
             from: scores,
             format: "parquet".to_owned(),
-            config: self
-                .session
-                .canonical_sink("parquet", json!({ "path": place(dir.to_owned()) }))?,
+            config: self.session.canonical_sink("parquet", config)?,
             split: None,
             optional: false,
             at: None,
@@ -150,8 +174,36 @@ impl Evaluation<'_> {
         name
     }
 
-    /// One row per fold, forecaster, step and group: sums over its rows.
-    fn query(&self, values: &str, forecasts: &str) -> String {
+    /// SQL query with the mean absolute and squared error of the seasonal naive forecast of each series.
+    fn scales_query(&self, history: &str) -> String {
+        let keys: Vec<String> = self.future.keys.iter().map(|key| sql_name(key)).collect();
+        let listed: String = keys.iter().map(|key| format!("{key}, ")).collect();
+        let partition = if keys.is_empty() {
+            String::new()
+        } else {
+            format!("PARTITION BY {} ", keys.join(", "))
+        };
+        let grouped = if keys.is_empty() {
+            String::new()
+        } else {
+            format!(" GROUP BY {}", keys.join(", "))
+        };
+        let label = sql_name(self.label);
+        let time = sql_name(&self.future.time);
+        let season = self.season_rows;
+        format!(
+            "SELECT {listed}avg(abs(change)) AS scale, avg(change * change) AS squared_scale \
+             FROM (SELECT {listed}\
+             value - lag(value, {season}) OVER ({partition}ORDER BY {time}) AS change \
+             FROM (SELECT {listed}{time}, \
+             nullif(CAST({label} AS DOUBLE), CAST('NaN' AS DOUBLE)) AS value \
+             FROM {}) AS past) AS changes{grouped}",
+            sql_name(history)
+        )
+    }
+
+    /// SQL query with one row of error sums per fold, forecaster, step and group.
+    fn query(&self, values: &str, forecasts: &str, scales: &str) -> String {
         let groups: String = (0..self.by.len())
             .map(|number| format!(", group_{number}"))
             .collect();
@@ -167,31 +219,58 @@ impl Evaluation<'_> {
             })
             .collect();
         let same = same_series_and_time(&self.future.keys, &self.future.time);
-        let (label, prediction) = (sql_name(self.label), sql_name(self.prediction));
+        let same_series = if self.future.keys.is_empty() {
+            "true".to_owned()
+        } else {
+            same_columns("f", "s", self.future.keys.iter().map(String::as_str))
+        };
+        let label = sql_name(self.label);
+        // A row without a prediction has no error, so that its value counts as none that came: else the sums of values
+        // would hold more rows than those of errors.
+        let predicted = format!(
+            "nullif(CAST(f.{} AS DOUBLE), CAST('NaN' AS DOUBLE))",
+            sql_name(self.prediction)
+        );
         let QuantileSql { columns, sums } = self.quantile_sql();
         format!(
-            "SELECT fold, forecaster, step{groups}, count(came) AS rows, count(*) - count(came) AS missing, \
+            "SELECT fold, forecaster, step{groups}, count(came) AS rows, count(*) - count(came) \
+             AS missing, \
              sum(abs(predicted - came)) AS absolute, sum(predicted - came) AS signed, \
-             sum((predicted - came) * (predicted - came)) AS squared, sum(abs(came)) AS came{sums} \
-             FROM (SELECT CAST(f.fold AS BIGINT) AS fold, CAST(f.forecaster AS BIGINT) AS forecaster, \
-             CAST(f.step AS BIGINT) AS step{grouped}, CAST(f.{prediction} AS DOUBLE) AS predicted{columns}, \
-             nullif(CAST(v.{label} AS DOUBLE), CAST('NaN' AS DOUBLE)) AS came \
-             FROM {} f LEFT JOIN {} v ON {same}) AS forecast_rows GROUP BY fold, forecaster, step{groups}",
+             sum((predicted - came) * (predicted - came)) AS squared, sum(abs(came)) AS came, \
+             sum(CASE WHEN abs(predicted) + abs(came) > 0 \
+             THEN abs(predicted - came) / (abs(predicted) + abs(came)) \
+             ELSE 0 END) AS symmetric, \
+             sum(CASE WHEN scale > 0 AND came IS NOT NULL THEN 1 ELSE 0 END) AS scaled_rows, \
+             sum(CASE WHEN scale > 0 THEN abs(predicted - came) / scale END) AS scaled, \
+             sum(CASE WHEN scale > 0 \
+             THEN (predicted - came) * (predicted - came) / squared_scale END) AS scaled_squared\
+             {sums} \
+             FROM (SELECT CAST(f.fold AS BIGINT) AS fold, CAST(f.forecaster AS BIGINT) AS \
+             forecaster, \
+             CAST(f.step AS BIGINT) AS step{grouped}, {predicted} AS predicted{columns}, \
+             CASE WHEN {predicted} IS NOT NULL \
+             THEN nullif(CAST(v.{label} AS DOUBLE), CAST('NaN' AS DOUBLE)) END AS came, \
+             s.scale, s.squared_scale \
+             FROM {} f LEFT JOIN {} v ON {same} LEFT JOIN {} s ON {same_series}) AS forecast_rows \
+             GROUP BY fold, forecaster, step{groups}",
             sql_name(forecasts),
             sql_name(values),
+            sql_name(scales),
         )
     }
 
     /// Pinball losses of quantiles, and values inside central intervals.
     fn quantile_sql(&self) -> QuantileSql {
-        let (mut columns, mut sums) = (String::new(), String::new());
+        let mut columns = String::new();
+        let mut sums = String::new();
         for (number, quantile) in self.quantiles.0.iter().enumerate() {
             let column = sql_name(&quantile_column(self.prediction, *quantile));
             columns += &format!(", CAST(f.{column} AS DOUBLE) AS quantile_{number}");
             let error = format!("(came - quantile_{number})");
             let above = 1.0 - quantile;
             sums += &format!(
-                ", sum(CASE WHEN {error} > 0 THEN {quantile} * {error} ELSE -{above} * {error} END) AS pinball_{number}"
+                ", sum(CASE WHEN {error} > 0 THEN {quantile} * {error} ELSE -{above} * {error} \
+                 END) AS pinball_{number}"
             );
         }
         for (number, interval) in self.quantiles.intervals().iter().enumerate() {
@@ -200,56 +279,50 @@ impl Evaluation<'_> {
                 interval.low, interval.high
             );
             sums += &format!(", sum(CASE WHEN {inside} THEN 1 ELSE 0 END) AS inside_{number}");
+            let low = format!("quantile_{}", interval.low);
+            let high = format!("quantile_{}", interval.high);
+            let penalty = 2.0 / (1.0 - interval.level);
+            sums += &format!(
+                ", sum(CASE WHEN came IS NULL THEN 0 ELSE {high} - {low} + {penalty} * \
+                 (CASE WHEN came < {low} THEN {low} - came \
+                 WHEN came > {high} THEN came - {high} ELSE 0 END) END) AS winkler_{number}"
+            );
         }
         QuantileSql { columns, sums }
     }
 
     fn read_cells(&self, batch: &RecordBatch, cells: &mut Vec<ScoredCell>) -> Result<()> {
-        let column = |name: &str| {
-            batch
-                .column_by_name(name)
-                .ok_or_else(|| Fault::internal(format!("scores without `{name}`")))
-        };
-        let numbers = |name: &str| {
-            Ok::<_, Fault>(
-                cast(column(name)?, &DataType::Float64)?
-                    .as_primitive::<Float64Type>()
-                    .clone(),
-            )
-        };
-        let counts = |name: &str| {
-            Ok::<_, Fault>(
-                cast(column(name)?, &DataType::Int64)?
-                    .as_primitive::<Int64Type>()
-                    .clone(),
-            )
-        };
-        let (fold, forecaster, step) = (counts("fold")?, counts("forecaster")?, counts("step")?);
-        let (rows, missing) = (counts("rows")?, counts("missing")?);
-        let (absolute, signed) = (numbers("absolute")?, numbers("signed")?);
-        let (squared, came) = (numbers("squared")?, numbers("came")?);
-        let pinball =
-            (0..self.quantiles.0.len()).map(|number| numbers(&format!("pinball_{number}")));
-        let pinball = pinball.collect::<Result<Vec<_>>>()?;
-        let inside =
-            (0..self.quantiles.intervals().len()).map(|number| counts(&format!("inside_{number}")));
-        let inside = inside.collect::<Result<Vec<_>>>()?;
-        let groups = (0..self.by.len())
-            .map(|number| Ok(cast(column(&format!("group_{number}"))?, &DataType::Utf8)?));
-        let groups = groups.collect::<Result<Vec<_>>>()?;
+        let fold = counts(batch, "fold")?;
+        let forecaster = counts(batch, "forecaster")?;
+        let step = counts(batch, "step")?;
+        let rows = counts(batch, "rows")?;
+        let missing = counts(batch, "missing")?;
+        let absolute = numbers(batch, "absolute")?;
+        let signed = numbers(batch, "signed")?;
+        let squared = numbers(batch, "squared")?;
+        let came = numbers(batch, "came")?;
+        let mut pinball = Vec::new();
+        for number in 0..self.quantiles.0.len() {
+            pinball.push(numbers(batch, &format!("pinball_{number}"))?);
+        }
+        let mut inside = Vec::new();
+        let mut winkler = Vec::new();
+        for number in 0..self.quantiles.intervals().len() {
+            inside.push(counts(batch, &format!("inside_{number}"))?);
+            winkler.push(numbers(batch, &format!("winkler_{number}"))?);
+        }
+        let symmetric = numbers(batch, "symmetric")?;
+        let scaled_rows = counts(batch, "scaled_rows")?;
+        let scaled = numbers(batch, "scaled")?;
+        let scaled_squared = numbers(batch, "scaled_squared")?;
+        let mut groups = Vec::new();
+        for number in 0..self.by.len() {
+            let group = score_column(batch, &format!("group_{number}"))?;
+            groups.push(cast(group, &DataType::Utf8)?);
+        }
         for row in 0..batch.num_rows() {
-            // Sums of no rows are null.
-            let sum = |sums: &arrow::array::Float64Array| {
-                if sums.is_null(row) {
-                    0.0
-                } else {
-                    sums.value(row)
-                }
-            };
-            let value = |texts: &arrow::array::ArrayRef| {
-                let texts = texts.as_string::<i32>();
-                texts.is_valid(row).then(|| texts.value(row).to_owned())
-            };
+            let sum = |sums: &Float64Array| sum_at(sums, row);
+            let value = |texts: &ArrayRef| text_at(texts, row);
             cells.push(ScoredCell {
                 fold: fold.value(row) as usize,
                 forecaster: forecaster.value(row) as usize,
@@ -266,6 +339,11 @@ impl Evaluation<'_> {
                         .iter()
                         .map(|counts| counts.value(row) as u64)
                         .collect(),
+                    winkler: winkler.iter().map(sum).collect(),
+                    symmetric: sum(&symmetric),
+                    scaled_rows: scaled_rows.value(row) as u64,
+                    scaled: sum(&scaled),
+                    scaled_squared: sum(&scaled_squared),
                 },
                 missing: missing.value(row) as u64,
             });
@@ -279,9 +357,15 @@ impl Evaluation<'_> {
 /// All columns are compared by `IS NOT DISTINCT FROM`: the query engine joins by them only where no column is compared by
 /// `=`, and else meets every series with every series of the same time. Neither side has a null time.
 fn same_series_and_time(keys: &[String], time: &str) -> String {
-    let columns = keys.iter().map(String::as_str).chain([time]);
-    let same =
-        columns.map(|column| format!("(f.{0} IS NOT DISTINCT FROM v.{0})", sql_name(column)));
+    same_columns("f", "v", keys.iter().map(String::as_str).chain([time]))
+}
+
+/// The condition that columns of two tables are equal, or both null.
+fn same_columns<'a>(table: &str, other: &str, columns: impl Iterator<Item = &'a str>) -> String {
+    let same = columns.map(|column| {
+        let name = sql_name(column);
+        format!("({table}.{name} IS NOT DISTINCT FROM {other}.{name})")
+    });
     same.collect::<Vec<_>>().join(" AND ")
 }
 
@@ -294,50 +378,84 @@ struct QuantileSql {
 impl Scores {
     /// Adds the sums up along each axis.
     pub fn by_forecaster(&self, names: &[&str], folds: usize) -> Vec<ForecasterScores> {
-        let one = |(number, name): (usize, &&str)| {
-            let score = |sums: &ErrorSums| sums.score(&self.quantiles);
-            let own = || {
-                self.cells
-                    .iter()
-                    .filter(move |cell| cell.forecaster == number)
-            };
-            let mut by_fold = vec![ErrorSums::default(); folds];
-            let mut by_step: BTreeMap<u64, ErrorSums> = BTreeMap::new();
-            let mut by_group: BTreeMap<&[Option<String>], ErrorSums> = BTreeMap::new();
-            let mut overall = ErrorSums::default();
-            for cell in own() {
-                overall.add(&cell.sums);
-                by_step.entry(cell.step).or_default().add(&cell.sums);
-                if let Some(fold) = by_fold.get_mut(cell.fold) {
-                    fold.add(&cell.sums);
-                }
-                if !cell.group.is_empty() {
-                    by_group.entry(&cell.group).or_default().add(&cell.sums);
-                }
-            }
-            ForecasterScores {
-                forecaster: (*name).to_owned(),
-                overall: score(&overall),
-                missing: own().map(|cell| cell.missing).sum(),
-                folds: by_fold.iter().map(score).collect(),
-                steps: by_step
-                    .iter()
-                    .map(|(step, sums)| StepScore {
-                        step: *step,
-                        score: score(sums),
-                    })
-                    .collect(),
-                groups: by_group
-                    .iter()
-                    .map(|(group, sums)| GroupScore {
-                        group: group.to_vec(),
-                        score: score(sums),
-                    })
-                    .collect(),
-            }
-        };
-        names.iter().enumerate().map(one).collect()
+        let mut scores = Vec::with_capacity(names.len());
+        for (number, name) in names.iter().enumerate() {
+            scores.push(self.scores_of(number, name, folds));
+        }
+        scores
     }
+
+    fn scores_of(&self, forecaster: usize, name: &str, folds: usize) -> ForecasterScores {
+        let mut overall = ErrorSums::default();
+        let mut missing = 0;
+        let mut by_fold = vec![ErrorSums::default(); folds];
+        let mut by_step: BTreeMap<u64, ErrorSums> = BTreeMap::new();
+        let mut by_group: BTreeMap<&[Option<String>], ErrorSums> = BTreeMap::new();
+        for cell in &self.cells {
+            if cell.forecaster != forecaster {
+                continue;
+            }
+            overall.add(&cell.sums);
+            missing += cell.missing;
+            by_step.entry(cell.step).or_default().add(&cell.sums);
+            if let Some(fold) = by_fold.get_mut(cell.fold) {
+                fold.add(&cell.sums);
+            }
+            if !cell.group.is_empty() {
+                by_group.entry(&cell.group).or_default().add(&cell.sums);
+            }
+        }
+        let score = |sums: &ErrorSums| sums.score(&self.quantiles);
+        ForecasterScores {
+            forecaster: name.to_owned(),
+            overall: score(&overall),
+            missing,
+            folds: by_fold.iter().map(score).collect(),
+            steps: by_step
+                .iter()
+                .map(|(step, sums)| StepScore {
+                    step: *step,
+                    score: score(sums),
+                })
+                .collect(),
+            groups: by_group
+                .iter()
+                .map(|(group, sums)| GroupScore {
+                    group: group.to_vec(),
+                    score: score(sums),
+                })
+                .collect(),
+        }
+    }
+}
+
+fn score_column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b ArrayRef> {
+    let column = batch.column_by_name(name);
+    column.ok_or_else(|| Fault::internal(format!("scores without `{name}`")))
+}
+
+fn numbers(batch: &RecordBatch, name: &str) -> Result<Float64Array> {
+    let column = cast(score_column(batch, name)?, &DataType::Float64)?;
+    Ok(column.as_primitive::<Float64Type>().clone())
+}
+
+fn counts(batch: &RecordBatch, name: &str) -> Result<Int64Array> {
+    let column = cast(score_column(batch, name)?, &DataType::Int64)?;
+    Ok(column.as_primitive::<Int64Type>().clone())
+}
+
+/// A sum of a cell. Sums of no rows are null.
+fn sum_at(sums: &Float64Array, row: usize) -> f64 {
+    if sums.is_null(row) {
+        0.0
+    } else {
+        sums.value(row)
+    }
+}
+
+fn text_at(texts: &ArrayRef, row: usize) -> Option<String> {
+    let texts = texts.as_string::<i32>();
+    texts.is_valid(row).then(|| texts.value(row).to_owned())
 }
 
 #[cfg(test)]

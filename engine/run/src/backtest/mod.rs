@@ -1,19 +1,27 @@
-//! Backtests: how good forecasts would have been, had they been made at several times of the past.
+//! Backtests: accuracy of forecasts as of several times of the past.
 //!
-//! Each fold is a run of the whole pipeline with the data as they were known at its origin ("rolling origin", Tashman
-//! 2000): it learns, trains and forecasts as of its day. Folds share the state directory, so that states and windows of
-//! rows that several folds read are computed once. What the folds write is temporary. Their forecasts are joined with the
-//! values that came by one more pipeline, which scores them.
+//! Each fold is a run of the whole pipeline with the data as they were known at its origin
+//! ("rolling origin", Tashman 2000): it learns, trains and forecasts as of its day. Folds share the
+//! state directory, so that states and windows of rows that several folds read are computed once.
+//! What the folds write is temporary. Their forecasts are joined with the values observed later by
+//! one more pipeline, which scores them.
 
 mod evaluate;
 mod origins;
+mod published;
 mod report;
 mod scores;
+mod skill;
 
+use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 
-use forebay_model::{Fault, Pipeline, PipelineSink, Result, TimeCutoff, codes, tick_nanoseconds};
+use arrow::datatypes::Field;
+use forebay_model::{
+    CalendarSpan, ColumnClock, DAY_NANOSECONDS, Fault, Pipeline, PipelineSink, Result, TimeCutoff,
+    TimeLength, codes, tick_nanoseconds,
+};
 use forebay_plan::{BaseDataset, BoundPipeline, FutureFlow, bind};
 use forebay_storage::{Event, ScratchDir};
 use serde_json::{Value, json};
@@ -21,23 +29,28 @@ use serde_json::{Value, json};
 use self::evaluate::Evaluation;
 use self::origins::KnownTimes;
 use self::scores::ForecastQuantiles;
+use self::skill::set_skill;
 use crate::leak_check::TimeRange;
-use crate::predict::{PredictConfig, check_label_units, horizon_of, step_of_future};
+use crate::predict::{
+    ForecastFormat, PredictConfig, check_label_units, horizon_of, horizon_span, step_of_future,
+};
 use crate::session::{Session, datasets};
 
 pub use self::origins::ForecastOrigin;
+pub use self::published::ScoreOptions;
 pub use self::report::{
-    BacktestReport, BacktestedForecast, FoldReport, ForecasterScores, GroupScore, StepScore,
+    BacktestReport, BacktestedForecast, FoldReport, ForecasterScores, GroupScore, ScoreRule,
+    StepScore,
 };
 pub use self::scores::{ForecastScore, IntervalScore, QuantileScore};
 
 /// Steps of a horizon up to which the last value is compared: it takes a lag for each.
 const LAST_VALUE_STEPS_MAX: u64 = 400;
 
-/// What a backtest does.
+/// Options of a backtest.
 #[derive(Debug, Clone)]
 pub struct BacktestOptions {
-    /// How many folds.
+    /// Number of folds.
     pub folds: usize,
     /// The distance of their origins, such as `28d`; the horizon where left out.
     pub every: Option<String>,
@@ -55,39 +68,26 @@ struct Forecaster {
 }
 
 impl Session {
-    /// Runs the pipeline with the data of several times of the past, and scores its forecasts against what came. `at`
-    /// makes the pipeline of a fold, which may differ in dates.
+    /// Runs the pipeline with the data of several times of the past, and scores its forecasts
+    /// against the values observed later. `at` makes the pipeline of a fold, which may differ in
+    /// dates.
     pub fn backtest(
         &self,
         pipeline: &Pipeline,
         options: &BacktestOptions,
         at: &dyn Fn(&ForecastOrigin) -> Result<Pipeline>,
     ) -> Result<BacktestReport> {
-        let label = pipeline.label.as_ref().map(|label| label.column.clone());
-        let (false, Some(label)) = (pipeline.predictions.is_empty(), label) else {
-            let fault = Fault::new(
-                codes::MISSING_FIELD,
-                "a backtest needs a `predict` sink and a `label`",
-            );
-            return Err(
-                fault.hint("declare `label: { column, horizon }`, a `train` sink and a `predict` sink that names it")
-            );
-        };
+        let label = require_forecasts(pipeline, "a backtest")?;
         let inputs = self.discover_inputs(&self.io, pipeline, None, None)?;
         let bound = bind(pipeline, &self.registry, &self.sql, &datasets(&inputs))?;
         self.check_forecasts(pipeline, &bound)?;
-        let mut plans = Vec::new();
-        for (number, sink) in pipeline.predictions.iter().enumerate() {
-            let plan = check_label_units(pipeline, &bound, &sink.from).and_then(|()| {
-                ForecastBacktest::new(self, pipeline, &bound, number, sink, options)
-            });
-            plans.push(plan.map_err(|fault| fault.at(sink.at.as_ref()))?);
-        }
+        let plans = self.forecast_backtests(pipeline, &bound, options)?;
         let longest = plans.iter().max_by_key(|plan| plan.horizon());
         let flow = longest
             .ok_or_else(|| Fault::internal("a backtest of no forecast"))?
             .future;
-        let (source, time) = (history_source(&bound, flow)?, &flow.time);
+        let source = history_source(&bound, flow)?;
+        let time = &flow.time;
         let input = inputs
             .get(source)
             .ok_or_else(|| Fault::internal("a source without data"))?;
@@ -95,27 +95,31 @@ impl Session {
         let range = range.ok_or_else(|| {
             Fault::new(codes::EMPTY, "the history has no row with a time").column(time)
         })?;
-        let tick = tick_nanoseconds(range.field.data_type()).unwrap_or(1) as i64;
-        let horizon = horizon_of(flow) / tick;
+        let horizon = horizon_span(flow, &range.field);
         let end = match &options.until {
             Some(until) => TimeCutoff::before(until)
                 .last_tick(&range.field)?
                 .saturating_add(1),
-            None => range.max + horizon / flow.steps.max(1) as i64,
+            None => step_after(range.max, horizon, flow.steps, &range.field)?,
         };
-        let known = KnownTimes {
+        let known_times = KnownTimes {
             time: &range.field,
             first: range.min,
             end,
             horizon,
         };
-        let origins = known.origins(options.folds, options.every.as_deref())?;
+        let origins = known_times.origins(options.folds, options.every.as_deref())?;
 
         let scratch = ScratchDir::new(Some(&self.state()?), self.watch.clone())?;
         let mut folds = Vec::new();
+        let most = plans
+            .iter()
+            .map(|plan| plan.forecasters.len())
+            .max()
+            .unwrap_or(0);
         for (fold, origin) in origins.iter().enumerate() {
             let began = Instant::now();
-            self.run_fold(&at(origin)?, origin, fold, &plans, scratch.path())
+            self.run_forecasters(&at(origin)?, origin, fold, &plans, 0..most, scratch.path())
                 .map_err(|fault| {
                     fault.note(format!(
                         "in the fold that knows rows before {}",
@@ -132,36 +136,77 @@ impl Session {
             .ok_or_else(|| Fault::internal("a backtest without folds"))?;
         let mut forecasts = Vec::new();
         for plan in &plans {
-            let evaluation = Evaluation {
-                session: self,
-                pipeline,
-                label: &label,
-                future: plan.future,
-                prediction: &plan.config.name,
-                quantiles: &plan.quantiles,
-                sink: plan.sink,
-                by: &options.by,
-                forecasts: &plan.directory(scratch.path()),
-                from: &first.known_before,
-            };
-            let scores = evaluation.run(&scratch.path().join(format!("scores-{}", plan.number)))?;
-            let names: Vec<&str> = plan
-                .forecasters
-                .iter()
-                .map(|forecaster| forecaster.name.as_str())
-                .collect();
-            let forecasters = scores.by_forecaster(&names, folds.len());
-            self.warn_of_empty_folds(&plan.sink.name, &forecasters, &folds);
-            forecasts.push(BacktestedForecast {
-                sink: plan.sink.name.clone(),
-                by: options.by.clone(),
-                forecasters,
-            });
+            let from = &first.known_before;
+            let scored =
+                self.score_forecast(pipeline, &label, plan, folds.len(), from, scratch.path())?;
+            self.warn_of_empty_folds(&plan.sink.name, &scored.forecasters, &folds);
+            forecasts.push(scored);
         }
         Ok(BacktestReport {
             label,
             folds,
             forecasts,
+        })
+    }
+
+    /// The forecasts of a pipeline, each with the ways to forecast that it is compared with.
+    fn forecast_backtests<'a>(
+        &self,
+        pipeline: &'a Pipeline,
+        bound: &'a BoundPipeline,
+        options: &BacktestOptions,
+    ) -> Result<Vec<ForecastBacktest<'a>>> {
+        let mut plans = Vec::new();
+        for (number, sink) in pipeline.predictions.iter().enumerate() {
+            let plan = check_label_units(pipeline, bound, &sink.from)
+                .and_then(|()| ForecastBacktest::new(self, pipeline, bound, number, sink, options));
+            plans.push(plan.map_err(|fault| fault.at(sink.at.as_ref()))?);
+        }
+        Ok(plans)
+    }
+
+    /// Scores the forecasts of all folds of a plan, which lie in `scratch`. `from` is the origin of the first fold.
+    fn score_forecast(
+        &self,
+        pipeline: &Pipeline,
+        label: &str,
+        plan: &ForecastBacktest<'_>,
+        folds: usize,
+        from: &str,
+        scratch: &Path,
+    ) -> Result<BacktestedForecast> {
+        let time = plan.future.source.field_with_name(&plan.future.time)?;
+        let evaluation = Evaluation {
+            session: self,
+            pipeline,
+            label,
+            future: plan.future,
+            prediction: &plan.config.name,
+            quantiles: &plan.quantiles,
+            sink: plan.sink,
+            by: &plan.by,
+            season_rows: plan.season_rows(time),
+            forecasts: &plan.directory(scratch),
+            from,
+        };
+        let scores = evaluation.run(&scratch.join(format!("scores-{}", plan.number)))?;
+        let names: Vec<&str> = plan
+            .forecasters
+            .iter()
+            .map(|forecaster| forecaster.name.as_str())
+            .collect();
+        let mut forecasters = scores.by_forecaster(&names, folds);
+        let summary = set_skill(&mut forecasters);
+        let rules = match &plan.config.expect {
+            Some(expect) => expect.judge(&forecasters),
+            None => Vec::new(),
+        };
+        Ok(BacktestedForecast {
+            sink: plan.sink.name.clone(),
+            summary,
+            rules,
+            by: plan.by.clone(),
+            forecasters,
         })
     }
 
@@ -179,63 +224,66 @@ impl Session {
             .filter(|(_, score)| score.rows == 0)
         {
             let message = format!(
-                "no value came for the forecasts of `{sink}` in the fold that knows rows before {}, so it has no score: \
-                 give `--until` a time up to which the series have values",
+                "no value came for the forecasts of `{sink}` in the fold that knows rows before \
+                 {}, \
+                 so it has no score: give `--until` a time up to which the series have values",
                 fold.known_before
             );
             self.watch.on_event(Event::Warning { message });
         }
     }
 
-    /// Trains and forecasts with the rows before an origin.
-    fn run_fold(
+    /// Trains and forecasts with the rows before an origin, in some of the ways to forecast.
+    fn run_forecasters(
         &self,
         pipeline: &Pipeline,
         origin: &ForecastOrigin,
         fold: usize,
         plans: &[ForecastBacktest<'_>],
+        numbers: Range<usize>,
         scratch: &Path,
     ) -> Result<()> {
-        let mut own = pipeline.learning_anew();
-        own.name = format!("{}.backtest", pipeline.name);
-        own.deadline = None;
-        own.sinks.clear();
-        for (number, training) in own.trainings.iter_mut().enumerate() {
+        let mut fold_pipeline = pipeline.learning_anew();
+        fold_pipeline.name = format!("{}.backtest", pipeline.name);
+        fold_pipeline.deadline = None;
+        fold_pipeline.sinks.clear();
+        for (number, training) in fold_pipeline.trainings.iter_mut().enumerate() {
             training.config["path"] = path_in(scratch, &format!("models/{fold}/{number}"));
         }
         let session = Session {
             as_of: Some(TimeCutoff::before(&origin.known_before)),
             deadline: None,
-            cluster: None,
             tracker: None,
-            ..self.clone()
+            ..self.for_inner_run(self.options.clone())
         };
-        let most = plans
-            .iter()
-            .map(|plan| plan.forecasters.len())
-            .max()
-            .unwrap_or(0);
-        for number in 0..most {
+        for number in numbers {
             let mut is_naive = false;
-            own.predictions.clear();
+            fold_pipeline.predictions.clear();
             for plan in plans.iter().filter(|plan| number < plan.forecasters.len()) {
                 let forecaster = &plan.forecasters[number];
                 let path = plan
                     .directory(scratch)
                     .join(format!("fold={fold}/forecaster={number}"));
-                let mut sink = plan.sink.clone();
-                sink.config["path"] = json!(path.display().to_string());
-                sink.config["format"] = json!("parquet");
-                if let Some(naive) = &forecaster.season {
-                    sink.config["season"] = json!(naive);
+                let mut config = PredictConfig {
+                    path: path.display().to_string(),
+                    format: ForecastFormat::Parquet,
+                    ..plan.config.clone()
+                };
+                if forecaster.season.is_some() {
+                    config.season = forecaster.season.clone();
                     is_naive = true;
                 }
-                own.predictions.push(sink);
+                let config = serde_json::to_value(config)
+                    .map_err(|error| Fault::internal("a forecast").cause(error))?;
+                fold_pipeline.predictions.push(PipelineSink {
+                    config,
+                    ..plan.sink.clone()
+                });
             }
             if is_naive {
-                session.publish_naive_forecasts(&own)?;
+                session.publish_naive_forecasts(&fold_pipeline)?;
             } else {
-                session.run(&own)?;
+                session.run(&fold_pipeline)?;
             }
         }
         Ok(())
@@ -249,7 +297,11 @@ struct ForecastBacktest<'a> {
     config: PredictConfig,
     quantiles: ForecastQuantiles,
     future: &'a FutureFlow,
+    /// Length of time between rows of the future.
+    every: Option<String>,
     forecasters: Vec<Forecaster>,
+    /// Columns by whose values groups are scored.
+    by: Vec<String>,
 }
 
 impl<'a> ForecastBacktest<'a> {
@@ -268,9 +320,9 @@ impl<'a> ForecastBacktest<'a> {
             .and_then(|flow| flow.future.as_deref());
         let future =
             future.ok_or_else(|| Fault::internal("a forecast without rows of the future"))?;
-        let known =
+        let is_written =
             |column: &&String| future.keys.contains(column) || config.columns.contains(column);
-        if let Some(column) = options.by.iter().find(|column| !known(column)) {
+        if let Some(column) = options.by.iter().find(|column| !is_written(column)) {
             let message = format!(
                 "groups are scored by `{column}`, which `{}` does not write",
                 sink.name
@@ -292,14 +344,12 @@ impl<'a> ForecastBacktest<'a> {
                 season: Some(season.clone()),
             });
         }
-        let (node, place) = step_of_future(pipeline, &sink.from)?;
-        let every = node.steps[place].config["every"].as_str();
-        if let Some(every) = every.filter(|every| {
-            future.steps <= LAST_VALUE_STEPS_MAX && config.season.as_deref() != Some(*every)
-        }) {
+        let (node, position) = step_of_future(pipeline, &sink.from)?;
+        let every = session.future_rows_facts(&node.steps[position])?.every;
+        if every.is_some() && future.steps <= LAST_VALUE_STEPS_MAX && config.season != every {
             forecasters.push(Forecaster {
                 name: "last_value".to_owned(),
-                season: Some(every.to_owned()),
+                season: every.clone(),
             });
         }
         let quantiles = ForecastQuantiles(session.forecast_quantiles(pipeline, &config)?);
@@ -309,7 +359,9 @@ impl<'a> ForecastBacktest<'a> {
             config,
             quantiles,
             future,
+            every,
             forecasters,
+            by: options.by.clone(),
         })
     }
 
@@ -317,13 +369,84 @@ impl<'a> ForecastBacktest<'a> {
         horizon_of(self.future)
     }
 
+    /// Rows of the season by which errors are scaled; 1 where the forecast has none, or none of whole steps.
+    fn season_rows(&self, time: &Field) -> u64 {
+        let season = self.config.season.as_deref();
+        let Some((season, every)) = season.zip(self.every.as_deref()) else {
+            return 1;
+        };
+        let season = length_span(season, time);
+        let every = length_span(every, time);
+        let rows = season.zip(every).and_then(|(season, every)| {
+            let is_months = every.months > 0;
+            let (whole, part) = if is_months {
+                (season.months, every.months)
+            } else {
+                (season.ticks, every.ticks)
+            };
+            (part > 0 && whole % part == 0).then(|| whole / part)
+        });
+        rows.map_or(1, |rows| rows.max(1) as u64)
+    }
+
     fn directory(&self, scratch: &Path) -> std::path::PathBuf {
         scratch.join(format!("forecasts-{}", self.number))
     }
 }
 
+/// The label of a pipeline that forecasts it.
+fn require_forecasts(pipeline: &Pipeline, command: &str) -> Result<String> {
+    match &pipeline.label {
+        Some(label) if !pipeline.predictions.is_empty() => Ok(label.column.clone()),
+        _ => {
+            let message = format!("{command} needs a `predict` sink and a `label`");
+            Err(Fault::new(codes::MISSING_FIELD, message).hint(
+                "declare `label: { column, horizon }`, a `train` sink \
+                 and a `predict` sink that names it",
+            ))
+        }
+    }
+}
+
 fn path_in(scratch: &Path, name: &str) -> Value {
     json!(scratch.join(name).display().to_string())
+}
+
+/// A length of a spec, with days of 24 hours as ticks; `None` if it cannot be told in the column.
+fn length_span(text: &str, time: &Field) -> Option<CalendarSpan> {
+    if let Some(steps) = text.strip_suffix('t') {
+        return steps.parse().ok().map(CalendarSpan::ticks);
+    }
+    let length: TimeLength = text.parse().ok()?;
+    let span = length.distance(time.name(), time.data_type()).ok()?.span();
+    let tick = tick_nanoseconds(time.data_type()).unwrap_or(1);
+    let day = i64::try_from(DAY_NANOSECONDS / tick).ok()?;
+    Some(CalendarSpan {
+        months: span.months,
+        days: 0,
+        ticks: span.ticks + span.days * day,
+    })
+}
+
+/// The time one step after another, where so many steps make the horizon.
+fn step_after(last: i64, horizon: CalendarSpan, steps: u64, time: &Field) -> Result<i64> {
+    let steps = steps.max(1) as i64;
+    // Steps of hours may make a horizon of days.
+    let tick = tick_nanoseconds(time.data_type()).unwrap_or(1);
+    let rest_ticks = i128::from(horizon.days % steps) * DAY_NANOSECONDS / tick;
+    let step = CalendarSpan {
+        months: horizon.months / steps,
+        days: horizon.days / steps,
+        ticks: (horizon.ticks + rest_ticks as i64) / steps,
+    };
+    let next_time = match ColumnClock::of(time.data_type())? {
+        Some(clock) => clock.later(last, step),
+        None => last.checked_add(step.ticks),
+    };
+    next_time.ok_or_else(|| {
+        let message = "the history ends at the last time that can be told";
+        Fault::new(codes::LIMIT, message).column(time.name())
+    })
 }
 
 /// The source whose rows a forecast continues.
@@ -335,7 +458,8 @@ fn history_source<'b>(bound: &'b BoundPipeline, future: &FutureFlow) -> Result<&
     match base {
         Some(BaseDataset::Source(name)) => Ok(name),
         _ => {
-            let message = "the history of the forecast comes from SQL or an aggregate, so its times cannot be told";
+            let message = "the history of the forecast comes from SQL or an aggregate, so its \
+                           times cannot be told";
             Err(Fault::new(codes::UNSUPPORTED, message)
                 .hint("let `future_rows` follow filters and row-wise steps on a source"))
         }

@@ -1,7 +1,9 @@
 //! The times from which a backtest forecasts.
 
 use arrow::datatypes::Field;
-use forebay_model::{Fault, Result, codes, tick_nanoseconds};
+use forebay_model::{
+    CalendarSpan, ColumnClock, Fault, Result, TimeLength, codes, tick_nanoseconds, type_words,
+};
 use jiff::SignedDuration;
 
 use crate::deadline::parse_duration;
@@ -12,19 +14,20 @@ use crate::leak_check::time_text;
 pub struct ForecastOrigin {
     /// Rows at or after this time are not known.
     pub known_before: String,
-    /// How long this is before the end of what is known today. `None` where times are whole numbers.
+    /// Time from this origin to the end of the times known today. `None` where times are whole
+    /// numbers.
     pub behind: Option<SignedDuration>,
 }
 
-/// The known times and the forecast of a pipeline, in ticks of the time column.
+/// The known times and the forecast of a pipeline, in ticks and spans of the time column.
 pub(super) struct KnownTimes<'a> {
     pub time: &'a Field,
     /// The first known time.
     pub first: i64,
     /// The first time after all that is known.
     pub end: i64,
-    /// How far a forecast goes.
-    pub horizon: i64,
+    /// Length of a forecast.
+    pub horizon: CalendarSpan,
 }
 
 impl KnownTimes<'_> {
@@ -32,61 +35,90 @@ impl KnownTimes<'_> {
     /// of time.
     pub fn origins(&self, folds: usize, every: Option<&str>) -> Result<Vec<ForecastOrigin>> {
         let every = match every {
-            Some(text) => self.ticks_of(text)?,
+            Some(text) => self.span_of(text)?,
             None => self.horizon,
         };
-        if every <= 0 {
+        if every <= CalendarSpan::default() {
             return Err(Fault::new(
                 codes::BAD_VALUE,
                 "the distance of folds is not above 0",
             ));
         }
-        let span = i128::from(self.horizon) + (folds as i128 - 1) * i128::from(every);
-        if i128::from(self.end) - span <= i128::from(self.first) {
-            let known = i128::from(self.end) - i128::from(self.first);
+        let clock = ColumnClock::of(self.time.data_type())?;
+        let back = |fold: usize| {
+            let times = (folds - 1 - fold) as i64;
+            let span = self.horizon.plus(every.times(times));
+            // Each is counted from the end.
+            let origin = match &clock {
+                Some(clock) => clock.earlier(self.end, span),
+                None => self.end.checked_sub(span.ticks),
+            };
+            (span, origin)
+        };
+        let (span, first) = back(0);
+        if first.is_none_or(|first| first <= self.first) {
+            let history_ticks = i128::from(self.end) - i128::from(self.first);
             let message = format!(
                 "{folds} folds reach {} back, and the history has {}: the first would know nothing",
-                self.length_text(span),
-                self.length_text(known)
+                self.length_text(i128::from(self.ticks_of(span))),
+                self.length_text(history_ticks)
             );
             return Err(Fault::new(codes::BAD_VALUE, message)
                 .hint("take fewer folds, or a smaller distance"));
         }
         let origin = |fold: usize| {
-            let behind = self.horizon + (folds - 1 - fold) as i64 * every;
+            let (span, origin) = back(fold);
+            let origin = origin.ok_or_else(|| Fault::internal("an origin beyond the calendar"))?;
+            let behind = if span.months > 0 {
+                self.end.saturating_sub(origin)
+            } else {
+                self.ticks_of(span)
+            };
             let nanoseconds =
                 tick_nanoseconds(self.time.data_type()).map(|tick| i128::from(behind) * tick);
             let behind_text = nanoseconds.map(SignedDuration::from_nanos_i128);
             Ok(ForecastOrigin {
-                known_before: time_text(self.end - behind, self.time)?,
+                known_before: time_text(origin, self.time)?,
                 behind: behind_text,
             })
         };
         (0..folds).map(origin).collect()
     }
 
-    fn ticks_of(&self, text: &str) -> Result<i64> {
-        let wrong = |what: &str| {
+    /// The ticks of a span, with days of 24 hours.
+    fn ticks_of(&self, span: CalendarSpan) -> i64 {
+        span.most_ticks(tick_nanoseconds(self.time.data_type()).unwrap_or(1))
+    }
+
+    fn span_of(&self, text: &str) -> Result<CalendarSpan> {
+        let wrong = |problem: &str| {
             Fault::new(
                 codes::BAD_VALUE,
-                format!("`{text}` is no distance of folds: {what}"),
+                format!("`{text}` is no distance of folds: {problem}"),
             )
         };
         let Some(tick) = tick_nanoseconds(self.time.data_type()) else {
-            return text
+            let steps = text
                 .parse()
-                .map_err(|_| wrong("times are whole numbers, so it is one, too"));
+                .map_err(|_| wrong("times are whole numbers, so it is one, too"))?;
+            return Ok(CalendarSpan::ticks(steps));
         };
+        if let Ok(length @ TimeLength::Calendar { .. }) = text.parse() {
+            return Ok(length
+                .distance(self.time.name(), self.time.data_type())?
+                .span());
+        }
         let length = parse_duration(text).ok_or_else(|| wrong("write 28d, 12h or 2w"))?;
         let nanoseconds = length.as_nanos() as i128;
         if nanoseconds % tick != 0 {
             return Err(wrong(&format!(
                 "`{}` is {}",
                 self.time.name(),
-                self.time.data_type()
+                type_words(self.time.data_type())
             )));
         }
-        i64::try_from(nanoseconds / tick).map_err(|_| wrong("it is too long"))
+        let ticks = i64::try_from(nanoseconds / tick).map_err(|_| wrong("it is too long"))?;
+        Ok(CalendarSpan::ticks(ticks))
     }
 
     /// A number of ticks, for people.
@@ -107,7 +139,7 @@ impl KnownTimes<'_> {
 
 #[cfg(test)]
 mod tests {
-    use arrow::datatypes::DataType;
+    use arrow::datatypes::{DataType, TimeUnit};
 
     use super::*;
 
@@ -118,7 +150,7 @@ mod tests {
             time: &time,
             first: 0,
             end: 100,
-            horizon: 7,
+            horizon: CalendarSpan::ticks(7),
         };
         let origins = known.origins(3, Some("14d")).unwrap_or_default();
         let texts: Vec<&str> = origins
@@ -139,13 +171,38 @@ mod tests {
     }
 
     #[test]
+    fn origins_are_local_days() {
+        let zone = DataType::Timestamp(TimeUnit::Second, Some("Europe/Berlin".into()));
+        let time = Field::new("t", zone, true);
+        let known = KnownTimes {
+            time: &time,
+            first: 0,
+            // Midnight of 2024-04-03 in Berlin, after the clock went forward on 31 March.
+            end: 1_712_095_200,
+            horizon: CalendarSpan::days(1),
+        };
+        let origins = known.origins(2, Some("3d")).unwrap_or_default();
+        let texts: Vec<&str> = origins
+            .iter()
+            .map(|origin| origin.known_before.as_str())
+            .collect();
+        assert_eq!(
+            texts,
+            ["2024-03-30T00:00:00+01:00", "2024-04-02T00:00:00+02:00"]
+        );
+        assert_eq!(origins[0].behind, Some(SignedDuration::from_hours(4 * 24)));
+        let months = known.origins(2, Some("1mo")).unwrap_or_default();
+        assert_eq!(months[0].known_before, "2024-03-02T00:00:00+01:00");
+    }
+
+    #[test]
     fn whole_numbers_as_times() {
         let time = Field::new("week", DataType::Int32, true);
         let known = KnownTimes {
             time: &time,
             first: 1,
             end: 50,
-            horizon: 4,
+            horizon: CalendarSpan::ticks(4),
         };
         let origins = known.origins(2, Some("10")).unwrap_or_default();
         assert_eq!(

@@ -1,8 +1,10 @@
-//! What a backtest found.
+//! Result of a backtest.
 
+use forebay_model::{Fault, codes};
 use serde::Serialize;
 
 use super::scores::ForecastScore;
+use crate::predict::ForecastExpectation;
 
 /// A backtest.
 #[derive(Debug, Clone, Serialize)]
@@ -15,7 +17,7 @@ pub struct BacktestReport {
     pub forecasts: Vec<BacktestedForecast>,
 }
 
-/// One fold: a run with the data as they were at one time.
+/// Report of a fold: a run with the data as of one time.
 #[derive(Debug, Clone, Serialize)]
 pub struct FoldReport {
     /// Rows at or after this time were not known.
@@ -29,10 +31,87 @@ pub struct FoldReport {
 pub struct BacktestedForecast {
     /// The sink.
     pub sink: String,
+    /// The model beside the naive forecast, in a sentence; `None` without a naive forecast.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// Rules of the sink about its scores, judged.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<ScoreRule>,
     /// The columns by which groups are scored.
     pub by: Vec<String>,
     /// The model first.
     pub forecasters: Vec<ForecasterScores>,
+}
+
+/// A rule about the scores of a forecast.
+#[derive(Debug, Clone, Serialize)]
+pub struct ScoreRule {
+    /// The measure, `skill` or `wmape`.
+    pub measure: &'static str,
+    /// The limit: the least skill, or the greatest wMAPE.
+    pub limit: f64,
+    /// The measure over all folds; `None` if no value came, or if there is no naive forecast to compare with.
+    pub value: Option<f64>,
+    /// True if the rule holds; `None` without a value.
+    pub holds: Option<bool>,
+}
+
+impl ForecastExpectation {
+    /// The rules, judged by the overall scores of the model, the first of the forecasters.
+    pub(super) fn judge(&self, forecasters: &[ForecasterScores]) -> Vec<ScoreRule> {
+        let overall = forecasters.first().map(|model| &model.overall);
+        let skill = overall.and_then(|score| score.skill);
+        let wmape = overall.and_then(|score| score.wmape);
+        let mut rules = Vec::new();
+        if let Some(limit) = self.skill {
+            rules.push(ScoreRule {
+                measure: "skill",
+                limit,
+                value: skill,
+                holds: skill.map(|skill| skill >= limit),
+            });
+        }
+        if let Some(limit) = self.wmape {
+            rules.push(ScoreRule {
+                measure: "wmape",
+                limit,
+                value: wmape,
+                holds: wmape.map(|wmape| wmape <= limit),
+            });
+        }
+        rules
+    }
+}
+
+impl BacktestReport {
+    /// A fault that names the rules that do not hold; `None` if all of them hold.
+    pub fn broken_rules(&self) -> Option<Fault> {
+        let mut broken = Vec::new();
+        for forecast in &self.forecasts {
+            for rule in &forecast.rules {
+                if rule.holds != Some(false) {
+                    continue;
+                }
+                let value = rule.value.unwrap_or_default();
+                let bound = if rule.measure == "skill" {
+                    "least"
+                } else {
+                    "greatest"
+                };
+                broken.push(format!(
+                    "the {} of `{}` is {value:.4}, and {} is the {bound} that it expects",
+                    rule.measure, forecast.sink, rule.limit
+                ));
+            }
+        }
+        if broken.is_empty() {
+            return None;
+        }
+        let message = broken.join("; ");
+        let hint =
+            "look at the scores by fold, step and group, or change `expect` of the `predict` sink";
+        Some(Fault::new(codes::EXPECTATION, message).hint(hint))
+    }
 }
 
 /// The scores of one way to forecast.
@@ -40,7 +119,7 @@ pub struct BacktestedForecast {
 pub struct ForecasterScores {
     /// The model's sink, `seasonal_naive` or `last_value`.
     pub forecaster: String,
-    /// Over all folds.
+    /// Scores over all folds.
     pub overall: ForecastScore,
     /// Forecasts whose value did not come: the history has no such row, or no value in it.
     pub missing: u64,
@@ -57,7 +136,7 @@ pub struct ForecasterScores {
 pub struct StepScore {
     /// The step, from 1.
     pub step: u64,
-    /// Its score.
+    /// Score of the forecasts of this step.
     #[serde(flatten)]
     pub score: ForecastScore,
 }
@@ -67,7 +146,7 @@ pub struct StepScore {
 pub struct GroupScore {
     /// The values that name it.
     pub group: Vec<Option<String>>,
-    /// Its score.
+    /// Score of the forecasts of this group.
     #[serde(flatten)]
     pub score: ForecastScore,
 }

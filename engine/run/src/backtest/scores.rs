@@ -1,23 +1,35 @@
 //! Scores of forecasts: from sums over rows to the measures that people compare.
 
+use std::ops::AddAssign;
+
 use serde::Serialize;
 
 /// Sums over rows that were forecast and whose value came. They add up over any division of the rows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ErrorSums {
     pub rows: u64,
-    /// Of the absolute errors.
+    /// Sum of the absolute errors.
     pub absolute: f64,
-    /// Of the errors: forecast less value.
+    /// Sum of the errors: forecast less value.
     pub signed: f64,
-    /// Of the squared errors.
+    /// Sum of the squared errors.
     pub squared: f64,
-    /// Of the absolute values.
+    /// Sum of the absolute values.
     pub values: f64,
-    /// Of the pinball losses of each quantile.
+    /// Sum of the pinball losses of each quantile.
     pub pinball: Vec<f64>,
     /// Values inside each central interval.
     pub inside: Vec<u64>,
+    /// Sum of the Winkler scores of each central interval.
+    pub winkler: Vec<f64>,
+    /// Sum of the absolute errors by the sum of both magnitudes.
+    pub symmetric: f64,
+    /// Rows of series that have a scale.
+    pub scaled_rows: u64,
+    /// Sum of the absolute errors by the scale of the series.
+    pub scaled: f64,
+    /// Sum of the squared errors by the squared scale of the series.
+    pub scaled_squared: f64,
 }
 
 /// The quantiles of a forecast, in ascending order.
@@ -59,7 +71,7 @@ impl ForecastQuantiles {
     }
 }
 
-/// How good forecasts were. The errors are forecast less value.
+/// Accuracy of forecasts. The errors are forecast less value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ForecastScore {
     /// Rows that were forecast and whose value came.
@@ -73,6 +85,21 @@ pub struct ForecastScore {
     pub mae: Option<f64>,
     /// The sum of errors by the sum of absolute values: above 0 where forecasts are too high.
     pub bias: Option<f64>,
+    /// The symmetric mean absolute percentage error: the mean of `|e| / (|y| + |f|)`, from 0 to 1; 0 where both are 0.
+    pub smape: Option<f64>,
+    /// The mean absolute scaled error: errors by the mean absolute error of the seasonal naive forecast of the values before
+    /// the first fold, one season ahead (Hyndman and Koehler, 2006). Rows of series without such an error do not count.
+    pub mase: Option<f64>,
+    /// The root mean squared scaled error: the root of the mean of squared errors, each by the mean squared error of that
+    /// naive forecast.
+    pub rmsse: Option<f64>,
+    /// The scaled continuous ranked probability score of the quantiles: twice the mean pinball loss over them, by the mean
+    /// absolute value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub crps: Option<f64>,
+    /// One less the mean absolute error by that of the naive forecast: above 0 where it is better.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skill: Option<f64>,
     /// Per quantile of the forecast.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub quantiles: Vec<QuantileScore>,
@@ -97,6 +124,8 @@ pub struct IntervalScore {
     pub level: f64,
     /// The share of values that did, its ends included.
     pub coverage: Option<f64>,
+    /// The mean Winkler score: the width, and `2 / (1 - level)` times the distance of values outside (Winkler, 1972).
+    pub winkler: Option<f64>,
 }
 
 impl ErrorSums {
@@ -106,50 +135,64 @@ impl ErrorSums {
         self.signed += other.signed;
         self.squared += other.squared;
         self.values += other.values;
-        self.pinball
-            .resize(other.pinball.len().max(self.pinball.len()), 0.0);
-        self.pinball
-            .iter_mut()
-            .zip(&other.pinball)
-            .for_each(|(sum, own)| *sum += own);
-        self.inside
-            .resize(other.inside.len().max(self.inside.len()), 0);
-        self.inside
-            .iter_mut()
-            .zip(&other.inside)
-            .for_each(|(sum, own)| *sum += own);
+        add_each(&mut self.pinball, &other.pinball);
+        add_each(&mut self.inside, &other.inside);
+        add_each(&mut self.winkler, &other.winkler);
+        self.symmetric += other.symmetric;
+        self.scaled_rows += other.scaled_rows;
+        self.scaled += other.scaled;
+        self.scaled_squared += other.scaled_squared;
     }
 
     pub fn score(&self, quantiles: &ForecastQuantiles) -> ForecastScore {
-        let by = |sum: f64, of: f64| (of > 0.0).then(|| sum / of);
         let rows = self.rows as f64;
-        let of_quantile = |(quantile, pinball): (&f64, &f64)| QuantileScore {
-            quantile: *quantile,
-            pinball: by(*pinball, rows),
-        };
-        let of_interval = |(interval, inside): (CentralInterval, &u64)| IntervalScore {
-            level: interval.level,
-            coverage: by(*inside as f64, rows),
-        };
+        let mut quantile_scores = Vec::new();
+        for (quantile, pinball) in quantiles.0.iter().zip(&self.pinball) {
+            quantile_scores.push(QuantileScore {
+                quantile: *quantile,
+                pinball: quotient(*pinball, rows),
+            });
+        }
+        let mut interval_scores = Vec::new();
+        for (number, interval) in quantiles.intervals().into_iter().enumerate() {
+            let inside = self.inside.get(number);
+            let winkler = self.winkler.get(number);
+            interval_scores.push(IntervalScore {
+                level: interval.level,
+                coverage: inside.and_then(|inside| quotient(*inside as f64, rows)),
+                winkler: winkler.and_then(|winkler| quotient(*winkler, rows)),
+            });
+        }
+        let scaled_rows = self.scaled_rows as f64;
+        let losses: f64 = self.pinball.iter().sum();
+        let mean_losses = quotient(losses, self.pinball.len() as f64);
         ForecastScore {
             rows: self.rows,
-            wmape: by(self.absolute, self.values),
-            rmse: by(self.squared, rows).map(f64::sqrt),
-            mae: by(self.absolute, rows),
-            bias: by(self.signed, self.values),
-            quantiles: quantiles
-                .0
-                .iter()
-                .zip(&self.pinball)
-                .map(of_quantile)
-                .collect(),
-            intervals: quantiles
-                .intervals()
-                .into_iter()
-                .zip(&self.inside)
-                .map(of_interval)
-                .collect(),
+            wmape: quotient(self.absolute, self.values),
+            rmse: quotient(self.squared, rows).map(f64::sqrt),
+            mae: quotient(self.absolute, rows),
+            bias: quotient(self.signed, self.values),
+            smape: quotient(self.symmetric, rows),
+            mase: quotient(self.scaled, scaled_rows),
+            rmsse: quotient(self.scaled_squared, scaled_rows).map(f64::sqrt),
+            crps: mean_losses.and_then(|losses| quotient(2.0 * losses, self.values)),
+            skill: None,
+            quantiles: quantile_scores,
+            intervals: interval_scores,
         }
+    }
+}
+
+/// A quotient; `None` where the divisor is not above 0.
+fn quotient(sum: f64, divisor: f64) -> Option<f64> {
+    (divisor > 0.0).then(|| sum / divisor)
+}
+
+/// Adds sums to those of the same position, and appends those that are more.
+fn add_each<T: Copy + Default + AddAssign>(sums: &mut Vec<T>, others: &[T]) {
+    sums.resize(others.len().max(sums.len()), T::default());
+    for (sum, other) in sums.iter_mut().zip(others) {
+        *sum += *other;
     }
 }
 
@@ -189,6 +232,35 @@ mod tests {
         );
         let score = ErrorSums::default().score(&none);
         assert_eq!((score.rows, score.wmape, score.rmse), (0, None, None));
+    }
+
+    /// Values of utilsforecast 0.2.17 for training values 1, 3, 2, 4, 3, 5, values 4, 6, and forecasts 5, 5 of 4 to 6.
+    #[test]
+    fn measures_are_those_of_utilsforecast() {
+        let scale = 9.0 / 5.0 - 0.2;
+        let squared_scale = (4.0 + 1.0 + 4.0 + 1.0 + 4.0) / 5.0;
+        let sums = ErrorSums {
+            rows: 2,
+            absolute: 2.0,
+            signed: 0.0,
+            squared: 2.0,
+            values: 10.0,
+            symmetric: 1.0 / 9.0 + 1.0 / 11.0,
+            scaled_rows: 2,
+            scaled: 2.0 / scale,
+            scaled_squared: 2.0 / squared_scale,
+            // Quantiles 0.1, 0.5 and 0.9 at 4, 5 and 6.
+            pinball: vec![0.2, 1.0, 0.2],
+            inside: vec![2],
+            winkler: vec![4.0],
+        };
+        let score = sums.score(&ForecastQuantiles(vec![0.1, 0.5, 0.9]));
+        let close = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 1e-6;
+        assert!(close(score.mase, 0.625), "{:?}", score.mase);
+        assert!(close(score.rmsse, 0.597_614), "{:?}", score.rmsse);
+        assert!(close(score.smape, 0.101_010), "{:?}", score.smape);
+        assert!(close(score.crps, 0.093_333), "{:?}", score.crps);
+        assert_eq!(score.intervals[0].winkler, Some(2.0));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The costs of the passes of earlier runs: a few small records beside the states.
+//! The costs of the passes of earlier runs: a few small records in the state directory.
 
 use forebay_model::{Fault, Result};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use crate::deadline::progress_curve::ProgressCurve;
 /// The version of these records. Other versions are ignored.
 const FORMAT: u32 = 1;
 
-/// The number of runs that are kept: a month of nights.
+/// Number of runs that are kept: a month of daily runs.
 const RUNS_MAX: usize = 30;
 
 /// The number of passes of a run that are kept.
@@ -23,7 +23,7 @@ const SIMILAR_RATIO: f64 = 1.5;
 /// The share by which a pass may differ from an estimate that one run gave.
 const SPREAD_OF_ONE: f64 = 0.3;
 
-/// The share by which a pass may differ from its estimate, however alike earlier runs were.
+/// The share by which a pass may differ from its estimate even if earlier runs were equal.
 const SPREAD_MIN: f64 = 0.1;
 
 /// The cost of a pass of an earlier run.
@@ -33,18 +33,18 @@ pub(crate) struct PassCost {
     pub pass: String,
     /// Stored bytes of all its inputs.
     pub total: u64,
-    /// Those of them that it had to read.
+    /// Stored bytes that it had to read.
     pub read: u64,
     /// Rows of progress that it reported, or steps, if it reported those.
     pub rows: u64,
     /// True if `rows` are the steps of a training.
     #[serde(default)]
     pub is_steps: bool,
-    /// Its duration.
+    /// Duration of the pass in seconds.
     pub seconds: f64,
-    /// Its time by its rows.
-    #[serde(default)]
-    pub course: ProgressCurve,
+    /// Share of the time by share of the rows.
+    #[serde(default, rename = "course")]
+    pub curve: ProgressCurve,
 }
 
 /// The cost of an earlier run.
@@ -67,22 +67,24 @@ pub(crate) struct PlannedPass {
     pub total: u64,
     /// See [`PassCost::read`]; known once the pass has compared its inputs with earlier runs.
     pub read: Option<u64>,
-    /// Whether its result depends on findings of this run.
+    /// True if its result depends on findings of this run.
     pub learned: bool,
-    /// Whether its finished part is kept when it starts again.
+    /// True if its finished part is kept when the pass starts again.
     pub keeps: bool,
-    /// What tells its cost where no earlier run does.
+    /// Basis of the cost where no earlier run has measured it.
     pub kind: PassKind,
 }
 
-/// What tells the cost of a pass that no earlier run has executed.
+/// Basis of the cost of a pass that no earlier run has executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PassKind {
     /// The bytes that it reads.
     Scan,
+    /// The bytes that it reads. It reports the rows that it has read, but not their bytes.
+    Gather,
     /// Nothing: a training or a forecast.
     Unmeasured,
-    /// It takes next to no time.
+    /// The pass takes next to no time.
     Small,
 }
 
@@ -94,6 +96,9 @@ pub(crate) struct PassEstimate<'c> {
     pub spread: Option<f64>,
     /// Rows of progress and the time by them, if an earlier run executed the pass.
     pub rows: Option<(f64, &'c ProgressCurve)>,
+    /// True if the last run executed the pass. A run that degraded did not: an older cost stands until a run measures
+    /// the pass again, and says nothing for sure, or one slow night would degrade all nights behind it.
+    pub is_recent: bool,
 }
 
 /// Earlier runs of a pipeline, oldest first.
@@ -126,7 +131,7 @@ impl CostHistory {
             .map_err(|error| Fault::internal("what a run cost cannot be written").cause(error))
     }
 
-    /// What each run came to, oldest first.
+    /// Cost of each run, oldest first.
     pub fn totals(&self) -> Vec<RunCost> {
         let total = |passes: &Vec<PassCost>| RunCost {
             seconds: passes.iter().map(|pass| pass.seconds).sum(),
@@ -139,7 +144,7 @@ impl CostHistory {
         self.runs.iter().map(total).collect()
     }
 
-    /// Whether any run is remembered.
+    /// True if the cost of at least one run is recorded.
     pub fn is_known(&self) -> bool {
         !self.runs.is_empty()
     }
@@ -154,35 +159,37 @@ impl CostHistory {
         self.runs.drain(..forgotten);
     }
 
-    /// What a pass should cost: as much as the one before, or, once it is known how much it has to
-    /// read, as the one that read most nearly as much; in proportion. Where several runs read about as much, the middle
-    /// one of them counts: a run now and then is slow for reasons of its own.
-    pub fn estimate(&self, ahead: &PlannedPass) -> PassEstimate<'_> {
+    /// Expected cost of a pass: that of the last run, or, once the bytes to read are known, that of
+    /// the run that read the most similar number of bytes, in proportion. Where several runs read
+    /// about as much, the median counts, since single runs are slow for unrelated reasons.
+    pub fn estimate(&self, planned: &PlannedPass) -> PassEstimate<'_> {
         let latest_first = || {
             self.runs
                 .iter()
                 .rev()
                 .flatten()
-                .filter(|cost| cost.pass == ahead.pass)
+                .filter(|cost| cost.pass == planned.pass)
         };
-        let like = match ahead.read {
+        let most_alike = match planned.read {
             None => latest_first().next(),
             Some(read) => latest_first()
                 .min_by(|a, b| log_ratio(a.read, read).total_cmp(&log_ratio(b.read, read))),
         };
-        let Some((like, scale)) = like.and_then(|like| Some((like, ahead.scale(like)?))) else {
-            let bytes = ahead.read.unwrap_or(ahead.total);
+        let scaled = most_alike.and_then(|like| Some((like, planned.scale(like)?)));
+        let Some((like, scale)) = scaled else {
+            let bytes = planned.read.unwrap_or(planned.total);
             return PassEstimate {
                 seconds: bytes as f64 * self.seconds_per_byte(),
                 spread: None,
                 rows: None,
+                is_recent: false,
             };
         };
         let similar = latest_first()
             .filter(|cost| log_ratio(cost.read, like.read) <= SIMILAR_RATIO.ln())
             .take(SIMILAR_MAX);
         let mut seconds: Vec<f64> = similar
-            .filter_map(|cost| Some(cost.seconds * ahead.scale(cost)?))
+            .filter_map(|cost| Some(cost.seconds * planned.scale(cost)?))
             .collect();
         seconds.sort_by(f64::total_cmp);
         let middle = match seconds.get(seconds.len() / 2) {
@@ -195,11 +202,17 @@ impl CostHistory {
         PassEstimate {
             seconds: middle,
             spread: Some(spread_of(&seconds, middle)),
-            rows: rows.map(|rows| (rows, &like.course)),
+            rows: rows.map(|rows| (rows, &like.curve)),
+            is_recent: self.last_run_executed(&planned.pass),
         }
     }
 
-    /// Of the last run; where there is none, any number will do.
+    fn last_run_executed(&self, pass: &str) -> bool {
+        let last_run = self.runs.last().into_iter().flatten();
+        last_run.into_iter().any(|cost| cost.pass == pass)
+    }
+
+    /// Seconds per byte of the last run; an arbitrary constant if no run is recorded.
     fn seconds_per_byte(&self) -> f64 {
         let passes = || {
             self.runs
@@ -220,7 +233,13 @@ impl CostHistory {
 }
 
 impl PlannedPass {
-    /// How many times as much the pass costs as one of an earlier run; `None` where that one tells nothing of it.
+    /// Bytes that the pass has to read if it reads `spans` of `all_spans` spans.
+    pub fn bytes_of_spans(&self, spans: usize, all_spans: usize) -> u64 {
+        (self.total as f64 * spans as f64 / all_spans.max(1) as f64) as u64
+    }
+
+    /// Ratio of the cost of this pass to that of a pass of an earlier run; `None` where no ratio
+    /// can be derived.
     fn scale(&self, like: &PassCost) -> Option<f64> {
         match self.read {
             Some(0) if like.read == 0 => Some(1.0),
@@ -237,12 +256,12 @@ fn spread_of(seconds: &[f64], middle: f64) -> f64 {
     if seconds.len() < 2 {
         return SPREAD_OF_ONE;
     }
-    let away = |seconds: &f64| (seconds - middle).abs() / middle.max(f64::MIN_POSITIVE);
-    let farthest = seconds.iter().map(away).fold(0.0, f64::max);
+    let distance = |seconds: &f64| (seconds - middle).abs() / middle.max(f64::MIN_POSITIVE);
+    let farthest = seconds.iter().map(distance).fold(0.0, f64::max);
     farthest.clamp(SPREAD_MIN, 1.0)
 }
 
-/// How far apart two sizes are.
+/// Distance between two sizes: the absolute logarithm of their ratio.
 fn log_ratio(a: u64, b: u64) -> f64 {
     ((a as f64 + 1.0) / (b as f64 + 1.0)).ln().abs()
 }
@@ -259,7 +278,7 @@ mod tests {
             rows: read * 10,
             is_steps: false,
             seconds,
-            course: ProgressCurve::default(),
+            curve: ProgressCurve::default(),
         }
     }
 
@@ -285,11 +304,12 @@ mod tests {
                 .seconds,
             2.0
         );
-        let course = ProgressCurve::default();
+        let curve = ProgressCurve::default();
         let expected = PassEstimate {
             seconds: 2.0,
             spread: Some(SPREAD_OF_ONE),
-            rows: Some((100.0, &course)),
+            rows: Some((100.0, &curve)),
+            is_recent: true,
         };
         assert_eq!(
             costs.estimate(&planned_pass("write table", 1020, Some(10))),
@@ -313,7 +333,8 @@ mod tests {
             PassEstimate {
                 seconds: 20.0,
                 spread: None,
-                rows: None
+                rows: None,
+                is_recent: false,
             }
         );
     }

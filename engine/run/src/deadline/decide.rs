@@ -1,4 +1,4 @@
-//! The decision what to do about the deadline, from numbers alone.
+//! The decision about the deadline, from numbers alone.
 
 /// A plan is on time if this share of its remaining time is to spare.
 const MARGIN: f64 = 0.1;
@@ -6,47 +6,52 @@ const MARGIN: f64 = 0.1;
 /// A plan that is late, too, is taken only if it saves this share of the remaining time.
 const SAVES_MIN: f64 = 0.1;
 
-/// Seconds that it may take until a run goes on by another plan: the clock is looked at every second, and the run ends
-/// what it is doing.
-const SWITCH_SECONDS: f64 = 2.0;
+/// Seconds that a change of plan may take at most: the clock is checked every second, and the run ends its current
+/// step.
+const SWITCH_SECONDS_MAX: f64 = 2.0;
 
-/// A run of which nothing is known goes on until this share of the time to its deadline is left: one that has not ended
-/// by then hardly ends in time.
+/// Share of the time to the deadline that a change of plan may take: of a run of seconds, the clock is checked more
+/// often.
+const SWITCH_SHARE: f64 = 0.1;
+
+/// Share of the time to the deadline that remains when a run without any estimate gives up its
+/// plan: one that has not ended by then hardly ends in time.
 const LAST_SHARE: f64 = 0.05;
 
-/// What to do about the deadline.
+/// Action to take about the deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeadlineAction {
-    /// Nothing: the run is on time.
+    /// No action: the run is on time.
     OnTime,
     /// Continue with this plan, by its index.
     Take(usize),
     /// No plan is on time: the run continues with a warning.
     Late,
-    /// Stop: the deadline has passed, and the spec asks for that.
+    /// Stop: the deadline has passed, and the spec says to stop then.
     Stop,
 }
 
-/// What is known of the remaining time.
+/// Reliability of the estimate of the remaining time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Evidence {
-    /// Plans can only be compared with each other: no earlier run, and nothing of this one, tells seconds.
+    /// Plans can only be compared with each other: neither an earlier run nor this one gives
+    /// seconds.
     None,
-    /// These are seconds, which may be wrong.
+    /// The estimate is in seconds, which may be wrong.
     Likely,
     /// The current plan is late even if the remaining time is as short as it may be.
     Sure,
 }
 
-/// Decides at a time in seconds. `left` has the remaining time of each plan: first of the current plan, then of the lower
-/// levels in order, `None` for plans that are not open.
+/// Decides at a time in seconds. `remaining` has the seconds of each plan: first of the current plan, then
+/// of the lower levels in order, `None` for plans that are not open.
 ///
-/// A run that is not surely late goes on as long as the first plan that is on time will also be on
-/// time later: it may have been estimated wrong.
+/// A run that is not surely late continues as long as the first plan that is on time will also be
+/// on time later: its estimate may be wrong.
 pub(crate) fn decide(
     now: f64,
     deadline: f64,
-    left: &[Option<f64>],
+    remaining: &[Option<f64>],
     evidence: Evidence,
     fail: bool,
 ) -> DeadlineAction {
@@ -56,22 +61,23 @@ pub(crate) fn decide(
     if now < deadline * (1.0 - LAST_SHARE) && evidence == Evidence::None {
         return DeadlineAction::OnTime;
     }
-    let Some(here) = left.first().copied().flatten() else {
+    let Some(here) = remaining.first().copied().flatten() else {
         return DeadlineAction::OnTime;
     };
-    let fits = |left: f64| now + left * (1.0 + MARGIN) <= deadline;
+    let fits = |remaining: f64| now + remaining * (1.0 + MARGIN) <= deadline;
     if fits(here) {
         return DeadlineAction::OnTime;
     }
     let may_wait = now < deadline && evidence != Evidence::Sure;
     let options = || {
-        left.iter()
+        remaining
+            .iter()
             .enumerate()
             .skip(1)
-            .filter_map(|(option, left)| Some((option, (*left)?)))
+            .filter_map(|(option, remaining)| Some((option, (*remaining)?)))
     };
-    if let Some((option, left)) = options().find(|(_, left)| fits(*left)) {
-        let fits_later = now + SWITCH_SECONDS + left * (1.0 + MARGIN) <= deadline;
+    if let Some((option, remaining)) = options().find(|(_, remaining)| fits(*remaining)) {
+        let fits_later = now + switch_seconds(deadline) + remaining * (1.0 + MARGIN) <= deadline;
         return if may_wait && fits_later {
             DeadlineAction::OnTime
         } else {
@@ -79,11 +85,22 @@ pub(crate) fn decide(
         };
     }
     match options().min_by(|(_, a), (_, b)| a.total_cmp(b)) {
-        Some((option, left)) if !may_wait && left < here * (1.0 - SAVES_MIN) => {
+        Some((option, remaining)) if !may_wait && remaining < here * (1.0 - SAVES_MIN) => {
             DeadlineAction::Take(option)
         }
         _ => DeadlineAction::Late,
     }
+}
+
+/// Seconds that a change of plan may take in a run that has this time to its deadline.
+fn switch_seconds(deadline: f64) -> f64 {
+    (SWITCH_SHARE * deadline).min(SWITCH_SECONDS_MAX)
+}
+
+/// Seconds between two checks of the clock in a run that has this time to its deadline.
+pub(crate) fn check_seconds(deadline: f64) -> f64 {
+    const LEAST: f64 = 0.05;
+    (switch_seconds(deadline) / 2.0).max(LEAST)
 }
 
 #[cfg(test)]
@@ -130,8 +147,9 @@ mod tests {
         verdict: DeadlineAction,
     ) {
         let context = format!("{now} {options:?} {evidence:?} {fail} {verdict:?}");
-        let fits_at =
-            |now: f64, option: usize| options[option].is_some_and(|left| now + 1.1 * left <= 100.0);
+        let fits_at = |now: f64, option: usize| {
+            options[option].is_some_and(|remaining| now + 1.1 * remaining <= 100.0)
+        };
         let fits = |option: usize| fits_at(now, option);
         let may_wait = evidence != Evidence::Sure && now < 100.0;
         let first = (1..options.len()).find(|option| fits(*option));
@@ -159,7 +177,7 @@ mod tests {
                 let quicker = options[1..]
                     .iter()
                     .flatten()
-                    .any(|left| *left < 0.9 * options[0].unwrap());
+                    .any(|remaining| *remaining < 0.9 * options[0].unwrap());
                 assert!(!quicker || may_wait, "{context}");
             }
         }

@@ -1,7 +1,8 @@
-//! Deadlines: when a run will end, and how it degrades where that is too late.
+//! Deadlines: the forecast of a run's end, and its degradation if that is too late.
 //!
-//! `cost` and `progress_curve` hold the costs of earlier runs, `forecast` estimates the end of this run, and `decide`
-//! chooses what to do: all are pure. `monitor` runs them with a clock and a thread.
+//! `cost` and `progress_curve` hold the costs of earlier runs, `forecast` estimates the end of this
+//! run, and `decide` chooses the action: all are pure. `monitor` runs them with a clock and a
+//! thread.
 
 mod cost;
 mod decide;
@@ -17,5 +18,5 @@ pub(crate) use cost::{CostHistory, PassKind, PlannedPass};
 pub(crate) use forecast::PlanOption;
 pub(crate) use monitor::{DeadlineMonitor, RunSignals};
 pub(crate) use notify::Webhook;
-pub(crate) use pass_plan::{ARTIFACT, pass_names, planned_passes};
+pub(crate) use pass_plan::{ARTIFACT, PUBLISH, pass_names, planned_passes};
 pub use spec::{DeadlineSpec, parse_duration};

@@ -1,21 +1,22 @@
-//! The monitor of a run's deadline: it listens to events, checks the clock, and asks the run to degrade or to stop.
+//! The monitor of a run's deadline: it listens to events, checks the clock, and requests that the
+//! run degrade or stop.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_model::{DegradationLevel, Fault, Pipeline, Result, codes};
+use forebay_model::{DegradationLevel, Fault, Pipeline, Result};
 use forebay_storage::timestamp::format_utc;
 use forebay_storage::{CancellationToken, Event, EventListener};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::deadline::cost::CostHistory;
-use crate::deadline::decide::DeadlineAction;
+use crate::deadline::decide::{DeadlineAction, check_seconds};
 use crate::deadline::forecast::{PlanOption, RunEstimate, RunForecast};
 use crate::deadline::notify::Webhook;
 
-/// The time between two checks of the clock.
+/// The time between two checks of the clock without a deadline.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Monitors the deadline of a run on a thread of its own, which ends when the monitor is dropped.
@@ -29,6 +30,8 @@ struct MonitorInner {
     began: Instant,
     began_at: Timestamp,
     deadline: Option<Timestamp>,
+    /// The time between two checks of the clock.
+    check_every: Duration,
     /// The fields that each message to the webhook has.
     about: Value,
     webhook: Option<Webhook>,
@@ -43,17 +46,19 @@ struct MonitorInner {
 struct MonitorState {
     forecast: RunForecast,
     /// The degradation of the run.
-    rung: Option<DegradationLevel>,
-    /// The degradation that was asked for.
+    level: Option<DegradationLevel>,
+    /// The requested degradation.
     next: Option<RequestedLevel>,
-    /// Whether the warning was given that no plan is on time.
+    /// True from the start at another level until its plan is known: until then the forecast is that of the plan before.
+    lacks_plan: bool,
+    /// True once the warning was sent that no plan is on time.
     said_late: bool,
     /// Messages that the webhook has not received yet.
     queued: Vec<Value>,
     over: bool,
 }
 
-/// A degradation that the run was asked for.
+/// A requested degradation of the run.
 struct RequestedLevel {
     level: DegradationLevel,
     /// The number of finished passes at that time.
@@ -76,7 +81,8 @@ impl DeadlineMonitor {
         run_id: Option<&str>,
         signals: RunSignals,
     ) -> Result<DeadlineMonitor> {
-        let (began, began_at) = (Instant::now(), Timestamp::now());
+        let began = Instant::now();
+        let began_at = Timestamp::now();
         let seconds = deadline.map(|deadline| deadline.duration_since(began_at).as_secs_f64());
         let fail = pipeline
             .deadline
@@ -90,6 +96,9 @@ impl DeadlineMonitor {
             began,
             began_at,
             deadline,
+            check_every: seconds.map_or(CHECK_EVERY, |seconds| {
+                Duration::from_secs_f64(check_seconds(seconds.max(0.0)))
+            }),
             about: json!({ "pipeline": pipeline.name, "run_id": run_id }),
             webhook,
             watch: signals.watch,
@@ -101,8 +110,7 @@ impl DeadlineMonitor {
         let thread = std::thread::Builder::new()
             .name("forebay-monitor".into())
             .spawn(move || monitored.run());
-        let thread = thread
-            .map_err(|error| Fault::new(codes::LIMIT, "a thread cannot be started").cause(error))?;
+        let thread = thread.map_err(Fault::refused_thread)?;
         Ok(DeadlineMonitor {
             shared,
             thread: Some(thread),
@@ -126,13 +134,16 @@ impl DeadlineMonitor {
 
     /// The degradation of the run.
     pub fn level(&self) -> Option<DegradationLevel> {
-        self.shared.state().rung
+        self.shared.state().level
     }
 
     /// Sets the open plans, and the passes that need no work. Decides at once.
     pub fn plan<'p>(&self, options: Vec<PlanOption>, done: impl Iterator<Item = &'p str>) {
         let now = self.shared.now();
-        self.shared.state().forecast.plan(now, options, done);
+        let mut state = self.shared.state();
+        state.forecast.plan(now, options, done);
+        state.lacks_plan = false;
+        drop(state);
         self.shared.check();
     }
 
@@ -150,7 +161,7 @@ impl DeadlineMonitor {
         self.shared.check();
     }
 
-    /// Whether a run that was stopped has to start again at a lower level.
+    /// True if a stopped run has to start again at a lower level.
     pub fn should_restart(&self) -> bool {
         let now = self.shared.now();
         let mut state = self.shared.state();
@@ -161,26 +172,28 @@ impl DeadlineMonitor {
         else {
             return false;
         };
-        let (mut rung, mut warning) = (Some(next), None);
+        let mut level = Some(next);
+        let mut warning = None;
         // Passes that finished before the run stopped need not run again: a smaller step may be enough.
         if state.forecast.finished_passes() > finished_passes {
-            let RunEstimate { left, verdict } = state.forecast.estimate(now);
+            let RunEstimate { remaining, verdict } = state.forecast.estimate(now);
             let enough = match verdict {
-                DeadlineAction::OnTime => state.rung,
+                DeadlineAction::OnTime => state.level,
                 DeadlineAction::Take(option) => state.forecast.level_of(option),
-                DeadlineAction::Late | DeadlineAction::Stop => rung,
+                DeadlineAction::Late | DeadlineAction::Stop => level,
             };
-            rung = rung.min(enough);
-            if rung > state.rung && rung < Some(next) {
-                let end = left.map(|left| self.shared.at(now + left));
+            level = level.min(enough);
+            if level > state.level && level < Some(next) {
+                let end = remaining.map(|remaining| self.shared.at(now + remaining));
                 warning = self.shared.at_risk(
                     &mut state,
                     end,
-                    rung.map_or("none", DegradationLevel::word),
+                    level.map_or("none", DegradationLevel::word),
                 );
             }
         }
-        state.rung = rung;
+        state.level = level;
+        state.lacks_plan = true;
         self.shared.interrupt.set_degrade_requested(false);
         drop(state);
         warning
@@ -189,7 +202,8 @@ impl DeadlineMonitor {
         true
     }
 
-    /// Whether the run ended before its deadline, and the costs of its passes and of earlier runs.
+    /// Stops the monitor. Returns true if the run ended before its deadline (`None` without one),
+    /// and the costs of its passes and of earlier runs.
     pub fn finish(mut self) -> (Option<bool>, Option<CostHistory>) {
         self.stop();
         let forecast = std::mem::take(&mut self.shared.state().forecast);
@@ -232,18 +246,18 @@ impl MonitorInner {
     fn run(&self) {
         let mut answers = true;
         loop {
-            let (told, over) = {
+            let (messages, over) = {
                 let mut state = self.state();
                 if state.queued.is_empty() && !state.over {
                     state = self
                         .changed
-                        .wait_timeout(state, CHECK_EVERY)
+                        .wait_timeout(state, self.check_every)
                         .unwrap_or_else(PoisonError::into_inner)
                         .0;
                 }
                 (std::mem::take(&mut state.queued), state.over)
             };
-            for body in &told {
+            for body in &messages {
                 let Some(webhook) = self.webhook.as_ref().filter(|_| answers) else {
                     break;
                 };
@@ -269,17 +283,23 @@ impl MonitorInner {
         if state.over {
             return;
         }
-        let RunEstimate { left, verdict } = state.forecast.estimate(now);
-        let end = left.map(|left| self.at(now + left));
+        let RunEstimate {
+            remaining,
+            mut verdict,
+        } = state.forecast.estimate(now);
+        if state.lacks_plan && matches!(verdict, DeadlineAction::Take(_)) {
+            verdict = DeadlineAction::OnTime;
+        }
+        let end = remaining.map(|remaining| self.at(now + remaining));
         let mut events = Vec::new();
-        if let (Some(left), Some(end)) = (left, &end) {
+        if let (Some(remaining), Some(end)) = (remaining, &end) {
             let in_time =
-                |deadline: f64| verdict == DeadlineAction::OnTime && now + left <= deadline;
+                |deadline: f64| verdict == DeadlineAction::OnTime && now + remaining <= deadline;
             let on_time = state.forecast.deadline().map(in_time);
             events.push(Event::Eta {
                 end: end.clone(),
                 // No negative zero.
-                seconds_left: left.round() + 0.0,
+                seconds_left: remaining.round() + 0.0,
                 on_time,
             });
         }
@@ -317,7 +337,7 @@ impl MonitorInner {
             .for_each(|event| self.watch.on_event(event));
     }
 
-    /// The event that the deadline is at risk, with what is done about it. Queues the message for the webhook.
+    /// The event that the deadline is at risk, with the action. Queues the message for the webhook.
     fn at_risk(
         &self,
         state: &mut MonitorState,
@@ -356,6 +376,10 @@ impl EventListener for MonitorInner {
             Event::Progress { rows, bytes } => {
                 let now = self.now();
                 self.state().forecast.advance(now, rows, bytes);
+            }
+            Event::Worked { done, planned } => {
+                let now = self.now();
+                self.state().forecast.work(now, done, planned);
             }
             Event::PassReads { bytes, of } => self.state().forecast.set_reads(bytes, of),
             Event::TrainingStep { step, steps, .. } => {

@@ -9,45 +9,50 @@ use forebay_plan::{BaseDataset, BaseId, PassWork, Program};
 use crate::deadline::cost::{PassKind, PlannedPass};
 use crate::degradation::{asks_before_gather, asks_before_sink};
 
-/// What keeping the artifact is called among them.
+/// Name of the step that keeps the artifact, among the names of passes.
 pub(crate) const ARTIFACT: &str = "artifact";
 
-/// What passes are called from run to run, in the order of the program.
+/// Name of publishing among the passes, which comes after all others.
+pub(crate) const PUBLISH: &str = "publish";
+
+/// Names of passes that stay from run to run, in the order of the program.
 pub(crate) fn pass_names(program: &Program, pipeline: &Pipeline) -> Vec<String> {
-    let mut learned = 0;
-    let name = |work: &PassWork| match work {
-        PassWork::Learn(_) => {
-            learned += 1;
-            format!("learn {learned}")
-        }
-        PassWork::Gather(op) => format!("gather {}", program.bound.ops[*op].label),
-        PassWork::Write(work) => format!("write {}", pipeline.sinks[work.sink].name),
-    };
-    program
-        .passes
-        .iter()
-        .map(|pass| &pass.work)
-        .map(name)
-        .collect()
+    let mut learn_passes = 0;
+    let mut names = Vec::new();
+    for pass in &program.passes {
+        names.push(match &pass.work {
+            PassWork::Learn(_) => {
+                learn_passes += 1;
+                format!("learn {learn_passes}")
+            }
+            PassWork::Gather(op) => format!("gather {}", program.bound.ops[*op].label),
+            PassWork::Write(work) => format!("write {}", pipeline.sinks[work.sink].name),
+        });
+    }
+    names
 }
 
-/// The passes of a program that are to come on a rung.
+/// The remaining passes of a program at a level of degradation.
 pub(crate) fn planned_passes(
     program: &Program,
     pipeline: &Pipeline,
     datasets: &BTreeMap<String, Dataset>,
-    rung: Option<DegradationLevel>,
+    level: Option<DegradationLevel>,
     state: &RunState,
 ) -> Vec<PlannedPass> {
     let bytes = |base: BaseId| match &program.bound.bases[base] {
         BaseDataset::Source(name) => datasets.get(name).map_or(0, Dataset::bytes),
         BaseDataset::Gathered(_) => 0,
     };
-    let mut ahead = Vec::new();
+    let mut planned = Vec::new();
     for (pass, name) in program.passes.iter().zip(pass_names(program, pipeline)) {
         let bound = &program.bound;
+        let kind = match &pass.work {
+            PassWork::Gather(_) => PassKind::Gather,
+            PassWork::Learn(_) | PassWork::Write(_) => PassKind::Scan,
+        };
         let (total, learned, keeps) = match &pass.work {
-            PassWork::Learn(_) if rung >= Some(DegradationLevel::ReuseStates) => continue,
+            PassWork::Learn(_) if level >= Some(DegradationLevel::ReuseStates) => continue,
             PassWork::Learn(work) => (
                 work.lanes.iter().map(|lane| lane_bytes(lane, &bytes)).sum(),
                 false,
@@ -77,14 +82,14 @@ pub(crate) fn planned_passes(
                 )
             }
         };
-        ahead.push(PlannedPass {
+        planned.push(PlannedPass {
             pass: name,
             total,
             read: None,
             learned,
             keeps,
-            kind: PassKind::Scan,
+            kind,
         });
     }
-    ahead
+    planned
 }

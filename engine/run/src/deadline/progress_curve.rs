@@ -22,7 +22,10 @@ impl ProgressCurve {
         let Some(end) = self.0.get(part) else {
             return rows;
         };
-        let begin = part.checked_sub(1).map_or(0.0, |before| self.0[before]);
+        let begin = match part.checked_sub(1) {
+            Some(previous) => self.0[previous],
+            None => 0.0,
+        };
         begin + (end - begin) * (rows * self.0.len() as f64 - part as f64)
     }
 }
@@ -38,24 +41,25 @@ pub(crate) struct ProgressSamples {
 
 impl ProgressSamples {
     /// Adds rows that the pass has reported.
-    pub fn push(&mut self, more: u64, seconds: f64) {
-        let rows = self.rows() + more;
+    pub fn push(&mut self, new_rows: u64, seconds: f64) {
+        let rows = self.rows() + new_rows;
         self.last = (rows, seconds);
-        if self
-            .samples
-            .last()
-            .is_some_and(|(before, _)| rows < before + self.apart)
+        if let Some((sampled_rows, _)) = self.samples.last()
+            && rows < sampled_rows + self.apart
         {
             return;
         }
         self.samples.push(self.last);
         if self.samples.len() == SAMPLES_MAX {
+            // Half of the samples stay, twice as far from each other.
             self.apart = 2 * rows / SAMPLES_MAX as u64;
-            let mut kept = 0;
+            let mut next_rows = 0;
             self.samples.retain(|(rows, _)| {
-                let is_kept = *rows >= kept;
-                kept = if is_kept { rows + self.apart } else { kept };
-                is_kept
+                if *rows < next_rows {
+                    return false;
+                }
+                next_rows = rows + self.apart;
+                true
             });
         }
     }
@@ -65,36 +69,40 @@ impl ProgressSamples {
         self.last.0
     }
 
-    /// When the last row was told of.
+    /// Time of the last report of rows.
     pub fn last(&self) -> f64 {
         self.last.1
     }
 
-    /// Seconds of a row, from the first rows that were reported to the last; `None` before there are two reports.
+    /// Seconds per row, from the first reported rows to the last; `None` before there are two
+    /// reports.
     pub fn seconds_per_row(&self) -> Option<f64> {
         let (first_rows, first) = *self.samples.first()?;
         let (last_rows, last) = self.last;
         (last_rows > first_rows).then(|| (last - first) / (last_rows - first_rows) as f64)
     }
 
-    /// The course of a pass that took so long.
-    pub fn course(&self, seconds: f64) -> ProgressCurve {
+    /// The curve of a pass that took `seconds`.
+    pub fn curve(&self, seconds: f64) -> ProgressCurve {
         let rows = self.rows();
         if rows == 0 || seconds <= 0.0 {
             return ProgressCurve::default();
         }
-        let mut moments = self.samples.iter().chain([&self.last]).peekable();
-        let mut before = (0, 0.0);
-        let mut end = |part: usize| {
-            let goal = rows as f64 * part as f64 / PARTS as f64;
-            while let Some(moment) = moments.next_if(|(rows, _)| (*rows as f64) < goal) {
-                before = *moment;
+        let mut samples = self.samples.iter().chain([&self.last]).peekable();
+        let mut shares = Vec::with_capacity(PARTS);
+        let mut lower = (0, 0.0);
+        for part in 1..=PARTS {
+            // The time at the end of a part lies between those of the samples around it.
+            let part_rows = rows as f64 * part as f64 / PARTS as f64;
+            while let Some(sample) = samples.next_if(|(rows, _)| (*rows as f64) < part_rows) {
+                lower = *sample;
             }
-            let after = moments.peek().map_or(self.last, |moment| **moment);
-            let share = (goal - before.0 as f64) / (after.0 - before.0).max(1) as f64;
-            (before.1 + (after.1 - before.1) * share.min(1.0)) / seconds
-        };
-        ProgressCurve((1..=PARTS).map(&mut end).collect())
+            let upper = samples.peek().map_or(self.last, |sample| **sample);
+            let share = (part_rows - lower.0 as f64) / (upper.0 - lower.0).max(1) as f64;
+            let time = lower.1 + (upper.1 - lower.1) * share.min(1.0);
+            shares.push(time / seconds);
+        }
+        ProgressCurve(shares)
     }
 }
 
@@ -119,7 +127,7 @@ mod tests {
             }
             assert!(moments.samples.len() < SAMPLES_MAX);
             assert_eq!(moments.last(), 50.0);
-            let course = moments.course(100.0);
+            let curve = moments.curve(100.0);
             for (done, time) in [
                 (0.0, 0.0),
                 (0.25, 0.025),
@@ -129,9 +137,9 @@ mod tests {
                 (2.0, 0.5),
             ] {
                 assert!(
-                    (course.at(done) - time).abs() < 0.01,
+                    (curve.at(done) - time).abs() < 0.01,
                     "{rows} rows, {done}: {} {time}",
-                    course.at(done)
+                    curve.at(done)
                 );
             }
         }
@@ -139,12 +147,12 @@ mod tests {
 
     #[test]
     fn default_curve_is_linear() {
-        for course in [
+        for curve in [
             ProgressCurve::default(),
-            ProgressSamples::default().course(1.0),
+            ProgressSamples::default().curve(1.0),
         ] {
             assert_eq!(
-                [0.0, 0.3, 1.0, 7.0].map(|rows| course.at(rows)),
+                [0.0, 0.3, 1.0, 7.0].map(|rows| curve.at(rows)),
                 [0.0, 0.3, 1.0, 1.0]
             );
         }

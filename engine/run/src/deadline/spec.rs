@@ -15,7 +15,7 @@ enum DeadlineKind {
     /// The next such time after the run begins, by the machine's clock.
     TimeOfDay(Time),
     Instant(Timestamp),
-    /// From the run's begin.
+    /// A length of time after the begin of the run.
     After(Duration),
 }
 
@@ -30,12 +30,14 @@ impl DeadlineSpec {
         };
         kind.map(DeadlineSpec).ok_or_else(|| {
             let message = format!("`{text}` is no deadline");
-            Fault::new(codes::BAD_VALUE, message)
-                .hint("write a time of day (06:30), an instant with its zone (2026-11-21T06:30:00Z), or a length (45m)")
+            Fault::new(codes::BAD_VALUE, message).hint(
+                "write a time of day (06:30), an instant with its zone \
+                     (2026-11-21T06:30:00Z), or a length (45m)",
+            )
         })
     }
 
-    /// The instant that it comes to for a run that begins now.
+    /// The instant of the deadline for a run that begins at `now`.
     pub fn resolve(&self, now: &Zoned) -> Result<Timestamp> {
         let far =
             |error| Fault::new(codes::BAD_VALUE, "the deadline leaves the calendar").cause(error);

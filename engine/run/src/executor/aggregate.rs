@@ -22,13 +22,13 @@ use crate::session::datasets;
 /// The groups of all rows.
 pub(super) struct LearnedGroups {
     pub state: GroupByState,
-    /// Of the result.
+    /// Schema of the result.
     pub schema: SchemaRef,
-    /// What they were learned of, without findings.
+    /// Counts of the learn pass, without findings.
     pub learned: LearnResult,
 }
 
-/// States of groups that no finding is made of.
+/// States of groups that do not become findings.
 pub(crate) type GroupStates = Mutex<BTreeMap<AnalyzerId, AnyState>>;
 
 /// A program that learns the groups of an aggregate, with an analyzer that the whole program does not have.
@@ -81,7 +81,7 @@ impl GroupProgram {
     }
 }
 
-/// The analyzers of a learn pass together with the groups of aggregates that are learned in its read.
+/// The analyzers of a learn pass and those of the groups of aggregates that share its read.
 pub(super) struct SharedRead {
     pub program: Program,
     pub lanes: Vec<AnalyzerLane>,
@@ -104,38 +104,36 @@ impl RunExecutor<'_> {
         let is_written = |id| {
             recorded
                 .get(&id)
-                .is_some_and(|before| before.decision == ReuseDecision::Reuse)
+                .is_some_and(|recorded| recorded.decision == ReuseDecision::Reuse)
         };
         let needed = self.program.needed_gathers(&|id| !is_written(id));
         let mut aggregates = Vec::new();
-        for op in self
-            .program
-            .aggregates_along(pass)
-            .into_iter()
-            .filter(|op| needed.contains(op))
-        {
+        for op in self.program.aggregates_along(pass) {
+            if !needed.contains(&op) {
+                continue;
+            }
             let id = self.program.gather_ids.get(&op).copied();
             let id = id.ok_or_else(|| Fault::internal("an aggregate without an id"))?;
-            let is_history = match self
-                .program
-                .bound
-                .gather_inputs
-                .get(&op)
-                .and_then(|inputs| inputs.first())
+            let location = self.store.materialized_location(id);
+            if self.reads_history(op)
+                && self.recorded_pass(id, &location)?.decision != ReuseDecision::Reuse
             {
-                Some((_, flow)) => flow
-                    .streams
-                    .iter()
-                    .map(|stream| self.state.input(&self.program, stream.base))
-                    .all(|input| input.is_ok_and(|input| input.in_time_order)),
-                None => false,
-            };
-            let place = self.store.materialized_location(id);
-            if is_history && self.recorded_pass(id, &place)?.decision != ReuseDecision::Reuse {
                 aggregates.push(op);
             }
         }
         Ok(aggregates)
+    }
+
+    /// True if the rows of an aggregate come from spans in order of time.
+    fn reads_history(&self, op: OpId) -> bool {
+        let inputs = self.program.bound.gather_inputs.get(&op);
+        let Some((_, flow)) = inputs.and_then(|inputs| inputs.first()) else {
+            return false;
+        };
+        flow.streams.iter().all(|stream| {
+            let input = self.state.input(&self.program, stream.base);
+            input.is_ok_and(|input| input.in_time_order)
+        })
     }
 
     /// The learn pass in whose read the groups of an aggregate are learned.
@@ -157,7 +155,8 @@ impl RunExecutor<'_> {
         Ok(None)
     }
 
-    /// The analyzers of a learn pass with the groups that are learned along; `None` if there are none.
+    /// The analyzers of a learn pass with the groups that share its read; `None` if there are no
+    /// such groups.
     pub(super) fn shared_read(
         &self,
         work: &LearnWork,
@@ -231,7 +230,7 @@ impl RunExecutor<'_> {
     /// The program that learns the groups of an aggregate; `None` where they cannot be learned by runs of spans.
     pub fn group_program(&self, op: OpId) -> Result<Option<GroupProgram>> {
         let Some(BoundGroups {
-            ask: question,
+            ask: analyzer,
             schema,
         }) = self.bound_groups(op)?
         else {
@@ -239,7 +238,7 @@ impl RunExecutor<'_> {
         };
         let mut bound = self.program.bound.clone();
         let ask = bound.asks.len();
-        bound.asks.push(question);
+        bound.asks.push(analyzer);
         let program = self.compile_asks(bound, BTreeSet::from([ask]))?;
         Ok(Some(GroupProgram {
             program,
@@ -251,7 +250,7 @@ impl RunExecutor<'_> {
     /// The analyzer of the groups of an aggregate; `None` where they cannot be learned by runs of spans.
     pub(super) fn bound_groups(&self, op: OpId) -> Result<Option<BoundGroups>> {
         let PlanOp::Gather(GatherOp {
-            lower: GatherBy::GroupBy(own),
+            lower: GatherBy::GroupBy(group_by),
             schema,
             ..
         }) = &self.program.bound.ops[op].op
@@ -265,7 +264,7 @@ impl RunExecutor<'_> {
                 return Ok(None);
             }
         }
-        let groups = pass.resolve_group_by(flow, own, schema)?;
+        let groups = pass.resolve_group_by(flow, group_by, schema)?;
         // Rows of several streams are read side by side, not one stream after the other.
         if groups.spec.is_of_row_order() && flow.streams.len() > 1 {
             return Ok(None);

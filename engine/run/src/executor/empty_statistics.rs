@@ -10,13 +10,13 @@ use forebay_plan::{AnalyzerId, AnalyzerRequest, BoundAnalyzer, LearnWork, part_n
 
 use super::RunExecutor;
 
-/// The rows that an analyzer learned nothing from.
+/// Rows without a value for an analyzer.
 struct RowsWithoutValues {
     rows: u64,
     nulls: u64,
 }
 
-/// The columns of a step that learned nothing.
+/// The columns of a step without rows or values.
 #[derive(Default)]
 struct EmptyColumns {
     /// Columns of no rows.
@@ -28,7 +28,8 @@ struct EmptyColumns {
 impl RunExecutor<'_> {
     /// Refuses statistics of no rows, unless their step allows them, and warns of those of no values.
     ///
-    /// Findings that continue an earlier one, or are held, need no rows of this run.
+    /// Findings that are held need no rows of this run, and those that continue an earlier one need none if that holds
+    /// something.
     pub(super) fn check_statistics(&self, work: &LearnWork) -> Result<()> {
         if !self.makes_artifact || self.on_worker {
             return Ok(());
@@ -37,11 +38,16 @@ impl RunExecutor<'_> {
         let asks = work.lanes.iter().flat_map(|lane| &lane.asks);
         for ask in asks.chain(&work.known) {
             let bound = &self.program.bound.asks[*ask];
-            if self.program.bound.is_statistic(bound)
-                && bound.held.is_none()
-                && bound.carried.is_none()
-                && holds_nothing(self.state.finding(&self.program, *ask)?.as_ref())
-            {
+            if !self.program.bound.is_statistic(bound) || bound.held.is_some() {
+                continue;
+            }
+            let finding = self.state.finding(&self.program, *ask)?;
+            let is_empty = if bound.carried.is_some() {
+                finding.rows() == 0
+            } else {
+                holds_nothing(&finding)
+            };
+            if is_empty {
                 empty.push(*ask);
             }
         }
@@ -75,6 +81,7 @@ impl RunExecutor<'_> {
             let bound = &self.program.bound.asks[*ask];
             BoundAnalyzer {
                 ask: AnalyzerRequest::new(ColumnCounts, bound.ask.inputs.iter().take(1)),
+                carried: None,
                 ..bound.clone()
             }
         });
@@ -109,10 +116,12 @@ impl RunExecutor<'_> {
             let message = format!("`{label}` learns {names} from no rows: {rows}");
             let hint = match part {
                 Some(_) => {
-                    "look at the bounds of the part and at the filters before the step, or set `allow_empty: true` beside `fit_on`"
+                    "look at the bounds of the part and at the filters before the step, \
+                     or set `allow_empty: true` beside `fit_on`"
                 }
                 None => {
-                    "look at the source and at the filters before the step, or set `allow_empty: true` beside `do`"
+                    "look at the source and at the filters before the step, \
+                     or set `allow_empty: true` beside `do`"
                 }
             };
             let fault = Fault::new(codes::EMPTY, message)
@@ -134,7 +143,8 @@ impl RunExecutor<'_> {
                 )
             } else {
                 format!(
-                    "`{label}` learns nothing of `{column}`: none of its values counts in the {rows} rows{of}"
+                    "`{label}` learns nothing of `{column}`: \
+                     none of its values counts in the {rows} rows{of}"
                 )
             };
             let hint = "look at the source of the column, or leave it out";
@@ -150,7 +160,8 @@ impl RunExecutor<'_> {
     }
 }
 
-/// True if a finding may be of no values: it lists nothing, or counts nothing, or its numbers are missing.
+/// True if a finding may be of no values: it is empty, its counts are 0, or its numbers are
+/// missing.
 fn holds_nothing(finding: &Finding) -> bool {
     if finding.rows() == 0 {
         return true;

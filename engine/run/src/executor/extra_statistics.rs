@@ -1,4 +1,4 @@
-//! Statistics that a run learns beside those of its steps, to explain what it noticed.
+//! Statistics that a run learns in addition to those of its steps, to explain its warnings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use forebay_plan::{AnalyzerId, BoundAnalyzer, BoundPipeline, compile_analyzers};
 use forebay_storage::IgnoreEvents;
 
 use super::RunExecutor;
-use crate::session::{Session, datasets};
+use crate::session::datasets;
 
 impl RunExecutor<'_> {
-    /// Learns the findings of some analyzers over the rows of this run, in this process. States are committed as those
-    /// of the run are, so that unchanged rows are not read again.
+    /// Learns the findings of some analyzers over the rows of this run, in this process. States are
+    /// committed like those of the run, so that unchanged rows are not read again.
     pub(crate) fn learn_extra(&self, analyzers: Vec<BoundAnalyzer>) -> Result<Vec<Arc<Finding>>> {
         if analyzers.is_empty() {
             return Ok(Vec::new());
@@ -21,23 +21,24 @@ impl RunExecutor<'_> {
         let mut bound = self.program.bound.clone();
         let first = bound.asks.len();
         bound.asks.extend(analyzers);
-        let wanted: BTreeSet<AnalyzerId> = (first..bound.asks.len()).collect();
-        let findings = self.learn_over(bound, wanted)?;
+        let added: BTreeSet<AnalyzerId> = (first..bound.asks.len()).collect();
+        let findings = self.learn_over(bound, added)?;
         Ok(findings.into_values().collect())
     }
 
-    /// Learns the findings of the wanted analyzers of a pipeline that extends that of this run, over its rows.
+    /// Learns the findings of the requested analyzers over the rows of a pipeline that extends the
+    /// one of this run.
     pub(crate) fn learn_over(
         &self,
         bound: BoundPipeline,
-        wanted: BTreeSet<AnalyzerId>,
+        analyzers: BTreeSet<AnalyzerId>,
     ) -> Result<BTreeMap<AnalyzerId, Arc<Finding>>> {
         let findings = self.state.findings.clone();
         let program = compile_analyzers(
             self.pipeline,
             bound,
             &datasets(&self.state.sources),
-            wanted.clone(),
+            analyzers.clone(),
             &mut |_, state| Ok(findings.contains_key(&state)),
         )?;
         let state = RunState {
@@ -45,13 +46,10 @@ impl RunExecutor<'_> {
             findings,
             ..RunState::default()
         };
-        let session = Session {
-            turn: None,
-            cluster: None,
-            carried: None,
-            watch: Arc::new(IgnoreEvents),
-            ..self.session.clone()
-        };
+        let session = self
+            .session
+            .for_extra_learning()
+            .with_listener(Arc::new(IgnoreEvents));
         let run = RunExecutor::new(
             &session,
             self.pipeline,
@@ -62,7 +60,7 @@ impl RunExecutor<'_> {
         );
         let run = run.learn_only()?;
         let mut learned = BTreeMap::new();
-        for ask in wanted {
+        for ask in analyzers {
             learned.insert(ask, run.state.finding(&run.program, ask)?);
         }
         Ok(learned)

@@ -1,4 +1,4 @@
-//! What earlier runs left of each pass.
+//! Results of earlier runs that each pass can reuse.
 
 use std::collections::BTreeMap;
 
@@ -40,17 +40,15 @@ impl RunExecutor<'_> {
 
     /// The record of a pass that writes a sink.
     fn recorded_write(&self, pass: ContentId, sink: usize) -> Result<RecordedPass> {
-        let (sink, out) = (
-            self.session.sink(self.pipeline, sink)?,
-            self.session.output(self.pipeline, sink)?,
-        );
+        let out = self.session.output(self.pipeline, sink)?;
+        let sink = self.session.sink(self.pipeline, sink)?;
         let (decision, record) = self
             .store
             .pass_record(pass, |record| self.is_written(sink.as_ref(), &out, record))?;
         Ok(RecordedPass { decision, record })
     }
 
-    /// Whether the data that the record of a write pass names is whole.
+    /// True if the data that the record of a write pass names is whole.
     pub(super) fn is_written(
         &self,
         sink: &dyn Sink,
@@ -75,16 +73,16 @@ impl RunExecutor<'_> {
         Ok(RecordedPass { decision, record })
     }
 
-    /// How much of a pass earlier runs have done. A pass that depends on statistics that are not known yet counts as
-    /// not done.
+    /// Part of a pass that earlier runs have done. A pass that depends on statistics that are not
+    /// known yet counts as not done.
     pub fn inspect_pass(&mut self, pass: &Pass) -> Result<PassReuse> {
         let scans: Vec<&ColumnScan> = match &pass.work {
             PassWork::Learn(work) => work.lanes.iter().flat_map(|lane| &lane.scans).collect(),
             PassWork::Write(work) => work.scans.iter().collect(),
             PassWork::Gather(op) => {
-                let before =
-                    self.recorded_pass(pass.id, &self.store.materialized_location(pass.id))?;
-                let done = before.decision == ReuseDecision::Reuse;
+                let location = self.store.materialized_location(pass.id);
+                let recorded = self.recorded_pass(pass.id, &location)?;
+                let done = recorded.decision == ReuseDecision::Reuse;
                 let learned_in = if done { None } else { self.learned_in(*op)? };
                 // Rows of a pass that has not run cannot be looked at.
                 let by_spans = self.bound_groups(*op).is_ok_and(|groups| groups.is_some());
@@ -108,21 +106,20 @@ impl RunExecutor<'_> {
             PassWork::Write(work) => {
                 let sink = self.session.sink(self.pipeline, work.sink)?;
                 let out = self.session.output(self.pipeline, work.sink)?;
-                let before = self.recorded_write(pass.id, work.sink)?;
+                let recorded = self.recorded_write(pass.id, work.sink)?;
                 let is_bounded = |op: OpId| match &self.program.bound.ops[op].op {
                     PlanOp::Window(window) if self.state.row_order(op) == WindowRowOrder::Time => {
                         window.plan.reach() != WindowReach::Unbounded
                     }
                     _ => true,
                 };
-                let beside = self
-                    .intervals
-                    .contains_key(&pass.id)
-                    .then(|| windows.iter().copied().all(is_bounded));
-                if before.decision == ReuseDecision::Reuse {
+                let is_interval = self.intervals.contains_key(&pass.id);
+                let can_run_concurrently =
+                    is_interval.then(|| windows.iter().copied().all(is_bounded));
+                if recorded.decision == ReuseDecision::Reuse {
                     return Ok(PassReuse {
                         done: true,
-                        beside,
+                        beside: can_run_concurrently,
                         ..PassReuse::default()
                     });
                 }
@@ -133,7 +130,7 @@ impl RunExecutor<'_> {
                 });
                 Ok(PassReuse {
                     to_read: to_read.ok(),
-                    beside,
+                    beside: can_run_concurrently,
                     ..PassReuse::default()
                 })
             }

@@ -8,15 +8,14 @@ use forebay_execute::{
 };
 use forebay_model::{ContentId, Result, RowLedger};
 use forebay_plan::{
-    AnalyzerId, BaseDataset, ColumnScan, LearnWork, OpId, PassWork, SinkWork, WindowRowOrder,
-    needed_ops,
+    AnalyzerId, BaseDataset, LearnWork, OpId, Pass, PassWork, SinkWork, WindowRowOrder, needed_ops,
 };
 
 use super::inspect::RecordedPass;
 use super::{FusedWrite, RunExecutor};
 use crate::report::PassReport;
 
-/// A write pass that a learn pass can execute on the way.
+/// A write pass that a learn pass can execute in its read.
 pub(super) struct FusableWrite {
     pass: ContentId,
     work: SinkWork,
@@ -36,8 +35,8 @@ impl RunExecutor<'_> {
             return Ok(());
         }
         let fusable = self.fusable_write(self.pass_index, recorded);
-        let along = self.aggregates_along(self.pass_index, recorded)?;
-        let mut result = self.learn(work, fusable, &along)?;
+        let aggregates = self.aggregates_along(self.pass_index, recorded)?;
+        let mut result = self.learn(work, fusable, &aggregates)?;
         let windows = self
             .program
             .windows_of(work.lanes.iter().flat_map(|lane| &lane.scans));
@@ -47,19 +46,25 @@ impl RunExecutor<'_> {
         // Several chains of a lane may change the same rows: the sums of outputs have no part of these.
         report.changes = RowLedger::default();
         self.joins.add(result.counts.joins);
+        let writes = |pass: &Pass| matches!(pass.work, PassWork::Write(_));
+        if !self.program.passes.iter().any(writes) {
+            self.warn_of_duplicates("the statistics", result.counts.duplicates);
+        }
         report.rows_kept = result.rows_kept;
         self.assemble_early()?;
         self.store.put_learn_record(pass, &result.kept)
     }
 
-    /// Answers the analyzers of a pass. A fusable write pass is executed on the way where that saves a second read.
+    /// Learns the findings of the analyzers of a pass. A fusable write pass is executed in the same
+    /// read where that saves a second one.
     ///
-    /// Without one, the states of aggregates that read the same rows are committed along.
+    /// Without a fused write, the states of the aggregates in `along`, which read the same rows,
+    /// are committed too.
     fn learn(
         &mut self,
         work: &LearnWork,
         fusable: Option<FusableWrite>,
-        along: &[OpId],
+        aggregates: &[OpId],
     ) -> Result<LearnResult> {
         let mut windows = self
             .program
@@ -71,7 +76,7 @@ impl RunExecutor<'_> {
         );
         let (result, fused) = self.retry_with_fallback(&windows, |run| {
             let learner = run.learn_pass(&windows, run.cluster_for(run.pass_index, &windows));
-            if let Some(shared) = run.shared_read(work, along)? {
+            if let Some(shared) = run.shared_read(work, aggregates)? {
                 let context = PassContext {
                     program: &shared.program,
                     ..learner.context
@@ -96,9 +101,12 @@ impl RunExecutor<'_> {
             let prepared = write.prepare(write_work)?;
             let target = run.write_target(write_work, *pass, sink.as_ref(), &out)?;
             let is_whole = !run.intervals.contains_key(pass);
-            let sync = |shards: Vec<Shard>| match is_whole {
-                true => Manifest::new(*pass, &prepared.schema, shards)?.sync_names(&out),
-                false => Ok(()),
+            let sync = |shards: Vec<Shard>| {
+                if is_whole {
+                    Manifest::new(*pass, &prepared.schema, shards)?.sync_names(&out)
+                } else {
+                    Ok(())
+                }
             };
             let mut written = None;
             let write_and_learn: FusedLearnFn<'_> = &mut |lanes, finalize| {
@@ -132,44 +140,45 @@ impl RunExecutor<'_> {
         pass: usize,
         recorded: &BTreeMap<ContentId, RecordedPass>,
     ) -> Option<FusableWrite> {
-        if self.session.cluster.is_some() || self.session.turn.is_some() {
+        if self.session.cluster.is_some() || self.session.attempt.backfill_turn.is_some() {
             return None;
         }
+        for pass in &self.program.passes[pass..] {
+            let PassWork::Write(work) = &pass.work else {
+                continue;
+            };
+            let Some(recorded_pass) = recorded.get(&pass.id) else {
+                continue;
+            };
+            if recorded_pass.decision != ReuseDecision::Reuse && self.is_fusable(work) {
+                return Some(FusableWrite {
+                    pass: pass.id,
+                    work: work.clone(),
+                });
+            }
+        }
+        None
+    }
+
+    /// True if the rows of a sink can be written while they are read to learn from them.
+    fn is_fusable(&self, work: &SinkWork) -> bool {
         let bound = &self.program.bound;
-        let is_known = |ask: AnalyzerId| {
-            bound.asks[ask].held.is_some()
-                || self
-                    .state
-                    .findings
-                    .contains_key(&self.program.state_ids[ask])
-        };
-        let suits = |work: &SinkWork| {
-            let is_source =
-                |scan: &ColumnScan| matches!(bound.bases[scan.base], BaseDataset::Source(_));
-            let in_time_order = |op| self.row_order_of(op) == WindowRowOrder::Time;
-            needed_ops(&work.scans)
-                .flat_map(|op| &bound.ops[op].asks)
-                .all(|ask| is_known(*ask))
-                && work.scans.iter().all(is_source)
-                && self
-                    .program
-                    .windows_of(&work.scans)
-                    .into_iter()
-                    .all(in_time_order)
-        };
-        self.program.passes[pass..]
-            .iter()
-            .find_map(|pass| match &pass.work {
-                PassWork::Write(work)
-                    if recorded.get(&pass.id)?.decision != ReuseDecision::Reuse && suits(work) =>
-                {
-                    Some(FusableWrite {
-                        pass: pass.id,
-                        work: work.clone(),
-                    })
-                }
-                _ => None,
-            })
+        let mut analyzers = needed_ops(&work.scans).flat_map(|op| &bound.ops[op].asks);
+        if !analyzers.all(|ask| self.has_finding(*ask)) {
+            return false;
+        }
+        for scan in &work.scans {
+            if !matches!(bound.bases[scan.base], BaseDataset::Source(_)) {
+                return false;
+            }
+        }
+        let mut windows = self.program.windows_of(&work.scans).into_iter();
+        windows.all(|op| self.row_order_of(op) == WindowRowOrder::Time)
+    }
+
+    fn has_finding(&self, ask: AnalyzerId) -> bool {
+        let state_id = &self.program.state_ids[ask];
+        self.program.bound.asks[ask].held.is_some() || self.state.findings.contains_key(state_id)
     }
 
     pub fn learn_pass<'r>(

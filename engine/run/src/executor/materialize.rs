@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{Array, RecordBatch};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Field, SchemaRef};
 use forebay_cluster::QueryRows;
 use forebay_commit::{
     Manifest, OutputFile, OutputWriter, ReuseDecision, record_is_intact, shard_directory,
@@ -13,10 +13,10 @@ use forebay_execute::{
     ClusterHandle, GatheredCounts, LearnResult, MaterializePass, MaterializePlan, PassContext,
     SourceInput, new_shard,
 };
-use forebay_model::{ContentId, Fault, Result};
+use forebay_model::{ContentId, DuplicateRows, Fault, Result, codes};
 use forebay_plan::{
-    BaseDataset, FutureSeries, GatherBy, GatherOp, JoinsMet, NodeFlow, OpId, Pass, PassWork,
-    PlanOp, Program,
+    BaseDataset, FutureRowsOp, FutureSeries, GatherBy, GatherOp, JoinsMet, NodeFlow, OpId, Pass,
+    PassWork, PlanOp, Program,
 };
 use forebay_storage::{Sink, StorageLocation, literal_path};
 use serde_json::{Value, json};
@@ -32,21 +32,21 @@ use crate::session::Session;
 /// The rows of a gather, written.
 struct GatheredRows {
     manifest: Manifest,
-    /// What their groups were learned of, for an aggregate over a history.
+    /// Counts of the learn pass of the groups, for an aggregate over a history.
     learned: LearnResult,
-    /// What a join found whose rows these are.
+    /// Matches of the join that produced the rows.
     joins: JoinsMet,
 }
 
-/// The columns that a join brings, and whether one of them has a value.
+/// The columns that a join adds, and whether one of them has a value.
 struct JoinedColumns {
-    /// The place of the first of them.
+    /// Index of the first one.
     first: usize,
     is_met: bool,
 }
 
 impl JoinedColumns {
-    /// Of the rows of a gather, where a join makes them.
+    /// Columns of a gather's rows, if a join produces them.
     fn of(op: &PlanOp) -> Option<JoinedColumns> {
         match op {
             PlanOp::Gather(GatherOp {
@@ -67,7 +67,7 @@ impl JoinedColumns {
     }
 }
 
-/// Where the rows of a gather come from.
+/// Origin of the rows of a gather.
 enum GatherSource {
     Groups(Box<LearnedGroups>),
     Plan(Box<MaterializePlan>),
@@ -106,7 +106,8 @@ impl<'a> GatherWriter<'a> {
 
     fn flush(&mut self) -> Result<()> {
         let batches = std::mem::take(&mut self.waiting);
-        (self.rows, self.bytes) = (0, 0);
+        self.rows = 0;
+        self.bytes = 0;
         let encoded = self.sink.encode(self.schema, &batches)?;
         self.files()?.append("", encoded, false)
     }
@@ -126,7 +127,8 @@ impl<'a> GatherWriter<'a> {
 impl QueryRows for GatherWriter<'_> {
     fn restart(&mut self) -> Result<()> {
         self.waiting.clear();
-        (self.rows, self.bytes) = (0, 0);
+        self.rows = 0;
+        self.bytes = 0;
         // The files so far are removed before others take their names.
         self.files = None;
         self.files = Some((self.begin)()?);
@@ -151,7 +153,8 @@ impl QueryRows for GatherWriter<'_> {
 }
 
 impl RunExecutor<'_> {
-    /// Runs a gather pass. Where no later pass reads its rows, only its future rows are counted.
+    /// Runs a gather pass. Where no later pass reads its rows, only its future rows are counted. Series that lack a key
+    /// are refused before rows are made of them.
     pub(super) fn run_gather(
         &mut self,
         op: OpId,
@@ -159,23 +162,23 @@ impl RunExecutor<'_> {
         is_needed: bool,
         report: &mut PassReport,
     ) -> Result<()> {
+        let future = self.count_future(op)?;
         if is_needed {
             self.materialize(op, pass, report)?;
         } else {
             report.reused = true;
         }
-        let future = self.count_future(op)?;
         self.future.extend(future);
         Ok(())
     }
 
     fn materialize(&mut self, op: OpId, pass: ContentId, report: &mut PassReport) -> Result<()> {
         let session = self.session;
-        let place = self.store.materialized_location(pass);
-        let before = self.recorded_pass(pass, &place)?;
-        if before.decision == ReuseDecision::Reuse {
+        let location = self.store.materialized_location(pass);
+        let recorded = self.recorded_pass(pass, &location)?;
+        if recorded.decision == ReuseDecision::Reuse {
             report.reused = true;
-            if let Some(record) = &before.record {
+            if let Some(record) = &recorded.record {
                 let manifest = Manifest::from_record(record)?;
                 report.rows_out = manifest.rows;
                 self.keep_row_sum(op, &manifest)?;
@@ -194,7 +197,7 @@ impl RunExecutor<'_> {
         let windows: BTreeSet<OpId> = needed.flatten().collect();
         let written = self.retry_with_fallback(&windows, |run| {
             let workers = run.cluster_for(run.pass_index, &windows);
-            run.write_gathered(op, pass, &place, workers)
+            run.write_gathered(op, pass, &location, workers)
         })?;
         let GatheredRows {
             manifest,
@@ -207,11 +210,11 @@ impl RunExecutor<'_> {
         report.rows_out = manifest.rows;
         self.keep_row_sum(op, &manifest)?;
         session.check_fence()?;
-        let check = |record: &Value| record_is_intact(&session.io, &place, record);
+        let check = |record: &Value| record_is_intact(&session.io, &location, record);
         let mut record = json!({ "manifest": manifest });
         learned.kept.add_to(&mut record);
         self.store
-            .put_pass_record(pass, before.decision, &record, check)?;
+            .put_pass_record(pass, recorded.decision, &record, check)?;
         self.open_materialized(op)
     }
 
@@ -220,14 +223,15 @@ impl RunExecutor<'_> {
         &self,
         op: OpId,
         pass: ContentId,
-        place: &StorageLocation,
+        location: &StorageLocation,
         workers: Option<ClusterHandle<'_>>,
     ) -> Result<GatheredRows> {
         let session = self.session;
         let directory = shard_directory(pass)?;
-        let config = session
-            .connectors
-            .canonical("parquet", json!({ "path": place.join(&directory).shown }))?;
+        let config = session.connectors.canonical(
+            "parquet",
+            json!({ "path": location.join(&directory).shown, "keeps_seconds": true }),
+        )?;
         let sink = session.connectors.sink("parquet", &config)?;
         let source = match self.learn_groups(op)? {
             Some(groups) => GatherSource::Groups(Box::new(groups)),
@@ -239,7 +243,7 @@ impl RunExecutor<'_> {
                 &session.io,
                 sink.as_ref(),
                 schema.clone(),
-                place,
+                location,
                 directory.clone(),
                 &self.scratch,
             )
@@ -312,15 +316,17 @@ impl RunExecutor<'_> {
 
     /// Opens an intermediate dataset that is committed.
     pub fn open_materialized(&mut self, op: OpId) -> Result<()> {
-        let gathers = |pass: &&Pass| matches!(&pass.work, PassWork::Gather(known) if *known == op);
+        let gathers =
+            |pass: &&Pass| matches!(&pass.work, PassWork::Gather(gathered) if *gathered == op);
         let pass = self.program.passes.iter().find(gathers);
         let id = pass
             .ok_or_else(|| Fault::internal("a dataset that no pass gathers"))?
             .id;
         let session = self.session;
-        let place = self.store.materialized_location(id);
-        let path = json!({ "path": literal_path(&place.join(&shard_directory(id)?).shown) });
-        let source = session.connectors.source("parquet", &path)?;
+        let location = self.store.materialized_location(id);
+        let directory = location.join(&shard_directory(id)?);
+        let config = json!({ "path": literal_path(&directory.shown) });
+        let source = session.connectors.source("parquet", &config)?;
         let dataset = source.discover(&session.io, &row_order_columns(&self.program, op))?;
         let (dataset, source) = name_by_gather(id, dataset, source);
         let dataset = Arc::new(dataset);
@@ -338,39 +344,108 @@ impl RunExecutor<'_> {
 
     /// The series that a gather continues, if it makes future rows.
     fn count_future(&self, op: OpId) -> Result<Option<FutureReport>> {
-        let (bound, own) = (&self.program.bound, &self.program.bound.ops[op]);
+        let bound = &self.program.bound;
+        let future_op = &bound.ops[op];
         let PlanOp::Gather(GatherOp {
             lower: GatherBy::Future(future),
             ..
-        }) = &own.op
+        }) = &future_op.op
         else {
             return Ok(None);
         };
-        let latest = own
+        let latest = future_op
             .asks
             .first()
             .ok_or_else(|| Fault::internal("future rows of no series"))?;
         let finding = self.state.finding(&self.program, *latest)?;
-        let FutureSeries {
-            active,
-            ended,
-            known_until,
-        } = (future.count)(&finding)?;
+        let series = (future.count)(&finding)?;
         let base = bound
             .bases
             .iter()
-            .position(|base| matches!(base, BaseDataset::Gathered(known) if *known == op));
+            .position(|base| matches!(base, BaseDataset::Gathered(gathered) if *gathered == op));
         let schema = base.map(|base| &bound.base_schemas[base]);
         let schema = schema.ok_or_else(|| Fault::internal("future rows without columns"))?;
         let time = schema.field_with_name(&future.time)?;
-        let known_until = known_until.map(|tick| time_text(tick, time)).transpose()?;
+        self.judge_duplicates(&future_op.label, future, &series, time)?;
+        self.warn_of_late_end(&future_op.label, &series, time)?;
+        let known_until = series.known_until.map(|tick| time_text(tick, time));
         Ok(Some(FutureReport {
-            step: own.label.clone(),
-            series: active,
+            step: future_op.label.clone(),
+            series: series.active,
             steps: future.steps,
-            ended,
-            known_until,
+            ended: series.ended,
+            known_until: known_until.transpose()?,
         }))
+    }
+
+    /// Warns of a last time of the data that most series do not reach: a row that is dated too late moves the rows of
+    /// the future of all series.
+    fn warn_of_late_end(&self, label: &str, series: &FutureSeries, time: &Field) -> Result<()> {
+        // Some series that ended are usual.
+        if series.behind * 2 <= series.active {
+            return Ok(());
+        }
+        let Some(until) = series.known_until else {
+            return Ok(());
+        };
+        let Some(last_behind) = series.last_behind else {
+            return Ok(());
+        };
+        let message = format!(
+            "`{label}`: {} of {} series end before {}, after which the rows of the future begin; \
+             the last of them ends at {}",
+            series.behind,
+            series.active,
+            time_text(until, time)?,
+            time_text(last_behind, time)?
+        );
+        let hint = "look for rows that are dated too late; `after: series` begins after the last \
+                    time of each series";
+        let warning = Fault::new(codes::OUT_OF_ORDER, message)
+            .step(label)
+            .hint(hint);
+        self.session.warn(&warning);
+        Ok(())
+    }
+
+    /// Refuses series with several rows at their last time, or warns of them.
+    fn judge_duplicates(
+        &self,
+        label: &str,
+        future: &FutureRowsOp,
+        series: &FutureSeries,
+        time: &Field,
+    ) -> Result<()> {
+        if series.duplicates == 0 || future.duplicates == DuplicateRows::Allow {
+            return Ok(());
+        }
+        let mut examples = Vec::with_capacity(series.repeated_ends.len());
+        for end in &series.repeated_ends {
+            let keys = future.keys.iter().zip(&end.keys);
+            let mut values: Vec<String> = keys.map(|(key, text)| format!("{key} {text}")).collect();
+            values.push(format!("{} {}", future.time, time_text(end.time, time)?));
+            examples.push(format!("{} rows of {}", end.rows, values.join(", ")));
+        }
+        let message = format!(
+            "`{label}`: {} rows at the ends of series have the same keys and the same time as \
+             another row: {}",
+            series.duplicates,
+            examples.join("; ")
+        );
+        let hint = format!(
+            "a key is missing where `keys: [{}]` does not tell the series apart: name all key \
+             columns; `dedupe` copies of a row; or declare `duplicates: allow` (or `warn`) \
+             beside `keys`",
+            future.keys.join(", ")
+        );
+        let fault = Fault::new(codes::OUT_OF_ORDER, message)
+            .step(label)
+            .hint(hint);
+        if future.duplicates == DuplicateRows::Error {
+            return Err(fault);
+        }
+        self.session.warn(&fault);
+        Ok(())
     }
 }
 

@@ -15,6 +15,7 @@ mod unmet_joins;
 mod write;
 
 pub(crate) use aggregate::{GroupProgram, GroupStates};
+pub(crate) use artifact::UncommittedArtifact;
 pub(crate) use publish::StagedOutput;
 pub(crate) use write::interval_pass_id;
 
@@ -34,7 +35,7 @@ use forebay_threads::lock;
 
 use self::inspect::RecordedPass;
 use crate::backfill::BackfillStage;
-use crate::deadline::{ARTIFACT, DeadlineMonitor, PlanOption, pass_names};
+use crate::deadline::{ARTIFACT, DeadlineMonitor, PUBLISH, PlanOption, pass_names};
 use crate::refit::RefitDecisions;
 use crate::report::{FutureReport, PassReport};
 use crate::session::Session;
@@ -59,9 +60,9 @@ pub(crate) struct RunExecutor<'a> {
     pub deadline: Option<DeadlinePlan<'a>>,
     /// The number of trainings that follow the passes.
     pub trainings: usize,
-    /// How the run is degraded, if it is.
+    /// Degradation of the run, if any.
     pub degradation: Option<DegradationReport>,
-    /// What workers need to compile the same program; `None` without workers.
+    /// Description of the run from which workers compile the same program; `None` without workers.
     pub run_spec: Option<RunSpec>,
     pub on_worker: bool,
     /// The index of the current pass.
@@ -72,16 +73,16 @@ pub(crate) struct RunExecutor<'a> {
     pub artifact_task: Option<BackgroundTask<(Artifact, ArtifactFiles)>>,
     /// Background work that outlives the passes. The run joins it before it reports success.
     pub background: BackgroundTasks,
-    /// Whether what is learned becomes an artifact.
+    /// True if the findings become an artifact.
     pub makes_artifact: bool,
-    /// What is in force of steps that do not learn anew in each run.
+    /// Findings in use for steps that do not learn in each run.
     pub refits: RefitDecisions,
 }
 
 /// The rows of an interval or from a time on, for a pass that writes only those.
 #[derive(Debug, Clone)]
 pub(crate) struct PassInterval {
-    /// Of rows from a time on, there is none: they are a whole output.
+    /// `None` for rows from a time on, which are a whole output.
     pub interval: Option<Interval>,
     pub filter: IntervalFilter,
 }
@@ -131,6 +132,7 @@ impl<'a> RunExecutor<'a> {
             background: BackgroundTasks::default(),
             makes_artifact: true,
             refits: session
+                .attempt
                 .carried
                 .as_ref()
                 .map(|carried| carried.refits.clone())
@@ -173,19 +175,29 @@ impl<'a> RunExecutor<'a> {
 
     /// Runs all passes in order. Returns the outputs, which the caller publishes.
     pub fn run_passes(&mut self) -> Result<Vec<StagedOutput>> {
-        let done = self
-            .run_each_pass()
-            .and_then(|staged| self.check_forecast_outputs(&staged).map(|()| staged));
-        // Data that workers shared with each other serves this run only.
+        let result = self.run_checked_passes();
+        // Data that workers shared with each other serves this run only, even one that has failed.
+        let dropped = self.drop_shared_data();
+        let outputs = result?;
+        dropped?;
+        Ok(outputs)
+    }
+
+    fn run_checked_passes(&mut self) -> Result<Vec<StagedOutput>> {
+        let staged = self.run_each_pass()?;
+        self.check_forecast_outputs(&staged)?;
+        Ok(staged)
+    }
+
+    fn drop_shared_data(&self) -> Result<()> {
         let shared = std::mem::take(&mut *lock(&self.state.shared)?);
-        let mut unused = self
-            .state
-            .shuffles
-            .iter()
-            .map(|shuffle| shuffle.id)
-            .chain(shared);
-        let dropped = unused.try_for_each(|id| self.store.drop_shared(id));
-        done.and_then(|outputs| dropped.map(|()| outputs))
+        for shuffle in &self.state.shuffles {
+            self.store.drop_shared(shuffle.id)?;
+        }
+        for id in shared {
+            self.store.drop_shared(id)?;
+        }
+        Ok(())
     }
 
     fn run_each_pass(&mut self) -> Result<Vec<StagedOutput>> {
@@ -193,7 +205,7 @@ impl<'a> RunExecutor<'a> {
         let gathers = self.program.needed_gathers(&|id| {
             recorded
                 .get(&id)
-                .is_none_or(|before| before.decision != ReuseDecision::Reuse)
+                .is_none_or(|recorded| recorded.decision != ReuseDecision::Reuse)
         });
         let names = pass_names(&self.program, self.pipeline);
         let monitor = self.plan_deadline(&names, &gathers, &recorded);
@@ -211,12 +223,16 @@ impl<'a> RunExecutor<'a> {
         for (index, pass) in self.program.passes.clone().iter().enumerate() {
             self.session.interrupt.check()?;
             self.session.check_fence()?;
-            if let Some(turn) = self.session.turn.as_ref().filter(|_| index == first_write) {
+            if index == first_write
+                && let Some(turn) = &self.session.attempt.backfill_turn
+            {
                 turn.advance_to(BackfillStage::Learned);
             }
             self.pass_index = index;
             let label = self.pass_label(&pass.work);
-            let (number, id, bytes) = (index + 1, pass.id.to_string(), self.pass_bytes(&pass.work));
+            let number = index + 1;
+            let id = pass.id.to_string();
+            let bytes = self.pass_bytes(&pass.work);
             self.session.watch.on_event(Event::PassStarted {
                 number,
                 total,
@@ -258,7 +274,8 @@ impl<'a> RunExecutor<'a> {
         Ok(outputs)
     }
 
-    /// Tells the monitor of the deadline which passes need no work, and hands it over to the pass loop.
+    /// Reports the passes that need no work to the monitor of the deadline, and hands the monitor
+    /// over to the pass loop.
     fn plan_deadline(
         &mut self,
         names: &[String],
@@ -271,18 +288,19 @@ impl<'a> RunExecutor<'a> {
             PassWork::Gather(op) => !gathers.contains(op),
             PassWork::Write(_) => recorded
                 .get(&pass.id)
-                .is_some_and(|before| before.decision == ReuseDecision::Reuse),
+                .is_some_and(|recorded| recorded.decision == ReuseDecision::Reuse),
         };
         let passes = &self.program.passes;
-        let done = passes
-            .iter()
-            .zip(names)
-            .filter(|(pass, _)| is_done(pass))
-            .map(|(_, name)| name.as_str());
-        monitor.plan(
-            options,
-            done.chain(passes.iter().all(is_done).then_some(ARTIFACT)),
-        );
+        let mut done = Vec::new();
+        for (pass, name) in passes.iter().zip(names) {
+            if is_done(pass) {
+                done.push(name.as_str());
+            }
+        }
+        if done.len() == passes.len() {
+            done.extend([ARTIFACT, PUBLISH]);
+        }
+        monitor.plan(options, done.into_iter());
         Some(monitor)
     }
 
@@ -295,18 +313,20 @@ impl<'a> RunExecutor<'a> {
                 Some(SortedOutputs::Here(_))
             )
         };
-        let (cluster, run_spec) = (self.session.cluster.as_deref()?, self.run_spec.as_ref()?);
+        let cluster = self.session.cluster.as_deref()?;
+        let run_spec = self.run_spec.as_ref()?;
         let is_possible =
             !windows.iter().any(is_local) && self.state.single_threaded.is_disjoint(windows);
         is_possible.then_some(ClusterHandle {
             cluster,
             run_spec,
             pass,
+            store: &self.store,
             interrupt: &self.session.interrupt,
         })
     }
 
-    /// What progress messages and faults call a pass.
+    /// Name of a pass in progress messages and faults.
     fn pass_label(&self, work: &PassWork) -> String {
         match work {
             PassWork::Learn(work) => {
@@ -343,7 +363,7 @@ impl<'a> RunExecutor<'a> {
         Some(input.dataset.bytes())
     }
 
-    /// What a pass with these windows reads from.
+    /// Inputs and limits of a pass with these windows.
     fn pass_context(&self, windows: &BTreeSet<OpId>) -> PassContext<'_> {
         PassContext {
             io: &self.session.io,
@@ -355,7 +375,7 @@ impl<'a> RunExecutor<'a> {
         }
     }
 
-    /// How many threads read rows with these windows.
+    /// Number of threads that read rows with these windows.
     fn threads(&self, windows: &BTreeSet<OpId>) -> usize {
         if self.state.single_threaded.is_disjoint(windows) {
             self.session.options.threads.max(1)

@@ -1,4 +1,5 @@
-//! Rows that several parts of a split have, or none, where the conditions alone do not tell.
+//! Counts rows that are in several parts of a split or in none, where the conditions alone do not
+//! decide it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +14,9 @@ use forebay_plan::{
 use super::RunExecutor;
 
 impl RunExecutor<'_> {
-    /// Counts the rows of the parts of the split, and warns of those that are in several parts or in none, and of parts
-    /// without rows. Where the conditions tell that there are no such rows, none is read.
+    /// Counts the rows of the parts of the split, and warns of those that are in several parts or
+    /// in none, and of parts without rows. Reads no rows if the conditions prove that there are no
+    /// such rows.
     pub(crate) fn count_parts(&self, datasets: &BTreeMap<String, Dataset>) -> Result<()> {
         let Some(split) = &self.pipeline.split else {
             return Ok(());
@@ -49,11 +51,11 @@ impl RunExecutor<'_> {
             else {
                 continue;
             };
-            let places: Vec<(usize, Vec<usize>)> = streams
+            let stream_keys: Vec<(usize, Vec<usize>)> = streams
                 .iter()
-                .map(|stream| (stream.base, stream.ops.clone()))
+                .map(|stream| (stream.base, stream.ops.to_vec()))
                 .collect();
-            if !seen.insert(places) {
+            if !seen.insert(stream_keys) {
                 continue;
             }
             let columns = parts.iter().map(|part| part_column(part));
@@ -76,24 +78,21 @@ impl RunExecutor<'_> {
 
     /// The steps whose rows are taken by part.
     fn divided_steps(&self) -> Vec<&str> {
-        let learned = self
-            .pipeline
-            .nodes
-            .iter()
-            .filter(|node| node.fit_on.is_some())
-            .map(|node| node.name.as_str());
-        let written = self
-            .pipeline
-            .sinks
-            .iter()
-            .filter(|sink| sink.split.is_some())
-            .map(|sink| sink.from.as_str());
-        let trained = self
-            .pipeline
-            .trainings
-            .iter()
-            .map(|training| training.from.as_str());
-        learned.chain(written).chain(trained).collect()
+        let mut steps = Vec::new();
+        for node in &self.pipeline.nodes {
+            if node.fit_on.is_some() {
+                steps.push(node.name.as_str());
+            }
+        }
+        for sink in &self.pipeline.sinks {
+            if sink.split.is_some() {
+                steps.push(sink.from.as_str());
+            }
+        }
+        for training in &self.pipeline.trainings {
+            steps.push(training.from.as_str());
+        }
+        steps
     }
 
     /// A stream up to its first window, join or gather: the rows that windows see, without computing these.
@@ -104,19 +103,17 @@ impl RunExecutor<'_> {
                 PlanOp::Map(_) | PlanOp::Keep(_) | PlanOp::Project(_) | PlanOp::Expand(_)
             )
         };
-        let end = stream
-            .ops
-            .iter()
-            .position(|op| !is_of_rows(op))
-            .unwrap_or(stream.ops.len());
-        let split = stream
-            .ops
-            .iter()
-            .position(|op| self.program.bound.ops[*op].label == "split");
-        let end = end.max(split.map_or(0, |split| split + 1));
+        let mut ops = stream.ops.iter();
+        let end = ops.position(|op| !is_of_rows(op));
+        let mut end = end.unwrap_or(stream.ops.len());
+        // The parts are known behind the split only, even where a window comes before it.
+        let mut ops = stream.ops.iter();
+        if let Some(split) = ops.position(|op| self.program.bound.ops[*op].label == "split") {
+            end = end.max(split + 1);
+        }
         OpStream {
             base: stream.base,
-            ops: stream.ops[..end].to_vec(),
+            ops: stream.ops.first(end),
         }
     }
 
@@ -127,14 +124,14 @@ impl RunExecutor<'_> {
         let total: u64 = counts.values().iter().sum();
         let mut rows_of = vec![0; parts.len()];
         for (set, count) in sets.values().iter().zip(counts.values()) {
-            let members: Vec<usize> = (0..parts.len())
-                .filter(|part| set >> part & 1 == 1)
-                .collect();
-            members.iter().for_each(|part| rows_of[*part] += count);
-            let names: Vec<String> = members
-                .iter()
-                .map(|part| format!("`{}`", parts[*part]))
-                .collect();
+            // Bit `part` of a set stands for the part of that number.
+            let mut names = Vec::new();
+            for (part, name) in parts.iter().enumerate() {
+                if set >> part & 1 == 1 {
+                    rows_of[part] += count;
+                    names.push(format!("`{name}`"));
+                }
+            }
             let is_declared_gap = matches!(
                 split,
                 DataSplit::Time {
@@ -142,7 +139,7 @@ impl RunExecutor<'_> {
                     ..
                 }
             );
-            let message = match members.len() {
+            let message = match names.len() {
                 0 if !is_declared_gap => {
                     format!("{count} of {total} rows of `{step}` are in no part of the split")
                 }
@@ -152,19 +149,36 @@ impl RunExecutor<'_> {
                     names.join(" and ")
                 ),
             };
-            let code = if members.is_empty() {
-                codes::EMPTY
+            let warning = if names.is_empty() {
+                let hint = "widen a part, or filter these rows before; a row whose columns of the \
+                            split are null is in no part unless a condition says `IS NULL`";
+                Fault::new(codes::EMPTY, message).hint(hint)
             } else {
-                codes::LEAKAGE
+                let hint = "let one part end where the next begins; what is learned from one part \
+                            knows the rows of the other";
+                Fault::new(codes::LEAKAGE, message).hint(hint)
             };
-            self.session.warn(&Fault::new(code, message));
+            self.session.warn(&warning);
+        }
+        // A sample may have no rows of a part.
+        if !self.session.records_runs {
+            return Ok(());
         }
         for (part, rows) in parts.iter().zip(rows_of) {
             if rows == 0 && total > 0 {
                 let message = format!(
                     "the part `{part}` of the split has none of the {total} rows of `{step}`"
                 );
-                self.session.warn(&Fault::new(codes::EMPTY, message));
+                let hint = match split {
+                    DataSplit::Hash { .. } => {
+                        "divide by keys with more values, or give the part a larger share"
+                    }
+                    DataSplit::Expressions(_) | DataSplit::Time { .. } => {
+                        "look at the bounds of the part, and at the values of the data"
+                    }
+                };
+                self.session
+                    .warn(&Fault::new(codes::EMPTY, message).hint(hint));
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! How rows reach windows: in order of time, in order of keys, or sorted. A window whose rows turn out to come in another
-//! order falls back to the next one.
+//! The order in which rows reach windows: by time, by keys, or sorted. A window whose rows turn out
+//! to come in another order falls back to the next one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// The outputs of windows over sorted rows.
 struct SortedWindows {
-    /// In the order of the windows.
+    /// Outputs of each window, in the order of the windows.
     outputs: Vec<SortedOutputs>,
     /// The shuffle that made them, where workers did.
     shuffle: Option<ShufflePlan>,
@@ -112,7 +112,9 @@ impl RunExecutor<'_> {
         let is_join = matches!(self.program.bound.ops[op].op, PlanOp::Join(_));
         let in_time_order = self.state.row_orders.get(&op) == Some(&WindowRowOrder::Time);
         if is_join && in_time_order && !self.state.sorted.contains_key(&op) {
-            let (gather, pipeline, store) = (self.materialize_pass(), self.pipeline, &self.store);
+            let gather = self.materialize_pass();
+            let pipeline = self.pipeline;
+            let store = &self.store;
             let join = TimeJoin::open(&TimeJoinSetup {
                 gather,
                 pipeline,
@@ -128,14 +130,14 @@ impl RunExecutor<'_> {
 
     /// The states that as-of joins in order of time keep for the next run.
     pub(super) fn kept_join_states(&self, windows: &BTreeSet<OpId>) -> Result<BTreeSet<ContentId>> {
-        let mut kept = BTreeSet::new();
+        let mut state_ids = BTreeSet::new();
         for op in windows {
             if let Some(SortedOutputs::Merged(join)) = self.state.sorted.get(op).map(AsRef::as_ref)
             {
-                kept.extend(join.kept_state()?);
+                state_ids.extend(join.kept_state()?);
             }
         }
-        Ok(kept)
+        Ok(state_ids)
     }
 
     /// Sorts the rows of windows and evaluates the windows: on workers by a shuffle, else in this process.
@@ -209,9 +211,10 @@ impl RunExecutor<'_> {
                 "a task of a shuffle that neither divides nor computes",
             )),
         };
-        match control.cancel_flag().load(Ordering::Relaxed) {
-            true => Ok(TaskOutcome::Stopped),
-            false => counts.map(TaskOutcome::Done),
+        if control.cancel_flag().load(Ordering::Relaxed) {
+            Ok(TaskOutcome::Stopped)
+        } else {
+            counts.map(TaskOutcome::Done)
         }
     }
 
@@ -223,8 +226,9 @@ impl RunExecutor<'_> {
         }
     }
 
-    /// Chooses what to try after the failure of a window. With one thread, windows have all of the memory; rows may
-    /// come in order of keys; and rows can always be sorted. Windows over the same series change together.
+    /// Chooses the next attempt after the failure of a window. With one thread, windows have all of
+    /// the memory; rows may come in order of keys; and rows can always be sorted. Windows over the
+    /// same series change at the same time.
     fn fall_back(&mut self, failed: OpId, windows: &BTreeSet<OpId>, code: FaultCode) {
         let ops = &self.program.bound.ops;
         if matches!(ops[failed].op, PlanOp::Join(_)) {
@@ -256,9 +260,9 @@ impl RunExecutor<'_> {
             .map(|op| format!("`{}`", ops[*op].label))
             .collect();
         let labels = labels.into_iter().collect::<Vec<_>>().join(", ");
-        let warn = |what: &str| {
+        let warn = |consequence: &str| {
             self.session.watch.on_event(Event::Warning {
-                message: format!("{labels}: {what}"),
+                message: format!("{labels}: {consequence}"),
             })
         };
         if code == codes::OUT_OF_ORDER && self.state.row_order(failed) == WindowRowOrder::Time {
@@ -269,7 +273,8 @@ impl RunExecutor<'_> {
         }
         if code == codes::MEMORY && self.threads(windows) > 1 {
             warn(
-                "series outgrow a thread's share of the memory, so one thread goes on with all of it",
+                "series outgrow a thread's share of the memory, \
+                 so one thread goes on with all of it",
             );
             self.state.single_threaded.extend(affected);
             return;
@@ -290,21 +295,24 @@ impl RunExecutor<'_> {
 fn upstream_windows(bound: &BoundPipeline, windows: &[OpId]) -> BTreeSet<OpId> {
     let mut upstream = BTreeSet::new();
     for op in windows {
-        let (here, there) = (bound.window_inputs.get(op), bound.join_inputs.get(op));
+        let input = bound.window_inputs.get(op);
+        let other_side = bound.join_inputs.get(op);
         match &bound.ops[*op].op {
             PlanOp::Window(window) => {
                 upstream.extend(
-                    here.map(|flow| windows_behind(bound, flow, window.columns()))
+                    input
+                        .map(|flow| windows_behind(bound, flow, window.columns()))
                         .unwrap_or_default(),
                 );
             }
             PlanOp::Join(join) => {
                 upstream.extend(
-                    here.map(|flow| windows_behind(bound, flow, join.columns_here()))
+                    input
+                        .map(|flow| windows_behind(bound, flow, join.columns_here()))
                         .unwrap_or_default(),
                 );
                 upstream.extend(
-                    there
+                    other_side
                         .map(|flow| windows_behind(bound, flow, join.columns_there()))
                         .unwrap_or_default(),
                 );

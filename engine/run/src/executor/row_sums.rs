@@ -4,7 +4,7 @@
 //! that dataset come before its own. The sums of committed results are those that were counted when they were made.
 
 use forebay_commit::Manifest;
-use forebay_model::{Fault, Result, RowChange, RowSum};
+use forebay_model::{Fault, Result, RowChange, RowSum, codes};
 use forebay_plan::{
     BaseDataset, BaseId, GatherBy, GatherOp, NodeFlow, OpId, PlanOp, RowCounts, SinkWork,
 };
@@ -15,15 +15,32 @@ impl RunExecutor<'_> {
     /// Keeps the sum of an intermediate dataset for the passes that read it.
     pub(super) fn keep_row_sum(&mut self, op: OpId, manifest: &Manifest) -> Result<()> {
         let mut counts = manifest.counts();
-        // A record of an earlier version tells what came out, not what went in.
+        // A record of an earlier version counts output rows only, not input rows.
         let uncounted = manifest.rows as i64 - counts.output();
         if counts.input == 0 && uncounted > 0 {
             counts.append("", RowChange::Uncounted, uncounted.unsigned_abs());
         }
+        // Outputs report those of windows in their own passes alone.
+        self.warn_of_duplicates(&self.program.bound.ops[op].label, counts.duplicates);
         let sum = self.row_sum(&counts, self.gathered_before(op))?;
         sum.changes.check_sum(sum.rows_in, manifest.rows)?;
         self.row_sums.insert(op, sum);
         Ok(())
+    }
+
+    /// Warns of rows with the keys and the time of an earlier row that windows met before an operation.
+    pub(super) fn warn_of_duplicates(&self, target: &str, rows: u64) {
+        if rows == 0 {
+            return;
+        }
+        let message = format!(
+            "windows before `{target}` met {rows} rows with the same keys and the same time \
+             as a row before them: a key may be missing"
+        );
+        let hint = "name all columns that tell series apart in `keys`, `dedupe` the rows, \
+                    or declare `duplicates: allow` beside `keys`";
+        self.session
+            .warn(&Fault::new(codes::OUT_OF_ORDER, message).hint(hint));
     }
 
     /// The sum of the rows that a write pass reads from intermediate datasets alone: what happened before it.
@@ -35,23 +52,24 @@ impl RunExecutor<'_> {
             .collect()
     }
 
-    /// The sum of the rows of a pass: those of the datasets that it reads, then its own counts.
-    pub(super) fn row_sum(&self, counts: &RowCounts, before: Vec<RowSum>) -> Result<RowSum> {
+    /// Counts of a pass: those of the datasets that it reads, then its own.
+    pub(super) fn row_sum(&self, counts: &RowCounts, inputs: Vec<RowSum>) -> Result<RowSum> {
         let mut sum = RowSum::default();
-        let mut made = 0;
-        for dataset in &before {
-            made += dataset.rows_out()?;
+        let mut intermediate_rows = 0;
+        for dataset in &inputs {
+            intermediate_rows += dataset.rows_out()?;
             sum.add(dataset);
         }
-        // Rows of sources are read beside those of intermediate datasets. An interval reads a part of the latter.
-        sum.rows_in += counts.input.saturating_sub(made);
-        let unread = made.saturating_sub(counts.input);
+        // Rows of sources are counted together with those of intermediate datasets. An interval
+        // reads a part of the latter.
+        sum.rows_in += counts.input.saturating_sub(intermediate_rows);
+        let unread = intermediate_rows.saturating_sub(counts.input);
         sum.changes.record("", RowChange::OutsideInterval, unread);
         sum.changes.add(&counts.changes);
         Ok(sum)
     }
 
-    /// The sums of the datasets whose rows become those of a gather.
+    /// Counts of the datasets whose rows become those of a gather.
     fn gathered_before(&self, op: OpId) -> Vec<RowSum> {
         let bound = &self.program.bound;
         let inputs = bound.gather_inputs.get(&op).map(Vec::as_slice);

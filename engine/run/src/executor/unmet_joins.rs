@@ -1,10 +1,11 @@
-//! Joins that found no row.
+//! Joins that found no row. An anti join is one of them: it keeps all rows where no key meets,
+//! be it that there is nothing to remove or that the keys are written otherwise.
 
 use std::collections::BTreeSet;
 
 use arrow::datatypes::DataType;
 use arrow::util::display::array_value_to_string;
-use forebay_analyze::{ColumnCounts, KeyRange};
+use forebay_analyze::KeyRange;
 use forebay_model::{Fault, Finding, Result, codes, logical_type};
 use forebay_plan::{
     AnalyzerRequest, BoundAnalyzer, GatherBy, GatherOp, JoinOp, NodeFlow, OpId, OpStream, PlanOp,
@@ -20,8 +21,6 @@ struct JoinSides {
     there: Vec<OpStream>,
     /// Columns here and there that have to meet, and their type there.
     keys: Vec<(String, String, DataType)>,
-    /// A column that the join brings; none where it tells in another way which rows it found.
-    brought: Option<String>,
 }
 
 impl RunExecutor<'_> {
@@ -55,36 +54,27 @@ impl RunExecutor<'_> {
             held: None,
         };
         let mut analyzers = Vec::new();
-        for (here, there, data_type) in &sides.keys {
+        for (column, other_column, data_type) in &sides.keys {
             let range = || KeyRange {
                 keys: vec![data_type.clone()],
             };
-            analyzers.push(analyzer(AnalyzerRequest::new(range(), [here]), &sides.here));
             analyzers.push(analyzer(
-                AnalyzerRequest::new(range(), [there]),
+                AnalyzerRequest::new(range(), [column]),
+                &sides.here,
+            ));
+            analyzers.push(analyzer(
+                AnalyzerRequest::new(range(), [other_column]),
                 &sides.there,
             ));
         }
-        if let Some(column) = &sides.brought {
-            let ask = AnalyzerRequest::new(ColumnCounts, [column]);
-            analyzers.push(analyzer(ask, &sides.there));
-        }
-        let findings = self.learn_extra(analyzers)?;
-        let (ranges, counts) = findings.split_at(2 * sides.keys.len());
-        if let Some(counts) = counts.first()
-            && counts.number("rows")? > Some(0.0)
-            && counts.number("rows")? == counts.number("nulls")?
-        {
-            // Rows may have met: what they brought is missing in all of them.
-            return Ok(());
-        }
+        let ranges = self.learn_extra(analyzers)?;
         let mut texts = Vec::new();
-        for ((here, there, _), pair) in sides.keys.iter().zip(ranges.chunks(2)) {
+        for ((column, other_column, _), pair) in sides.keys.iter().zip(ranges.chunks(2)) {
             let [of_here, of_there] = pair else {
                 continue;
             };
             texts.push(format!(
-                "`{here}` {} in the rows, `{there}` {} in `{}`",
+                "`{column}` {} in the rows, `{other_column}` {} in `{}`",
                 range_text(of_here)?,
                 range_text(of_there)?,
                 sides.other
@@ -110,31 +100,31 @@ impl RunExecutor<'_> {
                 let other = ask.ask.of.clone()?;
                 let flow = bound.flows.get(&other)?;
                 let mut keys = Vec::new();
-                for (here, there) in map.reads.iter().zip(&ask.ask.inputs) {
-                    keys.push((here.clone(), there.clone(), type_of(flow, there)?));
+                for (column, other_column) in map.reads.iter().zip(&ask.ask.inputs) {
+                    let key_type = type_of(flow, other_column)?;
+                    keys.push((column.clone(), other_column.clone(), key_type));
                 }
                 Some(JoinSides {
                     other,
                     here: self.streams_before(id)?,
                     there: flow.streams.clone(),
                     keys,
-                    brought: None,
                 })
             }
             PlanOp::Join(join) => {
-                let here = bound.window_inputs.get(&id)?;
-                let there = bound.join_inputs.get(&id)?;
-                sides_of(join, here, there)
+                let input = bound.window_inputs.get(&id)?;
+                let other_side = bound.join_inputs.get(&id)?;
+                sides_of(join, input, other_side)
             }
             PlanOp::Gather(GatherOp {
                 lower: GatherBy::Join { join, .. },
                 ..
             }) => {
                 let inputs = bound.gather_inputs.get(&id)?;
-                let [(_, here), (_, there)] = inputs.as_slice() else {
+                let [(_, input), (_, other_side)] = inputs.as_slice() else {
                     return None;
                 };
-                sides_of(join, here, there)
+                sides_of(join, input, other_side)
             }
             _ => None,
         }
@@ -143,14 +133,15 @@ impl RunExecutor<'_> {
     /// The rows of an operation over single rows.
     fn streams_before(&self, id: OpId) -> Option<Vec<OpStream>> {
         self.program.bound.flows.values().find_map(|flow| {
-            let before = flow.streams.iter().filter_map(|stream| {
-                let end = stream.ops.iter().position(|op| *op == id)?;
-                Some(OpStream {
-                    base: stream.base,
-                    ops: stream.ops[..end].to_vec(),
-                })
-            });
-            let streams: Vec<OpStream> = before.collect();
+            let mut streams = Vec::new();
+            for stream in &flow.streams {
+                if let Some(end) = stream.ops.iter().position(|op| *op == id) {
+                    streams.push(OpStream {
+                        base: stream.base,
+                        ops: stream.ops.first(end),
+                    });
+                }
+            }
             (!streams.is_empty()).then_some(streams)
         })
     }
@@ -159,27 +150,22 @@ impl RunExecutor<'_> {
 fn is_join(op: &PlanOp) -> bool {
     match op {
         PlanOp::Map(map) => map.finds_rows,
-        PlanOp::Join(join) => join.expects_match,
+        PlanOp::Join(_) => true,
         PlanOp::Gather(gather) => matches!(gather.lower, GatherBy::Join { .. }),
         _ => false,
     }
 }
 
-fn sides_of(join: &JoinOp, here: &NodeFlow, there: &NodeFlow) -> Option<JoinSides> {
+fn sides_of(join: &JoinOp, input: &NodeFlow, other_side: &NodeFlow) -> Option<JoinSides> {
     let mut keys = Vec::new();
     for (column, other) in join.columns_here().zip(join.columns_there()) {
-        keys.push((column.clone(), other.clone(), type_of(there, other)?));
+        keys.push((column.clone(), other.clone(), type_of(other_side, other)?));
     }
-    let brought = match &join.matched {
-        Some(_) => None,
-        None => join.columns.first().map(|(from, _)| from.clone()),
-    };
     Some(JoinSides {
         other: join.other.clone(),
-        here: here.streams.clone(),
-        there: there.streams.clone(),
+        here: input.streams.clone(),
+        there: other_side.streams.clone(),
         keys,
-        brought,
     })
 }
 

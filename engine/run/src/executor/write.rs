@@ -25,7 +25,7 @@ impl RunExecutor<'_> {
         report: &mut PassReport,
     ) -> Result<StagedOutput> {
         let out = self.session.output(self.pipeline, work.sink)?;
-        let mut before = self.sums_before(work);
+        let mut input_sums = self.sums_before(work);
         let manifest = match recorded {
             RecordedPass {
                 decision: ReuseDecision::Reuse,
@@ -33,12 +33,12 @@ impl RunExecutor<'_> {
             } => {
                 report.reused = true;
                 if let Some(counted) = recorded_sums(&record)? {
-                    before = counted;
+                    input_sums = counted;
                 }
                 Manifest::from_record(&record)?
             }
             RecordedPass { decision, .. } => {
-                self.write_files(work, pass, decision, &out, report, &before)?
+                self.write_files(work, pass, decision, &out, report, &input_sums)?
             }
         };
         let mut counts = manifest.counts();
@@ -57,13 +57,13 @@ impl RunExecutor<'_> {
         counts.remove("", RowChange::OtherPart, of_other_parts);
         report.count(&counts);
         report.rows_out = manifest.rows;
-        let row_sum = self.row_sum(&counts, before)?;
+        let row_sum = self.row_sum(&counts, input_sums)?;
         let manifest = Manifest {
             ladder: self.degradation.clone(),
             ..manifest
         };
-        let written = self.intervals.get(&pass);
-        let written = written.and_then(|own| Some((own.interval.as_ref()?, &own.filter)));
+        let pass_interval = self.intervals.get(&pass);
+        let written = pass_interval.and_then(|pass| Some((pass.interval.as_ref()?, &pass.filter)));
         let interval = written.map(|(interval, filter)| IntervalEntry {
             from: interval.from.clone(),
             to: interval.to.clone(),
@@ -80,16 +80,15 @@ impl RunExecutor<'_> {
             },
             None => TableScope::All,
         };
-        let (work, label) = (work.clone(), String::new());
         Ok(StagedOutput {
-            work,
+            work: work.clone(),
             out,
             manifest,
             interval,
             scope,
             rows_in: counts.input,
             row_sum,
-            label,
+            label: String::new(),
         })
     }
 
@@ -101,7 +100,7 @@ impl RunExecutor<'_> {
         decision: ReuseDecision,
         out: &StorageLocation,
         report: &mut PassReport,
-        before: &[RowSum],
+        input_sums: &[RowSum],
     ) -> Result<Manifest> {
         let session = self.session;
         let sink = session.sink(self.pipeline, work.sink)?;
@@ -122,7 +121,9 @@ impl RunExecutor<'_> {
                 );
                 let prepared = write.prepare(work)?;
                 let target = run.write_target(work, pass, sink.as_ref(), out)?;
-                if session.turn.is_some() && write.depends_on_all_before(&work.scans, &prepared)? {
+                if session.attempt.backfill_turn.is_some()
+                    && write.depends_on_all_before(&work.scans, &prepared)?
+                {
                     session.wait_for_previous_run(BackfillStage::Done)?;
                 }
                 let result = write.run(&work.scans, &prepared, &target)?;
@@ -141,7 +142,7 @@ impl RunExecutor<'_> {
             out: &out.shown,
             manifest: &manifest,
             carries,
-            rows_before: before,
+            rows_before: input_sums,
         };
         session.check_fence()?;
         self.store
@@ -181,20 +182,22 @@ impl RunExecutor<'_> {
             None
         }
         .unwrap_or(pass);
-        let within = self.intervals.get(&pass).map(|own| own.filter.clone());
+        let pass_interval = self.intervals.get(&pass);
+        let within = pass_interval.map(|pass| pass.filter.clone());
         let shards = within
             .as_ref()
             .map_or(shape, |within| interval_pass_id(shape, within));
-        let (io, store, scratch) = (&self.session.io, &self.store, &self.scratch);
+        let io = &self.session.io;
+        let store = &self.store;
+        let scratch = &self.scratch;
         let table = sink.table();
         // What one run adds to a table, another one does not add again.
-        let shards = match table.is_some_and(|table| table.appends()) {
-            true => {
-                let mut id = IdBuilder::new("appended");
-                id.id(shards).id(pass);
-                id.finish()
-            }
-            false => shards,
+        let shards = if table.is_some_and(|table| table.appends()) {
+            let mut id = IdBuilder::new("appended");
+            id.id(shards).id(pass);
+            id.finish()
+        } else {
+            shards
         };
         let shared = self.on_worker || out.local.is_none() || table.is_some();
         let removed = match table {
@@ -216,8 +219,8 @@ impl RunExecutor<'_> {
         })
     }
 
-    /// The id of what the write pass of a sink does with the rows of each span. `None` where the result depends on more
-    /// than single spans.
+    /// The id of the operations of a sink's write pass on the rows of each span. `None` where the
+    /// result depends on more than single spans.
     fn shard_operation_id(&self, work: &SinkWork) -> Result<Option<ContentId>> {
         let sink = &self.pipeline.sinks[work.sink];
         let mut id = IdBuilder::new("shards");

@@ -1,4 +1,4 @@
-//! Judges what `expect` steps say about distributions.
+//! Judges `expect` rules about distributions.
 
 use std::collections::BTreeMap;
 
@@ -14,29 +14,28 @@ use crate::profile::{ColumnProfile, DriftOptions, compare_columns, merge_columns
 /// The findings about a column, by the kinds of their analyzers.
 pub(super) struct ComparedRows<'a> {
     pub all: Vec<(&'a str, &'a Finding)>,
-    /// Those about the rows that no run of an earlier day had read, where these are known: none where there is no new
-    /// file.
+    /// Findings about the rows that no run of an earlier day had read, where these are known: empty
+    /// if there is no new file.
     pub new: Option<Vec<(&'a str, &'a Finding)>>,
 }
 
-/// Compares a column with what the rule names.
+/// Compares a column with the baseline of the rule.
 pub(super) fn judge(
     rule: &DriftRule,
     rows: &ComparedRows<'_>,
     day: i64,
     last: Option<&RuleRecord>,
 ) -> Result<JudgedExpectation> {
-    let profile = |found: &[(&str, &Finding)]| {
-        ColumnProfile::read(
-            &rule.field,
-            &found.iter().copied().collect::<BTreeMap<_, _>>(),
-        )
+    let profile = |findings: &[(&str, &Finding)]| {
+        let by_kind: BTreeMap<&str, &Finding> = findings.iter().copied().collect();
+        ColumnProfile::read(&rule.field, &by_kind)
     };
-    let (own, other) = match rule.against {
+    // The findings of the rule's rows come first, then those of the part that it compares with.
+    let (rule_findings, part_findings) = match rule.against {
         DriftBaseline::Part(_) => rows.all.split_at(rows.all.len() / 2),
         DriftBaseline::LastRun | DriftBaseline::TrailingWeek => rows.all.split_at(rows.all.len()),
     };
-    let mut profiled = profile(own)?;
+    let mut profiled = profile(rule_findings)?;
     let mut all_rows = None;
     if rule.against == DriftBaseline::TrailingWeek {
         let new = rows.new.as_deref().map(profile).transpose()?;
@@ -48,28 +47,28 @@ pub(super) fn judge(
             profiled = new;
         }
     }
-    let mut kept = RuleRecord {
+    let mut record = RuleRecord {
         rows: profiled.rows,
         all_rows,
         ..RuleRecord::default()
     };
     let (baseline, runs) = match rule.against {
-        DriftBaseline::Part(_) => (Some(profile(other)?), None),
+        DriftBaseline::Part(_) => (Some(profile(part_findings)?), None),
         DriftBaseline::LastRun => {
-            let before = last.and_then(|last| last.profile.clone());
-            kept.profile = Some(profiled.clone());
-            let runs = u64::from(before.is_some());
-            (before, Some(runs))
+            let last_profile = last.and_then(|last| last.profile.clone());
+            record.profile = Some(profiled.clone());
+            let runs = u64::from(last_profile.is_some());
+            (last_profile, Some(runs))
         }
         DriftBaseline::TrailingWeek => {
-            let none = RecentDays::default();
-            let known = last.map_or(&none, |last| &last.days);
-            let week = known.week_before(day);
+            let no_days = RecentDays::default();
+            let days = last.map_or(&no_days, |last| &last.days);
+            let week = days.week_before(day);
             // A day without rows says nothing of distributions.
-            kept.days = if profiled.rows > 0 {
-                known.with(day, &profiled)
+            record.days = if profiled.rows > 0 {
+                days.with(day, &profiled)
             } else {
-                known.clone()
+                days.clone()
             };
             (merge_columns(&week), Some(week.len() as u64))
         }
@@ -88,7 +87,7 @@ pub(super) fn judge(
     Ok(JudgedExpectation {
         outcome,
         drift,
-        kept,
+        record,
     })
 }
 

@@ -1,4 +1,4 @@
-//! What expectations found in earlier runs, for those that compare with them.
+//! Results of expectations in earlier runs, for those that compare with them.
 
 use std::collections::BTreeMap;
 
@@ -13,29 +13,30 @@ use crate::profile::ColumnProfile;
 /// The version of the record; grows when a field changes its meaning or goes away.
 const FORMAT: u32 = 1;
 
-/// What the expectations of a pipeline found in the last run that published, and in those of the days before.
+/// Results of the expectations of a pipeline in the last run that published, and in those of the
+/// days before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LastRunRecord {
     format: u32,
-    /// By step and rule.
+    /// Results by step and rule.
     rules: BTreeMap<String, BTreeMap<String, RuleRecord>>,
     /// The files that runs have read, where a rule compares with the trailing week.
     #[serde(default, skip_serializing_if = "KnownFiles::is_empty")]
     pub known: KnownFiles,
 }
 
-/// What one expectation found.
+/// Result of one expectation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RuleRecord {
-    /// Rows that were looked at.
+    /// Number of judged rows.
     pub rows: u64,
-    /// What the column held, for a rule about its distribution.
+    /// Profile of the column, for a rule about its distribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<ColumnProfile>,
-    /// Names what the column held in all rows, for a rule that compares with the trailing week.
+    /// Id of the column's profile in all rows, for a rule that compares with the trailing week.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_rows: Option<String>,
-    /// The same of the last days, for a rule that compares with the trailing week.
+    /// Profiles of the last days, for a rule that compares with the trailing week.
     #[serde(default, skip_serializing_if = "RecentDays::is_empty")]
     pub days: RecentDays,
 }

@@ -1,16 +1,20 @@
-//! Judges what `expect` steps say, when all statistics of a run are known and nothing is published yet.
+//! Judges `expect` rules when all statistics of a run are known and before any output is published.
 
+mod applied_rules;
 mod drift;
 mod last_run;
 mod new_rows;
 mod recent_days;
 mod violating_rows;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use arrow::datatypes::{DataType, Field, TimeUnit};
-use forebay_model::{Fault, Interval, Result, TimeCutoff, codes};
+use forebay_model::{Fault, Finding, Interval, Result, TimeCutoff, codes};
 use forebay_plan::{
     AnalyzerId, BoundOp, Expectation, ExpectationJudge, ExpectationOutcome, ExpectationPolicy,
-    JudgeContext, PlanOp, ViolatingRow, ViolatingValue,
+    JudgeContext, OpId, ViolatingRow, ViolatingValue,
 };
 use forebay_storage::{DriftMeasures, Event};
 use jiff::Timestamp;
@@ -21,6 +25,7 @@ pub(crate) use self::last_run::LastRunRecord;
 use self::last_run::RuleRecord;
 use self::new_rows::NewRows;
 use crate::executor::RunExecutor;
+use crate::row_rules::expectation_of;
 
 /// Values that a fault names.
 const VALUES_SHOWN: usize = 10;
@@ -28,7 +33,7 @@ const VALUES_SHOWN: usize = 10;
 /// Nanoseconds.
 const DAY: i128 = 86_400_000_000_000;
 
-/// What an `expect` step found.
+/// Result of an `expect` step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ExpectationReport {
     /// The step.
@@ -37,17 +42,17 @@ pub struct ExpectationReport {
     pub rule: String,
     /// True if it judges the rows of the future, not the known ones.
     pub of_future: bool,
-    /// Whether it holds.
+    /// True if the rule holds.
     pub holds: bool,
-    /// Rows that were looked at.
+    /// Number of judged rows.
     pub rows: u64,
     /// Rows that violate it.
     pub violations: u64,
-    /// Those of them that were taken out: rows that violate several rules count for the first one.
+    /// Violating rows that were taken out: rows that violate several rules count for the first one.
     pub quarantined: u64,
     /// The most frequent values that violate it: at most ten.
     pub values: Vec<ViolatingValue>,
-    /// What was found, for people; empty where it holds.
+    /// The measured violation, for people; empty where the rule holds.
     pub found: String,
     /// The measures of a rule about a distribution.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,37 +85,41 @@ impl ExpectationReport {
     }
 }
 
-/// What the expectations of a run found.
+/// Results of the expectations of a run.
 pub(crate) struct JudgedExpectations {
     pub reports: Vec<ExpectationReport>,
-    /// For the next run to compare with.
+    /// Record that the next run compares with.
     pub record: LastRunRecord,
 }
 
-/// What one expectation found.
+/// Result of one expectation.
 struct JudgedExpectation {
     outcome: ExpectationOutcome,
     drift: Option<Box<DriftMeasures>>,
-    /// For the next run to compare with.
-    kept: RuleRecord,
+    /// Record that the next run compares with.
+    record: RuleRecord,
 }
 
-/// When a run is.
+/// Time of a run.
 #[derive(Debug, Clone, Copy)]
 struct RunTime {
-    /// The time of the run, or the end of what it knows, in nanoseconds since 1970; 0 where that is a whole number.
+    /// The time of the run, or the end of its known data, in nanoseconds since 1970; 0 where that
+    /// is a whole number.
     now: i128,
-    /// The last day that it knows, counted from 1970; that of the clock where its end is a whole number.
+    /// The last day of its known data, counted from 1970; that of the clock where its end is a
+    /// whole number.
     day: i64,
 }
 
-/// What a rule is judged by, besides the findings about all rows.
+/// Inputs of a judgement besides the findings about all rows.
 #[derive(Clone, Copy)]
 struct RuleContext<'a> {
     time: RunTime,
-    /// What it found in the last run.
+    /// Result of the rule in the last run.
     last: Option<&'a RuleRecord>,
     new: &'a NewRows,
+    /// Findings of rules that the passes of the run do not learn.
+    learned: &'a BTreeMap<AnalyzerId, Arc<Finding>>,
 }
 
 /// An expectation that fails a run.
@@ -121,7 +130,7 @@ struct FailedExpectation<'a> {
 }
 
 impl FailedExpectation<'_> {
-    /// The analyzer whose input tells which rows violate it.
+    /// The analyzer whose input decides which rows violate the rule.
     fn analyzer_of_rows(&self) -> Option<AnalyzerId> {
         matches!(self.expectation.judge, ExpectationJudge::Rows(_))
             .then(|| self.op.asks.first().copied())?
@@ -136,73 +145,76 @@ impl FailedExpectation<'_> {
         let Some(first) = rows.first() else {
             return fault;
         };
-        let of_file = |rows: &[ViolatingRow]| {
-            let each = rows
+        let mut file_texts = Vec::new();
+        for rows in rows.chunk_by(|row, next| row.file == next.file) {
+            let row_texts: Vec<String> = rows
                 .iter()
-                .map(|row| format!("row {} ({})", row.row, row.value));
-            format!("{} {}", rows[0].file, each.collect::<Vec<_>>().join(", "))
-        };
-        let by_file = rows
-            .chunk_by(|row, next| row.file == next.file)
-            .map(of_file);
-        let places = by_file.collect::<Vec<_>>().join("; ");
+                .map(|row| format!("row {} ({})", row.row, row.value))
+                .collect();
+            file_texts.push(format!("{} {}", rows[0].file, row_texts.join(", ")));
+        }
+        let listed = file_texts.join("; ");
         let in_first_file = rows
             .iter()
             .filter(|row| row.file == first.file)
             .map(|row| row.row);
         let fault = fault.file(first.file.as_str()).rows(in_first_file);
-        fault.note(format!("the first rows that violate it: {places}"))
+        fault.note(format!("the first rows that violate it: {listed}"))
     }
 }
 
 impl RunExecutor<'_> {
-    /// Judges all expectations. Fails where one whose policy is to fail does not hold; of others, an event tells.
+    /// Judges all expectations. Fails if an expectation whose policy is to fail does not hold;
+    /// sends an event for others that do not hold.
     pub(crate) fn judge_expectations(
         &self,
         interval: Option<&Interval>,
     ) -> Result<JudgedExpectations> {
-        let (mut reports, mut failed, mut record) =
-            (Vec::new(), Vec::new(), LastRunRecord::default());
-        let has_any = self
-            .program
-            .bound
-            .ops
-            .iter()
-            .any(|op| expectation_of(op).is_some());
-        if !has_any {
+        let mut reports = Vec::new();
+        let mut failed = Vec::new();
+        let mut record = LastRunRecord::default();
+        let rules = self.judged_rules();
+        if rules.is_empty() {
             return Ok(JudgedExpectations { reports, record });
         }
-        let (time, state) = (self.run_time(interval), self.session.state()?);
+        let learned = self.learn_applied_rules(&rules)?;
+        let time = self.run_time(interval);
+        let state = self.session.state()?;
         let last = LastRunRecord::load(&self.session.io, &state, &self.pipeline.name)?;
-        let new = self.learn_new_rows(&last.known, time.day)?;
-        for op in &self.program.bound.ops {
+        let new = if learned.is_empty() {
+            self.learn_new_rows(&last.known, time.day)?
+        } else {
+            NewRows::default()
+        };
+        for rule in rules {
+            let op = &self.program.bound.ops[rule];
             let Some(expectation) = expectation_of(op) else {
                 continue;
             };
-            let before = last.rule(&op.label, &expectation.name);
             let context = RuleContext {
                 time,
-                last: before,
+                last: last.rule(&op.label, &expectation.name),
                 new: &new,
+                learned: &learned,
             };
             let JudgedExpectation {
                 outcome,
                 drift,
-                kept,
+                record: rule_record,
             } = self.judge(op, expectation, context)?;
-            record.insert(&op.label, &expectation.name, kept);
-            let found = found_text(&outcome);
+            record.insert(&op.label, &expectation.name, rule_record);
+            let finding_text = found_text(&outcome);
             if !outcome.holds {
                 match expectation.policy {
                     ExpectationPolicy::Warn => {
-                        let message = message(op, expectation, &found);
+                        let message = message(op, expectation, &finding_text);
                         self.session.watch.on_event(Event::Warning { message });
                     }
                     ExpectationPolicy::Fail | ExpectationPolicy::Quarantine => {
                         failed.push(FailedExpectation {
                             op,
                             expectation,
-                            found: found.clone(),
+                            found: finding_text.clone(),
                         })
                     }
                 }
@@ -219,7 +231,11 @@ impl RunExecutor<'_> {
                     ExpectationPolicy::Fail | ExpectationPolicy::Warn => 0,
                 },
                 values: outcome.examples,
-                found: if outcome.holds { String::new() } else { found },
+                found: if outcome.holds {
+                    String::new()
+                } else {
+                    finding_text
+                },
                 drift,
             };
             self.session.watch.on_event(report.event());
@@ -231,13 +247,27 @@ impl RunExecutor<'_> {
             .filter_map(FailedExpectation::analyzer_of_rows)
             .collect();
         let rows = self.first_rows(&asks)?;
-        let of = |failed: &FailedExpectation<'_>| {
-            failed.analyzer_of_rows().and_then(|ask| rows.get(&ask))
-        };
-        let faults = failed
-            .iter()
-            .map(|failed| failed.fault(of(failed).map_or(&[], Vec::as_slice)));
-        Fault::combine(faults.collect()).map_or(Ok(JudgedExpectations { reports, record }), Err)
+        let mut faults = Vec::new();
+        for expectation in &failed {
+            let analyzer = expectation.analyzer_of_rows();
+            let violating_rows = analyzer.and_then(|ask| rows.get(&ask));
+            faults.push(expectation.fault(violating_rows.map_or(&[], Vec::as_slice)));
+        }
+        match Fault::combine(faults) {
+            Some(fault) => Err(fault),
+            None => Ok(JudgedExpectations { reports, record }),
+        }
+    }
+
+    /// Findings of rules over the rows that an artifact is applied to: no pass of it needs them.
+    fn learn_applied_rules(&self, rules: &[OpId]) -> Result<BTreeMap<AnalyzerId, Arc<Finding>>> {
+        if !self.session.attempt.served_inputs.is_application {
+            return Ok(BTreeMap::new());
+        }
+        let bound = self.program.bound.clone();
+        let asks = rules.iter().flat_map(|rule| bound.ops[*rule].asks.clone());
+        let asks = asks.collect();
+        self.learn_over(bound, asks)
     }
 
     fn judge(
@@ -246,9 +276,19 @@ impl RunExecutor<'_> {
         expectation: &Expectation,
         context: RuleContext<'_>,
     ) -> Result<JudgedExpectation> {
-        let RuleContext { time, last, new } = context;
-        let finding = |ask: &AnalyzerId| self.state.finding(&self.program, *ask);
-        let findings = op.asks.iter().map(finding).collect::<Result<Vec<_>>>()?;
+        let RuleContext {
+            time,
+            last,
+            new,
+            learned,
+        } = context;
+        let mut findings = Vec::new();
+        for ask in &op.asks {
+            findings.push(match learned.get(ask) {
+                Some(finding) => finding.clone(),
+                None => self.state.finding(&self.program, *ask)?,
+            });
+        }
         match &expectation.judge {
             ExpectationJudge::Rows(judge) | ExpectationJudge::Whole(judge) => {
                 let context = JudgeContext {
@@ -256,14 +296,14 @@ impl RunExecutor<'_> {
                     last_rows: last.map(|last| last.rows),
                 };
                 let outcome = judge(&findings, &context)?;
-                let kept = RuleRecord {
+                let record = RuleRecord {
                     rows: outcome.rows,
                     ..RuleRecord::default()
                 };
                 Ok(JudgedExpectation {
                     outcome,
                     drift: None,
-                    kept,
+                    record,
                 })
             }
             ExpectationJudge::Drift(rule) => {
@@ -272,7 +312,7 @@ impl RunExecutor<'_> {
                         .iter()
                         .map(|ask| self.program.bound.asks[*ask].ask.analyzer.kind())
                 };
-                let all = kinds()
+                let all_rows = kinds()
                     .zip(findings.iter().map(|finding| finding.as_ref()))
                     .collect();
                 let new = new.findings(&op.asks);
@@ -281,7 +321,8 @@ impl RunExecutor<'_> {
                         .zip(new.iter().map(|finding| finding.as_ref()))
                         .collect()
                 });
-                drift::judge(rule, &ComparedRows { all, new }, time.day, last)
+                let compared = ComparedRows { all: all_rows, new };
+                drift::judge(rule, &compared, time.day, last)
             }
         }
     }
@@ -311,17 +352,9 @@ impl RunExecutor<'_> {
     }
 }
 
-/// What an operation expects of its rows.
-fn expectation_of(op: &BoundOp) -> Option<&Expectation> {
-    match &op.op {
-        PlanOp::Map(map) => map.expectation.as_ref(),
-        _ => None,
-    }
-}
-
-fn message(op: &BoundOp, expectation: &Expectation, found: &str) -> String {
+fn message(op: &BoundOp, expectation: &Expectation, finding_text: &str) -> String {
     format!(
-        "`{}` does not hold in step {}: {found}",
+        "`{}` does not hold in step {}: {finding_text}",
         expectation.name, op.label
     )
 }
@@ -330,9 +363,13 @@ fn fault(message: String, expectation: &Expectation) -> Fault {
     let fault = Fault::new(codes::EXPECTATION, message);
     let is_per_row = matches!(expectation.judge, ExpectationJudge::Rows(_));
     fault.hint(match (is_per_row, expectation.policy) {
-        (_, ExpectationPolicy::Quarantine) => "nothing was published; correct the data, or raise `at_most`",
+        (_, ExpectationPolicy::Quarantine) => {
+            "nothing was published; correct the data, or raise \
+                                               `at_most`"
+        }
         (true, _) => {
-            "nothing was published; correct the data, allow a share of rows with `at_most`, or write `policy: warn` or \
+            "nothing was published; correct the data, allow a share of rows with `at_most`, or \
+             write `policy: warn` or \
              `policy: quarantine`"
         }
         (false, _) => "nothing was published; correct the data, or write `policy: warn`",

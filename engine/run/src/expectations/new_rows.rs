@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::expectation_of;
 use crate::executor::RunExecutor;
-use crate::session::{Session, datasets};
+use crate::session::datasets;
 
 /// Letters of a fingerprint that name a file.
 const NAME_LETTERS: usize = 16;
@@ -29,98 +29,99 @@ impl KnownFiles {
         self.0.is_empty()
     }
 
-    /// Whether no run of a day before this one had read the content of the file.
+    /// True if no run of a day before this one had read the content of the file.
     fn is_new(&self, source: &str, piece: &FileRange, day: i64) -> bool {
-        let known = self.0.get(source).and_then(|files| files.get(&name(piece)));
-        known.is_none_or(|first| *first >= day)
+        let files = self.0.get(source);
+        let first_day = files.and_then(|files| files.get(&content_name(piece)));
+        first_day.is_none_or(|first_day| *first_day >= day)
     }
 
-    /// With what a run of this day reads of a source. Files that are gone are forgotten, except for those of later days:
-    /// an earlier day that is done again does not read them.
+    /// Adds the files that a run of this day reads of a source. Files that are gone are forgotten,
+    /// except for those of later days: an earlier day that is done again does not read them.
     fn insert(&mut self, source: &str, dataset: &Dataset, day: i64) {
-        let before = self.0.remove(source).unwrap_or_default();
+        let known_files = self.0.remove(source).unwrap_or_default();
         let mut files: BTreeMap<String, i64> = BTreeMap::new();
         for piece in dataset.spans.iter().flat_map(|span| &span.pieces) {
-            let name = name(piece);
-            let first = before.get(&name).map_or(day, |first| day.min(*first));
+            let name = content_name(piece);
+            let first = match known_files.get(&name) {
+                Some(first) => day.min(*first),
+                None => day,
+            };
             files.insert(name, first);
         }
-        for (name, first) in before.into_iter().filter(|(_, first)| *first > day) {
-            files.entry(name).or_insert(first);
+        for (name, first) in known_files {
+            if first > day {
+                files.entry(name).or_insert(first);
+            }
         }
         self.0.insert(source.to_owned(), files);
     }
 }
 
-fn name(piece: &FileRange) -> String {
-    piece
-        .fingerprint
-        .to_string()
-        .chars()
-        .take(NAME_LETTERS)
-        .collect()
+fn piece_count(dataset: &Dataset) -> usize {
+    dataset.spans.iter().map(|span| span.pieces.len()).sum()
 }
 
-/// What is new in a run.
+/// Name of a file's content.
+fn content_name(piece: &FileRange) -> String {
+    let fingerprint = piece.fingerprint.to_string();
+    fingerprint.chars().take(NAME_LETTERS).collect()
+}
+
+/// Findings about the rows that are new in a run.
 #[derive(Default)]
 pub(super) struct NewRows {
     /// The analyzers of rules that compare the new rows alone.
     compared: BTreeSet<AnalyzerId>,
-    /// What they found in the new rows; nothing where there is no new file.
+    /// Findings of these analyzers in the new rows; empty if there is no new file.
     findings: BTreeMap<AnalyzerId, Arc<Finding>>,
-    /// For the next run.
+    /// Files that the next run counts as read.
     pub known: KnownFiles,
 }
 
 impl NewRows {
-    /// What some analyzers found in the new rows: nothing where there is no new file. `None` where all rows are compared.
+    /// Findings of some analyzers in the new rows: empty if there is no new file. `None` where all
+    /// rows are compared.
     pub fn findings(&self, asks: &[AnalyzerId]) -> Option<Vec<Arc<Finding>>> {
-        let is_compared = asks.iter().all(|ask| self.compared.contains(ask));
-        is_compared.then(|| {
-            asks.iter()
-                .filter_map(|ask| self.findings.get(ask).cloned())
-                .collect()
-        })
+        if !asks.iter().all(|ask| self.compared.contains(ask)) {
+            return None;
+        }
+        let findings = asks.iter().filter_map(|ask| self.findings.get(ask));
+        Some(findings.cloned().collect())
     }
 }
 
 impl RunExecutor<'_> {
-    /// Learns of the files that no run of an earlier day had read what rules compare with the trailing week. What the
-    /// steps before a rule have learned of all rows stays in force.
-    pub(super) fn learn_new_rows(&self, known: &KnownFiles, day: i64) -> Result<NewRows> {
+    /// Learns the findings of rules that compare with the trailing week, from the files that no run
+    /// of an earlier day had read. The findings of the steps before a rule stay in use.
+    pub(super) fn learn_new_rows(&self, known_files: &KnownFiles, day: i64) -> Result<NewRows> {
         let mut new = NewRows {
-            known: known.clone(),
+            known: known_files.clone(),
             ..NewRows::default()
         };
         let mut sources: BTreeSet<&str> = BTreeSet::new();
         for ask in self.asks_of_weeks() {
-            if let Some(own) = self.sources_of_own_rows(ask) {
+            if let Some(ask_sources) = self.sources_of_own_rows(ask) {
                 new.compared.insert(ask);
-                sources.extend(own);
+                sources.extend(ask_sources);
             }
         }
         let mut inputs = self.state.sources.clone();
-        let (mut is_partial, mut has_rows) = (false, false);
+        let mut is_partial = false;
+        let mut has_rows = false;
         for source in sources {
             let Some(input) = inputs.get_mut(source) else {
                 continue;
             };
             new.known.insert(source, &input.dataset, day);
             let mut dataset = input.dataset.as_ref().clone();
-            let pieces = |dataset: &Dataset| {
-                dataset
-                    .spans
-                    .iter()
-                    .map(|span| span.pieces.len())
-                    .sum::<usize>()
-            };
-            let all = pieces(&dataset);
-            dataset
-                .spans
-                .iter_mut()
-                .for_each(|span| span.pieces.retain(|piece| known.is_new(source, piece, day)));
+            let all_pieces = piece_count(&dataset);
+            for span in &mut dataset.spans {
+                span.pieces
+                    .retain(|piece| known_files.is_new(source, piece, day));
+            }
             dataset.spans.retain(|span| !span.pieces.is_empty());
-            is_partial |= pieces(&dataset) < all;
+            is_partial |= piece_count(&dataset) < all_pieces;
             has_rows |= !dataset.spans.is_empty();
             *input = SourceInput {
                 dataset: Arc::new(dataset),
@@ -138,7 +139,10 @@ impl RunExecutor<'_> {
 
     /// The analyzers of rules that compare with the trailing week.
     fn asks_of_weeks(&self) -> impl Iterator<Item = AnalyzerId> {
-        let compares = |judge: &ExpectationJudge| matches!(judge, ExpectationJudge::Drift(rule) if rule.against == DriftBaseline::TrailingWeek);
+        let compares = |judge: &ExpectationJudge| match judge {
+            ExpectationJudge::Drift(rule) => rule.against == DriftBaseline::TrailingWeek,
+            _ => false,
+        };
         let ops = self.program.bound.ops.iter();
         let rules = ops.filter(move |op| {
             expectation_of(op).is_some_and(|expectation| compares(&expectation.judge))
@@ -146,8 +150,8 @@ impl RunExecutor<'_> {
         rules.flat_map(|op| op.asks.iter().copied())
     }
 
-    /// The sources whose rows an analyzer reads; `None` where what it reads of a row depends on other rows: behind
-    /// windows, joins, aggregates and queries.
+    /// The sources whose rows an analyzer reads; `None` where its input in a row depends on other
+    /// rows: after windows, joins, aggregates and queries.
     fn sources_of_own_rows(&self, ask: AnalyzerId) -> Option<Vec<&str>> {
         let bound = &self.program.bound;
         let scans = self.program.scans_for(ask);
@@ -190,12 +194,12 @@ impl RunExecutor<'_> {
             .scratch
             .scratch_with_budget(memory, memory.states_bytes());
         let mut findings: BTreeMap<ContentId, Arc<Finding>> = BTreeMap::new();
-        let wanted: BTreeSet<AnalyzerId> = copies.values().copied().collect();
+        let copied_asks: BTreeSet<AnalyzerId> = copies.values().copied().collect();
         let program = compile_analyzers(
             self.pipeline,
             bound,
             &datasets(&sources),
-            wanted,
+            copied_asks,
             &mut |ask, state| {
                 self.store
                     .load_finding(state, analyzers[ask].as_ref(), &share, &mut findings)
@@ -206,14 +210,10 @@ impl RunExecutor<'_> {
             findings,
             ..RunState::default()
         };
-        let watch = Arc::new(IgnoreEvents);
-        let session = Session {
-            turn: None,
-            cluster: None,
-            carried: None,
-            watch,
-            ..self.session.clone()
-        };
+        let session = self
+            .session
+            .for_extra_learning()
+            .with_listener(Arc::new(IgnoreEvents));
         let run = RunExecutor::new(
             &session,
             self.pipeline,

@@ -1,4 +1,4 @@
-//! What a column held in the runs of the last days.
+//! Profiles of a column in the runs of the last days.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::profile::{ColumnProfile, NumericProfile};
 /// Days before a run that it is compared with.
 const WEEK: i64 = 7;
 
-/// A column by the day of the run, counted from 1970. Holds at most 16 days, whatever the order of runs: the newest eight,
-/// and those that the last run was compared with.
+/// Profiles of a column by the day of the run, counted from 1970. Holds at most 16 days, in any
+/// order of runs: the newest eight, and those that the last run was compared with.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct RecentDays(BTreeMap<i64, ColumnProfile>);
@@ -28,7 +28,7 @@ impl RecentDays {
             .collect()
     }
 
-    /// With a run on this day, which replaces an earlier one of that day.
+    /// Copy with a run on this day added, which replaces an earlier one of that day.
     pub fn with(&self, day: i64, profile: &ColumnProfile) -> RecentDays {
         let mut days = self.0.clone();
         days.insert(day, compared_fields(profile));
@@ -38,12 +38,12 @@ impl RecentDays {
             .nth(WEEK as usize)
             .copied()
             .unwrap_or(i64::MIN);
-        days.retain(|known, _| *known >= newest || (day - WEEK..=day).contains(known));
+        days.retain(|kept_day, _| *kept_day >= newest || (day - WEEK..=day).contains(kept_day));
         RecentDays(days)
     }
 }
 
-/// What a comparison reads of a profile.
+/// The part of a profile that comparisons read.
 fn compared_fields(profile: &ColumnProfile) -> ColumnProfile {
     let numeric = profile.numeric.clone().map(|numeric| NumericProfile {
         histogram: Vec::new(),

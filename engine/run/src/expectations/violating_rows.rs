@@ -15,7 +15,7 @@ use crate::executor::RunExecutor;
 /// Rows that a fault names.
 const ROWS_SHOWN: usize = 10;
 
-/// The rows of a file whose format does not tell their number.
+/// Assumed number of rows of a file whose format does not record it.
 const ROWS_UNKNOWN: u64 = 1 << 40;
 
 /// The files of the sources of a run, in reading order.
@@ -37,11 +37,11 @@ impl ReadFiles {
             let last = piece
                 .rows
                 .map_or(ROWS_UNKNOWN, |rows| piece.first_row + rows);
-            let known = rows.entry(&piece.relative).or_insert_with(|| {
+            let file_rows = rows.entry(&piece.relative).or_insert_with(|| {
                 paths.push(piece.path.clone());
                 0
             });
-            *known = last.max(*known);
+            *file_rows = last.max(*file_rows);
         }
         let seeds = rows
             .into_iter()
@@ -82,10 +82,11 @@ impl RunExecutor<'_> {
         if asks.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let (mut copies, mut files) = (Vec::new(), Vec::new());
+        let mut copies = Vec::new();
+        let mut files = Vec::new();
         for ask in asks {
-            let question = &self.program.bound.asks[*ask];
-            let sources = question.streams.iter().map(|stream| {
+            let bound_analyzer = &self.program.bound.asks[*ask];
+            let sources = bound_analyzer.streams.iter().map(|stream| {
                 match &self.program.bound.bases[stream.base] {
                     BaseDataset::Source(name) => self
                         .state
@@ -98,20 +99,20 @@ impl RunExecutor<'_> {
             let Some(datasets) = sources.collect::<Option<Vec<&Dataset>>>() else {
                 continue;
             };
-            let own = ReadFiles::of(datasets);
+            let read_files = ReadFiles::of(datasets);
             let analyzer = FirstRows {
                 most: ROWS_SHOWN,
-                files: own.keys.clone(),
+                files: read_files.keys.clone(),
             };
             let request = AnalyzerRequest {
                 analyzer: Arc::new(analyzer),
-                ..question.ask.clone()
+                ..bound_analyzer.ask.clone()
             };
             copies.push(BoundAnalyzer {
                 ask: request,
-                ..question.clone()
+                ..bound_analyzer.clone()
             });
-            files.push((*ask, own));
+            files.push((*ask, read_files));
         }
         let findings = self.learn_extra(copies)?;
         let mut rows = BTreeMap::new();

@@ -1,13 +1,15 @@
-//! Which columns a batch consists of.
+//! Chooses the columns of a batch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use arrow::datatypes::{DataType, Schema, TimeUnit};
+use arrow::datatypes::{DataType, FieldRef, Schema, TimeUnit};
 use forebay_feed::{
     BatchFeatures, FeatureColumn, FeatureField, FeedConfig, FeedSeries, SequenceOptions,
 };
-use forebay_model::{Fault, Pipeline, Result, codes, type_words};
-use forebay_plan::{BoundPipeline, id_columns, is_ids, is_number, unknown_column};
+use forebay_model::{DuplicateRows, Fault, Pipeline, Result, codes, type_words};
+use forebay_plan::{
+    BoundPipeline, ColumnSelector, id_columns, is_ids, is_number, is_pattern, unknown_column,
+};
 
 use crate::deadline::parse_duration;
 
@@ -25,13 +27,19 @@ pub(crate) fn choose_features(
         .label
         .clone()
         .or_else(|| default_label(pipeline, schema));
+    let mut pattern_faults = Vec::new();
+    let config = &without_patterns(config, label.as_ref(), schema, &mut pattern_faults);
     let named = [&label, &config.weight].into_iter().flatten();
     let named = named
         .chain(config.dense.iter().flatten())
         .chain(config.categorical.iter().flatten());
-    let beside = config.beside.iter().map(String::as_str);
-    let named: BTreeSet<&str> = named.map(FeatureColumn::column).chain(beside).collect();
+    let extra_columns = config.beside.iter().map(String::as_str);
+    let named: BTreeSet<&str> = named
+        .map(FeatureColumn::column)
+        .chain(extra_columns)
+        .collect();
     let mut faults = label_among_features(label.as_ref(), config);
+    faults.extend(pattern_faults);
     let ids = id_columns(bound);
     let free = schema
         .fields()
@@ -39,45 +47,26 @@ pub(crate) fn choose_features(
         .filter(|field| !named.contains(field.name().as_str()));
     let (categorical, others): (Vec<_>, Vec<_>) =
         free.partition(|field| ids.contains(field.name()) && is_ids(field.data_type()));
-    let is_amount = |name: &str| {
-        let mut of_sources = pipeline
-            .sources
-            .iter()
-            .flat_map(|source| source.keys.iter().chain(&source.time));
-        !of_sources.any(|known| known == name)
-    };
     let dense = others
         .into_iter()
-        .filter(|field| is_number(field.data_type()) && is_amount(field.name()));
-    let names = |fields: Vec<&str>| {
-        fields
-            .into_iter()
-            .map(FeatureColumn::from)
-            .collect::<Vec<_>>()
-    };
+        .filter(|field| is_number(field.data_type()) && !is_key_or_time(pipeline, field.name()));
     let dense = config
         .dense
         .clone()
-        .unwrap_or_else(|| names(dense.map(|field| field.name().as_str()).collect()));
-    let categorical = config.categorical.clone().unwrap_or_else(|| {
-        names(
-            categorical
-                .into_iter()
-                .map(|field| field.name().as_str())
-                .collect(),
-        )
-    });
+        .unwrap_or_else(|| dense.map(feature_of_field).collect());
+    let categorical = config
+        .categorical
+        .clone()
+        .unwrap_or_else(|| categorical.into_iter().map(feature_of_field).collect());
     let mut fields = |features: &[FeatureColumn], missing: Option<f64>| -> Vec<FeatureField> {
-        let fields = features
-            .iter()
-            .filter_map(|feature| match field(feature, schema, missing) {
-                Ok(field) => Some(field),
-                Err(fault) => {
-                    faults.push(fault);
-                    None
-                }
-            });
-        fields.collect()
+        let mut fields = Vec::with_capacity(features.len());
+        for feature in features {
+            match field(feature, schema, missing) {
+                Ok(field) => fields.push(field),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        fields
     };
     let mut features = BatchFeatures {
         dense: fields(&dense, config.missing),
@@ -90,12 +79,9 @@ pub(crate) fn choose_features(
         series: None,
         non_finite: config.non_finite,
     };
-    faults.extend(
-        config
-            .beside
-            .iter()
-            .filter_map(|name| check_plain_column(name, schema).err()),
-    );
+    for name in &config.beside {
+        faults.extend(check_plain_column(name, schema).err());
+    }
     if faults.is_empty() && features.columns().is_empty() {
         let fault = Fault::new(
             codes::EMPTY,
@@ -103,69 +89,169 @@ pub(crate) fn choose_features(
         );
         faults.push(fault.hint("name the columns under `feed`: `dense`, `categorical`, `label`"));
     }
-    if let Some(wanted) = &config.series {
-        match resolve_series(pipeline, schema, wanted) {
+    if let Some(declared) = &config.series {
+        match resolve_series(pipeline, schema, declared) {
             Ok(series) => features.series = Some(series),
             Err(fault) => faults.push(fault),
         }
     }
     let at = pipeline.feed.as_ref().and_then(|feed| feed.at.as_ref());
-    Fault::combine(faults.into_iter().map(|fault| fault.at(at)).collect()).map_or(Ok(features), Err)
+    let faults = faults.into_iter().map(|fault| fault.at(at));
+    match Fault::combine(faults.collect()) {
+        Some(fault) => Err(fault),
+        None => Ok(features),
+    }
 }
 
-/// Which rows belong together, by what the feed says or the sources do.
+fn feature_of_field(field: &FieldRef) -> FeatureColumn {
+    FeatureColumn::from(field.name().as_str())
+}
+
+/// True for a key or time of a source: it tells rows apart, and is no amount.
+fn is_key_or_time(pipeline: &Pipeline, name: &str) -> bool {
+    let mut columns = pipeline
+        .sources
+        .iter()
+        .flat_map(|source| source.keys.iter().chain(&source.time));
+    columns.any(|column| column == name)
+}
+
+/// The configuration with the columns of `schema` in place of patterns among its features. A pattern leaves out the label
+/// and what the other settings name. One that matches no column is a fault.
+fn without_patterns(
+    config: &FeedConfig,
+    label: Option<&FeatureColumn>,
+    schema: &Schema,
+    faults: &mut Vec<Fault>,
+) -> FeedConfig {
+    let mut named = BTreeSet::new();
+    for features in [&config.dense, &config.categorical].into_iter().flatten() {
+        named.extend(features.iter().map(FeatureColumn::column));
+    }
+    named.extend(
+        label
+            .into_iter()
+            .chain(&config.weight)
+            .map(FeatureColumn::column),
+    );
+    named.extend(config.beside.iter().map(String::as_str));
+    let dense = config.dense.as_ref();
+    let categorical = config.categorical.as_ref();
+    FeedConfig {
+        dense: dense.map(|features| replace_patterns(features, &named, schema, faults)),
+        categorical: categorical.map(|features| replace_patterns(features, &named, schema, faults)),
+        ..config.clone()
+    }
+}
+
+/// Features with the columns of `schema` in place of patterns, but for the columns in `named`.
+fn replace_patterns(
+    features: &[FeatureColumn],
+    named: &BTreeSet<&str>,
+    schema: &Schema,
+    faults: &mut Vec<Fault>,
+) -> Vec<FeatureColumn> {
+    let mut columns: Vec<FeatureColumn> = Vec::new();
+    for feature in features {
+        let name = feature.column();
+        if !is_pattern(name) || schema.field_with_name(name).is_ok() {
+            columns.push(feature.clone());
+            continue;
+        }
+        let fields = match ColumnSelector::from(name).resolve(schema) {
+            Ok(fields) => fields,
+            Err(fault) => {
+                faults.push(fault);
+                continue;
+            }
+        };
+        for field in fields {
+            let name = field.name().as_str();
+            let is_there = columns.iter().any(|column| column.column() == name);
+            if !named.contains(name) && !is_there {
+                columns.push(feature.with_column(name));
+            }
+        }
+    }
+    columns
+}
+
+/// The series whose rows belong together: those that the feed declares, else those of the sources.
 fn resolve_series(
     pipeline: &Pipeline,
     schema: &Schema,
-    wanted: &FeedSeries,
+    series: &FeedSeries,
 ) -> Result<SequenceOptions> {
-    let needed = |what: &str, field: &str| {
-        Fault::new(codes::MISSING_FIELD, format!("`series` needs the {what}")).hint(format!(
+    let needed = |missing: &str, field: &str| {
+        Fault::new(
+            codes::MISSING_FIELD,
+            format!("`series` needs the {missing}"),
+        )
+        .hint(format!(
             "add `{field}` to `series`, or declare it at the source"
         ))
     };
-    let of_sources = || {
-        pipeline
-            .sources
-            .iter()
-            .map(|source| source.keys.clone())
-            .find(|keys| !keys.is_empty())
-    };
-    let keys = wanted.keys.clone().or_else(of_sources);
+    let mut sources = pipeline.sources.iter();
+    let source_keys = sources.find(|source| !source.keys.is_empty());
+    let source_keys = source_keys.map(|source| &source.keys);
+    let keys = series.keys.as_ref().or(source_keys).cloned();
     let keys = keys.ok_or_else(|| needed("columns that tell series apart", "keys"))?;
-    let of_sources = || {
-        pipeline
-            .sources
-            .iter()
-            .find_map(|source| source.time.clone())
-    };
-    let time = wanted
-        .time
-        .clone()
-        .or_else(of_sources)
-        .ok_or_else(|| needed("column of times", "time"))?;
+    let mut source_times = pipeline.sources.iter().flat_map(|source| &source.time);
+    let time = series.time.as_ref().or(source_times.next()).cloned();
+    let time = time.ok_or_else(|| needed("column of times", "time"))?;
     for name in keys.iter().chain([&time]) {
         check_plain_column(name, schema)?;
     }
-    if wanted.steps == 0 {
+    if series.steps == 0 {
         return Err(
             Fault::new(codes::BAD_VALUE, "sequences of no steps hold nothing")
                 .hint("set `steps` to 1 or more"),
         );
     }
     let data_type = schema.field_with_name(&time)?.data_type().clone();
-    let within = wanted
+    let within = series
         .within
         .as_deref()
         .map(|text| parse_ticks(text, &time, &data_type))
         .transpose()?;
+    let duplicates = duplicate_policy(pipeline, &keys, &time, within.is_some());
     Ok(SequenceOptions {
-        steps: wanted.steps,
+        steps: series.steps,
         keys,
         time: Some(time),
         within,
         delivered: Some(DELIVERED.to_owned()),
+        duplicates,
     })
+}
+
+/// Treatment of rows with the same keys and the same time, as windows have it: that of the source; else sequences of a
+/// length of time refuse them, and sequences of a number of rows warn. Series of other columns than those of the source
+/// warn.
+fn duplicate_policy(
+    pipeline: &Pipeline,
+    keys: &[String],
+    time: &str,
+    by_time: bool,
+) -> DuplicateRows {
+    let by_default = if by_time {
+        DuplicateRows::Error
+    } else {
+        DuplicateRows::Warn
+    };
+    let declaring = pipeline
+        .sources
+        .iter()
+        .find(|source| !source.keys.is_empty());
+    let Some(source) = declaring else {
+        return by_default;
+    };
+    let policy = source.duplicates.unwrap_or(by_default);
+    if source.keys == keys && source.time.as_deref() == Some(time) {
+        policy
+    } else {
+        policy.min(DuplicateRows::Warn)
+    }
 }
 
 /// Refuses columns of lists and structs as names of series and groups.
@@ -176,7 +262,7 @@ fn check_plain_column(name: &str, schema: &Schema) -> Result<()> {
     if field.data_type().is_nested() {
         let message = format!(
             "`{name}` is {}, which cannot tell series apart",
-            field.data_type()
+            type_words(field.data_type())
         );
         return Err(Fault::new(codes::COLUMN_TYPE, message).column(name));
     }
@@ -272,10 +358,12 @@ pub(crate) fn refuse_predicted_features(
             };
             let column = &field.column;
             let message = format!(
-                "`{column}` is the label of `{training}`, and the feed has it among its `{list}` features"
+                "`{column}` is the label of `{training}`, and the feed has it among its `{list}` \
+                 features"
             );
             let hint = format!(
-                "declare `label: {{ column: {column} }}`, or name the feed's columns: `label`, `dense`, `categorical`"
+                "declare `label: {{ column: {column} }}`, or name the feed's columns: `label`, \
+                 `dense`, `categorical`"
             );
             faults.push(
                 Fault::new(codes::LEAKAGE, message)
@@ -285,6 +373,26 @@ pub(crate) fn refuse_predicted_features(
         }
     }
     Fault::combine(faults).map_or(Ok(()), Err)
+}
+
+/// The columns that a feed names. Their types and widths can depend on findings, and are not
+/// checked.
+pub(crate) fn check_feed(
+    pipeline: &Pipeline,
+    bound: &BoundPipeline,
+    from: &str,
+    config: &FeedConfig,
+) -> Result<()> {
+    let Some(flow) = bound.flows.get(from) else {
+        return Ok(());
+    };
+    let faults = choose_features(pipeline, bound, &flow.schema, config)
+        .err()
+        .into_iter()
+        .flat_map(Fault::into_each);
+    let is_of_names =
+        |fault: &Fault| [codes::UNKNOWN_COLUMN, codes::LEAKAGE].contains(&fault.code());
+    Fault::combine(faults.filter(is_of_names).collect()).map_or(Ok(()), Err)
 }
 
 /// The label of the pipeline, where these rows have it.
@@ -305,9 +413,9 @@ fn field(feature: &FeatureColumn, schema: &Schema, missing: Option<f64>) -> Resu
         DataType::FixedSizeList(_, width) => *width as u32,
         _ => 1,
     };
-    let (width, own) = match feature {
+    let (width, feature_missing) = match feature {
         FeatureColumn::Column(_) => (stored, None),
-        FeatureColumn::Detailed(more) => (more.width.unwrap_or(stored), more.missing),
+        FeatureColumn::Detailed(options) => (options.width.unwrap_or(stored), options.missing),
     };
     if width == 0 {
         return Err(
@@ -316,7 +424,7 @@ fn field(feature: &FeatureColumn, schema: &Schema, missing: Option<f64>) -> Resu
     }
     Ok(FeatureField {
         width,
-        missing: own.or(missing),
+        missing: feature_missing.or(missing),
         ..FeatureField::new(name)
     })
 }

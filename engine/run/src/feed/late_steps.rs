@@ -1,14 +1,16 @@
 //! Steps that a feed applies to rows that a run has written for a step before.
 //!
-//! Learned transforms change every row when what they learned changes. Where a step only adds operations that look at
-//! one row at a time, its feed reads the output of the step before, which stands, and applies them on the way.
+//! Learned transforms change every row when their findings change. If a step only adds row-wise
+//! operations, its feed reads the unchanged output of the step before, and applies them while
+//! reading.
 
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema};
+use forebay_execute::stop_check_of;
 use forebay_model::{IdBuilder, Result, logical_type};
 use forebay_plan::{
-    BaseDataset, BoundPipeline, ChainContext, ColumnTap, OpChain, OpId, OpStream, PlanOp,
+    BaseDataset, BoundPipeline, ChainContext, ColumnTap, OpChain, OpStream, PlanOp,
     slice_for_columns,
 };
 use forebay_storage::ScanRequest;
@@ -21,16 +23,25 @@ use crate::feed::{FeedPlanner, READ_ROWS_MAX, distinct};
 pub(super) struct LateSteps {
     /// The pipeline with the output as one more base.
     bound: BoundPipeline,
-    /// What is applied to it.
+    /// Operations that are applied to the rows of the output.
     stream: OpStream,
-    /// The hidden column of the part that is wanted.
+    /// The hidden column of the selected part.
     part: Option<String>,
 }
 
-/// How many operations of its only stream a step shares with a step before it, if all others look at one row at a time.
-pub(crate) fn shared_operations(bound: &BoundPipeline, from: &str, before: &str) -> Option<usize> {
-    let (flow, written) = (bound.flows.get(from)?, bound.flows.get(before)?);
-    let ([stream], [head]) = (flow.streams.as_slice(), written.streams.as_slice()) else {
+/// Number of operations of its only stream that a step shares with a step before it, if all others
+/// are row-wise.
+pub(crate) fn shared_operations(
+    bound: &BoundPipeline,
+    from: &str,
+    output_step: &str,
+) -> Option<usize> {
+    let flow = bound.flows.get(from)?;
+    let written = bound.flows.get(output_step)?;
+    let [stream] = flow.streams.as_slice() else {
+        return None;
+    };
+    let [head] = written.streams.as_slice() else {
         return None;
     };
     let is_row_wise = |op: &usize| match &bound.ops[*op].op {
@@ -41,25 +52,26 @@ pub(crate) fn shared_operations(bound: &BoundPipeline, from: &str, before: &str)
     (follows && stream.ops[head.ops.len()..].iter().all(is_row_wise)).then_some(head.ops.len())
 }
 
-/// A part of the split that is wanted of an output that does not tell parts.
+/// A selected part of the split in an output that does not mark parts.
 pub(super) struct UntoldPart {
     /// The hidden column of its rows.
     pub column: String,
-    /// What makes this column, where the split was applied before the rows were written.
+    /// Condition that computes this column, where the split was applied before the rows were
+    /// written.
     pub condition: Option<PartCondition>,
 }
 
 impl LateSteps {
-    /// Those of `from` after the rows of `before`, of which an output holds the visible columns; `None` where they
-    /// cannot be applied late.
+    /// Steps of `from` after the rows of `before`, of which an output holds the visible columns;
+    /// `None` where they cannot be applied late.
     pub fn new(
         bound: &BoundPipeline,
         from: &str,
-        before: &str,
+        output_step: &str,
         part: Option<UntoldPart>,
     ) -> Option<LateSteps> {
-        let shared = shared_operations(bound, from, before)?;
-        let written = bound.flows.get(before)?.schema.clone();
+        let shared = shared_operations(bound, from, output_step)?;
+        let written = bound.flows.get(output_step)?.schema.clone();
         let mut bound = bound.clone();
         let mut ops = bound.flows.get(from)?.streams.first()?.ops[shared..].to_vec();
         let part = match part {
@@ -70,18 +82,20 @@ impl LateSteps {
             }) => {
                 ops.splice(0..0, condition.map(|condition| condition.op));
                 let makes = |op: &usize| match &bound.ops[*op].op {
-                    PlanOp::Map(map) => map.writes.iter().any(|field| *field.name() == hidden),
+                    PlanOp::Map(map) => map.is_written(&hidden),
                     _ => false,
                 };
                 ops.iter().any(makes).then_some(())?;
                 Some(hidden)
             }
         };
-        bound.bases.push(BaseDataset::Source(before.to_owned()));
+        bound
+            .bases
+            .push(BaseDataset::Source(output_step.to_owned()));
         bound.base_schemas.push(written);
         let stream = OpStream {
             base: bound.bases.len() - 1,
-            ops,
+            ops: ops.into(),
         };
         Some(LateSteps {
             bound,
@@ -90,19 +104,19 @@ impl LateSteps {
         })
     }
 
-    /// Whether the columns of an output have the types that they had when they were written.
+    /// True if the columns of an output have the types that they had when they were written.
     pub fn suits(&self, output: &Schema) -> bool {
         let mut fields = self.bound.base_schemas[self.stream.base].fields().iter();
         let same = |field: &Arc<Field>| {
-            let there = output.field_with_name(field.name());
-            there.is_ok_and(|there| {
-                logical_type(there.data_type()) == logical_type(field.data_type())
+            let output_field = output.field_with_name(field.name());
+            output_field.is_ok_and(|output_field| {
+                logical_type(output_field.data_type()) == logical_type(field.data_type())
             })
         };
         fields.all(same)
     }
 
-    /// Whether it decides which rows there are.
+    /// True if a step, or the selection of a part, can drop or add rows.
     fn changes_rows(&self) -> bool {
         self.part.is_some()
             || self
@@ -114,21 +128,26 @@ impl LateSteps {
 }
 
 impl FeedPlanner<'_> {
-    /// Adds everything that late steps depend on to an id. Rules and profiles change no row: what they learn is neither
-    /// needed nor known here.
+    /// Adds everything that late steps depend on to an id. Rules and profiles change no row: their
+    /// findings are neither needed nor known here.
     pub(super) fn add_late_steps(&self, late: &LateSteps, id: &mut IdBuilder) -> Result<()> {
-        let changes = |op: &&OpId| !matches!(&late.bound.ops[**op].op, PlanOp::Map(map) if map.writes.is_empty());
-        for op in late.stream.ops.iter().filter(changes) {
-            id.id(late.bound.ops[*op].identity);
-            for ask in &late.bound.ops[*op].asks {
+        for op in &late.stream.ops {
+            let op = &late.bound.ops[*op];
+            if let PlanOp::Map(map) = &op.op
+                && map.writes.is_empty()
+            {
+                continue;
+            }
+            id.id(op.identity);
+            for ask in &op.asks {
                 id.id(self.state.digest(self.program, *ask)?);
             }
         }
         Ok(())
     }
 
-    /// How columns are read from an output, with late steps applied; where there are sequences, with the rows of other
-    /// parts.
+    /// Plan that reads columns from an output with late steps applied; for sequences, with the rows
+    /// of other parts.
     pub(super) fn late_plan(
         &self,
         committed: &CommittedOutput,
@@ -136,18 +155,18 @@ impl FeedPlanner<'_> {
         columns: &[String],
         flagged: bool,
     ) -> Result<ScanPlan> {
-        let (mut columns, places) = distinct(columns);
+        let (mut columns, positions) = distinct(columns);
         let flagged = flagged && late.part.is_some();
         let part = if flagged { None } else { late.part.clone() };
         if flagged {
             columns.extend(late.part.clone());
         }
-        let wanted: Vec<&str> = columns
+        let tapped: Vec<&str> = columns
             .iter()
             .chain(&late.part)
             .map(String::as_str)
             .collect();
-        let (ops, base_columns) = slice_for_columns(&late.bound, &late.stream, &wanted);
+        let (ops, base_columns) = slice_for_columns(&late.bound, &late.stream, &tapped);
         let want = ColumnTap {
             after: late.stream.ops.len(),
             columns,
@@ -155,9 +174,12 @@ impl FeedPlanner<'_> {
             marks_unfound: false,
         };
         let finding = |ask| self.state.finding(self.program, ask);
-        let told = ChainContext {
+        let check_stop = stop_check_of(&self.io);
+        let context = ChainContext {
             finding: &finding,
             row_order: &|op| self.state.row_order(op),
+            admit: None,
+            check_stop: Some(&check_stop),
         };
         let chain = OpChain::new(
             &late.bound,
@@ -165,7 +187,7 @@ impl FeedPlanner<'_> {
             &ops,
             &base_columns,
             &[want],
-            told,
+            context,
         )?;
         let request = ScanRequest {
             columns: base_columns,
@@ -179,20 +201,22 @@ impl FeedPlanner<'_> {
             input: committed.input.clone(),
             request,
             transform,
-            places,
+            positions,
             flagged,
         })
     }
 
-    /// The same with nothing but what decides which rows there are; `None` where nothing does.
+    /// Plans that read only the columns that decide which rows there are; `None` if the steps keep
+    /// all rows.
     pub(super) fn late_counting_plans(
         &self,
         committed: &CommittedOutput,
         late: &LateSteps,
     ) -> Result<Option<Vec<ScanPlan>>> {
-        match late.changes_rows() {
-            true => Ok(Some(vec![self.late_plan(committed, late, &[], false)?])),
-            false => Ok(None),
+        if late.changes_rows() {
+            Ok(Some(vec![self.late_plan(committed, late, &[], false)?]))
+        } else {
+            Ok(None)
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::feed::FeedSource;
 use crate::session::Session;
 
 impl Session {
-    /// Each of the mixture's rows, which must have the same columns.
+    /// Plans the feed of each member of the mixture. All members must have the same columns.
     pub(super) fn plan_mixture(
         &self,
         pipeline: &Pipeline,
@@ -22,31 +22,23 @@ impl Session {
             let hint = "leave out `from`: each of the mixed rows has its own";
             return bad(format!("a feed is either from `{from}` or a mixture"), hint);
         }
-        let one = |mixed: &super::MixSource| {
-            let (from, split) = (
-                Some(mixed.from.clone()),
-                mixed.split.clone().or_else(|| config.split.clone()),
-            );
-            let own = FeedConfig {
-                from,
-                split,
+        let mut sources = Vec::with_capacity(config.mix.len());
+        for mixed in &config.mix {
+            let source_config = FeedConfig {
+                from: Some(mixed.from.clone()),
+                split: mixed.split.clone().or_else(|| config.split.clone()),
                 mix: Vec::new(),
                 epoch_rows: None,
                 ..config.clone()
             };
-            self.plan_local_feed(pipeline, artifact, &own, interval)
-        };
-        let mut all = config
-            .mix
-            .iter()
-            .map(one)
-            .collect::<Result<Vec<FeedSource>>>()?
-            .into_iter();
-        let mut fed = all
+            sources.push(self.plan_local_feed(pipeline, artifact, &source_config, interval)?);
+        }
+        let mut sources = sources.into_iter();
+        let mut feed = sources
             .next()
             .ok_or_else(|| Fault::internal("a mixture of nothing"))?;
-        for (other, mixed) in all.zip(&config.mix[1..]) {
-            if other.features != fed.features {
+        for (other, mixed) in sources.zip(&config.mix[1..]) {
+            if other.features != feed.features {
                 let message = format!(
                     "`{}` and `{}` have other columns",
                     config.mix[0].from, mixed.from
@@ -56,16 +48,16 @@ impl Session {
                     "name the columns under `dense`, `categorical` and `label`: all must have them",
                 );
             }
-            fed.blocks.extend(other.blocks);
-            fed.from.extend(other.from);
-            fed.caches.extend(other.caches);
+            feed.blocks.extend(other.blocks);
+            feed.from.extend(other.from);
+            feed.caches.extend(other.caches);
         }
         let weights = config.mix.iter().map(|mixed| mixed.weight).collect();
-        fed.mix = Some(DatasetMixture {
+        feed.mix = Some(DatasetMixture {
             weights,
             epoch_rows: config.epoch_rows,
         });
-        fed.config = config.clone();
-        Ok(fed)
+        feed.config = config.clone();
+        Ok(feed)
     }
 }

@@ -1,5 +1,5 @@
-//! What a feed reads: the rows of a pipeline, from an output that a run has committed, or from the
-//! sources with everything that was learned applied on the way.
+//! Plans the input of a feed: the rows of a pipeline, from an output that a run has committed, or
+//! from the sources with the findings applied while they are read.
 
 pub(crate) mod features;
 pub(crate) mod late_steps;
@@ -16,23 +16,23 @@ use std::sync::Arc;
 
 use arrow::datatypes::Schema;
 use forebay_cluster::{FeedSpec, ROWS_BYTES_MAX};
-use forebay_commit::{
-    Artifact, LearnedFinding, Manifest, ReuseDecision, StateStore, record_is_intact,
-};
-use forebay_execute::{RunState, scan_request};
+use forebay_commit::{Artifact, Manifest, ReuseDecision, StateStore, record_is_intact};
+use forebay_execute::{RunState, scan_request, stop_check_of};
 use forebay_feed::{
-    BatchFeatures, BatchLayout, BlockSource, DatasetMixture, FeedConfig, FeedOptions, MixSource,
-    SampleOrder, SequenceOptions,
+    BatchFeatures, BatchLayout, BlockSource, DatasetMixture, FeedConfig, FeedOptions, InspectBatch,
+    ReportDuplicates, SampleOrder, SequenceOptions,
 };
 use forebay_model::{
     ContentId, Fault, Finding, IdBuilder, Interval, Pipeline, PipelineSink, Result, Span, codes,
 };
 use forebay_plan::{
-    BaseDataset, BoundAnalyzer, BoundPipeline, ChainContext, ColumnScan, ColumnTap, FUTURE_PART,
-    OpChain, OpStream, PassWork, Program, SinkWork, StepStrategy, compile, slice_for_columns,
+    AnalyzerId, BaseDataset, BoundPipeline, ChainContext, ColumnScan, ColumnTap, FEED_FORMAT,
+    FUTURE_PART, OpChain, OpStream, PassWork, Program, SinkWork, StepStrategy, compile,
+    slice_for_columns,
 };
 use forebay_storage::{
-    BackgroundTasks, CacheStats, DiskCache, ScanRequest, ScratchDir, StorageClient, StorageLocation,
+    BackgroundTasks, CacheStats, DiskCache, Event, EventListener, ScanRequest, ScratchDir,
+    StorageClient, StorageLocation,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -44,6 +44,7 @@ use crate::feed::sequence_blocks::{PieceSummary, SequenceBlocks, SequenceCut, su
 use crate::feed::source_blocks::{
     RowTransform, ScanPlan, SourceBlocks, cut_pieces, inspect_blocks,
 };
+use crate::label_copies::inspect_first_batch;
 use crate::session::{PreparedRun, Session, datasets};
 
 /// Rows that are read at once at most: few enough to stay in the second-level cache.
@@ -56,29 +57,33 @@ pub struct FeedSource {
     pub blocks: Vec<Arc<dyn BlockSource>>,
     /// The columns.
     pub features: BatchFeatures,
-    /// What is read of each: an output, or the sources of the pipeline.
+    /// Origin of the rows of each block source: an output, or the sources of the pipeline.
     pub from: Vec<FeedOrigin>,
     mix: Option<DatasetMixture>,
-    /// What keeps the bytes of remote sources.
+    /// Disk caches of the bytes of remote sources.
     caches: Vec<Arc<DiskCache>>,
     config: FeedConfig,
     threads: usize,
     /// Blocks that workers read at the same time; none without workers.
     streams: usize,
     memory_bytes: u64,
+    /// Looks at the first batch that is delivered.
+    on_first_batch: Option<InspectBatch>,
+    /// Hears of rows of sequences with the keys and the time of a row before them.
+    on_duplicates: Option<ReportDuplicates>,
 }
 
-/// What a feed reads.
+/// Origin of the rows of a feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FeedOrigin {
     /// An output that a run has committed, by the name of its sink.
     Output(String),
-    /// The sources; the steps are done on the way.
+    /// The sources; the steps are applied while reading.
     Sources,
 }
 
 impl FeedSource {
-    /// How many rows there are, each counted once.
+    /// Number of rows, each counted once.
     pub fn rows(&self) -> u64 {
         self.blocks
             .iter()
@@ -86,15 +91,15 @@ impl FeedSource {
             .sum()
     }
 
-    /// How many blocks workers read at the same time at most; none where this machine reads.
+    /// Maximum number of blocks that workers read at the same time; 0 where this machine reads.
     pub fn streams(&self) -> usize {
         self.streams
     }
 
-    /// What the cache was good for so far, where there is one.
+    /// Hits and misses of the disk caches so far; `None` without a cache.
     pub fn cache(&self) -> Option<CacheStats> {
-        let all = self.caches.iter().map(|cache| cache.stats());
-        all.reduce(|a, b| CacheStats {
+        let statistics = self.caches.iter().map(|cache| cache.stats());
+        statistics.reduce(|a, b| CacheStats {
             hit_bytes: a.hit_bytes + b.hit_bytes,
             missed_bytes: a.missed_bytes + b.missed_bytes,
             corrupt: a.corrupt + b.corrupt,
@@ -102,12 +107,12 @@ impl FeedSource {
         })
     }
 
-    /// What was asked for.
+    /// Configuration from which the feed was planned.
     pub(crate) fn config_of(&self) -> &FeedConfig {
         &self.config
     }
 
-    /// How it is fed: rows in the order of a seed, for one rank of one, one epoch.
+    /// Feed options: rows in the order of a seed, for a single rank, one epoch.
     pub fn config(&self, seed: u64) -> Result<FeedOptions> {
         let layout = BatchLayout::new(&self.features, self.config.rows_per_batch() as usize)?;
         let order = self
@@ -120,6 +125,8 @@ impl FeedSource {
         let mut config = FeedOptions::new(self.blocks.clone(), self.features.clone(), order);
         config.batch_rows = self.config.rows_per_batch();
         config.last = self.config.last.unwrap_or(config.last);
+        config.on_first_batch = self.on_first_batch.clone();
+        config.on_duplicates = self.on_duplicates.clone();
         config.threads = self.threads;
         let rows_apart = self.features.series.is_none();
         for streams in (0..=self.streams).rev() {
@@ -140,18 +147,22 @@ impl FeedSource {
 }
 
 impl Session {
-    /// The rows of a pipeline as a feed reads them, with what `artifact` learned, or what earlier
-    /// runs of the pipeline have.
+    /// The rows of a pipeline as a feed reads them, with the findings of `artifact`, or of earlier
+    /// runs of the pipeline.
     pub fn feed(
         &self,
         pipeline: &Pipeline,
         artifact: Option<&Artifact>,
         config: &FeedConfig,
     ) -> Result<FeedSource> {
-        self.plan_feed(pipeline, artifact, config, None)
+        let mut feed = self.plan_feed(pipeline, artifact, config, None)?;
+        feed.on_first_batch = inspect_first_batch(&feed.features, &self.watch);
+        feed.on_duplicates = Some(warn_of_duplicates(self.watch.clone()));
+        Ok(feed)
     }
 
-    /// The same, of sources that end where an interval does. Where there are workers, they read.
+    /// Plans a feed of sources that end with an interval. Workers read the rows, if any are
+    /// connected.
     pub(crate) fn plan_feed(
         &self,
         pipeline: &Pipeline,
@@ -159,14 +170,14 @@ impl Session {
         config: &FeedConfig,
         interval: Option<&Interval>,
     ) -> Result<FeedSource> {
-        let fed = self.plan_local_feed(pipeline, artifact, config, interval)?;
+        let feed = self.plan_local_feed(pipeline, artifact, config, interval)?;
         let Some(cluster) = &self.cluster else {
-            return Ok(fed);
+            return Ok(feed);
         };
         if let Some(artifact) = artifact {
             artifact.ensure_written(&self.io, &self.state()?, self.options.threads)?;
         }
-        let job = FeedSpec {
+        let feed_spec = FeedSpec {
             pipeline: pipeline.clone(),
             config: config.clone(),
             artifact: artifact.map(|artifact| artifact.id),
@@ -177,16 +188,16 @@ impl Session {
             state: self.options.state.clone(),
             base: self.io.absolute_path(".")?,
             batch_rows: self.options.batch_rows,
-            datasets: fed
+            datasets: feed
                 .blocks
                 .iter()
                 .map(|blocks| blocks.dataset().fingerprint())
                 .collect(),
         };
-        fed.away(cluster, job, &self.interrupt)
+        feed.away(cluster, feed_spec, &self.interrupt)
     }
 
-    /// The same without workers.
+    /// Plans a feed whose rows this machine reads.
     pub(crate) fn plan_local_feed(
         &self,
         pipeline: &Pipeline,
@@ -207,23 +218,7 @@ impl Session {
                 .at(at));
         }
         let (from, split) = feed_rows(pipeline, config).map_err(|fault| fault.at(at))?;
-        // A sink that is never written: what it would hold is what the feed delivers.
-        let mut wanted = pipeline.clone();
-        let is_future = |sink: &PipelineSink| sink.split.as_deref() == Some(FUTURE_PART);
-        let per_step = pipeline
-            .trainings
-            .iter()
-            .find(|own| own.from == from && StepStrategy::of(own).is_some());
-        wanted.sinks.push(PipelineSink {
-            name: "feed".to_owned(),
-            from: from.clone(),
-            format: "feed".to_owned(),
-            // The rows of a training may have what the training may have.
-            config: per_step.map_or(json!({}), |_| json!({ "strategy": "per_step" })),
-            split,
-            optional: false,
-            at: at.cloned(),
-        });
+        let mut feed_pipeline = with_feed_sink(pipeline, &from, split);
         let store = StateStore::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
         let cache = self.feed_cache(config).map_err(|fault| fault.at(at))?;
@@ -231,128 +226,172 @@ impl Session {
             || self.io.clone(),
             |cache| self.io.with_disk_cache(cache.clone()),
         );
-        let mut later = BackgroundTasks::default();
-        let sources = self.discover_inputs(&io, &wanted, Some((&scratch, &mut later)), interval)?;
-        later.join_all()?;
-        let state = RunState {
-            sources,
-            ..RunState::default()
-        };
-        let datasets = datasets(&state.sources);
-        let bound = self.bind(&wanted, &datasets)?;
-        let mut prepared = PreparedRun {
-            datasets,
-            state,
-            bound,
-            carried: None,
-        };
-        if self.carried.is_none() {
-            prepared.carried =
-                self.carried_run(&wanted, &prepared.bound, &prepared.state.sources, interval)?;
-            prepared
-                .carried
-                .iter()
-                .try_for_each(|carried| carried.apply(&wanted, &mut prepared.bound))?;
-            self.measure_drift(&wanted, &mut prepared, &store, &scratch, false)?;
-        }
+        let prepared = self.prepare_feed(&mut feed_pipeline, &io, &store, &scratch, interval)?;
         let PreparedRun {
             datasets,
             mut state,
             mut bound,
             ..
         } = prepared;
-        // What the artifact learned is in force, whatever was learned since.
-        let differs = |(ask, learned): (&BoundAnalyzer, &LearnedFinding)| {
-            ask.held
-                .as_ref()
-                .is_some_and(|held| *held != learned.finding)
-        };
-        if artifact.is_some_and(|artifact| bound.asks.iter().zip(&artifact.findings).any(differs)) {
-            bound.asks.iter_mut().for_each(|ask| ask.held = None);
+        // The findings of the artifact are used, even if a later run has learned others.
+        if artifact.is_some_and(|artifact| holds_other_findings(&bound, artifact)) {
+            for ask in &mut bound.asks {
+                ask.held = None;
+            }
         }
-        // Outputs that hold the rows, or those of a step before.
-        let suits = |sink: &PipelineSink| {
-            !is_future(sink)
-                && (sink.from == from || shared_operations(&bound, &from, &sink.from).is_some())
-        };
-        let mut sinks: Vec<usize> = (0..pipeline.sinks.len())
-            .filter(|at| suits(&pipeline.sinks[*at]))
-            .collect();
+        let mut sinks = sinks_that_hold(pipeline, &bound, &from);
         sinks.push(pipeline.sinks.len());
         let asks = bound.asks.clone();
         let share = scratch.scratch_with_budget(self.memory(), self.memory().states_bytes());
-        let mut found: BTreeMap<ContentId, Arc<Finding>> = BTreeMap::new();
+        let mut findings: BTreeMap<ContentId, Arc<Finding>> = BTreeMap::new();
         let program = compile(
-            &wanted,
+            &feed_pipeline,
             bound,
             &datasets,
             &sinks,
             false,
             &mut |ask, state| {
                 if let Some(artifact) = artifact {
-                    let learned = artifact
-                        .findings
-                        .get(ask)
-                        .map(|learned| learned.finding.clone());
-                    let strange = || {
-                        Fault::new(
-                            codes::STATE_VERSION,
-                            "the artifact was fitted by another pipeline",
-                        )
-                    };
-                    found.insert(state, learned.ok_or_else(strange)?);
+                    findings.insert(state, finding_of(artifact, ask)?);
                     return Ok(true);
                 }
-                store.load_finding(state, asks[ask].ask.analyzer.as_ref(), &share, &mut found)
+                let analyzer = asks[ask].ask.analyzer.as_ref();
+                store.load_finding(state, analyzer, &share, &mut findings)
             },
         )?;
-        state.findings = found;
-        let (session, pipeline, program, state) = (self, &wanted, &program, &state);
-        FeedPlanner {
-            session,
+        state.findings = findings;
+        let planner = FeedPlanner {
+            session: self,
             io,
             cache,
-            pipeline,
+            pipeline: &feed_pipeline,
             config,
-            program,
-            state,
+            program: &program,
+            state: &state,
             store,
             scratch,
+        };
+        planner.plan()
+    }
+
+    /// Binds the pipeline of a feed to its inputs, with the findings that an earlier run carries on.
+    fn prepare_feed(
+        &self,
+        pipeline: &mut Pipeline,
+        io: &StorageClient,
+        store: &StateStore,
+        scratch: &ScratchDir,
+        interval: Option<&Interval>,
+    ) -> Result<PreparedRun> {
+        let mut background = BackgroundTasks::default();
+        let tasks = Some((scratch, &mut background));
+        let sources = self.discover_inputs(io, pipeline, tasks, interval)?;
+        background.join_all()?;
+        let state = RunState {
+            sources,
+            ..RunState::default()
+        };
+        pipeline.split = self.resolve_split(pipeline, &state.sources, interval)?;
+        let datasets = datasets(&state.sources);
+        let bound = self.bind(pipeline, &datasets)?;
+        let mut prepared = PreparedRun {
+            datasets,
+            state,
+            bound,
+            split: pipeline.split.clone(),
+            carried: None,
+        };
+        if self.attempt.carried.is_some() {
+            return Ok(prepared);
         }
-        .plan()
+        let sources = &prepared.state.sources;
+        prepared.carried = self.carried_run(pipeline, &prepared.bound, sources, interval)?;
+        if let Some(carried) = &prepared.carried {
+            carried.apply(pipeline, &mut prepared.bound)?;
+        }
+        self.measure_drift(pipeline, &mut prepared, store, scratch, false)?;
+        Ok(prepared)
     }
 
     fn feed_cache(&self, config: &FeedConfig) -> Result<Option<Arc<DiskCache>>> {
-        let Some(wanted) = &config.cache else {
+        let Some(cache) = &config.cache else {
             return Ok(None);
         };
         Ok(Some(Arc::new(DiskCache::open(
-            &self.io.absolute_path(&wanted.path)?,
-            wanted.bytes_max,
+            &self.io.absolute_path(&cache.path)?,
+            cache.bytes_max,
         )?)))
     }
 }
 
-/// Which step or source, and which part of the split.
+/// The pipeline with a sink that is never written: what it would hold is what the feed delivers.
+fn with_feed_sink(pipeline: &Pipeline, from: &str, split: Option<String>) -> Pipeline {
+    // A part of the id of the rows, which nothing reads.
+    let config = match StepStrategy::of_feed(pipeline, from) {
+        Some(_) => json!({ "strategy": "per_step" }),
+        None => json!({}),
+    };
+    let mut feed_pipeline = pipeline.clone();
+    feed_pipeline.sinks.push(PipelineSink {
+        name: "feed".to_owned(),
+        from: from.to_owned(),
+        format: FEED_FORMAT.to_owned(),
+        config,
+        split,
+        optional: false,
+        at: pipeline.feed.as_ref().and_then(|feed| feed.at.clone()),
+    });
+    feed_pipeline
+}
+
+/// The sinks of a pipeline whose outputs hold the rows of a step, or those of a step before it.
+fn sinks_that_hold(pipeline: &Pipeline, bound: &BoundPipeline, from: &str) -> Vec<usize> {
+    let mut sinks = Vec::new();
+    for (number, sink) in pipeline.sinks.iter().enumerate() {
+        let is_future = sink.split.as_deref() == Some(FUTURE_PART);
+        let holds_rows = sink.from == from || shared_operations(bound, from, &sink.from).is_some();
+        if holds_rows && !is_future {
+            sinks.push(number);
+        }
+    }
+    sinks
+}
+
+/// The finding of an artifact for a question of its pipeline.
+fn finding_of(artifact: &Artifact, ask: AnalyzerId) -> Result<Arc<Finding>> {
+    let learned = artifact.findings.get(ask);
+    let finding = learned.map(|learned| learned.finding.clone());
+    finding.ok_or_else(|| {
+        let message = "the artifact was fitted by another pipeline";
+        Fault::new(codes::STATE_VERSION, message)
+    })
+}
+
+/// Step or source of the fed rows, and the part of the split.
 pub(crate) fn feed_rows(
     pipeline: &Pipeline,
     config: &FeedConfig,
 ) -> Result<(String, Option<String>)> {
-    let sink = pipeline
-        .sinks
-        .iter()
-        .find(|sink| sink.split.as_deref() != Some(FUTURE_PART));
-    let from = config
-        .from
-        .clone()
-        .or_else(|| sink.map(|sink| sink.from.clone()));
-    let from = from.or_else(|| pipeline.nodes.last().map(|node| node.name.clone()));
-    let from = from.or_else(|| pipeline.sources.first().map(|source| source.name.clone()));
-    let from = from.ok_or_else(|| Fault::new(codes::EMPTY, "the pipeline has no rows to feed"))?;
-    let of_sink = sink
-        .filter(|sink| config.from.is_none() && sink.from == from)
-        .and_then(|sink| sink.split.clone());
-    let split = config.split.clone().or(of_sink);
+    let mut sinks = pipeline.sinks.iter();
+    let sink = sinks.find(|sink| sink.split.as_deref() != Some(FUTURE_PART));
+    // The named rows, else those of the first sink, else those of the last step, else those of a source.
+    let from = match (&config.from, sink, pipeline.nodes.last()) {
+        (Some(from), ..) => from.clone(),
+        (None, Some(sink), _) => sink.from.clone(),
+        (None, None, Some(node)) => node.name.clone(),
+        (None, None, None) => match pipeline.sources.first() {
+            Some(source) => source.name.clone(),
+            None => {
+                let message = "the pipeline has no rows to feed";
+                return Err(Fault::new(codes::EMPTY, message));
+            }
+        },
+    };
+    let sink_split = match sink {
+        Some(sink) if config.from.is_none() => sink.split.clone(),
+        _ => None,
+    };
+    let split = config.split.clone().or(sink_split);
     if split.as_deref() == Some(FUTURE_PART) {
         let fault = Fault::new(
             codes::UNSUPPORTED,
@@ -363,10 +402,23 @@ pub(crate) fn feed_rows(
     Ok((from, split))
 }
 
-/// A feed on its way.
+/// Warns of rows of sequences with the keys and the time of a row before them.
+fn warn_of_duplicates(listener: Arc<dyn EventListener>) -> ReportDuplicates {
+    Arc::new(move |rows| {
+        let message = format!(
+            "sequences of the feed hold rows with the same keys and the same time as a row before \
+             them ({rows} among the first that were read): a key may be missing. Name all columns \
+             that tell series apart in `keys`, `dedupe` the rows, or declare `duplicates: allow` \
+             beside `keys`"
+        );
+        listener.on_event(Event::Warning { message });
+    })
+}
+
+/// Planner of a feed.
 struct FeedPlanner<'a> {
     session: &'a Session,
-    /// Reads rows by way of the cache, where there is one.
+    /// Reads rows through the cache, if there is one.
     io: StorageClient,
     cache: Option<Arc<DiskCache>>,
     pipeline: &'a Pipeline,
@@ -409,7 +461,7 @@ impl FeedPlanner<'_> {
             .find(|(_, work)| work.sink == last)
             .ok_or_else(|| Fault::internal("a feed without rows to read"))?;
         let committed = self.committed_output()?;
-        // What was learned decides how wide some columns are; an output tells as well.
+        // The findings decide the width of some columns; the schema of an output has it as well.
         let schema = match (&committed, self.check_learned()) {
             (_, Ok(())) => self.learned_schema(work)?,
             (Some(committed), Err(_)) if committed.late.is_none() => {
@@ -432,33 +484,7 @@ impl FeedPlanner<'_> {
         };
         let blocks: Arc<dyn BlockSource> = match &features.series {
             Some(series) => Arc::new(self.sequences(&source, &features, series)?),
-            None => {
-                let readings = source.scan_plans(self, &features.columns(), false)?;
-                let layout = BatchLayout::new(&features, self.config.rows_per_batch() as usize)?;
-                let rows_max = self
-                    .config
-                    .block_rows_max(layout.window_row_bytes(&features));
-                let blocks = cut_pieces(&self.io, &readings, rows_max)?;
-                let counts = self.block_row_counts(&readings, &blocks, &source)?;
-                let time = self
-                    .pipeline
-                    .sources
-                    .iter()
-                    .find_map(|source| source.time.as_deref());
-                let ids = blocks
-                    .iter()
-                    .map(|(_, span)| source.block_id(span))
-                    .collect();
-                let blocks = SourceBlocks::new(
-                    self.io.clone(),
-                    fingerprint,
-                    readings,
-                    blocks,
-                    &counts,
-                    time,
-                );
-                Arc::new(blocks.with_ids(ids))
-            }
+            None => Arc::new(self.single_rows(&source, &features)?),
         };
         Ok(FeedSource {
             blocks: vec![blocks],
@@ -470,10 +496,37 @@ impl FeedPlanner<'_> {
             threads: self.session.options.threads.max(1),
             streams: 0,
             memory_bytes: self.session.options.memory_bytes,
+            on_first_batch: None,
+            on_duplicates: None,
         })
     }
 
-    /// Rows and what their series had before them.
+    /// Rows without others of their series.
+    fn single_rows(&self, source: &FeedInput, features: &BatchFeatures) -> Result<SourceBlocks> {
+        let readings = source.scan_plans(self, &features.columns(), false)?;
+        let layout = BatchLayout::new(features, self.config.rows_per_batch() as usize)?;
+        let row_bytes = layout.window_row_bytes(features);
+        let rows_max = self.config.block_rows_max(row_bytes);
+        let blocks = cut_pieces(&self.io, &readings, rows_max)?;
+        let counts = self.block_row_counts(&readings, &blocks, source)?;
+        let mut ids = Vec::with_capacity(blocks.len());
+        for (_, span) in &blocks {
+            ids.push(source.block_id(span));
+        }
+        let mut times = self.pipeline.sources.iter().flat_map(|source| &source.time);
+        let time = times.next().map(String::as_str);
+        let blocks = SourceBlocks::new(
+            self.io.clone(),
+            source.fingerprint,
+            readings,
+            blocks,
+            &counts,
+            time,
+        );
+        Ok(blocks.with_ids(ids))
+    }
+
+    /// Rows with the earlier rows of their series.
     fn sequences(
         &self,
         source: &FeedInput,
@@ -486,57 +539,52 @@ impl FeedPlanner<'_> {
         columns.pop();
         let readings = source.scan_plans(self, &columns, true)?;
         let blocks = cut_pieces(&io, &readings, None)?;
-        let known: Vec<String> = series.keys.iter().chain(&series.time).cloned().collect();
+        let key_columns: Vec<String> = series.keys.iter().chain(&series.time).cloned().collect();
         let mut id = IdBuilder::new("series of blocks");
         id.id(source.fingerprint)
-            .json(&json!([known, self.feed_sink()?.split]));
-        blocks.iter().for_each(|(_, span)| {
+            .json(&json!([key_columns, self.feed_sink()?.split]));
+        for (_, span) in &blocks {
             id.id(span.fingerprint());
-        });
-        let found: Vec<PieceSummary> =
-            self.load_or_compute(id.finish(), blocks.len(), &mut || {
-                let threads = self.session.options.threads.max(1);
-                inspect_blocks(
-                    &io,
-                    &source.scan_plans(self, &known, true)?,
-                    &blocks,
-                    threads,
-                    &summarize_piece,
-                )
-            })?;
+        }
+        let mut summarize = || {
+            let threads = self.session.options.threads.max(1);
+            let key_readings = source.scan_plans(self, &key_columns, true)?;
+            inspect_blocks(&io, &key_readings, &blocks, threads, &summarize_piece)
+        };
+        let summaries: Vec<PieceSummary> =
+            self.load_or_compute(id.finish(), blocks.len(), &mut summarize)?;
         let layout = BatchLayout::new(features, self.config.rows_per_batch() as usize)?;
         let window_rows = self.config.wanted_window(layout.window_row_bytes(features));
-        let time = columns.len() - 1;
         let cut = SequenceCut {
             series,
-            time,
+            time: columns.len() - 1,
             window_rows,
         };
-        SequenceBlocks::new(io, source.fingerprint, readings, blocks, &found, &cut)
+        SequenceBlocks::new(io, source.fingerprint, readings, blocks, &summaries, &cut)
     }
 
-    /// What was found out about blocks once, and is kept.
+    /// Facts about blocks, loaded from the store or computed once and kept there.
     fn load_or_compute<T: Serialize + DeserializeOwned>(
         &self,
         id: ContentId,
         blocks: usize,
         find: &mut dyn FnMut() -> Result<Vec<T>>,
     ) -> Result<Vec<T>> {
-        let kept = self
+        let stored = self
             .store
             .get_metadata(id)?
-            .and_then(|notes| serde_json::from_slice::<Vec<T>>(&notes).ok());
-        if let Some(kept) = kept.filter(|kept| kept.len() == blocks) {
-            return Ok(kept);
+            .and_then(|metadata| serde_json::from_slice::<Vec<T>>(&metadata).ok());
+        if let Some(stored) = stored.filter(|stored| stored.len() == blocks) {
+            return Ok(stored);
         }
-        let found = find()?;
-        let notes = serde_json::to_vec(&found)
+        let values = find()?;
+        let metadata = serde_json::to_vec(&values)
             .map_err(|error| Fault::internal("notes of blocks").cause(error))?;
-        self.store.put_metadata(id, &notes, &self.scratch)?;
-        Ok(found)
+        self.store.put_metadata(id, &metadata, &self.scratch)?;
+        Ok(values)
     }
 
-    /// All columns with their types.
+    /// All columns with their types, once the findings are known.
     fn learned_schema(&self, work: &SinkWork) -> Result<Schema> {
         let scan = work
             .scans
@@ -563,7 +611,7 @@ impl FeedPlanner<'_> {
         columns: &[String],
         flagged: bool,
     ) -> Result<Vec<ScanPlan>> {
-        let (mut columns, places) = distinct(columns);
+        let (mut columns, positions) = distinct(columns);
         let mut readings = Vec::new();
         let flagged = flagged && work.part.is_some();
         let part = if flagged { None } else { work.part.clone() };
@@ -578,12 +626,11 @@ impl FeedPlanner<'_> {
             let chain = self.chain(stream, &ops, &base_columns, &columns, part.clone())?;
             let request = self.request(scan, base_columns)?;
             let input = self.state.input(self.program, scan.base)?.clone();
-            let (transform, places) = (RowTransform::Chain(Box::new(chain)), places.clone());
             readings.push(ScanPlan {
                 input,
                 request,
-                transform,
-                places,
+                transform: RowTransform::Chain(Box::new(chain)),
+                positions: positions.clone(),
                 flagged,
             });
         }
@@ -622,18 +669,24 @@ impl FeedPlanner<'_> {
             marks_unfound: false,
         };
         let finding = |ask| self.state.finding(self.program, ask);
-        let told = ChainContext {
+        let check_stop = stop_check_of(&self.io);
+        let context = ChainContext {
             finding: &finding,
             row_order: &|op| self.state.row_order(op),
+            admit: None,
+            check_stop: Some(&check_stop),
         };
-        OpChain::new(self.bound(), stream, ops, base_columns, &[want], told)
+        OpChain::new(self.bound(), stream, ops, base_columns, &[want], context)
     }
 
-    /// What the steps learn must be known.
+    /// Fails if a finding that the steps need is not known.
     fn check_learned(&self) -> Result<()> {
-        let open =
-            |work: &PassWork| matches!(work, PassWork::Learn(work) if !work.lanes.is_empty());
-        if !self.program.passes.iter().any(|pass| open(&pass.work)) {
+        let mut passes = self.program.passes.iter();
+        let has_work = passes.any(|pass| match &pass.work {
+            PassWork::Learn(work) => !work.lanes.is_empty(),
+            PassWork::Gather(_) | PassWork::Write(_) => false,
+        });
+        if !has_work {
             return Ok(());
         }
         let sink = self.feed_sink()?;
@@ -641,11 +694,13 @@ impl FeedPlanner<'_> {
             "`{}` needs statistics of this data that no run has learned",
             sink.from
         );
-        Err(Fault::new(codes::NOT_FOUND, message)
-            .hint("run `forebay fit` or `forebay run` with the same spec, parameters and state directory first"))
+        Err(Fault::new(codes::NOT_FOUND, message).hint(
+            "run `forebay fit` or `forebay run` with the same spec, parameters and state \
+                   directory first",
+        ))
     }
 
-    /// Rows are fed in any order, so that nothing may depend on the rows before.
+    /// Checks that no operation depends on other rows: rows are fed in any order.
     fn check_row_independence(&self, stream: &OpStream, ops: &[usize]) -> Result<()> {
         let bound = self.bound();
         let over_series = ops
@@ -660,13 +715,14 @@ impl FeedPlanner<'_> {
             return Ok(());
         };
         let sink = self.feed_sink()?;
-        let part = sink
-            .split
-            .as_ref()
-            .map_or_else(String::new, |part| format!(" with `split: {part}`"));
-        let why = match gathered.is_some() {
-            true => "all rows at once",
-            false => "the rows before",
+        let part = match &sink.split {
+            Some(part) => format!(" with `split: {part}`"),
+            None => String::new(),
+        };
+        let why = if gathered.is_some() {
+            "all rows at once"
+        } else {
+            "the rows before"
         };
         let message = format!(
             "`{}` needs {why}, so `{}` is fed from an output",
@@ -679,14 +735,15 @@ impl FeedPlanner<'_> {
         Err(Fault::new(codes::UNSUPPORTED, message).hint(hint))
     }
 
-    /// Where an output is, and the manifest of its rows: that of a pass as readers see it, or as a run that has not
-    /// published yet recorded it; or that of all intervals.
+    /// Location of an output, and the manifest of its rows: that of a pass as readers see it, or as
+    /// a run that has not published yet recorded it; or that of all intervals.
     fn output_of(
         &self,
         pass: ContentId,
         sink: usize,
     ) -> Result<(StorageLocation, Option<Manifest>)> {
-        let (io, name) = (&self.session.io, pass.to_string());
+        let io = &self.session.io;
+        let name = pass.to_string();
         let out = self.session.output(self.pipeline, sink)?;
         let visible = Manifest::read(io, &out)?;
         let is_current =
@@ -705,7 +762,7 @@ impl FeedPlanner<'_> {
     }
 }
 
-/// Where rows are read.
+/// Origin of the rows that are read.
 struct FeedInput<'a> {
     work: &'a SinkWork,
     committed: Option<&'a CommittedOutput>,
@@ -725,10 +782,12 @@ impl FeedInput<'_> {
         }
     }
 
-    /// Names the stored rows of a span.
+    /// Id of the stored rows of a span.
     fn block_id(&self, span: &Span) -> ContentId {
-        self.committed
-            .map_or_else(|| span.fingerprint(), |committed| committed.block_id(span))
+        match self.committed {
+            Some(committed) => committed.block_id(span),
+            None => span.fingerprint(),
+        }
     }
 }
 
@@ -741,15 +800,27 @@ fn with_part<'a>(columns: &'a [String], work: &'a SinkWork) -> Vec<&'a str> {
         .collect()
 }
 
-/// Each column once, and where each column of the feed is among them.
-fn distinct(all: &[String]) -> (Vec<String>, Vec<usize>) {
+/// True if analyzers hold findings that are not those of an artifact.
+fn holds_other_findings(bound: &BoundPipeline, artifact: &Artifact) -> bool {
+    let mut pairs = bound.asks.iter().zip(&artifact.findings);
+    pairs.any(|(ask, learned)| {
+        let held_finding = ask.held.as_ref();
+        held_finding.is_some_and(|finding| *finding != learned.finding)
+    })
+}
+
+/// Each column once, and the index among them of each column of the feed.
+fn distinct(names: &[String]) -> (Vec<String>, Vec<usize>) {
     let mut seen = BTreeSet::new();
-    let columns: Vec<String> = all
+    let columns: Vec<String> = names
         .iter()
         .filter(|name| seen.insert((*name).clone()))
         .cloned()
         .collect();
-    let place = |name: &String| columns.iter().position(|known| known == name).unwrap_or(0);
-    let places = all.iter().map(place).collect();
-    (columns, places)
+    let mut positions = Vec::with_capacity(names.len());
+    for name in names {
+        let position = columns.iter().position(|column| column == name);
+        positions.push(position.unwrap_or(0));
+    }
+    (columns, positions)
 }

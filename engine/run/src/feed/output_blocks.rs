@@ -1,4 +1,4 @@
-//! Rows that a run has written: nothing is left to do but to read them.
+//! Blocks of rows that a run has written, which only need to be read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,23 +18,24 @@ use crate::feed::{FeedPlanner, READ_ROWS_MAX, distinct};
 pub(super) struct CommittedOutput {
     pub input: SourceInput,
     pub sink: String,
-    /// Names its rows.
+    /// Id of its rows.
     pub id: ContentId,
-    /// What the manifest says of each file's content.
+    /// Digest of each file's content, from the manifest.
     digests: BTreeMap<String, String>,
     parting: Option<PartCondition>,
-    /// What is applied to its rows, where it holds those of a step before.
+    /// Steps to apply to its rows, where it holds those of an earlier step.
     pub late: Option<LateSteps>,
 }
 
-/// What gives the rows of a part among all rows: a step of the split, and which of its results.
+/// Condition that selects the rows of a part: an operation of the split, and the number of its
+/// output.
 pub(super) struct PartCondition {
     pub op: usize,
     output: usize,
     reads: Vec<String>,
 }
 
-/// The same readings with nothing but what decides which rows there are; `None` where nothing does.
+/// Plans that read only the columns that decide which rows there are; `None` if all rows are kept.
 pub(super) fn counting_plans(readings: &[ScanPlan]) -> Option<Vec<ScanPlan>> {
     let parted = readings.iter().map(|reading| match &reading.transform {
         RowTransform::Kept(Some(RowCondition {
@@ -44,7 +45,7 @@ pub(super) fn counting_plans(readings: &[ScanPlan]) -> Option<Vec<ScanPlan>> {
         })) => {
             let columns = reads
                 .iter()
-                .map(|place| reading.request.columns[*place].clone())
+                .map(|position| reading.request.columns[*position].clone())
                 .collect();
             let transform = RowTransform::Kept(Some(RowCondition {
                 kernel: kernel.clone(),
@@ -59,7 +60,7 @@ pub(super) fn counting_plans(readings: &[ScanPlan]) -> Option<Vec<ScanPlan>> {
                 input: reading.input.clone(),
                 request,
                 transform,
-                places: Vec::new(),
+                positions: Vec::new(),
                 flagged: false,
             })
         }
@@ -69,7 +70,8 @@ pub(super) fn counting_plans(readings: &[ScanPlan]) -> Option<Vec<ScanPlan>> {
 }
 
 impl CommittedOutput {
-    /// Names the stored rows of a span by the content of its files: when and where they were written does not matter.
+    /// Id of the stored rows of a span by the content of its files, independent of the time and
+    /// place at which they were written.
     pub fn block_id(&self, span: &Span) -> ContentId {
         let mut id = IdBuilder::new("rows of an output");
         for piece in &span.pieces {
@@ -85,9 +87,10 @@ impl CommittedOutput {
 }
 
 impl FeedPlanner<'_> {
-    /// The output of a run that holds the rows, if there is one of this data and these steps.
+    /// The committed output that holds the rows; `None` if there is none of this data and these
+    /// steps.
     pub(super) fn committed_output(&self) -> Result<Option<CommittedOutput>> {
-        let wanted = self.feed_sink()?;
+        let feed_sink = self.feed_sink()?;
         let last = self.pipeline.sinks.len() - 1;
         // One that holds just these rows is better than one that holds more.
         let mut writes: Vec<_> = self
@@ -97,34 +100,34 @@ impl FeedPlanner<'_> {
         writes.sort_by_key(|(_, work)| {
             let sink = &self.pipeline.sinks[work.sink];
             // Of steps before, the nearest leaves least to do.
-            let shared = shared_operations(self.bound(), &wanted.from, &sink.from).unwrap_or(0);
+            let shared = shared_operations(self.bound(), &feed_sink.from, &sink.from).unwrap_or(0);
             (
-                sink.from != wanted.from,
-                sink.split != wanted.split,
+                sink.from != feed_sink.from,
+                sink.split != feed_sink.split,
                 std::cmp::Reverse(shared),
             )
         });
         for (pass, work) in writes {
             let sink = &self.pipeline.sinks[work.sink];
-            let mut parting = match (&wanted.split, &sink.split) {
-                (wanted, of_sink) if wanted == of_sink => None,
+            let mut parting = match (&feed_sink.split, &sink.split) {
+                (feed_part, sink_part) if feed_part == sink_part => None,
                 (Some(part), None) => match self.part_condition(&sink.from, part)? {
                     Some(parting) => Some(parting),
-                    // A later step may tell the part.
-                    None if sink.from != wanted.from => None,
+                    // A step after the output may still mark the part.
+                    None if sink.from != feed_sink.from => None,
                     None => continue,
                 },
                 _ => continue,
             };
-            let late = if sink.from == wanted.from {
+            let late = if sink.from == feed_sink.from {
                 None
             } else {
-                let untold = wanted.split.as_deref().filter(|_| sink.split.is_none());
+                let untold = feed_sink.split.as_deref().filter(|_| sink.split.is_none());
                 let part = untold.map(|part| UntoldPart {
                     column: part_column(part),
                     condition: parting.take(),
                 });
-                match LateSteps::new(self.bound(), &wanted.from, &sink.from, part) {
+                match LateSteps::new(self.bound(), &feed_sink.from, &sink.from, part) {
                     Some(late) => Some(late),
                     None => continue,
                 }
@@ -150,23 +153,22 @@ impl FeedPlanner<'_> {
                 continue;
             }
             let mut id = IdBuilder::new("fed output");
-            manifest.files().for_each(|file| {
+            for file in manifest.files() {
                 id.text(&file.digest);
-            });
+            }
             let tells_part = parting.is_some() || late.is_some();
             match (tells_part, &self.pipeline.split) {
-                // The files hold rows of other parts, too: the condition tells which rows there are.
-                (true, Some(split)) => id.json(&json!([wanted.split, split.config()])),
-                _ => id.json(&json!(wanted.split)),
+                // The files also hold rows of other parts: the condition selects rows.
+                (true, Some(split)) => id.json(&json!([feed_sink.split, split.config()])),
+                _ => id.json(&json!(feed_sink.split)),
             };
             if let Some(late) = &late {
                 self.add_late_steps(late, &mut id)?;
             }
-            let (sink, id) = (sink.name.clone(), id.finish());
             return Ok(Some(CommittedOutput {
                 input,
-                sink,
-                id,
+                sink: sink.name.clone(),
+                id: id.finish(),
                 digests,
                 parting,
                 late,
@@ -188,30 +190,32 @@ impl FeedPlanner<'_> {
                 .shards
                 .iter()
                 .filter(|shard| !shard.files.is_empty());
-            let mut all = filled.map(Shard::directory).collect::<Result<Vec<_>>>()?;
-            all.dedup();
-            all.iter()
+            let mut names = filled.map(Shard::directory).collect::<Result<Vec<_>>>()?;
+            names.dedup();
+            names
+                .iter()
                 .map(|directory| literal_path(&out.join(directory).shown))
                 .collect()
         };
         let source = session
             .connectors
             .source(format, &json!({ "paths": directories }))?;
-        let watch: Vec<String> = self
+        let watched: Vec<String> = self
             .pipeline
             .sources
             .iter()
             .filter_map(|source| source.time.clone())
             .collect();
-        let mut dataset = source.discover(&self.io, &watch)?;
-        let mut found: Vec<FileRange> = dataset
+        let mut dataset = source.discover(&self.io, &watched)?;
+        let mut remaining_pieces: Vec<FileRange> = dataset
             .spans
             .into_iter()
             .flat_map(|span| span.pieces)
             .collect();
-        let (mut pieces, mut digests) = (Vec::new(), BTreeMap::new());
+        let mut pieces = Vec::new();
+        let mut digests = BTreeMap::new();
         for file in manifest.files() {
-            let (of_file, others) = found
+            let (of_file, others) = remaining_pieces
                 .into_iter()
                 .partition(|piece: &FileRange| piece.path.ends_with(&*file.path));
             let of_file: Vec<FileRange> = of_file;
@@ -242,7 +246,7 @@ impl FeedPlanner<'_> {
                     .map(|piece| (piece.path.clone(), file.digest.clone())),
             );
             pieces.extend(of_file);
-            found = others;
+            remaining_pieces = others;
         }
         dataset.spans = pieces
             .into_iter()
@@ -261,7 +265,7 @@ impl FeedPlanner<'_> {
         ))
     }
 
-    /// How columns are read from it; where there are sequences, with the rows of other parts.
+    /// Plan that reads columns from an output; for sequences, with the rows of other parts.
     pub(super) fn output_plan(
         &self,
         committed: &CommittedOutput,
@@ -272,28 +276,27 @@ impl FeedPlanner<'_> {
             return self.late_plan(committed, late, columns, flagged);
         }
         let CommittedOutput { input, parting, .. } = committed;
-        let (mut columns, places) = distinct(columns);
-        let (input, flagged) = (input.clone(), flagged && parting.is_some());
+        let (mut columns, positions) = distinct(columns);
+        let input = input.clone();
+        let flagged = flagged && parting.is_some();
         let transform = match parting {
             None => RowTransform::Kept(None),
             Some(PartCondition { op, output, reads }) => {
                 let PlanOp::Map(map) = &self.bound().ops[*op].op else {
                     return Err(Fault::internal("a split is no map"));
                 };
-                let place = |name: &String| {
-                    columns
-                        .iter()
-                        .position(|known| known == name)
-                        .unwrap_or_else(|| {
-                            columns.push(name.clone());
-                            columns.len() - 1
-                        })
-                };
-                let reads = reads.iter().map(place).collect();
+                let mut read_positions = Vec::with_capacity(reads.len());
+                for name in reads {
+                    let position = columns.iter().position(|column| column == name);
+                    read_positions.push(position.unwrap_or(columns.len()));
+                    if position.is_none() {
+                        columns.push(name.clone());
+                    }
+                }
                 RowTransform::Kept(Some(RowCondition {
                     kernel: (map.lower)(&[])?.kernel,
                     output: *output,
-                    reads,
+                    reads: read_positions,
                 }))
             }
         };
@@ -308,19 +311,20 @@ impl FeedPlanner<'_> {
             input,
             request,
             transform,
-            places,
+            positions,
             flagged,
         })
     }
 
-    /// How rows of a part can be told among those of a step: by columns that come out as they went in.
+    /// Condition that selects the rows of a part among those of a step, from columns that leave the
+    /// step unchanged.
     fn part_condition(&self, from: &str, part: &str) -> Result<Option<PartCondition>> {
         let bound = self.bound();
         let Some(flow) = bound.flows.get(from) else {
             return Ok(None);
         };
         let hidden = part_column(part);
-        let of = |stream: &OpStream| -> Option<PartCondition> {
+        let condition_of = |stream: &OpStream| -> Option<PartCondition> {
             stream.ops.iter().enumerate().find_map(|(at, op)| {
                 let PlanOp::Map(map) = &bound.ops[*op].op else {
                     return None;
@@ -329,15 +333,15 @@ impl FeedPlanner<'_> {
                     .writes
                     .iter()
                     .position(|field| *field.name() == hidden)?;
-                let before = OpStream {
+                let upstream = OpStream {
                     base: stream.base,
-                    ops: stream.ops[..at].to_vec(),
+                    ops: stream.ops.first(at),
                 };
                 // The same column of the base before and after: nothing has changed it between.
                 let unchanged = |name: &String| {
                     flow.schema.field_with_name(name).is_ok()
                         && base_column(bound, stream, name).is_some()
-                        && base_column(bound, stream, name) == base_column(bound, &before, name)
+                        && base_column(bound, stream, name) == base_column(bound, &upstream, name)
                 };
                 let suits = map.asks.is_empty() && map.reads.iter().all(unchanged);
                 suits.then(|| PartCondition {
@@ -348,7 +352,7 @@ impl FeedPlanner<'_> {
             })
         };
         match flow.streams.as_slice() {
-            [stream] => Ok(of(stream)),
+            [stream] => Ok(condition_of(stream)),
             _ => Ok(None),
         }
     }

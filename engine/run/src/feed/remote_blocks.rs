@@ -1,4 +1,4 @@
-//! Blocks that workers read, and send: reading, decoding and what is learned are theirs; the training host
+//! Blocks that workers read and send: they read, decode and apply findings; the training host
 //! shuffles and fills batches.
 
 use std::ops::ControlFlow;
@@ -22,32 +22,32 @@ struct RemoteBlocks {
     asks: Arc<StageSpec>,
     /// The dataset's number.
     number: usize,
-    /// The same blocks here: which there are, and where they lie.
+    /// Local source of the same blocks, which knows their rows and locations.
     here: Arc<dyn BlockSource>,
     interrupt: CancellationToken,
 }
 
 impl FeedSource {
-    /// The same rows, read by workers.
+    /// Makes workers read the rows.
     pub(super) fn away(
         mut self,
         cluster: &Arc<Cluster>,
-        job: FeedSpec,
-        interrupt: &CancellationToken,
+        feed_spec: FeedSpec,
+        cancellation: &CancellationToken,
     ) -> Result<FeedSource> {
-        self.streams = cluster.wait_for_slots(interrupt)?.min(STREAMS_MAX);
-        let asks = Arc::new(StageSpec::Feed(Box::new(job)));
-        let away = |(number, here)| {
-            let (cluster, asks, interrupt) = (cluster.clone(), asks.clone(), interrupt.clone());
-            Arc::new(RemoteBlocks {
-                cluster,
-                asks,
+        self.streams = cluster.wait_for_slots(cancellation)?.min(STREAMS_MAX);
+        let asks = Arc::new(StageSpec::Feed(Box::new(feed_spec)));
+        let mut remote_blocks: Vec<Arc<dyn BlockSource>> = Vec::new();
+        for (number, here) in self.blocks.into_iter().enumerate() {
+            remote_blocks.push(Arc::new(RemoteBlocks {
+                cluster: cluster.clone(),
+                asks: asks.clone(),
                 number,
                 here,
-                interrupt,
-            }) as Arc<dyn BlockSource>
-        };
-        self.blocks = self.blocks.into_iter().enumerate().map(away).collect();
+                interrupt: cancellation.clone(),
+            }));
+        }
+        self.blocks = remote_blocks;
         Ok(self)
     }
 }

@@ -1,4 +1,4 @@
-//! How many rows the blocks of a feed have.
+//! Numbers of rows of the blocks of a feed.
 
 use forebay_model::{IdBuilder, Result, Span};
 use forebay_plan::{SinkWork, slice_for_columns};
@@ -7,15 +7,15 @@ use crate::feed::source_blocks::{RowTransform, ScanPlan, count_block_rows};
 use crate::feed::{FeedInput, FeedPlanner, output_blocks, with_part};
 
 impl FeedPlanner<'_> {
-    /// Rows of each block: what the format tells, where nothing changes which rows there are; else
-    /// they are counted once, and the counts kept.
+    /// Rows of each block: those that the format records, if no operation adds or drops rows; else
+    /// they are counted once, and the counts are kept.
     pub(super) fn block_row_counts(
         &self,
         readings: &[ScanPlan],
         blocks: &[(usize, Span)],
         source: &FeedInput<'_>,
     ) -> Result<Vec<u64>> {
-        let told: Option<Vec<u64>> = blocks.iter().map(|(_, span)| span.rows()).collect();
+        let stored_counts: Option<Vec<u64>> = blocks.iter().map(|(_, span)| span.rows()).collect();
         let counting = match source.committed {
             None => self.row_counting_plans(source.work)?,
             Some(committed) => match &committed.late {
@@ -23,14 +23,14 @@ impl FeedPlanner<'_> {
                 Some(late) => self.late_counting_plans(committed, late)?,
             },
         };
-        if let (Some(told), None) = (&told, &counting) {
-            return Ok(told.clone());
+        if let (Some(stored_counts), None) = (&stored_counts, &counting) {
+            return Ok(stored_counts.clone());
         }
         let mut id = IdBuilder::new("rows of blocks");
         id.id(source.fingerprint);
-        blocks.iter().for_each(|(_, span)| {
+        for (_, span) in blocks {
             id.id(span.fingerprint());
-        });
+        }
         let threads = self.session.options.threads.max(1);
         self.load_or_compute(id.finish(), blocks.len(), &mut || {
             count_block_rows(
@@ -42,7 +42,8 @@ impl FeedPlanner<'_> {
         })
     }
 
-    /// Readings of the columns that decide which rows there are; `None` where nothing does.
+    /// Plans that read only the columns that decide which rows there are; `None` if all rows are
+    /// kept.
     fn row_counting_plans(&self, work: &SinkWork) -> Result<Option<Vec<ScanPlan>>> {
         let mut readings = Vec::new();
         let mut changes = work.part.is_some();
@@ -61,7 +62,7 @@ impl FeedPlanner<'_> {
                 input,
                 request,
                 transform,
-                places: Vec::new(),
+                positions: Vec::new(),
                 flagged: false,
             });
         }

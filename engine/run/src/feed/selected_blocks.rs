@@ -1,6 +1,6 @@
 //! Some of the blocks of a feed: those that are new since an earlier one, and a sample of the others.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use forebay_model::{ContentId, Fault, IdBuilder, Result};
 
 use crate::feed::FeedSource;
 
-/// Which blocks are chosen.
+/// Selection of the blocks of a feed.
 pub(crate) struct BlockSelection<'a> {
-    /// The blocks that the earlier feed had.
-    pub seen: &'a BTreeSet<String>,
+    /// The blocks that the earlier feed had, with the rows that it had of each.
+    pub seen: &'a BTreeMap<String, u64>,
     /// The share of the rows of these that is chosen.
     pub replay: f64,
     /// Decides which.
     pub seed: ContentId,
 }
 
-/// How many rows were chosen.
+/// Numbers of selected rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SelectedRows {
     pub new: u64,
@@ -44,16 +44,18 @@ struct SelectedBlocks {
 }
 
 impl FeedSource {
-    /// Names of the blocks with rows; `None` where a block has no id.
-    pub(crate) fn block_names(&self) -> Option<BTreeSet<String>> {
-        let mut names = BTreeSet::new();
+    /// The rows of each block with rows, by the name of the block; `None` where a block has no id.
+    pub(crate) fn rows_of_blocks(&self) -> Option<BTreeMap<String, u64>> {
+        let mut rows = BTreeMap::new();
         for blocks in &self.blocks {
-            let all = blocks.dataset();
-            for block in (0..all.blocks() as u32).filter(|block| all.block_rows(*block) > 0) {
-                names.insert(block_name(blocks.block_id(block)?, all.block_rows(block)));
+            let dataset = blocks.dataset();
+            for block in (0..dataset.blocks() as u32).filter(|block| dataset.block_rows(*block) > 0)
+            {
+                let name = block_name(blocks.block_id(block)?);
+                rows.insert(name, dataset.block_rows(block));
             }
         }
-        Some(names)
+        Some(rows)
     }
 
     /// The blocks that are new, and a sample of the others; `None` where blocks have no names.
@@ -70,11 +72,10 @@ impl FeedSource {
     }
 }
 
-/// Names what a block holds of the part that is fed: where a split moves, as many stored rows give more or fewer. The
-/// name is short, and a block whose name collides with another is taken for old.
-fn block_name(id: ContentId, rows: u64) -> String {
+/// Name of the content of a block. The name is short, and a block whose name collides with another is taken for old.
+fn block_name(id: ContentId) -> String {
     let mut name = IdBuilder::new("fed block");
-    name.id(id).bytes(&rows.to_le_bytes());
+    name.id(id);
     name.finish().to_string().chars().take(16).collect()
 }
 
@@ -84,20 +85,28 @@ impl SelectedBlocks {
         selection: &BlockSelection<'_>,
         rows: &mut SelectedRows,
     ) -> Option<SelectedBlocks> {
-        let all = inner.dataset();
-        let (mut chosen, mut old) = (Vec::new(), Vec::new());
-        for block in (0..all.blocks() as u32).filter(|block| all.block_rows(*block) > 0) {
+        let inner_dataset = inner.dataset();
+        let mut chosen = Vec::new();
+        let mut old = Vec::new();
+        for block in 0..inner_dataset.blocks() as u32 {
+            let block_rows = inner_dataset.block_rows(block);
+            if block_rows == 0 {
+                continue;
+            }
             let id = inner.block_id(block)?;
-            let own = all.block_rows(block);
-            rows.all += own;
-            if selection.seen.contains(&block_name(id, own)) {
+            rows.all += block_rows;
+            let seen = selection.seen.get(&block_name(id));
+            let seen_rows = seen.copied().unwrap_or(0);
+            if seen_rows >= block_rows {
                 old.push(OldBlock {
                     id,
                     block,
-                    rows: own,
+                    rows: block_rows,
                 });
             } else {
-                rows.new += own;
+                // A split that moves gives more of the same stored rows: the others of the block are learned again.
+                rows.new += block_rows - seen_rows;
+                rows.replayed += seen_rows;
                 chosen.push(block);
             }
         }
@@ -117,13 +126,13 @@ impl SelectedBlocks {
         }
         chosen.sort_unstable();
         let mut fingerprint = IdBuilder::new("selected blocks");
-        fingerprint.id(all.fingerprint());
-        chosen.iter().for_each(|block| {
+        fingerprint.id(inner_dataset.fingerprint());
+        for block in &chosen {
             fingerprint.bytes(&block.to_le_bytes());
-        });
+        }
         let blocks: Vec<_> = chosen
             .iter()
-            .map(|block| all.block(*block).clone())
+            .map(|block| inner_dataset.block(*block).clone())
             .collect();
         let dataset = BlockDataset::new(fingerprint.finish(), blocks);
         Some(SelectedBlocks {

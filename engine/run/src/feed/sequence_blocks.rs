@@ -1,8 +1,9 @@
-//! Blocks for sequences: rows, and what their series had before them.
+//! Blocks for sequences: rows with the earlier rows of their series.
 //!
-//! Rows that a part of the split leaves out are still history of those that follow. Where rows lie series
-//! by series, the history of a block is the end of the pieces before it; where they lie in order of time,
-//! it is all rows within reach. Which of them it is, is found out once, by reading keys and times.
+//! Rows that a part of the split leaves out are still history of those that follow. Where rows lie
+//! series by series, the history of a block is the end of the pieces before it; where they lie in
+//! order of time, it is all rows within reach. The case is determined once, by reading keys and
+//! times.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -23,13 +24,13 @@ use crate::feed::source_blocks::{ScanPlan, read_share};
 /// Rows of a block at most, before it is as large as its history.
 const BLOCK_ROWS_MAX: u64 = 1 << 18;
 
-/// A window of the shuffle holds so many blocks at least, where pieces are small enough.
+/// Minimum number of blocks in a window of the shuffle, where pieces are small enough.
 const BLOCKS_IN_WINDOW: u64 = 64;
 
-/// What is known of a piece.
+/// Row counts, times and ends of a piece.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct PieceSummary {
-    /// Its rows, and those of the part that is delivered.
+    /// Rows of the piece, and those of the part that is delivered.
     rows: u64,
     delivered: u64,
     /// The first and the last time.
@@ -51,7 +52,8 @@ pub(super) fn summarize_piece(
             return Ok(ControlFlow::Continue(()));
         }
         let (keys, time) = arrays.split_at(arrays.len() - 1);
-        let (keys, times) = (encode_keys(keys)?, time_ticks(&time[0])?);
+        let keys = encode_keys(keys)?;
+        let times = time_ticks(&time[0])?;
         let row = |at: usize| {
             (
                 keys.as_ref().map_or(&[][..], |keys| keys.row(at).data()),
@@ -65,8 +67,8 @@ pub(super) fn summarize_piece(
             .values()
             .iter()
             .fold((i64::MAX, i64::MIN), |(a, b), t| (a.min(*t), b.max(*t)));
-        facts.times = Some(facts.times.map_or((first, last), |known| {
-            (known.0.min(first), known.1.max(last))
+        facts.times = Some(facts.times.map_or((first, last), |times_so_far| {
+            (times_so_far.0.min(first), times_so_far.1.max(last))
         }));
         sorted = sorted
             && facts
@@ -85,6 +87,19 @@ pub(super) fn summarize_piece(
         facts.ends = None;
     }
     Ok(facts)
+}
+
+/// True if pieces lie series by series: the last row of each comes before the first one of the next.
+fn is_by_series(facts: &[PieceSummary], filled: &[usize]) -> bool {
+    if filled.iter().any(|at| facts[*at].ends.is_none()) {
+        return false;
+    }
+    filled
+        .windows(2)
+        .all(|pair| match (&facts[pair[0]].ends, &facts[pair[1]].ends) {
+            (Some([_, last]), Some([first, _])) => last <= first,
+            _ => false,
+        })
 }
 
 /// Bytes that are in the order of the keys; `None` where there is one series.
@@ -125,14 +140,14 @@ fn time_ticks(times: &ArrayRef) -> Result<Int64Array> {
         .clone())
 }
 
-/// A block: its own pieces, and what is read of those before.
+/// A block: its own pieces, and the rows to read from those before.
 #[derive(Debug)]
 struct HistoryBlock {
     before: Range<usize>,
     own: Range<usize>,
-    /// So many of the rows before.
+    /// Number of rows before the block that are kept, counted from its end.
     last: u64,
-    /// No rows before this time.
+    /// Time before which no rows are kept.
     since: Option<i64>,
 }
 
@@ -142,15 +157,15 @@ pub(super) struct SequenceBlocks {
     readings: Vec<ScanPlan>,
     pieces: Vec<(usize, Span)>,
     blocks: Vec<HistoryBlock>,
-    /// Where the time is among the columns.
+    /// Index of the time among the columns.
     time: usize,
     dataset: BlockDataset,
 }
 
-/// How rows are cut into blocks for sequences.
+/// Parameters that divide rows into blocks for sequences.
 pub(super) struct SequenceCut<'a> {
     pub series: &'a SequenceOptions,
-    /// Where the time is among the columns.
+    /// Index of the time among the columns.
     pub time: usize,
     pub window_rows: u64,
 }
@@ -169,20 +184,26 @@ impl SequenceBlocks {
         let blocks = cut_blocks(facts, cut.series, cut.window_rows, &label)?;
         let shares: Vec<f64> = readings.iter().map(read_share).collect();
         let of_block = |block: &HistoryBlock| {
-            let own = &facts[block.own.clone()];
-            let (rows, delivered) = own
-                .iter()
-                .fold((0, 0), |sum, one| (sum.0 + one.rows, sum.1 + one.delivered));
-            let before: u64 = facts[block.before.clone()].iter().map(|one| one.rows).sum();
-            let read = pieces[block.before.start..block.own.end].iter();
-            let bytes = read
-                .map(|(reading, span)| (span.bytes() as f64 * shares[*reading]) as u64)
-                .sum();
-            let times = own.iter().filter_map(|one| one.times);
-            let time = times.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)));
+            let mut rows = 0;
+            let mut delivered = 0;
+            let mut time: Option<(i64, i64)> = None;
+            for piece in &facts[block.own.clone()] {
+                rows += piece.rows;
+                delivered += piece.delivered;
+                if let Some((first, last)) = piece.times {
+                    let (least, greatest) = time.unwrap_or((first, last));
+                    time = Some((least.min(first), greatest.max(last)));
+                }
+            }
+            let history = &facts[block.before.clone()];
+            let history_rows: u64 = history.iter().map(|piece| piece.rows).sum();
+            let mut bytes = 0;
+            for (reading, span) in &pieces[block.before.start..block.own.end] {
+                bytes += (span.bytes() as f64 * shares[*reading]) as u64;
+            }
             DatasetBlock {
                 rows: delivered,
-                halo: before.min(block.last) + rows - delivered,
+                halo: history_rows.min(block.last) + rows - delivered,
                 bytes,
                 time,
             }
@@ -199,12 +220,13 @@ impl SequenceBlocks {
         })
     }
 
-    /// Gives the rows of a piece in the order of the feed's columns, with those that are delivered.
+    /// Returns the rows of a piece in the order of the feed's columns, with those that are
+    /// delivered.
     fn read_piece(
         &self,
         at: usize,
         names: &[String],
-        own: bool,
+        is_own: bool,
         give: &mut dyn FnMut(RecordBatch) -> Result<ControlFlow<()>>,
     ) -> Result<ControlFlow<()>> {
         let (reading, span) = &self.pieces[at];
@@ -213,16 +235,16 @@ impl SequenceBlocks {
         let chunks = reading.open(&self.io, span)?;
         reading.each(span, chunks, &mut |arrays, rows, delivered| {
             let mut columns: Vec<ArrayRef> = reading
-                .places
+                .positions
                 .iter()
-                .map(|place| arrays[*place].clone())
+                .map(|position| arrays[*position].clone())
                 .collect();
             let flags = match delivered {
-                Some(delivered) if own && delivered.null_count() > 0 => {
+                Some(delivered) if is_own && delivered.null_count() > 0 => {
                     prep_null_mask_filter(delivered)
                 }
-                Some(delivered) if own => delivered.clone(),
-                _ => BooleanArray::from(vec![own; rows]),
+                Some(delivered) if is_own => delivered.clone(),
+                _ => BooleanArray::from(vec![is_own; rows]),
             };
             columns.push(Arc::new(flags));
             let fields = names.iter().zip(&columns);
@@ -243,85 +265,81 @@ fn cut_blocks(
     window_rows: u64,
     label: &dyn Fn(usize) -> String,
 ) -> Result<Vec<HistoryBlock>> {
-    let wanted = (window_rows / BLOCKS_IN_WINDOW).clamp(1, BLOCK_ROWS_MAX);
+    let block_rows = (window_rows / BLOCKS_IN_WINDOW).clamp(1, BLOCK_ROWS_MAX);
     let filled: Vec<usize> = (0..facts.len()).filter(|at| facts[*at].rows > 0).collect();
-    let ends = |at: usize| facts[at].ends.as_ref();
-    let follows = |pair: &[usize]| match (ends(pair[0]), ends(pair[1])) {
-        (Some([_, last]), Some([first, _])) => last <= first,
-        _ => false,
-    };
-    let by_series = filled.iter().all(|at| ends(*at).is_some()) && filled.windows(2).all(follows);
+    let by_series = is_by_series(facts, &filled);
     if !by_series {
         check_time_order(facts, &filled, label)?;
         if series.within.is_none() {
             let message =
                 "rows lie in order of time, and nothing says how far back their steps reach";
-            return Err(Fault::new(codes::MISSING_FIELD, message)
-                .hint("add `within` to `series`, such as `within: 28d`; or write the rows series by series"));
+            return Err(Fault::new(codes::MISSING_FIELD, message).hint(
+                "add `within` to `series`, such as `within: 28d`; or write the rows series \
+                       by series",
+            ));
         }
     }
     let mut blocks = Vec::new();
     let mut next = 0;
     while let Some(&start) = filled.get(next) {
-        let before = if by_series {
+        let history_block = if by_series {
             preceding_pieces(facts, &filled[..=next], series.steps)
         } else {
             let since = facts[start].times.map_or(i64::MIN, |(first, _)| {
                 first.saturating_sub(series.within.unwrap_or(0))
             });
-            let reached = |at: &&usize| facts[**at].times.is_some_and(|(_, last)| last >= since);
-            let first = filled[..next]
-                .iter()
-                .find(reached)
-                .copied()
-                .unwrap_or(start);
+            let mut earlier = filled[..next].iter();
+            let first = earlier.find(|at| facts[**at].times.is_some_and(|(_, last)| last >= since));
             HistoryBlock {
-                before: first..start,
+                before: first.copied().unwrap_or(start)..start,
                 own: start..start,
                 last: u64::MAX,
                 since: Some(since),
             }
         };
-        let history: u64 = facts[before.before.clone()]
+        let history: u64 = facts[history_block.before.clone()]
             .iter()
-            .map(|one| one.rows)
+            .map(|piece| piece.rows)
             .sum();
-        // What comes from afar is read for as many rows of its own, or the feed would read little else.
-        let wanted = if by_series {
-            wanted
+        // A block has as many rows as its history, or the feed would read little but histories.
+        let block_rows = if by_series {
+            block_rows
         } else {
-            wanted.max(history)
+            block_rows.max(history)
         };
         let mut rows = 0;
         while let Some(&at) = filled.get(next)
-            && rows < wanted
+            && rows < block_rows
         {
             rows += facts[at].rows;
             next += 1;
         }
         blocks.push(HistoryBlock {
             own: start..filled[next - 1] + 1,
-            ..before
+            ..history_block
         });
     }
     Ok(blocks)
 }
 
-/// What the series that goes on in the last of these pieces had before it.
+/// Rows before the last of these pieces that belong to the series that continues in it.
 fn preceding_pieces(facts: &[PieceSummary], filled: &[usize], steps: u32) -> HistoryBlock {
-    let (start, wanted) = (filled[filled.len() - 1], u64::from(steps.saturating_sub(1)));
+    let start = filled[filled.len() - 1];
+    let rows_max = u64::from(steps.saturating_sub(1));
     let key = |at: usize, end: usize| facts[at].ends.as_ref().map(|ends| &ends[end].0);
-    let (mut first, mut rows) = (start, 0);
+    let mut first = start;
+    let mut rows = 0;
     for &at in filled[..filled.len() - 1].iter().rev() {
-        if rows >= wanted || key(at, 1) != key(start, 0) {
+        if rows >= rows_max || key(at, 1) != key(start, 0) {
             break;
         }
-        (first, rows) = (at, rows + facts[at].rows);
+        first = at;
+        rows += facts[at].rows;
     }
     HistoryBlock {
         before: first..start,
         own: start..start,
-        last: wanted,
+        last: rows_max,
         since: None,
     }
 }
@@ -340,12 +358,15 @@ fn check_time_order(
             });
     let Some(pair) = overlap else { return Ok(()) };
     let message = format!(
-        "sequences need rows that lie series by series or in order of time: {} goes back behind the end of {}",
+        "sequences need rows that lie series by series or in order of time: {} goes back behind \
+         the end of {}",
         label(pair[1]),
         label(pair[0])
     );
-    Err(Fault::new(codes::OUT_OF_ORDER, message)
-        .hint("write the rows with a `sql` step that ends in `ORDER BY` keys and time, and feed that output"))
+    Err(Fault::new(codes::OUT_OF_ORDER, message).hint(
+        "write the rows with a `sql` step that ends in `ORDER BY` keys and time, and feed \
+               that output",
+    ))
 }
 
 impl BlockSource for SequenceBlocks {
@@ -377,7 +398,7 @@ impl BlockSource for SequenceBlocks {
                 };
                 spare += batch.num_rows() as u64;
                 history.push(batch);
-                // Only the last rows are wanted.
+                // Only the last rows are needed.
                 while let Some(first) = history.first()
                     && spare - first.num_rows() as u64 >= block.last
                 {

@@ -1,5 +1,5 @@
-//! Blocks over the spans of sources: row groups are read by our own scans, and what a pipeline does
-//! with rows is done on the way.
+//! Blocks over the spans of sources: row groups are read by our own scans, and the operations of a
+//! pipeline are applied while reading.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,40 +15,40 @@ use forebay_plan::{Carry, ColumnKernel, OpChain};
 use forebay_storage::{ChunkIterator, RowRuns, ScanRequest, StorageClient, storage_wait};
 use forebay_threads::parallel_map;
 
-/// Blocks of a feed that are opened ahead whatever else is on its way.
+/// Minimum number of blocks of a feed that are opened ahead.
 const BLOCKS_OPEN_MIN: usize = 4;
 
-/// What is done with the rows of a span.
+/// Transformation of the rows of a span.
 pub(super) enum RowTransform {
-    /// Operations, of which the first wants are the columns.
+    /// Operations, whose first output holds the columns.
     Chain(Box<OpChain>),
-    /// Nothing, but that rows of other parts are left out.
+    /// No operation, except that rows of other parts are dropped.
     Kept(Option<RowCondition>),
 }
 
 /// A condition over the columns of a chunk.
 pub(super) struct RowCondition {
     pub kernel: ColumnKernel,
-    /// Which of its results.
+    /// Number of the kernel's output.
     pub output: usize,
-    /// Which columns of the chunk it reads.
+    /// Indexes of the columns of the chunk that the kernel reads.
     pub reads: Vec<usize>,
 }
 
-/// Spans that are read alike.
+/// Spans that are read with equal plans.
 pub(super) struct ScanPlan {
     pub input: SourceInput,
     pub request: ScanRequest,
     pub transform: RowTransform,
-    /// For each column that is fed, its place among those of the way.
-    pub places: Vec<usize>,
-    /// Rows of other parts are given as well, and told apart: by the last column of a chain, or by the
-    /// condition.
+    /// For each fed column, its index among the columns that are read.
+    pub positions: Vec<usize>,
+    /// True if rows of other parts are returned as well, marked by the last column of a chain or by
+    /// the condition.
     pub flagged: bool,
 }
 
-/// Takes columns, how many rows they have, and which of these are of the part that is wanted, where it is
-/// not all of them.
+/// Callback that takes columns, their number of rows, and a mask of the rows of the selected part,
+/// if that is not all of them.
 pub(super) type EmitColumns<'a> =
     dyn FnMut(&[ArrayRef], usize, Option<&BooleanArray>) -> Result<ControlFlow<()>> + 'a;
 
@@ -57,7 +57,7 @@ pub(super) struct SourceBlocks {
     readings: Vec<ScanPlan>,
     scans: BlockScans,
     dataset: BlockDataset,
-    /// Names of the stored rows of each block, where they are known.
+    /// Ids of the stored rows of each block, if they are known.
     ids: Vec<ContentId>,
 }
 
@@ -67,7 +67,7 @@ impl ScanPlan {
         self.input.source.open(io, span, &self.request)
     }
 
-    /// Gives the columns of each chunk of a span.
+    /// Passes the columns of each chunk of a span to `give`.
     pub fn each(&self, span: &Span, chunks: ChunkIterator, give: &mut EmitColumns) -> Result<()> {
         let mut carry = Carry::default();
         for chunk in chunks {
@@ -75,15 +75,20 @@ impl ScanPlan {
             let mut flow = ControlFlow::Continue(());
             match &self.transform {
                 RowTransform::Chain(chain) => {
-                    chain.run(std::slice::from_ref(&chunk), &mut carry, &mut |_, input| {
-                        flow = match input.columns.split_last().filter(|_| self.flagged) {
-                            Some((flags, columns)) => {
-                                give(columns, input.rows, Some(as_flags(flags)?))?
-                            }
-                            None => give(input.columns, input.rows, None)?,
-                        };
-                        Ok(())
-                    })?;
+                    for part in chunk.divided() {
+                        chain.run(&[part], &mut carry, &mut |_, input| {
+                            flow = match input.columns.split_last().filter(|_| self.flagged) {
+                                Some((flags, columns)) => {
+                                    give(columns, input.rows, Some(as_flags(flags)?))?
+                                }
+                                None => give(input.columns, input.rows, None)?,
+                            };
+                            Ok(())
+                        })?;
+                        if flow.is_break() {
+                            break;
+                        }
+                    }
                 }
                 RowTransform::Kept(None) => {
                     flow = give(chunk.batch.columns(), chunk.batch.num_rows(), None)?
@@ -99,9 +104,9 @@ impl ScanPlan {
                 RowTransform::Kept(Some(condition)) => {
                     let keep = condition.holds(&chunk)?;
                     let keep = as_flags(&keep)?;
-                    let kept =
+                    let selected =
                         filter_record_batch(&chunk.batch, &and_kleene(keep, &is_not_null(keep)?)?)?;
-                    flow = give(kept.columns(), kept.num_rows(), None)?;
+                    flow = give(selected.columns(), selected.num_rows(), None)?;
                 }
             }
             if flow.is_break() {
@@ -122,12 +127,12 @@ impl ScanPlan {
 }
 
 impl RowCondition {
-    /// Of which rows it holds.
+    /// Evaluates the condition: true for rows of the part.
     fn holds(&self, chunk: &Chunk) -> Result<ArrayRef> {
         let columns: Vec<ArrayRef> = self
             .reads
             .iter()
-            .map(|place| chunk.batch.column(*place).clone())
+            .map(|position| chunk.batch.column(*position).clone())
             .collect();
         let results = (self.kernel)(&columns, chunk.batch.num_rows())?;
         results
@@ -164,7 +169,7 @@ pub(super) fn cut_pieces(
     Ok(blocks)
 }
 
-/// How many rows each block gives, by reading what decides that.
+/// Number of rows of each block, by reading only the columns that decide it.
 pub(super) fn count_block_rows(
     io: &StorageClient,
     readings: &[ScanPlan],
@@ -176,7 +181,7 @@ pub(super) fn count_block_rows(
     })
 }
 
-/// What is found out about each block.
+/// Result of `look` for each block.
 pub(super) fn inspect_blocks<T: Send>(
     io: &StorageClient,
     readings: &[ScanPlan],
@@ -195,10 +200,10 @@ pub(super) fn inspect_blocks<T: Send>(
 /// The blocks of some readings, of which those that come next are opened before they are read.
 struct BlockScans {
     io: StorageClient,
-    /// For each reading, its blocks as spans, and what is read of them.
+    /// For each reading, its blocks as spans, and the columns that are read of them.
     inputs: Vec<(SourceInput, Arc<ScanRequest>)>,
     /// The reading of each block, and its place among the spans of that.
-    places: Vec<(usize, usize)>,
+    positions: Vec<(usize, usize)>,
     ahead: ReadAhead<usize>,
 }
 
@@ -210,43 +215,41 @@ impl BlockScans {
         threads: usize,
     ) -> BlockScans {
         let mut spans: Vec<Vec<Span>> = readings.iter().map(|_| Vec::new()).collect();
-        let place = |(reading, span): (usize, Span)| {
+        let mut positions = Vec::with_capacity(blocks.len());
+        for (reading, span) in blocks {
+            positions.push((reading, spans[reading].len()));
             spans[reading].push(span);
-            (reading, spans[reading].len() - 1)
-        };
-        let places = blocks.into_iter().map(place).collect();
-        let input = |(reading, spans): (&ScanPlan, Vec<Span>)| {
+        }
+        let mut inputs = Vec::with_capacity(readings.len());
+        for (reading, spans) in readings.iter().zip(spans) {
             let dataset = Arc::new(Dataset {
                 spans,
                 ..reading.input.dataset.as_ref().clone()
             });
-            (
-                SourceInput {
-                    dataset,
-                    ..reading.input.clone()
-                },
-                Arc::new(reading.request.clone()),
-            )
-        };
-        let inputs = readings.iter().zip(spans).map(input).collect();
+            let input = SourceInput {
+                dataset,
+                ..reading.input.clone()
+            };
+            inputs.push((input, Arc::new(reading.request.clone())));
+        }
         BlockScans {
             io,
             inputs,
-            places,
+            positions,
             ahead: ReadAhead::new(threads),
         }
     }
 
     /// The reading of a block, and its span.
     fn block(&self, at: usize) -> (usize, &Span) {
-        let (reading, place) = self.places[at];
-        (reading, &self.inputs[reading].0.dataset.spans[place])
+        let (reading, position) = self.positions[at];
+        (reading, &self.inputs[reading].0.dataset.spans[position])
     }
 
     /// Announces blocks that are read in this order.
     fn plan(&self, blocks: impl Iterator<Item = usize>) -> Result<()> {
         self.ahead.plan(blocks.map(|at| {
-            let (reading, span) = self.places[at];
+            let (reading, span) = self.positions[at];
             let (input, request) = self.inputs[reading].clone();
             (
                 at,
@@ -268,7 +271,7 @@ impl BlockScans {
 }
 
 impl SourceBlocks {
-    /// Blocks of so many rows each. `time` is the place of the time among the watched columns.
+    /// Blocks of `counts` rows each. `time` is the name of the time among the watched columns.
     pub fn new(
         io: StorageClient,
         fingerprint: ContentId,
@@ -280,13 +283,13 @@ impl SourceBlocks {
         let shares: Vec<f64> = readings.iter().map(read_share).collect();
         let blocks_of = blocks.iter().zip(counts).map(|((reading, span), rows)| {
             let watched = &readings[*reading].input.dataset.watched;
-            let place = time.and_then(|time| watched.iter().position(|name| name == time));
+            let position = time.and_then(|time| watched.iter().position(|name| name == time));
             let bytes = (span.bytes() as f64 * shares[*reading]) as u64;
             DatasetBlock {
                 rows: *rows,
                 halo: 0,
                 bytes,
-                time: place.and_then(|place| time_extent(span, place)),
+                time: position.and_then(|position| time_extent(span, position)),
             }
         });
         let dataset = BlockDataset::new(fingerprint, blocks_of.collect::<Vec<_>>());
@@ -299,13 +302,13 @@ impl SourceBlocks {
         }
     }
 
-    /// Names the stored rows of each block.
+    /// Sets the ids of the stored rows of the blocks.
     pub fn with_ids(self, ids: Vec<ContentId>) -> SourceBlocks {
         SourceBlocks { ids, ..self }
     }
 }
 
-/// Which part of the stored bytes is read.
+/// Share of the stored bytes that is read.
 pub(super) fn read_share(reading: &ScanPlan) -> f64 {
     reading
         .input
@@ -313,8 +316,8 @@ pub(super) fn read_share(reading: &ScanPlan) -> f64 {
         .share_of_columns(&reading.request.columns)
 }
 
-fn time_extent(span: &Span, place: usize) -> Option<(i64, i64)> {
-    match span.extent(place).map(|extent| (extent.min, extent.max)) {
+fn time_extent(span: &Span, position: usize) -> Option<(i64, i64)> {
+    match span.extent(position).map(|extent| (extent.min, extent.max)) {
         Some((BoundValue::Int(first), BoundValue::Int(last))) => Some((first, last)),
         _ => None,
     }
@@ -333,12 +336,12 @@ impl BlockSource for SourceBlocks {
     ) -> Result<Duration> {
         let (reading, span) = self.scans.block(block as usize);
         let reading = &self.readings[reading];
-        let before = storage_wait();
+        let wait_before = storage_wait();
         let chunks = self.scans.open(block as usize)?;
         reading.each(span, chunks, &mut |arrays, count, _| {
             Ok(rows(feed_batch(reading, columns, arrays, count)?))
         })?;
-        Ok(storage_wait() - before)
+        Ok(storage_wait() - wait_before)
     }
 
     fn announce(&self, blocks: &[u32]) {
@@ -367,9 +370,9 @@ fn feed_batch(
     rows: usize,
 ) -> Result<RecordBatch> {
     let picked: Vec<ArrayRef> = reading
-        .places
+        .positions
         .iter()
-        .map(|place| arrays[*place].clone())
+        .map(|position| arrays[*position].clone())
         .collect();
     let fields = columns
         .iter()

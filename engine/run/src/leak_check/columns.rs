@@ -1,11 +1,11 @@
-//! Which columns keep their values, and which tell rows and their times.
+//! Chooses the columns that keep their values, and those that identify rows and their times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_model::{Dataset, Pipeline};
 use forebay_plan::{
-    BaseDataset, BoundPipeline, NodeFlow, PART_PREFIX, PlanOp, SqlCompiler, TransformRegistry,
-    base_column, bind, origins,
+    BaseDataset, BoundPipeline, ColumnLineage, MapOp, NodeFlow, PART_PREFIX, PlanOp, SqlCompiler,
+    TransformRegistry, base_column, bind,
 };
 
 /// A pipeline whose nodes write the time of their rows, where only their last steps drop it: those
@@ -13,7 +13,7 @@ use forebay_plan::{
 pub(super) struct TimedPipeline {
     pub pipeline: Pipeline,
     pub bound: BoundPipeline,
-    /// By node.
+    /// Columns by node.
     pub only: BTreeMap<String, Vec<String>>,
 }
 
@@ -42,12 +42,7 @@ impl TimedPipeline {
             if time_of(pipeline, flow).is_some() {
                 continue;
             }
-            let mut names: Vec<String> = flow
-                .schema
-                .fields()
-                .iter()
-                .map(|field| field.name().clone())
-                .collect();
+            let mut names = flow.column_names();
             let mut shorter = timed.pipeline.clone();
             for op in stream.ops.iter().rev() {
                 let PlanOp::Project(columns) = &timed.bound.ops[*op].op else {
@@ -57,13 +52,13 @@ impl TimedPipeline {
                 if node.is_none_or(|node| node.steps.pop().is_none()) {
                     break;
                 }
-                let before = |name: &String| {
+                let name_before = |name: &String| {
                     columns
                         .iter()
                         .find(|(_, to)| to == name)
                         .map(|(from, _)| from.clone())
                 };
-                names = names.iter().filter_map(before).collect();
+                names = names.iter().filter_map(name_before).collect();
                 let Ok(bound) = bind(&shorter, registry, sql, datasets) else {
                     break;
                 };
@@ -73,7 +68,8 @@ impl TimedPipeline {
                     .is_some_and(|flow| time_of(pipeline, flow).is_some())
                 {
                     timed.only.insert(sink.from.clone(), names);
-                    (timed.pipeline, timed.bound) = (shorter, bound);
+                    timed.pipeline = shorter;
+                    timed.bound = bound;
                     break;
                 }
             }
@@ -82,8 +78,8 @@ impl TimedPipeline {
     }
 }
 
-/// The columns of a source that keep their values: who the rows are, when they are, which part
-/// they belong to, and what the spec calls known.
+/// The columns of a source that keep their values: keys, times, parts of the split, and the columns
+/// that the spec declares as known.
 pub(super) fn fixed_columns(
     pipeline: &Pipeline,
     bound: &BoundPipeline,
@@ -93,33 +89,27 @@ pub(super) fn fixed_columns(
         .source(source)
         .into_iter()
         .flat_map(|source| source.keys.iter().chain(&source.time));
-    let known = pipeline.label.iter().flat_map(|label| &label.known);
-    let mut fixed: BTreeSet<String> = declared.chain(known).cloned().collect();
+    let known_columns = pipeline.label.iter().flat_map(|label| &label.known);
+    let mut fixed: BTreeSet<String> = declared.chain(known_columns).cloned().collect();
     if let Some(label) = &pipeline.label {
-        for (flow, name) in bound
-            .flows
-            .values()
-            .flat_map(|flow| label.known.iter().map(move |name| (flow, name)))
-        {
-            if flow.schema.field_with_name(name).is_err() {
-                continue;
+        let mut lineage = ColumnLineage::new(bound);
+        for flow in bound.flows.values() {
+            for name in &label.known {
+                if flow.schema.field_with_name(name).is_err() {
+                    continue;
+                }
+                // The columns that a known column is computed from are known, too, but for the label.
+                for origin in lineage.origins(flow, name) {
+                    if origin.source == source && origin.column != label.column {
+                        fixed.insert(origin.column);
+                    }
+                }
             }
-            // What known columns are made of is known, but for the label.
-            let made_of = origins(bound, flow, name)
-                .into_iter()
-                .filter(|origin| origin.source == source && origin.column != label.column);
-            fixed.extend(made_of.map(|origin| origin.column));
         }
     }
     let mut trace = |flow: Option<&NodeFlow>, columns: &[&String]| {
-        for stream in flow.into_iter().flat_map(|flow| &flow.streams) {
-            if matches!(&bound.bases[stream.base], BaseDataset::Source(name) if name == source) {
-                fixed.extend(
-                    columns
-                        .iter()
-                        .filter_map(|column| base_column(bound, stream, column)),
-                );
-            }
+        if let Some(flow) = flow {
+            fixed.extend(columns_of_source(bound, flow, source, columns));
         }
     };
     for (id, op) in bound.ops.iter().enumerate() {
@@ -131,23 +121,17 @@ pub(super) fn fixed_columns(
             PlanOp::Join(join) => {
                 let Some(as_of) = join.as_of() else { continue };
                 trace(bound.window_inputs.get(&id), &[&as_of.time]);
-                let there: Vec<&String> = [&as_of.other_time]
+                let other_times: Vec<&String> = [&as_of.other_time]
                     .into_iter()
                     .chain(&as_of.known_at)
                     .collect();
-                trace(bound.join_inputs.get(&id), &there);
+                trace(bound.join_inputs.get(&id), &other_times);
             }
-            PlanOp::Map(map)
-                if map
-                    .writes
-                    .iter()
-                    .any(|field| field.name().starts_with(PART_PREFIX)) =>
-            {
+            PlanOp::Map(map) if writes_part(map) => {
                 let columns: Vec<&String> = map.reads.iter().collect();
-                bound
-                    .flows
-                    .values()
-                    .for_each(|flow| trace(Some(flow), &columns));
+                for flow in bound.flows.values() {
+                    trace(Some(flow), &columns);
+                }
             }
             _ => {}
         }
@@ -155,19 +139,48 @@ pub(super) fn fixed_columns(
     fixed
 }
 
-/// The column that tells the time of a node's rows.
+/// The columns of a source that columns of a flow are, unchanged.
+fn columns_of_source(
+    bound: &BoundPipeline,
+    flow: &NodeFlow,
+    source: &str,
+    columns: &[&String],
+) -> Vec<String> {
+    let mut source_columns = Vec::new();
+    for stream in &flow.streams {
+        let is_of_source = match &bound.bases[stream.base] {
+            BaseDataset::Source(name) => name == source,
+            BaseDataset::Gathered(_) => false,
+        };
+        if !is_of_source {
+            continue;
+        }
+        for column in columns {
+            source_columns.extend(base_column(bound, stream, column));
+        }
+    }
+    source_columns
+}
+
+/// True for the operation that decides the parts of the split.
+fn writes_part(map: &MapOp) -> bool {
+    let mut fields = map.writes.iter();
+    fields.any(|field| field.name().starts_with(PART_PREFIX))
+}
+
+/// The time column of a node's rows.
 pub(super) fn time_of(pipeline: &Pipeline, flow: &NodeFlow) -> Option<String> {
     let declared = pipeline
         .sources
         .iter()
         .filter_map(|source| source.time.as_ref());
-    let mut known = flow.series.time.iter().chain(declared);
-    known
+    let mut time_columns = flow.series.time.iter().chain(declared);
+    time_columns
         .find(|time| flow.schema.field_with_name(time).is_ok())
         .cloned()
 }
 
-/// The columns that tell a sink's rows apart, as far as they are written as they were read.
+/// The columns that identify a sink's rows, as far as they are written unchanged.
 pub(super) fn keys_of(pipeline: &Pipeline, bound: &BoundPipeline, flow: &NodeFlow) -> Vec<String> {
     let read = |key: &String| {
         flow.streams

@@ -1,4 +1,4 @@
-//! What two runs wrote, row by row, as far as the past reaches.
+//! Compares the outputs of two runs, row by row, up to the cutoff.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
@@ -14,18 +14,23 @@ use forebay_storage::{ChunkIterator, ScanRequest, StorageClient, literal_path};
 use serde_json::json;
 
 use crate::connector_registry::ConnectorRegistry;
+use crate::leak_check::later_rows::LaterRows;
 use crate::leak_check::report::{LeakedColumn, RowMismatch, SinkComparison};
 
 /// Two outputs with the same columns.
 pub(super) struct OutputComparison<'a> {
     pub io: &'a StorageClient,
     pub connectors: &'a dyn ConnectorRegistry,
-    /// The column that tells the rows' time.
+    /// The time column of the rows.
     pub time: String,
     /// The last tick of the past.
     pub last: i64,
-    /// How many ticks after it columns must still be known.
+    /// Number of ticks after the cutoff for which a column must still be known, by column.
     pub ahead: BTreeMap<String, i64>,
+    /// Rows of each series after the cut for which columns must still be known.
+    pub ahead_rows: BTreeMap<String, u64>,
+    /// The rows of the source after it, where they can be counted.
+    pub later_rows: Option<LaterRows>,
     /// The columns that tell rows apart.
     pub keys: Vec<String>,
     /// The columns that count, where not all do.
@@ -43,7 +48,7 @@ struct PastRows<'a> {
 }
 
 impl PastRows<'_> {
-    /// Rows that are at hand; none at the end.
+    /// Number of available rows; 0 at the end.
     fn fill(&mut self) -> Result<usize> {
         while self.batch.num_rows() == 0 {
             if self.open.is_none() {
@@ -59,9 +64,9 @@ impl PastRows<'_> {
     }
 
     fn take(&mut self, rows: usize) -> RecordBatch {
-        let taken = self.batch.slice(0, rows);
+        let first_rows = self.batch.slice(0, rows);
         self.batch = self.batch.slice(rows, self.batch.num_rows() - rows);
-        taken
+        first_rows
     }
 }
 
@@ -70,10 +75,12 @@ impl OutputComparison<'_> {
     pub fn run(&self, plain_dir: &str, other_dir: &str) -> Result<SinkComparison> {
         let mut plain = self.open(plain_dir)?;
         let mut other = self.open(other_dir)?;
-        let mut found = SinkComparison {
+        let mut comparison = SinkComparison {
             sink: String::new(),
             rows: 0,
             rows_ahead: 0,
+            rows_ahead_left_out: 0,
+            rows_ahead_cut: false,
             columns: 0,
             moved: Vec::new(),
             misplaced: None,
@@ -81,23 +88,21 @@ impl OutputComparison<'_> {
         loop {
             let rows = plain.fill()?.min(other.fill()?);
             if rows == 0 {
-                self.compare_ahead([plain_dir, other_dir], &mut found)?;
-                let left = |past: &PastRows<'_>| {
-                    (past.batch.num_rows() > 0).then(|| self.name(&past.batch, 0))
-                };
-                let (here, there) = (left(&plain), left(&other));
-                if here.is_some() || there.is_some() {
-                    let (found_row, other) = (here.transpose()?, there.transpose()?);
-                    found.misplaced = Some(RowMismatch {
-                        row: found.rows,
-                        found: found_row,
-                        other,
+                self.compare_ahead([plain_dir, other_dir], &mut comparison)?;
+                self.compare_rows_ahead([plain_dir, other_dir], &mut comparison)?;
+                let plain_row = self.first_row_name(&plain)?;
+                let other_row = self.first_row_name(&other)?;
+                if plain_row.is_some() || other_row.is_some() {
+                    comparison.misplaced = Some(RowMismatch {
+                        row: comparison.rows,
+                        found: plain_row,
+                        other: other_row,
                     });
                 }
-                return Ok(found);
+                return Ok(comparison);
             }
-            if self.rows(&plain.take(rows), &other.take(rows), &mut found)? {
-                return Ok(found);
+            if self.rows(&plain.take(rows), &other.take(rows), &mut comparison)? {
+                return Ok(comparison);
             }
         }
     }
@@ -126,18 +131,27 @@ impl OutputComparison<'_> {
         self.rows_of_times(batch, i64::MIN..=self.last)
     }
 
+    /// Name of the first row that is left to compare; `None` where there is none.
+    fn first_row_name(&self, past: &PastRows<'_>) -> Result<Option<String>> {
+        if past.batch.num_rows() == 0 {
+            return Ok(None);
+        }
+        self.name(&past.batch, 0).map(Some)
+    }
+
     /// The rows of some times, every column in its logical type.
     fn rows_of_times(
         &self,
         batch: &RecordBatch,
-        wanted: RangeInclusive<i64>,
+        range: RangeInclusive<i64>,
     ) -> Result<RecordBatch> {
         let times = ticks(batch.column(batch.schema().index_of(&self.time)?))?;
         let keep: BooleanArray = times
             .iter()
-            .map(|time| Some(time.is_some_and(|time| wanted.contains(&time))))
+            .map(|time| Some(time.is_some_and(|time| range.contains(&time))))
             .collect();
-        let (mut fields, mut columns) = (Vec::new(), Vec::new());
+        let mut fields = Vec::new();
+        let mut columns = Vec::new();
         for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
             let column = cast(column, &logical_type(column.data_type()))?;
             fields.push(Field::new(field.name(), column.data_type().clone(), true));
@@ -154,54 +168,55 @@ impl OutputComparison<'_> {
         &self,
         plain: &RecordBatch,
         other: &RecordBatch,
-        found: &mut SinkComparison,
+        comparison: &mut SinkComparison,
     ) -> Result<bool> {
-        let who: Vec<&str> = self.who(plain).collect();
+        let key_names: Vec<&str> = self.who(plain).collect();
         let moved_from = |name: &str| -> Result<Option<usize>> {
-            let (Some(a), Some(b)) = (plain.column_by_name(name), other.column_by_name(name))
-            else {
+            let Some((plain, other)) = columns_of_both(plain, other, name) else {
                 return Ok(Some(0));
             };
-            Ok(first_difference(a, b))
+            Ok(first_difference(plain, other))
         };
         let mut elsewhere = None;
-        for name in &who {
+        for name in &key_names {
             elsewhere = elsewhere.into_iter().chain(moved_from(name)?).min();
         }
         if let Some(row) = elsewhere {
-            let (here, there) = (self.name(plain, row)?, self.name(other, row)?);
-            found.misplaced = Some(RowMismatch {
-                row: found.rows + row as u64,
-                found: Some(here),
-                other: Some(there),
+            comparison.misplaced = Some(RowMismatch {
+                row: comparison.rows + row as u64,
+                found: Some(self.name(plain, row)?),
+                other: Some(self.name(other, row)?),
             });
             return Ok(true);
         }
         let schema = plain.schema();
         let names = schema.fields().iter().map(|field| field.name());
         let compared: Vec<&String> = names
-            .filter(|name| self.counts(name) && !who.contains(&name.as_str()))
+            .filter(|name| self.counts(name) && !key_names.contains(&name.as_str()))
             .collect();
         for name in &compared {
             let Some(first) = moved_from(name)? else {
                 continue;
             };
-            let (Some(a), Some(b)) = (plain.column_by_name(name), other.column_by_name(name))
-            else {
+            let Some((a, b)) = columns_of_both(plain, other, name) else {
                 continue;
             };
             let rows = (first..a.len())
                 .filter(|row| a.slice(*row, 1) != b.slice(*row, 1))
                 .count() as u64;
-            match found.moved.iter_mut().find(|moved| moved.column == **name) {
+            match comparison
+                .moved
+                .iter_mut()
+                .find(|moved| moved.column == **name)
+            {
                 Some(moved) => moved.rows += rows,
-                None => found.moved.push(LeakedColumn {
+                None => comparison.moved.push(LeakedColumn {
                     column: (*name).clone(),
                     rows,
                     first: format!(
                         "in row {} ({})",
-                        found.rows + first as u64,
-                        row_label(plain, first, &who)?
+                        comparison.rows + first as u64,
+                        row_label(plain, first, &key_names)?
                     ),
                     value: value_text(a, first)?,
                     other: value_text(b, first)?,
@@ -213,14 +228,14 @@ impl OutputComparison<'_> {
                 }),
             }
         }
-        found.columns = compared.len();
-        found.rows += plain.num_rows() as u64;
+        comparison.columns = compared.len();
+        comparison.rows += plain.num_rows() as u64;
         Ok(false)
     }
 
     /// Compares the rows after the past in the columns that must be known by then. Other rows come and go there with the
     /// values that were scrambled: those are compared that are in both outputs once.
-    fn compare_ahead(&self, dirs: [&str; 2], found: &mut SinkComparison) -> Result<()> {
+    fn compare_ahead(&self, dirs: [&str; 2], comparison: &mut SinkComparison) -> Result<()> {
         let columns: Vec<(&String, i64)> = self
             .ahead
             .iter()
@@ -230,62 +245,161 @@ impl OutputComparison<'_> {
         let Some(end) = columns.iter().map(|(_, end)| *end).max() else {
             return Ok(());
         };
-        let [plain, other] = dirs;
-        let plain = self.rows_ahead(plain, end)?;
-        let other = self.rows_ahead(other, end)?;
-        let who: Vec<&str> = self.who(&plain).collect();
-        let mut converter = key_converter(&plain, &who)?;
-        let plain_rows = rows_by_key(&mut converter, &plain, &who)?;
-        let other_rows = rows_by_key(&mut converter, &other, &who)?;
+        let [plain_dir, other_dir] = dirs;
+        let plain = self.rows_ahead(plain_dir, end, comparison)?;
+        let other = self.rows_ahead(other_dir, end, comparison)?;
+        let rows = plain.num_rows() + other.num_rows();
         if plain.num_rows() == 0 || other.num_rows() == 0 {
+            comparison.count_ahead(0, rows as u64);
             return Ok(());
         }
+        let key_names: Vec<&str> = self.who(&plain).collect();
+        let mut converter = key_converter(&plain, &key_names)?;
+        let plain_rows = rows_by_key(&mut converter, &plain, &key_names)?;
+        let other_rows = rows_by_key(&mut converter, &other, &key_names)?;
         let times = ticks(plain.column(plain.schema().index_of(&self.time)?))?;
         let pairs: Vec<(usize, usize)> = plain_rows
             .iter()
             .filter_map(|(key, row)| Some(((*row)?, (*other_rows.get(key)?)?)))
             .collect();
-        found.rows_ahead = pairs.len() as u64;
+        comparison.count_ahead(pairs.len() as u64, (rows - 2 * pairs.len()) as u64);
         for (name, end) in columns {
-            let (Some(a), Some(b)) = (plain.column_by_name(name), other.column_by_name(name))
-            else {
+            let Some(columns) = columns_of_both(&plain, &other, name) else {
                 continue;
             };
-            let mut moved: Vec<(usize, usize)> = pairs
-                .iter()
-                .copied()
-                .filter(|(row, at)| times.value(*row) <= end && a.slice(*row, 1) != b.slice(*at, 1))
-                .collect();
-            moved.sort_unstable();
-            let is_known = found.moved.iter().any(|moved| moved.column == *name);
-            let Some((row, at)) = moved.first().filter(|_| !is_known) else {
-                continue;
-            };
-            found.moved.push(LeakedColumn {
-                column: name.clone(),
-                rows: moved.len() as u64,
-                first: format!("in the row {}", row_label(&plain, *row, &who)?),
-                value: value_text(a, *row)?,
-                other: value_text(b, *at)?,
-                step: None,
-                cause: None,
-                is_ahead: true,
-                hint: String::new(),
-                at: None,
-            });
+            let within = pairs.iter().filter(|(row, _)| times.value(*row) <= end);
+            let label = |row: usize| row_label(&plain, row, &key_names);
+            record_moved_ahead(name, within, columns, &label, comparison)?;
         }
         Ok(())
     }
 
+    /// Compares the first rows of each series after the past in the columns that must be known so many rows ahead. A row
+    /// counts at its place among the rows of the source: steps that drop rows before a window bring it nearer to the
+    /// past, never farther away. Rows whose place among the written rows depends on scrambled values are left out.
+    fn compare_rows_ahead(&self, dirs: [&str; 2], comparison: &mut SinkComparison) -> Result<()> {
+        let Some(later_rows) = &self.later_rows else {
+            return Ok(());
+        };
+        let columns: Vec<(&String, u64)> = self
+            .ahead_rows
+            .iter()
+            .filter(|(name, rows)| **rows > 0 && self.counts(name))
+            .map(|(name, rows)| (name, *rows))
+            .collect();
+        if columns.is_empty() {
+            return Ok(());
+        }
+        let [plain_dir, other_dir] = dirs;
+        let longest = columns.iter().map(|(_, rows)| *rows).max();
+        let plain = self.rows_ahead(plain_dir, i64::MAX, comparison)?;
+        let other = self.rows_ahead(other_dir, i64::MAX, comparison)?;
+        if plain.num_rows() == 0 || other.num_rows() == 0 {
+            let mut rows = 0;
+            for output in [&plain, &other] {
+                rows += self.rows_within(output, later_rows, longest)?;
+            }
+            comparison.count_ahead(0, rows);
+            return Ok(());
+        }
+        let key_names: Vec<&str> = self.who(&plain).collect();
+        let mut converter = key_converter(&plain, &key_names)?;
+        let plain_rows = rows_by_key(&mut converter, &plain, &key_names)?;
+        let other_rows = rows_by_key(&mut converter, &other, &key_names)?;
+        let times = ticks(plain.column(plain.schema().index_of(&self.time)?))?;
+        let plain_series = later_rows.series_of(&plain)?;
+        let plain_places = self.places(&plain, &plain_series)?;
+        let other_places = self.places(&other, &later_rows.series_of(&other)?)?;
+        let mut pairs = Vec::new();
+        for (key, row) in &plain_rows {
+            let Some(row) = *row else {
+                continue;
+            };
+            let Some(Some(at)) = other_rows.get(key) else {
+                continue;
+            };
+            if plain_places[row] == other_places[*at] {
+                let position = later_rows.place(&plain_series[row], times.value(row));
+                // A step may make several rows of one.
+                pairs.push((position.max(plain_places[row]), (row, *at)));
+            }
+        }
+        let pairs_ahead = pairs
+            .iter()
+            .filter(|(position, _)| Some(*position) <= longest);
+        let compared = pairs_ahead.count() as u64;
+        let mut rows = 0;
+        for output in [&plain, &other] {
+            rows += self.rows_within(output, later_rows, longest)?;
+        }
+        comparison.count_ahead(compared, rows.saturating_sub(2 * compared));
+        for (name, rows) in columns {
+            let Some(columns) = columns_of_both(&plain, &other, name) else {
+                continue;
+            };
+            let within = pairs
+                .iter()
+                .filter(|(position, _)| *position <= rows)
+                .map(|(_, pair)| pair);
+            let label = |row: usize| row_label(&plain, row, &key_names);
+            record_moved_ahead(name, within, columns, &label, comparison)?;
+        }
+        Ok(())
+    }
+
+    /// Number of rows among the first ones of their series after the past.
+    fn rows_within(
+        &self,
+        rows: &RecordBatch,
+        later_rows: &LaterRows,
+        longest: Option<u64>,
+    ) -> Result<u64> {
+        if rows.num_rows() == 0 {
+            return Ok(0);
+        }
+        let times = ticks(rows.column(rows.schema().index_of(&self.time)?))?;
+        let series = later_rows.series_of(rows)?;
+        let positions = self.places(rows, &series)?;
+        let mut count = 0;
+        for (row, place) in positions.iter().enumerate() {
+            let position = later_rows.place(&series[row], times.value(row));
+            if Some(position.max(*place)) <= longest {
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    /// The place of each row among those of its series, in order of time.
+    fn places(&self, rows: &RecordBatch, series: &[Vec<u8>]) -> Result<Vec<u64>> {
+        let times = ticks(rows.column(rows.schema().index_of(&self.time)?))?;
+        let mut order: Vec<usize> = (0..rows.num_rows()).collect();
+        order.sort_by_key(|row| times.value(*row));
+        let mut counts: HashMap<&[u8], u64> = HashMap::new();
+        let mut positions = vec![0; rows.num_rows()];
+        for row in order {
+            let count = counts.entry(series[row].as_slice()).or_default();
+            *count += 1;
+            positions[row] = *count;
+        }
+        Ok(positions)
+    }
+
     /// The rows after the past, up to a tick: as many as memory should hold.
-    fn rows_ahead(&self, dir: &str, end: i64) -> Result<RecordBatch> {
+    fn rows_ahead(
+        &self,
+        dir: &str,
+        end: i64,
+        comparison: &mut SinkComparison,
+    ) -> Result<RecordBatch> {
         let source = self
             .connectors
             .source("parquet", &json!({ "path": literal_path(dir) }))?;
         let dataset = source.discover(self.io, &[])?;
         let names = dataset.schema.fields().iter().map(|field| field.name());
         let is_read = |name: &&String| {
-            self.ahead.contains_key(*name) || self.keys.contains(name) || **name == self.time
+            let is_ahead = self.ahead.contains_key(*name) || self.ahead_rows.contains_key(*name);
+            is_ahead || self.keys.contains(name) || **name == self.time
         };
         let columns: Vec<String> = names.filter(is_read).cloned().collect();
         let request = ScanRequest::of_columns(columns, &dataset.schema);
@@ -293,11 +407,12 @@ impl OutputComparison<'_> {
         let mut rows = 0;
         'spans: for span in &dataset.spans {
             for chunk in source.open(self.io, span, &request)? {
-                let later = self.last.saturating_add(1)..=end;
-                let batch = self.rows_of_times(&chunk?.batch, later)?;
+                let times = self.last.saturating_add(1)..=end;
+                let batch = self.rows_of_times(&chunk?.batch, times)?;
                 rows += batch.num_rows();
                 batches.push(batch);
                 if rows >= ROWS_AHEAD_MAX {
+                    comparison.rows_ahead_cut = true;
                     break 'spans;
                 }
             }
@@ -314,7 +429,7 @@ impl OutputComparison<'_> {
             && Some(name) != self.skip.as_ref()
     }
 
-    /// The columns that tell a row apart from others.
+    /// The columns that identify a row.
     fn who<'s>(&'s self, batch: &'s RecordBatch) -> impl Iterator<Item = &'s str> {
         let keys = self.keys.iter().chain([&self.time]).map(String::as_str);
         keys.filter(|key| batch.column_by_name(key).is_some())
@@ -323,6 +438,57 @@ impl OutputComparison<'_> {
     fn name(&self, batch: &RecordBatch, row: usize) -> Result<String> {
         row_label(batch, row, &self.who(batch).collect::<Vec<_>>())
     }
+}
+
+impl SinkComparison {
+    /// Counts rows after the cut. Columns with a horizon in time and those with one in rows may count the same rows.
+    fn count_ahead(&mut self, compared: u64, left_out: u64) {
+        self.rows_ahead = self.rows_ahead.max(compared);
+        self.rows_ahead_left_out = self.rows_ahead_left_out.max(left_out);
+    }
+}
+
+/// A column of both outputs.
+fn columns_of_both<'b>(
+    plain: &'b RecordBatch,
+    other: &'b RecordBatch,
+    name: &str,
+) -> Option<(&'b ArrayRef, &'b ArrayRef)> {
+    let plain_column = plain.column_by_name(name)?;
+    let other_column = other.column_by_name(name)?;
+    Some((plain_column, other_column))
+}
+
+/// Records a column whose values differ in some pairs of rows, unless that is known of it.
+fn record_moved_ahead<'p>(
+    name: &str,
+    pairs: impl Iterator<Item = &'p (usize, usize)>,
+    (a, b): (&ArrayRef, &ArrayRef),
+    label: &dyn Fn(usize) -> Result<String>,
+    comparison: &mut SinkComparison,
+) -> Result<()> {
+    let mut moved: Vec<(usize, usize)> = pairs
+        .copied()
+        .filter(|(row, at)| a.slice(*row, 1) != b.slice(*at, 1))
+        .collect();
+    moved.sort_unstable();
+    let is_known = comparison.moved.iter().any(|moved| moved.column == name);
+    let Some((row, at)) = moved.first().filter(|_| !is_known) else {
+        return Ok(());
+    };
+    comparison.moved.push(LeakedColumn {
+        column: name.to_owned(),
+        rows: moved.len() as u64,
+        first: format!("in the row {}", label(*row)?),
+        value: value_text(a, *row)?,
+        other: value_text(b, *at)?,
+        step: None,
+        cause: None,
+        is_ahead: true,
+        hint: String::new(),
+        at: None,
+    });
+    Ok(())
 }
 
 /// `store=a, date=2016-04-24`.
@@ -365,18 +531,18 @@ fn rows_by_key(
         .iter()
         .filter_map(|key| rows.column_by_name(key).cloned())
         .collect();
-    let mut places = HashMap::new();
+    let mut rows_of_keys = HashMap::new();
     if rows.num_rows() == 0 || columns.is_empty() {
-        return Ok(places);
+        return Ok(rows_of_keys);
     }
     let converted = converter.convert_columns(&columns)?;
-    for (place, row) in converted.iter().enumerate() {
-        places
+    for (row_index, row) in converted.iter().enumerate() {
+        rows_of_keys
             .entry(row.owned())
-            .and_modify(|known| *known = None)
-            .or_insert(Some(place));
+            .and_modify(|row_of_key| *row_of_key = None)
+            .or_insert(Some(row_index));
     }
-    Ok(places)
+    Ok(rows_of_keys)
 }
 
 /// The first row whose bits differ.

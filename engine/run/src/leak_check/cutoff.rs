@@ -15,16 +15,16 @@ use forebay_model::{
 use forebay_plan::{SqlCompiler, span_extents};
 use forebay_storage::{ScanRequest, StorageClient};
 
-/// Times at which a split's condition is looked at.
+/// Number of times at which a split's condition is evaluated.
 const PROBES: i64 = 4096;
 
-/// At which times a leak check cuts the data.
+/// Times at which a leak check cuts the data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CutoffChoice {
-    /// After one time: a date, a timestamp, or a whole number where times are numbers.
+    /// One cutoff: a date, a timestamp, or a whole number if times are numbers.
     At(String),
-    /// At this many times. The first is the end of the part of the split that is fitted on, or the middle of the
-    /// data; the others follow it up to the last row.
+    /// This many cutoffs. The first is the end of the part of the split that is fitted on, or the
+    /// middle of the data; the others follow it up to the last row.
     Count(NonZeroUsize),
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct TimeRange {
 }
 
 /// Ticks as a column of times.
-fn times(ticks: Vec<i64>, data_type: &DataType) -> Result<ArrayRef> {
+pub(crate) fn times(ticks: Vec<i64>, data_type: &DataType) -> Result<ArrayRef> {
     let ticks: ArrayRef = Arc::new(Int64Array::from(ticks));
     let ticks = if *data_type == DataType::Date32 {
         cast(&ticks, &DataType::Int32)?
@@ -66,23 +66,23 @@ impl TimeRange {
         let part = fitted.or_else(|| split.parts().first().copied())?;
         match split {
             DataSplit::Time { parts, ends, .. } => {
-                let place = parts.iter().position(|known| known == part)?;
-                ends.get(place).map(|end| Ok(TimeCutoff::before(end)))
+                let position = parts.iter().position(|name| name == part)?;
+                ends.get(position).map(|end| Ok(TimeCutoff::before(end)))
             }
             DataSplit::Expressions(parts) => {
-                let (_, condition) = parts.iter().find(|(known, _)| known == part)?;
+                let (_, condition) = parts.iter().find(|(name, _)| name == part)?;
                 self.end_of(condition, sql).transpose()
             }
             DataSplit::Hash { .. } => None,
         }
     }
 
-    /// Told by the spans.
-    pub fn told(dataset: &Dataset, time: &str) -> Result<Option<TimeRange>> {
+    /// Range of a column from the bounds of the spans; `None` if they are not recorded.
+    pub fn of_bounds(dataset: &Dataset, time: &str) -> Result<Option<TimeRange>> {
         let field = dataset.schema.field_with_name(time)?.clone();
-        let told = span_extents(dataset, time);
+        let extents = span_extents(dataset, time);
         Ok(
-            match told
+            match extents
                 .as_ref()
                 .and_then(|extents| ColumnExtent::union(extents.iter().map(Some)))
             {
@@ -96,10 +96,11 @@ impl TimeRange {
         )
     }
 
-    /// Told by the spans, or found by reading the column; `None` where no row has a time.
+    /// Range of a column from the bounds of the spans, or by reading the column; `None` where no
+    /// row has a time.
     pub fn of(io: &StorageClient, input: &SourceInput, time: &str) -> Result<Option<TimeRange>> {
-        if let Some(told) = TimeRange::told(&input.dataset, time)? {
-            return Ok(Some(told));
+        if let Some(range) = TimeRange::of_bounds(&input.dataset, time)? {
+            return Ok(Some(range));
         }
         let field = input.dataset.schema.field_with_name(time)?.clone();
         let request = ScanRequest::of_columns(vec![time.to_owned()], &input.dataset.schema);
@@ -116,6 +117,11 @@ impl TimeRange {
             }
         }
         Ok(bounds.map(|(min, max)| TimeRange { field, min, max }))
+    }
+
+    /// A tick of the column in nanoseconds since 1970; the number itself where times are numbers.
+    pub fn nanoseconds(&self, tick: i64) -> i128 {
+        i128::from(tick) * tick_nanoseconds(self.field.data_type()).unwrap_or(1)
     }
 
     /// A tick as people write it.
@@ -151,7 +157,8 @@ impl TimeRange {
         window: Option<i128>,
     ) -> Result<Vec<TimeCutoff>> {
         let begin = i128::from(first.last_tick(&self.field)?);
-        let (end, count) = (i128::from(self.max), count as i128);
+        let end = i128::from(self.max);
+        let count = count as i128;
         let window = window.map_or(0, |window| {
             window / tick_nanoseconds(self.field.data_type()).unwrap_or(1)
         });
@@ -168,7 +175,8 @@ impl TimeRange {
         Ok(cuts)
     }
 
-    /// Where a condition on the time alone ends to hold, if it holds from the beginning until then.
+    /// End of the times for which a condition on the time alone holds, if it holds from the
+    /// beginning until then.
     fn end_of(&self, condition: &str, sql: &SqlCompiler) -> Result<Option<TimeCutoff>> {
         let name = self.field.name();
         let schema = Schema::new(vec![self.field.clone()]);
@@ -195,12 +203,13 @@ impl TimeRange {
             .take_while(|tick| *tick < self.max)
             .collect();
         probes.push(self.max);
-        let found = holds(&probes)?;
-        let end = found.iter().take_while(|holds| **holds).count();
-        if end == 0 || end == found.len() || found[end..].contains(&true) {
+        let held_probes = holds(&probes)?;
+        let end = held_probes.iter().take_while(|holds| **holds).count();
+        if end == 0 || end == held_probes.len() || held_probes[end..].contains(&true) {
             return Ok(None);
         }
-        let (mut last, mut next) = (probes[end - 1], probes[end]);
+        let mut last = probes[end - 1];
+        let mut next = probes[end];
         while next - last > 1 {
             let middle = last + (next - last) / 2;
             if holds(&[middle])?.first() == Some(&true) {

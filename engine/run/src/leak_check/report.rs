@@ -1,4 +1,4 @@
-//! What moved when the future was scrambled.
+//! Values that changed when the future was scrambled.
 
 use forebay_model::{Fault, SpecLocation, codes};
 use serde::Serialize;
@@ -16,7 +16,7 @@ pub struct LeakReport {
 pub struct CutoffReport {
     /// The time, in words: `at or before 2016-04-24`.
     pub past: String,
-    /// The rest: `after 2016-04-24`.
+    /// Description of the future: `after 2016-04-24`.
     pub future: String,
     /// Per source with a time.
     pub sources: Vec<ScrambledSource>,
@@ -42,11 +42,16 @@ pub struct SinkComparison {
     pub rows: u64,
     /// Rows after the cut that were compared in the columns that must be known by then.
     pub rows_ahead: u64,
+    /// Rows after the cut, as near, that were not compared: they are in one of the outputs alone, since a step removes
+    /// rows by values that were scrambled, or several rows have their keys and time.
+    pub rows_ahead_left_out: u64,
+    /// True if more rows lie after the cut than are compared at most.
+    pub rows_ahead_cut: bool,
     /// Columns that were compared.
     pub columns: usize,
     /// The columns that moved.
     pub moved: Vec<LeakedColumn>,
-    /// Where rows came or went, or changed their order: the first place at which they differ.
+    /// The first row at which the outputs differ, if rows were added, removed or reordered.
     pub misplaced: Option<RowMismatch>,
 }
 
@@ -55,24 +60,24 @@ pub struct SinkComparison {
 pub struct LeakedColumn {
     /// The column.
     pub column: String,
-    /// How many rows have another value.
+    /// Number of rows with another value.
     pub rows: u64,
     /// The first of them: its keys and its time.
     pub first: String,
     /// The value there.
     pub value: String,
-    /// The value that another future gives.
+    /// The value with another future.
     pub other: String,
     /// The step that wrote the column.
     pub step: Option<String>,
-    /// What looked ahead, in words, if it is known.
+    /// The step that looked ahead, in words, if it is known.
     pub cause: Option<String>,
     /// True if it moved after the cut only, where it must still be known.
     pub is_ahead: bool,
-    /// What to do about it.
+    /// Remedy for the leak.
     #[serde(skip)]
     pub hint: String,
-    /// The place of what looked ahead.
+    /// Place of the step that looked ahead, in the spec.
     #[serde(skip)]
     pub at: Option<SpecLocation>,
 }
@@ -82,14 +87,14 @@ pub struct LeakedColumn {
 pub struct RowMismatch {
     /// The row's number among those of the past.
     pub row: u64,
-    /// Its keys and time, if there is a row.
+    /// Keys and time of the row, if there is one.
     pub found: Option<String>,
-    /// Those that another future gives.
+    /// Keys and time of the row with another future.
     pub other: Option<String>,
 }
 
 impl LeakReport {
-    /// The fault for everything that moved; `None` if nothing did.
+    /// The fault for all changes; `None` without any.
     pub fn fault(&self) -> Option<Fault> {
         Fault::combine(self.cuts.iter().flat_map(CutoffReport::faults).collect())
     }
@@ -102,14 +107,16 @@ impl CutoffReport {
             if let Some(misplaced) = &sink.misplaced {
                 let row = |row: &Option<String>| row.clone().unwrap_or_else(|| "no row".to_owned());
                 let message = format!(
-                    "rows {} in sink `{}` come or go when later rows are scrambled: row {} is {}, and was {}",
+                    "rows {} in sink `{}` come or go when later rows are scrambled: row {} is {}, \
+                     and was {}",
                     self.past,
                     sink.sink,
                     misplaced.row,
                     row(&misplaced.other),
                     row(&misplaced.found)
                 );
-                let hint = "a filter, join or query looks at later rows: let it use columns of its own row only";
+                let hint = "a filter, join or query looks at later rows: let it use columns of \
+                            its own row only";
                 faults.push(Fault::new(codes::LOOKAHEAD, message).hint(hint));
             }
             for moved in &sink.moved {

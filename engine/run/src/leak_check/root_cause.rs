@@ -1,4 +1,4 @@
-//! What looked ahead: the step behind a column that moved.
+//! Finds the step that looked ahead behind a column that changed.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use forebay_plan::{
 
 use crate::leak_check::report::LeakedColumn;
 
-/// What is known of the columns behind one.
+/// State of the search through the columns behind one column.
 struct LookaheadSearch<'a> {
     bound: &'a BoundPipeline,
-    /// The questions whose answers depend on the future.
+    /// The analyzers whose findings depend on the future.
     learned: &'a BTreeSet<usize>,
     seen: BTreeSet<(usize, String)>,
     /// The nearest operation that surely looks ahead.
@@ -21,7 +21,7 @@ struct LookaheadSearch<'a> {
     perhaps: Option<OpId>,
 }
 
-/// Names the step that wrote a column and what looked ahead, with what to do about it.
+/// Names the step that wrote a column and the step that looked ahead, with a remedy.
 pub(super) fn explain_leak(
     pipeline: &Pipeline,
     bound: &BoundPipeline,
@@ -39,8 +39,8 @@ pub(super) fn explain_leak(
     };
     let mut writer = None;
     for stream in &flow.streams {
-        let found = search.trace_column(stream, stream.ops.len(), &moved.column);
-        writer = writer.or(found);
+        let column_writer = search.trace_column(stream, stream.ops.len(), &moved.column);
+        writer = writer.or(column_writer);
     }
     moved.step = writer.map(|op| bound.ops[op].label.clone());
     let culprit = search.sure.or(search.perhaps);
@@ -50,11 +50,11 @@ pub(super) fn explain_leak(
         return;
     };
     let label = &bound.ops[culprit].label;
-    let asked = bound.ops[culprit]
+    let learned_asks = bound.ops[culprit]
         .asks
         .iter()
         .filter(|ask| learned.contains(ask));
-    let part = asked
+    let part = learned_asks
         .filter_map(|ask| bound.asks[*ask].part.as_deref())
         .next();
     let (cause, hint) = match &bound.ops[culprit].op {
@@ -69,18 +69,22 @@ pub(super) fn explain_leak(
             ),
             None => (
                 format!("`{label}` learned from all rows, those {future} too"),
-                "divide the rows with `split`, and set `fit_on` to the part that comes first".to_owned(),
+                "divide the rows with `split`, and set `fit_on` to the part that comes first"
+                    .to_owned(),
             ),
         },
-        PlanOp::Window(_) => {
-            (format!("`{label}` reads the rows that follow"), "fill from the past: `fill_forward`, or a lag".to_owned())
-        }
-        PlanOp::Join(join) if join.as_of().is_some() => {
-            (format!("`{label}` meets rows of a later time"), "join with `direction: backward`".to_owned())
-        }
+        PlanOp::Window(_) => (
+            format!("`{label}` reads the rows that follow"),
+            "fill from the past: `fill_forward`, or a lag".to_owned(),
+        ),
+        PlanOp::Join(join) if join.as_of().is_some() => (
+            format!("`{label}` meets rows of a later time"),
+            "join with `direction: backward`".to_owned(),
+        ),
         _ => (
             format!("`{label}` computes from rows of any time"),
-            "let it use rows up to each row's own time only: a window that ends at the current row, or a `lag`"
+            "let it use rows up to each row's own time only: \
+             a window that ends at the current row, or a `lag`"
                 .to_owned(),
         ),
     };
@@ -89,13 +93,13 @@ pub(super) fn explain_leak(
 }
 
 impl LookaheadSearch<'_> {
-    /// Follows a column of a stream, after so many operations, to where it comes from; gives the
-    /// operation that wrote it.
-    fn trace_column(&mut self, stream: &OpStream, after: usize, name: &str) -> Option<OpId> {
+    /// Traces a column of a stream, after `after` operations, to its origin; returns the operation
+    /// that wrote it.
+    fn trace_column(&mut self, stream: &OpStream, end: usize, name: &str) -> Option<OpId> {
         let bound = self.bound;
         let mut name = name.to_owned();
-        for place in (0..after).rev() {
-            let id = stream.ops[place];
+        for position in (0..end).rev() {
+            let id = stream.ops[position];
             let mut reads: Vec<&String> = Vec::new();
             match &bound.ops[id].op {
                 PlanOp::Project(columns) => {
@@ -104,7 +108,7 @@ impl LookaheadSearch<'_> {
                     }
                     continue;
                 }
-                PlanOp::Map(map) if map.writes.iter().any(|field| *field.name() == name) => {
+                PlanOp::Map(map) if map.is_written(&name) => {
                     let moved = bound.ops[id]
                         .asks
                         .iter()
@@ -117,14 +121,10 @@ impl LookaheadSearch<'_> {
                     }
                     reads.extend(&map.reads);
                 }
-                PlanOp::Expand(expand)
-                    if expand.writes.iter().any(|field| *field.name() == name) =>
-                {
+                PlanOp::Expand(expand) if expand.is_written(&name) => {
                     reads.extend(&expand.reads);
                 }
-                PlanOp::Window(window)
-                    if window.writes.iter().any(|field| *field.name() == name) =>
-                {
+                PlanOp::Window(window) if window.is_written(&name) => {
                     if window.backward {
                         self.sure.get_or_insert(id);
                     }
@@ -141,8 +141,8 @@ impl LookaheadSearch<'_> {
                 _ => continue,
             }
             for read in reads {
-                if self.seen.insert((place, read.clone())) {
-                    self.trace_column(stream, place, read);
+                if self.seen.insert((position, read.clone())) {
+                    self.trace_column(stream, position, read);
                 }
             }
             return Some(id);

@@ -7,8 +7,8 @@ use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::{cast, concat};
 use arrow::datatypes::{Field, Schema};
 use forebay_execute::SourceInput;
-use forebay_model::{Chunk, Dataset, Fault, Result, RowKeys, Span, logical_type, ticks};
-use forebay_storage::{ChunkIterator, MetadataCache, ScanRequest, Sink, Source, StorageClient};
+use forebay_model::{Chunk, Fault, Result, RowKeys, Span, logical_type, ticks};
+use forebay_storage::{ChunkIterator, ScanRequest, Sink, Source, SourceWrapper, StorageClient};
 use serde_json::Value;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -16,13 +16,13 @@ use crate::connector_registry::ConnectorRegistry;
 use crate::leak_check::value_sampler::ValueSampler;
 use crate::training::Trainer;
 
-/// Spans whose first rows tell what values a column has.
+/// Number of spans whose first rows are sampled for the values of a column.
 const SAMPLED_SPANS: usize = 8;
 
 /// Rows of each.
 const SAMPLED_ROWS: usize = 1024;
 
-/// How the future of a source is scrambled: a function of each row's file and position.
+/// Scrambling of the future of a source: a function of each row's file and position.
 pub(super) struct ScramblePlan {
     time: String,
     /// The last tick of the past.
@@ -37,7 +37,7 @@ impl std::fmt::Debug for ScramblePlan {
 }
 
 impl ScramblePlan {
-    /// Looks at some values of every column that is not fixed.
+    /// Samples values of every column that is not fixed.
     pub fn new(
         io: &StorageClient,
         source: &forebay_model::PipelineSource,
@@ -65,10 +65,10 @@ impl ScramblePlan {
         };
         let spans = &input.dataset.spans;
         let mut samples: Vec<Vec<ArrayRef>> = vec![Vec::new(); columns.len()];
-        let wanted = spans.len().min(SAMPLED_SPANS);
-        for place in 0..wanted {
+        let sample_count = spans.len().min(SAMPLED_SPANS);
+        for sample_number in 0..sample_count {
             // The last span is among them: there is the future.
-            let span = &spans[spans.len() - 1 - place * spans.len() / wanted];
+            let span = &spans[spans.len() - 1 - sample_number * spans.len() / sample_count];
             let Some(chunk) = input.source.open(io, span, &request)?.next().transpose()? else {
                 continue;
             };
@@ -92,17 +92,18 @@ impl ScramblePlan {
     }
 
     /// Scrambles a chunk of a span. The time column is dropped unless it was `asked` for.
-    fn scramble_chunk(&self, chunk: Chunk, span: &Span, asked: bool) -> Result<Chunk> {
+    fn scramble_chunk(&self, chunk: Chunk, span: &Span, keeps_time: bool) -> Result<Chunk> {
         let Chunk {
             batch,
             keys,
             file,
             first_row,
             skipped,
+            unfit,
         } = chunk;
         let schema = batch.schema();
-        let place = schema.index_of(&self.time)?;
-        let times = ticks(batch.column(place))?;
+        let time_index = schema.index_of(&self.time)?;
+        let times = ticks(batch.column(time_index))?;
         // The same wherever the root of the data is.
         let relative = span
             .pieces
@@ -111,9 +112,10 @@ impl ScramblePlan {
             .map(|piece| piece.relative.as_str());
         let seed = RowKeys::file_seed(relative.unwrap_or_default());
         let rows = RowKeys::sequence(seed, first_row, batch.num_rows());
-        let (mut fields, mut columns) = (Vec::new(), Vec::new());
+        let mut fields = Vec::new();
+        let mut columns = Vec::new();
         for (index, (field, column)) in schema.fields().iter().zip(batch.columns()).enumerate() {
-            if index == place && !asked {
+            if index == time_index && !keeps_time {
                 continue;
             }
             let column = match self.pools.get(field.name()) {
@@ -143,6 +145,7 @@ impl ScramblePlan {
             file,
             first_row,
             skipped,
+            unfit,
         })
     }
 }
@@ -153,28 +156,19 @@ struct ScramblingSource {
     scramble: Arc<ScramblePlan>,
 }
 
-impl Source for ScramblingSource {
-    fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
-        self.inner.discover(io, watch)
+impl SourceWrapper for ScramblingSource {
+    fn inner(&self) -> &dyn Source {
+        self.inner.as_ref()
     }
 
-    fn discover_with_cache(
-        &self,
-        io: &StorageClient,
-        watch: &[String],
-        notes: &MetadataCache,
-    ) -> Result<Dataset> {
-        self.inner.discover_with_cache(io, watch, notes)
-    }
-
-    fn open(
+    fn open_span(
         &self,
         io: &StorageClient,
         span: &Span,
         request: &ScanRequest,
     ) -> Result<ChunkIterator> {
         let mut request = request.clone();
-        // What files tell of their values is true of the real ones only.
+        // Statistics in the files describe the original values only.
         request.pruning.clear();
         if !request
             .columns
@@ -183,14 +177,15 @@ impl Source for ScramblingSource {
         {
             return self.inner.open(io, span, &request);
         }
-        let asked = request.columns.contains(&self.scramble.time);
-        if !asked {
+        let keeps_time = request.columns.contains(&self.scramble.time);
+        if !keeps_time {
             request.columns.push(self.scramble.time.clone());
         }
-        let (scramble, span_of) = (self.scramble.clone(), span.clone());
+        let scramble = self.scramble.clone();
+        let span_of = span.clone();
         let chunks = self.inner.open(io, span, &request)?;
         Ok(Box::new(chunks.map(move |chunk| {
-            scramble.scramble_chunk(chunk?, &span_of, asked)
+            scramble.scramble_chunk(chunk?, &span_of, keeps_time)
         })))
     }
 }
@@ -198,7 +193,7 @@ impl Source for ScramblingSource {
 /// Connectors that know scrambled sources by the names of the real ones.
 pub(super) struct ScramblingConnectors {
     pub inner: Arc<dyn ConnectorRegistry>,
-    /// The real format, and what becomes of its rows.
+    /// The real format, and the scrambling of its rows.
     pub sources: BTreeMap<String, (String, Arc<ScramblePlan>)>,
 }
 

@@ -12,7 +12,7 @@ use arrow::compute::{
 use arrow::datatypes::{DataType, Float64Type};
 use forebay_model::{Result, logical_type, ticks};
 
-/// Looks for another value than the one that is there.
+/// Maximum number of draws for a value that differs from the present one.
 const DRAWS_MAX: usize = 16;
 
 /// One value of this many becomes null, in columns that have nulls.
@@ -22,13 +22,13 @@ const NULL_EVERY: u64 = 8;
 pub(super) struct ValueSampler {
     /// Values, behind them one null.
     values: ArrayRef,
-    /// Whether the column has nulls.
+    /// True if the column has nulls.
     nulls: bool,
 }
 
 impl ValueSampler {
-    /// From a sample of the column. `last` is the last tick of the past: columns of dates and
-    /// times take values of the future only, so that no row moves into the past.
+    /// Creates a sampler from a sample of the column. `last` is the last tick of the past: columns
+    /// of dates and times take values of the future only, so that no row moves into the past.
     pub fn new(sample: &ArrayRef, last: i64) -> Result<ValueSampler> {
         let sample = cast(sample, &logical_type(sample.data_type()))?;
         let nulls = sample.null_count() > 0;
@@ -89,8 +89,8 @@ impl ValueSampler {
     }
 }
 
-/// Which numbers are finite, and numbers a little beyond their range: what a global minimum or
-/// maximum would see. Numbers that are never negative stay so.
+/// Mask of the finite numbers, and numbers a little beyond their range, which change a global
+/// minimum or maximum. Numbers that are never negative stay so.
 fn out_of_range_values(values: &ArrayRef) -> Result<(BooleanArray, ArrayRef)> {
     let doubles = cast(values, &DataType::Float64)?;
     let doubles = doubles.as_primitive::<Float64Type>();
@@ -98,9 +98,9 @@ fn out_of_range_values(values: &ArrayRef) -> Result<(BooleanArray, ArrayRef)> {
         .iter()
         .map(|value| Some(value.is_some_and(f64::is_finite)))
         .collect();
-    let known = || doubles.iter().flatten().filter(|value| value.is_finite());
-    let min = known().fold(f64::INFINITY, f64::min);
-    let max = known().fold(f64::NEG_INFINITY, f64::max);
+    let finite_values = || doubles.iter().flatten().filter(|value| value.is_finite());
+    let min = finite_values().fold(f64::INFINITY, f64::min);
+    let max = finite_values().fold(f64::NEG_INFINITY, f64::max);
     let (min, max) = if min <= max { (min, max) } else { (0.0, 1.0) };
     let margin = ((max - min) / 10.0).max(1.0);
     let below = if min >= 0.0 { min / 2.0 } else { min - margin };

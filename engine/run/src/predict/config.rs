@@ -1,24 +1,26 @@
-//! What a spec says about a forecast.
+//! Configuration of a forecast in a spec.
 
 use forebay_model::{ConfigError, ConfigResult};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Writes what a model of the same run predicts for the rows of the future, after its training, and publishes it as one
-/// whole: readers see the forecast before or this one.
+/// Writes the predictions of a model of the same run for the rows of the future, after its
+/// training, and publishes them in one step: readers see the previous forecast or this one.
 ///
-/// In: a step with `future_rows`, and a `train` sink. Out, in this order: the keys of the series and the time, as they
-/// came from the source; `columns`; `step`, the number of steps beyond what is known; the prediction, and its quantiles
-/// where the model has some (`prediction_q10`, ...); `known_until`, the time up to which data were known; `model` and
-/// `artifact`, the ids of what predicted. Rows come in order of time, then of keys.
+/// In: a step with `future_rows`, and a `train` sink. Out, in this order: the keys of the series
+/// and the time, as they came from the source; `columns`; `step`, the number of steps beyond the
+/// known data; the prediction, and its quantiles where the model has some (`prediction_q10`, ...);
+/// `known_until`, the time up to which data were known; `model` and `artifact`, the ids of the
+/// model and of the findings. Rows come in order of time, then of keys.
 ///
-/// Before anything is published, the files are read back: there are exactly as many rows as series times steps, no
-/// series has a time twice, and no prediction is null or not finite. Quantiles of a row that cross are sorted, and the
-/// summary counts such rows. Otherwise the run fails, and readers keep what they have. A model predicts no further than
-/// the horizon of the pipeline's `label`: rows beyond it are refused before the run begins. So is a label that a step
-/// behind `future_rows` computes. A column that the label lists as `known`, and that has no value in rows of the future,
-/// is a fault with its counts and the last time for which it is known.
+/// Before anything is published, the files are read back: the number of rows is that of series
+/// times steps, no series has a time twice, and no prediction is null or not finite. Quantiles of a
+/// row that cross are sorted, and the summary counts such rows. Otherwise the run fails, and
+/// readers keep the previous forecast. A model predicts no further than the horizon of the
+/// pipeline's `label`: rows beyond it are refused before the run begins. So is a label that a step
+/// after `future_rows` computes. A column that the label lists as `known`, and that has no value in
+/// rows of the future, is a fault with its counts and the last time for which it is known.
 ///
 /// ```yaml
 /// steps:
@@ -40,7 +42,7 @@ pub struct PredictConfig {
     /// The `train` sink whose model predicts.
     #[setters(skip)]
     pub model: String,
-    /// Which rows are predicted.
+    /// The rows to predict.
     #[serde(default)]
     #[setters(skip)]
     pub r#where: PredictedRows,
@@ -50,11 +52,11 @@ pub struct PredictConfig {
     /// The format of its files.
     #[serde(default)]
     pub format: ForecastFormat,
-    /// Source columns that are written beside keys and time, as they were in the row of the future: those that
-    /// `future_rows` carries on.
+    /// Source columns that are written in addition to keys and time, as they were in the row of the
+    /// future: those that `future_rows` carries on.
     #[serde(default)]
     pub columns: Vec<String>,
-    /// What the column of predictions is called.
+    /// Name of the column of predictions.
     #[serde(default = "prediction")]
     pub name: String,
     /// The least prediction: smaller ones become it, and the summary counts them. Demand has `min: 0`.
@@ -63,34 +65,54 @@ pub struct PredictConfig {
     /// The greatest prediction: greater ones become it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
-    /// What becomes of columns that the label lists as `known`, where rows of the future have no value for them.
+    /// Treatment of columns that the label lists as `known`, where rows of the future have no value
+    /// for them: `error` when left out.
     #[serde(default, skip_serializing_if = "MissingKnown::is_error")]
     pub missing: MissingKnown,
-    /// How long a season is, such as `7d`, in the unit of the horizon. The rung `naive` of a deadline's ladder repeats
-    /// the label of the last known season: of the same weekday, say. A series that has no value there gets that of a
-    /// season before, up to four seasons further back, else 0. Its quantiles are those of the last five known seasons.
+    /// Length of a season, such as `7d`; steps or rows where the horizon is a number of them. The rung `naive` of a
+    /// deadline's ladder repeats the label of the last known season: of the same weekday, say. A
+    /// series that has no value there gets that of a season before, up to four seasons further
+    /// back, else 0. Its quantiles are those of the last five known seasons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub season: Option<String>,
+    /// Scores that `backtest` and `score` expect of the forecast; they fail where it has others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[setters(skip)]
+    pub expect: Option<ForecastExpectation>,
+}
+
+/// Expected scores of a forecast, over all folds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ForecastExpectation {
+    /// The least skill: one less the mean absolute error by that of the naive forecast. 0 is as good as the naive
+    /// forecast, 0.2 is better by a fifth.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skill: Option<f64>,
+    /// The greatest wMAPE.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wmape: Option<f64>,
 }
 
 fn prediction() -> String {
     "prediction".to_owned()
 }
 
-/// Which rows are predicted.
+/// The rows that a forecast predicts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PredictedRows {
-    /// Those that `future_rows` adds.
+    /// The rows that `future_rows` adds.
     #[default]
     Future,
 }
 
-/// What becomes of known columns without a value in rows of the future.
+/// Treatment of known columns without a value in rows of the future.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingKnown {
-    /// Nothing of the run is published, unless the model says with `missing` what missing numbers become.
+    /// The run publishes nothing, unless the model declares with `missing` how missing numbers are
+    /// replaced.
     #[default]
     Error,
     /// The model predicts without them.
@@ -112,6 +134,8 @@ pub enum ForecastFormat {
     Parquet,
     /// CSV with a header.
     Csv,
+    /// JSON lines: an object for each row.
+    Json,
 }
 
 impl ForecastFormat {
@@ -120,6 +144,7 @@ impl ForecastFormat {
         match self {
             ForecastFormat::Parquet => "parquet",
             ForecastFormat::Csv => "csv",
+            ForecastFormat::Json => "json",
         }
     }
 }
@@ -138,10 +163,17 @@ impl PredictConfig {
             max: None,
             missing: MissingKnown::default(),
             season: None,
+            expect: None,
         }
     }
 
-    /// Why the configuration is wrong, and where.
+    /// True if a skill is expected, and there is no naive forecast to measure it by.
+    fn expects_skill_of_nothing(&self) -> bool {
+        let expects = self.expect.is_some_and(|expect| expect.skill.is_some());
+        expects && self.season.is_none()
+    }
+
+    /// Checks the configuration. The error names the wrong field.
     pub fn check(&self) -> ConfigResult<()> {
         let wrong = |field: &str, message: String| Err(ConfigError::at(field, message));
         for (field, bound) in [("min", self.min), ("max", self.max)] {
@@ -153,9 +185,23 @@ impl PredictConfig {
             (Some(min), Some(max)) if min > max => {
                 wrong("max", format!("{max} is less than `min: {min}`"))
             }
+            _ if self.expects_skill_of_nothing() => wrong(
+                "expect.skill",
+                "skill is measured beside the naive forecast: add its `season`".to_owned(),
+            ),
+            _ if self.expect.is_some_and(|expect| !expect.is_finite()) => {
+                wrong("expect", "a limit is a finite number".to_owned())
+            }
             _ if self.path.is_empty() => wrong("path", "the path is empty".to_owned()),
             _ if self.name.is_empty() => wrong("name", "the name is empty".to_owned()),
             _ => Ok(()),
         }
+    }
+}
+
+impl ForecastExpectation {
+    fn is_finite(&self) -> bool {
+        let limits = self.skill.iter().chain(&self.wmape);
+        limits.copied().all(f64::is_finite)
     }
 }

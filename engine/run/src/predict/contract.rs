@@ -1,4 +1,4 @@
-//! What every forecast keeps: checked on its files, before anyone can see them.
+//! Contract that every forecast keeps: checked on its files before readers can see them.
 
 use std::ops::ControlFlow;
 
@@ -8,14 +8,16 @@ use arrow::datatypes::{DataType, Float32Type, Schema};
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_commit::Manifest;
-use forebay_model::{Fault, Result, codes, logical_type};
+use forebay_model::{Fault, Result, RowChange, codes, logical_type};
 use forebay_storage::StorageLocation;
+use serde_json::Value;
 
-use super::forecast_files::ForecastFiles;
+use super::forecast_files::{ForecastFiles, is_text_format};
 use super::values::PredictionBounds;
 use crate::session::Session;
+use crate::text_types::declared_type;
 
-/// A forecast that is written, and what it must be.
+/// A written forecast, and the properties that it must have.
 pub(super) struct ForecastContract<'a> {
     pub format: &'a str,
     /// The columns that identify a series.
@@ -39,20 +41,19 @@ impl ForecastContract<'_> {
         manifest: &Manifest,
     ) -> Result<()> {
         let expected = self.series * self.steps;
-        if manifest.rows != expected {
-            let (series, steps) = (self.series, self.steps);
-            let message = format!(
-                "the forecast has {} rows; {series} series with {steps} steps are {expected}",
-                manifest.rows
-            );
-            let hint = "a step behind `future_rows` filters or adds rows: filter the target before it, and join with one \
-                        row per key";
-            return Err(Fault::new(codes::BAD_ROW, message).hint(hint));
+        let missing = expected.saturating_sub(manifest.rows);
+        let changes = manifest.counts().changes;
+        // Filters may take the times out that the calendar lacks, such as weekends.
+        let is_filtered = missing <= changes.count_of(RowChange::Filtered)
+            && changes.count_of(RowChange::Unmatched) == 0;
+        if manifest.rows > expected || missing > 0 && !is_filtered {
+            return Err(self.row_count_fault(manifest.rows));
         }
         if expected == 0 {
             return Ok(());
         }
         let mut last: Option<OwnedRow> = None;
+        let mut times = TimeCounts::default();
         let mut converter = self.converter()?;
         let columns = self.keys.iter().map(String::as_str).chain([self.time]);
         let columns = columns
@@ -64,21 +65,60 @@ impl ForecastContract<'_> {
             out,
             manifest,
             format: self.format,
-            types: None,
+            types: self.declared_types()?,
         };
         files.read(&columns, &[], &mut |batch| {
             self.check_batch(batch, &mut converter, &mut last)?;
+            if missing > 0 {
+                times.add(batch.column_by_name(self.time))?;
+            }
             Ok(ControlFlow::Continue(()))
-        })
+        })?;
+        if missing > 0 && !times.are_whole(self.series, self.steps) {
+            return Err(self.row_count_fault(manifest.rows));
+        }
+        Ok(())
     }
 
-    /// Keys as they are ordered: integers, dates and times by value, all else as text.
+    fn row_count_fault(&self, rows: u64) -> Fault {
+        let series = self.series;
+        let steps = self.steps;
+        let expected = series * steps;
+        let message = format!(
+            "the forecast has {rows} rows; {series} series with {steps} steps are {expected}"
+        );
+        let hint = "a step behind `future_rows` filters or adds rows: filter the target before \
+                    it, and join with one row per key; a filter behind it may take out times that \
+                    the calendar lacks, of all series";
+        Fault::new(codes::BAD_ROW, message).hint(hint)
+    }
+
+    /// Types of the columns in files that record none: what texts look like could make two keys one.
+    fn declared_types(&self) -> Result<Option<Value>> {
+        if !is_text_format(self.format) {
+            return Ok(None);
+        }
+        let mut types = serde_json::Map::new();
+        for key in self.keys {
+            let name = declared_type(&self.key_type(key)?).unwrap_or("string");
+            types.insert(key.clone(), name.into());
+        }
+        let time = self.source.field_with_name(self.time)?;
+        let name = declared_type(time.data_type()).unwrap_or("string");
+        types.insert(self.time.to_owned(), name.into());
+        for prediction in self.predictions {
+            types.insert(prediction.clone(), "float32".into());
+        }
+        Ok(Some(Value::Object(types)))
+    }
+
+    /// Type by which a key is ordered: integers, dates and times by value, all others as text.
     fn key_type(&self, name: &str) -> Result<DataType> {
-        let own = logical_type(self.source.field_with_name(name)?.data_type());
-        let by_value = own.is_integer() && own != DataType::UInt64
-            || own.is_temporal()
-            || own == DataType::Boolean;
-        Ok(if by_value { own } else { DataType::Utf8 })
+        let key_type = logical_type(self.source.field_with_name(name)?.data_type());
+        let by_value = key_type.is_integer() && key_type != DataType::UInt64
+            || key_type.is_temporal()
+            || key_type == DataType::Boolean;
+        Ok(if by_value { key_type } else { DataType::Utf8 })
     }
 
     fn converter(&self) -> Result<RowConverter> {
@@ -103,8 +143,8 @@ impl ForecastContract<'_> {
         last: &mut Option<OwnedRow>,
     ) -> Result<()> {
         let column = |name: &str| {
-            let found = batch.column_by_name(name);
-            found.ok_or_else(|| {
+            let column = batch.column_by_name(name);
+            column.ok_or_else(|| {
                 Fault::new(
                     codes::BAD_ROW,
                     format!("the forecast has no column `{name}`"),
@@ -135,7 +175,7 @@ impl ForecastContract<'_> {
         let rows = converter.convert_columns(&columns)?;
         for (number, row) in rows.iter().enumerate() {
             let follows = match number.checked_sub(1) {
-                Some(before) => rows.row(before) < row,
+                Some(previous) => rows.row(previous) < row,
                 None => last.as_ref().is_none_or(|last| last.row() < row),
             };
             if !follows {
@@ -154,18 +194,20 @@ impl ForecastContract<'_> {
         Ok(())
     }
 
-    /// All are finite and within the bounds, and quantiles of a row do not cross.
+    /// Checks that all predictions are finite and within the bounds, and that the quantiles of a
+    /// row do not cross.
     fn check_predictions(&self, batch: &RecordBatch, predicted: &[Float32Array]) -> Result<()> {
         for (name, column) in self.predictions.iter().zip(predicted) {
             let wrong = |row: &usize| column.is_null(*row) || !column.value(*row).is_finite();
             if let Some(row) = (0..batch.num_rows()).find(wrong) {
-                let what = if column.is_null(row) {
+                let problem = if column.is_null(row) {
                     "is null"
                 } else {
                     "is not finite"
                 };
-                let message = format!("the prediction of {} {what}", self.row_text(batch, row)?);
-                let hint = "a model gives null for rows whose features are missing or not finite: `impute` them before it";
+                let message = format!("the prediction of {} {problem}", self.row_text(batch, row)?);
+                let hint = "a model gives null for rows whose features are missing or not finite: \
+                            `impute` them before it";
                 return Err(Fault::new(codes::BAD_ROW, message).column(name).hint(hint));
             }
             if let Some(value) = column
@@ -214,5 +256,57 @@ impl ForecastContract<'_> {
             ));
         }
         Ok(texts.join(", "))
+    }
+}
+
+/// Rows of each time of a forecast, whose rows come in order of time.
+#[derive(Default)]
+struct TimeCounts {
+    /// The time of the last row.
+    last: Option<String>,
+    /// Rows of that time so far.
+    rows: u64,
+    /// Number of the times.
+    times: u64,
+    /// Rows of the times before the last one, where all have as many.
+    rows_of_others: Option<u64>,
+    /// True if two times have other numbers of rows.
+    is_uneven: bool,
+}
+
+impl TimeCounts {
+    fn add(&mut self, column: Option<&ArrayRef>) -> Result<()> {
+        let Some(column) = column else {
+            return Ok(());
+        };
+        let options = FormatOptions::default().with_null("null");
+        let texts = ArrayFormatter::try_new(column, &options)?;
+        for row in 0..column.len() {
+            let time = texts.value(row).to_string();
+            if self.last.as_ref() == Some(&time) {
+                self.rows += 1;
+                continue;
+            }
+            self.end_time();
+            self.last = Some(time);
+            self.rows = 1;
+            self.times += 1;
+        }
+        Ok(())
+    }
+
+    /// Compares the rows of the last time with those of the times before it.
+    fn end_time(&mut self) {
+        if self.last.is_none() {
+            return;
+        }
+        let others = *self.rows_of_others.get_or_insert(self.rows);
+        self.is_uneven |= others != self.rows;
+    }
+
+    /// True if there are not more times than steps, and each has a row of each series.
+    fn are_whole(&mut self, series: u64, steps: u64) -> bool {
+        self.end_time();
+        !self.is_uneven && self.rows == series && self.times <= steps
     }
 }

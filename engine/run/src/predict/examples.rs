@@ -1,7 +1,7 @@
-//! Some series of a published forecast beside the end of their history, for people to look at.
+//! Some series of a published forecast with the end of their history, for people to look at.
 //!
-//! The forecast alone decides which: series with large predictions, and series by the hash of their keys, which are the
-//! same every night. Memory is bounded by their number.
+//! The forecast alone determines the choice: series with large predictions, and series by the hash
+//! of their keys, which are the same in every run. Memory is bounded by their number.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -11,29 +11,31 @@ use arrow::array::{
     Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch, new_null_array,
 };
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Float64Type, TimeUnit};
+use arrow::datatypes::{DataType, Field, Float64Type};
 use arrow::row::{RowConverter, Rows, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::{Column, DataFusionError, ScalarValue};
 use datafusion::prelude::{Expr, lit};
 use forebay_commit::{Manifest, output_root};
 use forebay_model::{
-    Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, Step, logical_type,
-    tick_nanoseconds, ticks,
+    CalendarSpan, ColumnClock, Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result,
+    Step, logical_type, ticks,
 };
 use forebay_plan::{BoundPipeline, sql_literal, sql_name};
 use forebay_storage::{IgnoreEvents, ScratchDir};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::forecast_files::ForecastFiles;
+use super::forecast_files::{ForecastFiles, is_text_format};
 use super::{
-    ForecastPlan, PredictTransform, check_label_units, future_of, horizon_of, step_of_future,
+    ForecastPlan, PredictTransform, check_label_units, future_of, horizon_span, step_of_future,
+    training_of,
 };
 use crate::leak_check::time_text;
 use crate::report::ForecastReport;
 use crate::session::Session;
 use crate::step_rows::RowsRequest;
+use crate::text_types::declared_type;
 
 /// Series with the largest predictions.
 const LARGEST: usize = 3;
@@ -47,7 +49,7 @@ const CANDIDATES: usize = 32;
 /// Steps of a forecast that are shown.
 const STEPS_MAX: usize = 400;
 
-/// How long the history is, in horizons.
+/// Length of the history, in horizons.
 const HISTORY_HORIZONS: u64 = 4;
 
 /// Bounds of that, in steps of the forecast.
@@ -57,22 +59,22 @@ const HISTORY_STEPS_MAX: u64 = 200;
 /// Rows of the history of a series that are shown: there may be several of one time.
 const HISTORY_ROWS_MAX: usize = 400;
 
-/// What the columns of a forecast are.
+/// Meaning of the columns of a forecast.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForecastLayout {
     /// The columns that identify a series.
     pub keys: Vec<Field>,
     /// The column of times.
     pub time: Field,
-    /// From one step to the next, in ticks of that column.
-    pub period: i64,
+    /// Length of the forecast, in that column.
+    pub horizon: CalendarSpan,
     /// Steps of a series.
     pub steps: u64,
     /// The column of the point forecast.
     pub prediction: String,
     /// The columns of its quantiles, in ascending order.
     pub quantiles: Vec<String>,
-    /// Why predictions are not in the units of the history, if they are not.
+    /// Reason why predictions are not in the units of the history, if they are not.
     pub other_units: Option<String>,
 }
 
@@ -89,18 +91,18 @@ pub struct ForecastExamples {
     pub series: Vec<SeriesExample>,
     /// The column of the history.
     pub label: Option<String>,
-    /// Why there is no history, where there is none.
+    /// Reason why there is no history; `None` if there is one.
     pub without_history: Option<String>,
 }
 
 /// A series of a forecast, and the end of its history, in order of time.
 #[derive(Debug, Clone)]
 pub struct SeriesExample {
-    /// What identifies it.
+    /// Values of the columns that identify the series.
     pub keys: Vec<SeriesKey>,
-    /// What is known.
+    /// Known values of the label.
     pub history: Vec<SeriesPoint>,
-    /// What is predicted.
+    /// Predicted values.
     pub forecast: Vec<ForecastPoint>,
 }
 
@@ -109,7 +111,7 @@ pub struct SeriesExample {
 pub struct SeriesKey {
     /// The column.
     pub name: String,
-    /// Its value.
+    /// Value of the key column.
     pub value: Option<String>,
 }
 
@@ -141,7 +143,7 @@ impl ForecastExamples {
 }
 
 impl ForecastLayout {
-    /// Of a forecast that is made.
+    /// Layout of a planned forecast.
     pub(super) fn of(plan: &ForecastPlan, bound: &BoundPipeline) -> Result<ForecastLayout> {
         let missing = || Fault::internal("a forecast without its step");
         let node = plan.pipeline.nodes.last().ok_or_else(missing)?;
@@ -149,24 +151,19 @@ impl ForecastLayout {
             return Err(missing());
         };
         let future = future_of(bound, from)?;
-        let config = node
-            .steps
-            .last()
-            .map(|step| step.config.clone())
-            .ok_or_else(missing)?;
-        let wrong = |error| Fault::internal("a step that predicts").cause(error);
-        let step: PredictTransform = serde_json::from_value(config).map_err(wrong)?;
-        let mut quantiles = step.prediction_columns()?;
+        let step = node.steps.last().ok_or_else(missing)?;
+        let step: PredictTransform = serde_json::from_value(step.config.clone())
+            .map_err(|error| Fault::internal("a step that predicts").cause(error))?;
+        let mut quantiles = step.prediction_columns(&plan.model);
         let prediction = quantiles.remove(0);
         let field = |name: &String| -> Result<Field> {
             let field = future.source.field_with_name(name)?;
             Ok(Field::new(name, logical_type(field.data_type()), true))
         };
         let time = field(&future.time)?;
-        let tick = tick_nanoseconds(time.data_type()).unwrap_or(1) as i64;
         Ok(ForecastLayout {
             keys: future.keys.iter().map(field).collect::<Result<_>>()?,
-            period: horizon_of(future) / tick / future.steps.max(1) as i64,
+            horizon: horizon_span(future, &time),
             time,
             steps: future.steps,
             prediction,
@@ -175,6 +172,17 @@ impl ForecastLayout {
                 .err()
                 .map(|fault| fault.message().to_owned()),
         })
+    }
+
+    /// The time so many lengths of the forecast before another.
+    fn before(&self, time: i64, horizons: i64) -> Result<i64> {
+        let span = self.horizon.times(horizons);
+        let earlier = match ColumnClock::of(self.time.data_type())? {
+            Some(clock) => clock.earlier(time, span),
+            None => time.checked_sub(span.ticks),
+        };
+        // A history that begins before all times is left out.
+        Ok(earlier.unwrap_or(time))
     }
 
     /// The columns of a forecast that are read: keys, the time, the point forecast, and the ends of the band.
@@ -200,18 +208,7 @@ impl ForecastLayout {
     fn declared_types(&self) -> Option<Value> {
         let mut types = serde_json::Map::new();
         for field in self.keys.iter().chain([&self.time]) {
-            let name = match field.data_type() {
-                DataType::Boolean => "boolean",
-                DataType::Utf8 => "string",
-                DataType::Date32 => "date",
-                DataType::Timestamp(TimeUnit::Nanosecond, None) => "timestamp_ns",
-                DataType::Timestamp(_, None) => "timestamp",
-                DataType::Float32 => "float32",
-                DataType::Float64 => "float64",
-                DataType::UInt64 => "uint64",
-                data_type if data_type.is_integer() => "int64",
-                _ => return None,
-            };
+            let name = declared_type(field.data_type())?;
             types.insert(field.name().clone(), name.into());
         }
         let predictions = std::iter::once(&self.prediction).chain(&self.quantiles);
@@ -237,7 +234,7 @@ impl ForecastRows {
         layout: &ForecastLayout,
         converter: &RowConverter,
     ) -> Result<ForecastRows> {
-        let (keys, rest) = batch.columns().split_at(layout.keys.len());
+        let (keys, value_columns) = batch.columns().split_at(layout.keys.len());
         let keys = keys
             .iter()
             .zip(&layout.keys)
@@ -246,7 +243,7 @@ impl ForecastRows {
         let number = |column: &ArrayRef| {
             Ok::<_, Fault>(cast(column, &DataType::Float64)?.as_primitive().clone())
         };
-        let band = match rest {
+        let band = match value_columns {
             [_, _, low, high] => Some([number(low)?, number(high)?]),
             _ => None,
         };
@@ -256,8 +253,8 @@ impl ForecastRows {
         Ok(ForecastRows {
             rows: converter.convert_columns(&columns)?,
             keys,
-            ticks: ticks(&cast(&rest[0], layout.time.data_type())?)?,
-            prediction: number(&rest[1])?,
+            ticks: ticks(&cast(&value_columns[0], layout.time.data_type())?)?,
+            prediction: number(&value_columns[1])?,
             band,
         })
     }
@@ -279,6 +276,28 @@ impl ForecastRows {
 struct Candidate {
     keys: Vec<ScalarValue>,
     points: Vec<ForecastPoint>,
+}
+
+impl Candidate {
+    /// Sum of the forecast.
+    fn total(&self) -> f64 {
+        self.points.iter().map(|point| point.value).sum()
+    }
+
+    fn example(self, layout: &ForecastLayout) -> Result<SeriesExample> {
+        let mut keys = Vec::with_capacity(self.keys.len());
+        for (field, value) in layout.keys.iter().zip(&self.keys) {
+            keys.push(SeriesKey {
+                name: field.name().clone(),
+                value: value_text(&value.to_array().map_err(unreadable)?, 0)?,
+            });
+        }
+        Ok(SeriesExample {
+            keys,
+            history: Vec::new(),
+            forecast: self.points,
+        })
+    }
 }
 
 /// The series with the smallest ranks, by rank and then by the bytes of their keys.
@@ -329,6 +348,19 @@ fn descending(value: f64) -> u64 {
 }
 
 impl Session {
+    /// Name of the label that a sink's forecast predicts.
+    fn predicted_label(&self, pipeline: &Pipeline, sink: &PipelineSink) -> Result<Option<String>> {
+        if let Some(label) = &pipeline.label {
+            return Ok(Some(label.column.clone()));
+        }
+        let config = self.predict_config(sink)?;
+        let Some(training) = training_of(pipeline, &config) else {
+            return Ok(None);
+        };
+        let label = self.trainer(training)?.feed().label;
+        Ok(label.map(|label| label.column().to_owned()))
+    }
+
     /// Some series of a forecast that a run of the pipeline has published.
     pub fn forecast_examples(
         &self,
@@ -342,18 +374,19 @@ impl Session {
         let sink = sink.ok_or_else(|| Fault::internal("a forecast without a sink"))?;
         let layout = &forecast.layout;
         let mut series = self.forecast_series(sink, layout)?;
-        let label = label_of(pipeline, sink).filter(|_| layout.other_units.is_none());
+        let mut label = self.predicted_label(pipeline, sink)?;
+        if layout.other_units.is_some() {
+            label = None;
+        }
         let mut without_history = layout.other_units.clone();
         if let Some(label) = &label
             && let Err(fault) = self.add_history(pipeline, sink, layout, label, &mut series)
         {
             without_history = Some(fault.message().to_owned());
         }
-        let (time, prediction, band) = (
-            layout.time.clone(),
-            layout.prediction.clone(),
-            layout.band(),
-        );
+        let time = layout.time.clone();
+        let prediction = layout.prediction.clone();
+        let band = layout.band();
         Ok(ForecastExamples {
             time,
             prediction,
@@ -376,7 +409,7 @@ impl Session {
             return Ok(Vec::new());
         };
         let format = config.format.name();
-        let types = if format == "csv" {
+        let types = if is_text_format(format) {
             layout.declared_types()
         } else {
             None
@@ -398,10 +431,8 @@ impl Session {
             RowConverter::new(fields.map(|kind| SortField::new(kind.clone())).collect())?;
 
         // Rows come in order of time: those of the first time are one for each series.
-        let (mut largest, mut by_hash) = (
-            SmallestRanks::new(CANDIDATES),
-            SmallestRanks::new(BY_HASH + LARGEST),
-        );
+        let mut largest = SmallestRanks::new(CANDIDATES);
+        let mut by_hash = SmallestRanks::new(BY_HASH + LARGEST);
         let mut first = None;
         files.read(&columns, &[], &mut |batch| {
             let rows = ForecastRows::of(batch, layout, &converter)?;
@@ -423,10 +454,10 @@ impl Session {
                 points: Vec::new(),
             });
         }
-        let wanted = candidates
+        let conditions = candidates
             .values()
             .filter_map(|candidate| is_series(&layout.keys, &candidate.keys));
-        let pruning: Vec<Expr> = wanted.reduce(Expr::or).into_iter().collect();
+        let pruning: Vec<Expr> = conditions.reduce(Expr::or).into_iter().collect();
         files.read(&columns, &pruning, &mut |batch| {
             let rows = ForecastRows::of(batch, layout, &converter)?;
             for row in 0..batch.num_rows() {
@@ -439,8 +470,7 @@ impl Session {
             Ok(ControlFlow::Continue(()))
         })?;
 
-        let total =
-            |key: &Vec<u8>| -> f64 { candidates[key].points.iter().map(|point| point.value).sum() };
+        let total = |key: &Vec<u8>| candidates[key].total();
         let mut order: Vec<Vec<u8>> = candidates.keys().cloned().collect();
         order.sort_by(|a, b| total(b).total_cmp(&total(a)).then_with(|| a.cmp(b)));
         order.truncate(LARGEST);
@@ -450,31 +480,17 @@ impl Session {
             .take(BY_HASH)
             .collect::<Vec<_>>();
         order.extend(others);
-        let chosen = order.into_iter().filter_map(|key| candidates.remove(&key));
-        let key = |(field, value): (&Field, &ScalarValue)| {
-            let value = value_text(&value.to_array().map_err(unreadable)?, 0)?;
-            Ok(SeriesKey {
-                name: field.name().clone(),
-                value,
-            })
-        };
-        let example = |Candidate { keys, points }: Candidate| {
-            let keys = layout
-                .keys
-                .iter()
-                .zip(&keys)
-                .map(key)
-                .collect::<Result<_>>()?;
-            Ok(SeriesExample {
-                keys,
-                history: Vec::new(),
-                forecast: points,
-            })
-        };
-        chosen.map(example).collect()
+        let mut examples = Vec::new();
+        for key in order {
+            if let Some(candidate) = candidates.remove(&key) {
+                examples.push(candidate.example(layout)?);
+            }
+        }
+        Ok(examples)
     }
 
-    /// Adds what the rows before `future_rows` say of the series before the first predicted time.
+    /// Adds the history of the series before the first predicted time, from the rows before
+    /// `future_rows`.
     fn add_history(
         &self,
         pipeline: &Pipeline,
@@ -492,12 +508,13 @@ impl Session {
             return Ok(());
         };
         let steps = (layout.steps * HISTORY_HORIZONS).clamp(HISTORY_STEPS_MIN, HISTORY_STEPS_MAX);
-        let from = first.saturating_sub(layout.period.saturating_mul(steps as i64));
-        let (node, place) = step_of_future(pipeline, &sink.from)?;
-        let mut own = pipeline.clone();
-        own.name = format!("{}.history", pipeline.name);
+        let horizons = steps.div_ceil(layout.steps.max(1));
+        let from = layout.before(first, horizons as i64)?;
+        let (node, position) = step_of_future(pipeline, &sink.from)?;
+        let mut history_pipeline = pipeline.clone();
+        history_pipeline.name = format!("{}.history", pipeline.name);
         let mut name = format!("{}_history", sink.name);
-        while own.node(&name).is_some() || own.source(&name).is_some() {
+        while history_pipeline.node(&name).is_some() || history_pipeline.source(&name).is_some() {
             name.push('_');
         }
         let columns = layout
@@ -514,22 +531,19 @@ impl Session {
             config,
             at: node.at.clone(),
         };
-        let mut steps = node.steps[..place].to_vec();
+        let mut steps = node.steps[..position].to_vec();
         steps.push(step(
             "filter",
             json!(layout.condition(series, from, first)?),
         ));
         steps.push(step("select", json!(columns)));
-        own.nodes.push(PipelineNode {
+        history_pipeline.nodes.push(PipelineNode {
             name: name.clone(),
             steps,
             optional: false,
             ..node.clone()
         });
-        let quiet = Session {
-            watch: Arc::new(IgnoreEvents),
-            ..self.clone()
-        };
+        let quiet = self.with_listener(Arc::new(IgnoreEvents));
         let scratch = ScratchDir::new(Some(&self.state()?), quiet.watch.clone())?;
         let request = RowsRequest {
             step: &name,
@@ -539,12 +553,12 @@ impl Session {
             enforces_rules: false,
             uses_state: true,
         };
-        for batch in quiet.compute_rows(&own, request, scratch)? {
+        for batch in quiet.compute_rows(&history_pipeline, request, scratch)? {
             layout.read_history(&batch?, label, series)?;
         }
-        series
-            .iter_mut()
-            .for_each(|series| series.history.sort_by_key(|point| point.tick));
+        for series in series {
+            series.history.sort_by_key(|point| point.tick);
+        }
         Ok(())
     }
 }
@@ -553,32 +567,35 @@ impl ForecastLayout {
     /// Rows of the series in a range of time, as SQL.
     fn condition(&self, series: &[SeriesExample], from: i64, until: i64) -> Result<String> {
         let time = sql_name(self.time.name());
-        let bound = |tick: i64| {
-            Ok::<_, Fault>(sql_value(
-                &time_text(tick, &self.time)?,
-                self.time.data_type(),
-            ))
-        };
-        let is_key = |(field, key): (&Field, &SeriesKey)| match &key.value {
-            Some(value) => format!(
-                "{} = {}",
-                sql_name(&key.name),
-                sql_value(value, field.data_type())
-            ),
-            None => format!("{} IS NULL", sql_name(&key.name)),
-        };
-        let of = |series: &SeriesExample| {
-            let keys = self.keys.iter().zip(&series.keys).map(is_key);
-            format!("({})", keys.collect::<Vec<_>>().join(" AND "))
-        };
-        let mut condition = format!("{time} >= {} AND {time} < {}", bound(from)?, bound(until)?);
+        let from = self.time_literal(from)?;
+        let until = self.time_literal(until)?;
+        let mut condition = format!("{time} >= {from} AND {time} < {until}");
         if !self.keys.is_empty() {
-            condition += &format!(
-                " AND ({})",
-                series.iter().map(of).collect::<Vec<_>>().join(" OR ")
-            );
+            let conditions: Vec<String> = series
+                .iter()
+                .map(|series| self.series_condition(series))
+                .collect();
+            condition += &format!(" AND ({})", conditions.join(" OR "));
         }
         Ok(condition)
+    }
+
+    fn time_literal(&self, tick: i64) -> Result<String> {
+        let text = time_text(tick, &self.time)?;
+        Ok(sql_value(&text, self.time.data_type()))
+    }
+
+    /// The condition that selects the rows of a series by its keys.
+    fn series_condition(&self, series: &SeriesExample) -> String {
+        let mut conditions = Vec::new();
+        for (field, key) in self.keys.iter().zip(&series.keys) {
+            let name = sql_name(&key.name);
+            conditions.push(match &key.value {
+                Some(value) => format!("{name} = {}", sql_value(value, field.data_type())),
+                None => format!("{name} IS NULL"),
+            });
+        }
+        format!("({})", conditions.join(" AND "))
     }
 
     fn read_history(
@@ -613,33 +630,17 @@ impl ForecastLayout {
                 tick: ticks.value(row),
                 value: values.value(row),
             };
-            if let Some(own) = series
+            if let Some(series) = series
                 .iter_mut()
                 .find(is_own)
-                .filter(|own| own.history.len() < HISTORY_ROWS_MAX)
+                .filter(|series| series.history.len() < HISTORY_ROWS_MAX)
                 && point.value.is_finite()
             {
-                own.history.push(point);
+                series.history.push(point);
             }
         }
         Ok(())
     }
-}
-
-/// What a sink's forecast predicts.
-fn label_of(pipeline: &Pipeline, sink: &PipelineSink) -> Option<String> {
-    let trained = || {
-        let training = pipeline
-            .trainings
-            .iter()
-            .find(|training| Some(training.name.as_str()) == sink.config["model"].as_str());
-        Some(training?.config["label"].as_str()?.to_owned())
-    };
-    pipeline
-        .label
-        .as_ref()
-        .map(|label| label.column.clone())
-        .or_else(trained)
 }
 
 /// A value of a key as text; `None` for null.
@@ -654,13 +655,14 @@ fn unreadable(error: DataFusionError) -> Fault {
 
 /// A value as a literal of SQL.
 fn sql_value(text: &str, data_type: &DataType) -> String {
-    match data_type.is_numeric() || *data_type == DataType::Boolean {
-        true => text.to_owned(),
-        false => sql_literal(text, data_type),
+    if data_type.is_numeric() || *data_type == DataType::Boolean {
+        text.to_owned()
+    } else {
+        sql_literal(text, data_type)
     }
 }
 
-/// The condition that rows are those of a series; `None` where there is one series.
+/// Condition that selects the rows of a series; `None` if there is only one series.
 fn is_series(keys: &[Field], values: &[ScalarValue]) -> Option<Expr> {
     let is_key = |(field, value): (&Field, &ScalarValue)| {
         let column = Expr::Column(Column::from_name(field.name().clone()));

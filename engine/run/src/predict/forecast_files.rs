@@ -11,13 +11,18 @@ use serde_json::{Value, json};
 
 use crate::session::Session;
 
+/// True if files of a format record no types.
+pub(crate) fn is_text_format(format: &str) -> bool {
+    ["csv", "json"].contains(&format)
+}
+
 /// The files of a manifest.
 pub(super) struct ForecastFiles<'a> {
     pub session: &'a Session,
     pub out: &'a StorageLocation,
     pub manifest: &'a Manifest,
     pub format: &'a str,
-    /// Types of columns by name, for files that do not tell them.
+    /// Types of columns by name, for files that do not record them.
     pub types: Option<Value>,
 }
 

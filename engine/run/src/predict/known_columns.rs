@@ -3,23 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::ArrayRef;
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::compute::{is_null, nullif};
-use arrow::datatypes::Field;
+use arrow::datatypes::{DataType, Field, Float32Type, Float64Type};
 use forebay_analyze::{ColumnCounts, ColumnMoments};
-use forebay_model::{Fault, Finding, IdBuilder, PipelineSink, Result, codes};
+use forebay_model::{Fault, Finding, IdBuilder, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
-    AnalyzerId, AnalyzerRequest, BoundAnalyzer, BoundOp, BoundPipeline, ConfiguredTransform,
-    FUTURE_PART, FutureFlow, GatherBy, GatherOp, MapOp, NodeFlow, OpStream, PlanOp, future_streams,
-    live_columns, source_column, taken_columns,
+    AnalyzerId, AnalyzerRequest, BoundAnalyzer, BoundOp, BoundPipeline, FUTURE_PART, FutureFlow,
+    GatherBy, GatherOp, MapOp, NodeFlow, OpStream, PlanOp, future_streams, live_columns,
+    source_column, taken_columns,
 };
 use forebay_storage::Event;
 use serde_json::{Value, json};
 
 use super::config::MissingKnown;
 use super::step::PredictTransform;
+use super::training_of;
 use crate::executor::RunExecutor;
 use crate::leak_check::time_text;
+use crate::session::Session;
 
 /// Hidden column of the times at which a known column has a value.
 const KNOWN_TIME: &str = "__known_time";
@@ -30,10 +32,10 @@ struct FutureTaker<'a> {
     future: &'a FutureFlow,
     /// The columns at the end of the rows that it takes.
     columns: Vec<String>,
-    /// Columns whose missing values its model is told to accept.
+    /// Columns whose missing values its model accepts.
     accepted: BTreeSet<String>,
-    /// True if it publishes a forecast: a missing value is a fault then.
-    is_forecast: bool,
+    /// True if it publishes a forecast that does not accept missing values: they are a fault then.
+    refuses_missing: bool,
 }
 
 /// A known column of rows of the future, where it was last changed.
@@ -42,8 +44,18 @@ struct KnownColumn<'a> {
     name: String,
     /// Operations of the rows of the future before it is read.
     after: usize,
-    /// True if its values are those of the last row of each series.
+    /// True if it has the value of the last row of each series.
     is_carried: bool,
+}
+
+impl KnownColumn<'_> {
+    /// Number of operations of the rows of the future after those before which it is read.
+    fn operations_behind(&self) -> usize {
+        match self.taker.future.rows.first() {
+            Some(stream) => stream.ops.len() - self.after,
+            None => 0,
+        }
+    }
 }
 
 /// The analyzers of a known column.
@@ -53,8 +65,8 @@ struct KnownAnalyzers {
 }
 
 impl RunExecutor<'_> {
-    /// Refuses forecasts of rows that lack a column which the label lists as known: a plan that ends too early. Other
-    /// sinks of such rows are warned of.
+    /// Refuses forecasts of rows that lack a column which the label lists as known: a plan that ends too early. Forecasts
+    /// that accept this, and other sinks of such rows, are warned of.
     pub(crate) fn check_known_columns(&self) -> Result<()> {
         let takers = self.future_takers()?;
         let columns: Vec<KnownColumn<'_>> = takers
@@ -83,7 +95,7 @@ impl RunExecutor<'_> {
                 None => self.known_in_history(column)?,
             };
             let fault = missing_fault(column, rows, missing, until);
-            if column.taker.is_forecast {
+            if column.taker.refuses_missing {
                 faults.push(fault);
             } else {
                 let message = fault.message().to_owned();
@@ -95,12 +107,7 @@ impl RunExecutor<'_> {
 
     fn future_takers(&self) -> Result<Vec<FutureTaker<'_>>> {
         let mut takers = Vec::new();
-        if self
-            .pipeline
-            .label
-            .as_ref()
-            .is_none_or(|label| label.known.is_empty())
-        {
+        if self.known_names().is_empty() {
             return Ok(takers);
         }
         let bound = &self.program.bound;
@@ -109,21 +116,16 @@ impl RunExecutor<'_> {
                 continue;
             };
             let config = self.session.predict_config(sink)?;
-            let training = self
-                .pipeline
-                .trainings
-                .iter()
-                .find(|training| training.name == config.model);
-            let Some(training) = training.filter(|_| config.missing == MissingKnown::Error) else {
+            let Some(training) = training_of(self.pipeline, &config) else {
                 continue;
             };
-            let taken = taken_columns(self.pipeline, bound, &flow.schema, &training.config);
+            let columns = taken_columns(self.pipeline, bound, &flow.schema, &training.config);
             takers.push(FutureTaker {
                 sink,
                 future,
-                accepted: accepted_columns(&training.config, &taken),
-                columns: taken.into_iter().collect(),
-                is_forecast: true,
+                accepted: accepted_columns(&training.config, &columns),
+                columns: columns.into_iter().collect(),
+                refuses_missing: config.missing == MissingKnown::Error,
             });
         }
         for sink in &self.pipeline.sinks {
@@ -139,30 +141,43 @@ impl RunExecutor<'_> {
                 future,
                 columns: names.cloned().collect(),
                 accepted: BTreeSet::new(),
-                is_forecast: false,
+                refuses_missing: self.predicts(sink),
             });
         }
         Ok(takers)
     }
 
+    /// The columns that are known in advance: those of the label, or of the applied artifact.
+    fn known_names(&self) -> Vec<&String> {
+        match &self.pipeline.label {
+            Some(label) => label.known.iter().collect(),
+            None => self.session.served.known.iter().collect(),
+        }
+    }
+
     /// True if a sink of the run that makes a forecast writes it: the run before has checked its rows.
     fn is_forecast(&self, sink: &PipelineSink) -> bool {
-        let step = self
-            .pipeline
-            .node(&sink.from)
-            .and_then(|node| node.steps.last());
         let is_planned = self
             .pipeline
             .predictions
             .iter()
             .any(|prediction| prediction.name == sink.name);
-        is_planned && step.is_some_and(|step| step.kind == PredictTransform::NAME)
+        is_planned && self.predicts(sink)
+    }
+
+    /// True if a model predicts the rows of a sink.
+    fn predicts(&self, sink: &PipelineSink) -> bool {
+        let step = self
+            .pipeline
+            .node(&sink.from)
+            .and_then(|node| node.steps.last());
+        step.is_some_and(|step| step.kind == PredictTransform::NAME)
     }
 
     /// The known columns that a taker's columns are computed of.
     fn known_columns<'t>(&self, taker: &'t FutureTaker<'t>) -> Vec<KnownColumn<'t>> {
         let bound = &self.program.bound;
-        let names = self.pipeline.label.iter().flat_map(|label| &label.known);
+        let names = self.known_names().into_iter();
         let Some(stream) = taker.future.rows.first() else {
             return Vec::new();
         };
@@ -172,15 +187,16 @@ impl RunExecutor<'_> {
             let Some(written) = last_written(bound, stream, name) else {
                 continue;
             };
-            // The time is read of the column that keeps it, whatever steps make of the visible one.
+            // The time is read from the column that keeps it, since steps may change the visible
+            // one.
             let time = source_column(&taker.future.time);
-            let after =
+            let position =
                 last_written(bound, stream, &time).map_or(written, |time| written.max(time));
-            if live_columns(bound, stream, after, &columns).contains(name) {
+            if live_columns(bound, stream, position, &columns).contains(name) {
                 read.push(KnownColumn {
                     taker,
                     name: name.clone(),
-                    after,
+                    after: position,
                     is_carried: written == 0 && is_carried(bound, taker.future, name),
                 });
             }
@@ -196,10 +212,7 @@ impl RunExecutor<'_> {
             let mut ops = stream.ops.iter();
             ops.any(|op| bound.ops[*op].op.is_over_series())
         };
-        let behind = future
-            .rows
-            .first()
-            .map_or(0, |stream| stream.ops.len() - column.after);
+        let behind = column.operations_behind();
         let history: Vec<OpStream> = future
             .history
             .iter()
@@ -209,21 +222,24 @@ impl RunExecutor<'_> {
             return Ok(None);
         }
         let mut learning = KnownLearning::empty(self);
-        let time = learning.add_time(history, None, column)?;
+        let history = learning.with_known_times(history, column)?;
+        let request = AnalyzerRequest::new(ColumnMoments, [KNOWN_TIME]);
+        let time = learning.ask(request, history, None);
         let run = learning.learn()?;
         last_time(column, run.finding(time)?.as_ref())
     }
 }
 
-/// A program that looks at known columns alone.
+/// A program that learns facts about known columns only.
 struct KnownLearning<'a, 'r> {
     run: &'a RunExecutor<'r>,
     bound: BoundPipeline,
     analyzers: Vec<KnownAnalyzers>,
-    wanted: BTreeSet<AnalyzerId>,
+    /// The analyzers that are added to those of the run.
+    added: BTreeSet<AnalyzerId>,
 }
 
-/// What it found.
+/// Findings about the known columns.
 struct KnownFindings {
     analyzers: Vec<KnownAnalyzers>,
     findings: BTreeMap<AnalyzerId, Arc<Finding>>,
@@ -242,16 +258,13 @@ impl<'a, 'r> KnownLearning<'a, 'r> {
             run,
             bound: run.program.bound.clone(),
             analyzers: Vec::new(),
-            wanted: BTreeSet::new(),
+            added: BTreeSet::new(),
         }
     }
 
     fn add(&mut self, column: &KnownColumn<'_>) -> Result<()> {
         let future = column.taker.future;
-        let behind = future
-            .rows
-            .first()
-            .map_or(0, |stream| stream.ops.len() - column.after);
+        let behind = column.operations_behind();
         let rows = FutureFlow {
             history: shortened_all(&future.history, behind),
             rows: shortened_all(&future.rows, behind),
@@ -259,9 +272,11 @@ impl<'a, 'r> KnownLearning<'a, 'r> {
         };
         let inputs = [column.name.clone(), source_column(&future.time)];
         let (streams, part) = future_streams(&self.bound, &rows, &inputs);
-        let request = AnalyzerRequest::new(ColumnCounts, [&column.name]);
+        let streams = self.with_known_times(streams, column)?;
+        let request = AnalyzerRequest::new(ColumnCounts, [KNOWN_TIME]);
         let counts = self.ask(request, streams.clone(), part.clone());
-        let time = self.add_time(streams, part, column)?;
+        let request = AnalyzerRequest::new(ColumnMoments, [KNOWN_TIME]);
+        let time = self.ask(request, streams, part);
         self.analyzers.push(KnownAnalyzers { counts, time });
         Ok(())
     }
@@ -281,22 +296,21 @@ impl<'a, 'r> KnownLearning<'a, 'r> {
             carried: None,
             held: None,
         });
-        self.wanted.insert(id);
+        self.added.insert(id);
         id
     }
 
-    /// Asks for the last time at which a column has a value.
-    fn add_time(
+    /// The streams with the times at which a column has a value.
+    fn with_known_times(
         &mut self,
         streams: Vec<OpStream>,
-        part: Option<String>,
         column: &KnownColumn<'_>,
-    ) -> Result<AnalyzerId> {
+    ) -> Result<Vec<OpStream>> {
         let future = column.taker.future;
         let time = future.source.field_with_name(&future.time)?;
         let written = Field::new(KNOWN_TIME, time.data_type().clone(), true);
         let kernel = |inputs: &[ArrayRef], _| match inputs {
-            [column, time] => Ok(vec![nullif(time, &is_null(column)?)?]),
+            [column, time] => Ok(vec![nullif(time, &missing_values(column)?)?]),
             _ => Err(Fault::internal("a known column without its time")),
         };
         let reads = [column.name.clone(), source_column(&future.time)];
@@ -315,25 +329,81 @@ impl<'a, 'r> KnownLearning<'a, 'r> {
         for stream in &mut streams {
             stream.ops.push(op);
         }
-        let request = AnalyzerRequest::new(ColumnMoments, [KNOWN_TIME]);
-        Ok(self.ask(request, streams, part))
+        Ok(streams)
     }
 
     fn learn(self) -> Result<KnownFindings> {
-        let findings = self.run.learn_over(self.bound, self.wanted)?;
+        let findings = self.run.learn_over(self.bound, self.added)?;
         Ok(KnownFindings {
             analyzers: self.analyzers,
             findings,
         })
     }
 
-    fn new(run: &'a RunExecutor<'r>, known: &[KnownColumn<'_>]) -> Result<Self> {
+    fn new(run: &'a RunExecutor<'r>, columns: &[KnownColumn<'_>]) -> Result<Self> {
         let mut learning = KnownLearning::empty(run);
-        for column in known {
+        for column in columns {
             learning.add(column)?;
         }
         Ok(learning)
     }
+}
+
+/// True for values that models take as missing: nulls and NaN.
+fn missing_values(column: &ArrayRef) -> Result<BooleanArray> {
+    Ok(match column.data_type() {
+        DataType::Float64 => {
+            let values = column.as_primitive::<Float64Type>();
+            values
+                .iter()
+                .map(|value| Some(value.is_none_or(f64::is_nan)))
+                .collect()
+        }
+        DataType::Float32 => {
+            let values = column.as_primitive::<Float32Type>();
+            values
+                .iter()
+                .map(|value| Some(value.is_none_or(f32::is_nan)))
+                .collect()
+        }
+        _ => is_null(column)?,
+    })
+}
+
+/// The columns that forecasts of each step need in advance, for later forecasts by its models: those that the label lists
+/// as known, without what a training replaces or a `predict` sink accepts.
+pub(crate) fn known_by_step(
+    session: &Session,
+    pipeline: &Pipeline,
+    bound: &BoundPipeline,
+) -> Result<BTreeMap<String, BTreeSet<String>>> {
+    let mut needed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let Some(label) = &pipeline.label else {
+        return Ok(needed);
+    };
+    for training in &pipeline.trainings {
+        let Some((flow, _)) = future_flow(bound, &training.from) else {
+            continue;
+        };
+        let columns = taken_columns(pipeline, bound, &flow.schema, &training.config);
+        let mut accepted = accepted_columns(&training.config, &columns);
+        for sink in &pipeline.predictions {
+            let config = session.predict_config(sink)?;
+            if config.model == training.name && config.missing == MissingKnown::Accept {
+                accepted.extend(label.known.iter().cloned());
+            }
+        }
+        let refused = label.known.iter().filter(|name| !accepted.contains(*name));
+        let refused: BTreeSet<String> = refused.cloned().collect();
+        match needed.get_mut(&training.from) {
+            // A column that one of the step's models accepts is not refused.
+            Some(of_others) => of_others.retain(|name| refused.contains(name)),
+            None => {
+                needed.insert(training.from.clone(), refused);
+            }
+        }
+    }
+    Ok(needed)
 }
 
 fn future_flow<'b>(bound: &'b BoundPipeline, from: &str) -> Option<(&'b NodeFlow, &'b FutureFlow)> {
@@ -346,7 +416,7 @@ fn shortened(stream: &OpStream, behind: usize) -> OpStream {
     let length = stream.ops.len().saturating_sub(behind);
     OpStream {
         base: stream.base,
-        ops: stream.ops[..length].to_vec(),
+        ops: stream.ops.first(length),
     }
 }
 
@@ -357,8 +427,8 @@ fn shortened_all(streams: &[OpStream], behind: usize) -> Vec<OpStream> {
         .collect()
 }
 
-/// The columns whose missing numbers a training says how to fill.
-fn accepted_columns(training: &Value, taken: &BTreeSet<String>) -> BTreeSet<String> {
+/// The columns whose missing numbers a training replaces.
+fn accepted_columns(training: &Value, columns: &BTreeSet<String>) -> BTreeSet<String> {
     if training["missing"].is_null() {
         return BTreeSet::new();
     }
@@ -366,24 +436,25 @@ fn accepted_columns(training: &Value, taken: &BTreeSet<String>) -> BTreeSet<Stri
     let is_id = |name: &String| {
         ids.is_some_and(|ids| ids.iter().any(|id| id.as_str() == Some(name.as_str())))
     };
-    taken.iter().filter(|name| !is_id(name)).cloned().collect()
+    columns
+        .iter()
+        .filter(|name| !is_id(name))
+        .cloned()
+        .collect()
 }
 
-/// After how many operations a column of the rows has its last values; `None` where it is never visible.
+/// Number of operations after which a column of the rows has its last values; `None` where it is
+/// never visible.
 fn last_written(bound: &BoundPipeline, stream: &OpStream, name: &str) -> Option<usize> {
     let schema = &bound.base_schemas[stream.base];
     let mut last = schema.field_with_name(name).is_ok().then_some(0);
-    for (place, op) in stream.ops.iter().enumerate() {
+    for (position, op) in stream.ops.iter().enumerate() {
         let is_written = match &bound.ops[*op].op {
-            PlanOp::Map(map) => map.writes.iter().any(|field| field.name() == name),
-            PlanOp::Expand(expand) => expand.writes.iter().any(|field| field.name() == name),
-            PlanOp::Window(window) => window.writes.iter().any(|field| field.name() == name),
-            PlanOp::Join(join) => join.is_written(name),
             PlanOp::Project(columns) => columns.iter().any(|(from, to)| to == name && from != name),
-            PlanOp::Keep(_) | PlanOp::Gather(_) => false,
+            op => op.is_written(name),
         };
         if is_written {
-            last = Some(place + 1);
+            last = Some(position + 1);
         }
     }
     last
@@ -414,7 +485,8 @@ fn is_carried(bound: &BoundPipeline, future: &FutureFlow, name: &str) -> bool {
 /// A carried column without a value is not known in the history either.
 fn carried_text(column: &KnownColumn<'_>, rows: u64, missing: u64) -> String {
     format!(
-        "`{}` is null in the last row of some series, and so in {missing} of {rows} rows of the future in sink `{}`",
+        "`{}` is null or NaN in the last row of some series, and so in {missing} of {rows} rows of \
+         the future in sink `{}`",
         column.name, column.taker.sink.name
     )
 }
@@ -431,10 +503,12 @@ fn missing_fault(
         None => "it is known at no time".to_owned(),
     };
     let message = format!(
-        "`{name}` is known in advance, and null in {missing} of {rows} rows of the future in sink `{}`: {until}",
+        "`{name}` is known in advance, and has no value in {missing} of {rows} rows of the future \
+         in sink `{}`: {until}",
         taker.sink.name
     );
-    let hint = "let the plan that it comes from reach as far as `future_rows`, fill it with `impute`, or accept it: \
+    let hint = "let the plan that it comes from reach as far as `future_rows`, fill it with \
+                `impute`, or accept it: \
                 `missing: accept` under `predict`";
     Fault::new(codes::BAD_ROW, message)
         .column(name)

@@ -1,8 +1,8 @@
-//! Forecasts: what the models of a run predict for the rows of the future, published with the run.
+//! Forecasts: predictions of a run's models for the rows of the future, published with the run.
 //!
-//! A forecast is one more step and one more sink behind those of the pipeline, in a program of its own that runs when
-//! the model is there. Everything that a sink promises holds for it, and its contract is checked on its files before
-//! anything of the run is published.
+//! A forecast is one more step and one more sink after those of the pipeline, in a program of its
+//! own that runs when the model is trained. All guarantees of a sink hold for it, and its contract
+//! is checked on its files before any output of the run is published.
 
 mod config;
 mod contract;
@@ -18,25 +18,33 @@ mod values;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use arrow::datatypes::Field;
 use forebay_commit::{Artifact, DegradationReport};
 use forebay_execute::RunState;
 use forebay_model::{
-    Dataset, Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes,
+    CalendarSpan, Dataset, Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink,
+    Result, codes, tick_nanoseconds,
 };
 use forebay_plan::{
-    BoundPipeline, ConfiguredTransform, FUTURE_PART, FutureFlow, GatherBy, GatherOp, PlanOp,
-    changed_by, check_horizon, compile, computed_by, unknown_column,
+    BoundPipeline, FUTURE_PART, FutureFlow, GatherBy, GatherOp, OpId, PlanOp, changed_by,
+    check_horizon, compile, computed_by, unknown_column,
 };
 use forebay_window::SeriesLength;
 use serde_json::{Value, json};
 
-pub use self::config::{ForecastFormat, MissingKnown, PredictConfig, PredictedRows};
+pub use self::config::{
+    ForecastExpectation, ForecastFormat, MissingKnown, PredictConfig, PredictedRows,
+};
 pub use self::examples::{
     ForecastExamples, ForecastLayout, ForecastPoint, SeriesExample, SeriesKey, SeriesPoint,
 };
+pub(crate) use self::forecast_files::is_text_format;
+pub(crate) use self::known_columns::known_by_step;
+pub(crate) use self::model::LoadedModels;
 pub use self::model::{LoadedModel, ModelPredictor, Predictions, quantile_column};
 pub(crate) use self::naive::{naive_passes, step_of_future};
 pub use self::step::{ForecastColumns, PredictTransform};
+pub(crate) use self::step::{STEP, register_predict_step};
 
 use self::contract::ForecastContract;
 use self::step::no_future;
@@ -48,16 +56,18 @@ use crate::session::Session;
 use crate::training::UnpublishedModel;
 use crate::training_checks::label_column;
 
-/// What a forecast is called as a pass.
+/// Name of a forecast as a pass.
 pub(crate) fn forecast_pass_name(sink: &PipelineSink) -> String {
     format!("predict {}", sink.name)
 }
 
-/// A model and what its features are made with.
+/// A model, and the artifact that its features are made with.
 pub(crate) struct ForecastModel {
     model: Arc<LoadedModel>,
-    /// The id of the artifact whose findings are used.
-    artifact: String,
+    /// The id of the artifact whose findings are used. The naive forecast uses none.
+    artifact: Option<String>,
+    /// See [`PredictTransform::doubles`].
+    doubles: bool,
 }
 
 /// A pipeline with the step and the sink of a forecast, and its model.
@@ -66,9 +76,9 @@ pub(crate) struct ForecastPlan {
     name: String,
     pipeline: Pipeline,
     model: Arc<LoadedModel>,
-    artifact: String,
-    /// Where the model is of an earlier run: what its features are made with.
-    earlier: Option<PreviousArtifact>,
+    artifact: Option<String>,
+    /// Artifact that the features are made with, if the model is one of an earlier run.
+    earlier: Option<Arc<PreviousArtifact>>,
 }
 
 /// Forecasts that are written and checked, and that readers do not see yet.
@@ -78,12 +88,12 @@ pub(crate) struct UnpublishedForecast<'a> {
     plan: &'a ForecastPlan,
 }
 
-/// What a forecast needs of the run that it belongs to.
+/// Inputs that a forecast takes from its run.
 pub(crate) struct ForecastInputs<'a, 'r> {
     pub datasets: &'a BTreeMap<String, Dataset>,
     pub run: &'a RunExecutor<'r>,
     pub interval: Option<&'a Interval>,
-    /// What is done to be on time.
+    /// Degradation of the run, if any.
     pub ladder: &'a Option<DegradationReport>,
 }
 
@@ -107,79 +117,62 @@ impl Session {
 
     /// The configuration of a forecast.
     pub(crate) fn predict_config(&self, sink: &PipelineSink) -> Result<PredictConfig> {
-        let wrong = |error: serde_json::Error| {
-            Fault::new(codes::BAD_VALUE, "`predict` cannot be read").cause(error)
-        };
-        let config: PredictConfig = serde_json::from_value(sink.config.clone())
-            .map_err(wrong)
-            .map_err(|fault| fault.at(sink.at.as_ref()))?;
+        let at = sink.at.as_ref();
+        let config: PredictConfig =
+            serde_json::from_value(sink.config.clone()).map_err(|error| {
+                let fault = Fault::new(codes::BAD_VALUE, "`predict` cannot be read");
+                fault.cause(error).at(at)
+            })?;
         config
             .check()
-            .map_err(|error| error.into_fault("predict").at(sink.at.as_ref()))?;
+            .map_err(|error| error.into_fault("predict").at(at))?;
         Ok(config)
     }
 
-    /// The quantiles of a forecast beside its point forecast.
+    /// The quantiles that a forecast has in addition to its point forecast.
     pub(crate) fn forecast_quantiles(
         &self,
         pipeline: &Pipeline,
         config: &PredictConfig,
     ) -> Result<Vec<f64>> {
-        let training = pipeline
-            .trainings
-            .iter()
-            .find(|training| training.name == config.model);
-        training.map_or(Ok(Vec::new()), |training| {
-            Ok(self.trainer(training)?.quantiles())
-        })
+        match training_of(pipeline, config) {
+            Some(training) => Ok(self.trainer(training)?.quantiles()),
+            None => Ok(Vec::new()),
+        }
     }
 
-    /// Refuses forecasts that could not be made, before anything else is done.
+    /// Refuses forecasts that cannot be computed, before the run reads rows.
     pub(crate) fn check_forecasts(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Result<()> {
-        let check = |sink: &PipelineSink| -> Result<()> {
-            let config = self.predict_config(sink)?;
-            if !pipeline
-                .trainings
-                .iter()
-                .any(|training| training.name == config.model)
-            {
-                let fault = Fault::new(
-                    codes::UNKNOWN_NAME,
-                    format!("no sink trains a model `{}`", config.model),
-                );
-                let names: Vec<&str> = pipeline
-                    .trainings
-                    .iter()
-                    .map(|training| training.name.as_str())
-                    .collect();
-                return Err(fault.hint(match names.is_empty() {
-                    true => "add a sink that trains it: `train: { model: mlp, ... }`".to_owned(),
-                    false => format!("the sinks that train are {}", names.join(", ")),
-                }));
-            }
-            let future = future_of(bound, &sink.from)?;
-            check_horizon(future, declared_horizon(pipeline))?;
-            let training = pipeline
-                .trainings
-                .iter()
-                .find(|training| training.name == config.model);
-            if let Some(training) = training {
-                let feed = self.trainer(training)?.feed();
-                check_predicted_units(bound, future, &label_column(pipeline, &feed)?)?;
-            }
-            for column in &config.columns {
-                if future.source.field_with_name(column).is_err() {
-                    return Err(unknown_column(column, &future.source));
-                }
-            }
-            Ok(())
-        };
-        let faults = pipeline.predictions.iter().filter_map(|sink| {
-            let fault = check(sink).err()?;
-            Some(fault.at(sink.at.as_ref()))
-        });
-        Fault::combine(faults.collect()).map_or(Ok(()), Err)?;
+        let mut faults = Vec::new();
+        for sink in &pipeline.predictions {
+            let checked = self.check_forecast(pipeline, bound, sink);
+            faults.extend(checked.err().map(|fault| fault.at(sink.at.as_ref())));
+        }
+        Fault::combine(faults).map_or(Ok(()), Err)?;
         self.check_naive(pipeline, bound)
+    }
+
+    fn check_forecast(
+        &self,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+        sink: &PipelineSink,
+    ) -> Result<()> {
+        let config = self.predict_config(sink)?;
+        let Some(training) = training_of(pipeline, &config) else {
+            return Err(no_training_fault(pipeline, &config.model));
+        };
+        let future = future_of(bound, &sink.from)?;
+        only_future_rows(future)?;
+        check_horizon(future, declared_horizon(pipeline))?;
+        let feed = self.trainer(training)?.feed();
+        check_predicted_units(bound, future, &label_column(pipeline, &feed)?)?;
+        for column in &config.columns {
+            if future.source.field_with_name(column).is_err() {
+                return Err(unknown_column(column, &future.source));
+            }
+        }
+        Ok(())
     }
 
     /// The forecasts of a run, each with the model of its training.
@@ -189,25 +182,40 @@ impl Session {
         artifact: &Artifact,
         trained: &[UnpublishedModel],
     ) -> Result<Vec<ForecastPlan>> {
-        let plan = |sink: &PipelineSink| {
-            let config = self.predict_config(sink)?;
-            let model = trained.iter().find(|model| model.name() == config.model);
-            let model = model.ok_or_else(|| Fault::internal("a forecast without a model"))?;
-            let files = model.directory()?;
-            let predictor = self
-                .connectors
-                .predictor(&|name: &str| self.io.get(&files.join(name)))?;
-            let model = ForecastModel {
-                model: LoadedModel::new(predictor, Some(&files)),
-                artifact: artifact.id.to_string(),
-            };
-            self.plan_forecast(pipeline, sink, &config, model)
+        let mut plans = Vec::with_capacity(pipeline.predictions.len());
+        for sink in &pipeline.predictions {
+            let plan = self.plan_with_trained(pipeline, artifact, trained, sink);
+            plans.push(plan.map_err(|fault| fault.at(sink.at.as_ref()))?);
+        }
+        Ok(plans)
+    }
+
+    fn plan_with_trained(
+        &self,
+        pipeline: &Pipeline,
+        artifact: &Artifact,
+        trained: &[UnpublishedModel],
+        sink: &PipelineSink,
+    ) -> Result<ForecastPlan> {
+        let config = self.predict_config(sink)?;
+        let trained = trained.iter().find(|model| model.name() == config.model);
+        let trained = trained.ok_or_else(|| Fault::internal("a forecast without a model"))?;
+        let files = trained.directory()?;
+        let predictor = self
+            .connectors
+            .predictor(&|name: &str| self.io.get(&files.join(name)))?;
+        let earlier = trained.earlier().cloned();
+        let artifact_id = match &earlier {
+            Some(earlier) => earlier.artifact.id,
+            None => artifact.id,
         };
-        pipeline
-            .predictions
-            .iter()
-            .map(|sink| plan(sink).map_err(|fault| fault.at(sink.at.as_ref())))
-            .collect()
+        let model = ForecastModel {
+            model: self.models.load(predictor, Some(&files)),
+            artifact: Some(artifact_id.to_string()),
+            doubles: false,
+        };
+        let plan = self.plan_forecast(pipeline, sink, &config, model)?;
+        Ok(ForecastPlan { earlier, ..plan })
     }
 
     fn plan_forecast(
@@ -227,6 +235,7 @@ impl Session {
             column: config.name.clone(),
             min: config.min,
             max: config.max,
+            doubles: model.doubles,
             forecast: Some(ForecastColumns {
                 columns: config.columns.clone(),
                 artifact: model.artifact.clone(),
@@ -239,18 +248,19 @@ impl Session {
             ..PipelineNode::new(&node, input, vec![step.step()?])
         });
         let format = config.format.name().to_owned();
+        let sink_config = json!({ "path": config.path });
         extended.sinks.push(PipelineSink {
             name: sink.name.clone(),
             from: node,
-            config: self
-                .connectors
-                .canonical(&format, json!({ "path": config.path }))?,
+            config: self.connectors.canonical(&format, sink_config)?,
             format,
             split: Some(FUTURE_PART.to_owned()),
             optional: false,
             at: sink.at.clone(),
         });
-        let ForecastModel { model, artifact } = model;
+        let ForecastModel {
+            model, artifact, ..
+        } = model;
         Ok(ForecastPlan {
             name: sink.name.clone(),
             pipeline: extended,
@@ -260,7 +270,7 @@ impl Session {
         })
     }
 
-    /// Writes a forecast with what a run has learned, and checks it.
+    /// Writes a forecast with the findings of a run, and checks it.
     pub(crate) fn run_forecast<'a>(
         &'a self,
         plan: &'a ForecastPlan,
@@ -273,12 +283,15 @@ impl Session {
     ) -> Result<UnpublishedForecast<'a>> {
         let bound = self.bind(&plan.pipeline, datasets)?;
         let sink = plan.pipeline.sinks.len() - 1;
-        let (sources, mut findings) = (run.state.sources.clone(), run.state.findings.clone());
+        let sources = run.state.sources.clone();
+        let mut findings = run.state.findings.clone();
         let answers = plan.earlier.as_ref().map(|earlier| {
             let answers = earlier.findings_for(&plan.pipeline, &bound);
             answers.ok_or_else(|| {
-                let message = "the newest model was trained by another spec, whose statistics mean something else";
-                Fault::new(codes::STATE_VERSION, message).hint("run the spec once without a deadline")
+                let message = "the newest model was trained by another spec, \
+                               whose statistics mean something else";
+                Fault::new(codes::STATE_VERSION, message)
+                    .hint("run the spec once without a deadline")
             })
         });
         let mut answered = BTreeSet::new();
@@ -289,38 +302,40 @@ impl Session {
             &[sink],
             false,
             &mut |ask, state| {
-                let known = run.state.findings.contains_key(&state);
-                answered.extend(known.then_some(ask));
-                Ok(known)
+                let is_learned = run.state.findings.contains_key(&state);
+                answered.extend(is_learned.then_some(ask));
+                Ok(is_learned)
             },
         )?;
         if let Some(answers) = answers.transpose()? {
-            let all = (0..program.bound.asks.len()).collect();
-            replace_findings(&mut program, &plan.pipeline, &all, &answers, &mut findings)?;
+            let replaced = (0..program.bound.asks.len()).collect();
+            replace_findings(
+                &mut program,
+                &plan.pipeline,
+                &replaced,
+                &answers,
+                &mut findings,
+            )?;
         }
         let state = RunState {
             sources,
             findings,
             ..RunState::default()
         };
-        let (store, scratch) = (run.store.clone(), run.scratch.clone());
-        // Findings of another night are known here alone.
-        let run_spec = match plan.earlier.is_none() && run.run_spec.is_some() {
-            true => {
-                let (pipeline, sinks) = (&plan.pipeline, &[sink][..]);
-                self.run_spec(
-                    RemoteRun {
-                        pipeline,
-                        sinks,
-                        learns: false,
-                        known: answered,
-                        applies: None,
-                    },
-                    interval,
-                    datasets,
-                )?
-            }
-            false => None,
+        let store = run.store.clone();
+        let scratch = run.scratch.clone();
+        // Only the coordinator has findings of earlier runs.
+        let run_spec = if plan.earlier.is_none() && run.run_spec.is_some() {
+            let remote_run = RemoteRun {
+                pipeline: &plan.pipeline,
+                sinks: &[sink],
+                learns: false,
+                known: answered,
+                applies: None,
+            };
+            self.run_spec(remote_run, interval, datasets)?
+        } else {
+            None
         };
         let mut run = RunExecutor::new(self, &plan.pipeline, store, scratch, program, state);
         run.run_spec = run_spec;
@@ -359,19 +374,25 @@ impl<'a> UnpublishedForecast<'a> {
             .future
             .pop()
             .ok_or_else(|| Fault::internal("a forecast of no series"))?;
+        // Filters may have taken out times that the calendar lacks, of all series.
+        let mut steps = future.steps;
+        if output.rows < future.series * future.steps {
+            steps = output.rows.checked_div(future.series).unwrap_or(steps);
+        }
         Ok(ForecastReport {
             sink: self.plan.name.clone(),
             path: output.path,
             data: output.data,
             rows: output.rows,
             series: future.series,
-            steps: future.steps,
+            steps,
             ended: future.ended,
             known_until: future.known_until,
             model: self.plan.model.predictor.id().to_owned(),
             artifact: self.plan.artifact.clone(),
             clipped: output.clipped,
             crossed: output.crossed,
+            sum: output.sum,
             rows_without_history: output.rows_without_history,
             layout,
             is_new: output.is_new,
@@ -399,32 +420,25 @@ impl RunExecutor<'_> {
             }
             let bound = &self.program.bound;
             let future = future_of(bound, &sink.from)?;
-            let [made_by] = future.made_by.as_slice() else {
-                let fault = Fault::new(
-                    codes::UNSUPPORTED,
-                    "a forecast needs one `future_rows`, and its inputs have several",
-                );
-                return Err(fault
-                    .hint("move `future_rows` behind the union")
-                    .at(sink.at.as_ref()));
-            };
+            let made_by = only_future_rows(future).map_err(|fault| fault.at(sink.at.as_ref()))?;
             let PlanOp::Gather(GatherOp {
                 lower: GatherBy::Future(rows),
                 ..
-            }) = &bound.ops[*made_by].op
+            }) = &bound.ops[made_by].op
             else {
                 return Err(Fault::internal("rows of the future that nothing makes"));
             };
-            let latest = bound.ops[*made_by]
+            let latest = bound.ops[made_by]
                 .asks
                 .first()
                 .ok_or_else(|| Fault::internal("rows of no series"))?;
             let series = (rows.count)(self.state.finding(&self.program, *latest)?.as_ref())?.active;
+            let model = self.session.models.find(&step.model)?;
             let contract = ForecastContract {
                 format: &sink.format,
                 keys: &future.keys,
                 time: &future.time,
-                predictions: &step.prediction_columns()?,
+                predictions: &step.prediction_columns(&model),
                 bounds: step.bounds(),
                 source: &future.source,
                 series,
@@ -441,7 +455,41 @@ impl RunExecutor<'_> {
     }
 }
 
-/// How far ahead the label of a pipeline is predicted, if it says so.
+/// True if a forecast by a model of a step accepts missing values of columns that are known in advance.
+pub(crate) fn accepts_missing(session: &Session, pipeline: &Pipeline, from: &str) -> Result<bool> {
+    for sink in &pipeline.predictions {
+        let config = session.predict_config(sink)?;
+        let training = training_of(pipeline, &config);
+        let is_of_step = training.is_some_and(|training| training.from == from);
+        if is_of_step && config.missing == MissingKnown::Accept {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The training whose model makes a forecast.
+pub(super) fn training_of<'p>(
+    pipeline: &'p Pipeline,
+    config: &PredictConfig,
+) -> Option<&'p PipelineSink> {
+    let mut trainings = pipeline.trainings.iter();
+    trainings.find(|training| training.name == config.model)
+}
+
+fn no_training_fault(pipeline: &Pipeline, model: &str) -> Fault {
+    let trainings = pipeline.trainings.iter();
+    let names: Vec<&str> = trainings.map(|training| training.name.as_str()).collect();
+    let hint = if names.is_empty() {
+        "add a sink that trains it: `train: { model: mlp, ... }`".to_owned()
+    } else {
+        format!("the sinks that train are {}", names.join(", "))
+    };
+    let message = format!("no sink trains a model `{model}`");
+    Fault::new(codes::UNKNOWN_NAME, message).hint(hint)
+}
+
+/// Declared horizon of the label of a pipeline.
 pub(crate) fn declared_horizon(pipeline: &Pipeline) -> Option<&str> {
     pipeline.label.as_ref()?.horizon.as_deref()
 }
@@ -456,11 +504,13 @@ fn check_predicted_units(bound: &BoundPipeline, future: &FutureFlow, label: &str
         return Ok(());
     };
     let message = format!(
-        "`{by}` changes the label `{label}` behind `future_rows`: the forecast would be in its units, not in those of the \
+        "`{by}` changes the label `{label}` behind `future_rows`: the forecast would be in its \
+         units, not in those of the \
          rows"
     );
     let hint = format!(
-        "train on the label as `future_rows` has it: write what `{by}` makes to another column, or leave it out; in front \
+        "train on the label as `future_rows` has it: write what `{by}` makes to another column, \
+         or leave it out; in front \
          of `future_rows`, rows and forecast are both in its units"
     );
     Err(Fault::new(codes::BAD_VALUE, message)
@@ -474,7 +524,8 @@ pub(crate) fn check_label_units(
     bound: &BoundPipeline,
     from: &str,
 ) -> Result<()> {
-    let (Some(label), future) = (&pipeline.label, future_of(bound, from)?) else {
+    let future = future_of(bound, from)?;
+    let Some(label) = &pipeline.label else {
         return Ok(());
     };
     let Some(by) = future
@@ -485,7 +536,8 @@ pub(crate) fn check_label_units(
         return Ok(());
     };
     let message = format!(
-        "`{by}` changes the label `{}` behind `future_rows`: the model predicts in other units than those of the values",
+        "`{by}` changes the label `{}` behind `future_rows`: the model predicts in other units \
+         than those of the values",
         label.column
     );
     let hint = format!(
@@ -494,6 +546,18 @@ pub(crate) fn check_label_units(
     Err(Fault::new(codes::BAD_VALUE, message)
         .column(&label.column)
         .hint(hint))
+}
+
+/// The only operation that makes the rows of a forecast.
+fn only_future_rows(future: &FutureFlow) -> Result<OpId> {
+    let [made_by] = future.made_by.as_slice() else {
+        let fault = Fault::new(
+            codes::UNSUPPORTED,
+            "a forecast needs one `future_rows`, and its inputs have several",
+        );
+        return Err(fault.hint("move `future_rows` behind the union"));
+    };
+    Ok(*made_by)
 }
 
 /// The rows of the future of a step.
@@ -508,10 +572,21 @@ fn future_of<'b>(bound: &'b BoundPipeline, from: &str) -> Result<&'b FutureFlow>
     flow.future.as_deref().ok_or_else(no_future)
 }
 
-/// How far a forecast goes: in nanoseconds, or in steps of a time column of integers.
+/// Length of a forecast, in its time column.
+pub(crate) fn horizon_span(future: &FutureFlow, time: &Field) -> CalendarSpan {
+    let tick = tick_nanoseconds(time.data_type()).unwrap_or(1) as i64;
+    let span = future.horizon.span().unwrap_or_default();
+    CalendarSpan {
+        ticks: span.ticks / tick.max(1),
+        ..span
+    }
+}
+
+/// Horizon of a forecast: in nanoseconds, or in steps of a time column of integers.
 pub(crate) fn horizon_of(future: &FutureFlow) -> i64 {
     match future.horizon {
         SeriesLength::Ticks(ticks) => ticks,
+        SeriesLength::Calendar(span) => span.most_ticks(1),
         SeriesLength::Rows(rows) => rows as i64,
     }
 }

@@ -2,20 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrow::array::{ArrayRef, Float32Array};
-use arrow::datatypes::Schema;
+use arrow::datatypes::{DataType, Schema};
 use forebay_model::{Fault, Result, codes};
 use forebay_storage::StorageLocation;
+
+use super::values::{PredictionBounds, bounded_columns, in_units_of_rows};
 
 /// A model that predicts rows of the step that it was trained on.
 pub trait ModelPredictor: Debug + Send + Sync {
     /// The id of its training: names everything that determines it.
     fn id(&self) -> &str;
-
-    /// The id of the artifact that its features are made with.
-    fn artifact(&self) -> &str;
 
     /// The label's horizon for which it was trained, if the pipeline declared one.
     fn horizon(&self) -> Option<&str>;
@@ -24,12 +23,27 @@ pub trait ModelPredictor: Debug + Send + Sync {
     /// [`HORIZON_STEP`](crate::HORIZON_STEP) of rows of the future, too.
     fn columns(&self) -> Vec<String>;
 
+    /// The columns that it reads whose missing values it fills with a constant.
+    fn filled_columns(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// True if it predicts a constant for rows in which all columns that it reads are missing.
+    fn predicts_empty_rows(&self) -> bool {
+        false
+    }
+
     /// Fails where the columns that it reads have other types than it takes.
     fn check(&self, schema: &Schema) -> Result<()>;
 
-    /// The quantiles that it predicts beside its point forecast, in ascending order.
+    /// The predicted quantiles in addition to the point forecast, in ascending order.
     fn quantiles(&self) -> &[f64] {
         &[]
+    }
+
+    /// The column whose values it learned; `None` if it predicts values of the rows.
+    fn label(&self) -> Option<&str> {
+        None
     }
 
     /// The label, where the predictions for a row are values of the label in features of later rows.
@@ -41,13 +55,23 @@ pub trait ModelPredictor: Debug + Send + Sync {
     fn predict(&self, columns: &[ArrayRef], rows: usize) -> Result<Predictions>;
 }
 
-/// What a model predicts for some rows.
+/// Predictions of a model for some rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predictions {
     /// The point forecast.
     pub point: Float32Array,
-    /// Of each quantile of the model, in their order. They may cross.
+    /// Predictions of each quantile of the model, in their order. They may cross.
     pub quantiles: Vec<Float32Array>,
+}
+
+impl Predictions {
+    /// Columns as `predict` writes them: the point forecast, then the quantiles, in ascending order in each row and within
+    /// the bounds.
+    pub fn into_bounded_columns(self, min: Option<f64>, max: Option<f64>) -> Result<Vec<ArrayRef>> {
+        let columns = in_units_of_rows(self, None, &[])?;
+        let bounds = PredictionBounds::new(min, max);
+        Ok(bounded_columns(&columns, bounds, &DataType::Float32)?.columns)
+    }
 }
 
 impl From<Float32Array> for Predictions {
@@ -59,7 +83,8 @@ impl From<Float32Array> for Predictions {
     }
 }
 
-/// The column of a quantile beside that of the point forecast: `prediction_q10` for 0.1.
+/// Name of the column of a quantile, derived from that of the point forecast: `prediction_q10` for
+/// 0.1.
 pub fn quantile_column(point: &str, quantile: f64) -> String {
     format!("{point}_q{}", (quantile * 1e10).round() / 1e8)
 }
@@ -70,38 +95,140 @@ pub struct LoadedModel {
     /// The model.
     pub predictor: Arc<dyn ModelPredictor>,
     /// The directory of its files, from which workers load it; none of one that is in memory alone.
-    pub(crate) place: Option<String>,
+    pub(crate) path: Option<String>,
 }
 
-/// Models that a caller holds, by id: the configuration of a step is JSON, and so has only the id.
-static LOADED: Mutex<BTreeMap<String, Weak<LoadedModel>>> = Mutex::new(BTreeMap::new());
-
 impl LoadedModel {
-    /// Lets steps find a model. `place` is the directory of its files.
+    /// A model with the directory of its files.
     pub fn new(
         predictor: Arc<dyn ModelPredictor>,
-        place: Option<&StorageLocation>,
+        path: Option<&StorageLocation>,
     ) -> Arc<LoadedModel> {
-        let place = place.map(|place| place.shown.clone());
-        let id = predictor.id().to_owned();
-        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-        loaded.retain(|_, known| known.strong_count() > 0);
-        // The stages of a worker share a model: the first of them to end must not take it from the others.
-        if let Some(known) = loaded.get(&id).and_then(Weak::upgrade)
-            && place.is_some()
-            && known.place == place
-        {
-            return known;
+        Arc::new(LoadedModel {
+            predictor,
+            path: path.map(|path| path.shown.clone()),
+        })
+    }
+}
+
+type ModelsById = BTreeMap<String, Vec<Weak<LoadedModel>>>;
+
+/// Models that the steps of a session can predict with, while callers hold them. The configuration
+/// of a step is JSON, and so has only the id. Clones share the models.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LoadedModels(Arc<Mutex<ModelsById>>);
+
+impl LoadedModels {
+    /// Adds a model, unless one is loaded from the same directory already; returns the one that
+    /// steps find.
+    pub(crate) fn load(
+        &self,
+        predictor: Arc<dyn ModelPredictor>,
+        path: Option<&StorageLocation>,
+    ) -> Arc<LoadedModel> {
+        let model = LoadedModel::new(predictor, path);
+        let mut models = self.lock();
+        // The stages of a worker share a model.
+        if let Some(path) = &model.path {
+            let same_id = models.get(model.predictor.id()).into_iter().flatten();
+            for loaded in same_id.filter_map(Weak::upgrade) {
+                if loaded.path.as_ref() == Some(path) {
+                    return loaded;
+                }
+            }
         }
-        let model = Arc::new(LoadedModel { predictor, place });
-        loaded.insert(id, Arc::downgrade(&model));
+        add_model(&mut models, &model);
         model
     }
 
-    /// The model of this id.
-    pub(crate) fn find(id: &str) -> Result<Arc<LoadedModel>> {
-        let loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = loaded.get(id).and_then(Weak::upgrade);
-        found.ok_or_else(|| Fault::new(codes::NOT_FOUND, format!("the model {id} is not loaded")))
+    /// Adds a model that the caller holds.
+    pub(crate) fn add(&self, model: &Arc<LoadedModel>) {
+        add_model(&mut self.lock(), model);
+    }
+
+    /// The model of this id: of several, the newest that is held.
+    pub(crate) fn find(&self, id: &str) -> Result<Arc<LoadedModel>> {
+        let models = self.lock();
+        let mut same_id = models.get(id).into_iter().flatten().rev();
+        let model = same_id.find_map(Weak::upgrade);
+        model.ok_or_else(|| Fault::new(codes::NOT_FOUND, format!("the model {id} is not loaded")))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ModelsById> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn add_model(models: &mut ModelsById, model: &Arc<LoadedModel>) {
+    models.retain(|_, same_id| {
+        same_id.retain(|model| model.strong_count() > 0);
+        !same_id.is_empty()
+    });
+    let same_id = models.entry(model.predictor.id().to_owned()).or_default();
+    same_id.push(Arc::downgrade(model));
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_storage::StorageClient;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct ConstantModel;
+
+    impl ModelPredictor for ConstantModel {
+        fn id(&self) -> &str {
+            "constant"
+        }
+
+        fn horizon(&self) -> Option<&str> {
+            None
+        }
+
+        fn columns(&self) -> Vec<String> {
+            Vec::new()
+        }
+
+        fn check(&self, _: &Schema) -> Result<()> {
+            Ok(())
+        }
+
+        fn predict(&self, _: &[ArrayRef], rows: usize) -> Result<Predictions> {
+            Ok(Predictions::from(Float32Array::new_null(rows)))
+        }
+    }
+
+    #[test]
+    fn a_session_finds_its_models_while_they_are_held() {
+        let models = LoadedModels::default();
+        let first = models.load(Arc::new(ConstantModel), None);
+        let second = models.clone().load(Arc::new(ConstantModel), None);
+        assert!(Arc::ptr_eq(&models.find("constant").unwrap(), &second));
+        drop(second);
+        assert!(Arc::ptr_eq(&models.find("constant").unwrap(), &first));
+        let other_session = LoadedModels::default();
+        assert!(other_session.find("constant").is_err());
+        other_session.add(&first);
+        assert!(Arc::ptr_eq(
+            &other_session.find("constant").unwrap(),
+            &first
+        ));
+        drop(first);
+        let fault = models.find("constant").unwrap_err();
+        assert_eq!(fault.code(), codes::NOT_FOUND);
+    }
+
+    #[test]
+    fn a_directory_is_loaded_once() {
+        let models = LoadedModels::default();
+        let io = StorageClient::new().unwrap();
+        let net = io.resolve("/models/net").unwrap();
+        let trees = io.resolve("/models/trees").unwrap();
+        let first = models.load(Arc::new(ConstantModel), Some(&net));
+        let again = models.load(Arc::new(ConstantModel), Some(&net));
+        let other = models.load(Arc::new(ConstantModel), Some(&trees));
+        assert!(Arc::ptr_eq(&first, &again));
+        assert!(!Arc::ptr_eq(&first, &other));
     }
 }

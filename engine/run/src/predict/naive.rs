@@ -1,4 +1,5 @@
-//! The seasonal naive forecast: what the last known season says. It needs no statistic and no model.
+//! The seasonal naive forecast: it repeats the last known season, and needs no statistic and no
+//! model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,15 +10,15 @@ use arrow::datatypes::{DataType, Float32Type, Schema};
 use forebay_commit::{DegradationReport, StateStore};
 use forebay_execute::RunState;
 use forebay_model::{
-    DegradationLevel, Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result,
-    Step, codes,
+    DAY_NANOSECONDS, DegradationLevel, Fault, Interval, NodeInput, Pipeline, PipelineNode,
+    PipelineSink, Result, Step, TimeLength, codes, month_nanoseconds,
 };
-use forebay_plan::{BoundPipeline, bind, compile};
+use forebay_plan::{BoundPipeline, FutureRowsFacts, bind, compile};
 use forebay_storage::{BackgroundTasks, ScratchDir};
 use serde_json::json;
 
 use super::{
-    ForecastModel, ForecastPlan, LoadedModel, ModelPredictor, Predictions, UnpublishedForecast,
+    ForecastModel, ForecastPlan, ModelPredictor, Predictions, UnpublishedForecast,
     check_label_units,
 };
 use crate::backfill::BackfillStage;
@@ -27,7 +28,7 @@ use crate::executor::RunExecutor;
 use crate::report::{PassReport, RunReport};
 use crate::session::{Session, datasets};
 
-/// What naive forecasts are called as a pass.
+/// Name of naive forecasts as a pass.
 const NAIVE: &str = "naive";
 
 /// Seasons that are looked through beyond the horizon for a series that has gaps.
@@ -51,16 +52,16 @@ impl ModelPredictor for SeasonalNaive {
         &self.id
     }
 
-    fn artifact(&self) -> &str {
-        ""
-    }
-
     fn horizon(&self) -> Option<&str> {
         self.horizon.as_deref()
     }
 
     fn columns(&self) -> Vec<String> {
         self.columns.clone()
+    }
+
+    fn predicts_empty_rows(&self) -> bool {
+        true
     }
 
     fn check(&self, _: &Schema) -> Result<()> {
@@ -80,7 +81,7 @@ impl ModelPredictor for SeasonalNaive {
             .iter()
             .map(|column| column.as_primitive::<Float32Type>())
             .collect();
-        let known = |row: usize| {
+        let finite_values = |row: usize| {
             let values = columns
                 .iter()
                 .filter(move |column| column.is_valid(row))
@@ -88,14 +89,14 @@ impl ModelPredictor for SeasonalNaive {
             values.filter(|value| value.is_finite())
         };
         let point = (0..rows)
-            .map(|row| Some(known(row).next().unwrap_or(0.0)))
+            .map(|row| Some(finite_values(row).next().unwrap_or(0.0)))
             .collect();
         let mut quantiles = vec![Vec::with_capacity(rows); self.quantiles.len()];
         let mut seasons = Vec::new();
         let scored = if self.quantiles.is_empty() { 0 } else { rows };
         for row in 0..scored {
             seasons.clear();
-            seasons.extend(known(row).take(QUANTILE_SEASONS_MAX));
+            seasons.extend(finite_values(row).take(QUANTILE_SEASONS_MAX));
             seasons.sort_by(f32::total_cmp);
             for (column, quantile) in quantiles.iter_mut().zip(&self.quantiles) {
                 column.push(interpolated(&seasons, *quantile));
@@ -111,8 +112,8 @@ impl ModelPredictor for SeasonalNaive {
 impl SeasonalNaive {
     fn with_quantiles(mut self, quantiles: Vec<f64>) -> SeasonalNaive {
         if !quantiles.is_empty() {
-            let all: Vec<String> = quantiles.iter().map(f64::to_string).collect();
-            self.id += &format!(" with quantiles {}", all.join(", "));
+            let quantile_texts: Vec<String> = quantiles.iter().map(f64::to_string).collect();
+            self.id += &format!(" with quantiles {}", quantile_texts.join(", "));
         }
         SeasonalNaive { quantiles, ..self }
     }
@@ -121,10 +122,10 @@ impl SeasonalNaive {
 /// A quantile of sorted values, between two of them where it falls there; 0 of none.
 fn interpolated(sorted: &[f32], quantile: f64) -> f32 {
     let at = quantile * sorted.len().saturating_sub(1) as f64;
-    let (Some(low), Some(high)) = (
-        sorted.get(at.floor() as usize),
-        sorted.get(at.ceil() as usize),
-    ) else {
+    let Some(low) = sorted.get(at.floor() as usize) else {
+        return 0.0;
+    };
+    let Some(high) = sorted.get(at.ceil() as usize) else {
         return 0.0;
     };
     (f64::from(*low) + (at - at.floor()) * (f64::from(*high) - f64::from(*low))) as f32
@@ -132,6 +133,7 @@ fn interpolated(sorted: &[f32], quantile: f64) -> f32 {
 
 /// The steps of a naive forecast: those up to `future_rows`, and the lags that it repeats.
 fn naive_node(
+    session: &Session,
     pipeline: &Pipeline,
     from: &str,
     name: &str,
@@ -144,32 +146,25 @@ fn naive_node(
         );
         fault.hint("declare it: `label: { column: <target>, horizon: 7d }`")
     })?;
-    let (node, place) = step_of_future(pipeline, from)?;
-    let future = &node.steps[place];
-    let horizon = future.config["horizon"].as_str().unwrap_or_default();
-    let wrong = || {
-        let message =
-            format!("`season: {season}` and the horizon {horizon} are not lengths of one unit");
+    let (node, position) = step_of_future(pipeline, from)?;
+    let future = &node.steps[position];
+    let facts = session.future_rows_facts(future)?;
+    let horizon = facts.horizon.unwrap_or_default();
+    let lags = season_lags(season, &horizon).ok_or_else(|| {
+        let message = format!(
+            "`season: {season}` and the horizon {horizon} are not lengths \
+             of which one counts the other"
+        );
         Fault::new(codes::BAD_VALUE, message).hint("write both in one unit, such as 7d and 28d")
-    };
-    let ((season_count, unit), (horizon_count, horizon_unit)) = (
-        length(season).ok_or_else(wrong)?,
-        length(horizon).ok_or_else(wrong)?,
-    );
-    if unit != horizon_unit || season_count == 0 {
-        return Err(wrong());
-    }
-    let seasons = 1..=horizon_count.div_ceil(season_count) + SEASONS_BACK;
-    let lags: Vec<String> = seasons
-        .map(|number| format!("{}{unit}", number * season_count))
-        .collect();
+    })?;
     let mut lag = json!({ "columns": [label.column], "by": lags });
-    for beside in ["time", "keys"] {
-        if !future.config[beside].is_null() {
-            lag[beside] = future.config[beside].clone();
-        }
+    if let Some(time) = facts.time {
+        lag["time"] = json!(time);
     }
-    let mut steps = node.steps[..=place].to_vec();
+    if let Some(keys) = facts.keys {
+        lag["keys"] = json!(keys);
+    }
+    let mut steps = node.steps[..=position].to_vec();
     steps.push(Step {
         kind: "lag".to_owned(),
         config: lag,
@@ -204,12 +199,12 @@ pub(crate) fn step_of_future<'p>(
 ) -> Result<(&'p PipelineNode, usize)> {
     let mut name = from;
     while let Some(node) = pipeline.node(name) {
-        if let Some(place) = node
+        if let Some(position) = node
             .steps
             .iter()
             .position(|step| step.kind == "future_rows")
         {
-            return Ok((node, place));
+            return Ok((node, position));
         }
         let NodeInput::From(input) = &node.input else {
             break;
@@ -219,13 +214,71 @@ pub(crate) fn step_of_future<'p>(
     Err(super::step::no_future())
 }
 
+/// The lags of the seasons that reach back behind a horizon, and of those before them.
+fn season_lags(season: &str, horizon: &str) -> Option<Vec<String>> {
+    let (count, unit) = length(season)?;
+    if count == 0 {
+        return None;
+    }
+    let (horizon_count, horizon_unit) = length(horizon)?;
+    let seasons = if unit == horizon_unit {
+        horizon_count.div_ceil(count)
+    } else {
+        seasons_in(season.parse().ok()?, horizon.parse().ok()?)?
+    };
+    let numbers = 1..=seasons + SEASONS_BACK;
+    Some(
+        numbers
+            .map(|number| format!("{}{unit}", number * count))
+            .collect(),
+    )
+}
+
+/// Number of seasons that last at least as long as a horizon in another unit, wherever both begin. A calendar day may have
+/// an hour more than 24 of them, in which a season of hours more is looked through.
+fn seasons_in(season: TimeLength, horizon: TimeLength) -> Option<u64> {
+    let least = calendar_nanoseconds(season, false);
+    let most = calendar_nanoseconds(horizon, true);
+    let is_exact = season.calendar_span().is_none() && horizon.calendar_span().is_some();
+    let whole = most.checked_add(least - 1)?.checked_div(least)?;
+    u64::try_from(whole + i128::from(is_exact)).ok()
+}
+
+/// Least or most nanoseconds of a length, with days of 24 hours.
+fn calendar_nanoseconds(length: TimeLength, most: bool) -> i128 {
+    match length.calendar_span() {
+        Some(span) => {
+            month_nanoseconds(span.months, most) + i128::from(span.days) * DAY_NANOSECONDS
+        }
+        None => length.nominal_nanoseconds().unwrap_or(0),
+    }
+}
+
+/// True if a step that leads to these rows transforms the target.
+fn transforms_target(pipeline: &Pipeline, from: &str) -> bool {
+    let Some(node) = pipeline.node(from) else {
+        return false;
+    };
+    if node.steps.iter().any(|step| step.kind == "target") {
+        return true;
+    }
+    match &node.input {
+        NodeInput::From(input) => transforms_target(pipeline, input),
+        NodeInput::Union(inputs) => inputs
+            .iter()
+            .any(|input| transforms_target(pipeline, input)),
+        NodeInput::Sql(_) => false,
+    }
+}
+
 /// `7d` as 7 and `d`.
 fn length(text: &str) -> Option<(u64, &str)> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     Some((digits.parse().ok()?, &text[digits.len()..]))
 }
 
-/// The passes of a run that publishes naive forecasts. What they cost is known once one did.
+/// The passes of a run that publishes naive forecasts. Their cost is known after the first such
+/// run.
 pub(crate) fn naive_passes() -> Vec<PlannedPass> {
     vec![PlannedPass {
         pass: NAIVE.to_owned(),
@@ -238,7 +291,7 @@ pub(crate) fn naive_passes() -> Vec<PlannedPass> {
 }
 
 impl Session {
-    /// Refuses a ladder with the rung `naive` where it could not be taken.
+    /// Refuses a ladder with the level `naive` if naive forecasts are not possible.
     pub(super) fn check_naive(&self, pipeline: &Pipeline, bound: &BoundPipeline) -> Result<()> {
         let Some(deadline) = &pipeline.deadline else {
             return Ok(());
@@ -264,6 +317,12 @@ impl Session {
         Fault::combine(faults.collect()).map_or(Ok(()), Err)
     }
 
+    /// Rows of the future that a step adds.
+    pub(crate) fn future_rows_facts(&self, step: &Step) -> Result<FutureRowsFacts> {
+        let future_rows = self.registry.facts(step)?.future_rows;
+        future_rows.ok_or_else(|| Fault::internal("a step that adds no rows of the future"))
+    }
+
     /// The naive forecast of a sink.
     fn naive_plan(&self, pipeline: &Pipeline, sink: &PipelineSink) -> Result<ForecastPlan> {
         let config = self.predict_config(sink)?;
@@ -278,45 +337,44 @@ impl Session {
         while pipeline.node(&name).is_some() || pipeline.source(&name).is_some() {
             name.push('_');
         }
-        let (node, naive) = naive_node(pipeline, &sink.from, &name, season)?;
-        // A forecast has the same columns, whatever it is made with.
+        let (node, naive) = naive_node(self, pipeline, &sink.from, &name, season)?;
+        // A forecast has the same columns with a model and without.
         let naive = naive.with_quantiles(self.forecast_quantiles(pipeline, &config)?);
         let model = ForecastModel {
-            model: LoadedModel::new(Arc::new(naive), None),
-            artifact: String::new(),
+            model: self.models.load(Arc::new(naive), None),
+            artifact: None,
+            doubles: transforms_target(pipeline, &sink.from),
         };
         // Nothing else of the pipeline is looked at.
-        let mut own = pipeline.clone();
-        own.nodes.push(node);
-        (own.sinks, own.trainings, own.predictions) = Default::default();
-        self.plan_forecast(
-            &own,
-            &PipelineSink {
-                from: name,
-                ..sink.clone()
-            },
-            &config,
-            model,
-        )
+        let mut naive_pipeline = pipeline.clone();
+        naive_pipeline.nodes.push(node);
+        naive_pipeline.sinks.clear();
+        naive_pipeline.trainings.clear();
+        naive_pipeline.predictions.clear();
+        let naive_sink = PipelineSink {
+            from: name,
+            ..sink.clone()
+        };
+        self.plan_forecast(&naive_pipeline, &naive_sink, &config, model)
     }
 
-    /// Publishes naive forecasts, and nothing else.
+    /// Publishes naive forecasts only.
     pub(crate) fn run_naive(
         &self,
         pipeline: &Pipeline,
         interval: Option<&Interval>,
         monitor: &DeadlineMonitor,
     ) -> Result<RunReport> {
-        let rung = Some(DegradationLevel::Naive);
+        let level = Some(DegradationLevel::Naive);
         monitor.plan(
             vec![PlanOption {
-                rung,
+                level,
                 passes: naive_passes(),
             }],
             std::iter::empty(),
         );
         monitor.begin(NAIVE);
-        let ladder = degradation_report(pipeline, rung).map(|ladder| {
+        let ladder = degradation_report(pipeline, level).map(|ladder| {
             let left_out = pipeline
                 .sinks
                 .iter()
@@ -344,6 +402,7 @@ impl Session {
             artifact: None,
             artifact_path: None,
             left_out: Vec::new(),
+            days: Vec::new(),
             outputs: Vec::new(),
             models: Vec::new(),
             forecasts,
@@ -364,13 +423,14 @@ impl Session {
         })
     }
 
-    /// Publishes naive forecasts where there is no deadline that asks for them.
+    /// Publishes naive forecasts outside of a deadline's degradation.
     pub(crate) fn publish_naive_forecasts(&self, pipeline: &Pipeline) -> Result<()> {
         let plans = self.naive_plans(pipeline)?;
-        let made = self.run_naive_plans(&plans, pipeline, None, &None)?;
-        made.forecasts
-            .into_iter()
-            .try_for_each(|forecast| forecast.publish().map(drop))
+        let naive = self.run_naive_plans(&plans, pipeline, None, &None)?;
+        for forecast in naive.forecasts {
+            forecast.publish()?;
+        }
+        Ok(())
     }
 
     fn naive_plans(&self, pipeline: &Pipeline) -> Result<Vec<ForecastPlan>> {
@@ -390,13 +450,18 @@ impl Session {
     ) -> Result<NaiveForecasts<'a>> {
         let store = StateStore::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
-        let mut later = BackgroundTasks::default();
-        let sources =
-            self.discover_inputs(&self.io, pipeline, Some((&scratch, &mut later)), interval)?;
+        let mut background = BackgroundTasks::default();
+        let sources = self.discover_inputs(
+            &self.io,
+            pipeline,
+            Some((&scratch, &mut background)),
+            interval,
+        )?;
         let datasets = datasets(&sources);
-        later.join_all()?;
+        background.join_all()?;
         let share = scratch.scratch_with_budget(self.memory(), self.memory().states_bytes());
-        let (mut forecasts, mut passes) = (Vec::new(), Vec::new());
+        let mut forecasts = Vec::new();
+        let mut passes = Vec::new();
         for plan in plans {
             let bound = bind(&plan.pipeline, &self.registry, &self.sql, &datasets)?;
             let asks = bound.asks.clone();
@@ -452,4 +517,34 @@ struct NaiveForecasts<'a> {
     forecasts: Vec<UnpublishedForecast<'a>>,
     passes: Vec<PassReport>,
     scratch: ScratchDir,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seasons_reach_behind_the_horizon_in_any_units() {
+        let lags = |season: &str, horizon: &str| {
+            let lags = season_lags(season, horizon)?;
+            Some((lags.len(), lags.first()?.clone(), lags.last()?.clone()))
+        };
+        let expected_lags = |count: usize, first: &str, last: &str| {
+            Some((count, first.to_owned(), last.to_owned()))
+        };
+        assert_eq!(lags("7d", "28d"), expected_lags(8, "7d", "56d"));
+        assert_eq!(lags("7d", "1d"), expected_lags(5, "7d", "35d"));
+        assert_eq!(lags("1w", "28d"), expected_lags(8, "1w", "8w"));
+        // Two months have 62 days at most.
+        assert_eq!(lags("7d", "2mo"), expected_lags(13, "7d", "91d"));
+        // A year has 365 days at least, and twelve months.
+        assert_eq!(lags("12mo", "365d"), expected_lags(5, "12mo", "60mo"));
+        assert_eq!(lags("1y", "12mo"), expected_lags(6, "1y", "6y"));
+        // A day may have 25 hours.
+        assert_eq!(lags("24h", "7d"), expected_lags(12, "24h", "288h"));
+        assert_eq!(lags("7", "28"), expected_lags(8, "7", "56"));
+        for (season, horizon) in [("0d", "7d"), ("7", "7d"), ("7d", "7t"), ("d", "7d")] {
+            assert_eq!(lags(season, horizon), None, "{season} {horizon}");
+        }
+    }
 }

@@ -1,28 +1,31 @@
-//! The step that predicts. No spec can name it: it needs a model at hand.
+//! The step that predicts. No spec can name it: it needs a loaded model.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, DictionaryArray, Int32Array, StringArray};
-use arrow::datatypes::{DataType, Field, Int32Type};
-use forebay_model::{Fault, Result, codes};
+use arrow::array::{
+    ArrayRef, AsArray, BooleanArray, DictionaryArray, Int32Array, StringArray, new_null_array,
+};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Float32Type, Int32Type};
+use forebay_model::{Fault, Result, Step, codes};
 use forebay_plan::{
-    BindScope, ConfiguredTransform, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, MapOp, PlanOp,
-    PredictionFeedback, RowMark, Transform, check_horizon, check_recursive_label, source_column,
-    unknown_column,
+    BindScope, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, MapOp, PlanOp, PredictionFeedback, RowMark,
+    TargetChain, Transform, TransformRegistry, ValueCount, check_horizon, check_recursive_label,
+    source_column, unknown_column,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::model::{LoadedModel, quantile_column};
-use super::values::{PredictionBounds, bounded_columns};
+use super::model::{LoadedModel, LoadedModels, ModelPredictor, quantile_column};
+use super::values::{PredictionBounds, bounded_columns, in_units_of_rows, prediction_type};
 
-/// Columns of a forecast beside keys, time, source columns and the prediction.
-pub(super) const STEP: &str = "step";
+/// Columns of a forecast in addition to keys, time, source columns and the prediction.
+pub(crate) const STEP: &str = "step";
 pub(super) const KNOWN: &str = "known_until";
 const MODEL: &str = "model";
 const ARTIFACT: &str = "artifact";
 
-/// The prediction until its row is put together.
+/// Temporary column of the prediction.
 const PREDICTED: &str = "__future_prediction";
 
 /// Adds a model's prediction to the rows that it takes, and its quantiles, sorted.
@@ -39,35 +42,79 @@ pub struct PredictTransform {
     /// Greatest prediction: greater ones are moved to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
-    /// Makes rows of the future a forecast: keys, time and predictions in a fixed order, and nothing else.
+    /// True if predictions are written as doubles, although the target of the rows is not transformed: a naive forecast
+    /// has the columns of the model that it replaces.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub doubles: bool,
+    /// Columns of a forecast, for rows of the future: keys, time and predictions in a fixed order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<ForecastColumns>,
 }
 
-/// What a forecast says in each row.
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// Columns and constants of each row of a forecast.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForecastColumns {
-    /// Source columns beside keys and time.
+    /// Source columns in addition to keys and time.
     pub columns: Vec<String>,
-    /// The id of the artifact.
-    pub artifact: String,
+    /// The id of the artifact that the model's features are made with. The naive forecast has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<String>,
     /// The horizon for which the model was trained.
     pub horizon: Option<String>,
 }
 
-impl ConfiguredTransform for PredictTransform {
-    const NAME: &'static str = "predict";
+/// A step that predicts, with the models of its session.
+#[derive(Debug)]
+struct PredictStep {
+    config: PredictTransform,
+    models: LoadedModels,
 }
 
-impl Transform for PredictTransform {
+impl Transform for PredictStep {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let model = LoadedModel::find(&self.model)?;
+        let model = self.models.find(&self.config.model)?;
+        self.config.bind_model(model, scope)
+    }
+}
+
+/// Adds the step that predicts to the transforms of a session.
+pub(crate) fn register_predict_step(registry: &mut TransformRegistry, models: &LoadedModels) {
+    let models = models.clone();
+    registry.register_with(
+        PredictTransform::NAME,
+        move |config: PredictTransform| -> Arc<dyn Transform> {
+            let models = models.clone();
+            Arc::new(PredictStep { config, models })
+        },
+    );
+}
+
+impl PredictTransform {
+    /// Kind of the step. No spec can name it.
+    pub const NAME: &'static str = "predict";
+
+    /// A step of a pipeline. The session that runs it must have loaded the model.
+    pub fn step(&self) -> Result<Step> {
+        let config = serde_json::to_value(self)
+            .map_err(|error| Fault::internal("a step that predicts").cause(error))?;
+        Ok(Step {
+            kind: Self::NAME.to_owned(),
+            config,
+            at: None,
+        })
+    }
+
+    fn bind_model(&self, model: Arc<LoadedModel>, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let written = self.written_columns(&self.column, model.predictor.quantiles());
-        let there = written
+        let existing = written
             .iter()
             .find(|name| self.forecast.is_none() && scope.schema.field_with_name(name).is_ok());
-        if let Some(name) = there {
+        if let Some(name) = existing {
             let fault = Fault::new(
                 codes::COLUMN_CLASH,
                 format!("there is a column `{name}` already"),
@@ -80,11 +127,11 @@ impl Transform for PredictTransform {
         let by_step = reads.iter().any(|name| name == HORIZON_STEP);
         let recursive = model.predictor.feeds_back().map(str::to_owned);
         if (by_step || recursive.is_some()) && self.forecast.is_none() {
-            let message = match by_step {
-                true => {
-                    "the model has trees for each step of the horizon, and predicts rows of the future only"
-                }
-                false => "the model predicts one step from another, and so rows of the future only",
+            let message = if by_step {
+                "the model has trees for each step of the horizon, and predicts rows of the \
+                 future only"
+            } else {
+                "the model predicts one step from another, and so rows of the future only"
             };
             return Err(Fault::new(codes::UNSUPPORTED, message)
                 .hint("leave `--split` out, or name the part `future`"));
@@ -107,21 +154,52 @@ impl Transform for PredictTransform {
         } else {
             written
         };
+        let target = transformed_target(model.predictor.as_ref(), scope);
+        let data_type = prediction_type(scope.target.is_some() || self.doubles);
         let predicted = names
             .iter()
-            .map(|name| Field::new(name, DataType::Float32, true));
+            .map(|name| Field::new(name, data_type.clone(), true));
         let bounds = self.bounds();
+        let marks_empty = model.predictor.predicts_empty_rows();
+        let filled = model.predictor.filled_columns();
+        let feedback = self.feedback_label(recursive, target.as_deref(), scope);
+        let model_columns = reads.len();
+        let undone = target.clone();
+        let parameters = target.iter().flat_map(|chain| chain.parameters());
+        let reads: Vec<String> = reads.into_iter().chain(parameters).collect();
+        let written_type = data_type.clone();
         let predict = MapOp::new(reads, predicted, move |columns, rows| {
-            let found = bounded_columns(model.predictor.predict(columns, rows)?, bounds);
-            let marks: [ArrayRef; 2] = [Arc::new(found.clipped), Arc::new(found.crossed)];
-            Ok(found.columns.into_iter().chain(marks).collect())
+            let (columns, parameters) = columns
+                .split_at_checked(model_columns)
+                .ok_or_else(|| Fault::internal("a model without its columns"))?;
+            let predictions = model.predictor.predict(columns, rows)?;
+            let predictions = in_units_of_rows(predictions, undone.as_deref(), parameters)?;
+            let bounded = bounded_columns(&predictions, bounds, &written_type)?;
+            let mut written = bounded.columns;
+            written.push(Arc::new(bounded.clipped));
+            written.push(Arc::new(bounded.crossed));
+            if marks_empty {
+                written.push(Arc::new(empty_rows(columns, rows)?));
+            }
+            Ok(written)
         });
-        let predict = predict.marking([RowMark::Clipped, RowMark::Crossed]);
+        let mut marks = vec![RowMark::Clipped, RowMark::Crossed];
+        if marks_empty {
+            marks.push(RowMark::Constant);
+        }
+        let mut predict = predict.marking(marks);
+        for column in filled {
+            let position = predict.reads.iter().position(|read| *read == column);
+            if let Some(position) = position {
+                predict = predict.counting(ValueCount::filled(position, column));
+            }
+        }
         match &self.forecast {
             None => Ok(vec![PlanOp::Map(predict)]),
             Some(forecast) => {
-                let mut ops = self.forecast_ops(predict, forecast, &quantiles, scope)?;
-                if let (Some(label), Some(PlanOp::Map(written))) = (recursive, ops.last_mut()) {
+                let mut ops =
+                    self.forecast_ops(predict, forecast, &quantiles, &data_type, scope)?;
+                if let (Some(label), Some(PlanOp::Map(written))) = (feedback, ops.last_mut()) {
                     written.feedback = Some(self.feedback(label, scope)?);
                 }
                 Ok(ops)
@@ -130,17 +208,29 @@ impl Transform for PredictTransform {
     }
 }
 
+/// Marks the rows in which no column of numbers has a finite value.
+fn empty_rows(columns: &[ArrayRef], rows: usize) -> Result<BooleanArray> {
+    let mut is_empty = vec![true; rows];
+    for column in columns {
+        let numbers = cast(column, &DataType::Float32)?;
+        for (is_empty, number) in is_empty
+            .iter_mut()
+            .zip(numbers.as_primitive::<Float32Type>())
+        {
+            *is_empty &= !number.is_some_and(f32::is_finite);
+        }
+    }
+    Ok(BooleanArray::from(is_empty))
+}
+
 impl PredictTransform {
     pub(super) fn bounds(&self) -> PredictionBounds {
         PredictionBounds::new(self.min, self.max)
     }
 
-    /// The columns of predictions in a forecast, whose model is loaded.
-    pub(super) fn prediction_columns(&self) -> Result<Vec<String>> {
-        Ok(self.written_columns(
-            &self.column,
-            LoadedModel::find(&self.model)?.predictor.quantiles(),
-        ))
+    /// The columns of predictions in a forecast of a model.
+    pub(super) fn prediction_columns(&self, model: &LoadedModel) -> Vec<String> {
+        self.written_columns(&self.column, model.predictor.quantiles())
     }
 
     /// The column of the point forecast and those of quantiles.
@@ -153,7 +243,25 @@ impl PredictTransform {
             .collect()
     }
 
-    /// How predictions of a label feed later rows.
+    /// The label that predictions are values of in later rows: that of a recursive model, or a target whose differences
+    /// reach back to rows of the horizon.
+    fn feedback_label(
+        &self,
+        recursive: Option<String>,
+        target: Option<&TargetChain>,
+        scope: &BindScope<'_>,
+    ) -> Option<String> {
+        if recursive.is_some() {
+            return recursive;
+        }
+        let future = scope.future?;
+        let chain = target?;
+        chain
+            .reaches_into(future.horizon, future.steps)
+            .then(|| chain.column.clone())
+    }
+
+    /// Feedback of predictions of a label to later rows.
     fn feedback(&self, label: String, scope: &BindScope<'_>) -> Result<PredictionFeedback> {
         let future = scope.future.ok_or_else(no_future)?;
         check_recursive_label(future, &label)?;
@@ -170,6 +278,7 @@ impl PredictTransform {
         predict: MapOp,
         forecast: &ForecastColumns,
         quantiles: &[f64],
+        data_type: &DataType,
         scope: &BindScope<'_>,
     ) -> Result<Vec<PlanOp>> {
         let future = scope.future.ok_or_else(no_future)?;
@@ -178,7 +287,7 @@ impl PredictTransform {
         let mut reads = Vec::new();
         let mut writes: Vec<Field> = Vec::new();
         let mut add = |read: String, name: &str, data_type: &DataType| {
-            if writes.iter().any(|known| known.name() == name) {
+            if writes.iter().any(|field| field.name() == name) {
                 let message = format!("two columns of the forecast would be called `{name}`");
                 let hint =
                     "leave it out of `columns`, or call the prediction or the key something else";
@@ -203,15 +312,15 @@ impl PredictTransform {
             .into_iter()
             .zip(self.written_columns(&self.column, quantiles))
         {
-            add(read, &name, &DataType::Float32)?;
+            add(read, &name, data_type)?;
         }
         add(KNOWN_UNTIL.to_owned(), KNOWN, time)?;
         let ids = [
-            (MODEL, self.model.clone()),
+            (MODEL, Some(self.model.clone())),
             (ARTIFACT, forecast.artifact.clone()),
         ];
         for (name, _) in &ids {
-            if writes.iter().any(|known| known.name() == name) {
+            if writes.iter().any(|field| field.name() == name) {
                 let message = format!("two columns of the forecast would be called `{name}`");
                 return Err(Fault::new(codes::COLUMN_CLASH, message)
                     .column(*name)
@@ -220,7 +329,10 @@ impl PredictTransform {
             writes.push(Field::new(*name, DataType::Utf8, true));
         }
         let written = MapOp::new(reads, writes, move |columns, rows| {
-            let ids = ids.iter().map(|(_, id)| repeated(id, rows));
+            let ids = ids.iter().map(|(_, id)| match id {
+                Some(id) => repeated(id, rows),
+                None => Ok(new_null_array(&DataType::Utf8, rows)),
+            });
             columns.iter().cloned().map(Ok).chain(ids).collect()
         });
         Ok(vec![
@@ -231,16 +343,24 @@ impl PredictTransform {
     }
 }
 
-/// Keys, time, and the columns that were asked for.
+/// Keys, time, and the requested columns.
 pub(super) fn source_columns<'a>(future: &'a FutureFlow, columns: &'a [String]) -> Vec<&'a String> {
-    let own = future.keys.iter().chain([&future.time]);
-    let mut all: Vec<&String> = own.collect();
+    let mut written: Vec<&String> = future.keys.iter().chain([&future.time]).collect();
     for column in columns {
-        if !all.contains(&column) {
-            all.push(column);
+        if !written.contains(&column) {
+            written.push(column);
         }
     }
-    all
+    written
+}
+
+/// The transformation of the target that a model learned.
+fn transformed_target(
+    model: &dyn ModelPredictor,
+    scope: &BindScope<'_>,
+) -> Option<Arc<TargetChain>> {
+    let chain = scope.target?;
+    (model.label() == Some(chain.column.as_str())).then(|| chain.clone())
 }
 
 pub(super) fn no_future() -> Fault {
@@ -248,7 +368,10 @@ pub(super) fn no_future() -> Fault {
         codes::MISSING_FIELD,
         "the step has no rows of the future to predict",
     );
-    fault.hint("add `future_rows` to its steps, before the windows; `aggregate`, `dedupe` and SQL end them")
+    fault.hint(
+        "add `future_rows` to its steps, before the windows; `aggregate`, `dedupe` and SQL end \
+         them, and so does a union with an input that has none",
+    )
 }
 
 /// A text in every row.
@@ -258,4 +381,24 @@ fn repeated(text: &str, rows: usize) -> Result<ArrayRef> {
     Ok(Arc::new(DictionaryArray::<Int32Type>::try_new(
         keys, values,
     )?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use arrow::array::{Float64Array, Int64Array};
+
+    #[test]
+    fn rows_without_a_finite_number_are_empty() {
+        let counts: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, None, None]));
+        let numbers: ArrayRef = Arc::new(Float64Array::from(vec![
+            None,
+            Some(0.0),
+            Some(f64::NAN),
+            None,
+        ]));
+        let empty = empty_rows(&[counts, numbers], 4).unwrap();
+        assert_eq!(empty, BooleanArray::from(vec![false, false, true, true]));
+    }
 }

@@ -1,35 +1,47 @@
-//! Predictions as they are written: quantiles in ascending order, and all within the bounds.
+//! Predictions in their written form: in the units of the rows, quantiles in ascending order, and all within the bounds.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, Float32Array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float32Array, Float64Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float64Type};
+use forebay_model::{Fault, Result};
+use forebay_plan::TargetChain;
 
 use super::model::Predictions;
 
-/// Between which numbers predictions lie.
+/// Bounds of predictions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PredictionBounds {
-    min: f32,
-    max: f32,
+    min: f64,
+    max: f64,
 }
 
 impl PredictionBounds {
-    /// Without a bound where one is left out.
+    /// Creates bounds; a missing bound is infinite.
     pub fn new(min: Option<f64>, max: Option<f64>) -> PredictionBounds {
-        let min = min.map_or(f32::NEG_INFINITY, |min| min as f32);
         PredictionBounds {
-            min,
-            max: max.map_or(f32::INFINITY, |max| max as f32),
+            min: min.unwrap_or(f64::NEG_INFINITY),
+            max: max.unwrap_or(f64::INFINITY),
         }
     }
 
-    /// Whether a prediction is within the bounds.
-    pub fn holds(self, value: f32) -> bool {
-        self.moved(value) == value
+    /// Bounds that single-precision predictions can have.
+    fn rounded(self) -> PredictionBounds {
+        PredictionBounds {
+            min: f64::from(self.min as f32),
+            max: f64::from(self.max as f32),
+        }
     }
 
-    /// What is not a number stays so, for the contract to find it.
-    fn moved(self, value: f32) -> f32 {
+    /// True if a prediction in single precision is within the bounds.
+    pub fn holds(self, value: f32) -> bool {
+        let value = f64::from(value);
+        self.rounded().moved(value) == value
+    }
+
+    /// Moves a prediction to the nearest bound. NaN stays NaN, so that the contract finds it.
+    fn moved(self, value: f64) -> f64 {
         if value < self.min {
             self.min
         } else if value > self.max {
@@ -44,26 +56,69 @@ impl PredictionBounds {
 pub(super) struct BoundedColumns {
     /// The point forecast, then the quantiles.
     pub columns: Vec<ArrayRef>,
-    /// Whether a prediction of the row was moved to a bound.
+    /// True for rows whose predictions were moved to a bound.
     pub clipped: BooleanArray,
-    /// Whether the quantiles of the row were not in ascending order.
+    /// True for rows whose quantiles were not in ascending order.
     pub crossed: BooleanArray,
 }
 
-/// Sorts the quantiles of each row (Chernozhukov, Fernandez-Val and Galichon, 2010: no loss grows by it), and moves
-/// predictions to the bounds.
-pub(super) fn bounded_columns(
+/// The type of written predictions. Those of a target that was transformed are doubles: a sum of a small change and a
+/// large value keeps its digits.
+pub(super) fn prediction_type(is_transformed: bool) -> DataType {
+    if is_transformed {
+        DataType::Float64
+    } else {
+        DataType::Float32
+    }
+}
+
+/// Undoes the transformation of the target, given the columns of its parameters.
+pub(super) fn in_units_of_rows(
     predictions: Predictions,
+    target: Option<&TargetChain>,
+    parameters: &[ArrayRef],
+) -> Result<Vec<Float64Array>> {
+    let point_and_quantiles = std::iter::once(predictions.point).chain(predictions.quantiles);
+    let mut columns = Vec::new();
+    for column in point_and_quantiles {
+        let column = doubles(column)?;
+        columns.push(match target {
+            Some(chain) => chain.invert(&column, parameters)?,
+            None => column,
+        });
+    }
+    Ok(columns)
+}
+
+fn doubles(column: Float32Array) -> Result<Float64Array> {
+    let column = cast(&column, &DataType::Float64)?;
+    Ok(column.as_primitive::<Float64Type>().clone())
+}
+
+/// Sorts the quantiles of each row (Chernozhukov, Fernandez-Val and Galichon, 2010: no loss grows by it), and moves
+/// predictions to the bounds. The first column is the point forecast, the others are the quantiles; columns of the type
+/// `written` are returned.
+pub(super) fn bounded_columns(
+    predictions: &[Float64Array],
     bounds: PredictionBounds,
-) -> BoundedColumns {
-    let Predictions { point, quantiles } = predictions;
+    written: &DataType,
+) -> Result<BoundedColumns> {
+    let bounds = if *written == DataType::Float32 {
+        bounds.rounded()
+    } else {
+        bounds
+    };
+    let Some((point, quantiles)) = predictions.split_first() else {
+        return Err(Fault::internal("a model without predictions"));
+    };
     let rows = point.len();
-    let mut columns: Vec<Vec<Option<f32>>> = vec![Vec::with_capacity(rows); 1 + quantiles.len()];
-    let (mut clipped, mut crossed) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+    let mut columns: Vec<Vec<Option<f64>>> = vec![Vec::with_capacity(rows); predictions.len()];
+    let mut clipped = Vec::with_capacity(rows);
+    let mut crossed = Vec::with_capacity(rows);
     let mut values = Vec::with_capacity(quantiles.len());
     for row in 0..rows {
         let mut is_moved = false;
-        let mut keep = |column: usize, value: Option<f32>| {
+        let mut keep = |column: usize, value: Option<f64>| {
             let bounded = value.map(|value| bounds.moved(value));
             is_moved |= bounded.is_some_and(|bounded| Some(bounded) != value && !bounded.is_nan());
             columns[column].push(bounded);
@@ -80,28 +135,28 @@ pub(super) fn bounded_columns(
         let crosses = is_whole && !values.is_sorted_by(|a, b| a.total_cmp(b).is_le());
         crossed.push(crosses);
         if crosses {
-            values.sort_by(f32::total_cmp);
+            values.sort_by(f64::total_cmp);
         }
-        values.resize(quantiles.len(), f32::NAN);
+        values.resize(quantiles.len(), f64::NAN);
         for (column, value) in values.iter().enumerate() {
             keep(1 + column, is_whole.then_some(*value));
         }
         clipped.push(is_moved);
     }
-    let columns = columns
-        .into_iter()
-        .map(|column| Arc::new(Float32Array::from(column)) as ArrayRef)
-        .collect();
-    BoundedColumns {
-        columns,
+    let mut written_columns = Vec::with_capacity(columns.len());
+    for column in columns {
+        let column: ArrayRef = Arc::new(Float64Array::from(column));
+        written_columns.push(cast(&column, written)?);
+    }
+    Ok(BoundedColumns {
+        columns: written_columns,
         clipped: clipped.into(),
         crossed: crossed.into(),
-    }
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::AsArray;
     use arrow::datatypes::Float32Type;
 
     use super::*;
@@ -116,9 +171,11 @@ mod tests {
                 Float32Array::from(vec![Some(2.0), Some(0.5), Some(1.0), Some(12.0)]),
             ],
         };
-        let found = bounded_columns(predictions, PredictionBounds::new(Some(0.0), Some(10.0)));
+        let predictions = in_units_of_rows(predictions, None, &[]).unwrap();
+        let bounds = PredictionBounds::new(Some(0.0), Some(10.0));
+        let bounded = bounded_columns(&predictions, bounds, &DataType::Float32).unwrap();
         let column = |number: usize| {
-            found.columns[number]
+            bounded.columns[number]
                 .as_primitive::<Float32Type>()
                 .iter()
                 .collect::<Vec<_>>()
@@ -128,11 +185,11 @@ mod tests {
         assert_eq!(column(2), [Some(0.5), Some(0.5), None, Some(4.0)]);
         assert_eq!(column(3), [Some(2.0), Some(1.0), None, Some(10.0)]);
         assert_eq!(
-            found.clipped,
+            bounded.clipped,
             BooleanArray::from(vec![false, true, false, true])
         );
         assert_eq!(
-            found.crossed,
+            bounded.crossed,
             BooleanArray::from(vec![true, true, false, false])
         );
     }

@@ -1,4 +1,4 @@
-//! What a column holds.
+//! Profile of a column.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use arrow::array::AsArray;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, UInt64Type};
 use forebay_model::{
-    ContentId, Fault, Finding, IdBuilder, Result, codes, logical_type, type_label,
+    ContentId, Fault, Finding, IdBuilder, Result, codes, logical_type, type_text_label,
 };
 use serde::{Deserialize, Serialize};
 
@@ -14,12 +14,12 @@ use super::HISTOGRAM_BINS;
 use super::distribution::QuantileTable;
 use crate::leak_check::time_text;
 
-/// What a column holds.
+/// Profile of a column.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ColumnProfile {
     /// The column.
     pub name: String,
-    /// Its type, as Arrow calls it.
+    /// Arrow's name of the type.
     pub r#type: String,
     /// Rows, nulls among them.
     pub rows: u64,
@@ -28,16 +28,16 @@ pub struct ColumnProfile {
     /// Distinct values, without null and NaN; `None` for types that are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distinct: Option<u64>,
-    /// Whether `distinct` is exact; else its standard error is 0.8 %.
+    /// True if `distinct` is exact; else its standard error is 0.8 %.
     #[serde(default)]
     pub distinct_is_exact: bool,
-    /// Of numbers and booleans (as 0 and 1).
+    /// Profile of numbers and booleans (as 0 and 1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numeric: Option<NumericProfile>,
-    /// Of dates and times.
+    /// Profile of dates and times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<TimeProfile>,
-    /// Of texts, in characters, and of lists, in elements.
+    /// Lengths of texts, in characters, and of lists, in elements.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<LengthProfile>,
     /// A few values as text, without null and NaN: the five with the least hashes, so that the same values give the same
@@ -73,16 +73,16 @@ pub struct NumericProfile {
     /// The quantiles 0, 0.01 to 1; empty where there is no value, and for booleans. Infinite ones are the least and the
     /// greatest double.
     pub quantiles: Vec<f64>,
-    /// Bins of equal width over the finite values, as the quantiles tell them.
+    /// Bins of equal width over the finite values, from the quantiles.
     pub histogram: Vec<HistogramBin>,
 }
 
 /// A bin of a histogram: values from `lower` on and below `upper`; the last bin has the greatest value, too.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct HistogramBin {
-    /// Where it begins.
+    /// Lower end of the bin.
     pub lower: f64,
-    /// Where it ends.
+    /// Upper end of the bin.
     pub upper: f64,
     /// The share of values in it.
     pub share: f64,
@@ -113,31 +113,28 @@ pub struct LengthProfile {
 pub struct FrequentValue {
     /// The value as text.
     pub value: String,
-    /// Its rows.
+    /// Number of rows with the value.
     pub count: u64,
 }
 
 impl ColumnProfile {
-    /// From what analyzers found about the column, by their kinds.
-    pub(crate) fn read(field: &Field, found: &BTreeMap<&str, &Finding>) -> Result<ColumnProfile> {
-        let number = |analyzer: &str, name: &str| match found.get(analyzer) {
-            Some(finding) => finding.number(name),
-            None => Ok(None),
-        };
-        let count =
-            |analyzer: &str, name: &str| Ok::<_, Fault>(number(analyzer, name)?.map(|n| n as u64));
+    /// Builds the profile from the findings about the column, by kind of analyzer.
+    pub(crate) fn read(
+        field: &Field,
+        findings: &BTreeMap<&str, &Finding>,
+    ) -> Result<ColumnProfile> {
+        let number = |analyzer: &str, name: &str| number_of(findings, analyzer, name);
+        let count = |analyzer: &str, name: &str| count_of(findings, analyzer, name);
         let data_type = logical_type(field.data_type());
-        let frequent = match found.get("vocabulary") {
+        let frequent = match findings.get("vocabulary") {
             Some(finding) => frequent_values(finding)?,
             None => Vec::new(),
         };
-        let (rows, nulls) = (
-            count("counts", "rows")?.unwrap_or(0),
-            count("counts", "nulls")?.unwrap_or(0),
-        );
-        // All values are among the frequent ones where these are fewer than were asked for.
+        let rows = count("counts", "rows")?.unwrap_or(0);
+        let nulls = count("counts", "nulls")?.unwrap_or(0);
+        // The frequent values are all values if fewer were found than requested.
         let listed: u64 = frequent.iter().map(|value| value.count).sum();
-        let is_whole = found.contains_key("vocabulary") && listed == rows - nulls.min(rows);
+        let is_whole = findings.contains_key("vocabulary") && listed == rows - nulls.min(rows);
         let estimate =
             number("distinct_count", "estimate")?.map(|estimate| estimate.round() as u64);
         let mut profile = ColumnProfile {
@@ -154,21 +151,17 @@ impl ColumnProfile {
             numeric: None,
             time: None,
             length: None,
-            examples: examples_of(found)?,
+            examples: examples_of(findings)?,
             frequent,
         };
         if data_type.is_temporal() {
-            let text = |name: &str| match number("moments", name)? {
-                Some(tick) => time_text(tick as i64, field).map(Some),
-                None => Ok::<_, Fault>(None),
-            };
             profile.time = Some(TimeProfile {
-                first: text("min")?,
-                last: text("max")?,
+                first: optional_time_text(number("moments", "min")?, field)?,
+                last: optional_time_text(number("moments", "max")?, field)?,
             });
-        } else if found.contains_key("moments") {
+        } else if findings.contains_key("moments") {
             let values = count("moments", "count")?.unwrap_or(0);
-            let quantiles = match found.get("quantiles") {
+            let quantiles = match findings.get("quantiles") {
                 // JSON has no infinities.
                 Some(finding) if values > 0 => finding
                     .numbers("value")?
@@ -177,8 +170,9 @@ impl ColumnProfile {
                     .collect(),
                 _ => Vec::new(),
             };
-            let finite =
-                |name: &str| Ok::<_, Fault>(number("moments", name)?.filter(|x| x.is_finite()));
+            let mean = number("moments", "mean")?;
+            let min = number("moments", "min")?;
+            let max = number("moments", "max")?;
             let freedom = values.saturating_sub(1);
             let var = number("moments", "var")?.filter(|_| freedom > 0);
             profile.numeric = Some(NumericProfile {
@@ -187,16 +181,16 @@ impl ColumnProfile {
                 infinities: count("moments", "infinities")?.unwrap_or(0),
                 zeros: count("shape", "zeros")?.unwrap_or(0),
                 negatives: count("shape", "negatives")?.unwrap_or(0),
-                mean: finite("mean")?,
+                mean: mean.filter(|mean| mean.is_finite()),
                 std: var
                     .map(|var| (var * (values as f64 / freedom as f64)).sqrt())
                     .filter(|std| std.is_finite()),
-                min: finite("min")?,
-                max: finite("max")?,
+                min: min.filter(|min| min.is_finite()),
+                max: max.filter(|max| max.is_finite()),
                 histogram: histogram(&quantiles),
                 quantiles,
             });
-        } else if found.contains_key("shape") {
+        } else if findings.contains_key("shape") {
             let lengths = number("shape", "lengths")?.unwrap_or(0.0);
             profile.length = Some(LengthProfile {
                 min: count("shape", "length_min")?,
@@ -209,7 +203,7 @@ impl ColumnProfile {
         Ok(profile)
     }
 
-    /// Names what is known of the column.
+    /// Id of the profile's content.
     pub(crate) fn id(&self) -> Result<ContentId> {
         let fields = serde_json::to_value(self)
             .map_err(|error| Fault::internal("a profile").cause(error))?;
@@ -218,7 +212,7 @@ impl ColumnProfile {
         Ok(id.finish())
     }
 
-    /// A column of which nothing is known.
+    /// Profile of a column without any facts.
     pub(crate) fn empty(name: &str, r#type: &str) -> ColumnProfile {
         ColumnProfile {
             name: name.to_owned(),
@@ -246,11 +240,9 @@ impl ColumnProfile {
         if self.distinct_is_exact { 0 } else { least }
     }
 
-    /// Its type in the words of messages, such as `text` and `date`.
+    /// Type of the column as specs spell it, such as `string` and `date`.
     pub fn type_label(&self) -> String {
-        self.r#type
-            .parse::<DataType>()
-            .map_or_else(|_| self.r#type.clone(), |data_type| type_label(&data_type))
+        type_text_label(&self.r#type)
     }
 
     /// The share of rows without a value, NaN included.
@@ -264,10 +256,34 @@ impl ColumnProfile {
     }
 }
 
-fn examples_of(found: &BTreeMap<&str, &Finding>) -> Result<Vec<String>> {
-    let finding = found
+fn number_of(
+    findings: &BTreeMap<&str, &Finding>,
+    analyzer: &str,
+    name: &str,
+) -> Result<Option<f64>> {
+    match findings.get(analyzer) {
+        Some(finding) => finding.number(name),
+        None => Ok(None),
+    }
+}
+
+fn count_of(
+    findings: &BTreeMap<&str, &Finding>,
+    analyzer: &str,
+    name: &str,
+) -> Result<Option<u64>> {
+    let number = number_of(findings, analyzer, name)?;
+    Ok(number.map(|number| number as u64))
+}
+
+fn optional_time_text(tick: Option<f64>, field: &Field) -> Result<Option<String>> {
+    tick.map(|tick| time_text(tick as i64, field)).transpose()
+}
+
+fn examples_of(findings: &BTreeMap<&str, &Finding>) -> Result<Vec<String>> {
+    let finding = findings
         .get("distinct_count")
-        .or_else(|| found.get("examples"));
+        .or_else(|| findings.get("examples"));
     finding.map_or_else(|| Ok(Vec::new()), |finding| examples(finding))
 }
 
@@ -300,38 +316,40 @@ fn frequent_values(finding: &Finding) -> Result<Vec<FrequentValue>> {
 
 /// Bins of equal width between the least and the greatest finite quantile.
 fn histogram(quantiles: &[f64]) -> Vec<HistogramBin> {
-    let finite = || {
-        quantiles
-            .iter()
-            .copied()
-            .filter(|quantile| quantile.abs() < f64::MAX)
-    };
-    let (Some(least), Some(greatest)) = (finite().next(), finite().next_back()) else {
+    let mut finite = quantiles
+        .iter()
+        .copied()
+        .filter(|quantile| quantile.abs() < f64::MAX);
+    let Some(least) = finite.next() else {
         return Vec::new();
     };
+    let greatest = finite.next_back().unwrap_or(least);
     let table = QuantileTable(quantiles);
     let bins = if greatest > least { HISTOGRAM_BINS } else { 1 };
-    let edge = |bin: usize| {
-        if bin == bins {
+    let width = greatest - least;
+    let mut histogram = Vec::with_capacity(bins);
+    let mut lower = least;
+    for bin in 1..=bins {
+        let is_last = bin == bins;
+        let upper = if is_last {
             greatest
         } else {
-            least + (greatest - least) * (bin as f64 / bins as f64)
-        }
-    };
-    let bin = |bin: usize| {
-        let (lower, upper) = (edge(bin), edge(bin + 1));
-        let end = if bin + 1 == bins {
+            least + width * (bin as f64 / bins as f64)
+        };
+        // The last bin has the greatest value, too.
+        let end = if is_last {
             table.share_up_to(upper)
         } else {
             table.share_below(upper)
         };
-        HistogramBin {
+        histogram.push(HistogramBin {
             lower,
             upper,
             share: (end - table.share_below(lower)).max(0.0),
-        }
-    };
-    (0..bins).map(bin).collect()
+        });
+        lower = upper;
+    }
+    histogram
 }
 
 #[cfg(test)]

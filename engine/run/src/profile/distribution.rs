@@ -1,4 +1,4 @@
-//! The distribution of a numeric column, as its quantiles tell it.
+//! The distribution of a numeric column, from its quantiles.
 
 /// Quantiles at equal distances of probability, from the least value to the greatest.
 #[derive(Debug, Clone, Copy)]
@@ -15,13 +15,14 @@ impl QuantileTable<'_> {
         self.share(self.0.partition_point(|quantile| *quantile <= x), x)
     }
 
-    /// Between the quantiles `place - 1` and `place`.
-    fn share(&self, place: usize, x: f64) -> f64 {
+    /// Share of values up to `x`, which is between the quantiles `place - 1` and `place`.
+    fn share(&self, position: usize, x: f64) -> f64 {
         let parts = (self.0.len().max(2) - 1) as f64;
-        if place == 0 {
+        if position == 0 {
             return 0.0;
         }
-        let (Some(&above), below) = (self.0.get(place), self.0[place - 1]) else {
+        let below = self.0[position - 1];
+        let Some(&above) = self.0.get(position) else {
             return 1.0;
         };
         let width = above - below;
@@ -30,7 +31,7 @@ impl QuantileTable<'_> {
         } else {
             0.0
         };
-        ((place - 1) as f64 + part) / parts
+        ((position - 1) as f64 + part) / parts
     }
 }
 

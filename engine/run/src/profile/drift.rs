@@ -1,4 +1,4 @@
-//! How two profiles differ.
+//! Differences between two profiles.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use super::DatasetProfile;
 use super::column::{ColumnProfile, NumericProfile};
 use super::distribution::QuantileTable;
 
-/// Rows that quantiles are taken from at most: what is measured with them has the noise of so many rows.
+/// Maximum number of rows that quantiles are taken from: measures of them have the noise of a
+/// sample of this size.
 const SAMPLED_ROWS: f64 = 18_136.0;
 
 /// Bins of the baseline, of equal share, in which distributions of numbers are compared.
@@ -20,7 +21,7 @@ const PSI_SHARE_MIN: f64 = 1e-4;
 /// The normal deviate that chance exceeds once in a thousand times.
 const RARE: f64 = 3.09;
 
-/// What counts as drift.
+/// Thresholds of drift.
 #[derive(Debug, Clone, Copy)]
 pub struct DriftOptions {
     /// Greatest Jensen-Shannon divergence of a column, in bits: 0 to 1.
@@ -38,25 +39,26 @@ impl Default for DriftOptions {
     }
 }
 
-/// How a dataset differs from a baseline.
+/// Differences between a dataset and a baseline.
 #[derive(Debug, Clone, Serialize)]
 pub struct DriftReport {
     /// Rows of the baseline.
     pub baseline_rows: u64,
     /// Rows of the dataset.
     pub rows: u64,
-    /// Whether any column has drifted.
+    /// True if any column has drifted.
     pub drifted: bool,
-    /// In the order of the baseline's columns, then those that are new.
+    /// Columns in the order of the baseline, then the new ones.
     pub columns: Vec<ColumnDrift>,
 }
 
-/// How a column differs. Shares are of rows, distributions of values that are neither null nor NaN.
+/// Difference between a column and its baseline. Shares are of rows, distributions of values that
+/// are neither null nor NaN.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct ColumnDrift {
     /// The column.
     pub name: String,
-    /// Why it has drifted; empty where it has not.
+    /// Reasons why the column counts as drifted; empty where it has not.
     pub reasons: Vec<String>,
     /// The Jensen-Shannon divergence of the two distributions, in bits: 0 where they are equal, 1 where they share no
     /// value (Lin, "Divergence measures based on the Shannon entropy", 1991). Numbers are compared in bins that each hold
@@ -87,9 +89,9 @@ pub fn compare_profiles(
     let mut columns: Vec<ColumnDrift> = baseline
         .columns
         .iter()
-        .map(|before| match now.column(&before.name) {
-            Some(now) => compare_columns(before, now, options),
-            None => only_reason(&before.name, "the column is gone"),
+        .map(|column| match now.column(&column.name) {
+            Some(now) => compare_columns(column, now, options),
+            None => only_reason(&column.name, "the column is gone"),
         })
         .collect();
     let is_new = |column: &&ColumnProfile| baseline.column(&column.name).is_none();
@@ -118,32 +120,34 @@ fn only_reason(name: &str, reason: &str) -> ColumnDrift {
 
 /// Compares the profile of a column with a baseline.
 pub(crate) fn compare_columns(
-    before: &ColumnProfile,
+    baseline: &ColumnProfile,
     now: &ColumnProfile,
     options: &DriftOptions,
 ) -> ColumnDrift {
-    if before.r#type != now.r#type {
+    if baseline.r#type != now.r#type {
         return only_reason(
-            &before.name,
+            &baseline.name,
             &format!(
                 "the type was {} and is {}",
-                before.type_label(),
+                baseline.type_label(),
                 now.type_label()
             ),
         );
     }
     let mut drift = ColumnDrift {
-        name: before.name.clone(),
+        name: baseline.name.clone(),
         ..ColumnDrift::default()
     };
-    if before.rows == 0 || now.rows == 0 {
+    if baseline.rows == 0 || now.rows == 0 {
         return drift;
     }
-    let (p, q) = (before.missing_share(), now.missing_share());
+    let p = baseline.missing_share();
+    let q = now.missing_share();
     drift.missing = Some([p, q]);
-    let (n, m) = (before.rows as f64, now.rows as f64);
-    let both = (p * n + q * m) / (n + m);
-    let chance = RARE * (both * (1.0 - both) * (1.0 / n + 1.0 / m)).sqrt();
+    let n = baseline.rows as f64;
+    let m = now.rows as f64;
+    let joint_share = (p * n + q * m) / (n + m);
+    let chance = RARE * (joint_share * (1.0 - joint_share) * (1.0 / n + 1.0 / m)).sqrt();
     drift.missing_of_chance = Some(chance);
     if (p - q).abs() > options.missing.max(chance) {
         drift.reasons.push(format!(
@@ -152,10 +156,10 @@ pub(crate) fn compare_columns(
             100.0 * q
         ));
     }
-    if !before.frequent.is_empty() || !now.frequent.is_empty() {
-        compare_values(before, now, &mut drift);
-    } else if let (Some(before), Some(now)) = (&before.numeric, &now.numeric) {
-        compare_numbers(before, now, &mut drift);
+    if !baseline.frequent.is_empty() || !now.frequent.is_empty() {
+        compare_values(baseline, now, &mut drift);
+    } else if let (Some(baseline), Some(now)) = (&baseline.numeric, &now.numeric) {
+        compare_numbers(baseline, now, &mut drift);
     }
     if let (Some(js), Some(chance)) = (drift.js, drift.js_of_chance)
         && js > options.js.max(chance)
@@ -170,20 +174,20 @@ pub(crate) fn compare_columns(
 /// Values with names. Those that are not among the frequent ones of either side count as one. One that a side does not
 /// list may still be there, with at most as many rows as the last of its list: where chance explains that the other side
 /// lists it, it counts with those.
-fn compare_values(before: &ColumnProfile, now: &ColumnProfile, drift: &mut ColumnDrift) {
-    let count = |column: &ColumnProfile| (column.rows - column.nulls.min(column.rows)) as f64;
-    let (n, m) = (count(before), count(now));
+fn compare_values(baseline: &ColumnProfile, now: &ColumnProfile, drift: &mut ColumnDrift) {
+    let n = value_count(baseline);
+    let m = value_count(now);
     if n == 0.0 || m == 0.0 {
         return;
     }
     let mut shares: BTreeMap<&str, [f64; 2]> = BTreeMap::new();
-    for (side, (column, all)) in [(before, n), (now, m)].into_iter().enumerate() {
+    for (side, (column, rows)) in [(baseline, n), (now, m)].into_iter().enumerate() {
         for value in &column.frequent {
-            shares.entry(&value.value).or_default()[side] = value.count as f64 / all;
+            shares.entry(&value.value).or_default()[side] = value.count as f64 / rows;
         }
     }
     let possible = [
-        before.unlisted_max() as f64 / n,
+        baseline.unlisted_max() as f64 / n,
         now.unlisted_max() as f64 / m,
     ];
     let mut cells: Vec<[f64; 2]> = Vec::with_capacity(shares.len() + 1);
@@ -198,57 +202,75 @@ fn compare_values(before: &ColumnProfile, now: &ColumnProfile, drift: &mut Colum
         }
         cells.push(cell);
     }
-    let others =
-        |side: usize| (1.0 - cells.iter().map(|shares| shares[side]).sum::<f64>()).max(0.0);
-    cells.push([others(0), others(1)]);
+    let others = [unlisted_share(&cells, 0), unlisted_share(&cells, 1)];
+    cells.push(others);
     drift.js = Some(jensen_shannon(&cells));
     drift.js_of_chance = Some(js_of_chance(&cells, n, m));
     drift.l_infinity = cells
         .iter()
         .map(|[p, q]| (p - q).abs())
         .max_by(f64::total_cmp);
-    if before.distinct_is_exact {
-        let known = |value: &str| shares.get(value).is_some_and(|shares| shares[0] > 0.0);
+    if baseline.distinct_is_exact {
+        let is_known = |value: &str| shares.get(value).is_some_and(|shares| shares[0] > 0.0);
         let old: f64 = now
             .frequent
             .iter()
-            .filter(|value| known(&value.value))
+            .filter(|value| is_known(&value.value))
             .map(|value| value.count as f64)
             .sum();
         drift.new_values = Some((1.0 - old / m).max(0.0));
     }
 }
 
+/// Rows that have a value.
+fn value_count(column: &ColumnProfile) -> f64 {
+    (column.rows - column.nulls.min(column.rows)) as f64
+}
+
+/// The share of a side that its cells leave.
+fn unlisted_share(cells: &[[f64; 2]], side: usize) -> f64 {
+    let listed: f64 = cells.iter().map(|shares| shares[side]).sum();
+    (1.0 - listed).max(0.0)
+}
+
+/// The share of a distribution below each edge, from 0 to 1.
+fn shares_below(table: &QuantileTable<'_>, edges: &[f64]) -> Vec<f64> {
+    let mut shares = vec![0.0];
+    for edge in edges {
+        shares.push(table.share_below(*edge));
+    }
+    shares.push(1.0);
+    shares
+}
+
+/// The summand of a cell in the population stability index.
+fn stability_of_cell([p, q]: &[f64; 2]) -> f64 {
+    let p = p.max(PSI_SHARE_MIN);
+    let q = q.max(PSI_SHARE_MIN);
+    if p == q { 0.0 } else { (q - p) * (q / p).ln() }
+}
+
 /// Numbers, in bins of the baseline.
-fn compare_numbers(before: &NumericProfile, now: &NumericProfile, drift: &mut ColumnDrift) {
-    if before.quantiles.is_empty() || now.quantiles.is_empty() {
+fn compare_numbers(baseline: &NumericProfile, now: &NumericProfile, drift: &mut ColumnDrift) {
+    if baseline.quantiles.is_empty() || now.quantiles.is_empty() {
         return;
     }
-    let (p, q) = (
-        QuantileTable(&before.quantiles),
-        QuantileTable(&now.quantiles),
-    );
-    let step = (before.quantiles.len() / BINS).max(1);
-    let mut edges: Vec<f64> = before.quantiles.iter().copied().step_by(step).collect();
+    let p = QuantileTable(&baseline.quantiles);
+    let q = QuantileTable(&now.quantiles);
+    let step = (baseline.quantiles.len() / BINS).max(1);
+    let mut edges: Vec<f64> = baseline.quantiles.iter().copied().step_by(step).collect();
     edges.dedup();
-    let below = |table: &QuantileTable<'_>| -> Vec<f64> {
-        let shares = edges.iter().map(|edge| table.share_below(*edge));
-        [0.0].into_iter().chain(shares).chain([1.0]).collect()
-    };
-    let (below_p, below_q) = (below(&p), below(&q));
+    let below_p = shares_below(&p, &edges);
+    let below_q = shares_below(&q, &edges);
     let bins = below_p.windows(2).zip(below_q.windows(2));
     let cells: Vec<[f64; 2]> = bins
         .map(|(p, q)| [(p[1] - p[0]).max(0.0), (q[1] - q[0]).max(0.0)])
         .collect();
     let rows = |count: u64| (count as f64).min(SAMPLED_ROWS);
     drift.js = Some(jensen_shannon(&cells));
-    drift.js_of_chance = Some(js_of_chance(&cells, rows(before.count), rows(now.count)));
-    let psi = |[p, q]: &[f64; 2]| {
-        let (p, q) = (p.max(PSI_SHARE_MIN), q.max(PSI_SHARE_MIN));
-        if p == q { 0.0 } else { (q - p) * (q / p).ln() }
-    };
-    drift.psi = Some(cells.iter().map(psi).sum());
-    let points = before.quantiles.iter().chain(&now.quantiles);
+    drift.js_of_chance = Some(js_of_chance(&cells, rows(baseline.count), rows(now.count)));
+    drift.psi = Some(cells.iter().map(stability_of_cell).sum());
+    let points = baseline.quantiles.iter().chain(&now.quantiles);
     let distance = |x: &f64| {
         let up_to = (p.share_up_to(*x) - q.share_up_to(*x)).abs();
         up_to.max((p.share_below(*x) - q.share_below(*x)).abs())
@@ -256,7 +278,7 @@ fn compare_numbers(before: &NumericProfile, now: &NumericProfile, drift: &mut Co
     drift.ks = points.map(distance).max_by(f64::total_cmp);
 }
 
-/// In bits, of shares that add up to 1 on each side.
+/// Jensen-Shannon divergence in bits, of shares that add up to 1 on each side.
 pub(crate) fn jensen_shannon(cells: &[[f64; 2]]) -> f64 {
     let part = |share: f64, middle: f64| {
         if share > 0.0 {
@@ -331,9 +353,12 @@ mod tests {
         let quantile = |part: usize| values[(values.len() - 1) * part / 100];
         let quantiles: Vec<f64> = (0..=100).map(quantile).collect();
         let count = values.len() as u64;
-        let (min, max) = (values.first().copied(), values.last().copied());
+        let min = values.first().copied();
+        let max = values.last().copied();
         let [nans, infinities, zeros, negatives] = [0; 4];
-        let (mean, std, histogram) = (None, None, Vec::new());
+        let mean = None;
+        let std = None;
+        let histogram = Vec::new();
         let numeric = NumericProfile {
             count,
             nans,

@@ -1,4 +1,4 @@
-//! One profile of the rows of several.
+//! Merges several profiles into one of all rows.
 
 use std::collections::BTreeMap;
 
@@ -50,82 +50,106 @@ pub(crate) fn merge_columns(profiles: &[&ColumnProfile]) -> Option<ColumnProfile
 }
 
 fn merge_numbers(numbers: &[&NumericProfile]) -> NumericProfile {
-    let sum = |count: fn(&NumericProfile) -> u64| {
-        numbers.iter().map(|numeric| count(numeric)).sum::<u64>()
-    };
-    let bound = |bound: fn(&NumericProfile) -> Option<f64>| {
-        numbers.iter().filter_map(move |numeric| bound(numeric))
-    };
-    let count = sum(|numeric| numeric.count);
-    let total = |numeric: &&NumericProfile| numeric.mean.map(|mean| mean * numeric.count as f64);
-    let mean = numbers
-        .iter()
-        .filter(|numeric| numeric.count > 0)
-        .map(total)
-        .sum::<Option<f64>>();
-    NumericProfile {
-        count,
-        nans: sum(|numeric| numeric.nans),
-        infinities: sum(|numeric| numeric.infinities),
-        zeros: sum(|numeric| numeric.zeros),
-        negatives: sum(|numeric| numeric.negatives),
-        mean: mean.filter(|_| count > 0).map(|total| total / count as f64),
+    let mut merged = NumericProfile {
+        count: 0,
+        nans: 0,
+        infinities: 0,
+        zeros: 0,
+        negatives: 0,
+        mean: None,
         std: None,
-        min: bound(|numeric| numeric.min).min_by(f64::total_cmp),
-        max: bound(|numeric| numeric.max).max_by(f64::total_cmp),
+        min: None,
+        max: None,
         quantiles: merge_quantiles(numbers),
         histogram: Vec::new(),
+    };
+    for numeric in numbers {
+        merged.count += numeric.count;
+        merged.nans += numeric.nans;
+        merged.infinities += numeric.infinities;
+        merged.zeros += numeric.zeros;
+        merged.negatives += numeric.negatives;
+        let least = merged.min.into_iter().chain(numeric.min);
+        merged.min = least.min_by(f64::total_cmp);
+        let greatest = merged.max.into_iter().chain(numeric.max);
+        merged.max = greatest.max_by(f64::total_cmp);
     }
+    merged.mean = merge_means(numbers, merged.count);
+    merged
 }
 
-/// The quantiles of all values together: where the weighted sum of the distributions reaches each probability.
+/// The mean of all values; `None` where a profile with values has none.
+fn merge_means(numbers: &[&NumericProfile], count: u64) -> Option<f64> {
+    if count == 0 {
+        return None;
+    }
+    let with_values = numbers.iter().filter(|numeric| numeric.count > 0);
+    let sums = with_values.map(|numeric| Some(numeric.mean? * numeric.count as f64));
+    let total = sums.sum::<Option<f64>>()?;
+    Some(total / count as f64)
+}
+
+/// Quantiles of all values: the points at which the weighted sum of the distributions reaches each
+/// probability.
 fn merge_quantiles(numbers: &[&NumericProfile]) -> Vec<f64> {
     let tables: Vec<(QuantileTable<'_>, f64)> = numbers
         .iter()
         .filter(|numeric| !numeric.quantiles.is_empty())
         .map(|numeric| (QuantileTable(&numeric.quantiles), numeric.count as f64))
         .collect();
-    let all: f64 = tables.iter().map(|(_, count)| count).sum();
+    let total_count: f64 = tables.iter().map(|(_, count)| count).sum();
     let mut points: Vec<f64> = tables
         .iter()
         .flat_map(|(table, _)| table.0.iter().copied())
         .collect();
     points.sort_by(f64::total_cmp);
     points.dedup();
-    let (Some(&first), Some(&last)) = (points.first(), points.last()) else {
+    let Some(&first) = points.first() else {
         return Vec::new();
     };
-    let share = |of: &dyn Fn(&QuantileTable<'_>) -> f64| {
-        tables.iter().map(|(table, n)| n / all * of(table)).sum()
-    };
-    let shares = points.iter().map(|&x| -> [f64; 2] {
-        [
-            share(&|table| table.share_below(x)),
-            share(&|table| table.share_up_to(x)),
-        ]
-    });
-    let shares: Vec<[f64; 2]> = shares.collect();
-    let quantile = |part: usize| {
-        if part == 0 || part == PROFILE_QUANTILE_PARTS {
-            return if part == 0 { first } else { last };
-        }
+    let last = points.last().copied().unwrap_or(first);
+    let mut shares = Vec::with_capacity(points.len());
+    for point in &points {
+        shares.push(shares_at(&tables, total_count, *point));
+    }
+    let mut quantiles = Vec::with_capacity(PROFILE_QUANTILE_PARTS + 1);
+    quantiles.push(first);
+    for part in 1..PROFILE_QUANTILE_PARTS {
         let probability = part as f64 / PROFILE_QUANTILE_PARTS as f64;
-        let at = shares
-            .partition_point(|[_, up_to]| *up_to < probability)
-            .min(points.len() - 1);
-        let below = shares[at][0];
-        // Values repeat at the point, or it is the first.
-        if at == 0 || below <= probability {
-            return points[at];
-        }
-        let (from, reached) = (points[at - 1], shares[at - 1][1]);
-        let width = points[at] - from;
-        if !width.is_finite() || below <= reached {
-            return points[at];
-        }
-        from + width * ((probability - reached) / (below - reached)).clamp(0.0, 1.0)
-    };
-    (0..=PROFILE_QUANTILE_PARTS).map(quantile).collect()
+        quantiles.push(quantile_between(&points, &shares, probability));
+    }
+    quantiles.push(last);
+    quantiles
+}
+
+/// Shares of all values below a point, and up to it.
+fn shares_at(tables: &[(QuantileTable<'_>, f64)], total_count: f64, point: f64) -> [f64; 2] {
+    let mut shares = [0.0; 2];
+    for (table, count) in tables {
+        let weight = count / total_count;
+        shares[0] += weight * table.share_below(point);
+        shares[1] += weight * table.share_up_to(point);
+    }
+    shares
+}
+
+/// The value at which a distribution reaches a probability, given its shares below and up to some points.
+fn quantile_between(points: &[f64], shares: &[[f64; 2]], probability: f64) -> f64 {
+    let at = shares
+        .partition_point(|[_, up_to]| *up_to < probability)
+        .min(points.len() - 1);
+    let below = shares[at][0];
+    // Values repeat at the point, or it is the first.
+    if at == 0 || below <= probability {
+        return points[at];
+    }
+    let lower = points[at - 1];
+    let reached = shares[at - 1][1];
+    let width = points[at] - lower;
+    if !width.is_finite() || below <= reached {
+        return points[at];
+    }
+    lower + width * ((probability - reached) / (below - reached)).clamp(0.0, 1.0)
 }
 
 #[cfg(test)]
@@ -137,14 +161,13 @@ mod tests {
         let quantiles = (0..=100)
             .map(|part| values[(values.len() - 1) * part / 100])
             .collect();
-        let (count, [nans, infinities, zeros, negatives]) = (values.len() as u64, [0; 4]);
+        let count = values.len() as u64;
+        let [nans, infinities, zeros, negatives] = [0; 4];
         let mean = Some(values.iter().sum::<f64>() / count as f64);
-        let (min, max, std, histogram) = (
-            values.first().copied(),
-            values.last().copied(),
-            None,
-            Vec::new(),
-        );
+        let min = values.first().copied();
+        let max = values.last().copied();
+        let std = None;
+        let histogram = Vec::new();
         let numeric = NumericProfile {
             count,
             nans,
@@ -197,10 +220,8 @@ mod tests {
         let days: Vec<ColumnProfile> = (1..=7).map(|number| numbers(day(number))).collect();
         let merged = merge_columns(&days.iter().collect::<Vec<_>>()).unwrap();
         let mut all: Vec<f64> = (1..=7).flat_map(day).collect();
-        let (merged, whole) = (
-            merged.numeric.unwrap(),
-            numbers(all.clone()).numeric.unwrap(),
-        );
+        let merged = merged.numeric.unwrap();
+        let whole = numbers(all.clone()).numeric.unwrap();
         assert_eq!(
             (merged.count, merged.min, merged.max),
             (whole.count, whole.min, whole.max)
@@ -248,10 +269,8 @@ mod tests {
 
     #[test]
     fn values_are_added_up_and_other_types_left_out() {
-        let (first, second) = (
-            texts(&[("a", 5), ("b", 2)], 1, true),
-            texts(&[("b", 6)], 3, true),
-        );
+        let first = texts(&[("a", 5), ("b", 2)], 1, true);
+        let second = texts(&[("b", 6)], 3, true);
         let merged = merge_columns(&[&numbers(vec![1.0]), &first, &second]).unwrap();
         let values: Vec<(&str, u64)> = merged
             .frequent

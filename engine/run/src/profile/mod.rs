@@ -1,7 +1,7 @@
-//! Profiles: what the columns of a dataset hold, and how two profiles differ.
+//! Profiles of the columns of a dataset, and differences between two profiles.
 //!
-//! A profile is a `profile` step behind a step or source, learned as any statistic is: per span, kept between runs,
-//! merged. A night profiles the new day only.
+//! A profile is a `profile` step after a step or source, learned like any statistic: per span, kept
+//! between runs, merged. A daily run profiles the new day only.
 
 mod column;
 mod distribution;
@@ -40,7 +40,7 @@ const HISTOGRAM_BINS: usize = 20;
 /// The version of a stored profile; grows when a field changes its meaning or goes away.
 const FORMAT: u32 = 1;
 
-/// What the columns of a dataset hold.
+/// Profile of the columns of a dataset.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DatasetProfile {
     /// The version of its fields.
@@ -50,14 +50,14 @@ pub struct DatasetProfile {
     /// The part of the split, if not all rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// Its rows.
+    /// Number of rows.
     pub rows: u64,
-    /// In the order of the columns.
+    /// Columns in the order of the dataset.
     pub columns: Vec<ColumnProfile>,
-    /// Its series, where its rows have a time and keys.
+    /// Profile of the series, where the rows have a time and keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<SeriesProfile>,
-    /// Pairs of columns, where they were asked for: the strongest first.
+    /// Pairs of columns, where they were requested: the strongest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pairs: Vec<ColumnPair>,
 }
@@ -67,20 +67,20 @@ pub struct DatasetProfile {
 pub struct LearnedProfile {
     /// The node whose step learned it.
     pub node: String,
-    /// What it learned.
+    /// The learned profile.
     pub profile: DatasetProfile,
 }
 
-/// A profile beside that of the run before.
+/// A profile with that of the run before.
 #[derive(Debug, Clone)]
 pub struct ComparedProfile {
-    /// That of the run.
+    /// Profile of the run.
     pub profile: DatasetProfile,
-    /// The same of the run before, where that learned it.
+    /// Profile of the run before, where that learned it.
     pub before: Option<DatasetProfile>,
 }
 
-/// What is profiled.
+/// Options of a profile.
 #[derive(Debug, Clone, Default)]
 pub struct ProfileOptions {
     /// The part of the split; all rows without it.
@@ -89,7 +89,7 @@ pub struct ProfileOptions {
     pub pairs: Option<Vec<String>>,
     /// The column of numbers whose values other than 0 are demands of series [default: the label].
     pub demand: Option<String>,
-    /// What of the sources is read; everything without it.
+    /// Sample of the sources that is read; everything without it.
     pub sample: Option<RunSample>,
 }
 
@@ -132,7 +132,7 @@ impl Session {
         self.profile_with(pipeline, from, &options)
     }
 
-    /// The same with options.
+    /// Profiles the rows of a step or source, with options.
     pub fn profile_with(
         &self,
         pipeline: &Pipeline,
@@ -167,17 +167,20 @@ impl Session {
                 codes::UNKNOWN_NAME,
                 format!("the split has no part `{part}`"),
             );
-            return Err(fault.hint(match parts.is_empty() {
-                true => "the spec has no split".to_owned(),
-                false => format!("its parts are {parts}"),
+            return Err(fault.hint(if parts.is_empty() {
+                "the spec has no split".to_owned()
+            } else {
+                format!("its parts are {parts}")
             }));
         }
-        let mut own = pipeline.learning_anew();
-        own.name = format!("{}.profile", pipeline.name);
-        own.deadline = None;
-        (own.sinks, own.trainings, own.predictions) = Default::default();
+        let mut profile_pipeline = pipeline.learning_anew();
+        profile_pipeline.name = format!("{}.profile", pipeline.name);
+        profile_pipeline.deadline = None;
+        profile_pipeline.sinks.clear();
+        profile_pipeline.trainings.clear();
+        profile_pipeline.predictions.clear();
         let mut name = format!("{from}_profile");
-        while own.node(&name).is_some() || own.source(&name).is_some() {
+        while profile_pipeline.node(&name).is_some() || profile_pipeline.source(&name).is_some() {
             name.push('_');
         }
         let label = || pipeline.label.as_ref().map(|label| label.column.clone());
@@ -194,22 +197,22 @@ impl Session {
             config,
             at: None,
         }];
-        // Rows are described, whatever the steps before learned from.
-        own.nodes
-            .iter_mut()
-            .for_each(|node| node.allow_empty = true);
+        // Rows are profiled even if the steps before learned from no rows.
+        for node in &mut profile_pipeline.nodes {
+            node.allow_empty = true;
+        }
         let node = PipelineNode::new(&name, NodeInput::From(from.to_owned()), steps);
-        own.nodes.push(PipelineNode {
+        profile_pipeline.nodes.push(PipelineNode {
             fit_on: part.map(str::to_owned),
             ..node
         });
         let sampled = options
             .sample
-            .map(|sample| self.sampled(&own, sample))
+            .map(|sample| self.sampled(&profile_pipeline, sample))
             .transpose()?;
         let report = match &sampled {
-            Some((session, own)) => session.fit(own)?,
-            None => self.fit(&own)?,
+            Some((session, profile_pipeline)) => session.fit(profile_pipeline)?,
+            None => self.fit(&profile_pipeline)?,
         };
         let path = report
             .artifact_path
@@ -218,8 +221,8 @@ impl Session {
         self.read_profile(&artifact, &name, from, part)
     }
 
-    /// The profiles that a run has learned of the rows that a node or source gives: those of nodes that begin with a
-    /// `profile` step.
+    /// The profiles that a run has learned of the rows of a node or source: those of nodes that
+    /// begin with a `profile` step.
     pub fn learned_profiles(
         &self,
         pipeline: &Pipeline,
@@ -231,7 +234,7 @@ impl Session {
         self.profiles_of(pipeline, &self.io.resolve(path)?)
     }
 
-    /// The same beside those of the run before it.
+    /// Profiles of a run, each with that of the run before it.
     pub fn compared_profiles(
         &self,
         pipeline: &Pipeline,
@@ -240,15 +243,16 @@ impl Session {
         self.beside_earlier(pipeline, self.learned_profiles(pipeline, report)?)
     }
 
-    /// The profiles of the last run of the pipeline, if there was one, beside those of the run before it.
+    /// The profiles of the last run of the pipeline, if there was one, each with that of the run
+    /// before it.
     pub fn last_profiles(&self, pipeline: &Pipeline) -> Result<Vec<ComparedProfile>> {
         match Artifact::latest(&self.io, &self.state()?, &pipeline.name)? {
-            Some(place) => self.beside_earlier(pipeline, self.profiles_of(pipeline, &place)?),
+            Some(location) => self.beside_earlier(pipeline, self.profiles_of(pipeline, &location)?),
             None => Ok(Vec::new()),
         }
     }
 
-    /// Profiles of the last run of the pipeline beside those of the run before it.
+    /// Pairs profiles of the last run of the pipeline with those of the run before it.
     fn beside_earlier(
         &self,
         pipeline: &Pipeline,
@@ -256,63 +260,56 @@ impl Session {
     ) -> Result<Vec<ComparedProfile>> {
         let mut earlier = Vec::new();
         if !profiles.is_empty()
-            && let Some(place) = Artifact::before_latest(&self.io, &self.state()?, &pipeline.name)?
+            && let Some(location) =
+                Artifact::before_latest(&self.io, &self.state()?, &pipeline.name)?
         {
             // It may have been removed, or be one of an earlier version.
-            earlier = self.profiles_of(pipeline, &place).unwrap_or_default();
+            earlier = self.profiles_of(pipeline, &location).unwrap_or_default();
         }
-        let beside = |LearnedProfile { node, profile }: LearnedProfile| {
-            let known = earlier.iter().position(|known| known.node == node);
-            ComparedProfile {
+        let mut compared = Vec::with_capacity(profiles.len());
+        for LearnedProfile { node, profile } in profiles {
+            let position = earlier.iter().position(|learned| learned.node == node);
+            compared.push(ComparedProfile {
                 profile,
-                before: known.map(|at| earlier.swap_remove(at).profile),
-            }
-        };
-        Ok(profiles.into_iter().map(beside).collect())
+                before: position.map(|at| earlier.swap_remove(at).profile),
+            });
+        }
+        Ok(compared)
     }
 
     fn profiles_of(
         &self,
         pipeline: &Pipeline,
-        place: &StorageLocation,
+        location: &StorageLocation,
     ) -> Result<Vec<LearnedProfile>> {
-        let begins = |node: &PipelineNode| match (&node.input, node.steps.first()) {
-            (NodeInput::From(from), Some(step)) if step.kind == STEP => {
-                Some((node.clone(), from.clone()))
+        let mut profiled: Vec<(&PipelineNode, &String)> = Vec::new();
+        for node in &pipeline.nodes {
+            if let NodeInput::From(from) = &node.input
+                && node.steps.first().is_some_and(|step| step.kind == STEP)
+            {
+                profiled.push((node, from));
             }
-            _ => None,
-        };
-        let nodes: Vec<(PipelineNode, String)> = pipeline.nodes.iter().filter_map(begins).collect();
-        if nodes.is_empty() {
+        }
+        if profiled.is_empty() {
             return Ok(Vec::new());
         }
-        let artifact = Artifact::load(&self.io, place)?;
-        // The spec may have changed since.
-        let first = |node: &PipelineNode| {
-            node.steps
-                .first()
-                .map(|step| (step.kind.clone(), step.config.clone()))
-        };
-        let is_there = |(node, from): &(PipelineNode, String)| {
-            let known = artifact.pipeline.node(&node.name);
-            let has_input =
-                artifact.pipeline.node(from).is_some() || artifact.pipeline.source(from).is_some();
-            has_input
-                && known
-                    .is_some_and(|known| known.input == node.input && first(known) == first(node))
-        };
-        let profile = |(node, from): (PipelineNode, String)| {
-            let profile =
-                self.read_profile(&artifact, &node.name, &from, node.fit_on.as_deref())?;
-            Ok(LearnedProfile {
-                node: node.name,
-                profile,
-            })
-        };
-        nodes.into_iter().filter(is_there).map(profile).collect()
+        let artifact = Artifact::load(&self.io, location)?;
+        let mut profiles = Vec::new();
+        for (node, from) in profiled {
+            // The spec may have changed since.
+            if !profiles_alike(&artifact.pipeline, node, from) {
+                continue;
+            }
+            let part = node.fit_on.as_deref();
+            profiles.push(LearnedProfile {
+                node: node.name.clone(),
+                profile: self.read_profile(&artifact, &node.name, from, part)?,
+            });
+        }
+        Ok(profiles)
     }
 
-    /// The profile that the step of a node of an artifact has learned of the rows of another node or source.
+    /// Profile that a node of an artifact has learned of the rows of another node or source.
     fn read_profile(
         &self,
         artifact: &Artifact,
@@ -349,16 +346,17 @@ impl Session {
             })
             .collect::<Result<_>>()?;
         let rows = columns.iter().map(|column| column.rows).max().unwrap_or(0);
-        let own = || {
+        let step_findings = || {
             artifact
                 .findings
                 .iter()
                 .filter(|learned| learned.step == step)
         };
-        let pairs = own().filter_map(|learned| ColumnPair::read(learned).transpose());
+        let pairs = step_findings().filter_map(|learned| ColumnPair::read(learned).transpose());
         let mut pairs = pairs.collect::<Result<Vec<_>>>()?;
         pairs.sort_by(|a, b| b.strength().total_cmp(&a.strength()));
-        let series = own()
+        let local = step_findings().find(|learned| learned.analyzer == "local_series_shape");
+        let series = step_findings()
             .find(|learned| learned.analyzer == "series_shape")
             .map(|learned| {
                 let fields = learned
@@ -367,9 +365,12 @@ impl Session {
                     .map(|name| flow.schema.field_with_name(name));
                 let fields = fields.collect::<std::result::Result<Vec<_>, _>>()?;
                 let keys = flow.series.keys.as_ref().map_or(0, Vec::len);
-                SeriesProfile::read(&learned.finding, &fields, keys)
+                let local = local.map(|learned| learned.finding.as_ref());
+                SeriesProfile::read(&learned.finding, local, &fields, keys)
             });
-        let (of, part, series) = (of.to_owned(), part.map(str::to_owned), series.transpose()?);
+        let of = of.to_owned();
+        let part = part.map(str::to_owned);
+        let series = series.transpose()?;
         Ok(DatasetProfile {
             format: FORMAT,
             of,
@@ -380,4 +381,20 @@ impl Session {
             pairs,
         })
     }
+}
+
+/// True if a node of an earlier spec profiled the rows that a node profiles, with the first step of that.
+fn profiles_alike(earlier: &Pipeline, node: &PipelineNode, from: &str) -> bool {
+    let has_input = earlier.node(from).is_some() || earlier.source(from).is_some();
+    let Some(earlier_node) = earlier.node(&node.name).filter(|_| has_input) else {
+        return false;
+    };
+    let has_same_step = match (earlier_node.steps.first(), node.steps.first()) {
+        (Some(earlier_step), Some(step)) => {
+            earlier_step.kind == step.kind && earlier_step.config == step.config
+        }
+        (None, None) => true,
+        _ => false,
+    };
+    has_same_step && earlier_node.input == node.input
 }

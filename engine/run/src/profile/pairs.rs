@@ -1,4 +1,4 @@
-//! How columns hang together.
+//! Dependence between pairs of columns.
 
 use forebay_commit::LearnedFinding;
 use forebay_model::Result;
@@ -22,11 +22,12 @@ pub struct ColumnPair {
 }
 
 impl ColumnPair {
-    /// From what analyzers of pairs found; `None` for others.
+    /// Reads the finding of an analyzer of pairs; `None` for other analyzers.
     pub(super) fn read(learned: &LearnedFinding) -> Result<Option<ColumnPair>> {
-        let ([first, second], "correlation" | "association") =
-            (learned.columns.as_slice(), learned.analyzer.as_str())
-        else {
+        if !matches!(learned.analyzer.as_str(), "correlation" | "association") {
+            return Ok(None);
+        }
+        let [first, second] = learned.columns.as_slice() else {
             return Ok(None);
         };
         let number = |name: &str| {
@@ -45,7 +46,7 @@ impl ColumnPair {
         }))
     }
 
-    /// How strongly they hang together: 0 to 1.
+    /// Strength of the dependence: 0 to 1.
     pub fn strength(&self) -> f64 {
         self.correlation
             .map(f64::abs)

@@ -1,7 +1,9 @@
-//! How series lie in time.
+//! Profile of series in time.
 
 use arrow::datatypes::{DataType, Field, TimeUnit};
-use forebay_model::{Fault, Finding, Result};
+use forebay_model::{
+    CalendarUnit, DAY_NANOSECONDS, Fault, Finding, Result, TimeLength, tick_nanoseconds,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::leak_check::time_text;
@@ -11,7 +13,7 @@ use crate::leak_check::time_text;
 pub struct SeriesProfile {
     /// The column of times.
     pub time: String,
-    /// The columns that tell series apart.
+    /// The columns that identify a series.
     pub keys: Vec<String>,
     /// The column whose values other than 0 are demands; without it, each row is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,8 +28,9 @@ pub struct SeriesProfile {
     pub first: Option<String>,
     /// The last time.
     pub last: Option<String>,
-    /// The greatest length that divides all distances between times of the same series, such as `1d`; a number where
-    /// times are numbers. None where no series has two times.
+    /// The greatest length that divides all distances between times of the same series, such as `1d`; months, quarters
+    /// or years where all times of each series lie whole months apart; a number where times are numbers. None where no
+    /// series has two times.
     pub period: Option<String>,
     /// Rows a period on average, from the first time to the last.
     pub rows_per_period: Option<f64>,
@@ -37,14 +40,16 @@ pub struct SeriesProfile {
     pub series_with_gaps: u64,
     /// Series with 1.32 periods a demand and more.
     pub intermittent: u64,
-    /// Their share of all series.
+    /// Share of the intermittent series among all series.
     pub intermittent_share: f64,
 }
 
 impl SeriesProfile {
-    /// From what the analyzer of series found. `inputs` are its columns: the time, the demand and the keys.
+    /// Reads the finding of the analyzer of series, and that of the clocks in the zone of their times, if there is one:
+    /// periods of whole days and of months are those of such clocks. `inputs` are its columns: the time, the demand and the keys.
     pub(super) fn read(
         finding: &Finding,
+        local: Option<&Finding>,
         inputs: &[&Field],
         key_count: usize,
     ) -> Result<SeriesProfile> {
@@ -54,20 +59,31 @@ impl SeriesProfile {
         let (time, demand) = columns
             .split_first()
             .ok_or_else(|| Fault::internal("series without a time"))?;
-        let count = |name: &str| Ok::<_, Fault>(finding.number(name)?.unwrap_or(0.0) as u64);
-        let text = |tick: Option<i64>| tick.map(|tick| time_text(tick, time)).transpose();
         // Ticks of nanoseconds have more digits than doubles.
-        let (first, last, period) = (
-            finding.integer("first")?,
-            finding.integer("last")?,
-            finding.integer("period")?,
-        );
-        let (series, rows, intermittent) =
-            (count("series")?, count("rows")?, count("intermittent")?);
-        let all = first
-            .zip(last)
-            .zip(period)
-            .map(|((first, last), period)| last.abs_diff(first) / period as u64 + 1);
+        let first = finding.integer("first")?;
+        let last = finding.integer("last")?;
+        let finding = match local {
+            Some(local) if has_calendar_period(local, time.data_type())? => local,
+            _ => finding,
+        };
+        let count = |name: &str| Ok::<_, Fault>(finding.number(name)?.unwrap_or(0.0) as u64);
+        let period = finding.integer("period")?;
+        let period_months = finding.integer("period_months")?;
+        let series = count("series")?;
+        let rows = count("rows")?;
+        let intermittent = count("intermittent")?;
+        let tick_span = finding.integer("first")?.zip(finding.integer("last")?);
+        let tick_span = tick_span.map(|(first, last)| last.abs_diff(first));
+        let span_months = finding.integer("span_months")?;
+        let periods = match (period_months, period) {
+            (Some(months), _) => span_months.map(|span| span as u64 / months as u64 + 1),
+            (None, Some(ticks)) => tick_span.map(|span| span / ticks as u64 + 1),
+            (None, None) => None,
+        };
+        let period = match period_months {
+            Some(months) => months_text(months),
+            None => period.map(|period| period_text(period, time.data_type())),
+        };
         let share = |of: u64| {
             if series == 0 {
                 0.0
@@ -86,16 +102,38 @@ impl SeriesProfile {
                 share(rows),
                 count("rows_max")? as f64,
             ],
-            first: text(first)?,
-            last: text(last)?,
-            period: period.map(|period| period_text(period, time.data_type())),
-            rows_per_period: all.map(|all| rows as f64 / all as f64),
+            first: optional_time_text(first, time)?,
+            last: optional_time_text(last, time)?,
+            period,
+            rows_per_period: periods.map(|periods| rows as f64 / periods as f64),
             gaps: count("gaps")?,
             series_with_gaps: count("series_with_gaps")?,
             intermittent,
             intermittent_share: share(intermittent),
         })
     }
+}
+
+/// True if the period of series is a number of days or months.
+fn has_calendar_period(finding: &Finding, time: &DataType) -> Result<bool> {
+    if finding.integer("period_months")?.is_some() {
+        return Ok(true);
+    }
+    let tick = tick_nanoseconds(time).unwrap_or(1);
+    let period = finding.integer("period")?;
+    Ok(period.is_some_and(|period| i128::from(period) * tick % DAY_NANOSECONDS == 0))
+}
+
+/// A number of months as a length of time in the longest unit that holds it whole.
+fn months_text(months: i64) -> Option<String> {
+    let units = [
+        (CalendarUnit::Year, 12),
+        (CalendarUnit::Quarter, 3),
+        (CalendarUnit::Month, 1),
+    ];
+    let (unit, unit_months) = units.into_iter().find(|(_, unit)| months % unit == 0)?;
+    let count = u32::try_from(months / unit_months).ok()?;
+    Some(TimeLength::Calendar { count, unit }.to_string())
 }
 
 /// A number of ticks as a length of time in the longest unit that holds it whole.
@@ -132,9 +170,20 @@ fn period_text(ticks: i64, time: &DataType) -> String {
     )
 }
 
+fn optional_time_text(tick: Option<i64>, time: &Field) -> Result<Option<String>> {
+    tick.map(|tick| time_text(tick, time)).transpose()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn months_have_the_longest_whole_unit() {
+        for (months, text) in [(1, "1mo"), (3, "1q"), (4, "4mo"), (6, "2q"), (24, "2y")] {
+            assert_eq!(months_text(months).as_deref(), Some(text));
+        }
+    }
 
     #[test]
     fn periods_have_the_longest_whole_unit() {

@@ -1,4 +1,4 @@
-//! How far statistics have drifted from those in force.
+//! Drift of statistics from those in use.
 //!
 //! The measure is that of `forebay drift`: the Jensen-Shannon divergence of two distributions in bits, 0 where they are
 //! equal and 1 where they share no value (Lin, "Divergence measures based on the Shannon entropy", 1991). Which
@@ -7,6 +7,8 @@
 //! - a vocabulary: the counts of its tokens
 //! - mean and variance: the normal distribution with these moments
 //! - mean and variance by key: the same, averaged over the keys by their counts; and the counts of the keys
+//! - counts of rows and nulls: the shares of nulls and of values
+//! - the exponent of a power transformation: none, since its step learns the moments of the column as well
 //! - quantiles: linear between them, with tails of the mean slope; those of equal probability are its cells
 //! - all others have no distribution: they have drifted by 1 as soon as they are not equal
 
@@ -27,27 +29,51 @@ const DEVIATIONS: f64 = 8.0;
 /// rounding.
 const STEPS: usize = 400;
 
-/// The divergence between the finding in force and the one of now.
-pub(super) fn divergence(analyzer: &str, held: &Finding, now: &Finding) -> Result<f64> {
-    if held == now {
+/// The divergence between the finding in use and the current one.
+pub(super) fn divergence(analyzer: &str, held_finding: &Finding, now: &Finding) -> Result<f64> {
+    if held_finding == now {
         return Ok(0.0);
     }
     let measured = match analyzer {
-        "vocabulary" => Some(jensen_shannon(&cells(counts(held, 1)?, counts(now, 1)?))),
+        "vocabulary" => Some(jensen_shannon(&cells(
+            counts(held_finding, 1)?,
+            counts(now, 1)?,
+        ))),
         "moments" => {
             let moments = |finding: &Finding| -> Result<Option<Moments>> {
-                let (mean, var) = (finding.number("mean")?, finding.number("var")?);
+                let mean = finding.number("mean")?;
+                let var = finding.number("var")?;
                 Ok(mean.zip(var).map(|(mean, var)| Moments { mean, var }))
             };
-            moments(held)?
+            moments(held_finding)?
                 .zip(moments(now)?)
-                .map(|(held, now)| normal_divergence(held, now))
+                .map(|(held_moments, now)| normal_divergence(held_moments, now))
         }
-        "key_moments" => Some(grouped_divergence(held, now)?),
-        "quantiles" | "exact_quantiles" => quantile_divergence(held, now)?,
+        "key_moments" => Some(grouped_divergence(held_finding, now)?),
+        "quantiles" | "exact_quantiles" => quantile_divergence(held_finding, now)?,
+        "counts" => Some(null_share_divergence(held_finding, now)?),
+        // The moments of the column measure it: `power` learns them as well.
+        "power_fit" => Some(0.0),
         _ => None,
     };
     Ok(measured.unwrap_or(1.0))
+}
+
+/// The divergence of the shares of nulls.
+fn null_share_divergence(held_finding: &Finding, now: &Finding) -> Result<f64> {
+    let held_share = null_share(held_finding)?;
+    let current_share = null_share(now)?;
+    Ok(jensen_shannon(&[
+        [held_share, current_share],
+        [1.0 - held_share, 1.0 - current_share],
+    ]))
+}
+
+/// The share of nulls among the rows, 0 without rows.
+fn null_share(counts: &Finding) -> Result<f64> {
+    let rows = counts.number("rows")?.unwrap_or(0.0);
+    let nulls = counts.number("nulls")?.unwrap_or(0.0);
+    Ok(if rows > 0.0 { nulls / rows } else { 0.0 })
 }
 
 /// The counts of a finding by the values of its first columns.
@@ -78,10 +104,10 @@ fn key_texts(finding: &Finding, keys: usize) -> Result<Vec<String>> {
 }
 
 /// The shares of both sides, name by name.
-fn cells(before: BTreeMap<String, f64>, now: BTreeMap<String, f64>) -> Vec<[f64; 2]> {
-    let sums: [f64; 2] = [before.values().sum(), now.values().sum()];
+fn cells(held_counts: BTreeMap<String, f64>, counts: BTreeMap<String, f64>) -> Vec<[f64; 2]> {
+    let sums: [f64; 2] = [held_counts.values().sum(), counts.values().sum()];
     let mut cells: BTreeMap<String, [f64; 2]> = BTreeMap::new();
-    for (side, counts) in [before, now].into_iter().enumerate() {
+    for (side, counts) in [held_counts, counts].into_iter().enumerate() {
         for (name, count) in counts {
             cells.entry(name).or_default()[side] = if sums[side] > 0.0 {
                 count / sums[side]
@@ -121,7 +147,8 @@ fn normal_divergence(a: Moments, b: Moments) -> f64 {
 
 /// The mean over `p` of `log2(p / m)`, where `m` is the mean of `p` and `q`.
 fn one_side(p: Moments, q: Moments) -> f64 {
-    let (std_p, std_q) = (p.var.sqrt(), q.var.sqrt());
+    let std_p = p.var.sqrt();
+    let std_q = q.var.sqrt();
     let step = 2.0 * DEVIATIONS / STEPS as f64;
     let term = |at: usize| {
         let z = at as f64 * step - DEVIATIONS;
@@ -134,56 +161,58 @@ fn one_side(p: Moments, q: Moments) -> f64 {
     (0..=STEPS).map(term).sum::<f64>() * step / (2.0 * std::f64::consts::PI).sqrt()
 }
 
-/// What a finding says of a key.
+/// Count and moments of a key in a finding.
 struct KeyMoments {
     count: f64,
-    /// Where they are known.
+    /// Moments of the key, where they are known.
     moments: Option<Moments>,
 }
 
-/// Moments by key.
-fn grouped_divergence(held: &Finding, now: &Finding) -> Result<f64> {
-    let moments = |finding: &Finding| -> Result<BTreeMap<String, KeyMoments>> {
-        let schema = finding.table().schema();
-        let keys = schema.index_of("count")?;
-        let number = |name: &str| {
-            Ok::<_, forebay_model::Fault>(finding.column(name)?.as_primitive::<Float64Type>())
+fn moments_by_key(finding: &Finding) -> Result<BTreeMap<String, KeyMoments>> {
+    let means = finding.column("mean")?.as_primitive::<Float64Type>();
+    let vars = finding.column("var")?.as_primitive::<Float64Type>();
+    let counts = finding.column("count")?.as_primitive::<UInt64Type>();
+    // The columns before the counts are the keys.
+    let key_columns = finding.table().schema().index_of("count")?;
+    let mut by_key = BTreeMap::new();
+    for (row, key) in key_texts(finding, key_columns)?.into_iter().enumerate() {
+        let has_moments = means.is_valid(row) && vars.is_valid(row);
+        let moments = has_moments.then(|| Moments {
+            mean: means.value(row),
+            var: vars.value(row),
+        });
+        let key_moments = KeyMoments {
+            count: counts.value(row) as f64,
+            moments,
         };
-        let (means, vars) = (number("mean")?, number("var")?);
-        let counts = finding.column("count")?.as_primitive::<UInt64Type>();
-        let row = |at: usize| {
-            let known = means.is_valid(at) && vars.is_valid(at);
-            let moments = known.then(|| Moments {
-                mean: means.value(at),
-                var: vars.value(at),
-            });
-            KeyMoments {
-                count: counts.value(at) as f64,
-                moments,
-            }
-        };
-        Ok(key_texts(finding, keys)?
-            .into_iter()
-            .enumerate()
-            .map(|(at, key)| (key, row(at)))
-            .collect())
-    };
-    let (before, now) = (moments(held)?, moments(now)?);
-    let count = |side: &BTreeMap<String, KeyMoments>| {
-        side.iter()
-            .map(|(key, of)| (key.clone(), of.count))
-            .collect()
-    };
-    let by_count = jensen_shannon(&cells(count(&before), count(&now)));
-    let (mut sum, mut all) = (0.0, 0.0);
+        by_key.insert(key, key_moments);
+    }
+    Ok(by_key)
+}
+
+fn counts_by_key(by_key: &BTreeMap<String, KeyMoments>) -> BTreeMap<String, f64> {
+    let counts = by_key.iter();
+    counts
+        .map(|(key, moments)| (key.clone(), moments.count))
+        .collect()
+}
+
+/// Divergence of moments that are learned by key: of the counts of keys, or of the moments of common keys.
+fn grouped_divergence(held_finding: &Finding, now: &Finding) -> Result<f64> {
+    let held_moments = moments_by_key(held_finding)?;
+    let now = moments_by_key(now)?;
+    let by_count = jensen_shannon(&cells(counts_by_key(&held_moments), counts_by_key(&now)));
+    let mut sum = 0.0;
+    let mut counted = 0.0;
     for (key, KeyMoments { count, moments }) in &now {
-        let held = before.get(key).and_then(|held| held.moments);
-        if let Some((held, moments)) = held.zip(*moments) {
-            sum += count * normal_divergence(held, moments);
-            all += count;
+        let held_key = held_moments.get(key);
+        let held_key_moments = held_key.and_then(|key_moments| key_moments.moments);
+        if let Some((held_key_moments, moments)) = held_key_moments.zip(*moments) {
+            sum += count * normal_divergence(held_key_moments, moments);
+            counted += count;
         }
     }
-    Ok(by_count.max(if all > 0.0 { sum / all } else { 0.0 }))
+    Ok(by_count.max(if counted > 0.0 { sum / counted } else { 0.0 }))
 }
 
 /// A distribution of which some quantiles are known.
@@ -225,39 +254,50 @@ impl KnownQuantiles {
     /// The share of values at or below `x`.
     fn share_up_to(&self, x: f64) -> f64 {
         let last = self.values.len() - 1;
-        let (p, v) = (&self.probabilities, &self.values);
+        let p = &self.probabilities;
+        let v = &self.values;
         let slope = (p[last] - p[0]) / (v[last] - v[0]);
-        let place = v.partition_point(|value| *value <= x);
-        let share = match place {
+        let position = v.partition_point(|value| *value <= x);
+        let share = match position {
             0 => p[0] - slope * (v[0] - x),
-            _ if place > last => p[last] + slope * (x - v[last]),
+            _ if position > last => p[last] + slope * (x - v[last]),
             _ => {
-                p[place - 1]
-                    + (p[place] - p[place - 1]) * (x - v[place - 1]) / (v[place] - v[place - 1])
+                p[position - 1]
+                    + (p[position] - p[position - 1]) * (x - v[position - 1])
+                        / (v[position] - v[position - 1])
             }
         };
         share.clamp(0.0, 1.0)
     }
 }
 
-fn quantile_divergence(held: &Finding, now: &Finding) -> Result<Option<f64>> {
-    let (Some(before), Some(now)) = (KnownQuantiles::of(held)?, KnownQuantiles::of(now)?) else {
+fn quantile_divergence(held_finding: &Finding, now: &Finding) -> Result<Option<f64>> {
+    let held_quantiles = KnownQuantiles::of(held_finding)?;
+    let quantiles = KnownQuantiles::of(now)?;
+    let Some((held_quantiles, quantiles)) = held_quantiles.zip(quantiles) else {
         return Ok(None);
     };
-    let shares = |of: &KnownQuantiles| -> Vec<f64> {
-        let inner = before.values.iter().map(|edge| of.share_up_to(*edge));
-        let below: Vec<f64> = [0.0].into_iter().chain(inner).chain([1.0]).collect();
-        below
-            .windows(2)
-            .map(|pair| (pair[1] - pair[0]).max(0.0))
-            .collect()
-    };
-    let cells: Vec<[f64; 2]> = shares(&before)
-        .into_iter()
-        .zip(shares(&now))
-        .map(|(p, q)| [p, q])
-        .collect();
+    // Both are divided at the quantiles of the held one.
+    let mut cells = Vec::with_capacity(held_quantiles.values.len() + 1);
+    let mut lower = [0.0, 0.0];
+    for edge in &held_quantiles.values {
+        let upper = [
+            held_quantiles.share_up_to(*edge),
+            quantiles.share_up_to(*edge),
+        ];
+        cells.push(shares_between(lower, upper));
+        lower = upper;
+    }
+    cells.push(shares_between(lower, [1.0, 1.0]));
     Ok(Some(jensen_shannon(&cells)))
+}
+
+/// Shares of two distributions between two edges.
+fn shares_between(lower: [f64; 2], upper: [f64; 2]) -> [f64; 2] {
+    [
+        (upper[0] - lower[0]).max(0.0),
+        (upper[1] - lower[1]).max(0.0),
+    ]
 }
 
 #[cfg(test)]
@@ -292,7 +332,8 @@ mod tests {
         close(divergence((0.0, 1.0), (0.0, 4.0)), 0.133785989854997);
         close(divergence((0.0, 1.0), (100.0, 1.0)), 1.0);
         close(divergence((5.0, 0.0), (5.0, 1.0)), 1.0);
-        let (a, b) = ((1e9, 1e-3), (1e9 + 1.0, 1e6));
+        let a = (1e9, 1e-3);
+        let b = (1e9 + 1.0, 1e6);
         close(divergence(a, b), divergence(b, a));
     }
 
@@ -323,6 +364,32 @@ mod tests {
     }
 
     #[test]
+    fn shares_of_nulls() {
+        let counts = |rows: u64, nulls: u64| {
+            Finding::of([
+                ("rows", Arc::new(UInt64Array::from(vec![rows])) as ArrayRef),
+                ("nulls", Arc::new(UInt64Array::from(vec![nulls]))),
+            ])
+            .unwrap()
+        };
+        let before = counts(10, 2);
+        close(
+            divergence("counts", &before, &counts(100, 20)).unwrap(),
+            0.0,
+        );
+        close(
+            divergence("counts", &counts(5, 0), &counts(7, 7)).unwrap(),
+            1.0,
+        );
+        // scipy.spatial.distance.jensenshannon([0.2, 0.8], [0.6, 0.4], base=2) ** 2
+        let expected = 0.124_511_249_783_653;
+        close(
+            divergence("counts", &before, &counts(5, 3)).unwrap(),
+            expected,
+        );
+    }
+
+    #[test]
     fn quantiles_by_cells() {
         let table = |values: Vec<f64>| {
             let probabilities = Float64Array::from(vec![0.25, 0.5, 0.75]);
@@ -343,7 +410,8 @@ mod tests {
         close(drift(vec![0.0, 0.0, 0.0], vec![0.0, 0.0, 1.0]), 1.0);
     }
 
-    /// All of the second distribution lies in the last cell, which has a quarter of the first.
+    /// Divergence if all of the second distribution lies in the last cell, which has a quarter of
+    /// the first.
     const FAR: f64 = 0.548794940695399;
 
     #[test]

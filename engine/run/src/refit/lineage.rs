@@ -1,5 +1,7 @@
-//! The passes behind what steps hold, for the lineage of an artifact: garbage collection keeps their states, from which
-//! a step goes on once it learns anew.
+//! The passes behind held findings, for the lineage of an artifact: garbage collection keeps their
+//! states, from which a step continues when it is refitted.
+
+use std::collections::BTreeSet;
 
 use forebay_commit::Artifact;
 use forebay_model::{ContentId, Result};
@@ -10,7 +12,7 @@ use super::RefitDecisions;
 use crate::session::Session;
 
 impl Session {
-    /// The ids of passes by step; `None` where every step learns anew in each run.
+    /// The ids of passes by step; `None` where every step is fitted in each run.
     pub(crate) fn learned_by(
         &self,
         refits: &RefitDecisions,
@@ -19,7 +21,7 @@ impl Session {
         if refits.steps.is_empty() {
             return Ok(None);
         }
-        let before = match self.earlier_id() {
+        let earlier_passes = match self.earlier_id() {
             None => Value::Null,
             Some(id) => {
                 let file = Artifact::directory(&self.state()?, id).join("lineage.json");
@@ -31,13 +33,13 @@ impl Session {
             }
         };
         let mut by_step = Map::new();
-        for known in &refits.steps {
-            let passes = match (known.held, known.drift) {
+        for refit in &refits.steps {
+            let passes = match (refit.held, refit.drift) {
                 (true, Some(_)) => json!(texts(&refits.measured)),
-                (true, None) => before[&known.step].clone(),
-                (false, _) => json!(texts(&learning_passes(program, &known.step))),
+                (true, None) => earlier_passes[&refit.step].clone(),
+                (false, _) => json!(texts(&learning_passes(program, &refit.step))),
             };
-            by_step.insert(known.step.clone(), passes);
+            by_step.insert(refit.step.clone(), passes);
         }
         Ok(Some(Value::Object(by_step)))
     }
@@ -47,29 +49,22 @@ fn texts(ids: &[ContentId]) -> Vec<String> {
     ids.iter().map(ContentId::to_string).collect()
 }
 
-/// The passes that learn what a step needs. Analyzers with equal states share one.
+/// The passes that learn the findings of a step. Analyzers with equal states share one.
 fn learning_passes(program: &Program, step: &str) -> Vec<ContentId> {
-    let states: Vec<ContentId> = program
-        .bound
-        .held_analyzers(step)
-        .into_iter()
-        .map(|ask| program.state_ids[ask])
-        .collect();
-    let learns = |work: &PassWork| match work {
-        PassWork::Learn(work) => {
-            let mut asks = work
-                .lanes
-                .iter()
-                .flat_map(|lane| &lane.asks)
-                .chain(&work.known);
-            asks.any(|ask| states.contains(&program.state_ids[*ask]))
+    let mut states = BTreeSet::new();
+    for analyzer in program.bound.held_analyzers(step) {
+        states.insert(program.state_ids[analyzer]);
+    }
+    let mut passes = Vec::new();
+    for pass in &program.passes {
+        let PassWork::Learn(work) = &pass.work else {
+            continue;
+        };
+        let analyzers = work.lanes.iter().flat_map(|lane| &lane.asks);
+        let mut analyzers = analyzers.chain(&work.known);
+        if analyzers.any(|analyzer| states.contains(&program.state_ids[*analyzer])) {
+            passes.push(pass.id);
         }
-        PassWork::Gather(_) | PassWork::Write(_) => false,
-    };
-    program
-        .passes
-        .iter()
-        .filter(|pass| learns(&pass.work))
-        .map(|pass| pass.id)
-        .collect()
+    }
+    passes
 }

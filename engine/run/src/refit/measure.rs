@@ -6,7 +6,9 @@ use std::sync::Arc;
 use forebay_commit::StateStore;
 use forebay_execute::RunState;
 use forebay_model::{ContentId, Fault, Finding, Pipeline, Result};
-use forebay_plan::{AnalyzerId, BoundAnalyzer, PassWork, compile_analyzers};
+use forebay_plan::{
+    AnalyzerId, BoundAnalyzer, BoundPipeline, PassWork, Program, compile_analyzers,
+};
 use forebay_storage::ScratchDir;
 
 use super::drift::divergence;
@@ -14,18 +16,19 @@ use crate::executor::RunExecutor;
 use crate::report::PassReport;
 use crate::session::{PreparedRun, Session};
 
-/// A step that learns anew once it has drifted.
+/// A step that is refitted once it has drifted.
 struct MeasuredStep {
     step: String,
     drift_max: f64,
-    /// Its analyzers whose findings are held.
+    /// Analyzers of the step whose findings are held.
     asks: Vec<AnalyzerId>,
 }
 
 impl Session {
-    /// Learns what steps would learn now, compares it with what they hold, and lets those learn anew that have drifted
-    /// too far. What is learned here is kept: a run reads the new rows only. With `learns` false, steps whose statistics
-    /// no run has learned yet stay as they are. Gives the passes.
+    /// Learns the current findings of steps, compares them with the held ones, and refits the steps
+    /// that have drifted too far. The states are kept, so that the next run reads new rows only.
+    /// With `learns` false, steps whose statistics no run has learned yet stay as they are. Returns
+    /// the reports of the passes.
     pub(crate) fn measure_drift(
         &self,
         pipeline: &Pipeline,
@@ -38,21 +41,7 @@ impl Session {
             return Ok(Vec::new());
         };
         let bound = &prepared.bound;
-        let measured = pipeline.nodes.iter().filter_map(|node| {
-            let drift_max = node.refit.as_ref()?.drift_above?;
-            let held = |ask: &AnalyzerId| bound.asks[*ask].held.is_some();
-            let asks: Vec<AnalyzerId> = bound
-                .held_analyzers(&node.name)
-                .into_iter()
-                .filter(held)
-                .collect();
-            (!asks.is_empty()).then(|| MeasuredStep {
-                step: node.name.clone(),
-                drift_max,
-                asks,
-            })
-        });
-        let measured: Vec<MeasuredStep> = measured.collect();
+        let measured = measured_steps(pipeline, bound);
         if measured.is_empty() {
             return Ok(Vec::new());
         }
@@ -66,7 +55,7 @@ impl Session {
                 ..bound.asks[*ask].clone()
             });
         }
-        let wanted: BTreeSet<AnalyzerId> = copies.values().copied().collect();
+        let copied_asks: BTreeSet<AnalyzerId> = copies.values().copied().collect();
         let analyzers: Vec<_> = copied
             .asks
             .iter()
@@ -78,14 +67,13 @@ impl Session {
             pipeline,
             copied,
             &prepared.datasets,
-            wanted,
+            copied_asks,
             &mut |ask, state| {
                 store.load_finding(state, analyzers[ask].as_ref(), &share, &mut findings)
             },
         )?;
-        let is_open =
-            |work: &PassWork| matches!(work, PassWork::Learn(work) if !work.lanes.is_empty());
-        if !learns && program.passes.iter().any(|pass| is_open(&pass.work)) {
+        // Callers that only explain must not read rows.
+        if !learns && needs_rows(&program) {
             return Ok(Vec::new());
         }
         let passes: Vec<ContentId> = program.passes.iter().map(|pass| pass.id).collect();
@@ -94,12 +82,8 @@ impl Session {
             findings,
             ..RunState::default()
         };
-        let session = Session {
-            turn: None,
-            cluster: None,
-            carried: None,
-            ..self.clone()
-        };
+        // Drift is measured on the coordinator (decisions/held-findings.md).
+        let session = self.for_extra_learning();
         let run = RunExecutor::new(
             &session,
             pipeline,
@@ -116,18 +100,14 @@ impl Session {
             asks,
         } in &measured
         {
+            // A step has drifted as far as the statistic that has drifted most.
             let mut drift: f64 = 0.0;
             for ask in asks {
-                let question = &bound.asks[*ask];
-                let held = question
-                    .held
-                    .as_ref()
-                    .ok_or_else(|| Fault::internal("a finding that is not held"))?;
                 let now = run.state.finding(&run.program, copies[ask])?;
-                drift = drift.max(divergence(question.ask.analyzer.kind(), held, &now)?);
+                drift = drift.max(drift_of(&bound.asks[*ask], &now)?);
             }
-            if let Some(known) = decisions.steps.iter_mut().find(|known| known.step == *step) {
-                known.drift = Some(drift);
+            if let Some(refit) = decisions.steps.iter_mut().find(|refit| refit.step == *step) {
+                refit.drift = Some(drift);
             }
             if drift > *drift_max {
                 decisions.learn_anew(step, format!("the drift was {drift:.3}, above {drift_max}"));
@@ -138,12 +118,46 @@ impl Session {
         let report = std::mem::take(&mut run.report);
         drop(run);
         let carried = Arc::new(carried.with_refits(decisions));
-        let session = Session {
-            carried: Some(carried.clone()),
-            ..self.clone()
-        };
+        let session = self.with_carried(Some(carried.clone()));
+        // Bound again, since held findings are part of the ids.
         prepared.bound = session.bind(pipeline, &prepared.datasets)?;
         prepared.carried = Some(carried);
         Ok(report)
     }
+}
+
+/// The steps that are refitted once they have drifted, as far as they hold findings.
+fn measured_steps(pipeline: &Pipeline, bound: &BoundPipeline) -> Vec<MeasuredStep> {
+    let mut measured = Vec::new();
+    for node in &pipeline.nodes {
+        let Some(drift_max) = node.refit.as_ref().and_then(|policy| policy.drift_above) else {
+            continue;
+        };
+        let mut asks = bound.held_analyzers(&node.name);
+        asks.retain(|ask| bound.asks[*ask].held.is_some());
+        if !asks.is_empty() {
+            measured.push(MeasuredStep {
+                step: node.name.clone(),
+                drift_max,
+                asks,
+            });
+        }
+    }
+    measured
+}
+
+/// True if a program learns findings that are not in the state directory.
+fn needs_rows(program: &Program) -> bool {
+    let mut passes = program.passes.iter();
+    passes.any(|pass| match &pass.work {
+        PassWork::Learn(work) => !work.lanes.is_empty(),
+        PassWork::Gather(_) | PassWork::Write(_) => false,
+    })
+}
+
+/// Distance of the current finding of an analyzer from the one that it holds.
+fn drift_of(analyzer: &BoundAnalyzer, now: &Finding) -> Result<f64> {
+    let held_finding = analyzer.held.as_ref();
+    let held_finding = held_finding.ok_or_else(|| Fault::internal("a finding that is not held"))?;
+    divergence(analyzer.ask.analyzer.kind(), held_finding, now)
 }

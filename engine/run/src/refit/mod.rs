@@ -1,8 +1,10 @@
-//! Steps that do not learn anew in each run: which of them hold what an earlier run learned.
+//! Refits of steps that are not fitted in each run: decides which of them hold the findings of an
+//! earlier run.
 //!
-//! What is held takes the place of the rows that it was learned from in the ids of all that depends on it, so that rows
-//! written with it stand from night to night. Whether a step learns anew depends on the data, the earlier artifact and
-//! the spec alone, never on the clock: a repeated run comes to the same.
+//! The id of a held finding replaces those of the rows that it was learned from in all ids that
+//! depend on it, so that rows written with it are reused from run to run. A refit depends on the
+//! data, the earlier artifact and the spec alone, never on the clock: a repeated run has the same
+//! result.
 
 mod data_time;
 mod drift;
@@ -21,12 +23,13 @@ use self::policy::has_passed;
 use crate::degradation::PreviousArtifact;
 use crate::session::Session;
 
+pub(crate) use self::data_time::base_sources;
 pub use self::policy::parse_refit;
 
-/// Why a step learns of which no run has learned anything.
+/// Reason for the first fit of a step.
 const FIRST: &str = "no earlier run had learned it";
 
-/// What a run decides by.
+/// Inputs of the decisions of a run.
 pub(crate) struct RefitContext<'a> {
     pub pipeline: &'a Pipeline,
     pub bound: &'a BoundPipeline,
@@ -35,10 +38,10 @@ pub(crate) struct RefitContext<'a> {
     pub earlier: Option<&'a PreviousArtifact>,
 }
 
-/// What is in force of the steps that do not learn anew in each run.
+/// Decisions about the steps that are not fitted in each run.
 #[derive(Clone, Default)]
 pub(crate) struct RefitDecisions {
-    /// In the order of the pipeline.
+    /// Decisions in the order of the pipeline.
     pub steps: Vec<StepRefit>,
     /// The time of the data of each step, where that is known.
     times: BTreeMap<String, Option<String>>,
@@ -47,87 +50,104 @@ pub(crate) struct RefitDecisions {
 }
 
 impl RefitDecisions {
-    /// Decides that every step in `held` holds what was learned, for a worker.
-    pub fn of_worker(held: impl IntoIterator<Item = String>) -> RefitDecisions {
-        let step = |step| StepRefit {
-            step,
-            refit: String::new(),
-            held: true,
-            since: None,
-            reason: String::new(),
-            drift: None,
-        };
-        RefitDecisions {
-            steps: held.into_iter().map(step).collect(),
-            ..RefitDecisions::default()
+    /// The decisions on a worker, where every step in `held_steps` holds its findings.
+    pub fn of_worker(held_steps: impl IntoIterator<Item = String>) -> RefitDecisions {
+        let mut decisions = RefitDecisions::default();
+        for step in held_steps {
+            decisions.steps.push(StepRefit {
+                step,
+                refit: String::new(),
+                held: true,
+                since: None,
+                reason: String::new(),
+                drift: None,
+            });
         }
+        decisions
     }
 
-    /// Whether a step holds what an earlier run learned.
+    /// True if a step holds the findings of an earlier run.
     pub fn is_held(&self, step: &str) -> bool {
         self.steps
             .iter()
-            .any(|known| known.held && known.step == step)
+            .any(|refit| refit.held && refit.step == step)
     }
 
-    /// The steps that hold what an earlier run learned.
+    /// The steps that hold findings of an earlier run.
     pub fn held(&self) -> impl Iterator<Item = &String> {
         self.steps
             .iter()
-            .filter(|known| known.held)
-            .map(|known| &known.step)
+            .filter(|refit| refit.held)
+            .map(|refit| &refit.step)
     }
 
-    /// What an artifact says of them.
+    /// Records of the decisions in an artifact.
     pub fn fits(&self) -> Vec<StepFit> {
-        let fit = |known: &StepRefit| StepFit {
-            step: known.step.clone(),
-            since: known.since.clone(),
-            reason: known.reason.clone(),
-        };
-        self.steps.iter().map(fit).collect()
+        let mut fits = Vec::with_capacity(self.steps.len());
+        for refit in &self.steps {
+            fits.push(StepFit {
+                step: refit.step.clone(),
+                since: refit.since.clone(),
+                reason: refit.reason.clone(),
+            });
+        }
+        fits
     }
 
-    /// Says of steps whose findings an earlier artifact replaces, in a degraded run, since when those are in force.
+    /// Records since when findings of an earlier artifact are in use, for the steps that use them
+    /// in a degraded run.
     pub fn replace(&mut self, steps: &BTreeSet<&str>, fits: &[StepFit]) {
-        for known in self
-            .steps
-            .iter_mut()
-            .filter(|known| steps.contains(known.step.as_str()))
-        {
-            let fit = fits.iter().find(|fit| fit.step == known.step);
+        for refit in &mut self.steps {
+            if !steps.contains(refit.step.as_str()) {
+                continue;
+            }
+            let fit = fits.iter().find(|fit| fit.step == refit.step);
             let (since, reason) = in_force(fit);
-            (known.held, known.since, known.reason) = (true, since, reason);
+            refit.held = true;
+            refit.since = since;
+            refit.reason = reason;
         }
     }
 
     fn learn_anew(&mut self, step: &str, reason: String) {
         let now = self.times.get(step).cloned().flatten();
-        if let Some(known) = self.steps.iter_mut().find(|known| known.step == step) {
-            (known.held, known.since, known.reason) = (false, now, reason);
+        if let Some(refit) = self.steps.iter_mut().find(|refit| refit.step == step) {
+            refit.held = false;
+            refit.since = now;
+            refit.reason = reason;
         }
     }
 
-    /// What a step learned of values that are learned anew is learned anew, too.
+    /// Refits each step whose inputs depend on a step that is refitted.
     fn spread(&mut self, bound: &BoundPipeline) {
-        loop {
-            let is_new = |step: &&str| {
-                self.steps
-                    .iter()
-                    .any(|known| !known.held && known.step == *step)
-            };
-            let next = self.held().find_map(|step| {
-                let before = bound.steps_before(step).into_iter().find(is_new)?;
-                Some((step.clone(), format!("`{before}` was learned anew")))
-            });
-            let Some((step, reason)) = next else { return };
+        // A step that is refitted may make another one stale: until none is held on stale inputs.
+        while let Some((step, reason)) = self.stale_step(bound) {
             self.learn_anew(&step, reason);
         }
+    }
+
+    /// A step that is held although a step before it is refitted, and the reason to refit it.
+    fn stale_step(&self, bound: &BoundPipeline) -> Option<(String, String)> {
+        for step in self.held() {
+            for upstream_step in bound.steps_before(step) {
+                if self.is_refitted(upstream_step) {
+                    let reason = format!("`{upstream_step}` was learned anew");
+                    return Some((step.clone(), reason));
+                }
+            }
+        }
+        None
+    }
+
+    fn is_refitted(&self, step: &str) -> bool {
+        let mut steps = self.steps.iter();
+        steps.any(|refit| !refit.held && refit.step == step)
     }
 }
 
 impl Session {
-    /// What is in force, as far as it is known without measuring drift: a step that only drift makes learn anew is held.
+    /// Decisions as far as they are known without measuring drift: a step that only drift refits is
+    /// held.
     pub(crate) fn decide_refits(&self, context: &RefitContext<'_>) -> Result<RefitDecisions> {
         let RefitContext {
             pipeline,
@@ -166,13 +186,15 @@ impl Session {
                         .map_err(|fault| fault.at(node.at.as_ref()))?
                 }
             };
-            let held = reason.is_none();
-            let (since, reason) = reason.map_or_else(|| in_force(fit), |reason| (now, reason));
-            let (step, refit) = (node.name.clone(), policy.to_string());
+            let is_held = reason.is_none();
+            let (since, reason) = match reason {
+                Some(reason) => (now, reason),
+                None => in_force(fit),
+            };
             decisions.steps.push(StepRefit {
-                step,
-                refit,
-                held,
+                step: node.name.clone(),
+                refit: policy.to_string(),
+                held: is_held,
                 since,
                 reason,
                 drift: None,
@@ -183,7 +205,7 @@ impl Session {
     }
 }
 
-/// Since when what an artifact learned of a step is in force, and why.
+/// Time since which an artifact's findings of a step are in use, and the reason.
 fn in_force(fit: Option<&StepFit>) -> (Option<String>, String) {
     let unknown = || {
         (
@@ -194,25 +216,28 @@ fn in_force(fit: Option<&StepFit>) -> (Option<String>, String) {
     fit.map_or_else(unknown, |fit| (fit.since.clone(), fit.reason.clone()))
 }
 
-/// Why it is time to learn anew; `None` where it is not.
-fn reason_to_refit(
+/// Reason to refit now; `None` where there is none.
+pub(crate) fn reason_to_refit(
     policy: &RefitPolicy,
     since: Option<&str>,
     now: Option<&str>,
 ) -> Result<Option<String>> {
-    let Some(after) = &policy.after else {
+    let Some(length) = &policy.after else {
         return Ok(None);
     };
-    let (Some(since), Some(now)) = (since, now) else {
+    let Some((since, now)) = since.zip(now) else {
         return Ok(Some("it was not known when it was learned".to_owned()));
     };
-    match has_passed(after, since, now) {
-        Some(true) => Ok(Some(format!("{after} had passed since {since}"))),
+    match has_passed(length, since, now) {
+        Some(true) => Ok(Some(format!("{length} had passed since {since}"))),
         Some(false) => Ok(None),
         None => {
-            let message =
-                format!("`refit: {after}` does not measure the time of the data, {since} to {now}");
-            let hint = "write a duration where times are dates or timestamps, and a whole number where they are numbers";
+            let message = format!(
+                "`refit: {length}` does not measure the time of the data, {since} to \
+                         {now}"
+            );
+            let hint = "write a duration where times are dates or timestamps, and a whole number \
+                        where they are numbers";
             Err(Fault::new(codes::BAD_VALUE, message).hint(hint))
         }
     }

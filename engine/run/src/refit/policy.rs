@@ -1,13 +1,15 @@
-//! When a step learns anew: what people write, and whether it is time.
+//! The policy of a step's refits: its text, and the check whether it is time.
 
-use forebay_model::{Fault, RefitPolicy, Result, codes};
+use forebay_model::{DAY_NANOSECONDS, Fault, RefitPolicy, Result, TimeLength, codes};
+use jiff::Span;
+use jiff::civil::DateTime;
 
 use crate::deadline::parse_duration;
 
-/// What separates the conditions of a policy.
+/// Separator of the conditions of a policy.
 const OR: &str = " or ";
 
-/// What stands before the greatest drift.
+/// Prefix of the greatest drift.
 const DRIFT: &str = "drift above ";
 
 /// Reads `always` (`None`), `never`, `weekly`, a duration such as `7d`, `drift above 0.1`, or
@@ -18,7 +20,10 @@ pub fn parse_refit(text: &str) -> Result<Option<RefitPolicy>> {
             codes::BAD_VALUE,
             format!("`{text}` does not say when a step learns anew"),
         );
-        fault.hint("write always, never, weekly, a duration such as 7d, `drift above 0.1`, or `30d or drift above 0.1`")
+        fault.hint(
+            "write always, never, weekly, a duration such as 7d, `drift above 0.1`, or \
+                    `30d or drift above 0.1`",
+        )
     };
     match text.trim() {
         "always" => return Ok(None),
@@ -34,17 +39,23 @@ pub fn parse_refit(text: &str) -> Result<Option<RefitPolicy>> {
             }
             continue;
         }
-        let after = if condition == "weekly" {
+        let length_text = if condition == "weekly" {
             "7d"
         } else {
             condition
         };
-        let length = after
+        let length = length_text
             .parse::<u64>()
             .ok()
-            .or_else(|| Some(parse_duration(after)?.as_nanos() as u64));
+            .or_else(|| Some(parse_duration(length_text)?.as_nanos() as u64))
+            .or_else(|| {
+                length_text
+                    .parse()
+                    .ok()
+                    .map(|length: TimeLength| length.count().into())
+            });
         if length.is_none_or(|length| length == 0)
-            || policy.after.replace(after.to_owned()).is_some()
+            || policy.after.replace(length_text.to_owned()).is_some()
         {
             return Err(wrong());
         }
@@ -52,7 +63,7 @@ pub fn parse_refit(text: &str) -> Result<Option<RefitPolicy>> {
     Ok(Some(policy))
 }
 
-/// A time of the data, as it is written: whole numbers where times are numbers, else dates and timestamps.
+/// A time of the data: a whole number where times are numbers, else a date or timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub(super) enum DataTick {
     Number(i64),
@@ -66,16 +77,36 @@ pub(super) fn data_tick(text: &str) -> Option<DataTick> {
     number.or_else(|| time().map(DataTick::Nanoseconds))
 }
 
-/// Whether a length of time has passed; `None` where it does not measure such times.
-pub(super) fn has_passed(after: &str, since: &str, now: &str) -> Option<bool> {
+/// True if a length of time has passed; `None` where it does not measure such times. Days and longer lengths are of the
+/// calendar: times are compared as they are written, in the zone of their column.
+pub(super) fn has_passed(length_text: &str, since: &str, now: &str) -> Option<bool> {
+    if let Ok(length @ TimeLength::Calendar { .. }) = length_text.parse() {
+        let (months, nanoseconds) = length.months_and_nanoseconds();
+        let days = i64::try_from(nanoseconds / DAY_NANOSECONDS).ok()?;
+        let span = Span::new().try_months(months).ok()?.try_days(days).ok()?;
+        let until = civil_time(since)?.checked_add(span).ok()?;
+        return Some(until <= civil_time(now)?);
+    }
     let (from, to, length) = match (data_tick(since)?, data_tick(now)?) {
-        (DataTick::Number(from), DataTick::Number(to)) => (from, to, after.parse::<i128>().ok()?),
+        (DataTick::Number(from), DataTick::Number(to)) => {
+            (from, to, length_text.parse::<i128>().ok()?)
+        }
         (DataTick::Nanoseconds(from), DataTick::Nanoseconds(to)) => {
-            (from, to, parse_duration(after)?.as_nanos() as i128)
+            (from, to, parse_duration(length_text)?.as_nanos() as i128)
         }
         _ => return None,
     };
     Some(i128::from(to) - i128::from(from) >= length)
+}
+
+/// A written time without its offset.
+fn civil_time(text: &str) -> Option<DateTime> {
+    let text = text.trim();
+    // A whole number is no year.
+    if text.parse::<i64>().is_ok() {
+        return None;
+    }
+    text.trim_end_matches(['Z', 'z']).parse().ok()
 }
 
 #[cfg(test)]
@@ -91,6 +122,8 @@ mod tests {
             ("drift above 0.1", "drift above 0.1"),
             (" 30d or drift above 0.25 ", "30d or drift above 0.25"),
             ("500", "500"),
+            ("1mo", "1mo"),
+            ("1q or drift above 0.1", "1q or drift above 0.1"),
         ] {
             assert_eq!(
                 parse_refit(text).unwrap().unwrap().to_string(),
@@ -126,6 +159,27 @@ mod tests {
                 Some(true),
             ),
             ("7d", "2024-03-08", "2024-03-01", Some(false)),
+            // A week of local days, with an hour less.
+            (
+                "7d",
+                "2024-03-25T00:00:00+01:00",
+                "2024-04-01T00:00:00+02:00",
+                Some(true),
+            ),
+            (
+                "168h",
+                "2024-03-25T00:00:00+01:00",
+                "2024-04-01T00:00:00+02:00",
+                Some(false),
+            ),
+            ("1mo", "2024-01-31", "2024-02-28", Some(false)),
+            ("1mo", "2024-01-31", "2024-02-29", Some(true)),
+            (
+                "1q",
+                "2024-01-31T00:00:00Z",
+                "2024-04-30T00:00:00Z",
+                Some(true),
+            ),
             ("10", "5", "15", Some(true)),
             ("10", "5", "14", Some(false)),
             ("7d", "5", "15", None),

@@ -2,6 +2,7 @@
 
 mod source;
 
+use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -11,10 +12,8 @@ use serde_json::Value;
 pub(crate) use self::source::{RowSample, SampledConnectors};
 use crate::session::{Session, SessionOptions};
 
-/// Transforms that look rows up in another step or source, which they name under `with`.
-const LOOKS_UP: [&str; 2] = ["join", "as_of_join"];
-
-/// Which rows of each source a trial run reads. Sources that steps only look rows up in are read whole.
+/// The rows of each source that a trial run reads. Sources that steps only look rows up in are read
+/// whole.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RunSample {
     /// The first rows.
@@ -66,9 +65,10 @@ impl RunSample {
 }
 
 impl Session {
-    /// A session and a pipeline for a trial run: the sources are sampled, and everything that the run keeps and
-    /// publishes goes into a directory beside the state directory, `.forebay-sample/limit-1000/out/table` for the sink
-    /// `table`. The outputs, models and states of real runs are neither read nor changed.
+    /// A session and a pipeline for a trial run: the sources are sampled, and everything that the
+    /// run keeps and publishes goes into a directory next to the state directory,
+    /// `.forebay-sample/limit-1000/out/table` for the sink `table`. The outputs, models and states
+    /// of real runs are neither read nor changed.
     pub fn sampled(&self, pipeline: &Pipeline, sample: RunSample) -> Result<(Session, Pipeline)> {
         if sample == RunSample::Rows(0) {
             return Err(Fault::new(
@@ -83,10 +83,9 @@ impl Session {
         );
         let mut trial = pipeline.clone();
         // A sample may have no rows of a part.
-        trial
-            .nodes
-            .iter_mut()
-            .for_each(|node| node.allow_empty = true);
+        for node in &mut trial.nodes {
+            node.allow_empty = true;
+        }
         for sink in trial
             .sinks
             .iter_mut()
@@ -95,20 +94,23 @@ impl Session {
         {
             sink.config["path"] = Value::from(format!("{root}/out/{}", sink.name));
         }
-        trial
-            .sources
-            .iter_mut()
-            .for_each(|source| source.ready = None);
+        for source in &mut trial.sources {
+            source.ready = None;
+        }
         trial.deadline = None;
-        let sampled = trial
-            .sources
-            .iter()
-            .filter(|source| is_read(&trial, &source.name));
+        let mut looked_up = BTreeSet::new();
+        for step in trial.nodes.iter().flat_map(|node| &node.steps) {
+            looked_up.extend(self.registry.facts(step)?.other_input);
+        }
+        let mut samples = Vec::new();
+        for source in &trial.sources {
+            if !looked_up.contains(&source.name) && is_read(&trial, &source.name, &looked_up) {
+                samples.push((source.config.clone(), sample.of_source(source)));
+            }
+        }
         let connectors = SampledConnectors {
             inner: self.connectors.clone(),
-            samples: sampled
-                .map(|source| (source.config.clone(), sample.of_source(source)))
-                .collect(),
+            samples,
         };
         let options = SessionOptions {
             state: format!("{root}/state"),
@@ -116,34 +118,63 @@ impl Session {
         };
         let session = Session {
             connectors: Arc::new(connectors),
-            options,
-            cluster: None,
-            ..self.clone()
+            ..self.for_inner_run(options)
         };
         Ok((session, trial))
     }
 }
 
-/// Whether the rows of a source are read on their own account, and not only looked up.
-fn is_read(pipeline: &Pipeline, name: &str) -> bool {
-    let reads = |input: &NodeInput| match input {
-        NodeInput::From(from) => from == name,
-        NodeInput::Union(all) => all.iter().any(|from| from == name),
-        // Queries join whole tables, or read one.
-        NodeInput::Sql(_) => pipeline.sources.len() == 1,
-    };
-    let looks_up = pipeline
+/// True if the rows of a source are input rows of a step or a sink.
+fn is_read(pipeline: &Pipeline, name: &str, looked_up: &BTreeSet<String>) -> bool {
+    let sinks = pipeline.sinks.iter().chain(&pipeline.trainings);
+    let sinks = sinks.chain(&pipeline.predictions);
+    let mut ends: Vec<&str> = sinks.map(|sink| sink.from.as_str()).collect();
+    // Steps that no other one continues are learned, too.
+    let inputs = pipeline
         .nodes
         .iter()
-        .flat_map(|node| &node.steps)
-        .any(|step| {
-            LOOKS_UP.contains(&step.kind.as_str())
-                && step.config.get("with").is_some_and(|with| with == name)
-        });
-    let sinks = pipeline
-        .sinks
-        .iter()
-        .chain(&pipeline.trainings)
-        .any(|sink| sink.from == name);
-    !looks_up && (sinks || pipeline.nodes.iter().any(|node| reads(&node.input)))
+        .flat_map(|node| inputs_of(&node.input));
+    let continued: BTreeSet<&str> = inputs.map(String::as_str).collect();
+    let nodes = pipeline.nodes.iter().map(|node| node.name.as_str());
+    ends.extend(nodes.filter(|node| !continued.contains(node) && !looked_up.contains(*node)));
+    // Queries join whole tables, or read one.
+    let reads_queries = pipeline.sources.len() == 1;
+    input_sources(pipeline, ends, reads_queries).contains(name)
+}
+
+/// The steps and sources whose rows an input takes by name.
+fn inputs_of(input: &NodeInput) -> &[String] {
+    match input {
+        NodeInput::From(from) => std::slice::from_ref(from),
+        NodeInput::Union(inputs) => inputs,
+        NodeInput::Sql(_) => &[],
+    }
+}
+
+/// The sources whose rows become those of some steps, without those that joins look up. Of a query, they are all sources
+/// or none.
+pub(crate) fn input_sources<'p>(
+    pipeline: &'p Pipeline,
+    mut steps: Vec<&'p str>,
+    reads_queries: bool,
+) -> BTreeSet<&'p str> {
+    let mut seen = BTreeSet::new();
+    while let Some(step) = steps.pop() {
+        if !seen.insert(step) {
+            continue;
+        }
+        let Some(node) = pipeline.node(step) else {
+            continue;
+        };
+        steps.extend(inputs_of(&node.input).iter().map(String::as_str));
+        if reads_queries && matches!(node.input, NodeInput::Sql(_)) {
+            steps.extend(source_names(pipeline));
+        }
+    }
+    let names = source_names(pipeline);
+    names.filter(|source| seen.contains(source)).collect()
+}
+
+fn source_names(pipeline: &Pipeline) -> impl Iterator<Item = &str> {
+    pipeline.sources.iter().map(|source| source.name.as_str())
 }

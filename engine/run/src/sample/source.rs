@@ -16,12 +16,12 @@ use crate::training::Trainer;
 /// Rows of a batch while the rows of a piece are counted.
 const COUNTED_ROWS: usize = 8192;
 
-/// Which rows of a source are read.
+/// The rows of a source that are read.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RowSample {
     /// The first ones.
     First(u64),
-    /// Those of a share of the series; of all rows, where there are no keys.
+    /// The rows of a share of the series; of all rows, where there are no keys.
     Share { share: f64, keys: Vec<String> },
 }
 
@@ -74,10 +74,10 @@ struct SampledSource {
 }
 
 impl Source for SampledSource {
-    fn discover(&self, io: &StorageClient, watch: &[String]) -> Result<Dataset> {
-        let mut dataset = self.inner.discover(io, watch)?;
+    fn discover(&self, io: &StorageClient, watched: &[String]) -> Result<Dataset> {
+        let mut dataset = self.inner.discover(io, watched)?;
         match self.sample {
-            RowSample::First(wanted) => self.keep_first(io, &mut dataset, wanted)?,
+            RowSample::First(rows) => self.keep_first(io, &mut dataset, rows)?,
             RowSample::Share { .. } => {
                 for piece in dataset.spans.iter_mut().flat_map(|span| &mut span.pieces) {
                     piece.rows = None;
@@ -87,13 +87,17 @@ impl Source for SampledSource {
         Ok(dataset)
     }
 
+    fn paths(&self) -> Vec<String> {
+        self.inner.paths()
+    }
+
     fn open(
         &self,
         io: &StorageClient,
         span: &Span,
         request: &ScanRequest,
     ) -> Result<ChunkIterator> {
-        // Each pass must see the same rows, whatever it could skip.
+        // Each pass must see the same rows, so none may be pruned.
         let request = ScanRequest {
             pruning: Vec::new(),
             ..request.clone()
@@ -109,10 +113,15 @@ impl Source for SampledSource {
 }
 
 impl SampledSource {
-    /// Keeps the pieces that hold the first rows. Each of them tells how many of its rows are read, so that the sample is
-    /// the same however pieces are divided among spans and threads.
-    fn keep_first(&self, io: &StorageClient, dataset: &mut Dataset, wanted: u64) -> Result<()> {
-        let mut missing = wanted;
+    /// Keeps the pieces that hold the first rows. Each of them records the number of its rows to
+    /// read, so that the sample is the same for any division of pieces among spans and threads.
+    fn keep_first(
+        &self,
+        io: &StorageClient,
+        dataset: &mut Dataset,
+        rows_wanted: u64,
+    ) -> Result<()> {
+        let mut missing = rows_wanted;
         for span in std::mem::take(&mut dataset.spans) {
             let mut pieces = Vec::new();
             for mut piece in span.pieces {
@@ -123,12 +132,12 @@ impl SampledSource {
                     Some(rows) => rows,
                     None => self.count_rows(io, dataset, &piece, missing)?,
                 };
-                let taken = rows.min(missing);
+                let sampled = rows.min(missing);
                 let first = piece.row_range.map_or(0, |(first, _)| first);
                 // The range makes the number of rows a part of the span's id.
-                piece.row_range = Some((first, first + taken));
-                piece.rows = Some(taken);
-                missing -= taken;
+                piece.row_range = Some((first, first + sampled));
+                piece.rows = Some(sampled);
+                missing -= sampled;
                 pieces.push(piece);
             }
             if !pieces.is_empty() {
@@ -138,7 +147,7 @@ impl SampledSource {
         Ok(())
     }
 
-    /// Counts the rows of a piece whose format does not tell them, up to `enough`.
+    /// Counts the rows of a piece whose format does not record their number, up to `enough`.
     fn count_rows(
         &self,
         io: &StorageClient,
@@ -174,7 +183,9 @@ impl SampledSource {
         span: &Span,
         request: &ScanRequest,
     ) -> Result<ChunkIterator> {
-        let (inner, io, request) = (self.inner.clone(), io.clone(), request.clone());
+        let inner = self.inner.clone();
+        let io = io.clone();
+        let request = request.clone();
         let chunks_of = move |piece: FileRange| -> ChunkIterator {
             match open_sampled_piece(inner.as_ref(), &io, &piece, &request) {
                 Ok(chunks) => chunks,
@@ -236,7 +247,7 @@ impl SampledSource {
         let split = DataSplit::by_hash(keys, [("sample", share), ("rest", 1.0 - share)]);
         let choose =
             (split_operation(&split, &request.schema, &SqlCompiler::default())?.lower)(&[])?;
-        let wanted: Vec<usize> = (0..request.columns.len()).collect();
+        let requested: Vec<usize> = (0..request.columns.len()).collect();
         for key in keys {
             if !request.columns.contains(key) {
                 request.columns.push(key.clone());
@@ -254,7 +265,7 @@ impl SampledSource {
                 .ok_or_else(|| Fault::internal("a split without parts"))?
                 .as_boolean()
                 .clone();
-            let batch = chunk.batch.project(&wanted)?;
+            let batch = chunk.batch.project(&requested)?;
             filtered(Chunk { batch, ..chunk }, &mask)
         });
         Ok(Box::new(chunks))

@@ -1,4 +1,4 @@
-//! What must be true after every change of the store.
+//! Invariants that hold after every change of the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,18 +22,18 @@ pub struct SimulatedAttempt {
 
 #[derive(Default)]
 pub struct InvariantChecks {
-    /// At which attempt each actor works.
+    /// Current attempt of each actor.
     pub attempts: BTreeMap<ActorId, SimulatedAttempt>,
     /// The manifests that readers see, and saw before.
     visible: Option<Manifest>,
     before: Option<Manifest>,
-    /// By run: the latest attempt that published.
+    /// The latest attempt that published, by run.
     published: BTreeMap<u64, u64>,
-    /// By shard: since which turn its record names whole files.
+    /// Turn since which the record of a shard names whole files, by shard.
     committed: BTreeMap<String, (u64, Shard)>,
     /// The directories that any manifest named as being removed.
     removed: BTreeSet<RelativePath>,
-    /// Who published what, in order: the turn, the actor, and its attempt.
+    /// Publications in order: the turn, the actor, and its attempt.
     pub publications: Vec<(u64, ActorId, SimulatedAttempt)>,
     pub computations: usize,
 }
@@ -135,7 +135,7 @@ impl InvariantChecks {
         Ok(())
     }
 
-    /// The rows of a shard are about to be computed by an actor that looked for them at a turn.
+    /// Checks that an actor which looked for the rows of a shard at a turn may compute them.
     pub fn check_computation(&mut self, shard: &str, looked: u64) -> Result<(), String> {
         self.computations += 1;
         match self.committed.get(shard) {

@@ -1,6 +1,7 @@
-//! A deterministic simulation: two coordinators that begin the same runs, their workers, and a store, while requests,
-//! messages and processes are lost, late and repeated and clocks jump. What decides is the real thing: the schedule,
-//! claims, records of shards and passes, and the publishing of manifests. One seed decides everything else.
+//! A deterministic simulation: two coordinators that begin the same runs, their workers, and a
+//! store, while requests, messages and processes are lost, late and repeated and clocks jump. The
+//! code under test is the real one: the scheduler, fences, records of shards and passes, and the
+//! publishing of manifests. One seed decides everything else.
 //!
 //! ```text
 //! FOREBAY_SIMULATION_SEEDS  how many seeds are tried (default: 200)
@@ -37,17 +38,19 @@ use crate::simulation::world::{ActorHandle, ActorId, ActorKilled, ActorMessage, 
 const COORDINATORS: usize = 2;
 const WORKERS: usize = 3;
 
-/// One whole output after the other; each has some of the shards of the one before.
+/// Number of runs, which write one whole output after the other; each has some of the shards of the
+/// one before.
 const RUNS: u64 = 5;
 const SHARDS: usize = 4;
 
-/// After so many runs the first shards come back: their directories may just be being removed.
+/// Number of runs after which the first shards come back: their directories may be being removed at
+/// that time.
 const PERIOD: u64 = 3;
 
-/// Seconds without an answer after which a worker counts as gone.
+/// Seconds without an answer after which a worker counts as lost.
 const LEASE_SECONDS: f64 = 6.0;
 
-/// Seconds that other passes of a run take, where there are any.
+/// Seconds of the other passes of a run.
 const PASS_SECONDS: f64 = 15.0;
 
 /// Seconds between a run's failure and its next attempt.
@@ -71,6 +74,7 @@ impl Sink for NullSink {
             sort_by: Vec::new(),
             file_bytes_target: 1,
             group_rows_max: 1,
+            is_plain: false,
         }
     }
 
@@ -87,7 +91,7 @@ impl Sink for NullSink {
     }
 }
 
-/// What an actor works with.
+/// Environment of an actor.
 struct SimulatedActor {
     me: ActorHandle,
     io: StorageClient,
@@ -115,7 +119,8 @@ impl SimulatedActor {
             local: None,
             shown: format!("s3://simulated/{path}"),
         };
-        let (out, state) = (place(OUT), place("state"));
+        let out = place(OUT);
+        let state = place("state");
         SimulatedActor {
             store: StateStore::new(io.clone(), state),
             io,
@@ -141,7 +146,7 @@ impl SimulatedActor {
         })
     }
 
-    /// A worker's life: it does what it is told, until its process is killed; then another one takes its place.
+    /// Runs a worker: it executes tasks until its process is killed; then another one replaces it.
     fn run_worker(&self) {
         while let Some(message) = self.me.receive(1e6) {
             let ActorMessage::Do {
@@ -176,7 +181,8 @@ impl SimulatedActor {
 
     /// Finds a shard, or computes it and keeps it.
     fn find_or_write_shard(&self, number: usize) -> Result<Shard> {
-        let (id, target) = (shard_id(number), self.target()?);
+        let id = shard_id(number);
+        let target = self.target()?;
         let looked = self.me.world.state().turns;
         if let Some(kept) = target.kept(id)? {
             return Ok(kept);
@@ -254,9 +260,9 @@ impl SimulatedActor {
         later.join_all()
     }
 
-    /// All shards of a run, from workers.
+    /// Collects all shards of a run from workers.
     fn collect_shards(&self, run: u64, claim: &AttemptFence) -> Result<Vec<Shard>> {
-        // An attempt passes over the answers to earlier ones, whose tasks have the same numbers.
+        // An attempt ignores the answers to earlier attempts, whose tasks have the same numbers.
         let of_attempt = run * 1000 + claim.number();
         let mut schedule = TaskScheduler::default();
         let kind = CostClass {
@@ -264,7 +270,8 @@ impl SimulatedActor {
             what: "parts",
             first: false,
         };
-        let (mut found, mut tasks) = (BTreeMap::new(), BTreeMap::new());
+        let mut found = BTreeMap::new();
+        let mut tasks = BTreeMap::new();
         let target = self.target()?;
         for shard in shards(run) {
             match target.kept(shard_id(shard))? {
@@ -292,7 +299,8 @@ impl SimulatedActor {
                 self.expect(running.is_empty(), "a worker got more than it has slots");
                 running.insert(begun.attempt);
                 *heard = now;
-                let (task, attempt) = (begun.task, begun.attempt);
+                let task = begun.task;
+                let attempt = begun.attempt;
                 self.me.send(
                     begun.worker,
                     ActorMessage::Do {
@@ -406,12 +414,11 @@ fn simulate(
             scope.spawn(move || {
                 let _ = catch_unwind(AssertUnwindSafe(|| {
                     me.wait_for_first_turn();
-                    match id < COORDINATORS {
-                        true => {
-                            let mut done = 0;
-                            restart_when_killed(&me, &mut || actor.coordinate(&mut done));
-                        }
-                        false => restart_when_killed(&me, &mut || actor.run_worker()),
+                    if id < COORDINATORS {
+                        let mut done = 0;
+                        restart_when_killed(&me, &mut || actor.coordinate(&mut done));
+                    } else {
+                        restart_when_killed(&me, &mut || actor.run_worker())
                     }
                 }));
                 me.finish();
@@ -450,7 +457,8 @@ fn outputs_stay_whole_under_random_failures() {
     let io = StorageClient::new().unwrap();
     let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
     let first = env_or("FOREBAY_SIMULATION_SEED", 0);
-    let (mut publications, mut computations) = (0, 0);
+    let mut publications = 0;
+    let mut computations = 0;
     for seed in first..first + env_or("FOREBAY_SIMULATION_SEEDS", 200) {
         match simulate(seed, &io, &scratch) {
             Ok((published, computed)) => {

@@ -67,7 +67,8 @@ impl SimulatedStore {
             }
             NetworkFailure::None | NetworkFailure::Unanswered => {}
         }
-        let (answer, path) = (state.apply(&request), path.to_string());
+        let answer = state.apply(&request);
+        let path = path.to_string();
         match answer {
             _ if trouble == NetworkFailure::Unanswered => Err(failed("the answer was lost")),
             StoreAnswer::Done => Ok(()),
@@ -84,9 +85,10 @@ impl SimulatedStore {
 
     fn look(&self) -> Result<()> {
         self.0.yield_turn();
-        match self.0.world.state().goes_wrong(0.03) {
-            true => Err(failed("the answer was lost")),
-            false => Ok(()),
+        if self.0.world.state().goes_wrong(0.03) {
+            Err(failed("the answer was lost"))
+        } else {
+            Ok(())
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The world of a simulation: actors take turns, and one seed decides whose turn it is, what time it is, and what
-//! goes wrong. An actor is a thread; at any time one of them runs.
+//! The environment of a simulation: actors take turns, and one seed decides the order of turns, the
+//! time, and the failures. An actor is a thread; at any time one of them runs.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -11,7 +11,7 @@ use object_store::path::Path;
 
 use crate::simulation::check::InvariantChecks;
 
-/// Turns after which nothing goes wrong any more.
+/// Number of turns in which failures are injected.
 const TROUBLED_TURNS: u64 = 1000;
 
 /// Turns after which a run that has not ended never will.
@@ -25,7 +25,7 @@ const DELAY_SECONDS_MAX: f64 = 8.0;
 
 pub type ActorId = usize;
 
-/// What actors say to each other.
+/// Messages between actors.
 #[derive(Debug, Clone)]
 pub enum ActorMessage {
     Do {
@@ -60,7 +60,7 @@ pub struct StoreRequest {
     pub on: PutCondition,
 }
 
-/// When a write counts.
+/// Condition of a write.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PutCondition {
     Always,
@@ -68,7 +68,7 @@ pub enum PutCondition {
     Version(String),
 }
 
-/// How the store answers a [`StoreRequest`].
+/// Answer of the store to a [`StoreRequest`].
 #[derive(Debug, PartialEq)]
 pub enum StoreAnswer {
     Done,
@@ -76,15 +76,15 @@ pub enum StoreAnswer {
     Changed,
 }
 
-/// What goes wrong with a request.
+/// Failure of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum NetworkFailure {
     None,
-    /// It never arrives.
+    /// The request never arrives.
     Lost,
-    /// It arrives; the answer does not.
+    /// The request arrives; the answer does not.
     Unanswered,
-    /// The sender gives up; it arrives later.
+    /// The sender times out; the request arrives later.
     Late,
 }
 
@@ -106,7 +106,7 @@ impl SimulationRng {
         SimulationRng(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// From 0 to 1.
+    /// Random number from 0 to 1.
     pub fn next(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -127,12 +127,12 @@ pub struct WorldState {
     pub random: SimulationRng,
     pub objects: BTreeMap<Path, Bytes>,
     pub checks: InvariantChecks,
-    /// What was found to be wrong; ends the simulation.
+    /// The broken invariant, if any; ends the simulation.
     pub wrong: Option<String>,
     pub turns: u64,
     now: f64,
     status: Vec<ActorStatus>,
-    /// How far each actor's clock is off.
+    /// Offset of each actor's clock, in seconds.
     skews: Vec<f64>,
     inboxes: Vec<Vec<(f64, ActorMessage)>>,
     late: Vec<(f64, StoreRequest)>,
@@ -195,12 +195,12 @@ impl SimulatedWorld {
 }
 
 impl WorldState {
-    /// Whether things go wrong now.
+    /// True while failures are injected.
     fn is_troubled(&self) -> bool {
         self.turns < TROUBLED_TURNS
     }
 
-    /// Whether something with this probability goes wrong now.
+    /// True with this probability while failures are injected.
     pub fn goes_wrong(&mut self, share: f64) -> bool {
         self.is_troubled() && self.random.chance(share)
     }
@@ -226,13 +226,13 @@ impl WorldState {
         self.now + self.random.next() * most
     }
 
-    /// Lets a request arrive after its sender has given up.
+    /// Delays a request so that it arrives after its sender has timed out.
     pub fn postpone(&mut self, request: StoreRequest) {
         let at = self.now + 1.0 + self.random.next() * LATE_SECONDS_MAX;
         self.late.push((at, request));
     }
 
-    /// Does what a request asks for, and checks what readers see then.
+    /// Applies a request, and checks the state that readers see then.
     pub fn apply(&mut self, request: &StoreRequest) -> StoreAnswer {
         let there = self.objects.get(&request.path);
         match &request.on {
@@ -266,10 +266,8 @@ impl WorldState {
                 .get_or_insert_with(|| "the runs do not end".to_owned());
         }
         if self.goes_wrong(0.005) {
-            let (whose, jump) = (
-                self.random.below(self.skews.len()),
-                (self.random.next() - 0.5) * 7200.0,
-            );
+            let whose = self.random.below(self.skews.len());
+            let jump = (self.random.next() - 0.5) * 7200.0;
             self.skews[whose] += jump;
         }
         self.now += self.random.next() * 0.05;
@@ -311,13 +309,13 @@ impl WorldState {
     }
 }
 
-/// What tells an object from others in its place: as in S3, equal bytes are equal versions.
+/// Version of an object: as in S3, equal bytes are equal versions.
 pub fn version(bytes: &Bytes) -> String {
     format!("{:x}", xxhash_rust::xxh3::xxh3_128(bytes))
 }
 
 impl ActorHandle {
-    /// Lets others go on; ends this actor's process where it is killed meanwhile.
+    /// Yields to other actors; ends this actor's process if it is killed meanwhile.
     pub fn yield_turn(&self) {
         self.wait(None);
         if self.world.state().goes_wrong(0.004) {
@@ -357,13 +355,13 @@ impl ActorHandle {
         self.world.hand_over(&mut state);
     }
 
-    /// By this actor's own clock, which may jump.
+    /// Time of this actor's own clock, which may jump.
     pub fn clock(&self) -> f64 {
         let state = self.world.state();
         state.now + state.skews[self.id]
     }
 
-    /// Pauses for about so many seconds.
+    /// Pauses for about `seconds`.
     pub fn sleep(&self, seconds: f64) {
         let until = self.world.state().now + seconds;
         while self.world.state().now < until {

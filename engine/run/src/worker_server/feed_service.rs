@@ -13,39 +13,41 @@ use forebay_storage::failpoint::step;
 use crate::feed::FeedSource;
 use crate::session::Session;
 
-/// Feeds that stay open: those of a training and its validation, of two jobs.
+/// Number of feeds that stay open: those of a training and its validation, of two jobs.
 const FEEDS_MAX: usize = 4;
 
 /// A feed that the first request opens.
 type LazyFeed = Arc<Mutex<Option<Arc<FeedSource>>>>;
 
-/// The feeds of which blocks were asked for last.
+/// The feeds whose blocks were requested last.
 #[derive(Default)]
 pub(super) struct FeedService(Mutex<Vec<(ContentId, LazyFeed)>>);
 
 impl FeedService {
-    /// Sends the rows of a block. Hands it back where `leaves` says so.
+    /// Sends the rows of a block. Hands the block back if `leaves` is set.
     pub fn send_block(
         &self,
         session: &Session,
-        job: &FeedSpec,
+        feed_spec: &FeedSpec,
         dataset: usize,
         block: u32,
         out: &MessageSink,
         leaves: &dyn Fn() -> bool,
     ) -> Result<TaskOutcome> {
-        let fed = self.open_feed(session, job)?;
+        let feed = self.open_feed(session, feed_spec)?;
         step("take", "a task");
-        let blocks = fed
+        let blocks = feed
             .blocks
             .get(dataset)
             .filter(|blocks| (block as usize) < blocks.dataset().blocks());
         let blocks = blocks.ok_or_else(|| Fault::internal("a block that there is not"))?;
-        let features = match job.config.missing_numbers {
-            true => Cow::Owned(fed.features.with_missing_numbers()),
-            false => Cow::Borrowed(&fed.features),
+        let features = if feed_spec.config.missing_numbers {
+            Cow::Owned(feed.features.with_missing_numbers())
+        } else {
+            Cow::Borrowed(&feed.features)
         };
-        let (mut first_row, mut sent) = (0, Ok(TaskOutcome::Done(SeriesCounts::default())));
+        let mut first_row = 0;
+        let mut sent = Ok(TaskOutcome::Done(SeriesCounts::default()));
         blocks.read(block, &features.columns(), &mut |batch| {
             sent = features.precast(&batch, first_row).and_then(|ahead| {
                 for piece in split_batch(&ahead) {
@@ -77,38 +79,39 @@ impl FeedService {
     }
 
     /// The feed of a job, planned as the training host plans it.
-    fn open_feed(&self, session: &Session, job: &FeedSpec) -> Result<Arc<FeedSource>> {
-        let text =
-            serde_json::to_vec(job).map_err(|error| Fault::internal("a feed").cause(error))?;
+    fn open_feed(&self, session: &Session, feed_spec: &FeedSpec) -> Result<Arc<FeedSource>> {
+        let text = serde_json::to_vec(feed_spec)
+            .map_err(|error| Fault::internal("a feed").cause(error))?;
         let id = ContentId::of(&text);
         let opened = {
-            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let opened = match known.iter().position(|(known, _)| *known == id) {
-                Some(at) => known.remove(at).1,
+            let mut feeds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let opened = match feeds.iter().position(|(feed, _)| *feed == id) {
+                Some(at) => feeds.remove(at).1,
                 None => LazyFeed::default(),
             };
-            known.insert(0, (id, opened.clone()));
-            known.truncate(FEEDS_MAX);
+            feeds.insert(0, (id, opened.clone()));
+            feeds.truncate(FEEDS_MAX);
             opened
         };
         let mut opened = opened.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(fed) = opened.as_ref() {
-            return Ok(fed.clone());
+        if let Some(feed) = opened.as_ref() {
+            return Ok(feed.clone());
         }
         let load = |id| Artifact::load(&session.io, &Artifact::directory(&session.state()?, id));
-        let artifact = job.artifact.map(load).transpose()?;
-        let session = session.carrying(job.continues, &job.held, &job.numbering)?;
-        let fed = session.plan_local_feed(
-            &job.pipeline,
+        let artifact = feed_spec.artifact.map(load).transpose()?;
+        let session =
+            session.carrying(feed_spec.continues, &feed_spec.held, &feed_spec.numbering)?;
+        let feed = session.plan_local_feed(
+            &feed_spec.pipeline,
             artifact.as_ref(),
-            &job.config,
-            job.interval.as_ref(),
+            &feed_spec.config,
+            feed_spec.interval.as_ref(),
         )?;
-        let fingerprints = fed
+        let fingerprints = feed
             .blocks
             .iter()
             .map(|blocks| blocks.dataset().fingerprint());
-        if fingerprints.collect::<Vec<ContentId>>() != job.datasets {
+        if fingerprints.collect::<Vec<ContentId>>() != feed_spec.datasets {
             let fault = Fault::new(
                 codes::SEES_OTHER_DATA,
                 "the worker sees other rows than the training host",
@@ -116,8 +119,8 @@ impl FeedService {
             return Err(fault
                 .hint("give all of them the same files, at the same paths, and the same version"));
         }
-        let fed = Arc::new(fed);
-        *opened = Some(fed.clone());
-        Ok(fed)
+        let feed = Arc::new(feed);
+        *opened = Some(feed.clone());
+        Ok(feed)
     }
 }

@@ -13,44 +13,46 @@ use std::time::Duration;
 
 use datafusion_distributed::{Worker, WorkerQueryContext};
 use forebay_cluster::{
-    AuthLayer, ClusterSecurity, ComputeLayer, MessageSink, MeterWatch, PROTOCOL, RequestHandler,
-    RowsRequest, RunSpec, TaskOutcome, TaskProgress, TaskRequest, TaskTally, TrainRequest,
-    WorkerHello, WorkerMessage, WorkerRequest, protocol_version, with_heartbeat,
+    AuthLayer, ClusterSecurity, ComputeLayer, ConnectionTable, MessageSink, MeterWatch, PROTOCOL,
+    ProbeRequest, RequestHandler, RowsRequest, RunSpec, TaskOutcome, TaskProgress, TaskRequest,
+    TaskTally, TrainRequest, WorkerHello, WorkerMessage, WorkerRequest, protocol_version,
+    with_heartbeat,
 };
 use forebay_commit::StateStore;
 use forebay_execute::SourceInput;
 use forebay_model::{ContentId, Fault, Result, SeriesCounts, codes};
 use forebay_storage::failpoint::step;
-use forebay_storage::{CancellationToken, ScratchDir};
+use forebay_storage::{CancellationToken, ScratchDir, start_runtime};
 use forebay_threads::{for_current_span, with_span};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::oneshot;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 
 use crate::session::{Session, SessionOptions};
 use crate::training_parts::{PartContext, PartExchange};
 use crate::worker_server::feed_service::FeedService;
 use crate::worker_server::query_service::WorkerQueries;
-use crate::worker_server::stage_session::{QueuedTask, StageKey, StageSession, StageThreads};
+use crate::worker_server::stage_session::{
+    QueuedTask, StageKey, StageSession, StageThreads, other_files,
+};
 
-/// Bytes of a message at most: plans are small, and so are answers.
+/// Maximum size of a message in bytes: plans and answers are small.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes of the headers of a request at most.
 const HEADER_BYTES_MAX: u32 = 16 << 10;
 
-/// Stage sessions that are open at the same time at most, and runs of which the worker knows what their sources hold.
+/// Maximum numbers of open stage sessions, and of runs whose inputs the worker keeps.
 const STAGES_MAX: usize = 16;
 const JOBS_MAX: usize = 4;
 
-/// How often a worker looks whether it should leave, and whether it may.
+/// Interval at which a worker checks for a request to leave.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How often a worker asks a silent coordinator for a sign, and how long it waits for that.
+/// Interval at which a worker pings a silent coordinator, and the time that it waits for the reply.
 const KEEPALIVE: Duration = Duration::from_secs(20);
 
-/// How long a worker that leaves waits for coordinators to hang up.
+/// Time that a leaving worker waits for coordinators to close their connections.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// A worker process.
@@ -62,7 +64,7 @@ pub(super) type RunInputs = Arc<BTreeMap<String, SourceInput>>;
 struct WorkerState {
     session: Session,
     security: ClusterSecurity,
-    /// One thread per slot: a task that holds a slot always finds a thread.
+    /// One thread per slot, so that a task with a slot always has a thread.
     task_threads: Arc<ThreadPool>,
     /// Tasks that are running.
     busy: Mutex<usize>,
@@ -73,7 +75,7 @@ struct WorkerState {
     feeds: FeedService,
     queries: WorkerQueries,
     inputs: Mutex<Vec<(ContentId, RunInputs)>>,
-    /// Whether its coordinator is on this machine, and it ends with it.
+    /// True if the coordinator is on this machine, and the worker ends with it.
     attached: bool,
 }
 
@@ -84,8 +86,9 @@ impl std::fmt::Debug for WorkerState {
 }
 
 impl WorkerServer {
-    /// A worker with the transforms, formats, threads and memory of a session. One that is `attached` is on the
-    /// machine of its coordinator and ends with it: so nothing is removed that it has mapped.
+    /// A worker with the transforms, formats, threads and memory of a session. One that is
+    /// `attached` is on the machine of its coordinator and ends with it, so that files that it has
+    /// mapped are not removed.
     pub fn new(
         session: Session,
         security: ClusterSecurity,
@@ -95,9 +98,7 @@ impl WorkerServer {
         let task_threads = ThreadPoolBuilder::new()
             .num_threads(threads)
             .thread_name(|number| format!("forebay-task-{number}"));
-        let task_threads = task_threads.build().map_err(|error| {
-            Fault::new(codes::STORAGE, "the worker's threads cannot be started").cause(error)
-        })?;
+        let task_threads = task_threads.build().map_err(Fault::refused_thread)?;
         Ok(WorkerServer(Arc::new(WorkerState {
             session,
             security,
@@ -126,18 +127,8 @@ impl WorkerServer {
         };
         let address = listener.local_addr().map_err(failed)?;
         self.0.security.check(&address)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("forebay-serve")
-            .enable_all()
-            .build()
-            .map_err(failed)?;
-        let compute = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(self.0.session.options.threads.max(1))
-            .thread_name("forebay-query")
-            .enable_all()
-            .build()
-            .map_err(failed)?;
+        let runtime = start_runtime("forebay-serve", 2)?;
+        let compute = start_runtime("forebay-query", self.0.session.options.threads)?;
         let guard = AuthLayer::new(&self.0.security)?;
         let serves = self.0.clone();
         let build = move |context: WorkerQueryContext| {
@@ -157,38 +148,42 @@ impl WorkerServer {
             .http2_max_header_list_size(HEADER_BYTES_MAX)
             .http2_keepalive_interval(Some(KEEPALIVE))
             .http2_keepalive_timeout(Some(KEEPALIVE));
-        let refused =
-            |error| Fault::new(codes::STRANGER, "the certificates cannot be used").cause(error);
         if let Some(tls) = self.0.security.server()? {
-            server = server.tls_config(tls).map_err(refused)?;
+            server = server.tls_config(tls).map_err(|error| {
+                Fault::new(codes::STRANGER, "the certificates cannot be used").cause(error)
+            })?;
         }
+        let connections = ConnectionTable::new(self.0.security.has_tls());
         listener.set_nonblocking(true).map_err(failed)?;
-        let (inner, ended) = (self.0.clone(), ended.clone());
+        let inner = self.0.clone();
+        let ended = ended.clone();
         let served = runtime.block_on(async move {
             let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-            let has_left = |inner: &WorkerState| {
-                let busy = *inner.busy.lock().unwrap_or_else(PoisonError::into_inner) > 0;
-                inner.leaves.load(Ordering::Relaxed) && !busy
-            };
-            let (gone, is_gone) = oneshot::channel();
-            let until = async move {
-                while !has_left(&inner) {
+            let (leave_sender, leave_receiver) = oneshot::channel();
+            let until_left = async move {
+                while !inner.has_left() {
                     tokio::time::sleep(LOOK_EVERY).await;
-                    inner.leaves.fetch_or(ended.check().is_err(), Ordering::Relaxed);
+                    inner
+                        .leaves
+                        .fetch_or(ended.check().is_err(), Ordering::Relaxed);
                 }
-                let _ = gone.send(());
+                let _ = leave_sender.send(());
             };
-            let left = async {
+            let farewell = async {
                 // Where the server ends first, this future is dropped.
-                let _ = is_gone.await;
+                let _ = leave_receiver.await;
                 tokio::time::sleep(FAREWELL).await;
             };
-            // What the server is told of it does not reach sockets that it did not open.
-            let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-            let serving = server.add_service(service).serve_with_incoming_shutdown(incoming, until);
+            let incoming = connections.accept(listener);
+            let serving = server
+                .add_service(service)
+                .serve_with_incoming_shutdown(incoming, until_left);
             tokio::select! {
-                served = serving => served.map_err(|error| Fault::new(codes::STORAGE, "serving failed").cause(error)),
-                () = left => Ok(()),
+                served = serving => served.map_err(|error| {
+                    Fault::new(codes::STORAGE, "serving failed").cause(error)
+                }),
+                () = farewell => Ok(()),
+                () = connections.watch() => Ok(()),
             }
         });
         compute.shutdown_background();
@@ -207,6 +202,11 @@ impl RequestHandler for WorkerState {
             WorkerRequest::Hello => {
                 out.send(WorkerMessage::Hello(self.hello()));
             }
+            WorkerRequest::Probe(probe) => {
+                let failure = self.check_paths(&probe).err();
+                let sent = failure.map(|fault| Box::new((&fault).into()));
+                out.send(WorkerMessage::Probed(sent));
+            }
             WorkerRequest::Task(task) => self.run_task(*task, &out),
             WorkerRequest::Rows(rows) => self.send_rows(*rows, &out),
             WorkerRequest::Train(train) => self.train_part(&train, &out),
@@ -216,6 +216,12 @@ impl RequestHandler for WorkerState {
 }
 
 impl WorkerState {
+    /// True once the worker is to leave and no task of it runs.
+    fn has_left(&self) -> bool {
+        let busy_slots = *self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        self.leaves.load(Ordering::Relaxed) && busy_slots == 0
+    }
+
     fn hello(&self) -> WorkerHello {
         WorkerHello {
             protocol: PROTOCOL,
@@ -224,6 +230,27 @@ impl WorkerState {
             memory_bytes: self.session.options.memory_bytes,
             leaves: self.leaves.load(Ordering::Relaxed),
         }
+    }
+
+    /// Checks that this worker sees the directories and the sources of a run as the coordinator does.
+    fn check_paths(&self, probe: &ProbeRequest) -> Result<()> {
+        probe.check_directories()?;
+        let job = &probe.job;
+        let text =
+            serde_json::to_vec(job).map_err(|error| Fault::internal("a job").cause(error))?;
+        let session = self
+            .session
+            .for_request(&job.state, &job.base, job.batch_rows);
+        let inputs = self
+            .run_inputs(ContentId::of(&text), &session, job)
+            .map_err(hidden_source)?;
+        for (name, fingerprint) in &job.sources {
+            let input = inputs.get(name);
+            if input.is_none_or(|input| input.dataset.fingerprint() != *fingerprint) {
+                return Err(other_files(&job.pipeline, name));
+            }
+        }
+        Ok(())
     }
 
     /// Runs a task as soon as a slot is free: each slot has its share of the memory.
@@ -240,7 +267,7 @@ impl WorkerState {
             return out.send_outcome(Err(fault), TaskProgress::default(), || None);
         }
         let TaskRequest {
-            job,
+            job: run_spec,
             work,
             row_orders,
             shuffles,
@@ -255,9 +282,9 @@ impl WorkerState {
             Duration::from_millis(beat_ms.max(1)),
         );
         match self.submit_task(
-            job,
-            |job| StageKey {
-                job,
+            run_spec,
+            |run_id| StageKey {
+                job: run_id,
                 work: work.stage(),
                 row_orders,
                 shuffles,
@@ -273,7 +300,7 @@ impl WorkerState {
         drop(seat);
     }
 
-    /// Gives the rows of a block of a feed.
+    /// Sends the rows of a block of a feed.
     fn send_rows(self: &Arc<Self>, request: RowsRequest, out: &MessageSink) {
         let Some(_seat) = SlotGuard::take(self, out) else {
             return;
@@ -287,16 +314,19 @@ impl WorkerState {
             block,
             beat_ms,
         } = request;
-        let (beat, meter) = (Duration::from_millis(beat_ms.max(1)), Arc::default());
+        let beat = Duration::from_millis(beat_ms.max(1));
+        let meter = Arc::default();
         let session = self
             .session
             .for_request(&job.state, &job.base, job.batch_rows);
         let leaves = || self.leaves.load(Ordering::Relaxed);
-        let deliver = || match leaves() {
-            true => Ok(TaskOutcome::HandedBack),
-            false => self
-                .feeds
-                .send_block(&session, &job, dataset, block, out, &leaves),
+        let deliver = || {
+            if leaves() {
+                Ok(TaskOutcome::HandedBack)
+            } else {
+                self.feeds
+                    .send_block(&session, &job, dataset, block, out, &leaves)
+            }
         };
         let ended = self.task_threads.install(for_current_span(|| {
             with_heartbeat(out, beat, &meter, deliver)
@@ -310,7 +340,8 @@ impl WorkerState {
             return;
         };
         let TrainRequest { job, part, beat_ms } = request;
-        let (beat, meter) = (Duration::from_millis((*beat_ms).max(1)), Arc::default());
+        let beat = Duration::from_millis((*beat_ms).max(1));
+        let meter = Arc::default();
         let session =
             self.session
                 .for_request(&job.state, &job.base, self.session.options.batch_rows);
@@ -354,12 +385,12 @@ impl WorkerState {
     /// Submits a task to its stage session, which is opened if there is none.
     fn submit_task(
         self: &Arc<Self>,
-        job: RunSpec,
+        run_spec: RunSpec,
         key: impl FnOnce(ContentId) -> StageKey,
         order: QueuedTask,
     ) -> Result<()> {
         let text =
-            serde_json::to_vec(&job).map_err(|error| Fault::internal("a job").cause(error))?;
+            serde_json::to_vec(&run_spec).map_err(|error| Fault::internal("a job").cause(error))?;
         let key = key(ContentId::of(&text));
         let mut stages = self.stages.lock().unwrap_or_else(PoisonError::into_inner);
         stages.retain(|_, stage| stage.is_open());
@@ -373,21 +404,22 @@ impl WorkerState {
             return stage.submit(order).then_some(()).ok_or_else(closed);
         }
         // A pass of a job comes after all passes before it.
-        stages.retain(|known, _| known.job != key.job || known.work.pass() >= key.work.pass());
+        stages.retain(|other, _| other.job != key.job || other.work.pass() >= key.work.pass());
         if stages.len() >= STAGES_MAX {
             stages.pop_first();
         }
-        let session = self
-            .session
-            .for_request(&job.state, &job.base, job.batch_rows);
+        let session =
+            self.session
+                .for_request(&run_spec.state, &run_spec.base, run_spec.batch_rows);
         let inner = self.clone();
         let id = key.job;
-        let inputs = move |session: &Session, job: &RunSpec| inner.run_inputs(id, session, job);
+        let inputs =
+            move |session: &Session, run_spec: &RunSpec| inner.run_inputs(id, session, run_spec);
         let threads = StageThreads {
             pool: self.task_threads.clone(),
             maps_states: self.attached,
         };
-        let stage = StageSession::open(session, job, &key, threads, inputs)?;
+        let stage = StageSession::open(session, run_spec, &key, threads, inputs)?;
         let entered = stage.submit(order);
         stages.insert(key, stage);
         entered.then_some(()).ok_or_else(closed)
@@ -399,20 +431,28 @@ impl WorkerState {
         stages.into_values().for_each(StageSession::close);
     }
 
-    /// What the sources of a job hold: looked at once.
-    fn run_inputs(&self, id: ContentId, session: &Session, job: &RunSpec) -> Result<RunInputs> {
-        let mut known = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, inputs)) = known.iter().find(|(known, _)| *known == id) {
+    /// Inputs of a run, discovered once.
+    fn run_inputs(
+        &self,
+        id: ContentId,
+        session: &Session,
+        run_spec: &RunSpec,
+    ) -> Result<RunInputs> {
+        let mut inputs_by_run = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, inputs)) = inputs_by_run
+            .iter()
+            .find(|(inputs_by_run, _)| *inputs_by_run == id)
+        {
             return Ok(inputs.clone());
         }
         let inputs: RunInputs = Arc::new(session.discover_inputs(
             &session.io,
-            &job.pipeline,
+            &run_spec.pipeline,
             None,
-            job.interval.as_ref(),
+            run_spec.interval.as_ref(),
         )?);
-        known.truncate(JOBS_MAX - 1);
-        known.insert(0, (id, inputs.clone()));
+        inputs_by_run.truncate(JOBS_MAX - 1);
+        inputs_by_run.insert(0, (id, inputs.clone()));
         Ok(inputs)
     }
 
@@ -440,7 +480,21 @@ impl Session {
     }
 }
 
-/// One of the worker's slots, held by a running task.
+/// The fault of a worker that cannot list a source which the coordinator has listed.
+fn hidden_source(fault: Fault) -> Fault {
+    let hidden = Fault::new(
+        codes::SEES_OTHER_DATA,
+        "the worker does not see a source of the coordinator",
+    );
+    let hidden = hidden.note(fault.to_string());
+    let hidden = hidden.hint("mount it at the same path on all machines, or give a bucket");
+    match &fault.site().file {
+        Some(file) => hidden.file(file.clone()),
+        None => hidden,
+    }
+}
+
+/// A slot of the worker, held by a running task.
 struct SlotGuard(Arc<WorkerState>);
 
 impl SlotGuard {

@@ -9,11 +9,12 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion_distributed::{DistributedExt, WorkerQueryContext};
 use forebay_cluster::{
-    ExchangeChannels, QueryHeader, ScannedSpans, SpanScanCodec, SpanScanner, TaskExecCodec,
-    wire_error,
+    AdmittedInputCodec, ExchangeChannels, QueryHeader, ScannedSpans, SpanScanCodec, SpanScanner,
+    TaskExecCodec, wire_error,
 };
+use forebay_commit::StateStore;
 use forebay_execute::{
-    FlowReader, columns_to_read, fallible_batch_stream, query_runtime, stage_config,
+    FlowReader, WorkerCounts, columns_to_read, fallible_batch_stream, query_runtime, stage_config,
 };
 use forebay_model::{ContentId, Fault, Result, TRACE_HEADER, catch_panic};
 use forebay_plan::{OpId, PassWork, slice_for_columns};
@@ -31,7 +32,7 @@ const PARTITIONS_MAX: usize = 1 << 10;
 /// The queries that a worker has stages of, by the ids of their attempts.
 pub(super) type WorkerQueries = Mutex<BTreeMap<String, Weak<WorkerQuery>>>;
 
-/// What the stages of a query share on this worker. It goes with the last of them.
+/// Resources that the stages of a query share on this worker. Dropped with the last stage.
 pub(super) struct WorkerQuery {
     channels: ExchangeChannels,
     runtime: Arc<RuntimeEnv>,
@@ -53,6 +54,7 @@ type TableCell = Arc<Mutex<Option<Arc<OpenTable>>>>;
 /// A table that is ready to be read.
 struct OpenTable {
     reader: FlowReader,
+    store: StateStore,
     /// Steps find the models that they predict with while these are held.
     _models: Vec<Arc<LoadedModel>>,
 }
@@ -74,8 +76,9 @@ impl WorkerState {
                 host: Some(self.clone()),
                 trace,
             })
-            .with_distributed_user_codec(SpanScanCodec(Some(self.clone())));
-        // Messages are short, and rows should cost those who train nothing.
+            .with_distributed_user_codec(SpanScanCodec(Some(self.clone())))
+            .with_distributed_user_codec(AdmittedInputCodec);
+        // Messages are short, and compressing rows would take CPU time from trainings.
         let mut builder = builder.with_distributed_compression(None)?;
         let Some(header) = QueryHeader::of(&headers).map_err(external)? else {
             return Ok(builder.build());
@@ -95,13 +98,13 @@ impl WorkerState {
         Ok(state)
     }
 
-    /// What the stages of an attempt share; made by the first of them.
+    /// Resources that the stages of an attempt share; created by the first of them.
     fn query(&self, header: &QueryHeader) -> Result<Arc<WorkerQuery>> {
         let mut queries = lock(&self.queries)?;
-        if let Some(known) = queries.get(&header.id).and_then(Weak::upgrade) {
-            return Ok(known);
+        if let Some(query) = queries.get(&header.id).and_then(Weak::upgrade) {
+            return Ok(query);
         }
-        queries.retain(|_, known| known.strong_count() > 0);
+        queries.retain(|_, query| query.strong_count() > 0);
         let session =
             self.session
                 .for_request(&header.state, &header.base, self.session.options.batch_rows);
@@ -135,7 +138,8 @@ impl WorkerState {
             step("have read", "rows of a query");
             send(batch)
         });
-        read.map_err(|fault| wire_error(&fault, table.reader.order_failure()))
+        read.and_then(|()| table.leave_counts(query, scanned))
+            .map_err(|fault| wire_error(&fault, table.reader.order_failure()))
     }
 
     fn table(&self, query: &WorkerQuery, scanned: &ScannedSpans) -> Result<Arc<OpenTable>> {
@@ -164,25 +168,26 @@ impl WorkerState {
             ..
         } = scanned;
         table.check()?;
-        let job = &table.job;
-        let id = serde_json::to_vec(job).map_err(|error| Fault::internal("a job").cause(error))?;
-        let session = self
-            .session
-            .for_request(&job.state, &job.base, job.batch_rows);
-        let inputs = self.run_inputs(ContentId::of(&id), &session, job)?;
-        let session = session.carrying(job.continues, &job.held, &job.numbering)?;
-        let models = session.load_models(job)?;
+        let run_spec = &table.job;
+        let id =
+            serde_json::to_vec(run_spec).map_err(|error| Fault::internal("a job").cause(error))?;
+        let session =
+            self.session
+                .for_request(&run_spec.state, &run_spec.base, run_spec.batch_rows);
+        let inputs = self.run_inputs(ContentId::of(&id), &session, run_spec)?;
+        let session = session.carrying(run_spec.continues, &run_spec.held, &run_spec.numbering)?;
+        let models = session.load_models(run_spec)?;
         let mut run = compile_run(
             &session,
-            job,
+            run_spec,
             &table.row_orders,
             &inputs,
             query.scratch.clone(),
         )?;
-        let strange = || other("another program");
+        let other_program = || other("another program");
         let op = match run.program.passes.get(table.pass).map(|pass| &pass.work) {
             Some(PassWork::Gather(op)) => *op,
-            _ => return Err(strange()),
+            _ => return Err(other_program()),
         };
         let flow = run
             .program
@@ -190,12 +195,13 @@ impl WorkerState {
             .gather_inputs
             .get(&op)
             .and_then(|flows| flows.get(table.input));
-        let (_, flow) = flow.ok_or_else(strange)?;
-        let (streams, wanted) = (flow.streams.clone(), columns_to_read(flow, columns));
-        let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
+        let (_, flow) = flow.ok_or_else(other_program)?;
+        let streams = flow.streams.clone();
+        let names = columns_to_read(flow, columns);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut ops: BTreeSet<OpId> = BTreeSet::new();
         for stream in &streams {
-            let (needed, _) = slice_for_columns(&run.program.bound, stream, &wanted);
+            let (needed, _) = slice_for_columns(&run.program.bound, stream, &names);
             ops.extend(needed.iter().map(|position| stream.ops[*position]));
         }
         load_dependencies(
@@ -215,7 +221,7 @@ impl WorkerState {
             .gather_inputs
             .get(&op)
             .and_then(|flows| flows.get(table.input));
-        let (_, flow) = flow.ok_or_else(strange)?;
+        let (_, flow) = flow.ok_or_else(other_program)?;
         let pass = run.materialize_pass();
         if pass.rows_id(flow)? != table.rows {
             return Err(other("other rows"));
@@ -226,8 +232,30 @@ impl WorkerState {
         }
         Ok(OpenTable {
             reader,
+            store: run.store.clone(),
             _models: models,
         })
+    }
+}
+
+impl OpenTable {
+    /// Leaves the numbers of rows of some spans for the coordinator.
+    fn leave_counts(&self, query: &WorkerQuery, scanned: &ScannedSpans) -> Result<()> {
+        let ScannedSpans {
+            table,
+            columns,
+            spans,
+            ..
+        } = scanned;
+        let counts = WorkerCounts {
+            input: table.input,
+            spans: self.reader.counts(spans.clone())?,
+        };
+        if counts.spans.is_empty() {
+            return Ok(());
+        }
+        let part = format!("{spans:?} {columns:?}");
+        counts.leave(&self.store, table.counts, &part, &query.scratch)
     }
 }
 

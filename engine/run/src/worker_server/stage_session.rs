@@ -14,7 +14,7 @@ use forebay_cluster::{
 };
 use forebay_commit::StateStore;
 use forebay_execute::{IncrementalLane, LaneExecution, LearnPass};
-use forebay_model::{ContentId, Fault, Result, catch_panic, codes};
+use forebay_model::{ContentId, Fault, Pipeline, Result, catch_panic, codes};
 use forebay_plan::{
     AnalyzerLane, BaseDataset, BaseId, ColumnScan, OpId, OpStream, PassWork, WindowRowOrder,
     compile, needed_ops, ops_before_join,
@@ -30,7 +30,7 @@ use crate::remote_run::{apply_findings, name_by_artifact};
 use crate::session::Session;
 use crate::worker_server::RunInputs;
 
-/// How long a stage stays open without a task.
+/// Time for which a stage stays open without a task.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Identity of a stage session.
@@ -39,7 +39,7 @@ pub(super) struct StageKey {
     pub job: ContentId,
     /// Lanes of a pass share a stage session.
     pub work: StageRef,
-    /// How rows reach each window.
+    /// Order in which rows reach each window.
     pub row_orders: Vec<(OpId, WindowRowOrder)>,
     pub shuffles: Vec<ShufflePlan>,
 }
@@ -81,13 +81,17 @@ impl TaskControl for TaskReporter {
         (self.leaves)()
     }
 
-    fn report_unit(&self, first: usize, made: Value) -> Result<()> {
-        match self.out.send(WorkerMessage::Part { first, made }) {
-            true => Ok(()),
-            false => Err(Fault::new(
+    fn report_unit(&self, first: usize, result: Value) -> Result<()> {
+        if self.out.send(WorkerMessage::Part {
+            first,
+            made: result,
+        }) {
+            Ok(())
+        } else {
+            Err(Fault::new(
                 codes::INTERRUPTED,
                 "the coordinator no longer waits for this task",
-            )),
+            ))
         }
     }
 }
@@ -96,7 +100,7 @@ impl QueuedTask {
     /// A task, and a receiver that disconnects when the task ends.
     pub fn new(
         work: StageRef,
-        what: TaskKind,
+        kind: TaskKind,
         out: MessageSink,
         leaves: Arc<dyn Fn() -> bool + Send + Sync>,
         beat: Duration,
@@ -105,7 +109,7 @@ impl QueuedTask {
         (
             QueuedTask {
                 work,
-                what,
+                what: kind,
                 heard: TaskReporter {
                     out,
                     leaves,
@@ -118,7 +122,7 @@ impl QueuedTask {
         )
     }
 
-    /// Does it, and says so; says every now and then that it is alive.
+    /// Performs the task and reports its end; sends heartbeats meanwhile.
     fn perform(
         &self,
         perform: impl FnOnce(StageRef, &TaskKind, &dyn TaskControl) -> Result<TaskOutcome>,
@@ -136,11 +140,11 @@ impl QueuedTask {
     }
 }
 
-/// What the tasks of a stage run on.
+/// Threads and settings of the tasks of a stage.
 pub(super) struct StageThreads {
     /// One thread per slot of the worker.
     pub pool: Arc<ThreadPool>,
-    /// Whether stored states are mapped, and so shared with the other processes of this machine.
+    /// True if stored states are mapped, and so shared with the other processes of this machine.
     pub maps_states: bool,
 }
 
@@ -148,22 +152,23 @@ impl StageSession {
     /// Opens a stage session on its own thread; tasks wait until it is set up.
     pub fn open(
         session: Session,
-        job: RunSpec,
+        run_spec: RunSpec,
         key: &StageKey,
         threads: StageThreads,
         inputs: impl FnOnce(&Session, &RunSpec) -> Result<RunInputs> + Send + 'static,
     ) -> Result<StageSession> {
         let (to, orders) = channel();
         let open = Arc::new(AtomicBool::new(true));
-        let (key, is_open) = (key.clone(), open.clone());
+        let key = key.clone();
+        let is_open = open.clone();
         let lives = std::thread::Builder::new()
             .name("forebay-stage".to_owned())
             .spawn(for_current_span(move || {
                 let is_open = OpenFlag(is_open);
-                // Waiting tasks are told if the stage cannot be set up, also where that panics.
+                // Waiting tasks are informed if the stage cannot be set up, even by a panic.
                 let furnished = catch_panic(|| {
-                    let inputs = inputs(&session, &job)?;
-                    run_stage(&session, &job, &key, &inputs, &threads, &orders)
+                    let inputs = inputs(&session, &run_spec)?;
+                    run_stage(&session, &run_spec, &key, &inputs, &threads, &orders)
                 });
                 drop(is_open);
                 let fault = furnished.err().unwrap_or_else(|| {
@@ -180,9 +185,7 @@ impl StageSession {
                     });
                 }
             }))
-            .map_err(|error| {
-                Fault::new(codes::STORAGE, "a thread cannot be started").cause(error)
-            })?;
+            .map_err(Fault::refused_thread)?;
         Ok(StageSession { to, open, lives })
     }
 
@@ -214,16 +217,16 @@ impl Drop for OpenFlag {
 /// Sets up a stage session, and runs tasks until none came for a while or the session is closed.
 fn run_stage(
     session: &Session,
-    job: &RunSpec,
+    run_spec: &RunSpec,
     key: &StageKey,
     inputs: &RunInputs,
     threads: &StageThreads,
     orders: &Receiver<QueuedTask>,
 ) -> Result<()> {
-    let session = &session.carrying(job.continues, &job.held, &job.numbering)?;
-    let _models = session.load_models(job)?;
+    let session = &session.carrying(run_spec.continues, &run_spec.held, &run_spec.numbering)?;
+    let _models = session.load_models(run_spec)?;
     let scratch = ScratchDir::new(Some(&session.state()?), session.watch.clone())?;
-    let mut run = compile_run(session, job, &key.row_orders, inputs, scratch)?;
+    let mut run = compile_run(session, run_spec, &key.row_orders, inputs, scratch)?;
     let pass = run
         .program
         .passes
@@ -234,49 +237,14 @@ fn run_stage(
         (PassWork::Gather(op), StageRef::Gather { .. }) => run.group_program(*op)?,
         _ => None,
     };
-    let scans: Vec<ColumnScan> = match &pass.work {
-        PassWork::Learn(work) => work
-            .lanes
-            .iter()
-            .flat_map(|lane| lane.scans.clone())
-            .collect(),
-        PassWork::Write(work) => work.scans.clone(),
-        PassWork::Gather(_) => groups.as_ref().map(GroupProgram::scans).unwrap_or_default(),
-    };
+    let scans = stage_scans(&pass.work, groups.as_ref());
+    // The shuffle that this stage computes is the last one; the earlier ones are finished, and
+    // their outputs are read.
     let sorts = match key.work {
         StageRef::Sort { .. } => key.shuffles.last(),
         _ => None,
     };
-    let mut ops: BTreeSet<OpId> = needed_ops(&scans).collect();
-    match sorts {
-        None => load_dependencies(
-            &mut run,
-            ops.clone(),
-            scans.iter().map(|scan| scan.base).collect(),
-            threads.maps_states,
-        )?,
-        Some(shuffle) => {
-            let streams = shuffle_input_streams(&run, shuffle);
-            ops = streams
-                .iter()
-                .flat_map(|stream| stream.ops.iter().copied())
-                .collect();
-            load_dependencies(
-                &mut run,
-                ops.clone(),
-                streams.iter().map(|stream| stream.base).collect(),
-                threads.maps_states,
-            )?;
-        }
-    }
-    let sorted = key
-        .shuffles
-        .iter()
-        .filter(|shuffle| Some(*shuffle) != sorts);
-    sorted
-        .clone()
-        .try_for_each(|shuffle| run.open_shuffle(shuffle))?;
-    ops.iter().try_for_each(|op| run.open_time_join(*op))?;
+    open_stage_inputs(&mut run, key, &scans, sorts, threads)?;
     let windows = run.program.windows_of(&scans);
     let serve = |perform: RunTaskFn<'_>| {
         // Pooled threads: a new thread per task would begin with fresh memory, a page fault for every 4 KiB of it.
@@ -313,36 +281,81 @@ fn run_stage(
         }
         (_, StageRef::Sort { .. }) => {
             let shuffle = sorts.ok_or_else(|| other("another program"))?;
-            serve(&|_, what, control| run.run_shuffle_task(shuffle, what, control));
+            serve(&|_, kind, control| run.run_shuffle_task(shuffle, kind, control));
             Ok(())
         }
         (PassWork::Write(work), StageRef::Write { .. }) => {
-            let sink = session.sink(&job.pipeline, work.sink)?;
-            let out = session.output(&job.pipeline, work.sink)?;
+            let sink = session.sink(&run_spec.pipeline, work.sink)?;
+            let out = session.output(&run_spec.pipeline, work.sink)?;
             let write = run.write_pass(sink.as_ref(), &windows, None);
             let prepared = write.prepare(work)?;
             let target = run.write_target(work, pass.id, sink.as_ref(), &out)?;
             write.serve_tasks(&work.scans, &prepared, &target, |perform| {
-                serve(&|_, what, control| perform(what, control));
+                serve(&|_, kind, control| perform(kind, control));
             })
         }
         _ => Err(other("another program")),
     }
 }
 
-/// Compiles the program of a run, and makes sure that it reads what the coordinator reads.
+/// The columns that a stage reads.
+fn stage_scans(work: &PassWork, groups: Option<&GroupProgram>) -> Vec<ColumnScan> {
+    match work {
+        PassWork::Learn(work) => work
+            .lanes
+            .iter()
+            .flat_map(|lane| lane.scans.clone())
+            .collect(),
+        PassWork::Write(work) => work.scans.clone(),
+        PassWork::Gather(_) => groups.map(GroupProgram::scans).unwrap_or_default(),
+    }
+}
+
+/// Opens what a stage reads beside its sources: intermediate datasets, finished shuffles, and joins in order of time.
+/// A stage that sorts reads the inputs of its shuffle.
+fn open_stage_inputs(
+    run: &mut RunExecutor<'_>,
+    key: &StageKey,
+    scans: &[ColumnScan],
+    sorts: Option<&ShufflePlan>,
+    threads: &StageThreads,
+) -> Result<()> {
+    let mut ops: BTreeSet<OpId> = needed_ops(scans).collect();
+    let mut bases: BTreeSet<BaseId> = scans.iter().map(|scan| scan.base).collect();
+    if let Some(shuffle) = sorts {
+        let streams = shuffle_input_streams(run, shuffle);
+        ops = streams
+            .iter()
+            .flat_map(|stream| stream.ops.iter().copied())
+            .collect();
+        bases = streams.iter().map(|stream| stream.base).collect();
+    }
+    load_dependencies(run, ops.clone(), bases, threads.maps_states)?;
+    for shuffle in &key.shuffles {
+        if Some(shuffle) != sorts {
+            run.open_shuffle(shuffle)?;
+        }
+    }
+    for op in &ops {
+        run.open_time_join(*op)?;
+    }
+    Ok(())
+}
+
+/// Compiles the program of a run, and checks that it reads the same data as the coordinator.
 pub(super) fn compile_run<'s>(
     session: &'s Session,
-    job: &'s RunSpec,
+    run_spec: &'s RunSpec,
     row_orders: &[(OpId, WindowRowOrder)],
     inputs: &RunInputs,
     scratch: ScratchDir,
 ) -> Result<RunExecutor<'s>> {
-    let applied = session.applied_artifact(job)?;
-    let mut prepared = session.prepare_with(&job.pipeline, &job.sinks, inputs.as_ref().clone())?;
+    let applied = session.applied_artifact(run_spec)?;
+    let mut prepared =
+        session.prepare_with(&run_spec.pipeline, &run_spec.sinks, inputs.as_ref().clone())?;
     for (name, dataset) in &prepared.datasets {
-        if job.sources.get(name) != Some(&dataset.fingerprint()) {
-            return Err(other(&format!("other files of `{name}`")));
+        if run_spec.sources.get(name) != Some(&dataset.fingerprint()) {
+            return Err(other_files(&run_spec.pipeline, name));
         }
     }
     let store = StateStore::new(session.io.clone(), session.state()?);
@@ -351,25 +364,30 @@ pub(super) fn compile_run<'s>(
     }
     let mut state = prepared.state;
     state.row_orders = row_orders.iter().copied().collect();
-    let mut is_known = |ask, _| Ok(job.known.contains(&ask));
+    let mut is_known = |ask, _| Ok(run_spec.known.contains(&ask));
     let mut program = compile(
-        &job.pipeline,
+        &run_spec.pipeline,
         prepared.bound,
         &prepared.datasets,
-        &job.sinks,
-        job.learns,
+        &run_spec.sinks,
+        run_spec.learns,
         &mut is_known,
     )?;
     if let Some(artifact) = &applied {
-        apply_findings(&mut program, &job.pipeline, artifact, &mut state.findings)?;
+        apply_findings(
+            &mut program,
+            &run_spec.pipeline,
+            artifact,
+            &mut state.findings,
+        )?;
     }
     let intervals = session.restrict_to_interval(
-        &job.pipeline,
+        &run_spec.pipeline,
         &mut program,
-        job.interval.as_ref(),
-        job.rows_from.as_deref(),
+        run_spec.interval.as_ref(),
+        run_spec.rows_from.as_deref(),
     )?;
-    let run = RunExecutor::new(session, &job.pipeline, store, scratch, program, state);
+    let run = RunExecutor::new(session, &run_spec.pipeline, store, scratch, program, state);
     Ok(RunExecutor {
         intervals,
         on_worker: true,
@@ -377,12 +395,22 @@ pub(super) fn compile_run<'s>(
     })
 }
 
-pub(super) fn other(what: &str) -> Fault {
+pub(super) fn other(difference: &str) -> Fault {
     let fault = Fault::new(
         codes::SEES_OTHER_DATA,
-        format!("the worker sees {what} than the coordinator"),
+        format!("the worker sees {difference} than the coordinator"),
     );
     fault.hint("give all of them the same files, at the same paths, and the same version")
+}
+
+/// The fault of a worker that sees other files of a source than the coordinator.
+pub(super) fn other_files(pipeline: &Pipeline, source: &str) -> Fault {
+    let fault = other(&format!("other files of `{source}`"));
+    let config = pipeline.source(source).map(|source| &source.config);
+    match config.and_then(|config| config.get("path")?.as_str()) {
+        Some(path) => fault.file(path),
+        None => fault,
+    }
 }
 
 /// Runs tasks of the lanes of a learn pass.
@@ -392,19 +420,19 @@ fn serve_lanes(learn: &LearnPass<'_>, lanes: &[AnalyzerLane], serve: &dyn Fn(Run
     let runs: Vec<OnceLock<LaneExecution<'_>>> = lanes.iter().map(|_| OnceLock::new()).collect();
     let partials: Vec<OnceLock<IncrementalLane<'_>>> =
         lanes.iter().map(|_| OnceLock::new()).collect();
-    serve(&|work_of, what, control| {
-        let strange = || other("another program");
+    serve(&|work_of, kind, control| {
+        let other_program = || other("another program");
         let lane = match work_of {
             StageRef::Learn { lane, .. } => lane,
             StageRef::Gather { .. } => 0,
-            _ => return Err(strange()),
+            _ => return Err(other_program()),
         };
-        let about = lanes.get(lane).ok_or_else(strange)?;
+        let about = lanes.get(lane).ok_or_else(other_program)?;
         let run = get_or_init(&runs[lane], || learn.prepare(about, memory))?;
         let partials = get_or_init(&partials[lane], || {
-            IncrementalLane::new(learn, run, &turns)?.ok_or_else(strange)
+            IncrementalLane::new(learn, run, &turns)?.ok_or_else(other_program)
         })?;
-        partials.run_task(what, control)
+        partials.run_task(kind, control)
     });
 }
 
@@ -418,7 +446,7 @@ fn get_or_init<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T>) -> Resul
         .ok_or_else(|| Fault::internal("a cell that was filled is empty"))
 }
 
-/// What rows go through before they are sorted.
+/// Streams of operations on the rows before they are sorted.
 fn shuffle_input_streams(run: &RunExecutor<'_>, shuffle: &ShufflePlan) -> Vec<OpStream> {
     let bound = &run.program.bound;
     let flows = [
@@ -432,7 +460,7 @@ fn shuffle_input_streams(run: &RunExecutor<'_>, shuffle: &ShufflePlan) -> Vec<Op
         .collect()
 }
 
-/// Reads back what operations need that others have learned or gathered.
+/// Loads findings and datasets of other tasks that operations need.
 pub(super) fn load_dependencies(
     run: &mut RunExecutor<'_>,
     ops: BTreeSet<OpId>,
@@ -449,10 +477,8 @@ pub(super) fn load_dependencies(
         .scratch
         .scratch_with_budget(run.session.memory(), run.session.memory().states_bytes());
     for ask in ops.iter().flat_map(|op| &bound.ops[*op].asks) {
-        let (state, analyzer) = (
-            run.program.state_ids[*ask],
-            bound.asks[*ask].ask.analyzer.as_ref(),
-        );
+        let state = run.program.state_ids[*ask];
+        let analyzer = bound.asks[*ask].ask.analyzer.as_ref();
         if bound.asks[*ask].held.is_some() || run.state.findings.contains_key(&state) {
             continue;
         }

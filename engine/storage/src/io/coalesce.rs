@@ -1,8 +1,9 @@
-//! From ranges of an object that are wanted to requests. Pure.
+//! Plans requests for ranges of an object. Pure.
 
 use std::ops::Range;
 
-/// Ranges with no more bytes between them share a request, unless told otherwise: a request takes as long as these.
+/// Default for the gap in bytes up to which ranges share a request: a request takes as long as
+/// reading these bytes.
 pub const COALESCE_BYTES_DEFAULT: u64 = 1 << 20;
 
 /// Bytes of a request at most: one must not outlast its time-out, and several of them share the memory.
@@ -12,11 +13,11 @@ pub const REQUEST_BYTES_MAX: u64 = 8 << 20;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedRequest {
     pub range: Range<u64>,
-    /// The groups of wanted ranges that it serves.
+    /// The groups of ranges that it serves.
     pub groups: Range<usize>,
 }
 
-/// Wanted ranges that lie close to each other.
+/// Requested ranges that are close to each other.
 struct RangeRun {
     range: Range<u64>,
     wanted: Vec<WantedRange>,
@@ -57,19 +58,39 @@ pub fn plan_requests(groups: &[Vec<Range<u64>>], gap: u64) -> Vec<PlannedRequest
 }
 
 /// Divides a run into requests of about the same length.
-fn divide_run(RangeRun { range: run, wanted }: &RangeRun) -> Vec<PlannedRequest> {
-    let length = run.end - run.start;
+fn divide_run(run: &RangeRun) -> Vec<PlannedRequest> {
+    let length = run.range.end - run.range.start;
     let count = length.div_ceil(REQUEST_BYTES_MAX);
-    let cut = |piece: u64| run.start + length * piece / count;
-    let pieces = (0..count).map(|piece| cut(piece)..cut(piece + 1));
-    let served = |range: Range<u64>| {
-        let overlaps = |of: &&WantedRange| of.range.start < range.end && range.start < of.range.end;
-        let groups = || wanted.iter().filter(overlaps).map(|of| of.group);
+    let mut requests = Vec::new();
+    for piece in 0..count {
+        let start = run.range.start + length * piece / count;
+        let end = run.range.start + length * (piece + 1) / count;
         // A piece of nothing but a gap serves no group.
-        let groups = groups().min()?..groups().max()? + 1;
-        Some(PlannedRequest { range, groups })
-    };
-    pieces.filter_map(served).collect()
+        if let Some(groups) = run.groups_within(start..end) {
+            requests.push(PlannedRequest {
+                range: start..end,
+                groups,
+            });
+        }
+    }
+    requests
+}
+
+impl RangeRun {
+    /// The groups that want bytes of a range, from the first of them to the last.
+    fn groups_within(&self, range: Range<u64>) -> Option<Range<usize>> {
+        let mut groups: Option<Range<usize>> = None;
+        for wanted in &self.wanted {
+            if wanted.range.start >= range.end || range.start >= wanted.range.end {
+                continue;
+            }
+            groups = Some(match groups {
+                None => wanted.group..wanted.group + 1,
+                Some(groups) => groups.start.min(wanted.group)..groups.end.max(wanted.group + 1),
+            });
+        }
+        groups
+    }
 }
 
 #[cfg(test)]
@@ -96,7 +117,8 @@ mod tests {
         );
         // Long runs are divided evenly, and what spans two groups serves both.
         let long = plan(&[&[0..10 * MIB], &[10 * MIB..20 * MIB]]);
-        let (a, b) = (20 * MIB / 3, 40 * MIB / 3);
+        let a = 20 * MIB / 3;
+        let b = 40 * MIB / 3;
         assert_eq!(long, [(0..a, 0..1), (a..b, 0..2), (b..20 * MIB, 1..2)]);
         // A later group may lie before an earlier one.
         assert_eq!(

@@ -1,5 +1,5 @@
-//! How many requests are in flight: more while that raises the throughput, fewer where the store refuses. Pure: it is
-//! told what was answered, and when.
+//! Number of requests in flight: raised while that raises the throughput, lowered where the store
+//! refuses. Pure: answers and their times are passed in.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ pub const REQUESTS_MAX: usize = 64;
 /// Requests in flight at least, where a store refuses: retries have pauses of their own.
 const REQUESTS_MIN: usize = 4;
 
-/// More requests are worth it if they raise the throughput by so much: twice as many could double it.
+/// Factor by which more requests must raise the throughput to be worth it; twice as many could
+/// double it.
 const GAIN_MIN: f64 = 1.1;
 
 /// The share of refused requests from which on there are too many in flight.
@@ -30,21 +31,21 @@ pub struct ConcurrencyLimit {
     before: Option<usize>,
     /// Bytes per second of the round before.
     throughput: f64,
-    /// Whether a refusal has ended the first, fast growth.
+    /// True once a refusal has ended the first, fast growth.
     is_careful: bool,
     /// Rounds until the next raise.
     pause: usize,
     round: Round,
 }
 
-/// What was answered since the limit was last looked at.
+/// Answers since the limit was last adjusted.
 #[derive(Debug, Default)]
 struct Round {
     begun: Option<Duration>,
     bytes: u64,
     done: usize,
     refused: usize,
-    /// Whether requests waited for others to end.
+    /// True if requests waited for others to end.
     is_full: bool,
 }
 
@@ -72,7 +73,8 @@ impl ConcurrencyLimit {
         self.round.begun.get_or_insert(now);
     }
 
-    /// A request has ended with so many bytes; `is_full` where others wait because of the limit.
+    /// Records the end of a request with `bytes` bytes; `is_full` if others wait because of the
+    /// limit.
     pub fn end(&mut self, now: Duration, bytes: u64, is_full: bool) {
         self.round.bytes += bytes;
         self.round.done += 1;
@@ -80,7 +82,7 @@ impl ConcurrencyLimit {
         self.close_round(now);
     }
 
-    /// The store has refused a request because it was asked too much.
+    /// Records that the store has refused a request because of too many requests.
     pub fn refuse(&mut self, now: Duration) {
         self.round.begun.get_or_insert(now);
         self.round.refused += 1;
@@ -105,14 +107,15 @@ impl ConcurrencyLimit {
             return;
         }
         let seconds = now.saturating_sub(round.begun.unwrap_or(now)).as_secs_f64();
-        // What was not at its limit tells nothing of it.
+        // A round below its limit gives no evidence about the limit.
         if !round.is_full || seconds <= 0.0 {
             return;
         }
         let throughput = round.bytes as f64 / seconds;
         match self.before.take() {
-            Some(before) if throughput < self.throughput * GAIN_MIN => {
-                (self.limit, self.pause, self.is_careful) = (before, ROUNDS_BETWEEN_TRIES, true);
+            Some(earlier_limit) if throughput < self.throughput * GAIN_MIN => {
+                (self.limit, self.pause, self.is_careful) =
+                    (earlier_limit, ROUNDS_BETWEEN_TRIES, true);
                 return;
             }
             _ => self.throughput = throughput,
@@ -120,13 +123,13 @@ impl ConcurrencyLimit {
         if self.pause > 0 {
             self.pause -= 1;
         } else if self.limit < REQUESTS_MAX {
-            let more = if self.is_careful {
+            let growth = if self.is_careful {
                 (self.limit / 4).max(1)
             } else {
                 self.limit
             };
             self.before = Some(self.limit);
-            self.limit = (self.limit + more).min(REQUESTS_MAX);
+            self.limit = (self.limit + growth).min(REQUESTS_MAX);
         }
     }
 }
@@ -135,10 +138,13 @@ impl ConcurrencyLimit {
 mod tests {
     use super::*;
 
-    /// Asks a store of some total bandwidth for a while: `rate` bytes a second over all requests, at most
-    /// `per_request` for each, after a latency. It refuses what is beyond `most` in flight.
+    /// Limits after each round of requests to a store of some total bandwidth: `rate` bytes a
+    /// second over all requests, at most `per_request` for each, after a latency. It refuses
+    /// requests beyond `most` in flight.
     fn limit_after(rounds: usize, rate: f64, per_request: f64, most: usize) -> Vec<usize> {
-        let (mut limit, mut now, mut limits) = (ConcurrencyLimit::default(), 0.0, Vec::new());
+        let mut limit = ConcurrencyLimit::default();
+        let mut now = 0.0;
+        let mut limits = Vec::new();
         let bytes = 8e6;
         for _ in 0..rounds {
             let in_flight = limit.limit();

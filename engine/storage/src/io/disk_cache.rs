@@ -1,10 +1,11 @@
-//! A cache on a local disk of what was read from a remote store.
+//! A cache on a local disk of bytes that were read from a remote store.
 //!
-//! It keeps the bytes as they are stored, of the columns that were read: compressed, so that nothing else
-//! would be smaller, and of use to whatever is made of them. An entry is named by the object, its etag and
-//! the ranges: what changes in the store has another name. Several processes may share a cache. Entries
-//! appear whole, and end with a checksum that detects corruption. A process that adds an entry reserves its
-//! bytes under a lock, so that the limit holds for all processes together.
+//! It keeps the bytes as they are stored, of the columns that were read: compressed, so that
+//! nothing else would be smaller, and useful for any result that is computed from them. An entry is
+//! named by the object, its etag and the ranges: a changed object has other names. Several
+//! processes may share a cache. Entries appear whole, and end with a checksum that detects
+//! corruption. A process that adds an entry reserves its bytes under a lock, so that the limit
+//! holds for all processes together.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -31,7 +32,7 @@ const SIZE_FILE: &str = "sizes";
 pub struct DiskCache {
     dir: PathBuf,
     bytes_max: u64,
-    /// What was used before may go.
+    /// Entries that were last used before this time may be removed.
     since: SystemTime,
     counts: CacheCounters,
 }
@@ -45,7 +46,7 @@ struct CacheCounters {
     attempts: AtomicU64,
 }
 
-/// What a cache was good for.
+/// Hits and misses of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// Bytes that came from the cache.
@@ -58,7 +59,7 @@ pub struct CacheStats {
     pub refused_bytes: u64,
 }
 
-/// The name of what is read.
+/// Key of cached ranges of an object.
 #[derive(Debug, Clone)]
 pub struct CacheKey {
     id: ContentId,
@@ -67,9 +68,9 @@ pub struct CacheKey {
 
 impl CacheKey {
     /// Ranges of a version of an object.
-    pub fn new(shown: &str, etag: &str, ranges: &[Range<u64>]) -> CacheKey {
+    pub fn new(location_text: &str, etag: &str, ranges: &[Range<u64>]) -> CacheKey {
         let mut id = IdBuilder::new("cached ranges");
-        id.text(shown).text(etag);
+        id.text(location_text).text(etag);
         ranges.iter().for_each(|range| {
             id.bytes(&range.start.to_le_bytes())
                 .bytes(&range.end.to_le_bytes());
@@ -84,7 +85,7 @@ impl CacheKey {
         self.lengths.iter().sum()
     }
 
-    /// Entries that got each other's names are not whole.
+    /// Seed of the checksum, so that entries whose names were exchanged are detected as corrupt.
     fn seed(&self) -> u64 {
         self.id
             .to_string()
@@ -94,7 +95,7 @@ impl CacheKey {
 }
 
 impl DiskCache {
-    /// Opens a cache that holds so many bytes at most, all processes together.
+    /// Opens a cache with a limit of `bytes_max` bytes for all processes together.
     pub fn open(dir: &Path, bytes_max: u64) -> Result<DiskCache> {
         let failed = |error| {
             Fault::disk("the cache of the feed cannot be used", error)
@@ -113,7 +114,7 @@ impl DiskCache {
         Ok(cache)
     }
 
-    /// What it was good for so far.
+    /// Counts so far.
     pub fn stats(&self) -> CacheStats {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let CacheCounters {
@@ -131,31 +132,31 @@ impl DiskCache {
         }
     }
 
-    /// The ranges of an entry, where it is there and whole.
+    /// Ranges of an entry, if it exists and is not corrupt.
     pub fn get(&self, entry: &CacheKey) -> Option<Vec<Bytes>> {
         let path = self.path(entry);
-        let found = self.read(&path, entry);
-        if matches!(&found, Ok(None)) {
+        let read = self.read(&path, entry);
+        if matches!(&read, Ok(None)) {
             self.counts.corrupt.fetch_add(1, Ordering::Relaxed);
-            // Its bytes count towards the limit until the next full count, which is soon enough.
+            // Its bytes count towards the limit until the next full count.
             let _ = std::fs::remove_file(&path);
         }
-        let found = found.ok().flatten();
-        let count = if found.is_some() {
+        let ranges = read.ok().flatten();
+        let count = if ranges.is_some() {
             &self.counts.hits
         } else {
             &self.counts.misses
         };
         count.fetch_add(entry.bytes(), Ordering::Relaxed);
-        found
+        ranges
     }
 
-    /// `None` where it is not what was written.
+    /// Reads the ranges of an entry; `None` if its content is not what was written.
     fn read(&self, path: &Path, entry: &CacheKey) -> io::Result<Option<Vec<Bytes>>> {
         let mut file = File::open(path)?;
-        let mut all = Vec::with_capacity(entry.bytes() as usize + CHECKSUM_BYTES);
-        file.read_to_end(&mut all)?;
-        let Some((content, sum)) = all.split_last_chunk::<CHECKSUM_BYTES>() else {
+        let mut bytes = Vec::with_capacity(entry.bytes() as usize + CHECKSUM_BYTES);
+        file.read_to_end(&mut bytes)?;
+        let Some((content, sum)) = bytes.split_last_chunk::<CHECKSUM_BYTES>() else {
             return Ok(None);
         };
         if content.len() as u64 != entry.bytes()
@@ -163,18 +164,19 @@ impl DiskCache {
         {
             return Ok(None);
         }
-        // Who was used last goes last.
+        // Entries are removed in the order of their last use.
         let _ = file.set_modified(SystemTime::now());
-        let all = Bytes::from(all);
+        let bytes = Bytes::from(bytes);
         let mut start = 0;
         let parts = entry.lengths.iter().map(|length| {
             let end = start + *length as usize;
-            all.slice(std::mem::replace(&mut start, end)..end)
+            bytes.slice(std::mem::replace(&mut start, end)..end)
         });
         Ok(Some(parts.collect()))
     }
 
-    /// Keeps ranges, if there is room. What goes wrong is only counted: a feed goes on without.
+    /// Stores ranges, if there is room. Errors are only counted: a feed continues without the
+    /// cache.
     pub fn put(&self, entry: &CacheKey, ranges: &[Bytes]) {
         if !self.kept(entry, ranges).unwrap_or(false) {
             self.counts
@@ -206,25 +208,25 @@ impl DiskCache {
         renamed.map(|()| true)
     }
 
-    /// Gives an entry its name. Another process may have been first.
+    /// Renames an entry to its final name. Another process may have done so before.
     fn publish(&self, sizes: &mut File, staged: &Path, path: &Path, size: u64) -> io::Result<()> {
-        let there = path.metadata().map_or(0, |meta| meta.len());
+        let replaced_size = path.metadata().map_or(0, |meta| meta.len());
         std::fs::rename(staged, path)?;
-        let all = self.size(sizes)?;
-        self.set_size(sizes, all.saturating_sub(there.min(size)))
+        let total_size = self.size(sizes)?;
+        self.set_size(sizes, total_size.saturating_sub(replaced_size.min(size)))
     }
 
-    /// A file of so many bytes that are counted already; `None` where there is no room.
+    /// A file of `size` bytes that are already reserved; `None` if there is no room.
     fn reserved(&self, staged: &Path, size: u64) -> io::Result<Option<File>> {
         if size > self.bytes_max {
             return Ok(None);
         }
         self.locked(|sizes| {
-            let mut all = self.size(sizes)?;
-            if all + size > self.bytes_max {
-                all = self.make_room(sizes, size)?;
+            let mut total_size = self.size(sizes)?;
+            if total_size + size > self.bytes_max {
+                total_size = self.make_room(sizes, size)?;
             }
-            if all + size > self.bytes_max {
+            if total_size + size > self.bytes_max {
                 return Ok(None);
             }
             let file = OpenOptions::new()
@@ -233,7 +235,7 @@ impl DiskCache {
                 .open(staged)?;
             // Extended at once, so that a concurrent count includes its full size.
             file.set_len(size)?;
-            self.set_size(sizes, all + size)?;
+            self.set_size(sizes, total_size + size)?;
             Ok(Some(file))
         })
     }
@@ -242,24 +244,24 @@ impl DiskCache {
     /// that were used since are kept: an epoch reads everything once, and a cache smaller than the data
     /// would otherwise evict each entry before the next epoch reads it.
     fn make_room(&self, sizes: &mut File, size: u64) -> io::Result<u64> {
-        let mut all = self.counted(sizes)?;
+        let mut total_size = self.counted(sizes)?;
         let mut old: Vec<(SystemTime, u64, PathBuf)> = self.entries()?;
         old.retain(|(used, ..)| *used < self.since);
         old.sort();
         for (_, bytes, path) in old {
-            if all + size <= self.bytes_max {
+            if total_size + size <= self.bytes_max {
                 break;
             }
             std::fs::remove_file(path)?;
-            all -= bytes;
+            total_size -= bytes;
         }
-        self.set_size(sizes, all)?;
-        Ok(all)
+        self.set_size(sizes, total_size)?;
+        Ok(total_size)
     }
 
     /// Sums the sizes of all entries, and removes stale staged files of processes that ended during a write.
     fn counted(&self, sizes: &mut File) -> io::Result<u64> {
-        let mut all = 0;
+        let mut total_size = 0;
         for (written, bytes, path) in self.entries()? {
             let is_staged = path
                 .file_name()
@@ -267,11 +269,11 @@ impl DiskCache {
             if is_staged && written.elapsed().is_ok_and(|age| age > STALE_WRITE_AGE) {
                 std::fs::remove_file(path)?;
             } else {
-                all += bytes;
+                total_size += bytes;
             }
         }
-        self.set_size(sizes, all)?;
-        Ok(all)
+        self.set_size(sizes, total_size)?;
+        Ok(total_size)
     }
 
     fn entries(&self) -> io::Result<Vec<(SystemTime, u64, PathBuf)>> {

@@ -1,4 +1,4 @@
-//! What storage answers, as faults.
+//! Errors of storage as faults.
 
 use std::error::Error;
 use std::io;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use forebay_model::{Fault, codes};
 
-use super::stores::ObjectUrl;
+use super::object_url::ObjectUrl;
 
-/// What an operation came to that storage did not do.
+/// A failed storage operation, with its attempts.
 pub struct FailedRequest {
     pub error: object_store::Error,
     /// Requests that failed in a way that is worth another try.
     pub attempts: usize,
-    /// From the first attempt to the last one.
+    /// Time from the first attempt to the last one.
     pub waited: Duration,
 }
 
@@ -21,16 +21,16 @@ pub struct FailedRequest {
 pub fn find_cause<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
     let mut cause = Some(error);
     while let Some(inner) = cause {
-        if let Some(found) = inner.downcast_ref::<T>() {
-            return Some(found);
+        if let Some(cause) = inner.downcast_ref::<T>() {
+            return Some(cause);
         }
         cause = inner.source();
     }
     None
 }
 
-/// Whether an object is not the one that was asked for. While a body is read on, that is hidden
-/// inside of another error.
+/// True if an object is not the requested version. While a body is read, this error is the cause of
+/// another one.
 fn is_replaced(error: &object_store::Error) -> bool {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(inner) = cause {
@@ -42,7 +42,8 @@ fn is_replaced(error: &object_store::Error) -> bool {
     false
 }
 
-/// Whether an error, or one that led to it, says one of some words: storage tells its codes in texts.
+/// True if the text of an error, or of one of its causes, contains one of some words: storage
+/// reports its codes in texts.
 fn error_mentions(error: &object_store::Error, words: &[&str]) -> bool {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(inner) = cause {
@@ -55,7 +56,7 @@ fn error_mentions(error: &object_store::Error, words: &[&str]) -> bool {
     false
 }
 
-/// Whether S3 says that credentials were good once, and are not any more. A profile's may be renewed.
+/// True if S3 reports that credentials have expired. Those of a profile may be renewed.
 pub fn is_session_expired(error: &object_store::Error) -> bool {
     error_mentions(
         error,
@@ -67,7 +68,7 @@ pub fn is_session_expired(error: &object_store::Error) -> bool {
     )
 }
 
-/// Whether credentials were good once, and are not any more. Azure says so of signatures that were given to share.
+/// True if credentials have expired. Azure also reports it of shared access signatures.
 fn is_expired(error: &object_store::Error) -> bool {
     is_session_expired(error)
         || error_mentions(
@@ -79,7 +80,7 @@ fn is_expired(error: &object_store::Error) -> bool {
         )
 }
 
-/// Whether an object ends before the range that was asked for.
+/// True if an object ends before the requested range.
 pub fn is_out_of_range(failed: &FailedRequest) -> bool {
     failed.attempts == 0
         && error_mentions(
@@ -88,20 +89,20 @@ pub fn is_out_of_range(failed: &FailedRequest) -> bool {
         )
 }
 
-/// Whether the bucket does not exist, and not only an object in it.
+/// True if the bucket does not exist, not only an object in it.
 pub fn is_bucket_missing(error: &object_store::Error) -> bool {
     error_mentions(error, &["<Code>NoSuchBucket", "<Code>ContainerNotFound"])
 }
 
 /// A fault for an object that is another one than it was.
-pub fn replaced_fault(shown: &str) -> Fault {
+pub fn replaced_fault(location_text: &str) -> Fault {
     Fault::new(codes::CHANGED, "the object has changed since it was found")
-        .file(shown)
+        .file(location_text)
         .hint("run again when no other program writes to it")
 }
 
-/// A fault for what storage answered.
-pub fn storage_fault(shown: &str, failed: FailedRequest) -> Fault {
+/// Fault for an error of a storage request.
+pub fn storage_fault(location_text: &str, failed: FailedRequest) -> Fault {
     use object_store::Error as E;
     let FailedRequest {
         error,
@@ -109,11 +110,11 @@ pub fn storage_fault(shown: &str, failed: FailedRequest) -> Fault {
         waited,
     } = failed;
     if is_replaced(&error) {
-        return replaced_fault(shown).cause(error);
+        return replaced_fault(location_text).cause(error);
     }
     if is_bucket_missing(&error) {
-        let url = ObjectUrl::parse(shown).ok().flatten();
-        let bucket = url.as_ref().map_or(shown, |url| url.bucket);
+        let url = ObjectUrl::parse(location_text).ok().flatten();
+        let bucket = url.as_ref().map_or(location_text, |url| url.bucket);
         let variables = url
             .as_ref()
             .map_or("the endpoint", |url| url.kind.location_variables());
@@ -121,20 +122,24 @@ pub fn storage_fault(shown: &str, failed: FailedRequest) -> Fault {
             codes::ACCESS,
             format!("the bucket `{bucket}` does not exist"),
         )
-        .file(shown);
+        .file(location_text);
         return fault
             .hint(format!("create it, or correct its name, {variables}"))
             .cause(error);
     }
     if is_expired(&error) {
         let fault = Fault::new(codes::EXPIRED, "the credentials for storage have expired")
-            .file(shown)
+            .file(location_text)
             .cause(error);
         return fault.hint("renew them, then run the same command again: what is committed stays");
     }
     let (code, message) = match &error {
         E::NotFound { .. } => (codes::NOT_FOUND, "the file is not there"),
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => {
+            (codes::ACCESS, "storage refused access")
+        }
+        // Listings and uploads in parts fail with the status in their text alone.
+        _ if error_mentions(&error, &["status code: 401", "status code: 403"]) => {
             (codes::ACCESS, "storage refused access")
         }
         E::AlreadyExists { .. } => (codes::STORAGE, "the file is there already"),
@@ -151,18 +156,18 @@ pub fn storage_fault(shown: &str, failed: FailedRequest) -> Fault {
                     waited.as_secs_f64()
                 ),
             )
-            .file(shown)
+            .file(location_text)
             .hint("run the same command again; FOREBAY_RETRY_SECONDS (180) makes it more patient")
             .cause(error);
         }
         _ => match io_error_of(&error)
             .map(|disk| Fault::disk("the file cannot be read or written", disk))
         {
-            Some(fault) if fault.code() != codes::STORAGE => return fault.file(shown),
+            Some(fault) if fault.code() != codes::STORAGE => return fault.file(location_text),
             _ => (codes::STORAGE, "storage did not do what it was asked"),
         },
     };
-    Fault::new(code, message).file(shown).cause(error)
+    Fault::new(code, message).file(location_text).cause(error)
 }
 
 /// The error of the operating system that led to this one.

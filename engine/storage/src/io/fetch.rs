@@ -1,4 +1,4 @@
-//! Ranges of objects on their way.
+//! Requests for ranges of objects.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use super::{DiskCache, StorageClient, StorageLocation, if_present};
 use crate::io::disk_cache::CacheKey;
 use crate::io::error::{is_out_of_range, replaced_fault, storage_fault};
 
-/// Groups of ranges of an object that are being read, in the order in which they are taken. Dropping it gives the
-/// reads up.
+/// Requests for groups of ranges of an object, in the order in which they are taken. Dropping it
+/// cancels the requests.
 pub struct PlannedReads {
     io: StorageClient,
     shown: String,
@@ -25,9 +25,9 @@ pub struct PlannedReads {
 enum RequestState {
     Pending(PendingRead, Option<(Arc<DiskCache>, CacheKey)>),
     Done(Bytes),
-    /// All its groups were taken.
+    /// All groups of the request were taken.
     Released,
-    /// It could not be submitted.
+    /// The request could not be submitted.
     Failed(Option<Fault>),
 }
 
@@ -38,12 +38,12 @@ pub struct RangeFetch {
 }
 
 impl StorageClient {
-    /// Begins to read groups of ranges of an object, in the order in which the groups will be taken. With an `etag`,
-    /// an object that has another one is a fault. Ranges with no more than `gap` bytes between them are asked for
-    /// together.
+    /// Begins to read groups of ranges of an object, in the order in which the groups will be
+    /// taken. With an `etag`, an object that has another one is a fault. Ranges with no more than
+    /// `gap` bytes between them share a request.
     pub fn plan_reads(
         &self,
-        place: &StorageLocation,
+        location: &StorageLocation,
         etag: Option<&str>,
         groups: &[Vec<Range<u64>>],
         gap: u64,
@@ -51,36 +51,36 @@ impl StorageClient {
         // Weak etags match nothing.
         let etag = etag.filter(|etag| !etag.starts_with("W/"));
         let requests = plan_requests(groups, gap).into_iter().map(|request| {
-            let state = self.submit(place, etag, &request.range);
+            let state = self.submit(location, etag, &request.range);
             (request, state)
         });
         PlannedReads {
             io: self.clone(),
-            shown: place.shown.clone(),
+            shown: location.shown.clone(),
             requests: requests.collect(),
         }
     }
 
     fn submit(
         &self,
-        place: &StorageLocation,
+        location: &StorageLocation,
         etag: Option<&str>,
         range: &Range<u64>,
     ) -> RequestState {
         let keep = match (&self.cache, etag) {
-            (Some(cache), Some(etag)) if place.local.is_none() => Some((
+            (Some(cache), Some(etag)) if location.local.is_none() => Some((
                 cache.clone(),
-                CacheKey::new(&place.shown, etag, std::slice::from_ref(range)),
+                CacheKey::new(&location.shown, etag, std::slice::from_ref(range)),
             )),
             _ => None,
         };
-        if let Some(found) = keep.as_ref().and_then(|(cache, entry)| cache.get(entry)) {
-            return RequestState::Done(found.into_iter().next().unwrap_or_default());
+        if let Some(cached) = keep.as_ref().and_then(|(cache, entry)| cache.get(entry)) {
+            return RequestState::Done(cached.into_iter().next().unwrap_or_default());
         }
         match self.runtime_handle() {
             Ok(runtime) => {
                 let send =
-                    self.range_request(place.clone(), etag.map(str::to_owned), range.clone());
+                    self.range_request(location.clone(), etag.map(str::to_owned), range.clone());
                 RequestState::Pending(self.inner.scheduler.submit(range, runtime, send), keep)
             }
             Err(fault) => RequestState::Failed(Some(fault)),
@@ -89,49 +89,52 @@ impl StorageClient {
 
     fn range_request(
         &self,
-        place: StorageLocation,
+        location: StorageLocation,
         etag: Option<String>,
         range: Range<u64>,
     ) -> SendRequest {
-        let patience = self.inner.patience;
+        let retry = self.inner.patience;
         Box::new(move || {
-            let (place, etag, range) = (place.clone(), etag.clone(), range.clone());
+            let location = location.clone();
+            let etag = etag.clone();
+            let range = range.clone();
             async move {
                 let options = || {
                     GetOptions::new()
                         .with_range(Some(range.clone()))
                         .with_if_match(etag.clone())
                 };
-                let got = patience.retry(|| async {
-                    let got = place.store.get_opts(&place.path, options()).await?;
+                let got = retry.retry(|| async {
+                    let got = location.store.get_opts(&location.path, options()).await?;
                     Ok((got.meta.e_tag.clone(), got.bytes().await?))
                 });
-                let (found, bytes) = got
+                let (served_etag, bytes) = got
                     .await
-                    .map_err(|failed| storage_fault(&place.shown, failed))?;
+                    .map_err(|failed| storage_fault(&location.shown, failed))?;
                 // Not every store looks at conditions.
-                if etag.is_some() && found.is_some() && etag != found {
-                    return Err(replaced_fault(&place.shown));
+                if etag.is_some() && served_etag.is_some() && etag != served_etag {
+                    return Err(replaced_fault(&location.shown));
                 }
-                match bytes.len() as u64 == range.end - range.start {
-                    true => Ok(bytes),
-                    false => Err(short_read_fault(&place.shown)),
+                if bytes.len() as u64 == range.end - range.start {
+                    Ok(bytes)
+                } else {
+                    Err(short_read_fault(&location.shown))
                 }
             }
             .boxed()
         })
     }
 
-    /// Begins to read ranges of an object; those that are close together are asked for together.
-    /// With an `etag`, an object that has another one is a fault.
+    /// Begins to read ranges of an object; ranges that are close together share a request. With an
+    /// `etag`, an object that has another one is a fault.
     pub fn fetch(
         &self,
-        place: &StorageLocation,
+        location: &StorageLocation,
         etag: Option<&str>,
         ranges: Vec<Range<u64>>,
     ) -> RangeFetch {
         let reads = self.plan_reads(
-            place,
+            location,
             etag,
             std::slice::from_ref(&ranges),
             COALESCE_BYTES_DEFAULT,
@@ -140,47 +143,51 @@ impl StorageClient {
     }
 
     /// Some ranges of an object.
-    pub fn get_ranges(&self, place: &StorageLocation, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
-        self.fetch(place, None, ranges.to_vec()).finish()
+    pub fn get_ranges(
+        &self,
+        location: &StorageLocation,
+        ranges: &[Range<u64>],
+    ) -> Result<Vec<Bytes>> {
+        self.fetch(location, None, ranges.to_vec()).finish()
     }
 
-    /// A range of an object of which no version is known, with what the store knows of it. `None` where the object is
-    /// not there, or has no such range.
+    /// A range of an object of which no version is known, with the store's metadata of it. `None`
+    /// if the object does not exist, or has no such range.
     pub fn get_unversioned(
         &self,
-        place: &StorageLocation,
+        location: &StorageLocation,
         range: Range<u64>,
     ) -> Result<Option<(ObjectMeta, Bytes)>> {
         let options = || GetOptions::new().with_range(Some(range.clone()));
-        let got = self.run_with_retries(place, || async {
-            let got = place.store.get_opts(&place.path, options()).await?;
+        let got = self.run_with_retries(location, || async {
+            let got = location.store.get_opts(&location.path, options()).await?;
             Ok((got.meta.clone(), got.bytes().await?))
         })?;
         match got {
             Err(failed) if is_out_of_range(&failed) => Ok(None),
-            got => Ok(if_present(place, got)?
+            got => Ok(if_present(location, got)?
                 .filter(|(_, bytes)| bytes.len() as u64 == range.end - range.start)),
         }
     }
 
-    /// Whether readers should ask for more ranges ahead of their use.
+    /// True if readers should submit more ranges ahead of their use.
     pub fn wants_reads(&self) -> bool {
         self.inner.scheduler.wants_more()
     }
 
     /// Sets how many bytes all readers of the process may have asked for ahead of their use.
-    pub fn set_read_ahead_bytes(&self, bytes: u64) {
+    pub(super) fn set_read_ahead_bytes(&self, bytes: u64) {
         self.inner.scheduler.set_ahead_bytes(bytes);
     }
 }
 
-/// A fault for an object that gave less than it said.
-pub fn short_read_fault(shown: &str) -> Fault {
+/// Fault for an object with fewer bytes than it declared.
+pub fn short_read_fault(location_text: &str) -> Fault {
     Fault::new(
         codes::STORAGE,
         "storage gave fewer bytes than it was asked for",
     )
-    .file(shown)
+    .file(location_text)
 }
 
 impl PlannedReads {
@@ -209,8 +216,8 @@ impl PlannedReads {
 }
 
 impl StorageClient {
-    fn wait_for(&self, shown: &str, state: &mut RequestState) -> Result<Bytes> {
-        let given_up = || Fault::new(codes::STORAGE, "a read was given up").file(shown);
+    fn wait_for(&self, location_text: &str, state: &mut RequestState) -> Result<Bytes> {
+        let given_up = || Fault::new(codes::STORAGE, "a read was given up").file(location_text);
         match state {
             RequestState::Done(bytes) => Ok(bytes.clone()),
             RequestState::Released => {
@@ -256,14 +263,15 @@ impl FetchedParts {
 
     /// Adds a part.
     pub fn insert(&mut self, start: u64, bytes: Bytes) {
-        let place = self.0.partition_point(|(at, _)| *at <= start);
-        self.0.insert(place, (start, bytes));
+        let position = self.0.partition_point(|(at, _)| *at <= start);
+        self.0.insert(position, (start, bytes));
     }
 
-    /// From a place to the end of a part that holds it; `None` where no part does. The end of a part is in none.
+    /// Bytes from an offset to the end of the part that holds it; `None` where no part does. The
+    /// end of a part is in none.
     pub fn tail_at(&self, start: u64) -> Option<Bytes> {
-        let before = &self.0[..self.0.partition_point(|(at, _)| *at <= start)];
-        let (at, bytes) = before
+        let up_to_start = &self.0[..self.0.partition_point(|(at, _)| *at <= start)];
+        let (at, bytes) = up_to_start
             .iter()
             .rev()
             .find(|(at, bytes)| start - at < bytes.len() as u64)?;

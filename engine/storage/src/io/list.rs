@@ -7,13 +7,13 @@ use object_store::path::Path;
 
 use super::{StorageClient, StorageLocation};
 use crate::io::error::{FailedRequest, storage_fault};
+use crate::io::object_url::StoreKind;
 use crate::io::retry::RetryBudget;
-use crate::io::stores::StoreKind;
 
 /// Objects after which a listing is divided: stores give as many at a time.
 const PAGE_OBJECTS: usize = 1000;
 
-/// Parts of a listing that are asked for at the same time.
+/// Maximum number of parts of a listing that are requested at the same time.
 const PARTS_MAX: usize = 16;
 
 /// A part of a listing: the keys after one and up to another.
@@ -24,60 +24,63 @@ struct KeyRange {
 }
 
 impl StorageClient {
-    /// All objects below a prefix, in the order of their paths. A long listing of a remote store is divided at folders,
-    /// and its parts are asked for at the same time.
-    pub fn list(&self, place: &StorageLocation) -> Result<Vec<ObjectMeta>> {
-        let listed = match place.local {
-            Some(_) => self.run_with_retries(place, || {
-                place.store.list(Some(&place.path)).try_collect::<Vec<_>>()
+    /// All objects below a prefix, in the order of their paths. A long listing of a remote store is
+    /// divided at folders, and its parts are requested at the same time.
+    pub fn list(&self, location: &StorageLocation) -> Result<Vec<ObjectMeta>> {
+        let listed = match location.local {
+            Some(_) => self.run_with_retries(location, || {
+                location
+                    .store
+                    .list(Some(&location.path))
+                    .try_collect::<Vec<_>>()
             })?,
-            None => self.block_on_cancellable(list_in_parts(place, self.inner.patience))?,
+            None => self.block_on_cancellable(list_in_parts(location, self.inner.patience))?,
         };
-        let mut objects = listed.map_err(|failed| storage_fault(&place.shown, failed))?;
-        if place.kind() == Some(StoreKind::Azure) {
+        let mut objects = listed.map_err(|failed| storage_fault(&location.shown, failed))?;
+        if location.kind() == Some(StoreKind::Azure) {
             objects
                 .iter_mut()
                 .filter_map(|object| object.e_tag.as_mut())
                 .for_each(quote_etag);
         }
-        self.buckets().extend(place.root().map(str::to_owned));
+        self.buckets().extend(location.root().map(str::to_owned));
         objects.sort_unstable_by(|a, b| a.location.cmp(&b.location));
         Ok(objects)
     }
 
     /// The objects below a prefix whose names come after one, in the order of their paths.
-    pub fn list_after(&self, place: &StorageLocation, name: &str) -> Result<Vec<ObjectMeta>> {
-        let after = place.join(name).path;
-        let listed = match place.local {
+    pub fn list_after(&self, location: &StorageLocation, name: &str) -> Result<Vec<ObjectMeta>> {
+        let offset = location.join(name).path;
+        let listed = match location.local {
             Some(_) => {
                 let list = || {
-                    place
+                    location
                         .store
-                        .list_with_offset(Some(&place.path), &after)
+                        .list_with_offset(Some(&location.path), &offset)
                         .try_collect::<Vec<_>>()
                 };
-                self.run_with_retries(place, list)?
+                self.run_with_retries(location, list)?
             }
             None => {
                 let range = KeyRange {
-                    after: Some(after),
+                    after: Some(offset),
                     until: None,
                 };
                 self.block_on_cancellable(list_range(
-                    place,
+                    location,
                     self.inner.patience,
                     range,
                     usize::MAX,
                 ))?
             }
         };
-        let mut objects = listed.map_err(|failed| storage_fault(&place.shown, failed))?;
+        let mut objects = listed.map_err(|failed| storage_fault(&location.shown, failed))?;
         objects.sort_unstable_by(|a, b| a.location.cmp(&b.location));
         Ok(objects)
     }
 }
 
-/// Azure's listings leave out the quotes that belong to an etag, and that its other answers have.
+/// Adds the quotes of an etag, which Azure's listings leave out and its other answers have.
 fn quote_etag(etag: &mut String) {
     if !etag.starts_with(['"', 'W']) {
         *etag = format!("\"{etag}\"");
@@ -85,21 +88,21 @@ fn quote_etag(etag: &mut String) {
 }
 
 async fn list_in_parts(
-    place: &StorageLocation,
-    patience: RetryBudget,
+    location: &StorageLocation,
+    retry: RetryBudget,
 ) -> Result<Vec<ObjectMeta>, FailedRequest> {
-    let mut objects = list_range(place, patience, KeyRange::default(), PAGE_OBJECTS).await?;
+    let mut objects = list_range(location, retry, KeyRange::default(), PAGE_OBJECTS).await?;
     let Some(last) = objects.last().filter(|_| objects.len() >= PAGE_OBJECTS) else {
         return Ok(objects);
     };
-    let folders = patience
-        .retry(|| place.store.list_with_delimiter(Some(&place.path)))
+    let folders = retry
+        .retry(|| location.store.list_with_delimiter(Some(&location.path)))
         .await?;
     let parts = divide_keys(&last.location, folders.common_prefixes);
     let parts =
-        futures::stream::iter(parts).map(|part| list_range(place, patience, part, usize::MAX));
-    let rest: Vec<Vec<ObjectMeta>> = parts.buffered(PARTS_MAX).try_collect().await?;
-    objects.extend(rest.into_iter().flatten());
+        futures::stream::iter(parts).map(|part| list_range(location, retry, part, usize::MAX));
+    let listings: Vec<Vec<ObjectMeta>> = parts.buffered(PARTS_MAX).try_collect().await?;
+    objects.extend(listings.into_iter().flatten());
     Ok(objects)
 }
 
@@ -115,7 +118,7 @@ fn divide_keys(last: &Path, mut folders: Vec<Path>) -> Vec<KeyRange> {
             .filter(|_| part < count)
             .cloned()
     };
-    let after = |part: usize| {
+    let start_of = |part: usize| {
         if part == 0 {
             Some(last.clone())
         } else {
@@ -124,48 +127,56 @@ fn divide_keys(last: &Path, mut folders: Vec<Path>) -> Vec<KeyRange> {
     };
     (0..count)
         .map(|part| KeyRange {
-            after: after(part),
+            after: start_of(part),
             until: cut(part + 1),
         })
         .collect()
 }
 
-/// The objects of a range, or the first `most` of them and some more. A listing that is cut goes on after what it gave:
-/// long ones would never end else.
+/// Objects of a range, or the first `most` of them and some more. An interrupted listing continues
+/// after the last returned object; a long one would otherwise never end.
 async fn list_range(
-    place: &StorageLocation,
-    patience: RetryBudget,
-    KeyRange { mut after, until }: KeyRange,
+    location: &StorageLocation,
+    retry: RetryBudget,
+    KeyRange {
+        after: mut last_key,
+        until,
+    }: KeyRange,
     most: usize,
 ) -> Result<Vec<ObjectMeta>, FailedRequest> {
     let mut objects: Vec<ObjectMeta> = Vec::new();
     loop {
-        let listed = patience.retry(|| async {
-            let mut stream = match &after {
-                None => place.store.list(Some(&place.path)),
-                Some(after) => place.store.list_with_offset(Some(&place.path), after),
+        let listed = retry.retry(|| async {
+            let mut stream = match &last_key {
+                None => location.store.list(Some(&location.path)),
+                Some(last_key) => location
+                    .store
+                    .list_with_offset(Some(&location.path), last_key),
             };
-            let mut given: Vec<ObjectMeta> = Vec::new();
-            while objects.len() + given.len() < most
+            let mut page: Vec<ObjectMeta> = Vec::new();
+            while objects.len() + page.len() < most
                 && let Some(object) = stream.next().await
             {
                 match object {
                     Ok(object) if until.as_ref().is_some_and(|until| object.location > *until) => {
                         break;
                     }
-                    Ok(object) => given.push(object),
-                    Err(_) if !given.is_empty() => return Ok((given, false)),
+                    Ok(object) => page.push(object),
+                    Err(_) if !page.is_empty() => return Ok((page, false)),
                     Err(error) => return Err(error),
                 }
             }
-            Ok((given, true))
+            Ok((page, true))
         });
-        let (given, whole) = listed.await?;
-        objects.extend(given);
+        let (page, whole) = listed.await?;
+        objects.extend(page);
         if whole {
             return Ok(objects);
         }
-        after = objects.last().map(|last| last.location.clone()).or(after);
+        last_key = objects
+            .last()
+            .map(|last| last.location.clone())
+            .or(last_key);
     }
 }
 
@@ -207,19 +218,19 @@ mod tests {
         let io = StorageClient::new().unwrap();
         let store = std::sync::Arc::new(object_store::memory::InMemory::new());
         let io = io.with_store("s3://lake", store.clone()).unwrap();
-        let place = io.resolve("s3://lake/table").unwrap();
+        let location = io.resolve("s3://lake/table").unwrap();
         let mut keys = Vec::new();
         for number in 0..2500 {
             let folder = ["", "a/", "b/c/", "z=1/"][number % 4];
             keys.push(format!("table/{folder}{number:05}"));
             io.put(
-                &place.join(&format!("{folder}{number:05}")),
+                &location.join(&format!("{folder}{number:05}")),
                 bytes::Bytes::from_static(b"x"),
             )
             .unwrap();
         }
         keys.sort();
-        let listed = io.list(&place).unwrap();
+        let listed = io.list(&location).unwrap();
         assert_eq!(
             listed
                 .iter()

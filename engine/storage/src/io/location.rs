@@ -1,4 +1,4 @@
-//! Where something lies: what a path or URL of the user comes to.
+//! Locations: resolved paths and URLs of the user.
 
 use std::path::{Component, PathBuf};
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use object_store::ObjectStore;
 use object_store::path::{Path, PathPart};
 
-use super::stores::StoreKind;
+use super::object_url::StoreKind;
 
-/// Something in a store.
+/// Location in a store.
 #[derive(Clone)]
 pub struct StorageLocation {
     /// The store.
@@ -17,13 +17,13 @@ pub struct StorageLocation {
     pub path: Path,
     /// The file system's path, when it is local.
     pub local: Option<PathBuf>,
-    /// How people write it; never holds credentials.
+    /// The location as people write it; never holds credentials.
     pub shown: String,
 }
 
 impl StorageLocation {
-    /// Something below this place. Its name is taken as it is: what a name may not hold is encoded where the name is
-    /// made, and a second encoding would make another one of it.
+    /// Location below this one. The name is not encoded: names are encoded when they are made, and
+    /// a second encoding would change them.
     pub fn join(&self, relative: &str) -> StorageLocation {
         let mut path = self.path.clone();
         for part in relative.split('/').filter(|part| !part.is_empty()) {
@@ -44,7 +44,7 @@ impl StorageLocation {
         let path = Path::from_iter(above.iter().cloned());
         let path = path.join(PathPart::parse(name).unwrap_or_else(|_| PathPart::from(name)));
         let local = self.local.as_ref().map(|local| local.with_file_name(name));
-        let shown = match (self.shown.trim_end_matches('/').rsplit_once('/'), &local) {
+        let location_text = match (self.shown.trim_end_matches('/').rsplit_once('/'), &local) {
             // The text may end otherwise than the place: `.`, or a link.
             (_, Some(local)) if !self.is_shown_by_name() => local.display().to_string(),
             (Some((above, _)), _) => format!("{above}/{name}"),
@@ -54,7 +54,7 @@ impl StorageLocation {
             store: self.store.clone(),
             path,
             local,
-            shown,
+            shown: location_text,
         })
     }
 
@@ -84,7 +84,7 @@ impl StorageLocation {
         StoreKind::of_scheme(self.root()?.split("://").next()?)
     }
 
-    /// Whether this is a file of a web server, which can be read but neither listed nor written.
+    /// True for a file of a web server, which can be read but neither listed nor written.
     pub fn is_web(&self) -> bool {
         self.kind() == Some(StoreKind::Http)
     }
@@ -95,7 +95,7 @@ impl StorageLocation {
             .local
             .as_ref()
             .map(|_| PathBuf::from(format!("/{location}")));
-        let shown = match (&local, self.root()) {
+        let location_text = match (&local, self.root()) {
             (Some(local), _) => local.display().to_string(),
             (None, Some(root)) => format!("{root}/{location}"),
             (None, None) => location.to_string(),
@@ -104,7 +104,7 @@ impl StorageLocation {
             store: self.store.clone(),
             path: location.clone(),
             local,
-            shown,
+            shown: location_text,
         }
     }
 }

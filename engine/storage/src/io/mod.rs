@@ -7,12 +7,14 @@ mod error;
 mod fetch;
 mod list;
 mod location;
+mod object_url;
 mod read_cache;
 mod read_scheduler;
 mod requests;
 mod retry;
 mod stores;
 mod stragglers;
+mod trial;
 mod usage;
 
 use std::cell::Cell;
@@ -40,41 +42,46 @@ use crate::failpoint::step;
 use crate::io::coalesce::REQUEST_BYTES_MAX;
 use crate::io::error::{FailedRequest, is_bucket_missing, storage_fault};
 use crate::io::location::without_parents;
+use crate::io::object_url::ObjectUrl;
 use crate::io::read_cache::ReadCache;
 use crate::io::read_scheduler::ReadScheduler;
 use crate::io::retry::{CountingConnector, RetryBudget};
-use crate::io::stores::ObjectUrl;
 use crate::io::usage::UsageCounters;
+use crate::memory::MemoryBudget;
+use crate::read_memory::ReadMemory;
+use crate::start_runtime;
 
 pub use coalesce::COALESCE_BYTES_DEFAULT;
 pub use disk_cache::{CacheStats, DiskCache};
 pub use fetch::{FetchedParts, PlannedReads, RangeFetch};
 pub use location::StorageLocation;
 pub use requests::{RequestListener, StorageRequest};
+pub use retry::parse_env;
 pub use usage::StorageUsage;
 
-/// Bytes of one part of an upload: S3 wants at least 5 MiB and at most 10,000 parts.
+/// Bytes of one part of an upload: S3 requires at least 5 MiB and at most 10,000 parts.
 const UPLOAD_PART_BYTES: usize = 16 << 20;
 
-/// Parts of an upload that are on their way at a time.
+/// Maximum number of concurrent part uploads of an object.
 const UPLOAD_PARTS_MAX: usize = 4;
 
-/// Requests for objects of one operation that are under way at the same time.
+/// Maximum number of concurrent requests for objects of one operation.
 const REQUESTS_MAX: usize = 32;
 
-/// How often a conditional write whose outcome is in doubt is begun anew.
+/// Number of times that a conditional write with an unknown outcome is started again.
 const AMBIGUOUS_WRITES_MAX: usize = 3;
 
 thread_local! {
     static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// How long this thread has waited for storage so far.
+/// Time that this thread has waited for storage so far.
 pub fn storage_wait() -> Duration {
     WAITED.get()
 }
 
-/// Waits for a local disk, which blocks the thread. What is in the system's cache takes next to no time.
+/// Reads from a local disk, and adds the time to [`storage_wait`]. Reads from the system's cache take
+/// almost no time.
 pub fn time_disk_wait<T>(read: impl FnOnce() -> T) -> T {
     let begin = Instant::now();
     let done = read();
@@ -86,14 +93,16 @@ pub fn time_disk_wait<T>(read: impl FnOnce() -> T) -> T {
 #[derive(Clone)]
 pub struct StorageClient {
     inner: Arc<StorageInner>,
-    /// Where relative paths begin, if not where the process does.
+    /// Directory that relative paths begin at, if not the working directory of the process.
     base: Option<Arc<std::path::Path>>,
-    /// What keeps what is read of remote objects.
+    /// Disk cache of bytes of remote objects.
     cache: Option<Arc<DiskCache>>,
-    /// What keeps what a run has read.
+    /// Cache of bytes that a run has read.
     recent: Option<Arc<ReadCache>>,
     /// The run that it serves.
     run: Option<Arc<ServedRun>>,
+    /// True if a source may have files without rows alone.
+    allows_empty: bool,
 }
 
 /// A run, as its storage sees it.
@@ -109,7 +118,7 @@ struct StorageInner {
     making: Mutex<()>,
     stores: Mutex<BTreeMap<String, Arc<dyn ObjectStore>>>,
     patience: RetryBudget,
-    /// How long a run waits for what another process holds.
+    /// Time that a run waits for a lock of another process.
     lock_wait_max: Duration,
     /// Buckets that were seen to be there.
     buckets: Mutex<BTreeSet<String>>,
@@ -117,6 +126,8 @@ struct StorageInner {
     /// Orders all reads of ranges.
     scheduler: Arc<ReadScheduler>,
     counters: Arc<UsageCounters>,
+    /// Admits what readers decode.
+    read_memory: Arc<ReadMemory>,
 }
 
 impl Drop for StorageInner {
@@ -129,17 +140,17 @@ impl Drop for StorageInner {
     }
 }
 
-/// An object, and what tells it from those that replace it.
+/// An object with its version.
 #[derive(Clone)]
 pub struct VersionedObject {
-    /// All of it.
+    /// Content of the object.
     pub bytes: Bytes,
-    /// What the store calls this content.
+    /// The store's version of this content.
     pub version: ObjectVersion,
 }
 
-/// What a store calls one content of an object: an etag, and on Google's store a generation, too. Empty where nothing
-/// tells contents apart.
+/// The store's version of an object's content: an etag, and on Google's store a generation, too.
+/// Empty if the store has no versions.
 pub type ObjectVersion = UpdateVersion;
 
 impl std::fmt::Debug for StorageClient {
@@ -149,7 +160,7 @@ impl std::fmt::Debug for StorageClient {
 }
 
 impl StorageClient {
-    /// With what the environment says of storage.
+    /// Creates a client with the settings of the environment.
     pub fn new() -> Result<StorageClient> {
         let inner = StorageInner {
             runtime: OnceLock::new(),
@@ -161,6 +172,7 @@ impl StorageClient {
             interrupt: CancellationToken::default(),
             scheduler: Arc::default(),
             counters: Arc::default(),
+            read_memory: Arc::default(),
         };
         Ok(StorageClient {
             inner: Arc::new(inner),
@@ -168,7 +180,21 @@ impl StorageClient {
             cache: None,
             recent: None,
             run: None,
+            allows_empty: false,
         })
+    }
+
+    /// Sets the memory of the process, of which all readers of this storage take their shares, and its threads.
+    pub fn set_memory(&self, memory: MemoryBudget, threads: usize) {
+        self.set_read_ahead_bytes(memory.read_ahead_bytes());
+        self.inner
+            .read_memory
+            .set_limit(memory.limit_bytes, threads);
+    }
+
+    /// The memory that readers ask for what they decode.
+    pub fn read_memory(&self) -> &Arc<ReadMemory> {
+        &self.inner.read_memory
     }
 
     /// An own runtime with a few threads: storage waits, it does not compute.
@@ -176,27 +202,20 @@ impl StorageClient {
         let StorageInner {
             runtime, making, ..
         } = &*self.inner;
-        if let Some(made) = runtime.get() {
-            return Ok(made);
+        if let Some(existing) = runtime.get() {
+            return Ok(existing);
         }
         let _making = making
             .lock()
             .map_err(|_| Fault::internal("another thread failed while it made a runtime"))?;
-        if let Some(made) = runtime.get() {
-            return Ok(made);
+        if let Some(existing) = runtime.get() {
+            return Ok(existing);
         }
-        let made = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("forebay-io")
-            .enable_all()
-            .build()
-            .map_err(|error| {
-                Fault::new(codes::STORAGE, "the I/O threads cannot be started").cause(error)
-            })?;
-        Ok(runtime.get_or_init(|| made))
+        let created = start_runtime("forebay-io", 2)?;
+        Ok(runtime.get_or_init(|| created))
     }
 
-    /// The same client with another base for relative paths.
+    /// A client with another base for relative paths.
     pub fn with_base(&self, base: &std::path::Path) -> StorageClient {
         StorageClient {
             base: Some(base.into()),
@@ -204,7 +223,20 @@ impl StorageClient {
         }
     }
 
-    /// The same client with a disk cache, for callers that read objects repeatedly.
+    /// A client for a run whose sources may have files without rows alone.
+    pub fn allowing_empty(&self, allows_empty: bool) -> StorageClient {
+        StorageClient {
+            allows_empty,
+            ..self.clone()
+        }
+    }
+
+    /// True if a source may have files without rows alone, so that its columns have no known types.
+    pub fn allows_empty(&self) -> bool {
+        self.allows_empty
+    }
+
+    /// A client with a disk cache, for callers that read objects repeatedly.
     pub fn with_disk_cache(&self, cache: Arc<DiskCache>) -> StorageClient {
         StorageClient {
             cache: Some(cache),
@@ -212,12 +244,13 @@ impl StorageClient {
         }
     }
 
-    /// What stops waiting for storage, some seconds after it was asked to.
+    /// Token that ends waits for storage, some seconds after its cancellation.
     pub fn cancellation(&self) -> &CancellationToken {
         &self.inner.interrupt
     }
 
-    /// The same client for a run, which can be stopped alone and is told of what its storage waits for.
+    /// A client for a run, which can be cancelled alone and whose listener receives the waits of
+    /// its storage.
     pub fn for_run(
         &self,
         cancellation: CancellationToken,
@@ -232,7 +265,7 @@ impl StorageClient {
         }
     }
 
-    /// What stops the run that this client serves.
+    /// Cancellation of the run that this client serves.
     pub fn run_cancellation(&self) -> &CancellationToken {
         match &self.run {
             Some(run) => &run.cancellation,
@@ -240,24 +273,25 @@ impl StorageClient {
         }
     }
 
-    /// Tells the run that this client serves of an event.
+    /// Sends an event to the run that this client serves.
     pub fn emit(&self, event: Event) {
         if let Some(run) = &self.run {
             run.listener.on_event(event);
         }
     }
 
-    /// How long to wait for what another process holds: `FOREBAY_LOCK_SECONDS`.
+    /// Maximum time to wait for a lock of another process: `FOREBAY_LOCK_SECONDS`.
     pub fn lock_wait_max(&self) -> Duration {
         self.inner.lock_wait_max
     }
 
-    /// Tells a listener of each request to an object store from now on. Only the first listener counts.
+    /// Reports each request to an object store from now on to a listener. Only the first listener
+    /// counts.
     pub fn listen(&self, listener: Arc<dyn RequestListener>) {
         let _ = self.inner.counters.listener.set(listener);
     }
 
-    /// What was asked of object stores so far.
+    /// Requests to object stores so far.
     pub fn usage(&self) -> StorageUsage {
         self.inner.counters.usage()
     }
@@ -268,47 +302,48 @@ impl StorageClient {
         Ok(time_disk_wait(|| runtime.block_on(future)))
     }
 
-    /// Waits for a computation, unless the run is asked to stop. Must not be called from inside the runtime.
+    /// Waits for a computation, unless the run is cancelled. Must not be called from inside the
+    /// runtime.
     ///
     /// The computation must yield from time to time; the streams of the query engine do.
     pub fn block_on_computation<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         use futures::future::{Either, select};
         // Without this, a computation that uses up its share of each turn would leave none for the timer.
         let stopped = tokio::task::unconstrained(self.run_cancellation().wait_cancelled());
-        let (work, stopped) = (std::pin::pin!(work), std::pin::pin!(stopped));
+        let work = std::pin::pin!(work);
+        let stopped = std::pin::pin!(stopped);
         match self.block_on(select(work, stopped))? {
             Either::Left((done, _)) => Ok(done),
             Either::Right((fault, _)) => Err(fault),
         }
     }
 
-    /// Waits for an answer of storage, unless the run was asked to stop some seconds ago.
+    /// Waits for an answer of storage, unless the run was cancelled some seconds ago.
     fn block_on_cancellable<T>(&self, answer: impl Future<Output = T>) -> Result<T> {
         use futures::future::{Either, select};
-        let (answer, overdue) = (
-            std::pin::pin!(answer),
-            std::pin::pin!(self.inner.interrupt.wait_past_grace()),
-        );
-        let before = storage_wait();
+        let answer = std::pin::pin!(answer);
+        let overdue = std::pin::pin!(self.inner.interrupt.wait_past_grace());
+        let wait_before = storage_wait();
         let answer = self.block_on(select(answer, overdue));
-        self.inner.counters.count_wait(storage_wait() - before);
+        self.inner.counters.count_wait(storage_wait() - wait_before);
         match answer? {
             Either::Left((answer, _)) => Ok(answer),
             Either::Right((stopped, _)) => Err(stopped),
         }
     }
 
-    /// What storage does, again where connections fail.
+    /// Runs a storage operation, and repeats it if connections fail.
     fn run_with_retries<T, F>(
         &self,
-        place: &StorageLocation,
+        location: &StorageLocation,
         work: impl Fn() -> F,
     ) -> Result<Result<T, FailedRequest>>
     where
         F: Future<Output = object_store::Result<T>>,
     {
-        // Outside of a runtime, a disk is asked by this thread, and has answered when that returns.
-        if place.local.is_some() && Handle::try_current().is_err() {
+        // Outside of a runtime, this thread reads the disk itself, and the result is complete on
+        // return.
+        if location.local.is_some() && Handle::try_current().is_err() {
             let done = time_disk_wait(|| futures::executor::block_on(work()));
             return Ok(done.map_err(|error| FailedRequest {
                 error,
@@ -319,15 +354,16 @@ impl StorageClient {
         self.block_on_cancellable(self.inner.patience.retry(work))
     }
 
-    /// The runtime, for those who serve or spawn.
+    /// The runtime, for callers that serve or spawn.
     pub fn runtime_handle(&self) -> Result<Handle> {
         Ok(self.runtime()?.handle().clone())
     }
 
     /// Resolves a local path or a URL: `s3://bucket/key`, `gs://bucket/key`, `az://container/key`,
-    /// `abfss://container@account.dfs.core.windows.net/key` or `https://host/file`. Endpoints and credentials come from
-    /// the environment (`AWS_REGION`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME`, ...), and so does
-    /// how long storage is asked again (`AWS_MAX_ATTEMPTS`, `AWS_TIMEOUT`, `FOREBAY_RETRY_SECONDS`).
+    /// `abfss://container@account.dfs.core.windows.net/key` or `https://host/file`. Endpoints and
+    /// credentials come from the environment (`AWS_REGION`, `GOOGLE_APPLICATION_CREDENTIALS`,
+    /// `AZURE_STORAGE_ACCOUNT_NAME`, ...), and so does the time for which requests are retried
+    /// (`AWS_MAX_ATTEMPTS`, `AWS_TIMEOUT`, `FOREBAY_RETRY_SECONDS`).
     pub fn resolve(&self, text: &str) -> Result<StorageLocation> {
         if let Some(url) = ObjectUrl::parse(text)? {
             let path = Path::parse(url.key).map_err(|error| {
@@ -401,20 +437,20 @@ impl StorageClient {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses a place to write to that is only read, or whose bucket does not exist. What else a listing answers is left
-    /// to those who write: they may be allowed to where listing is not.
-    pub fn require_bucket(&self, place: &StorageLocation) -> Result<()> {
-        require_writable(place)?;
-        let Some(bucket) = place.root() else {
+    /// Refuses a read-only location as a destination, or one whose bucket does not exist. Other
+    /// errors of the listing are ignored: writers may have access where listing is not allowed.
+    pub fn require_bucket(&self, location: &StorageLocation) -> Result<()> {
+        require_writable(location)?;
+        let Some(bucket) = location.root() else {
             return Ok(());
         };
         if self.buckets().contains(bucket) {
             return Ok(());
         }
-        let listed = self.run_with_retries(place, || async {
-            place
+        let listed = self.run_with_retries(location, || async {
+            location
                 .store
-                .list(Some(&place.path))
+                .list(Some(&location.path))
                 .next()
                 .await
                 .transpose()
@@ -422,9 +458,9 @@ impl StorageClient {
         })?;
         match listed {
             Err(failed) if is_bucket_missing(&failed.error) => {
-                Err(storage_fault(&place.shown, failed))
+                Err(storage_fault(&location.shown, failed))
             }
-            Err(failed) if failed.attempts > 0 => Err(storage_fault(&place.shown, failed)),
+            Err(failed) if failed.attempts > 0 => Err(storage_fault(&location.shown, failed)),
             _ => {
                 self.buckets().insert(bucket.to_owned());
                 Ok(())
@@ -432,75 +468,75 @@ impl StorageClient {
         }
     }
 
-    /// What the store knows of one object; `None` when it is not there.
-    pub fn head(&self, place: &StorageLocation) -> Result<Option<ObjectMeta>> {
+    /// Metadata of an object; `None` if it does not exist.
+    pub fn head(&self, location: &StorageLocation) -> Result<Option<ObjectMeta>> {
         if_present(
-            place,
-            self.run_with_retries(place, || place.store.head(&place.path))?,
+            location,
+            self.run_with_retries(location, || location.store.head(&location.path))?,
         )
     }
 
-    /// The bytes of some objects, where they are there; several are asked for at a time.
-    pub fn sizes(&self, places: Vec<StorageLocation>) -> Result<Vec<Option<u64>>> {
-        let local = |place: &StorageLocation| {
-            place
+    /// Sizes of some objects in bytes, `None` for missing ones; several are requested at a time.
+    pub fn sizes(&self, locations: Vec<StorageLocation>) -> Result<Vec<Option<u64>>> {
+        let local = |location: &StorageLocation| {
+            location
                 .local
                 .as_ref()
                 .map(|path| std::fs::metadata(path).ok().map(|meta| meta.len()))
         };
-        if places.iter().all(|place| place.local.is_some()) {
-            return Ok(places.iter().filter_map(local).collect());
+        if locations.iter().all(|location| location.local.is_some()) {
+            return Ok(locations.iter().filter_map(local).collect());
         }
-        let patience = self.inner.patience;
-        let one = |place: StorageLocation| async move {
-            match local(&place) {
+        let retry = self.inner.patience;
+        let size_of = |location: StorageLocation| async move {
+            match local(&location) {
                 Some(size) => Ok(size),
                 None => Ok(if_present(
-                    &place,
-                    patience.retry(|| place.store.head(&place.path)).await,
+                    &location,
+                    retry.retry(|| location.store.head(&location.path)).await,
                 )?
                 .map(|meta| meta.size)),
             }
         };
         self.block_on_cancellable(
-            futures::stream::iter(places)
-                .map(one)
+            futures::stream::iter(locations)
+                .map(size_of)
                 .buffered(REQUESTS_MAX)
                 .try_collect(),
         )?
     }
 
     /// A whole object; `None` when it is not there.
-    pub fn get(&self, place: &StorageLocation) -> Result<Option<Bytes>> {
-        Ok(self.get_versioned(place)?.map(|object| object.bytes))
+    pub fn get(&self, location: &StorageLocation) -> Result<Option<Bytes>> {
+        Ok(self.get_versioned(location)?.map(|object| object.bytes))
     }
 
     /// A whole object and its version; `None` when it is not there. One that the run has read before is
     /// not read again while its version is the same.
-    pub fn get_versioned(&self, place: &StorageLocation) -> Result<Option<VersionedObject>> {
-        if let Some(known) = self.cached_object(&place.shown)
+    pub fn get_versioned(&self, location: &StorageLocation) -> Result<Option<VersionedObject>> {
+        if let Some(cached) = self.cached_object(&location.shown)
             && self
-                .head(place)?
-                .is_some_and(|meta| meta.e_tag == known.version.e_tag)
+                .head(location)?
+                .is_some_and(|meta| meta.e_tag == cached.version.e_tag)
         {
-            return Ok(Some(known));
+            return Ok(Some(cached));
         }
-        let found = self.get_uncached(place)?;
-        found
+        let object = self.get_uncached(location)?;
+        object
             .iter()
-            .for_each(|found| self.cache_object(&place.shown, found));
-        Ok(found)
+            .for_each(|object| self.cache_object(&location.shown, object));
+        Ok(object)
     }
 
-    fn get_uncached(&self, place: &StorageLocation) -> Result<Option<VersionedObject>> {
-        let got = self.run_with_retries(place, || async {
-            let got = place.store.get(&place.path).await?;
+    fn get_uncached(&self, location: &StorageLocation) -> Result<Option<VersionedObject>> {
+        let got = self.run_with_retries(location, || async {
+            let got = location.store.get(&location.path).await?;
             let size = got.meta.size;
             let version = ObjectVersion {
                 e_tag: got.meta.e_tag.clone(),
                 version: got.meta.version.clone(),
             };
-            let large = size > REQUEST_BYTES_MAX && place.local.is_none();
+            let large = size > REQUEST_BYTES_MAX && location.local.is_none();
             let bytes = if large {
                 None
             } else {
@@ -508,27 +544,27 @@ impl StorageClient {
             };
             Ok((size, version, bytes))
         })?;
-        let Some((size, version, bytes)) = if_present(place, got)? else {
+        let Some((size, version, bytes)) = if_present(location, got)? else {
             return Ok(None);
         };
         let bytes = match bytes {
             Some(bytes) if bytes.len() as u64 == size => bytes,
-            Some(_) => return Err(fetch::short_read_fault(&place.shown)),
-            None => self.get_in_blocks(place, version.e_tag.as_deref(), size)?,
+            Some(_) => return Err(fetch::short_read_fault(&location.shown)),
+            None => self.get_in_blocks(location, version.e_tag.as_deref(), size)?,
         };
         Ok(Some(VersionedObject { bytes, version }))
     }
 
     fn get_in_blocks(
         &self,
-        place: &StorageLocation,
+        location: &StorageLocation,
         etag: Option<&str>,
         size: u64,
     ) -> Result<Bytes> {
         let starts = (0..size.div_ceil(REQUEST_BYTES_MAX)).map(|block| block * REQUEST_BYTES_MAX);
         let ranges = starts.map(|start| start..(start + REQUEST_BYTES_MAX).min(size));
         let blocks: Vec<Vec<Range<u64>>> = ranges.map(|range| vec![range]).collect();
-        let mut reads = self.plan_reads(place, etag, &blocks, COALESCE_BYTES_DEFAULT);
+        let mut reads = self.plan_reads(location, etag, &blocks, COALESCE_BYTES_DEFAULT);
         let mut whole = Vec::with_capacity(size as usize);
         for block in 0..blocks.len() {
             let parts = reads.take(block)?;
@@ -536,51 +572,55 @@ impl StorageClient {
                 whole.extend_from_slice(&bytes);
             }
         }
-        match whole.len() as u64 == size {
-            true => Ok(whole.into()),
-            false => Err(fetch::short_read_fault(&place.shown)),
+        if whole.len() as u64 == size {
+            Ok(whole.into())
+        } else {
+            Err(fetch::short_read_fault(&location.shown))
         }
     }
 
-    /// Writes an object whole, replacing what was there.
-    pub fn put(&self, place: &StorageLocation, bytes: Bytes) -> Result<()> {
-        require_writable(place)?;
-        step("put", &place.shown);
-        let put =
-            self.run_with_retries(place, || place.store.put(&place.path, bytes.clone().into()))?;
-        put.map_err(|failed| storage_fault(&place.shown, failed))?;
-        step("have put", &place.shown);
+    /// Writes a whole object, and replaces an existing one.
+    pub fn put(&self, location: &StorageLocation, bytes: Bytes) -> Result<()> {
+        require_writable(location)?;
+        step("put", &location.shown);
+        let put = self.run_with_retries(location, || {
+            location.store.put(&location.path, bytes.clone().into())
+        })?;
+        put.map_err(|failed| storage_fault(&location.shown, failed))?;
+        step("have put", &location.shown);
         Ok(())
     }
 
-    /// The same, so that a loss of power leaves what was there before or all of this: on local disks, the bytes are
-    /// safe before they get their name. For the few files that make others visible.
-    pub fn put_durable(&self, place: &StorageLocation, bytes: &[u8]) -> Result<()> {
-        let Some(local) = &place.local else {
-            return self.put(place, Bytes::copy_from_slice(bytes));
+    /// Like `put`, but a power failure leaves either the old content or all of the new one: on
+    /// local disks, the bytes are synced before they get their name. For the few files that make
+    /// others visible.
+    pub fn put_durable(&self, location: &StorageLocation, bytes: &[u8]) -> Result<()> {
+        let Some(local) = &location.local else {
+            return self.put(location, Bytes::copy_from_slice(bytes));
         };
-        step("put", &place.shown);
-        time_disk_wait(|| replace_durably(local, bytes))
-            .map_err(|error| Fault::disk("the file cannot be written", error).file(&place.shown))?;
-        step("have put", &place.shown);
+        step("put", &location.shown);
+        time_disk_wait(|| replace_durably(local, bytes)).map_err(|error| {
+            Fault::disk("the file cannot be written", error).file(&location.shown)
+        })?;
+        step("have put", &location.shown);
         Ok(())
     }
 
-    /// Writes an object only if nothing is there. `Ok(false)`: something else is there.
-    pub fn put_if_absent(&self, place: &StorageLocation, bytes: Bytes) -> Result<bool> {
-        self.put_if(place, bytes, None)
+    /// Writes an object only if it does not exist. `Ok(false)`: another one exists.
+    pub fn put_if_absent(&self, location: &StorageLocation, bytes: Bytes) -> Result<bool> {
+        self.put_if(location, bytes, None)
     }
 
-    /// Writes an object only if what is there is this version, or if there is nothing. `Ok(false)`:
-    /// something else is there. A write whose outcome is in doubt is read back: identical bytes are
-    /// our own success.
+    /// Writes an object only if the existing one is of this version, or if there is none.
+    /// `Ok(false)`: another one exists. A write whose outcome is in doubt is read back: identical
+    /// bytes are our own success.
     pub fn put_if(
         &self,
-        place: &StorageLocation,
+        location: &StorageLocation,
         bytes: Bytes,
         version: Option<&ObjectVersion>,
     ) -> Result<bool> {
-        require_writable(place)?;
+        require_writable(location)?;
         let mode = version.map_or(PutMode::Create, |version| PutMode::Update(version.clone()));
         let options = PutOptions {
             mode,
@@ -588,75 +628,79 @@ impl StorageClient {
         };
         let mut doubts = 0;
         loop {
-            step("put", &place.shown);
-            let put = self.run_with_retries(place, || {
-                place
+            step("put", &location.shown);
+            let put = self.run_with_retries(location, || {
+                location
                     .store
-                    .put_opts(&place.path, bytes.clone().into(), options.clone())
+                    .put_opts(&location.path, bytes.clone().into(), options.clone())
             })?;
-            step("have put", &place.shown);
+            step("have put", &location.shown);
             let Err(doubt) = put else { return Ok(true) };
             doubts += 1;
-            let there = self.get_versioned(place)?;
-            if there.as_ref().is_some_and(|there| there.bytes == bytes) {
+            let stored = self.get_versioned(location)?;
+            if stored.as_ref().is_some_and(|stored| stored.bytes == bytes) {
                 return Ok(true);
             }
-            let unchanged = there.as_ref().map(|there| &there.version) == version;
+            let unchanged = stored.as_ref().map(|stored| &stored.version) == version;
             match unchanged {
                 true if doubts < AMBIGUOUS_WRITES_MAX => {}
-                true => return Err(storage_fault(&place.shown, doubt)),
+                true => return Err(storage_fault(&location.shown, doubt)),
                 false => return Ok(false),
             }
         }
     }
 
-    /// The same without a version, so that a loss of power leaves nothing or all of it: on local disks, the bytes are
-    /// safe before they get their name.
-    pub fn put_durable_if_absent(&self, place: &StorageLocation, bytes: Bytes) -> Result<bool> {
-        let Some(local) = &place.local else {
-            return self.put_if_absent(place, bytes);
+    /// Like `put_if_absent`, but without a version, and a power failure leaves either no file or
+    /// all of it: on local disks, the bytes are synced before they get their name.
+    pub fn put_durable_if_absent(&self, location: &StorageLocation, bytes: Bytes) -> Result<bool> {
+        let Some(local) = &location.local else {
+            return self.put_if_absent(location, bytes);
         };
-        step("put", &place.shown);
-        let made = time_disk_wait(|| create_durably(local, &bytes))
-            .map_err(|error| Fault::disk("the file cannot be written", error).file(&place.shown))?;
-        step("have put", &place.shown);
-        Ok(made)
+        step("put", &location.shown);
+        let is_created = time_disk_wait(|| create_durably(local, &bytes)).map_err(|error| {
+            Fault::disk("the file cannot be written", error).file(&location.shown)
+        })?;
+        step("have put", &location.shown);
+        Ok(is_created)
     }
 
-    /// The same with the content of a local file, whatever is there already.
-    pub fn upload_durable(&self, place: &StorageLocation, file: &std::path::Path) -> Result<()> {
-        let Some(local) = &place.local else {
-            return self.upload_file(place, file);
+    /// Like `put_durable`, with the content of a local file; replaces an existing object.
+    pub fn upload_durable(&self, location: &StorageLocation, file: &std::path::Path) -> Result<()> {
+        let Some(local) = &location.local else {
+            return self.upload_file(location, file);
         };
-        step("put", &place.shown);
+        step("put", &location.shown);
         let copy = |staged: &mut std::fs::File| {
             std::io::copy(&mut std::fs::File::open(file)?, staged).map(drop)
         };
         time_disk_wait(|| name_durably(local, copy, |staged| std::fs::rename(staged, local)))
-            .map_err(|error| Fault::disk("the file cannot be written", error).file(&place.shown))?;
-        step("have put", &place.shown);
+            .map_err(|error| {
+                Fault::disk("the file cannot be written", error).file(&location.shown)
+            })?;
+        step("have put", &location.shown);
         Ok(())
     }
 
     /// Uploads a local file, in parts where it is large.
-    pub fn upload_file(&self, place: &StorageLocation, file: &std::path::Path) -> Result<()> {
-        require_writable(place)?;
+    pub fn upload_file(&self, location: &StorageLocation, file: &std::path::Path) -> Result<()> {
+        require_writable(location)?;
         let failed = |error| Fault::disk("a temporary file cannot be read", error);
         let mut file = std::fs::File::open(file).map_err(failed)?;
         let bytes = file.metadata().map_err(failed)?.len();
         if bytes <= UPLOAD_PART_BYTES as u64 {
-            let mut all = Vec::with_capacity(bytes as usize);
-            file.read_to_end(&mut all).map_err(failed)?;
-            return self.put(place, all.into());
+            let mut content = Vec::with_capacity(bytes as usize);
+            file.read_to_end(&mut content).map_err(failed)?;
+            return self.put(location, content.into());
         }
-        let fault = |failed| storage_fault(&place.shown, failed);
-        let before = self.head(place)?;
+        let fault = |failed| storage_fault(&location.shown, failed);
+        let replaced = self.head(location)?;
         let mut upload = self
-            .run_with_retries(place, || place.store.put_multipart(&place.path))?
+            .run_with_retries(location, || location.store.put_multipart(&location.path))?
             .map_err(fault)?;
         // Parts are read while others are on their way.
         let sent = async {
-            let (mut parts, parts_max) = (FuturesUnordered::new(), self.upload_parts_max());
+            let mut parts = FuturesUnordered::new();
+            let parts_max = self.upload_parts_max();
             loop {
                 let mut part = Vec::with_capacity(UPLOAD_PART_BYTES);
                 let read = (&mut file)
@@ -675,7 +719,7 @@ impl StorageClient {
             }
         };
         if let Err(fault) = self.block_on_cancellable(sent).flatten() {
-            // What is left of the upload is invisible; that it cannot be aborted changes nothing.
+            // The parts of the failed upload are invisible, so a failure to abort it is ignored.
             let _ = self.block_on_cancellable(upload.abort());
             return Err(fault);
         }
@@ -685,27 +729,26 @@ impl StorageClient {
             return Ok(());
         };
         // A repeated request to complete an upload that is already complete is answered with "not found".
-        match self.head(place)? {
-            Some(now)
-                if now.size == bytes && before.and_then(|before| before.e_tag) != now.e_tag =>
-            {
+        match self.head(location)? {
+            Some(now) if now.size == bytes && replaced.and_then(|meta| meta.e_tag) != now.e_tag => {
                 Ok(())
             }
             _ => Err(fault(doubt)),
         }
     }
 
-    /// Parts of an upload that are on their way at a time: they take as much memory as parts that are read ahead.
+    /// Maximum number of concurrent part uploads: they take as much memory as parts that are read
+    /// ahead.
     fn upload_parts_max(&self) -> usize {
         let fitting = self.inner.scheduler.ahead_bytes() / (2 * UPLOAD_PART_BYTES as u64);
         (fitting as usize).clamp(1, UPLOAD_PARTS_MAX)
     }
 
     /// Deletes an object; that it is gone already is fine.
-    pub fn delete(&self, place: &StorageLocation) -> Result<()> {
+    pub fn delete(&self, location: &StorageLocation) -> Result<()> {
         if_present(
-            place,
-            self.run_with_retries(place, || place.store.delete(&place.path))?,
+            location,
+            self.run_with_retries(location, || location.store.delete(&location.path))?,
         )
         .map(drop)
     }
@@ -720,7 +763,7 @@ fn replace_durably(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> 
     )
 }
 
-/// Creates a file. `Ok(false)`: there is one of this name.
+/// Creates a file. `Ok(false)`: a file of this name exists.
 fn create_durably(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<bool> {
     let link = |staged: &std::path::Path| {
         let linked = std::fs::hard_link(staged, path);
@@ -729,19 +772,22 @@ fn create_durably(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<bool>
     };
     match name_durably(path, |file| file.write_all(bytes), link) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
-        made => made.map(|()| true),
+        created => created.map(|()| true),
     }
 }
 
-/// Writes a file whose bytes are safe before `name` gives it its name. What a crash leaves on the way is called
-/// `name#3`, as the store calls it.
+/// Writes a file whose bytes are durable before `name` renames it. A temporary file that a crash
+/// leaves is named `name#3`, like those of the store.
 fn name_durably(
     path: &std::path::Path,
     write: impl FnOnce(&mut std::fs::File) -> std::io::Result<()>,
     name: impl FnOnce(&std::path::Path) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let (Some(folder), Some(file_name)) = (path.parent(), path.file_name()) else {
+    let Some(folder) = path.parent() else {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    };
+    let Some(file_name) = path.file_name() else {
         return Err(std::io::ErrorKind::InvalidInput.into());
     };
     std::fs::create_dir_all(folder)?;
@@ -759,17 +805,21 @@ fn name_durably(
 }
 
 /// Refuses a place that is only read.
-fn require_writable(place: &StorageLocation) -> Result<()> {
-    match place.is_web() {
-        false => Ok(()),
-        true => Err(Fault::new(codes::UNSUPPORTED, "https:// is only read")
-            .file(&place.shown)
-            .hint("write to a local path, s3://, gs:// or az://")),
+fn require_writable(location: &StorageLocation) -> Result<()> {
+    if location.is_web() {
+        Err(Fault::new(codes::UNSUPPORTED, "https:// is only read")
+            .file(&location.shown)
+            .hint("write to a local path, s3://, gs:// or az://"))
+    } else {
+        Ok(())
     }
 }
 
-/// What storage told of an object, if that is there.
-fn if_present<T>(place: &StorageLocation, answer: Result<T, FailedRequest>) -> Result<Option<T>> {
+/// Answer of storage about an object; `None` if it does not exist.
+fn if_present<T>(
+    location: &StorageLocation,
+    answer: Result<T, FailedRequest>,
+) -> Result<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(FailedRequest { error, .. })
@@ -778,7 +828,7 @@ fn if_present<T>(place: &StorageLocation, answer: Result<T, FailedRequest>) -> R
         {
             Ok(None)
         }
-        Err(failed) => Err(storage_fault(&place.shown, failed)),
+        Err(failed) => Err(storage_fault(&location.shown, failed)),
     }
 }
 
@@ -790,58 +840,60 @@ mod tests {
     fn local_disk_works_without_a_runtime() {
         let folder = tempfile::tempdir().unwrap();
         let io = StorageClient::new().unwrap();
-        let place = |name: &str| {
+        let location = |name: &str| {
             io.resolve(folder.path().join(name).to_str().unwrap())
                 .unwrap()
         };
-        let (a, b) = (place("below/a"), place("below/b"));
+        let a = location("below/a");
+        let b = location("below/b");
         io.put(&a, Bytes::from_static(b"first")).unwrap();
         assert_eq!(io.get(&a).unwrap().as_deref(), Some(&b"first"[..]));
         assert!(!io.put_if_absent(&a, Bytes::from_static(b"second")).unwrap());
         assert!(io.put_if_absent(&b, Bytes::from_static(b"second")).unwrap());
         assert_eq!(
-            io.sizes(vec![a.clone(), place("c"), b.clone()]).unwrap(),
+            io.sizes(vec![a.clone(), location("c"), b.clone()]).unwrap(),
             [Some(5), None, Some(6)]
         );
         assert_eq!(io.head(&b).unwrap().map(|meta| meta.size), Some(6));
-        assert_eq!(io.list(&place("below")).unwrap().len(), 2);
+        assert_eq!(io.list(&location("below")).unwrap().len(), 2);
         io.delete(&a).unwrap();
         assert!(io.get(&a).unwrap().is_none());
         io.put_durable(&b, b"third").unwrap();
-        io.put_durable(&place("deep/er/c"), b"fourth").unwrap();
+        io.put_durable(&location("deep/er/c"), b"fourth").unwrap();
         assert_eq!(io.get(&b).unwrap().as_deref(), Some(&b"third"[..]));
         assert!(
             !io.put_durable_if_absent(&b, Bytes::from_static(b"fourth"))
                 .unwrap()
         );
         assert!(
-            io.put_durable_if_absent(&place("new/d"), Bytes::from_static(b"fourth"))
+            io.put_durable_if_absent(&location("new/d"), Bytes::from_static(b"fourth"))
                 .unwrap()
         );
         assert_eq!(
-            io.get(&place("new/d")).unwrap().as_deref(),
+            io.get(&location("new/d")).unwrap().as_deref(),
             Some(&b"fourth"[..])
         );
-        io.upload_durable(&place("new/d"), &folder.path().join("below/b"))
+        io.upload_durable(&location("new/d"), &folder.path().join("below/b"))
             .unwrap();
         assert_eq!(
-            io.get(&place("new/d")).unwrap().as_deref(),
+            io.get(&location("new/d")).unwrap().as_deref(),
             Some(&b"third"[..])
         );
         assert_eq!(
-            io.list(&place("below")).unwrap().len(),
+            io.list(&location("below")).unwrap().len(),
             1,
             "something staged is left"
         );
         io.put(&b, Bytes::from_static(b"second")).unwrap();
         assert!(io.inner.runtime.get().is_none());
-        // From within a runtime, another one is asked.
+        // From within a runtime, another one is used.
         let within = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();
         let got = within.block_on(async {
             tokio::task::spawn_blocking({
-                let (io, b) = (io.clone(), b.clone());
+                let io = io.clone();
+                let b = b.clone();
                 move || io.get(&b).unwrap()
             })
             .await

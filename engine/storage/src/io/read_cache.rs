@@ -1,4 +1,4 @@
-//! Bytes that a run has read, kept in memory for later reads of the same run: the passes of a nightly run
+//! Bytes that a run has read, kept in memory for later reads of the same run: the passes of a daily run
 //! read mostly the same days. Entries are never evicted, and bytes beyond the limit are not cached: with
 //! eviction they would be gone before they are read again.
 
@@ -10,7 +10,7 @@ use forebay_model::ContentId;
 
 use super::{StorageClient, VersionedObject};
 
-/// What was read, as it is stored.
+/// Cache of stored bytes that were read.
 #[derive(Default)]
 pub struct ReadCache {
     bytes_max: usize,
@@ -20,7 +20,7 @@ pub struct ReadCache {
 #[derive(Default)]
 struct ReadCacheState {
     bytes: usize,
-    /// By the content of a file, and the place in it.
+    /// Parts by the content of a file, and the offset in it.
     parts: HashMap<(ContentId, u64), Arc<CachedRange>>,
     /// Whole objects, by the location shown to users.
     objects: HashMap<String, VersionedObject>,
@@ -41,31 +41,32 @@ impl ReadCacheState {
 }
 
 impl ReadCache {
-    /// Where a part of a file is kept, or will be; `None` where there is no room, or one of another length.
+    /// Entry for a part of a file, existing or new; `None` if there is no room, or if a part of
+    /// another length is cached.
     fn find_or_insert(
         &self,
         content: ContentId,
         start: u64,
         length: usize,
     ) -> Option<Arc<CachedRange>> {
-        let mut kept = self.kept.lock().ok()?;
-        if let Some(part) = kept.parts.get(&(content, start)) {
+        let mut cache = self.kept.lock().ok()?;
+        if let Some(part) = cache.parts.get(&(content, start)) {
             return Some(part.clone()).filter(|part| part.length == length);
         }
-        if !kept.has_room(length, self.bytes_max) {
+        if !cache.has_room(length, self.bytes_max) {
             return None;
         }
         let part = Arc::new(CachedRange {
             length,
             read: Mutex::default(),
         });
-        kept.parts.insert((content, start), part.clone());
+        cache.parts.insert((content, start), part.clone());
         Some(part)
     }
 }
 
 impl StorageClient {
-    /// The same for a run, which keeps so many bytes of what it reads.
+    /// A client for a run, with a cache of at most `bytes_max` bytes.
     pub fn with_read_cache(&self, bytes_max: usize) -> StorageClient {
         StorageClient {
             recent: Some(Arc::new(ReadCache {
@@ -76,7 +77,7 @@ impl StorageClient {
         }
     }
 
-    /// So many bytes of a file of this content, if the run has read and kept just them.
+    /// The bytes of a part of a file of this content, if the run has read and kept exactly them.
     pub fn cached_range(&self, content: ContentId, start: u64, length: usize) -> Option<Bytes> {
         let part = self
             .recent
@@ -94,7 +95,8 @@ impl StorageClient {
         }
     }
 
-    /// The same, read by `read` where it is not there: by one of those who ask for it at the same time.
+    /// The bytes of a part of a file, read by `read` if they are not cached: only one of concurrent
+    /// callers reads.
     pub fn read_through_cache(
         &self,
         content: ContentId,
@@ -106,18 +108,18 @@ impl StorageClient {
             .recent
             .as_ref()
             .and_then(|recent| recent.find_or_insert(content, start, length));
-        let Some(mut kept) = part.as_ref().and_then(|part| part.read.lock().ok()) else {
+        let Some(mut cached_bytes) = part.as_ref().and_then(|part| part.read.lock().ok()) else {
             return read();
         };
-        if let Some(bytes) = &*kept {
+        if let Some(bytes) = &*cached_bytes {
             return Ok(bytes.clone());
         }
         let bytes = read()?;
-        *kept = Some(bytes.clone());
+        *cached_bytes = Some(bytes.clone());
         Ok(bytes)
     }
 
-    /// Keeps so many bytes of a file of this content for the rest of the run, if there is room.
+    /// Keeps a part of a file of this content for the rest of the run, if there is room.
     pub fn cache_range(
         &self,
         content: ContentId,
@@ -127,38 +129,40 @@ impl StorageClient {
     ) {
         let Some(recent) = &self.recent else { return };
         let part = recent.find_or_insert(content, start, length);
-        let Some(mut kept) = part.as_ref().and_then(|part| part.read.lock().ok()) else {
+        let Some(mut cached_bytes) = part.as_ref().and_then(|part| part.read.lock().ok()) else {
             return;
         };
-        if kept.is_none() {
+        if cached_bytes.is_none() {
             // A slice would hold all of the request that it came with.
-            *kept = bytes().map(|bytes| Bytes::copy_from_slice(&bytes));
+            *cached_bytes = bytes().map(|bytes| Bytes::copy_from_slice(&bytes));
         }
     }
 
     /// An object that the run has read whole and kept.
-    pub fn cached_object(&self, shown: &str) -> Option<VersionedObject> {
+    pub fn cached_object(&self, location_text: &str) -> Option<VersionedObject> {
         self.recent
             .as_ref()?
             .kept
             .lock()
             .ok()?
             .objects
-            .get(shown)
+            .get(location_text)
             .cloned()
     }
 
-    /// Keeps a whole object for the rest of the run, instead of what it was before.
-    pub fn cache_object(&self, shown: &str, object: &VersionedObject) {
+    /// Keeps a whole object for the rest of the run, and replaces its earlier version.
+    pub fn cache_object(&self, location_text: &str, object: &VersionedObject) {
         let Some(recent) = &self.recent else { return };
-        let Ok(mut kept) = recent.kept.lock() else {
+        let Ok(mut cache) = recent.kept.lock() else {
             return;
         };
-        if let Some(before) = kept.objects.remove(shown) {
-            kept.bytes -= before.bytes.len();
+        if let Some(replaced) = cache.objects.remove(location_text) {
+            cache.bytes -= replaced.bytes.len();
         }
-        if object.version.e_tag.is_some() && kept.has_room(object.bytes.len(), recent.bytes_max) {
-            kept.objects.insert(shown.to_owned(), object.clone());
+        if object.version.e_tag.is_some() && cache.has_room(object.bytes.len(), recent.bytes_max) {
+            cache
+                .objects
+                .insert(location_text.to_owned(), object.clone());
         }
     }
 }

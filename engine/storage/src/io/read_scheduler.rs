@@ -1,6 +1,6 @@
-//! The order of reads from object stores. All readers of a process share it: requests that a thread waits for come
-//! first, those that were asked for ahead follow in the order in which they were asked for, as far as the memory for
-//! them goes and as many at a time as pay.
+//! The order of reads from object stores. All readers of a process share it: requests that a thread
+//! waits for come first; those submitted ahead follow in the order of submission, within the memory
+//! for them and the limit of requests in flight.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,7 +22,7 @@ use super::stragglers::StragglerPolicy;
 /// Bytes that are read ahead where no run has set its limit.
 const AHEAD_BYTES_DEFAULT: u64 = 64 << 20;
 
-/// Sends a request; called again where an answer is late.
+/// Sends a request; called again if an answer is late.
 pub type SendRequest = Box<dyn Fn() -> BoxFuture<'static, Result<Bytes>> + Send + Sync>;
 
 /// Decides which request begins next.
@@ -36,7 +36,7 @@ struct SchedulerState {
     stragglers: StragglerPolicy,
     /// Bytes that may be read ahead.
     ahead_bytes_max: u64,
-    /// Bytes that are on their way or held by readers.
+    /// Bytes that are requested or held by readers.
     held: u64,
     /// Bytes of requests that wait in `ahead`.
     waiting: u64,
@@ -48,7 +48,7 @@ struct SchedulerState {
 /// A range of an object.
 struct ReadRequest {
     bytes: u64,
-    /// What the thread works for that asks for it.
+    /// Span of the work that the request is for.
     span: Option<TraceContext>,
     send: SendRequest,
     runtime: Handle,
@@ -58,11 +58,11 @@ struct ReadRequest {
 enum RequestStage {
     Waiting(oneshot::Sender<Result<Bytes>>),
     Running(AbortHandle),
-    /// Its reader has dropped it.
+    /// The reader has dropped the request.
     GivenUp,
 }
 
-/// The bytes of a range, to be waited for. Dropping it gives the request up.
+/// Requested bytes of a range. Dropping it cancels the request.
 pub struct PendingRead {
     scheduler: Arc<ReadScheduler>,
     request: Arc<ReadRequest>,
@@ -141,20 +141,20 @@ impl ReadScheduler {
         self.lock().ahead_bytes_max
     }
 
-    /// Whether less waits to be read ahead than memory allows: readers should ask for more.
+    /// True if less is waiting to be read ahead than memory allows: readers should submit more.
     pub fn wants_more(&self) -> bool {
         let state = self.lock();
         state.waiting + state.held < state.ahead_bytes_max * 2
             && state.waiting < state.ahead_bytes_max
     }
 
-    /// The store has refused a request because it was asked too much.
+    /// Records that the store has refused a request because of too many requests.
     pub fn refuse(&self) {
         let now = self.now();
         self.lock().limit.refuse(now);
     }
 
-    /// Asks for a range ahead of its use.
+    /// Submits a range ahead of its use.
     pub fn submit(
         self: &Arc<Self>,
         range: &Range<u64>,
@@ -163,7 +163,8 @@ impl ReadScheduler {
     ) -> PendingRead {
         let (sender, answer) = oneshot::channel();
         let stage = Mutex::new(RequestStage::Waiting(sender));
-        let (bytes, span) = (range.end - range.start, current_span());
+        let bytes = range.end - range.start;
+        let span = current_span();
         let request = Arc::new(ReadRequest {
             bytes,
             span,
@@ -183,13 +184,15 @@ impl ReadScheduler {
         }
     }
 
-    /// Begins what may begin.
+    /// Starts the requests that the limits allow.
     fn dispatch(self: &Arc<Self>) {
         loop {
             let mut state = self.lock();
             if state.running >= state.limit.limit() {
                 return;
             }
+            // A request that a thread waits for starts regardless of the held bytes: threads could
+            // otherwise wait for memory that only they can free (decisions/read-scheduler.md).
             let request = match state.demanded.pop_front() {
                 Some(request) => request,
                 None => {
@@ -211,7 +214,7 @@ impl ReadScheduler {
             state.held += request.bytes;
             let begun = self.now();
             state.limit.begin(begun);
-            let patience = state.stragglers.begin(request.bytes);
+            let straggler_limit = state.stragglers.begin(request.bytes);
             drop(state);
             let running = RunningRequest {
                 scheduler: self.clone(),
@@ -223,21 +226,21 @@ impl ReadScheduler {
                 scheduler: self.clone(),
                 bytes: request.bytes,
             };
-            request.clone().start(running, permit, patience);
+            request.clone().start(running, permit, straggler_limit);
         }
     }
 
-    /// A thread waits for a request: it comes before those that were asked for ahead.
+    /// Moves a request that a thread waits for before those that were submitted ahead.
     fn demand(self: &Arc<Self>, request: &Arc<ReadRequest>) {
         let mut state = self.lock();
-        let Some(place) = state
+        let Some(position) = state
             .ahead
             .iter()
-            .position(|known| Arc::ptr_eq(known, request))
+            .position(|queued| Arc::ptr_eq(queued, request))
         else {
             return;
         };
-        state.ahead.remove(place);
+        state.ahead.remove(position);
         state.waiting -= request.bytes;
         state.demanded.push_back(request.clone());
         drop(state);
@@ -246,15 +249,17 @@ impl ReadScheduler {
 
     fn forget(self: &Arc<Self>, request: &Arc<ReadRequest>) {
         let mut state = self.lock();
-        if let Some(place) = state
+        if let Some(position) = state
             .ahead
             .iter()
-            .position(|known| Arc::ptr_eq(known, request))
+            .position(|queued| Arc::ptr_eq(queued, request))
         {
-            state.ahead.remove(place);
+            state.ahead.remove(position);
             state.waiting -= request.bytes;
         }
-        state.demanded.retain(|known| !Arc::ptr_eq(known, request));
+        state
+            .demanded
+            .retain(|queued| !Arc::ptr_eq(queued, request));
     }
 
     fn may_repeat(&self) -> bool {
@@ -271,7 +276,7 @@ impl ReadRequest {
         self: Arc<Self>,
         running: RunningRequest,
         permit: MemoryPermit,
-        patience: Option<Duration>,
+        retry: Option<Duration>,
     ) {
         let mut stage = self.stage();
         let RequestStage::Waiting(sender) = std::mem::replace(&mut *stage, RequestStage::GivenUp)
@@ -280,27 +285,31 @@ impl ReadRequest {
         };
         let request = self.clone();
         let task = self.runtime.spawn(async move {
-            let answer = send_for(request.span, request.answer(&running.scheduler, patience)).await;
+            let answer = send_for(request.span, request.answer(&running.scheduler, retry)).await;
             running.end(answer.is_ok());
-            let held = answer.map(|bytes| {
+            let owned = answer.map(|bytes| {
                 Bytes::from_owner(HeldBytes {
                     bytes,
                     _permit: permit,
                 })
             });
-            // A reader that has gone needs no answer.
-            let _ = sender.send(held);
+            // The reader may have gone, and then the result is dropped.
+            let _ = sender.send(owned);
         });
         *stage = RequestStage::Running(task.abort_handle());
     }
 
-    /// The first of two answers where the first request is late.
-    async fn answer(&self, scheduler: &ReadScheduler, patience: Option<Duration>) -> Result<Bytes> {
+    /// The first of two answers, if the first request is late.
+    async fn answer(
+        &self,
+        scheduler: &ReadScheduler,
+        straggler_limit: Option<Duration>,
+    ) -> Result<Bytes> {
         let first = (self.send)();
-        let Some(patience) = patience else {
+        let Some(straggler_limit) = straggler_limit else {
             return first.await;
         };
-        let first = match select(first, std::pin::pin!(tokio::time::sleep(patience))).await {
+        let first = match select(first, std::pin::pin!(tokio::time::sleep(straggler_limit))).await {
             Either::Left((answer, _)) => return answer,
             Either::Right((_, first)) => first,
         };
@@ -352,12 +361,12 @@ impl Drop for MemoryPermit {
 }
 
 impl PendingRead {
-    /// Tells that a thread waits for the bytes.
+    /// Reports that a thread waits for the bytes.
     pub fn demand(&self) {
         self.scheduler.demand(&self.request);
     }
 
-    /// The bytes; `None` where the request was given up by an end of its runtime.
+    /// Waits for the bytes; `None` if the request was cancelled by the end of its runtime.
     pub async fn wait(&mut self) -> Option<Result<Bytes>> {
         (&mut self.answer).await.ok()
     }
@@ -392,7 +401,7 @@ mod tests {
         scheduler
     }
 
-    /// A store that answers every request with as many bytes as it asks for.
+    /// A store whose answers have as many bytes as requested.
     fn answers(bytes: usize) -> SendRequest {
         Box::new(move || Box::pin(async move { Ok(Bytes::from(vec![7; bytes])) }))
     }
@@ -409,7 +418,8 @@ mod tests {
 
     #[test]
     fn memory_bounds_what_is_read_ahead_and_not_what_is_demanded() {
-        let (runtime, scheduler) = (runtime(), scheduler(30));
+        let runtime = runtime();
+        let scheduler = scheduler(30);
         let submit = |_| scheduler.submit(&(0..10), runtime.handle().clone(), answers(10));
         let mut reads: Vec<PendingRead> = (0..6).map(submit).collect();
         assert_eq!(load(&scheduler), (3, 30));
@@ -433,7 +443,8 @@ mod tests {
 
     #[test]
     fn a_request_that_is_larger_than_the_memory_comes_alone() {
-        let (runtime, scheduler) = (runtime(), scheduler(5));
+        let runtime = runtime();
+        let scheduler = scheduler(5);
         let mut reads: Vec<PendingRead> = (0..3)
             .map(|_| scheduler.submit(&(0..10), runtime.handle().clone(), answers(10)))
             .collect();
@@ -446,7 +457,8 @@ mod tests {
 
     #[test]
     fn reads_that_are_dropped_make_room() {
-        let (runtime, scheduler) = (runtime(), scheduler(10));
+        let runtime = runtime();
+        let scheduler = scheduler(10);
         let running = scheduler.submit(&(0..10), runtime.handle().clone(), silent());
         let waiting = scheduler.submit(&(0..10), runtime.handle().clone(), silent());
         let mut last = scheduler.submit(&(0..10), runtime.handle().clone(), answers(10));
@@ -459,7 +471,8 @@ mod tests {
 
     #[test]
     fn a_late_request_is_asked_again() {
-        let (runtime, scheduler) = (runtime(), scheduler(1 << 20));
+        let runtime = runtime();
+        let scheduler = scheduler(1 << 20);
         for _ in 0..100 {
             let mut read = scheduler.submit(&(0..10), runtime.handle().clone(), answers(10));
             runtime.block_on(read.wait()).unwrap().unwrap();

@@ -8,11 +8,11 @@ use forebay_model::TraceContext;
 use forebay_threads::current_span;
 
 tokio::task_local! {
-    /// What a request is sent for that another thread sends.
+    /// Span that a request is sent for, where another thread sends it.
     static READ_FOR: Option<TraceContext>;
 }
 
-/// Sends requests for a span, on whichever thread that is.
+/// Sends requests for a span, on any thread.
 pub async fn send_for<T>(span: Option<TraceContext>, requests: impl Future<Output = T>) -> T {
     READ_FOR.scope(span, requests).await
 }
@@ -20,7 +20,7 @@ pub async fn send_for<T>(span: Option<TraceContext>, requests: impl Future<Outpu
 /// A request that was sent once; a repeated one is another request.
 #[derive(Debug, Clone)]
 pub struct StorageRequest {
-    /// What it was sent for.
+    /// Span that it was sent for.
     pub span: Option<TraceContext>,
     /// The method of HTTP.
     pub method: String,
@@ -28,17 +28,17 @@ pub struct StorageRequest {
     pub host: String,
     /// The path of the object, without a query: that may hold a signature.
     pub path: String,
-    /// The bytes that were asked for, as in the request, if not all.
+    /// The requested range of bytes, as in the request, if not all.
     pub range: Option<String>,
-    /// The status of the answer; `None` where there was none.
+    /// HTTP status of the answer; `None` if there was none.
     pub status: Option<u16>,
     /// Bytes of the request's body.
     pub bytes_written: u64,
     /// Bytes of the answer's body.
     pub bytes_read: u64,
-    /// When it was sent.
+    /// Time at which it was sent.
     pub began: SystemTime,
-    /// Until its answer was read, or given up.
+    /// Time until its answer was read, or the read was abandoned.
     pub took: Duration,
 }
 
@@ -48,7 +48,7 @@ pub trait RequestListener: Send + Sync + std::fmt::Debug {
     fn on_request(&self, request: StorageRequest);
 }
 
-/// A request on its way. Dropping it tells the listener.
+/// A request in flight. Dropping it reports it to the listener.
 #[derive(Debug)]
 pub struct OpenRequest {
     listener: Arc<dyn RequestListener>,

@@ -1,8 +1,9 @@
-//! How long storage is asked again before that becomes a fault: a time, not a number of attempts.
+//! Retries of storage: their budget is a time, not a number of attempts.
 //!
-//! The store itself sends requests that fail again for a while, with growing pauses of random lengths, and reads
-//! bodies that are cut on from where they ended. What it does not repeat (answers to listings, conditional writes
-//! whose outcome is in doubt), and requests whose signature grows old, are begun anew here until the time is up.
+//! The store itself sends requests that fail again for a while, with growing pauses of random
+//! lengths, and reads bodies that are cut on from where they ended. Requests that it does not
+//! repeat (answers to listings, conditional writes whose outcome is in doubt), and requests whose
+//! signature grows old, are started again here until the time is up.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result as Outcome, codes};
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
-    ReqwestConnector,
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
+    HttpResponseBody, HttpService, ReqwestConnector,
 };
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 
@@ -22,31 +23,32 @@ use super::stores::is_refreshable;
 use super::usage::UsageCounters;
 use crate::io::error::{FailedRequest, find_cause, is_session_expired};
 
-/// Seconds that storage is asked again, where `FOREBAY_RETRY_SECONDS` does not tell.
+/// Seconds of retries, where `FOREBAY_RETRY_SECONDS` is not set.
 const RETRY_SECONDS_DEFAULT: f64 = 180.0;
 
-/// How long the store may send the same request again: S3 refuses signatures that are fifteen minutes old.
+/// Time for which the store may send the same request again: S3 refuses signatures that are fifteen
+/// minutes old.
 const SIGNATURE_AGE_MAX: Duration = Duration::from_secs(120);
 
-/// Attempts at most, where `AWS_MAX_ATTEMPTS` does not tell: pauses would take far longer.
+/// Maximum number of attempts, where `AWS_MAX_ATTEMPTS` is not set: pauses would take far longer.
 const ATTEMPTS_MAX: usize = 100_000;
 
-/// Each pause is up to so many times as long as the one before it.
+/// Maximum ratio of a pause to the one before it.
 const BACKOFF_BASE: f64 = 3.0;
 
-/// How often and how long something is tried.
+/// Number and duration of attempts.
 #[derive(Debug, Clone, Copy)]
 pub struct RetryBudget {
     /// Attempts at most, the first one among them.
     pub attempts_max: usize,
-    /// From the first attempt on; after it there is no further one.
+    /// Time after the first attempt from which on no further attempt is made.
     pub budget: Duration,
 }
 
-/// A variable of the environment, if it is set to something.
-fn parse_env<T: std::str::FromStr>(
+/// A variable of the environment, if it is set to something; a fault where it is not what is expected.
+pub fn parse_env<T: std::str::FromStr>(
     name: &str,
-    what: &str,
+    expected: &str,
     good: impl Fn(&T) -> bool,
 ) -> Outcome<Option<T>> {
     let Some(text) = std::env::var_os(name).filter(|text| !text.is_empty()) else {
@@ -59,7 +61,7 @@ fn parse_env<T: std::str::FromStr>(
     let bad = || {
         Fault::new(
             codes::BAD_VALUE,
-            format!("{name} is `{}`, not {what}", text.display()),
+            format!("{name} is `{}`, not {expected}", text.display()),
         )
     };
     parsed
@@ -67,10 +69,10 @@ fn parse_env<T: std::str::FromStr>(
         .ok_or_else(|| bad().hint(format!("unset {name}, or correct it")))
 }
 
-/// Seconds that a run waits for what another process holds, where `FOREBAY_LOCK_SECONDS` does not tell.
+/// Seconds that a run waits for a lock of another process, where `FOREBAY_LOCK_SECONDS` is not set.
 const LOCK_SECONDS_DEFAULT: f64 = 600.0;
 
-/// How long a run waits for what another process holds, from `FOREBAY_LOCK_SECONDS`.
+/// Time that a run waits for a lock of another process, from `FOREBAY_LOCK_SECONDS`.
 pub fn lock_wait_max() -> Outcome<Duration> {
     let seconds = parse_env("FOREBAY_LOCK_SECONDS", "a number of seconds", |seconds| {
         (0.0..1e6).contains(seconds)
@@ -81,7 +83,7 @@ pub fn lock_wait_max() -> Outcome<Duration> {
 }
 
 impl RetryBudget {
-    /// From `AWS_MAX_ATTEMPTS` and `FOREBAY_RETRY_SECONDS`.
+    /// Reads `AWS_MAX_ATTEMPTS` and `FOREBAY_RETRY_SECONDS`.
     pub fn from_env() -> Outcome<Self> {
         let seconds = parse_env("FOREBAY_RETRY_SECONDS", "a number of seconds", |seconds| {
             (0.0..1e6).contains(seconds)
@@ -108,7 +110,8 @@ impl RetryBudget {
     }
 
     pub fn retry_config(&self) -> RetryConfig {
-        let (init_backoff, max_backoff) = (self.first_pause(), self.pause_max());
+        let init_backoff = self.first_pause();
+        let max_backoff = self.pause_max();
         let backoff = BackoffConfig {
             init_backoff,
             max_backoff,
@@ -127,7 +130,8 @@ impl RetryBudget {
         &self,
         work: impl Future<Output = object_store::Result<T>>,
     ) -> Result<T, FailedRequest> {
-        let (failed, begun) = (Arc::new(AtomicUsize::new(0)), Instant::now());
+        let failed = Arc::new(AtomicUsize::new(0));
+        let begun = Instant::now();
         let done = FAILED.scope(failed.clone(), work).await;
         done.map_err(|error| FailedRequest {
             error,
@@ -141,7 +145,9 @@ impl RetryBudget {
     where
         F: Future<Output = object_store::Result<T>>,
     {
-        let (begun, mut pause, mut attempts) = (Instant::now(), self.first_pause(), 0);
+        let begun = Instant::now();
+        let mut pause = self.first_pause();
+        let mut attempts = 0;
         loop {
             let failed = match self.try_once(work()).await {
                 Ok(done) => return Ok(done),
@@ -168,7 +174,7 @@ impl RetryBudget {
     }
 }
 
-/// Whether another attempt may succeed.
+/// True if another attempt may succeed.
 fn is_retryable(failed: &FailedRequest) -> bool {
     let unanswered = find_cause::<HttpError>(&failed.error).is_some();
     let unable = failed.attempts > 0 && matches!(failed.error, object_store::Error::Generic { .. });
@@ -179,7 +185,7 @@ tokio::task_local! {
     static FAILED: Arc<AtomicUsize>;
 }
 
-/// Connects as usual, and counts what is asked and what fails: the store tells only the last error.
+/// Connects as usual, and counts requests and failures: the store reports only the last error.
 #[derive(Debug)]
 pub struct CountingConnector {
     connector: ReqwestConnector,
@@ -189,7 +195,8 @@ pub struct CountingConnector {
 
 impl CountingConnector {
     pub fn new(counters: &Arc<UsageCounters>, scheduler: &Arc<ReadScheduler>) -> Self {
-        let (counters, scheduler) = (counters.clone(), scheduler.clone());
+        let counters = counters.clone();
+        let scheduler = scheduler.clone();
         CountingConnector {
             connector: ReqwestConnector::default(),
             counters,
@@ -200,7 +207,8 @@ impl CountingConnector {
 
 impl HttpConnector for CountingConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let (counters, scheduler) = (self.counters.clone(), self.scheduler.clone());
+        let counters = self.counters.clone();
+        let scheduler = self.scheduler.clone();
         Ok(HttpClient::new(CountingService {
             client: self.connector.connect(options)?,
             counters,
@@ -219,10 +227,8 @@ struct CountingService {
 #[async_trait::async_trait]
 impl HttpService for CountingService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let (counter, counters) = (
-            FAILED.try_with(Arc::clone).unwrap_or_default(),
-            self.counters.clone(),
-        );
+        let counter = FAILED.try_with(Arc::clone).unwrap_or_default();
+        let counters = self.counters.clone();
         counters.count_request(request.body().content_length() as u64);
         let count = {
             let counters = counters.clone();
@@ -250,6 +256,7 @@ impl HttpService for CountingService {
         if matches!(parts.status.as_u16(), 429 | 503) {
             self.scheduler.refuse();
         }
+        let body = limited_body(body, answer_bytes_max(&parts));
         let body = http_body_util::BodyExt::map_frame(body, move |frame| {
             let bytes = frame.data_ref().map_or(0, bytes::Bytes::len);
             counters.count_read(bytes);
@@ -266,9 +273,65 @@ impl HttpService for CountingService {
     }
 }
 
+/// Bytes of an answer that has no length, such as a listing, at most: a page of one has less. It is held in memory.
+const UNSIZED_BYTES_MAX: usize = 32 << 20;
+
+/// Bytes of an answer that says what went wrong, at most.
+const FAILURE_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of an answer's body at most. A body of a known length is an object, or a part of one that was asked for.
+fn answer_bytes_max(parts: &http::response::Parts) -> usize {
+    if parts.status.is_client_error() || parts.status.is_server_error() {
+        FAILURE_BYTES_MAX
+    } else if parts.headers.contains_key(http::header::CONTENT_LENGTH) {
+        usize::MAX
+    } else {
+        UNSIZED_BYTES_MAX
+    }
+}
+
+/// A body that fails once it is longer than so many bytes.
+fn limited_body(body: HttpResponseBody, bytes_max: usize) -> HttpResponseBody {
+    let limited = http_body_util::Limited::new(body, bytes_max);
+    let body = http_body_util::BodyExt::map_err(limited, move |error| {
+        match error.downcast::<HttpError>() {
+            Ok(error) => *error,
+            Err(_) => {
+                let message = format!("the answer has no end after {} MiB", bytes_max >> 20);
+                HttpError::new(HttpErrorKind::Decode, std::io::Error::other(message))
+            }
+        }
+    });
+    HttpResponseBody::new(body)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn answer(status: u16, has_length: bool) -> http::response::Parts {
+        let mut answer = http::Response::builder().status(status);
+        if has_length {
+            answer = answer.header("content-length", "5");
+        }
+        answer.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn answers_without_end_fail() {
+        assert_eq!(answer_bytes_max(&answer(206, true)), usize::MAX);
+        assert_eq!(answer_bytes_max(&answer(200, false)), UNSIZED_BYTES_MAX);
+        assert_eq!(answer_bytes_max(&answer(403, true)), FAILURE_BYTES_MAX);
+        let body = || HttpResponseBody::from(bytes::Bytes::from_static(b"12345"));
+        let read = |bytes_max| {
+            let body = limited_body(body(), bytes_max);
+            let read = http_body_util::BodyExt::collect(body);
+            futures::FutureExt::now_or_never(read).unwrap()
+        };
+        assert_eq!(read(5).unwrap().to_bytes(), "12345");
+        let error = read(4).unwrap_err();
+        assert_eq!(error.kind(), HttpErrorKind::Decode);
+    }
 
     fn refused() -> object_store::Error {
         let source = HttpError::new(
@@ -282,7 +345,7 @@ mod tests {
     }
 
     fn count_tries(
-        patience: RetryBudget,
+        retry: RetryBudget,
         error: impl Fn() -> object_store::Error,
     ) -> (u32, FailedRequest) {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -290,7 +353,7 @@ mod tests {
             .build()
             .unwrap();
         let tries = std::cell::Cell::new(0);
-        let failed = runtime.block_on(patience.retry(|| {
+        let failed = runtime.block_on(retry.retry(|| {
             tries.set(tries.get() + 1);
             let error = error();
             async { Err::<(), _>(error) }
@@ -317,7 +380,7 @@ mod tests {
 
     #[test]
     fn permanent_errors_are_not_retried() {
-        let patience = RetryBudget {
+        let retry = RetryBudget {
             attempts_max: ATTEMPTS_MAX,
             budget: Duration::from_secs(180),
         };
@@ -325,6 +388,6 @@ mod tests {
             path: "a".to_owned(),
             source: "no".into(),
         };
-        assert_eq!(count_tries(patience, denied).0, 1);
+        assert_eq!(count_tries(retry, denied).0, 1);
     }
 }

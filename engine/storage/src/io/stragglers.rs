@@ -1,4 +1,4 @@
-//! When a request that takes long is asked a second time. Pure: it is told how long others took.
+//! Repeats requests that take long. Pure: the durations of other requests are passed in.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,13 +12,13 @@ const PEERS_MIN: usize = 20;
 /// The share of requests that are not late: 19 in 20.
 const IN_TIME: (usize, usize) = (19, 20);
 
-/// At most one request in so many is asked twice.
+/// Number of requests for each that may be sent twice.
 const REQUESTS_PER_REPEAT: u64 = 50;
 
-/// What a request takes before its first byte, in bytes: short requests take longer for each of theirs.
+/// Latency of a request in bytes: short requests take longer for each of theirs.
 const LATENCY_BYTES: u64 = 2 << 20;
 
-/// How long recent requests took, and how many were asked twice.
+/// Durations of recent requests, and the number of those that were sent twice.
 #[derive(Debug, Default)]
 pub struct StragglerPolicy {
     /// Seconds for each byte, the latency included.
@@ -28,7 +28,8 @@ pub struct StragglerPolicy {
 }
 
 impl StragglerPolicy {
-    /// A request for so many bytes begins: how long it may take until it is late. `None`: too few peers are known.
+    /// Records the begin of a request for `bytes` bytes; returns the time after which it is late.
+    /// `None`: too few peers are known.
     pub fn begin(&mut self, bytes: u64) -> Option<Duration> {
         self.asked += 1;
         if self.peers.len() < PEERS_MIN {
@@ -42,7 +43,7 @@ impl StragglerPolicy {
         ))
     }
 
-    /// A request for so many bytes took so long.
+    /// Records the duration of a request for `bytes` bytes.
     pub fn end(&mut self, bytes: u64, took: Duration) {
         if self.peers.len() == PEERS_MAX {
             self.peers.pop_front();
@@ -51,7 +52,7 @@ impl StragglerPolicy {
             .push_back(took.as_secs_f64() / (bytes + LATENCY_BYTES) as f64);
     }
 
-    /// Whether a late request may be asked again; counts it if so.
+    /// True if a late request may be sent again; counts it if so.
     pub fn may_repeat(&mut self) -> bool {
         let may = (self.repeated + 1) * REQUESTS_PER_REPEAT <= self.asked;
         self.repeated += u64::from(may);

@@ -1,4 +1,4 @@
-//! What was asked of object stores.
+//! Counts of requests to object stores.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -16,11 +16,11 @@ pub struct UsageCounters {
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
     wait_nanos: AtomicU64,
-    /// Hears of each request, where one wants to.
+    /// Receives each request, where one is set.
     pub listener: OnceLock<Arc<dyn RequestListener>>,
 }
 
-/// What was asked of object stores.
+/// Counts of requests to object stores.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct StorageUsage {
     /// Requests, the repeated ones among them.
@@ -67,14 +67,14 @@ impl UsageCounters {
 }
 
 impl StorageUsage {
-    /// What was asked since an earlier moment.
-    pub fn since(self, before: StorageUsage) -> StorageUsage {
+    /// Counts since an earlier moment.
+    pub fn since(self, earlier: StorageUsage) -> StorageUsage {
         StorageUsage {
-            requests: self.requests.saturating_sub(before.requests),
-            bytes_read: self.bytes_read.saturating_sub(before.bytes_read),
-            bytes_written: self.bytes_written.saturating_sub(before.bytes_written),
-            retries: self.retries.saturating_sub(before.retries),
-            wait_seconds: (self.wait_seconds - before.wait_seconds).max(0.0),
+            requests: self.requests.saturating_sub(earlier.requests),
+            bytes_read: self.bytes_read.saturating_sub(earlier.bytes_read),
+            bytes_written: self.bytes_written.saturating_sub(earlier.bytes_written),
+            retries: self.retries.saturating_sub(earlier.retries),
+            wait_seconds: (self.wait_seconds - earlier.wait_seconds).max(0.0),
         }
     }
 }

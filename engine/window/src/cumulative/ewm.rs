@@ -2,7 +2,9 @@
 
 use forebay_model::{Result, StateDecoder, StateEncoder};
 
+use super::moments::{decode_count, encode_count};
 use super::{ConsumedEntry, OutputRow, StatAccumulator, StatRequest, if_enough};
+use crate::stats::{DistanceUnit, exponent};
 use crate::{EwmDecay, EwmStat};
 
 /// Parameters of the weights.
@@ -29,8 +31,10 @@ impl EwmWeights {
 pub(crate) struct EwmAccumulator {
     count: u64,
     mean: f64,
-    /// The biased variance.
+    /// The biased variance, measured in `unit`.
     spread: f64,
+    /// The unit of deviations: that of the largest one, or of the spread.
+    unit: DistanceUnit,
     /// Weight of all past values relative to the next value.
     weight: f64,
     /// Sums of weights and of squared weights, for the variance.
@@ -38,6 +42,36 @@ pub(crate) struct EwmAccumulator {
     squares: f64,
     /// The time of the last entry.
     last: i64,
+}
+
+impl EwmAccumulator {
+    /// Measures the spread in the unit of the largest of itself and two deviations.
+    #[inline]
+    fn measure(&mut self, deviations: [f64; 2]) {
+        let mut largest = i32::MIN;
+        if self.spread != 0.0 {
+            largest = self.unit.bits() + exponent(self.spread).div_euclid(2);
+        }
+        for deviation in deviations {
+            if deviation != 0.0 {
+                largest = largest.max(exponent(deviation));
+            }
+        }
+        if largest == i32::MIN {
+            return;
+        }
+        let unit = DistanceUnit::of_exponent(largest);
+        if unit == self.unit {
+            return;
+        }
+        if self.spread != 0.0 {
+            // One factor after the other: their product may be no double.
+            let factor = unit.factor_from(self.unit);
+            self.spread *= factor;
+            self.spread *= factor;
+        }
+        self.unit = unit;
+    }
 }
 
 impl StatAccumulator for EwmAccumulator {
@@ -72,12 +106,15 @@ impl StatAccumulator for EwmAccumulator {
             // The weight lost by the past values.
             (false, EwmDecay::HalfLife(_)) => 1.0 - self.weight,
         };
-        let (old, before) = (self.weight, self.mean);
+        let old = self.weight;
+        let earlier_mean = self.mean;
         // Equal values leave the mean exactly unchanged.
-        if before != value {
-            self.mean = (old * before + new * value) / (old + new);
+        if earlier_mean != value {
+            self.mean = (old * earlier_mean + new * value) / (old + new);
         }
-        let (below, above) = (before - self.mean, value - self.mean);
+        self.measure([earlier_mean - self.mean, value - self.mean]);
+        let below = self.unit.distance(earlier_mean, self.mean);
+        let above = self.unit.distance(value, self.mean);
         self.spread = (old * (self.spread + below * below) + new * (above * above)) / (old + new);
         self.weights += new;
         self.squares += new * new;
@@ -89,27 +126,32 @@ impl StatAccumulator for EwmAccumulator {
         }
     }
 
-    fn output_word(&self, _: &EwmWeights, ask: &StatRequest<EwmStat>, _: &OutputRow<'_>) -> u64 {
+    fn output_word(
+        &self,
+        _: &EwmWeights,
+        request: &StatRequest<EwmStat>,
+        _: &OutputRow<'_>,
+    ) -> u64 {
         let unbiased = || {
             let whole = self.weights * self.weights;
-            let rest = whole - self.squares;
-            // A single value has no variance, whatever rounding does to its weight.
-            if self.count > 1 && rest > 0.0 {
-                whole / rest * self.spread
+            let weight_remainder = whole - self.squares;
+            // A single value has no variance, even if rounding gives its weight a remainder.
+            if self.count > 1 && weight_remainder > 0.0 {
+                whole / weight_remainder * self.spread
             } else {
                 f64::NAN
             }
         };
-        let value = match ask.question {
+        let value = match request.question {
             EwmStat::Mean => self.mean,
-            EwmStat::Var => unbiased(),
-            EwmStat::Std => unbiased().sqrt(),
+            EwmStat::Var => unbiased() * self.unit.value() * self.unit.value(),
+            EwmStat::Std => unbiased().sqrt() * self.unit.value(),
         };
-        if_enough(self.count, ask.min_periods.max(1), value)
+        if_enough(self.count, request.min_periods.max(1), value)
     }
 
     fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
-        out.varint(self.count)?;
+        encode_count(self.count, self.unit, out)?;
         out.signed(self.last)?;
         let doubles = [
             self.mean,
@@ -122,11 +164,13 @@ impl StatAccumulator for EwmAccumulator {
     }
 
     fn decode(_: &EwmWeights, input: &mut StateDecoder<'_>) -> Result<Self> {
+        let (count, unit) = decode_count(input)?;
         Ok(EwmAccumulator {
-            count: input.varint()?,
+            count,
             last: input.signed()?,
             mean: input.number()?,
             spread: input.number()?,
+            unit,
             weight: input.number()?,
             weights: input.number()?,
             squares: input.number()?,

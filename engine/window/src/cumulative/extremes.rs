@@ -48,13 +48,13 @@ impl StatAccumulator for ExtremesAccumulator {
     }
 
     #[inline]
-    fn output_word(&self, _: &(), ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
-        let value = if ask.question == WindowStat::Min {
+    fn output_word(&self, _: &(), request: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
+        let value = if request.question == WindowStat::Min {
             self.least
         } else {
             self.greatest
         };
-        if_enough(self.count, ask.min_periods.max(1), value)
+        if_enough(self.count, request.min_periods.max(1), value)
     }
 
     fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
@@ -98,9 +98,14 @@ impl StatAccumulator for FirstLastAccumulator {
     }
 
     #[inline]
-    fn output_word(&self, _: &(), ask: &StatRequest<WindowStat>, own: &OutputRow<'_>) -> u64 {
-        match ask.question {
-            _ if self.count < ask.min_periods.max(1) => own.keep.missing(),
+    fn output_word(
+        &self,
+        _: &(),
+        request: &StatRequest<WindowStat>,
+        output: &OutputRow<'_>,
+    ) -> u64 {
+        match request.question {
+            _ if self.count < request.min_periods.max(1) => output.keep.missing(),
             WindowStat::First => self.first,
             _ => self.last,
         }
@@ -139,10 +144,10 @@ impl StatAccumulator for ZeroShareAccumulator {
     }
 
     #[inline]
-    fn output_word(&self, _: &(), ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
+    fn output_word(&self, _: &(), request: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
         if_enough(
             self.count,
-            ask.min_periods.max(1),
+            request.min_periods.max(1),
             self.zeros as f64 / self.count as f64,
         )
     }
@@ -184,17 +189,22 @@ impl StatAccumulator for LastNonzeroAccumulator {
     }
 
     #[inline]
-    fn output_word(&self, _: &(), ask: &StatRequest<WindowStat>, own: &OutputRow<'_>) -> u64 {
+    fn output_word(
+        &self,
+        _: &(),
+        request: &StatRequest<WindowStat>,
+        output: &OutputRow<'_>,
+    ) -> u64 {
         if self.after == 0 {
             return NO_NUMBER;
         }
-        let distance = match ask.question {
+        let distance = match request.question {
             WindowStat::SinceNonzero { unit: Some(unit) } => {
-                own.row.time.wrapping_sub(self.time) as f64 / unit as f64
+                output.row.time.wrapping_sub(self.time) as f64 / unit as f64
             }
-            _ => (own.row.number + 1 - self.after) as f64,
+            _ => (output.row.number + 1 - self.after) as f64,
         };
-        if_enough(self.count, ask.min_periods, distance)
+        if_enough(self.count, request.min_periods, distance)
     }
 
     fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {

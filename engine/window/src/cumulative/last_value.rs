@@ -10,7 +10,7 @@ use crate::encoding::NO_BITS;
 pub(crate) struct LastValidRequest {
     /// Most rows back.
     pub limit: u64,
-    /// Whether to output its time instead of its value.
+    /// True to output its time instead of its value.
     pub time: bool,
 }
 
@@ -39,13 +39,19 @@ impl StatAccumulator for LastValidAccumulator {
     }
 
     #[inline]
-    fn output_word(&self, _: &(), ask: &StatRequest<LastValidRequest>, own: &OutputRow<'_>) -> u64 {
-        let is_there = self.after > 0 && own.row.number + 1 - self.after <= ask.question.limit;
-        match (ask.question.time, is_there) {
+    fn output_word(
+        &self,
+        _: &(),
+        request: &StatRequest<LastValidRequest>,
+        output: &OutputRow<'_>,
+    ) -> u64 {
+        let is_there =
+            self.after > 0 && output.row.number + 1 - self.after <= request.question.limit;
+        match (request.question.time, is_there) {
             (true, true) => self.time as u64,
             (true, false) => NO_BITS,
             (false, true) => self.word,
-            (false, false) => own.keep.missing(),
+            (false, false) => output.keep.missing(),
         }
     }
 

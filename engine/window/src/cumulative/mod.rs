@@ -43,10 +43,10 @@ impl CumulativeFrontier {
         self.spans.clear();
         self.spans
             .extend(rows.iter().zip(&distances[self.edge]).map(|(row, &end)| {
-                let taken = &mut self.taken[row.series as usize];
-                let start = (row.number + 1 - *taken) as u32;
+                let taken_count = &mut self.taken[row.series as usize];
+                let start = (row.number + 1 - *taken_count) as u32;
                 let end = end.min(start);
-                *taken = row.number + 1 - u64::from(end);
+                *taken_count = row.number + 1 - u64::from(end);
                 (start, end)
             }));
     }
@@ -95,7 +95,7 @@ impl Clone for Box<dyn CumulativeState> {
 pub(crate) struct ConsumedEntry {
     pub word: u64,
     pub is_missing: bool,
-    /// Its time, if any statistic reads times.
+    /// Time of the entry, if any statistic reads times.
     pub time: i64,
     /// Index in its series.
     pub number: u64,
@@ -114,8 +114,8 @@ pub(crate) trait StatAccumulator: Debug + Clone + Default + Send + Sync + 'stati
     fn output_word(
         &self,
         config: &Self::Config,
-        ask: &StatRequest<Self::Question>,
-        own: &OutputRow<'_>,
+        request: &StatRequest<Self::Question>,
+        output: &OutputRow<'_>,
     ) -> u64;
 
     fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()>;
@@ -180,7 +180,8 @@ impl<A: StatAccumulator> CumulativeState for CumulativeStat<A> {
         outputs: &mut [Vec<u64>],
     ) {
         self.grow(series);
-        let (keep, input) = (self.keep, &batch.inputs[self.input]);
+        let keep = self.keep;
+        let input = &batch.inputs[self.input];
         let has_times = !batch.times.ends.is_empty();
         for (at, (row, &(start, end))) in batch
             .rows
@@ -189,16 +190,16 @@ impl<A: StatAccumulator> CumulativeState for CumulativeStat<A> {
             .enumerate()
         {
             let state = &mut self.states[row.series as usize];
-            let before = state.heap_bytes();
+            let bytes_before = state.heap_bytes();
             let times = if has_times {
                 batch.times.slice(at, start, end)
             } else {
                 &[]
             };
             let first = row.number + 1 - u64::from(start);
-            for (place, &word) in input.slice(at, start, end).iter().enumerate() {
-                let time = times.get(place).map_or(0, |&time| time as i64);
-                let number = first + place as u64;
+            for (index, &word) in input.slice(at, start, end).iter().enumerate() {
+                let time = times.get(index).map_or(0, |&time| time as i64);
+                let number = first + index as u64;
                 state.accumulate(
                     &self.config,
                     ConsumedEntry {
@@ -209,11 +210,15 @@ impl<A: StatAccumulator> CumulativeState for CumulativeStat<A> {
                     },
                 );
             }
-            self.heap_bytes = self.heap_bytes + state.heap_bytes() - before;
-            let own = OutputRow { row, keep };
-            for ask in &self.asked {
-                if emit[ask.function] {
-                    outputs[ask.function].push(state.output_word(&self.config, ask, &own));
+            self.heap_bytes = self.heap_bytes + state.heap_bytes() - bytes_before;
+            let output = OutputRow { row, keep };
+            for request in &self.asked {
+                if emit[request.function] {
+                    outputs[request.function].push(state.output_word(
+                        &self.config,
+                        request,
+                        &output,
+                    ));
                 }
             }
         }

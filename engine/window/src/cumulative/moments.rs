@@ -4,7 +4,11 @@ use forebay_model::{Result, StateDecoder, StateEncoder};
 
 use super::{ConsumedEntry, OutputRow, StatAccumulator, StatRequest, if_enough};
 use crate::WindowStat;
-use crate::stats::{NeumaierSum, from_moments};
+use crate::state_codec::corrupt;
+use crate::stats::{DistanceUnit, NeumaierSum, from_moments};
+
+/// The highest bit of a count in a state: the unit of distances follows.
+const HAS_UNIT: u64 = 1 << 63;
 
 /// Count, sum and mean.
 #[derive(Debug, Clone, Default)]
@@ -26,14 +30,15 @@ impl StatAccumulator for SumAccumulator {
     }
 
     #[inline]
-    fn output_word(&self, _: &(), ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
+    fn output_word(&self, _: &(), request: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
         let value = from_moments(
-            ask.question,
+            request.question,
             self.count as f64,
             self.sum.total(),
             [f64::NAN; 3],
+            1.0,
         );
-        if_enough(self.count, ask.min_periods, value)
+        if_enough(self.count, request.min_periods, value)
     }
 
     fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
@@ -50,11 +55,12 @@ impl StatAccumulator for SumAccumulator {
 }
 
 /// Variance, from power sums of the deviations from the first value. Since that value is one of them, cancellation
-/// is small.
+/// is small. Deviations are measured in the unit of the largest one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct VarianceAccumulator {
     count: u64,
     first: f64,
+    unit: DistanceUnit,
     ones: NeumaierSum,
     squares: NeumaierSum,
 }
@@ -67,9 +73,25 @@ impl VarianceAccumulator {
         }
         self.count += 1;
         let distance = value - self.first;
+        if distance != 0.0 {
+            let unit = DistanceUnit::of(distance);
+            // The first distance sets the unit; later ones make it larger.
+            if unit > self.unit || (unit < self.unit && self.squares.high == 0.0) {
+                self.measure_in(unit);
+            }
+        }
+        let distance = self.unit.distance(value, self.first);
         self.ones.add(distance);
         self.squares.add(distance * distance);
         distance
+    }
+
+    #[cold]
+    fn measure_in(&mut self, unit: DistanceUnit) {
+        let factor = unit.factor_from(self.unit);
+        self.ones.scale(factor);
+        self.squares.scale_power(factor, 2);
+        self.unit = unit;
     }
 
     fn m2(&self) -> f64 {
@@ -93,28 +115,31 @@ impl StatAccumulator for VarianceAccumulator {
         }
     }
 
-    fn output_word(&self, _: &(), ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
+    fn output_word(&self, _: &(), request: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
         let value = from_moments(
-            ask.question,
+            request.question,
             self.count as f64,
             f64::NAN,
             [self.m2(), f64::NAN, f64::NAN],
+            self.unit.value(),
         );
-        if_enough(self.count, ask.min_periods, value)
+        if_enough(self.count, request.min_periods, value)
     }
 
     fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
-        out.varint(self.count)?;
+        encode_count(self.count, self.unit, out)?;
         out.number(self.first)?;
         encode_sum(self.ones, out)?;
         encode_sum(self.squares, out)
     }
 
     fn decode(_: &(), input: &mut StateDecoder<'_>) -> Result<Self> {
-        let (count, first) = (input.varint()?, input.number()?);
+        let (count, unit) = decode_count(input)?;
+        let first = input.number()?;
         Ok(VarianceAccumulator {
             count,
             first,
+            unit,
             ones: decode_sum(input)?,
             squares: decode_sum(input)?,
         })
@@ -135,8 +160,10 @@ impl ShapeAccumulator {
             return [f64::NAN; 3];
         }
         let count = self.spread.count as f64;
-        let (ones, squares) = (self.spread.ones.total(), self.spread.squares.total());
-        let (cubes, fourths) = (self.cubes.total(), self.fourths.total());
+        let ones = self.spread.ones.total();
+        let squares = self.spread.squares.total();
+        let cubes = self.cubes.total();
+        let fourths = self.fourths.total();
         let mean = ones / count;
         [
             self.spread.m2(),
@@ -154,19 +181,31 @@ impl StatAccumulator for ShapeAccumulator {
     #[inline]
     fn accumulate(&mut self, _: &(), entry: ConsumedEntry) {
         if !entry.is_missing {
+            let unit = self.spread.unit;
             let distance = self.spread.push(f64::from_bits(entry.word));
+            if self.spread.unit != unit {
+                let factor = self.spread.unit.factor_from(unit);
+                self.cubes.scale_power(factor, 3);
+                self.fourths.scale_power(factor, 4);
+            }
             self.cubes.add(distance * distance * distance);
             self.fourths
                 .add(distance * distance * (distance * distance));
         }
     }
 
-    fn output_word(&self, _: &(), ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
+    fn output_word(&self, _: &(), request: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
         let count = self.spread.count;
         if_enough(
             count,
-            ask.min_periods,
-            from_moments(ask.question, count as f64, f64::NAN, self.central()),
+            request.min_periods,
+            from_moments(
+                request.question,
+                count as f64,
+                f64::NAN,
+                self.central(),
+                self.spread.unit.value(),
+            ),
         )
     }
 
@@ -184,6 +223,30 @@ impl StatAccumulator for ShapeAccumulator {
             fourths: decode_sum(input)?,
         })
     }
+}
+
+/// Writes a count and the unit of distances; the unit 1 takes no bytes.
+pub(super) fn encode_count(
+    count: u64,
+    unit: DistanceUnit,
+    out: &mut StateEncoder<'_>,
+) -> Result<()> {
+    if unit == DistanceUnit::default() {
+        return out.varint(count);
+    }
+    out.varint(count | HAS_UNIT)?;
+    out.signed(unit.steps())
+}
+
+/// Reads what [`encode_count`] wrote.
+pub(super) fn decode_count(input: &mut StateDecoder<'_>) -> Result<(u64, DistanceUnit)> {
+    let count = input.varint()?;
+    if count & HAS_UNIT == 0 {
+        return Ok((count, DistanceUnit::default()));
+    }
+    let unit = DistanceUnit::from_steps(input.signed()?)
+        .ok_or_else(|| corrupt("an unknown unit of distances"))?;
+    Ok((count & !HAS_UNIT, unit))
 }
 
 pub(super) fn encode_sum(sum: NeumaierSum, out: &mut StateEncoder<'_>) -> Result<()> {

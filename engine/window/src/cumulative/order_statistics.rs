@@ -78,11 +78,11 @@ impl StatAccumulator for QuantileHeaps {
         }
     }
 
-    fn output_word(&self, q: &f64, ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
+    fn output_word(&self, q: &f64, request: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
         let Some(value) = self.quantile(*q) else {
             return crate::encoding::NO_NUMBER;
         };
-        if_enough(self.len() as u64, ask.min_periods, value)
+        if_enough(self.len() as u64, request.min_periods, value)
     }
 
     fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {
@@ -116,7 +116,7 @@ pub(crate) struct DistinctValues {
 }
 
 impl StatAccumulator for DistinctValues {
-    /// Whether words are numbers rather than bits.
+    /// True if words are numbers rather than bits.
     type Config = bool;
     type Question = WindowStat;
 
@@ -134,8 +134,8 @@ impl StatAccumulator for DistinctValues {
         self.values.insert(word);
     }
 
-    fn output_word(&self, _: &bool, ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
-        if_enough(self.count, ask.min_periods, self.values.len() as f64)
+    fn output_word(&self, _: &bool, request: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
+        if_enough(self.count, request.min_periods, self.values.len() as f64)
     }
 
     fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {

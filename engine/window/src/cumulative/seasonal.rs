@@ -19,7 +19,7 @@ struct SlotSums {
     sum: NeumaierSum,
 }
 
-/// One output.
+/// A requested output.
 #[derive(Debug, Clone)]
 pub(crate) struct SeasonalRequest {
     pub function: usize,
@@ -78,24 +78,24 @@ impl SeasonalSums {
         let last = series.found[hint] as usize;
         let next = if last + 1 < slots.len() { last + 1 } else { 0 };
         for guess in [next, last] {
-            if slots.get(guess).is_some_and(|found| found.slot == slot) {
+            if slots.get(guess).is_some_and(|sums| sums.slot == slot) {
                 series.found[hint] = guess as u32;
                 return Ok(guess);
             }
         }
-        let found = slots.binary_search_by_key(&slot, |found| found.slot);
-        series.found[hint] = found.unwrap_or_else(|at| at) as u32;
-        found
+        let search = slots.binary_search_by_key(&slot, |sums| sums.slot);
+        series.found[hint] = search.unwrap_or_else(|at| at) as u32;
+        search
     }
 
     #[inline]
     fn add_value(&mut self, series: usize, slot: i64, value: f64) {
-        let found = self.find(series, slot, 0);
-        let at = found.unwrap_or_else(|at| self.insert(series, slot, at));
+        let search = self.find(series, slot, 0);
+        let at = search.unwrap_or_else(|at| self.insert(series, slot, at));
         let series = &mut self.series[series];
-        let found = &mut self.slabs.items_mut()[series.at + at];
-        found.count += 1;
-        found.sum.add(value);
+        let sums = &mut self.slabs.items_mut()[series.at + at];
+        sums.count += 1;
+        sums.sum.add(value);
         series.count += 1;
         series.sum.add(value);
     }
@@ -127,15 +127,15 @@ impl SeasonalSums {
         let Ok(at) = self.find(series, slot, 1) else {
             return ValueSums::default();
         };
-        let found = &self.slabs.items()[self.series[series].at + at];
+        let sums = &self.slabs.items()[self.series[series].at + at];
         ValueSums {
-            count: found.count,
-            sum: found.sum.total(),
+            count: sums.count,
+            sum: sums.sum.total(),
         }
     }
 }
 
-/// How many values a slot or a series has, and their sum.
+/// Number and sum of the values of a slot or a series.
 #[derive(Clone, Copy, Default)]
 struct ValueSums {
     count: u64,
@@ -144,17 +144,21 @@ struct ValueSums {
 
 /// The index of a slot, shrunk toward the parent.
 #[inline]
-fn shrunk_index(ask: &SeasonalRequest, slot: ValueSums, all: ValueSums, parent: f64) -> f64 {
+fn shrunk_index(request: &SeasonalRequest, slot: ValueSums, total: ValueSums, parent: f64) -> f64 {
     let count = slot.count as f64;
-    let mean = all.sum / all.count as f64;
-    if slot.count == 0 || slot.count < ask.min_periods || mean == 0.0 {
-        return if ask.strength > 0.0 { parent } else { f64::NAN };
+    let mean = total.sum / total.count as f64;
+    if slot.count == 0 || slot.count < request.min_periods || mean == 0.0 {
+        return if request.strength > 0.0 {
+            parent
+        } else {
+            f64::NAN
+        };
     }
-    let own = slot.sum / count / mean;
-    if ask.strength > 0.0 {
-        (count * own + ask.strength * parent) / (count + ask.strength)
+    let index = slot.sum / count / mean;
+    if request.strength > 0.0 {
+        (count * index + request.strength * parent) / (count + request.strength)
     } else {
-        own
+        index
     }
 }
 
@@ -168,9 +172,10 @@ impl CumulativeState for SeasonalSums {
         outputs: &mut [Vec<u64>],
     ) {
         self.grow(series);
-        let asks = std::mem::take(&mut self.asks);
-        let wanted = asks.iter().any(|ask| emit[ask.function]);
-        let (values, slots) = (&batch.inputs[self.input], &batch.inputs[self.slot]);
+        let requests = std::mem::take(&mut self.asks);
+        let is_wanted = requests.iter().any(|request| emit[request.function]);
+        let values = &batch.inputs[self.input];
+        let slots = &batch.inputs[self.slot];
         for (at, (row, &(start, end))) in batch
             .rows
             .iter()
@@ -188,29 +193,30 @@ impl CumulativeState for SeasonalSums {
                     self.add_value(series, slot as i64, value);
                 }
             }
-            if !wanted {
+            if !is_wanted {
                 continue;
             }
-            let own = slots.own(at);
-            let slot = if own == NO_BITS {
+            let slot_word = slots.own(at);
+            let slot = if slot_word == NO_BITS {
                 ValueSums::default()
             } else {
-                self.slot_sums(series, own as i64)
+                self.slot_sums(series, slot_word as i64)
             };
-            let all = ValueSums {
+            let total = ValueSums {
                 count: self.series[series].count,
                 sum: self.series[series].sum.total(),
             };
-            for ask in asks.iter().filter(|ask| emit[ask.function]) {
-                let parent = ask
+            for request in requests.iter().filter(|request| emit[request.function]) {
+                let parent = request
                     .parent
                     .map_or(NO_NUMBER, |input| batch.inputs[input].own(at));
                 let parent = f64::from_bits(parent);
                 let parent = if parent.is_nan() { 1.0 } else { parent };
-                outputs[ask.function].push(shrunk_index(ask, slot, all, parent).to_bits());
+                outputs[request.function]
+                    .push(shrunk_index(request, slot, total, parent).to_bits());
             }
         }
-        self.asks = asks;
+        self.asks = requests;
     }
 
     fn grow(&mut self, series: usize) {
@@ -229,13 +235,13 @@ impl CumulativeState for SeasonalSums {
     fn keep_only(&mut self, series: usize) {
         let mut only = SeasonalSums::new(self.input, self.slot, self.frontier);
         only.asks = std::mem::take(&mut self.asks);
-        let mut kept = self.series[series].clone();
-        if kept.length > 0 {
-            let slots = &self.slabs.items()[kept.range()];
-            kept.at = only.slabs.allocate(kept.class);
-            only.slabs.items_mut()[kept.range()].copy_from_slice(slots);
+        let mut copy = self.series[series].clone();
+        if copy.length > 0 {
+            let slots = &self.slabs.items()[copy.range()];
+            copy.at = only.slabs.allocate(copy.class);
+            only.slabs.items_mut()[copy.range()].copy_from_slice(slots);
         }
-        only.series.push(kept);
+        only.series.push(copy);
         *self = only;
     }
 
@@ -244,16 +250,17 @@ impl CumulativeState for SeasonalSums {
         out.varint(series.count)?;
         super::moments::encode_sum(series.sum, out)?;
         out.varint(u64::from(series.length))?;
-        for found in &self.slabs.items()[series.range()] {
-            out.signed(found.slot)?;
-            out.varint(found.count)?;
-            super::moments::encode_sum(found.sum, out)?;
+        for sums in &self.slabs.items()[series.range()] {
+            out.signed(sums.slot)?;
+            out.varint(sums.count)?;
+            super::moments::encode_sum(sums.sum, out)?;
         }
         Ok(())
     }
 
     fn decode(&mut self, input: &mut StateDecoder<'_>) -> Result<()> {
-        let (count, sum) = (input.varint()?, super::moments::decode_sum(input)?);
+        let count = input.varint()?;
+        let sum = super::moments::decode_sum(input)?;
         let slots = input.length(u32::MAX as usize)?;
         let number = self.series.len();
         self.series.push(SeasonalSeries {
@@ -261,16 +268,20 @@ impl CumulativeState for SeasonalSums {
             sum,
             ..SeasonalSeries::default()
         });
-        let mut before = None;
+        let mut previous = None;
         for at in 0..slots {
             let slot = input.signed()?;
-            if before.replace(slot).is_some_and(|before| before >= slot) {
+            if previous
+                .replace(slot)
+                .is_some_and(|previous| previous >= slot)
+            {
                 return Err(Fault::new(
                     codes::CORRUPT,
                     "a window state has slots out of order",
                 ));
             }
-            let (count, sum) = (input.varint()?, super::moments::decode_sum(input)?);
+            let count = input.varint()?;
+            let sum = super::moments::decode_sum(input)?;
             self.insert(number, slot, at);
             self.slabs.items_mut()[self.series[number].at + at] = SlotSums { slot, count, sum };
         }

@@ -20,7 +20,7 @@ pub(crate) struct SlopeAccumulator {
 }
 
 impl StatAccumulator for SlopeAccumulator {
-    /// Whether places are times rather than row numbers.
+    /// True if positions are times rather than row numbers.
     type Config = bool;
     type Question = WindowStat;
 
@@ -29,41 +29,39 @@ impl StatAccumulator for SlopeAccumulator {
         if entry.is_missing {
             return;
         }
-        let place = if *by_time {
+        let position = if *by_time {
             entry.time
         } else {
             entry.number as i64
         };
         let value = f64::from_bits(entry.word);
         if self.count == 0 {
-            (self.first_place, self.first_value) = (place, value);
+            (self.first_place, self.first_value) = (position, value);
         }
         self.count += 1;
-        let (x, y) = (
-            place.wrapping_sub(self.first_place) as f64,
-            value - self.first_value,
-        );
+        let x = position.wrapping_sub(self.first_place) as f64;
+        let y = value - self.first_value;
         self.places.add(x);
         self.values.add(y);
         self.squares.add(x * x);
         self.both.add(x * y);
     }
 
-    fn output_word(&self, _: &bool, ask: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
-        let unit = match ask.question {
+    fn output_word(&self, _: &bool, request: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
+        let unit = match request.question {
             WindowStat::Slope { unit: Some(unit) } => unit as f64,
             _ => 1.0,
         };
         let mean = self.places.total() / self.count as f64;
         let squares = self.squares.total() - self.places.total() * mean;
-        let both = self.both.total() - self.values.total() * mean;
+        let covariance = self.both.total() - self.values.total() * mean;
         // Squares of equal places differ from zero by rounding errors only.
         let slope = if squares > 1e-12 * self.squares.total() {
-            both / squares * unit
+            covariance / squares * unit
         } else {
             f64::NAN
         };
-        if_enough(self.count, ask.min_periods, slope)
+        if_enough(self.count, request.min_periods, slope)
     }
 
     fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {

@@ -220,7 +220,8 @@ pub fn one_series(values: &[Option<f64>]) -> Vec<SeriesTestRow> {
         time: time as i64,
         number,
         small: number.map(|value| value as i32),
-        bits: number.map(|value| value as i64),
+        // The smallest number stands for a missing value in states.
+        bits: number.map(|value| (value as i64).max(-i64::MAX)),
         slot: Some(time as i64 % 7),
     };
     values.iter().enumerate().map(row).collect()

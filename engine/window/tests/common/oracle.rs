@@ -61,6 +61,7 @@ pub fn expected(plan: &WindowPlan, rows: &[SeriesTestRow]) -> Vec<Vec<OracleValu
         if let (GapHandling::Complete { every, fill }, Some(last)) =
             (plan.gaps, entries.last().cloned())
         {
+            let every = every.span().ticks;
             let mut time = last.time + every;
             while time < row.time {
                 let mut filler = match fill {
@@ -115,6 +116,7 @@ fn before(entries: &[OracleEntry], by: SeriesLength, as_of: i64) -> Option<&Orac
                 .iter()
                 .rfind(|entry| entry.time <= target && target - entry.time <= as_of)
         }
+        SeriesLength::Calendar(_) => unreachable!("calendars have a test of their own"),
     }
 }
 
@@ -127,6 +129,7 @@ fn count_up_to(entries: &[OracleEntry], gap: SeriesLength) -> usize {
             .iter()
             .filter(|entry| entry.time <= entries[own].time - ticks)
             .count(),
+        SeriesLength::Calendar(_) => unreachable!("calendars have a test of their own"),
     }
 }
 
@@ -139,10 +142,12 @@ fn frame(entries: &[OracleEntry], frame: SeriesFrame) -> Vec<usize> {
             let (place, width): (Box<dyn Fn(usize) -> i64>, i64) = match over {
                 SeriesLength::Rows(rows) => (Box::new(|at| at as i64), rows as i64),
                 SeriesLength::Ticks(ticks) => (Box::new(|at| entries[at].time), ticks),
+                SeriesLength::Calendar(_) => unreachable!("calendars have a test of their own"),
             };
             let gap = match gap {
                 SeriesLength::Rows(rows) => rows as i64,
                 SeriesLength::Ticks(ticks) => ticks,
+                SeriesLength::Calendar(_) => unreachable!("calendars have a test of their own"),
             };
             let end = place(own) - gap;
             let within = |at: &usize| {
@@ -188,7 +193,8 @@ fn value(function: &WindowOutput, entries: &[OracleEntry]) -> OracleValue {
     };
     match &function.compute {
         WindowFunction::Lag { by, as_of } => {
-            before(entries, *by, as_of.unwrap_or(0)).map_or(OracleValue::None, |e| word(e, input))
+            before(entries, *by, as_of.map_or(0, |older| older.span().ticks))
+                .map_or(OracleValue::None, |e| word(e, input))
         }
         WindowFunction::Diff { by } => {
             let Some(before) = before(entries, *by, 0) else {
@@ -262,7 +268,8 @@ fn value(function: &WindowOutput, entries: &[OracleEntry]) -> OracleValue {
                     OracleValue::None
                 };
             }
-            let (n, index) = (ours.len() as f64, mean(&ours) / mean(&all));
+            let n = ours.len() as f64;
+            let index = mean(&ours) / mean(&all);
             // Rounding decides if values cancel.
             let scale = (1.0 + size) * (1.0 + index.abs());
             number((n * index + strength * parent) / (n + strength), scale)
@@ -454,7 +461,8 @@ fn stat_of(
             let mut sorted = values.clone();
             sorted.sort_by(f64::total_cmp);
             let rank = q * (n - 1.0);
-            let (low, high) = (sorted[rank.floor() as usize], sorted[rank.ceil() as usize]);
+            let low = sorted[rank.floor() as usize];
+            let high = sorted[rank.ceil() as usize];
             let share = rank - rank.floor();
             number(
                 if share == 0.0 || low == high {

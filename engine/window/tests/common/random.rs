@@ -1,5 +1,6 @@
 //! Random plans and rows.
 
+use forebay_model::TimeDistance;
 use forebay_window::{
     ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength,
     WindowFunction, WindowOutput, WindowStat,
@@ -40,6 +41,7 @@ fn frame() -> impl Strategy<Value = SeriesFrame> {
             let season = match season {
                 SeriesLength::Rows(rows) => SeriesLength::Rows(rows % 8 + 1),
                 SeriesLength::Ticks(ticks) => SeriesLength::Ticks(ticks + 1),
+                calendar @ SeriesLength::Calendar(_) => calendar,
             };
             SeriesFrame::Seasonal { season, over, gap }
         }),
@@ -75,8 +77,10 @@ fn stat() -> impl Strategy<Value = WindowStat> {
 fn compute() -> impl Strategy<Value = WindowFunction> {
     let flag = any::<bool>;
     prop_oneof![
-        2 => (length(), select(vec![None, None, Some(0), Some(2), Some(i64::MAX)]))
-            .prop_map(|(by, as_of)| WindowFunction::Lag { by, as_of }),
+        2 => (length(), select(vec![None, None, Some(0), Some(2), Some(i64::MAX)])).prop_map(|(by, as_of)| {
+            let as_of = as_of.map(TimeDistance::Ticks);
+            WindowFunction::Lag { by, as_of }
+        }),
         1 => length().prop_map(|by| WindowFunction::Diff { by }),
         1 => length().prop_map(|by| WindowFunction::PctChange { by }),
         8 => (frame(), stat(), 0..4u64)
@@ -129,8 +133,8 @@ pub fn any_gaps() -> impl Strategy<Value = GapHandling> {
     ]);
     prop_oneof![
         3 => Just(GapHandling::CountRows),
-        1 => Just(GapHandling::Warn { every: 2 }),
-        3 => fill.prop_map(|fill| GapHandling::Complete { every: 2, fill }),
+        1 => Just(GapHandling::Warn { every: 2.into() }),
+        3 => fill.prop_map(|fill| GapHandling::Complete { every: 2.into(), fill }),
     ]
 }
 

@@ -25,6 +25,7 @@ class ForebayBackfillOperator(ForebayBaseOperator):
     :param every: how long an interval is, such as `1d`, `12h`, `1w` or `1mo`
     :param beside: how many intervals are at work at a time at most
     :param parameters: values for `--param`
+    :param on: a cluster that starts workers for the backfill and ends them with it, as `--on` takes it
     :param deadline: when all intervals should be done
     :param signal_nothing_new: whether a backfill whose intervals were all there skips the task
     """
@@ -36,6 +37,7 @@ class ForebayBackfillOperator(ForebayBaseOperator):
         "every",
         "beside",
         "parameters",
+        "on",
         "deadline",
         *ForebayBaseOperator.template_fields,
     )
@@ -50,6 +52,7 @@ class ForebayBackfillOperator(ForebayBaseOperator):
         every: str = "1d",
         beside: int | str | None = None,
         parameters: Mapping[str, Any] | None = None,
+        on: str | None = None,
         deadline: datetime | str | None = None,
         signal_nothing_new: bool = True,
         **kwargs: Any,
@@ -61,6 +64,7 @@ class ForebayBackfillOperator(ForebayBaseOperator):
         self.every = every
         self.beside = beside
         self.parameters = parameters
+        self.on = on
         self.deadline = deadline
         self.signal_nothing_new = signal_nothing_new
 
@@ -73,6 +77,7 @@ class ForebayBackfillOperator(ForebayBaseOperator):
             "every": self.every,
             "beside": self.beside,
             **self.machine_options(context),
+            "on": self.on,
             "deadline": None if self.deadline is None else instant(self.deadline),
         }
         return command_line(self.hook.forebay, "backfill", self.spec, options)

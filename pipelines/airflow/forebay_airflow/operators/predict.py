@@ -20,7 +20,7 @@ class ForebayPredictOperator(ForebayBaseOperator):
     :param model: the directory of a `train` sink (templated, as are all arguments down to `maximum`)
     :param sources: where the sources of the pipeline are now: paths by name
     :param output_path: where the predictions go
-    :param format: `parquet` or `csv`
+    :param format: `parquet`, `csv` or `json`
     :param columns: columns to write beside the predictions
     :param split: a part of the split, whose rows alone are predicted; `future` are those that `future_rows` adds
     :param name: what the column of predictions is called

@@ -26,6 +26,8 @@ class ForebayRunOperator(ForebayBaseOperator):
         half-open; None leaves it out
     :param deadline: when the run should be done: a time of day, an instant or a length such as `45m`
     :param report: a file for a page about the run, which the task links to
+    :param on: a cluster that starts workers for the run and ends them with it, as `--on` takes it:
+        `ray://head:10001?workers=16`; the Airflow worker needs the Python package of Forebay
     :param command: `run` or `fit`
     :param empty_interval: what becomes of the task if no sink has a row of the interval: `skip`; `fail`, so that
         Airflow retries, for data that may be late; or `accept`
@@ -39,6 +41,7 @@ class ForebayRunOperator(ForebayBaseOperator):
         "interval",
         "deadline",
         "report",
+        "on",
         "command",
         *ForebayBaseOperator.template_fields,
     )
@@ -52,6 +55,7 @@ class ForebayRunOperator(ForebayBaseOperator):
         interval: str | tuple[str, str] | list[str] | None = AUTO,
         deadline: datetime | str | None = None,
         report: str | None = None,
+        on: str | None = None,
         command: str = "run",
         empty_interval: str = "skip",
         signal_nothing_new: bool = True,
@@ -66,6 +70,7 @@ class ForebayRunOperator(ForebayBaseOperator):
         self.interval = interval
         self.deadline = deadline
         self.report = report
+        self.on = on
         self.command = command
         self.empty_interval = empty_interval
         self.signal_nothing_new = signal_nothing_new
@@ -86,6 +91,7 @@ class ForebayRunOperator(ForebayBaseOperator):
             **self.machine_options(context),
             "deadline": None if self.deadline is None else instant(self.deadline),
             "report": self.report,
+            "on": self.on,
             "signal_nothing_new": self.signal_nothing_new,
             "signal_ladder": self.signal_ladder,
         }

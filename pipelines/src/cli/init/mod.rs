@@ -116,9 +116,9 @@ impl InitCommand {
             &expected(root, &name)?,
             false,
         )?;
-        let shown = root.display();
+        let directory = root.display();
         super::write_stdout(&format!(
-            "{shown}: a spec, its data and its test\nnext: cd {shown} && ./test\n"
+            "{directory}: a spec, its data and its test\nnext: cd {directory} && ./test\n"
         ))?;
         Ok(ExitCode::SUCCESS)
     }
@@ -130,24 +130,25 @@ impl InitCommand {
             name_of(&directory.file_name().unwrap_or_default().to_string_lossy())
         };
         let name = self.name.clone().unwrap_or_else(from_directory);
-        match name == name_of(&name) {
-            true => Ok(name),
-            false => Err(usage(format!("`{name}` is not a pipeline's name"))
-                .hint(format!("write `{}`", name_of(&name)))),
+        if name == name_of(&name) {
+            Ok(name)
+        } else {
+            Err(usage(format!("`{name}` is not a pipeline's name"))
+                .hint(format!("write `{}`", name_of(&name))))
         }
     }
 }
 
 /// Refuses a directory that holds anything.
 fn check_empty(root: &Path) -> Result<()> {
-    let shown = root.display().to_string();
+    let directory = root.display().to_string();
     match std::fs::read_dir(root) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(Fault::disk("the directory cannot be read", error).file(shown)),
+        Err(error) => Err(Fault::disk("the directory cannot be read", error).file(directory)),
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
             Some(_) => Err(usage("the directory is not empty")
-                .file(shown)
+                .file(directory)
                 .hint("name a new directory")),
         },
     }
@@ -196,11 +197,12 @@ fn expected(root: &Path, name: &str) -> Result<String> {
         ..PreviewOptions::default()
     };
     let preview = session.preview(&pipeline, &options)?;
-    match preview.batches.iter().all(|batch| batch.num_rows() == 0) {
-        true => Err(Fault::new(
+    if preview.batches.iter().all(|batch| batch.num_rows() == 0) {
+        Err(Fault::new(
             codes::INTERNAL,
             "the generated data have no row of the last day",
-        )),
-        false => rows::csv(&preview.batches),
+        ))
+    } else {
+        rows::csv(&preview.batches)
     }
 }

@@ -25,15 +25,15 @@ pub(super) struct DatasetName {
 }
 
 impl DatasetName {
-    /// Of a path or URL: `file` and an absolute path, or `s3://bucket` and a key.
+    /// Name of a path or URL: `file` and an absolute path, or `s3://bucket` and a key.
     pub fn of_path(path: &str) -> DatasetName {
         match path.split_once("://") {
             Some(("file", path)) => DatasetName {
                 namespace: "file".to_owned(),
                 name: path.to_owned(),
             },
-            Some((scheme, rest)) => {
-                let (host, key) = rest.split_once('/').unwrap_or((rest, ""));
+            Some((scheme, after_scheme)) => {
+                let (host, key) = after_scheme.split_once('/').unwrap_or((after_scheme, ""));
                 let key = key.trim_matches('/');
                 let name = if key.is_empty() { "/" } else { key };
                 DatasetName {
@@ -52,7 +52,7 @@ impl DatasetName {
         }
     }
 
-    /// Of a source whose files are not known, as of a run that failed before.
+    /// Name of a source whose files are not known, as in a run that failed early.
     fn of_source(name: &str) -> DatasetName {
         DatasetName {
             namespace: "forebay".to_owned(),
@@ -65,7 +65,7 @@ impl DatasetName {
     }
 }
 
-/// What the datasets of an event are made of.
+/// Inputs of the datasets of an event.
 pub(super) struct EventData<'a> {
     pub pipeline: &'a Pipeline,
     pub seen: &'a BTreeMap<String, SeenSource>,
@@ -89,41 +89,39 @@ impl EventData<'_> {
 
     /// The datasets that were read.
     pub fn inputs(&self) -> Vec<Value> {
-        let input = |source: &String| {
-            let mut dataset = self.name(source).dataset();
-            let mut facets = Facets::default();
-            let columns = self.columns.get(source).into_iter().flatten();
-            facets.add_schema(columns.map(|(name, kind)| (name.as_str(), kind.as_str())));
-            dataset["facets"] = facets.into_value();
-            let mut facets = Facets::default();
-            if let Some(SeenSource {
-                spans, rows, bytes, ..
-            }) = self.seen.get(source)
-            {
-                let profile = self.profiles.get(source);
-                facets.add(
-                    "dataQualityMetrics",
-                    quality_metrics(*rows, *bytes, *spans, profile),
-                );
-            }
-            let is_about = |step: &str| {
-                let node = step.rsplit_once('.').map_or(step, |(node, _)| node);
-                sources_of(self.pipeline, node).contains(source)
+        let sources = self.pipeline.sources.iter();
+        sources.map(|source| self.input(&source.name)).collect()
+    }
+
+    fn input(&self, source: &str) -> Value {
+        let mut dataset = self.name(source).dataset();
+        let mut facets = Facets::default();
+        let columns = self.columns.get(source).into_iter().flatten();
+        facets.add_schema(columns.map(|(name, kind)| (name.as_str(), kind.as_str())));
+        dataset["facets"] = facets.into_value();
+        let mut facets = Facets::default();
+        if let Some(SeenSource {
+            spans, rows, bytes, ..
+        }) = self.seen.get(source)
+        {
+            let profile = self.profiles.get(source);
+            let metrics = quality_metrics(*rows, *bytes, *spans, profile);
+            facets.add("dataQualityMetrics", metrics);
+        }
+        let mut rules = Vec::new();
+        for rule in self.rules {
+            // A rule is one of all sources that the rows of its step may come from.
+            let node = match rule.step.rsplit_once('.') {
+                Some((node, _)) => node,
+                None => rule.step.as_str(),
             };
-            let rules: Vec<_> = self
-                .rules
-                .iter()
-                .filter(|rule| is_about(&rule.step))
-                .collect();
-            facets.add_assertions(&rules);
-            dataset["inputFacets"] = facets.into_value();
-            dataset
-        };
-        self.pipeline
-            .sources
-            .iter()
-            .map(|source| input(&source.name))
-            .collect()
+            if sources_of(self.pipeline, node).contains(source) {
+                rules.push(rule);
+            }
+        }
+        facets.add_assertions(&rules);
+        dataset["inputFacets"] = facets.into_value();
+        dataset
     }
 
     /// The datasets that were written: outputs, forecasts and models.
@@ -192,7 +190,9 @@ impl EventData<'_> {
 
 /// The sources that a node's rows may come from; all of them where a query names its tables.
 fn sources_of(pipeline: &Pipeline, node: &str) -> BTreeSet<String> {
-    let (mut found, mut seen, mut open) = (BTreeSet::new(), BTreeSet::new(), vec![node.to_owned()]);
+    let mut sources = BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    let mut open = vec![node.to_owned()];
     while let Some(name) = open.pop() {
         if !seen.insert(name.clone()) {
             continue;
@@ -203,10 +203,10 @@ fn sources_of(pipeline: &Pipeline, node: &str) -> BTreeSet<String> {
             Some(NodeInput::Sql(_)) => {
                 open.extend(pipeline.sources.iter().map(|source| source.name.clone()))
             }
-            None => drop(found.insert(name)),
+            None => drop(sources.insert(name)),
         }
     }
-    found
+    sources
 }
 
 #[cfg(test)]

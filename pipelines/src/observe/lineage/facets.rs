@@ -3,13 +3,13 @@
 use forebay_run::{ColumnProfile, DatasetProfile, ExpectationReport};
 use serde_json::{Map, Value, json};
 
-/// What made an event.
+/// Producer of events.
 pub(super) const PRODUCER: &str = concat!(
     "https://github.com/forebay/forebay/tree/v",
     env!("CARGO_PKG_VERSION")
 );
 
-/// Where schemas lie.
+/// Base of the schemas' URLs.
 const SPEC: &str = "https://openlineage.io/spec";
 
 /// The schema of an event.
@@ -17,7 +17,7 @@ pub(super) fn event_schema() -> String {
     format!("{SPEC}/2-0-2/OpenLineage.json#/$defs/RunEvent")
 }
 
-/// The schema of a facet: its version, and what it is called there.
+/// Name and version of the schema of a facet in OpenLineage.
 fn schema(facet: &str) -> &str {
     match facet {
         "nominalTime" => "1-0-1/NominalTimeRunFacet",
@@ -47,7 +47,7 @@ impl Facets {
         self.0.insert(name.to_owned(), body);
     }
 
-    /// Adds names and types of columns, where there are any.
+    /// Adds names and types of columns, if there are any.
     pub fn add_schema<'a>(&mut self, columns: impl Iterator<Item = (&'a str, &'a str)>) {
         let fields: Vec<Value> = columns
             .map(|(name, kind)| json!({ "name": name, "type": kind }))
@@ -57,7 +57,7 @@ impl Facets {
         }
     }
 
-    /// Adds which rules hold, where there are any.
+    /// Adds the results of rules, if there are any.
     pub fn add_assertions(&mut self, rules: &[&ExpectationReport]) {
         let assertion = |rule: &&ExpectationReport| {
             let kind = rule.rule.split(':').next().unwrap_or_default();
@@ -92,14 +92,14 @@ impl Facets {
 
 /// The column that a rule is about, where it names one.
 fn column_of(rule: &str) -> Option<&str> {
-    let (kind, rest) = rule.split_once(": ")?;
-    let column = rest.split([' ', ',', ':']).next()?;
-    let is_one =
-        ["not_null", "range", "in_set", "fresh", "unique"].contains(&kind) && !rest.contains(',');
+    let (kind, arguments) = rule.split_once(": ")?;
+    let column = arguments.split([' ', ',', ':']).next()?;
+    let is_one = ["not_null", "range", "in_set", "fresh", "unique"].contains(&kind)
+        && !arguments.contains(',');
     (is_one && !column.is_empty()).then_some(column)
 }
 
-/// The metrics of an input: its size, and what a profile knows of its columns.
+/// Metrics of an input: its size, and the statistics of its columns from a profile.
 pub(super) fn quality_metrics(
     rows: Option<u64>,
     bytes: u64,

@@ -1,7 +1,7 @@
 //! Lineage events in the shape of OpenLineage 2-0-2: <https://openlineage.io/spec/2-0-2/OpenLineage.json>.
 //!
-//! A run tells its START, and then COMPLETE, FAIL or ABORT. Inputs are the folders of its sources, outputs the
-//! directories of its sinks.
+//! A run sends START, and then COMPLETE, FAIL or ABORT. Inputs are the folders of its sources,
+//! outputs the directories of its sinks.
 
 mod datasets;
 mod facets;
@@ -9,6 +9,7 @@ mod settings;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use forebay_model::{ContentId, Fault, Interval, Pipeline, Result, codes};
@@ -26,7 +27,7 @@ use super::JudgedRules;
 use super::outbox::Outbox;
 use super::{ObservedSession, RunObserver};
 
-/// Tells of runs as OpenLineage events.
+/// Reports runs as OpenLineage events.
 pub(super) struct LineageObserver {
     settings: LineageSettings,
     out: Outbox<Value>,
@@ -34,13 +35,13 @@ pub(super) struct LineageObserver {
     /// The name that the user gave to the run.
     run_id: OnceLock<String>,
     current: Mutex<Option<CurrentRun>>,
-    /// Sources as they were found last. Of intervals side by side, only the first one tells.
+    /// Latest description of each source. Of concurrent intervals, only the first one reports them.
     seen: Mutex<BTreeMap<String, SeenSource>>,
-    /// Rules of the run at work, for the case that it fails.
+    /// Rules of the current run, for the case that it fails.
     judged: Mutex<JudgedRules>,
 }
 
-/// The run at work.
+/// The current run.
 struct CurrentRun {
     id: String,
     pipeline: Pipeline,
@@ -48,12 +49,13 @@ struct CurrentRun {
 }
 
 impl LineageObserver {
-    /// Where lineage is asked for.
+    /// Creates the observer, if lineage is requested.
     pub fn new(flag: Option<&str>) -> Result<Option<LineageObserver>> {
         let Some(settings) = LineageSettings::resolve(flag)? else {
             return Ok(None);
         };
-        let (session, run_id) = (OnceLock::new(), OnceLock::new());
+        let session = OnceLock::new();
+        let run_id = OnceLock::new();
         let (current, seen, judged) = Default::default();
         Ok(Some(LineageObserver {
             settings,
@@ -86,11 +88,11 @@ impl LineageObserver {
     ) -> Value {
         let report = ended.and_then(Result::ok);
         let session = self.session.get();
-        let known = |report: &RunReport| {
-            let place = report.artifact_path.as_deref()?;
-            artifact_columns(session?.io(), place).ok()
+        let columns_of = |report: &RunReport| {
+            let path = report.artifact_path.as_deref()?;
+            artifact_columns(session?.io(), path).ok()
         };
-        let columns = report.and_then(known).unwrap_or_default();
+        let columns = report.and_then(columns_of).unwrap_or_default();
         let seen = self.seen().clone();
         let profiles =
             report.and_then(|report| source_profiles(session?, &run.pipeline, report).ok());
@@ -141,7 +143,11 @@ impl LineageObserver {
             "eventType": kind,
             "eventTime": format_utc(Timestamp::now()),
             "run": { "runId": run.id, "facets": facets.into_value() },
-            "job": { "namespace": self.settings.namespace, "name": run.pipeline.name, "facets": job.into_value() },
+            "job": {
+                "namespace": self.settings.namespace,
+                "name": run.pipeline.name,
+                "facets": job.into_value(),
+            },
             "inputs": data.inputs(),
             "outputs": data.outputs(),
             "producer": PRODUCER,
@@ -160,24 +166,15 @@ impl RunObserver for LineageObserver {
             LineageTarget::Service { url, headers } => {
                 let client = WebClient::new(observed.session.io(), "the lineage service", headers)?;
                 self.out.start(observed.watch, move |events: Vec<Value>| {
-                    let post = |event: &Value| {
-                        client.post(&url, "application/json", event.to_string().into_bytes())
-                    };
-                    events.iter().try_for_each(|event| post(event).map(drop))
+                    for event in events {
+                        client.post(&url, "application/json", event.to_string().into_bytes())?;
+                    }
+                    Ok(())
                 })
             }
             LineageTarget::File(path) => {
                 self.out.start(observed.watch, move |events: Vec<Value>| {
-                    let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
-                    let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
-                    let file = folder.and_then(|()| {
-                        std::fs::OpenOptions::new()
-                            .create(true)
-                            .append(true)
-                            .open(&path)
-                    });
-                    let written = file.and_then(|mut file| file.write_all(lines.as_bytes()));
-                    written.map_err(|error| {
+                    append_events(&path, &events).map_err(|error| {
                         Fault::disk("the file of lineage events cannot be written", error)
                     })
                 })
@@ -235,7 +232,7 @@ impl RunObserver for LineageObserver {
     }
 }
 
-/// A UUID: of a run that the user named, the same whenever it is asked for; else a random one.
+/// A UUID: for a run that the user named, a hash of its name; else a random one.
 fn run_uuid(run_id: Option<&String>, pipeline: &str, interval: Option<&Interval>) -> String {
     let bits = match run_id {
         Some(run_id) => {
@@ -277,23 +274,23 @@ fn artifact_columns(
         .get(&io.resolve(artifact)?.join("artifact.json"))?
         .unwrap_or_default();
     let artifact: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    let text = |kind: &Value| {
-        kind.as_str()
-            .map_or_else(|| kind.to_string(), str::to_owned)
-    };
-    let columns = |source: &Value| -> Vec<(String, String)> {
-        let columns = source["columns"].as_object().into_iter().flatten();
-        columns
-            .map(|(name, kind)| (name.clone(), text(kind)))
-            .collect()
-    };
-    let sources = artifact["sources"].as_object().into_iter().flatten();
-    Ok(sources
-        .map(|(name, source)| (name.clone(), columns(source)))
-        .collect())
+    let mut columns_by_source = BTreeMap::new();
+    for (name, source) in artifact["sources"].as_object().into_iter().flatten() {
+        let mut columns = Vec::new();
+        for (column, kind) in source["columns"].as_object().into_iter().flatten() {
+            let kind = match kind.as_str() {
+                Some(kind) => kind.to_owned(),
+                None => kind.to_string(),
+            };
+            columns.push((column.clone(), kind));
+        }
+        columns_by_source.insert(name.clone(), columns);
+    }
+    Ok(columns_by_source)
 }
 
-/// Profiles that the run has learned of sources as they are: those of `profile` steps that come first.
+/// Profiles of unchanged sources that the run has learned: those of `profile` steps that come
+/// first.
 fn source_profiles(
     session: &Session,
     pipeline: &Pipeline,
@@ -306,6 +303,22 @@ fn source_profiles(
         }
     }
     Ok(profiles)
+}
+
+/// Appends events to a file, one a line.
+fn append_events(path: &Path, events: &[Value]) -> std::io::Result<()> {
+    let mut lines = String::new();
+    for event in events {
+        lines += &format!("{event}\n");
+    }
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let mut file = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)?;
+    file.write_all(lines.as_bytes())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where lineage events go: a flag, else the variables of OpenLineage's clients.
+//! Destination of lineage events: a flag, else the variables of OpenLineage's clients.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,10 @@ use forebay_model::{Fault, Result, codes};
 /// The path of events below the address of a service.
 const PATH: &str = "api/v1/lineage";
 
-/// The namespace of jobs, where the environment gives no other.
+/// Default namespace of jobs, if the environment sets none.
 const NAMESPACE: &str = "default";
 
-/// Where lineage events go, and what they say of their job.
+/// Destination of lineage events, and the names of their job.
 #[derive(Debug)]
 pub(super) struct LineageSettings {
     pub to: LineageTarget,
@@ -18,12 +18,12 @@ pub(super) struct LineageSettings {
     pub parent: Option<ParentRun>,
 }
 
-/// Where events go.
+/// Destination of events.
 #[derive(Debug, Clone)]
 pub(super) enum LineageTarget {
     /// Events are appended, one a line.
     File(PathBuf),
-    /// Each event is posted.
+    /// A service that events are posted to.
     Service {
         url: String,
         headers: Vec<(String, String)>,
@@ -46,23 +46,21 @@ fn variable(name: &str) -> Option<String> {
 }
 
 impl LineageSettings {
-    /// From a flag, else from the environment; `None` where there are to be no events.
+    /// Settings from a flag, else from the environment; `None` if no events are requested.
     pub fn resolve(flag: Option<&str>) -> Result<Option<LineageSettings>> {
-        let is_off = || {
-            variable("OPENLINEAGE_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
+        let address = match flag {
+            Some(flag) => Some(flag.to_owned()),
+            None if is_disabled() => None,
+            None => variable("OPENLINEAGE_URL"),
         };
-        let to = match flag {
-            Some(flag) => LineageTarget::parse(flag)?,
-            None if is_off() => return Ok(None),
-            None => match variable("OPENLINEAGE_URL") {
-                Some(url) => LineageTarget::parse(&url)?,
-                None => return Ok(None),
-            },
+        let Some(address) = address else {
+            return Ok(None);
         };
+        let parent = variable("OPENLINEAGE_PARENT_ID");
         Ok(Some(LineageSettings {
-            to,
+            to: LineageTarget::parse(&address)?,
             namespace: variable("OPENLINEAGE_NAMESPACE").unwrap_or_else(|| NAMESPACE.to_owned()),
-            parent: variable("OPENLINEAGE_PARENT_ID").and_then(|text| ParentRun::parse(&text)),
+            parent: parent.and_then(|text| ParentRun::parse(&text)),
         }))
     }
 }
@@ -71,7 +69,9 @@ impl ParentRun {
     /// Namespaces may have slashes.
     fn parse(text: &str) -> Option<ParentRun> {
         let mut parts = text.rsplitn(3, '/').map(str::to_owned);
-        let (run, job, namespace) = (parts.next()?, parts.next()?, parts.next()?);
+        let run = parts.next()?;
+        let job = parts.next()?;
+        let namespace = parts.next()?;
         Some(ParentRun {
             namespace,
             job,
@@ -82,21 +82,22 @@ impl ParentRun {
 
 impl LineageTarget {
     fn parse(text: &str) -> Result<LineageTarget> {
-        if let Some((scheme, rest)) = text.split_once("://") {
+        if let Some((scheme, after_scheme)) = text.split_once("://") {
             return match scheme {
                 "http" | "https" => {
-                    let has_path = rest
+                    let has_path = after_scheme
                         .split_once('/')
                         .is_some_and(|(_, path)| !path.is_empty());
                     let endpoint =
                         variable("OPENLINEAGE_ENDPOINT").unwrap_or_else(|| PATH.to_owned());
-                    let url = match has_path {
-                        true => text.to_owned(),
-                        false => format!(
+                    let url = if has_path {
+                        text.to_owned()
+                    } else {
+                        format!(
                             "{}/{}",
                             text.trim_end_matches('/'),
                             endpoint.trim_start_matches('/')
-                        ),
+                        )
                     };
                     let key = variable("OPENLINEAGE_API_KEY");
                     let headers =
@@ -106,7 +107,7 @@ impl LineageTarget {
                         headers: headers.into_iter().collect(),
                     })
                 }
-                "file" => Ok(LineageTarget::File(PathBuf::from(rest))),
+                "file" => Ok(LineageTarget::File(PathBuf::from(after_scheme))),
                 _ => {
                     let message =
                         "the address for lineage events is neither http:// or https:// nor a file";
@@ -117,6 +118,10 @@ impl LineageTarget {
         }
         Ok(LineageTarget::File(PathBuf::from(text)))
     }
+}
+
+fn is_disabled() -> bool {
+    variable("OPENLINEAGE_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"))
 }
 
 #[cfg(test)]

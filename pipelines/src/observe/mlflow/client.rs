@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::TrackingMessage;
 
-/// Metrics of a request at most, as the server says.
+/// Maximum number of metrics per request, a limit of the server.
 const METRICS_MAX: usize = 1000;
 
 /// The tag by which a training is found that is taken up again.
@@ -28,12 +28,12 @@ pub(super) struct NewTraining {
     pub tags: Vec<(String, String)>,
 }
 
-/// Speaks to a server.
+/// Client of a tracking server.
 pub(super) struct TrackingClient {
     web: WebClient,
-    /// By API and name.
+    /// Experiments by API and name.
     experiments: BTreeMap<(String, String), String>,
-    /// By sink.
+    /// Runs by sink.
     runs: BTreeMap<String, ServerRun>,
 }
 
@@ -51,8 +51,8 @@ fn pairs(of: &[(String, String)]) -> Vec<Value> {
 }
 
 fn text(answer: &Value, pointer: &str) -> Result<String> {
-    let found = answer.pointer(pointer).and_then(Value::as_str);
-    found
+    let value = answer.pointer(pointer).and_then(Value::as_str);
+    value
         .map(str::to_owned)
         .ok_or_else(|| Fault::new(codes::STORAGE, "MLflow's answer cannot be understood"))
 }
@@ -66,7 +66,7 @@ impl TrackingClient {
         }
     }
 
-    /// Tells the server of these messages, in order; metrics that follow each other go together.
+    /// Sends messages to the server, in order; consecutive metrics share a request.
     pub fn handle(&mut self, messages: Vec<TrackingMessage>) -> Result<()> {
         let mut metrics: BTreeMap<String, Vec<Value>> = BTreeMap::new();
         for message in messages {
@@ -179,7 +179,7 @@ impl TrackingClient {
         Ok(())
     }
 
-    /// The id of an experiment, which is created where there is none.
+    /// Id of an experiment, which is created if it does not exist.
     fn experiment(&mut self, api: &str, name: &str) -> Result<String> {
         let key = (api.to_owned(), name.to_owned());
         if let Some(id) = self.experiments.get(&key) {
@@ -215,15 +215,15 @@ impl TrackingClient {
         let filter =
             format!("tags.`{TRAINING_TAG}` = '{training}' AND attributes.status != 'FINISHED'");
         let search = json!({ "experiment_ids": [experiment], "filter": filter, "max_results": 1 });
-        let found = self.post(api, "runs/search", &search)?;
-        Ok(found
+        let answer = self.post(api, "runs/search", &search)?;
+        Ok(answer
             .pointer("/runs/0/info/run_id")
             .and_then(Value::as_str)
             .map(str::to_owned))
     }
 
-    fn post(&self, api: &str, what: &str, body: &Value) -> Result<Value> {
-        let url = format!("{api}/{what}");
+    fn post(&self, api: &str, endpoint: &str, body: &Value) -> Result<Value> {
+        let url = format!("{api}/{endpoint}");
         parse(
             &self
                 .web

@@ -16,14 +16,15 @@ use serde_json::Value;
 use self::client::{NewTraining, TrackingClient};
 use super::outbox::Outbox;
 
-/// Bytes of a parameter at most: what all servers take.
+/// Maximum bytes of a parameter: the lowest limit of all servers.
 const PARAMETER_BYTES_MAX: usize = 500;
 
-/// Tells MLflow of the trainings of a session's runs. A training that an earlier run did is not told again.
+/// Reports the trainings of a session's runs to MLflow. A training that an earlier run did is not
+/// reported again.
 pub(crate) struct MlflowTracker {
-    /// What flags say, which comes before what sinks say.
+    /// Settings of flags, which take precedence over those of sinks.
     flags: MlflowTracking,
-    /// What the environment says, which comes after that.
+    /// Settings of the environment, which apply last.
     environment: MlflowTracking,
 }
 
@@ -32,7 +33,7 @@ struct RunTrainings {
     pipeline: String,
     /// The name that the user gave to the run.
     run_id: Option<String>,
-    /// By sink.
+    /// Tracked trainings by sink.
     tracked: BTreeMap<String, TrackedSink>,
     out: Outbox<TrackingMessage>,
     state: Mutex<TrackingState>,
@@ -40,9 +41,9 @@ struct RunTrainings {
 
 #[derive(Default)]
 struct TrackingState {
-    /// The id of the pass at work: that of the training, where it trains.
+    /// Id of the current pass: that of the training, if it trains.
     pass: String,
-    /// Sinks whose trainings have been told of.
+    /// Sinks whose trainings have been reported.
     begun: BTreeSet<String>,
 }
 
@@ -53,7 +54,7 @@ struct TrackedSink {
     parameters: Vec<(String, String)>,
 }
 
-/// What the thread that speaks to servers is told.
+/// Messages to the thread that sends to servers.
 enum TrackingMessage {
     Begin(NewTraining),
     Metrics {
@@ -62,7 +63,7 @@ enum TrackingMessage {
         millis: i64,
         values: Vec<(String, f64)>,
     },
-    /// All trainings of the run ended, and how.
+    /// All trainings of the run ended, with this status.
     End {
         status: &'static str,
         millis: i64,
@@ -82,8 +83,8 @@ fn now_millis() -> i64 {
 }
 
 impl MlflowTracker {
-    /// Tracking as sinks and the environment ask for it. A URI in the environment that names no server belongs to other
-    /// programs.
+    /// Tracking as sinks and the environment request it. A URI in the environment that names no
+    /// server belongs to other programs.
     pub fn new() -> MlflowTracker {
         let environment = MlflowTracking {
             uri: variable("MLFLOW_TRACKING_URI").filter(|uri| is_server(uri)),
@@ -95,7 +96,7 @@ impl MlflowTracker {
         }
     }
 
-    /// The same as flags ask for it.
+    /// Adds the settings of flags.
     pub fn with_flags(self, uri: Option<&str>, experiment: Option<&str>) -> Result<MlflowTracker> {
         if uri.is_some_and(|uri| !is_server(uri)) {
             let fault = Fault::new(
@@ -113,12 +114,13 @@ impl MlflowTracker {
         Ok(MlflowTracker { flags, ..self })
     }
 
-    /// How a training is tracked, if it is; fails where its sink asks for that and nothing names a server.
+    /// Tracking of a training; `None` if it is not tracked. Fails if its sink requests it and no
+    /// server is named.
     fn tracking(&self, pipeline: &Pipeline, sink: &PipelineSink) -> Result<Option<TrackedSink>> {
-        let asked = sink.config.get("mlflow").filter(|asked| !asked.is_null());
-        let own: MlflowTracking = match asked.map(MlflowTracking::deserialize) {
-            Some(own) => {
-                own.map_err(|error| Fault::internal("tracking of a training").cause(error))?
+        let config = sink.config.get("mlflow").filter(|config| !config.is_null());
+        let tracking: MlflowTracking = match config.map(MlflowTracking::deserialize) {
+            Some(parsed) => {
+                parsed.map_err(|error| Fault::internal("tracking of a training").cause(error))?
             }
             None => MlflowTracking::default(),
         };
@@ -126,14 +128,14 @@ impl MlflowTracker {
         let server = flags
             .uri
             .as_ref()
-            .or(own.uri.as_ref())
+            .or(tracking.uri.as_ref())
             .or(environment.uri.as_ref());
         let Some(server) = server.cloned() else {
             let message = format!(
                 "the training `{}` is not tracked: nothing names a server of MLflow",
                 sink.name
             );
-            return if asked.is_some() {
+            return if config.is_some() {
                 Err(Fault::new(codes::MISSING_FIELD, message))
             } else {
                 Ok(None)
@@ -142,7 +144,7 @@ impl MlflowTracker {
         let experiment = flags
             .experiment
             .as_ref()
-            .or(own.experiment.as_ref())
+            .or(tracking.experiment.as_ref())
             .or(environment.experiment.as_ref());
         let experiment = experiment.unwrap_or(&pipeline.name).clone();
         Ok(Some(TrackedSink {
@@ -161,10 +163,12 @@ fn is_server(url: &str) -> bool {
 
 impl TrainingTracker for MlflowTracker {
     fn begin(&self, run: &TrackedRun<'_>) -> Option<Arc<dyn TrackedTrainings>> {
-        let (mut tracked, mut faults) = (BTreeMap::new(), Vec::new());
+        let mut tracked = BTreeMap::new();
+        let mut faults = Vec::new();
         for sink in &run.pipeline.trainings {
             match self.tracking(run.pipeline, sink) {
-                Ok(asked) => tracked.extend(asked.map(|asked| (sink.name.clone(), asked))),
+                Ok(sink_tracking) => tracked
+                    .extend(sink_tracking.map(|sink_tracking| (sink.name.clone(), sink_tracking))),
                 Err(fault) => faults.push(fault),
             }
         }
@@ -203,7 +207,7 @@ impl RunTrainings {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of a training, once; false where it is not tracked.
+    /// Reports a training, once; false if it is not tracked.
     fn begin_training(&self, sink: &str) -> bool {
         let Some(TrackedSink {
             server,
@@ -283,13 +287,13 @@ impl TrackedTrainings for RunTrainings {
                 starved_steps,
                 ..
             } => {
-                let own = [
+                let metrics = [
                     ("epoch_loss", epoch.loss),
                     ("wait_seconds", *wait_seconds),
                     ("starved_steps", *starved_steps as f64),
                 ];
                 let mut values: Vec<(String, f64)> =
-                    own.map(|(name, value)| (name.to_owned(), value)).into();
+                    metrics.map(|(name, value)| (name.to_owned(), value)).into();
                 values.extend(
                     epoch
                         .validation
@@ -350,20 +354,18 @@ fn model_tags(model: &ModelReport, artifact: Option<&str>) -> Vec<(String, Strin
 
 /// The fields of a training's configuration as texts.
 fn parameters(config: &Value) -> Vec<(String, String)> {
-    let text = |value: &Value| {
-        value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned)
-    };
-    let fields = config.as_object().into_iter().flatten();
-    let fields = fields.filter(|(name, value)| !value.is_null() && *name != "mlflow");
-    let field = |(name, value): (&String, &Value)| {
-        let text = text(value);
-        let end = (0..=PARAMETER_BYTES_MAX.min(text.len()))
-            .rev()
-            .find(|end| text.is_char_boundary(*end))
-            .unwrap_or(0);
-        (name.clone(), text[..end].to_owned())
-    };
-    fields.map(field).collect()
+    let mut parameters = Vec::new();
+    for (name, value) in config.as_object().into_iter().flatten() {
+        if value.is_null() || name == "mlflow" {
+            continue;
+        }
+        let mut text = match value.as_str() {
+            Some(text) => text.to_owned(),
+            None => value.to_string(),
+        };
+        // MLflow refuses longer values.
+        text.truncate(text.floor_char_boundary(PARAMETER_BYTES_MAX));
+        parameters.push((name.clone(), text));
+    }
+    parameters
 }

@@ -13,16 +13,17 @@ use super::otlp::{
 use super::settings::TraceSettings;
 
 impl TraceSettings {
-    /// Sends what comes into the queue, several spans at once.
+    /// Sends the spans of the queue, several at a time.
     pub(super) fn send_from(
         &self,
         spans: &Outbox<Span>,
         io: &StorageClient,
-        watch: &Arc<dyn EventListener>,
+        listener: &Arc<dyn EventListener>,
     ) -> Result<()> {
         let client = WebClient::new(io, "the collector of traces", self.headers.clone())?;
-        let (url, resource) = (self.url.clone(), self.resource.clone());
-        spans.start(watch, move |spans| {
+        let url = self.url.clone();
+        let resource = self.resource.clone();
+        spans.start(listener, move |spans| {
             let scope = InstrumentationScope {
                 name: "forebay".to_owned(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),

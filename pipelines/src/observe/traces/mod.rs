@@ -1,8 +1,8 @@
 //! Traces in OpenTelemetry's protocol: a run, its passes, the tasks of workers, the epochs of trainings, and requests
 //! to object stores are spans.
 //!
-//! Messages are encoded here, and not by the crate `opentelemetry-otlp`: with the features that it needs, all of
-//! DataFusion would be built anew.
+//! Messages are encoded here, and not by the crate `opentelemetry-otlp`: with the features that it
+//! needs, all of DataFusion would be built again.
 
 mod export;
 mod otlp;
@@ -28,7 +28,7 @@ use forebay_storage::{Event, RequestListener, StorageRequest};
 /// Moments that a span keeps at most.
 const EVENTS_MAX: usize = 100;
 
-/// Turns what happens into spans, and sends them.
+/// Creates spans from events, and sends them.
 pub(super) struct TraceObserver {
     settings: TraceSettings,
     spans: Arc<SpanRecorder>,
@@ -61,7 +61,7 @@ struct OpenSpan {
     events: Vec<SpanEvent>,
 }
 
-/// As OTLP has times.
+/// Time in OTLP's unit.
 fn nanos(time: SystemTime) -> u64 {
     let since = time
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -71,7 +71,8 @@ fn nanos(time: SystemTime) -> u64 {
 
 impl OpenSpan {
     fn new(name: impl Into<String>, parent: Option<u64>, attributes: Vec<KeyValue>) -> OpenSpan {
-        let (id, began) = (fastrand::u64(1..), SystemTime::now());
+        let id = fastrand::u64(1..);
+        let began = SystemTime::now();
         OpenSpan {
             id,
             parent,
@@ -99,16 +100,21 @@ impl SpanRecorder {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a span that ends now, with further attributes and the text of what went wrong, if anything.
-    fn end(&self, span: OpenSpan, more: Vec<KeyValue>, error: Option<String>) {
-        self.end_at(span, SystemTime::now(), more, (SpanKind::Internal, error));
+    /// Sends a span that ends now, with further attributes and the text of an error, if any.
+    fn end(&self, span: OpenSpan, attributes: Vec<KeyValue>, error: Option<String>) {
+        self.end_at(
+            span,
+            SystemTime::now(),
+            attributes,
+            (SpanKind::Internal, error),
+        );
     }
 
     fn end_at(
         &self,
         span: OpenSpan,
         end: SystemTime,
-        more: Vec<KeyValue>,
+        added: Vec<KeyValue>,
         how: (SpanKind, Option<String>),
     ) {
         let OpenSpan {
@@ -119,7 +125,7 @@ impl SpanRecorder {
             mut attributes,
             events,
         } = span;
-        attributes.extend(more);
+        attributes.extend(added);
         let (kind, error) = how;
         let span = Span {
             trace_id: self.trace.to_be_bytes().to_vec(),
@@ -164,7 +170,7 @@ impl RequestListener for SpanRecorder {
 }
 
 impl TraceObserver {
-    /// Where traces are asked for.
+    /// Creates the observer, if traces are requested.
     pub fn new(flag: Option<&str>) -> Result<Option<TraceObserver>> {
         let Some(settings) = TraceSettings::resolve(flag)? else {
             return Ok(None);
@@ -222,7 +228,10 @@ impl RunObserver for TraceObserver {
     }
 
     fn on_event(&self, event: &Event) {
-        if matches!(event, Event::Progress { .. } | Event::WorkerMoved { .. }) {
+        if matches!(
+            event,
+            Event::Progress { .. } | Event::Worked { .. } | Event::WorkerMoved { .. }
+        ) {
             return;
         }
         let mut open = self.spans.open();
@@ -245,12 +254,12 @@ impl RunObserver for TraceObserver {
             } => {
                 let Some(pass) = open.pass.take() else { return };
                 drop(open);
-                let more = vec![
+                let attributes = vec![
                     attribute("forebay.pass.reused", *reused),
                     attribute("forebay.rows", *rows),
                     attribute("forebay.rows_filtered", *filtered),
                 ];
-                self.spans.end(pass, more, None);
+                self.spans.end(pass, attributes, None);
             }
             Event::TaskStarted { task, worker, kind } => {
                 let attributes = vec![attribute("forebay.worker", worker.as_str())];
@@ -269,12 +278,12 @@ impl RunObserver for TraceObserver {
                     return;
                 };
                 drop(open);
-                let more = vec![
+                let attributes = vec![
                     attribute("forebay.task.outcome", *outcome),
                     attribute("forebay.rows", *rows),
                 ];
                 let error = matches!(*outcome, "failed" | "lost").then(|| (*outcome).to_owned());
-                self.spans.end(task, more, error);
+                self.spans.end(task, attributes, error);
             }
             Event::TrainingEpoch {
                 sink,
@@ -296,10 +305,8 @@ impl RunObserver for TraceObserver {
                 );
                 drop(open);
                 let took = Duration::try_from_secs_f64(*seconds).unwrap_or_default();
-                let (end, began) = (
-                    span.began,
-                    span.began.checked_sub(took).unwrap_or(span.began),
-                );
+                let end = span.began;
+                let began = span.began.checked_sub(took).unwrap_or(span.began);
                 self.spans.end_at(
                     OpenSpan { began, ..span },
                     end,
@@ -326,7 +333,8 @@ impl RunObserver for TraceObserver {
 
     fn run_ends(&self, ended: Result<&RunReport, &Fault>) {
         let mut open = self.spans.open();
-        let (pass, tasks) = (open.pass.take(), std::mem::take(&mut open.tasks));
+        let pass = open.pass.take();
+        let tasks = std::mem::take(&mut open.tasks);
         if let Some(run) = open.run.as_mut() {
             match ended {
                 Ok(report) => run.attributes.extend(
@@ -362,10 +370,10 @@ impl TraceObserver {
         let Some(run) = self.spans.open().run.take() else {
             return;
         };
-        let more = match self.spans.dropped.load(Ordering::Relaxed) {
+        let attributes = match self.spans.dropped.load(Ordering::Relaxed) {
             0 => Vec::new(),
             dropped => vec![attribute("forebay.spans_dropped", dropped)],
         };
-        self.spans.end(run, more, error);
+        self.spans.end(run, attributes, error);
     }
 }

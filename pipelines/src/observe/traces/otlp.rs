@@ -1,4 +1,4 @@
-//! Spans as OTLP encodes them: the messages of opentelemetry-proto 1.9, as far as they are used.
+//! Encoding of spans as OTLP: the messages of opentelemetry-proto 1.9, as far as they are used.
 
 use prost::Message;
 
@@ -43,7 +43,7 @@ pub(super) struct InstrumentationScope {
     pub version: String,
 }
 
-/// Something with a beginning and an end.
+/// Span of a trace, with a beginning and an end.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Span {
     #[prost(bytes = "vec", tag = "1")]
@@ -79,7 +79,7 @@ pub(super) struct SpanEvent {
     pub attributes: Vec<KeyValue>,
 }
 
-/// How a span ended.
+/// End status of a span.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Status {
     #[prost(string, tag = "2")]
@@ -117,7 +117,7 @@ pub(super) enum AttributeValue {
     Number(f64),
 }
 
-/// Where a span lies between processes.
+/// Role of a span between processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(super) enum SpanKind {
@@ -127,7 +127,7 @@ pub(super) enum SpanKind {
     Client = 3,
 }
 
-/// Whether a span ended well.
+/// Outcome of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(super) enum StatusCode {

@@ -6,13 +6,13 @@ use forebay_storage::StorageRequest;
 
 use super::otlp::{KeyValue, attribute};
 
-/// What a span tells of a request.
+/// Span of a request.
 pub(super) struct RequestSpan {
     pub name: String,
     pub attributes: Vec<KeyValue>,
     pub began: SystemTime,
     pub end: SystemTime,
-    /// What went wrong, if anything.
+    /// The error, if any.
     pub error: Option<String>,
 }
 

@@ -1,17 +1,17 @@
-//! Where traces go: a flag, else the variables of OpenTelemetry's specification.
+//! Destination of traces: a flag, else the variables of OpenTelemetry's specification.
 
 use forebay_model::{Fault, Result, TraceContext, codes};
 use percent_encoding::percent_decode_str;
 
 use super::otlp::{KeyValue, attribute};
 
-/// What collectors call this program, where the environment gives no other name.
+/// Default name of this program in collectors, if the environment sets none.
 const SERVICE: &str = "forebay";
 
 /// The path of traces below the address of a collector.
 const PATH: &str = "v1/traces";
 
-/// Where traces go.
+/// Destination of traces.
 #[derive(Debug)]
 pub(super) struct TraceSettings {
     pub url: String,
@@ -28,6 +28,47 @@ fn variable(name: &str) -> Option<String> {
         .filter(|value| !value.is_empty())
 }
 
+fn is_set_to(name: &str, word: &str) -> bool {
+    variable(name).is_some_and(|value| value.eq_ignore_ascii_case(word))
+}
+
+/// The address of a collector with the path of traces.
+fn with_path(address: &str) -> String {
+    let address = address.trim_end_matches('/');
+    if address.ends_with(PATH) {
+        address.to_owned()
+    } else {
+        format!("{address}/{PATH}")
+    }
+}
+
+/// The URL that traces are sent to; `None` if neither the flag nor a variable names one.
+fn traces_url(flag: Option<&str>) -> Option<String> {
+    if let Some(flag) = flag {
+        return Some(with_path(flag));
+    }
+    // OpenTelemetry takes the variable for traces as it is.
+    if let Some(url) = variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
+        return Some(url);
+    }
+    variable("OTEL_EXPORTER_OTLP_ENDPOINT").map(|address| with_path(&address))
+}
+
+/// Description of this process: the attributes of the environment, name and version.
+fn resource_pairs() -> Vec<(String, String)> {
+    let mut resource = pairs(&variable("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default());
+    if let Some(name) = variable("OTEL_SERVICE_NAME") {
+        resource.retain(|(key, _)| key != "service.name");
+        resource.push(("service.name".to_owned(), name));
+    }
+    if resource.iter().all(|(key, _)| key != "service.name") {
+        resource.push(("service.name".to_owned(), SERVICE.to_owned()));
+    }
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    resource.push(("service.version".to_owned(), version));
+    resource
+}
+
 /// The value of a variable of the exporter; that for traces comes first.
 fn exporter_variable(name: &str) -> Option<String> {
     let of = |signal: &str| variable(&format!("OTEL_EXPORTER_OTLP_{signal}{name}"));
@@ -35,64 +76,43 @@ fn exporter_variable(name: &str) -> Option<String> {
 }
 
 impl TraceSettings {
-    /// From a flag, else from the environment; `None` where there are to be no traces.
+    /// Settings from a flag, else from the environment; `None` if no traces are requested.
     pub fn resolve(flag: Option<&str>) -> Result<Option<TraceSettings>> {
-        let is = |name: &str, word: &str| {
-            variable(name).is_some_and(|value| value.eq_ignore_ascii_case(word))
-        };
-        if flag.is_none() && (is("OTEL_SDK_DISABLED", "true") || is("OTEL_TRACES_EXPORTER", "none"))
-        {
+        let is_off =
+            is_set_to("OTEL_SDK_DISABLED", "true") || is_set_to("OTEL_TRACES_EXPORTER", "none");
+        if flag.is_none() && is_off {
             return Ok(None);
         }
-        let below = |base: String| match base.trim_end_matches('/') {
-            base if base.ends_with(PATH) => base.to_owned(),
-            base => format!("{base}/{PATH}"),
-        };
-        let named = || variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
-        let url = flag.map(|flag| below(flag.to_owned())).or_else(named);
-        let Some(url) = url.or_else(|| variable("OTEL_EXPORTER_OTLP_ENDPOINT").map(below)) else {
+        let Some(url) = traces_url(flag) else {
             return Ok(None);
         };
-        if !["http://", "https://"]
-            .iter()
-            .any(|scheme| url.starts_with(scheme))
-        {
+        if !url.starts_with("http://") && !url.starts_with("https://") {
             let fault = Fault::new(
                 codes::BAD_VALUE,
                 "the address for traces is no http:// or https:// URL",
             );
             return Err(fault.hint("write `--traces http://127.0.0.1:4318`"));
         }
-        if flag.is_none()
-            && exporter_variable("PROTOCOL").is_some_and(|protocol| protocol != "http/protobuf")
-        {
+        // A flag is for Forebay alone: the environment's protocol is that of its own endpoint.
+        let protocol = exporter_variable("PROTOCOL").filter(|_| flag.is_none());
+        if protocol.is_some_and(|protocol| protocol != "http/protobuf") {
             let fault = Fault::new(
                 codes::UNSUPPORTED,
                 "traces are sent with the protocol http/protobuf only",
             );
             return Err(fault.hint(
-                "set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf, or OTEL_TRACES_EXPORTER=none for no traces",
+                "set OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf, or \
+                 OTEL_TRACES_EXPORTER=none for no traces",
             ));
         }
-        let mut resource = pairs(&variable("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default());
-        if let Some(name) = variable("OTEL_SERVICE_NAME") {
-            resource.retain(|(key, _)| key != "service.name");
-            resource.push(("service.name".to_owned(), name));
+        let mut resource = Vec::new();
+        for (key, value) in resource_pairs() {
+            resource.push(attribute(&key, value.as_str()));
         }
-        if !resource.iter().any(|(key, _)| key == "service.name") {
-            resource.push(("service.name".to_owned(), SERVICE.to_owned()));
-        }
-        resource.push((
-            "service.version".to_owned(),
-            env!("CARGO_PKG_VERSION").to_owned(),
-        ));
         Ok(Some(TraceSettings {
             url,
             headers: pairs(&exporter_variable("HEADERS").unwrap_or_default()),
-            resource: resource
-                .iter()
-                .map(|(key, value)| attribute(key, value.as_str()))
-                .collect(),
+            resource,
             parent: variable("TRACEPARENT").and_then(|text| text.parse().ok()),
         }))
     }

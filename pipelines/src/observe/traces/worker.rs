@@ -1,4 +1,4 @@
-//! Spans of a worker: what it does for coordinators that trace.
+//! Spans of a worker: its tasks for coordinators that trace.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,7 +14,7 @@ use super::otlp::{KeyValue, Span, SpanKind, Status, StatusCode, attribute};
 use super::request::RequestSpan;
 use super::settings::TraceSettings;
 
-/// Where a worker's spans go.
+/// Destination of a worker's spans.
 #[derive(Debug, Args)]
 pub(crate) struct WorkerTraceArgs {
     /// Send traces in OpenTelemetry's protocol (OTLP over HTTP) to this collector, such as http://127.0.0.1:4318: tasks
@@ -23,7 +23,7 @@ pub(crate) struct WorkerTraceArgs {
     traces: Option<String>,
 }
 
-/// The spans of a worker that are on their way.
+/// Spans of a worker that have not been sent.
 #[derive(Debug)]
 pub(crate) struct WorkerTraces(Arc<TaskSpans>);
 
@@ -35,13 +35,14 @@ struct TaskSpans {
 }
 
 impl WorkerTraceArgs {
-    /// Begins to send spans of the tasks that `tally` counts, where that is asked for. `worker` is its address.
+    /// Starts to send spans of the tasks that `tally` counts, if it is requested. `worker` is its
+    /// address.
     pub fn begin(
         &self,
         session: &Session,
         tally: &TaskTally,
         worker: String,
-        watch: &Arc<dyn EventListener>,
+        listener: &Arc<dyn EventListener>,
     ) -> Result<Option<WorkerTraces>> {
         let Some(settings) = TraceSettings::resolve(self.traces.as_deref())? else {
             return Ok(None);
@@ -50,7 +51,7 @@ impl WorkerTraceArgs {
             worker,
             out: Outbox::new(),
         });
-        settings.send_from(&spans.out, session.io(), watch)?;
+        settings.send_from(&spans.out, session.io(), listener)?;
         session.io().listen(spans.clone());
         tally.listen(spans.clone());
         Ok(Some(WorkerTraces(spans)))
@@ -58,7 +59,7 @@ impl WorkerTraceArgs {
 }
 
 impl WorkerTraces {
-    /// Sends what waits.
+    /// Sends waiting spans.
     pub fn finish(&self) {
         self.0.out.close();
     }
@@ -67,7 +68,7 @@ impl WorkerTraces {
 /// A span of a worker.
 struct WorkerSpan<'a> {
     parent: TraceContext,
-    /// Its own id.
+    /// Id of the span.
     id: u64,
     name: String,
     kind: SpanKind,
@@ -108,7 +109,8 @@ impl TaskSpans {
     }
 }
 
-/// Requests of tasks are in their spans. What a worker asks for no task of a coordinator that traces belongs to no trace.
+/// Requests of tasks are in their spans. Requests for no task of a tracing coordinator belong to no
+/// trace.
 impl RequestListener for TaskSpans {
     fn on_request(&self, request: StorageRequest) {
         let Some(parent) = request.span else { return };
@@ -119,7 +121,8 @@ impl RequestListener for TaskSpans {
             end,
             error,
         } = RequestSpan::of(request);
-        let (id, kind) = (fastrand::u64(1..), SpanKind::Client);
+        let id = fastrand::u64(1..);
+        let kind = SpanKind::Client;
         self.send(WorkerSpan {
             parent,
             id,
@@ -137,7 +140,7 @@ impl TaskListener for TaskSpans {
     fn task_ended(&self, task: &EndedTask<'_>) {
         let EndedTask {
             trace: Some(parent),
-            span: Some(own),
+            span: Some(span),
             kind,
             began,
             ended,
@@ -161,10 +164,10 @@ impl TaskListener for TaskSpans {
             attribute("forebay.cpu_seconds", progress.cpu_seconds),
         ];
         attributes.extend(error.map(|fault| attribute("error.type", fault.code().name)));
-        // A task is told of when it has ended.
+        // A task is reported when it has ended.
         self.send(WorkerSpan {
             parent: *parent,
-            id: own.span,
+            id: span.span,
             name: format!("work {kind}"),
             kind: SpanKind::Server,
             began: *began,

@@ -75,7 +75,7 @@ impl RowExpectation {
         }
     }
 
-    /// How much the number of rows may differ from that of the last run, as a share of it.
+    /// Largest difference of the number of rows from that of the last run, as a share of it.
     pub fn rows_as_before(within: impl Into<Share>) -> RowExpectation {
         let change = Some(ExpectedChange {
             from: OtherRun::LastRun,
@@ -91,7 +91,7 @@ impl RowExpectation {
         }
     }
 
-    /// How far the distributions of columns may be from those of `against`: a part of the split, `last_run` or
+    /// Largest distance of the distributions of columns from those of `against`: a part of the split, `last_run` or
     /// `trailing_week`.
     pub fn drift(drift: ExpectedDrift) -> RowExpectation {
         RowExpectation {

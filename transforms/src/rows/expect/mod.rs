@@ -13,6 +13,7 @@ use arrow::datatypes::Field;
 use forebay_model::{Fault, Result, RowChange};
 use forebay_plan::{
     BindScope, ConfiguredTransform, ExpectationPolicy, FilterOp, MapOp, PlanOp, Transform,
+    VIOLATION_PREFIX,
 };
 use forebay_setters::Setters;
 use indexmap::IndexMap;
@@ -22,7 +23,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub use self::construct::ExpectedRange;
 pub use self::violations::{Violations, add_quarantined_step, violations};
 
-use self::rule::BoundExpectation;
+use self::rule::{BoundExpectation, PassingRows};
+use super::filter::{first_scored, scored_rows};
 use crate::shared::bad_value;
 use crate::time::LengthSpec;
 
@@ -49,12 +51,16 @@ use crate::time::LengthSpec;
 ///
 /// Rules are checked in the passes that learn, before anything is published. Where one with `policy: fail` does not hold,
 /// nothing of the run is published (FB0216, exit 65). The fault names the rule, the number of rows, the ten most frequent
-/// values that violate it, and the first ten rows with their files: these rows are read once more to find them. With
-/// `apply`, the rows of that run are checked.
+/// values that violate it, and the first ten rows with their files: these rows are read once more to find them.
+///
+/// `apply` and `predict` check `not_null`, `range`, `in_set`, `sql` and `unique` on the given rows, but for rules about
+/// the label and columns that only the label needs. `rows`, `fresh` and `drift` are about the rows of runs.
 ///
 /// Rules with `policy: quarantine` come first, wherever they are listed: rows that violate one of `not_null`, `range`,
 /// `in_set` and `sql` are taken out before anything else is learned, checked or computed, and are counted. A sink with
 /// `quarantined: true` writes them, with the rule and the value. Where they are more than `at_most`, nothing is published.
+/// Rows of the future pass them. Rows that are scored pass those about the label, which they do not have yet; rows that
+/// are only history do not.
 ///
 /// State: counts; for `drift` the state of `profile`; for `unique` all distinct keys with their counts, spilled beyond the budget.
 ///
@@ -117,6 +123,16 @@ pub struct RowExpectation {
     /// The share of rows that may violate the rule, such as `0.1%`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_most: Option<Share>,
+    /// Names of rules of this item about the label, which rows that are scored pass. Set where an artifact is applied.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(skip)]
+    #[setters(skip)]
+    pub of_labels: Vec<String>,
+    /// The time from which on rows are scored; left out, all are. Set where an artifact is applied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    #[setters(skip)]
+    pub history_until: Option<String>,
 }
 
 /// What happens when a rule does not hold.
@@ -291,7 +307,8 @@ impl From<FailurePolicy> for ExpectationPolicy {
 
 /// The rules for each of their columns, or all that is wrong with them.
 fn bind_rules(rules: &[RowExpectation], scope: &BindScope<'_>) -> Result<Vec<BoundExpectation>> {
-    let (mut bound, mut faults) = (Vec::new(), Vec::new());
+    let mut bound = Vec::new();
+    let mut faults = Vec::new();
     for rule in rules {
         match rule.bind(scope) {
             Ok(rules) => bound.extend(rules),
@@ -301,32 +318,59 @@ fn bind_rules(rules: &[RowExpectation], scope: &BindScope<'_>) -> Result<Vec<Bou
     Fault::combine(faults).map_or(Ok(bound), Err)
 }
 
-/// Computes a hidden column with what violates a rule: null where nothing does, or where a column of `before` tells
-/// that the row violates an earlier rule.
+/// Computes a hidden column with the values that violate a rule: null where none does, or where one of `earlier_columns`
+/// has a value, since the row violates an earlier rule.
 fn violation_column(
     name: &str,
     sql: &str,
-    before: &[String],
+    earlier_columns: &[String],
     scope: &BindScope<'_>,
-) -> Result<PlanOp> {
+) -> Result<MapOp> {
     let compiled = scope.sql.expression(sql, scope.schema)?;
     let field = Field::new(name, compiled.field.data_type().clone(), true);
-    let (kernel, own) = (compiled.kernel, compiled.reads.len());
+    let kernel = compiled.kernel;
+    let read_count = compiled.reads.len();
     let reads: Vec<String> = compiled
         .reads
         .into_iter()
-        .chain(before.iter().cloned())
+        .chain(earlier_columns.iter().cloned())
         .collect();
     let computed = move |inputs: &[ArrayRef], rows| {
-        let (inputs, before) = inputs.split_at(own);
+        let (inputs, earlier_columns) = inputs.split_at(read_count);
         let violations = kernel(inputs, rows)?.into_iter().map(|column| {
-            before.iter().try_fold(column, |column, earlier| {
+            earlier_columns.iter().try_fold(column, |column, earlier| {
                 Ok::<_, Fault>(nullif(&column, &is_not_null(earlier)?)?)
             })
         });
         violations.collect()
     };
-    Ok(PlanOp::Map(MapOp::new(reads, [field], computed)))
+    Ok(MapOp::new(reads, [field], computed))
+}
+
+/// Computes the violations of rows before those that are scored, of a hidden column with the violations of all rows.
+/// `None` for rows that do not tell their time, which are all scored.
+fn violations_of_history(
+    violations: &Field,
+    history_until: &str,
+    scope: &BindScope<'_>,
+) -> Result<Option<MapOp>> {
+    let Some(time) = &scope.series.time else {
+        return Ok(None);
+    };
+    let first = first_scored(history_until, scope.field(time)?)?;
+    let of_history = violations
+        .clone()
+        .with_name(format!("{}_of_history", violations.name()));
+    let computed = move |inputs: &[ArrayRef], _: usize| {
+        let [violations, times] = inputs else {
+            return Err(Fault::internal(
+                "violations without the times of their rows",
+            ));
+        };
+        Ok(vec![nullif(violations, &scored_rows(first, times)?)?])
+    };
+    let reads = [violations.name(), time];
+    Ok(Some(MapOp::new(reads, [of_history], computed)))
 }
 
 /// Keeps rows by whether one of some columns has a value. Kept rows have a value in each column of `valued`.
@@ -347,7 +391,8 @@ fn keep_by_violation(columns: &[String], violating: bool, valued: Vec<String>) -
         reads: columns.to_vec(),
         kernel: Arc::new(kernel),
         condition: None,
-        learning: false,
+        // Rules are about known rows.
+        learning: !violating,
         reason: if violating {
             RowChange::Filtered
         } else {
@@ -362,11 +407,70 @@ impl ExpectRows {
     fn columns_made_whole(&self) -> Vec<String> {
         let mut columns = Vec::new();
         for rule in &self.0 {
-            if rule.policy == FailurePolicy::Quarantine {
+            if rule.policy == FailurePolicy::Quarantine && rule.of_labels.is_empty() {
                 columns.extend(rule.not_null.iter().cloned());
             }
         }
         columns
+    }
+}
+
+/// The operations of an `expect`.
+#[derive(Default)]
+struct ExpectOps {
+    ops: Vec<PlanOp>,
+    /// Number of hidden columns.
+    columns: usize,
+    /// Hidden columns with the violations for which rows are taken out.
+    taken_out: Vec<String>,
+}
+
+impl ExpectOps {
+    /// Adds the columns that hold what violates each rule, then the rules over them.
+    fn add_rules(&mut self, rules: Vec<BoundExpectation>, scope: &BindScope<'_>) -> Result<()> {
+        let mut judged = Vec::new();
+        for mut rule in rules {
+            let hidden = format!("{VIOLATION_PREFIX}{}", self.columns);
+            self.columns += 1;
+            if let Some(sql) = &rule.column {
+                for ask in &mut rule.asks {
+                    ask.inputs = vec![hidden.clone()];
+                }
+                let violations = violation_column(&hidden, sql, &self.taken_out, scope)?;
+                self.add_violations(violations, &rule, scope)?;
+            }
+            judged.push(PlanOp::Map(MapOp::expecting(rule.asks, rule.expectation)));
+        }
+        self.ops.append(&mut judged);
+        Ok(())
+    }
+
+    /// Adds the column that holds what violates a rule.
+    fn add_violations(
+        &mut self,
+        violations: MapOp,
+        rule: &BoundExpectation,
+        scope: &BindScope<'_>,
+    ) -> Result<()> {
+        let columns = violations.writes.clone();
+        self.ops.push(PlanOp::Map(violations));
+        if rule.expectation.policy != ExpectationPolicy::Quarantine {
+            return Ok(());
+        }
+        for column in &columns {
+            match &rule.passing {
+                PassingRows::None => self.taken_out.push(column.name().clone()),
+                PassingRows::All => {}
+                PassingRows::From(time) => {
+                    if let Some(of_history) = violations_of_history(column, time, scope)? {
+                        let names = of_history.writes.iter().map(|field| field.name().clone());
+                        self.taken_out.extend(names);
+                        self.ops.push(PlanOp::Map(of_history));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -385,36 +489,17 @@ impl Transform for ExpectRows {
             |bound: &BoundExpectation| bound.expectation.policy == ExpectationPolicy::Quarantine;
         let (first, then): (Vec<_>, Vec<_>) =
             bind_rules(&self.0, scope)?.into_iter().partition(takes_out);
-        // Columns that hold what violates each rule, the rules over them, and the columns as they were. Rows are taken out
-        // between the rules that say so and the others.
-        let (mut ops, mut number) = (Vec::new(), 0);
-        for (bound, takes_out) in [(first, true), (then, false)] {
-            let (mut rules, mut taken_out) = (Vec::new(), Vec::new());
-            for BoundExpectation {
-                column,
-                mut asks,
-                expectation,
-            } in bound
-            {
-                let hidden = format!("__expect_{number}");
-                number += 1;
-                if let Some(sql) = column {
-                    asks.iter_mut()
-                        .for_each(|ask| ask.inputs = vec![hidden.clone()]);
-                    ops.push(violation_column(&hidden, &sql, &taken_out, scope)?);
-                    taken_out.extend(Some(hidden).filter(|_| takes_out));
-                }
-                rules.push(PlanOp::Map(MapOp::expecting(asks, expectation)));
-            }
-            ops.append(&mut rules);
-            if !taken_out.is_empty() {
-                ops.push(keep_by_violation(
-                    &taken_out,
-                    false,
-                    self.columns_made_whole(),
-                ));
-            }
+        // Rows are taken out between the rules that say so and the others.
+        let mut built = ExpectOps::default();
+        let takes_rows_out = !first.is_empty();
+        built.add_rules(first, scope)?;
+        if takes_rows_out {
+            let columns = std::mem::take(&mut built.taken_out);
+            let valued = self.columns_made_whole();
+            built.ops.push(keep_by_violation(&columns, false, valued));
         }
+        built.add_rules(then, scope)?;
+        let mut ops = built.ops;
         ops.push(PlanOp::keep_columns(
             scope.schema.fields().iter().map(|field| field.name()),
         ));

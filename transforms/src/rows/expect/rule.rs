@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use arrow::array::{AsArray, StringArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, UInt64Type};
+use arrow::datatypes::{DataType, Field, UInt64Type};
 use forebay_analyze::{ColumnCounts, ColumnMoments, TokenVocabulary, VocabularyOrder};
-use forebay_model::{Fault, Finding, Result, codes, tick_nanoseconds};
+use forebay_model::{Fault, Finding, Result, codes, tick_nanoseconds, type_words};
 use forebay_plan::{
     AnalyzerRequest, BindScope, DriftBaseline, DriftRule, Expectation, ExpectationJudge,
     ExpectationOutcome, JudgeFindings, ViolatingValue, sql_literal, sql_name,
@@ -25,7 +25,7 @@ const EXAMPLES: usize = 10;
 /// Letters of a value that are kept.
 const VALUE_LETTERS: usize = 200;
 
-/// What divides the values of a key, and what stands for null in it.
+/// Separator of the values of a key, and the text that stands for null.
 const DIVIDER: char = '\u{1f}';
 const NULL: char = '\u{1e}';
 
@@ -34,9 +34,22 @@ pub(super) struct BoundExpectation {
     /// An expression whose value, where it is not null, is the text of what the rule looks at in a row: what violates it,
     /// for a rule about single rows.
     pub column: Option<String>,
-    /// What is asked: of the column of violations, where there is one.
+    /// The request: of the column of violations, where there is one.
     pub asks: Vec<AnalyzerRequest>,
     pub expectation: Expectation,
+    /// Rows that are not taken out, whatever they hold.
+    pub passing: PassingRows,
+}
+
+/// Rows that a rule with `policy: quarantine` leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum PassingRows {
+    /// Those that satisfy it.
+    None,
+    /// All rows, which are scored.
+    All,
+    /// Those that satisfy it, and rows from a time on, which are scored.
+    From(String),
 }
 
 /// A value in SQL, for a column of this type.
@@ -58,30 +71,7 @@ fn value_text(name: &str) -> String {
 impl RowExpectation {
     /// The rule for each of its columns.
     pub(super) fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<BoundExpectation>> {
-        let given = [
-            !self.not_null.is_empty(),
-            !self.unique.is_empty(),
-            !self.range.is_empty(),
-            !self.in_set.is_empty(),
-            self.sql.is_some(),
-            self.rows.is_some(),
-            !self.fresh.is_empty(),
-            self.drift.is_some(),
-        ];
-        if given.iter().filter(|given| **given).count() != 1 {
-            let hint = "write one of not_null, unique, range, in_set, sql, rows, fresh and drift in each item";
-            return Err(bad_value("an item of `expect` has one rule").hint(hint));
-        }
-        let is_per_row = self.rows.is_none() && self.fresh.is_empty() && self.drift.is_none();
-        if self.policy == FailurePolicy::Quarantine && !(is_per_row && self.unique.is_empty()) {
-            let hint = "quarantine rows by not_null, range, in_set or sql; here, write `policy: fail` or `policy: warn`";
-            return Err(bad_value("this rule does not tell which rows to take out").hint(hint));
-        }
-        if self.at_most.is_some() && !is_per_row {
-            return Err(bad_value(
-                "`at_most` is a share of rows, and this rule is about all of them",
-            ));
-        }
+        self.check()?;
         let mut bound = Vec::new();
         for column in &self.not_null {
             scope.field(column)?;
@@ -89,59 +79,13 @@ impl RowExpectation {
             bound.push(self.per_row(format!("not_null: {column}"), sql));
         }
         for (column, [least, greatest]) in &self.range {
-            let data_type = scope.field(column)?.data_type();
-            let name = sql_name(column);
-            let below = least
-                .as_ref()
-                .map(|least| format!("{name} < {}", literal(least, data_type)));
-            let above = greatest
-                .as_ref()
-                .map(|greatest| format!("{name} > {}", literal(greatest, data_type)));
-            let outside: Vec<String> = below.into_iter().chain(above).collect();
-            if outside.is_empty() {
-                return Err(
-                    bad_value(format!("the range of `{column}` has no bound")).column(column)
-                );
-            }
-            let sql = format!(
-                "CASE WHEN {} THEN {} END",
-                outside.join(" OR "),
-                value_text(column)
-            );
-            bound.push(self.per_row(format!("range: {column}"), sql));
+            bound.push(self.bind_range(column, least.as_ref(), greatest.as_ref(), scope)?);
         }
         for (column, values) in &self.in_set {
-            let data_type = scope.field(column)?.data_type();
-            if values.is_empty() {
-                return Err(bad_value(format!("the set of `{column}` is empty")).column(column));
-            }
-            let values: Vec<String> = values
-                .iter()
-                .map(|value| literal(value, data_type))
-                .collect();
-            let (name, values) = (sql_name(column), values.join(", "));
-            let sql = format!(
-                "CASE WHEN {name} NOT IN ({values}) THEN {} END",
-                value_text(column)
-            );
-            bound.push(self.per_row(format!("in_set: {column}"), sql));
+            bound.push(self.bind_set(column, values, scope)?);
         }
         if let Some(condition) = &self.sql {
-            let compiled = scope.sql.condition(condition, scope.schema)?;
-            let shown = compiled
-                .reads
-                .iter()
-                .map(|name| format!("'{name}=', coalesce({}, 'null')", value_text(name)));
-            let shown: Vec<String> = shown.collect();
-            let text = if shown.is_empty() {
-                "'false'".to_owned()
-            } else {
-                format!("concat({})", shown.join(", ' ', "))
-            };
-            bound.push(self.per_row(
-                format!("sql: {condition}"),
-                format!("CASE WHEN NOT ({condition}) THEN {text} END"),
-            ));
+            bound.push(self.bind_sql(condition, scope)?);
         }
         if !self.unique.is_empty() {
             for column in &self.unique {
@@ -163,13 +107,112 @@ impl RowExpectation {
         if self.r#where == JudgedRows::Future {
             bound = self.about_future(bound, scope)?;
         }
+        for rule in &mut bound {
+            if self.of_labels.contains(&rule.expectation.name) {
+                rule.expectation.passes_scored = true;
+                rule.passing = match &self.history_until {
+                    Some(time) => PassingRows::From(time.clone()),
+                    None => PassingRows::All,
+                };
+            }
+        }
         Ok(bound)
+    }
+
+    /// Refuses several rules in one item, and a policy that does not suit the rule.
+    fn check(&self) -> Result<()> {
+        let rule_kinds = [
+            !self.not_null.is_empty(),
+            !self.unique.is_empty(),
+            !self.range.is_empty(),
+            !self.in_set.is_empty(),
+            self.sql.is_some(),
+            self.rows.is_some(),
+            !self.fresh.is_empty(),
+            self.drift.is_some(),
+        ];
+        if rule_kinds.into_iter().filter(|is_set| *is_set).count() != 1 {
+            let hint = "write one of not_null, unique, range, in_set, sql, rows, fresh and drift in each item";
+            return Err(bad_value("an item of `expect` has one rule").hint(hint));
+        }
+        let is_per_row = self.rows.is_none() && self.fresh.is_empty() && self.drift.is_none();
+        if self.policy == FailurePolicy::Quarantine && !(is_per_row && self.unique.is_empty()) {
+            let hint = "quarantine rows by not_null, range, in_set or sql; here, write `policy: fail` or `policy: warn`";
+            return Err(bad_value("this rule does not tell which rows to take out").hint(hint));
+        }
+        if self.at_most.is_some() && !is_per_row {
+            return Err(bad_value(
+                "`at_most` is a share of rows, and this rule is about all of them",
+            ));
+        }
+        Ok(())
+    }
+
+    fn bind_range(
+        &self,
+        column: &str,
+        least: Option<&ExpectedValue>,
+        greatest: Option<&ExpectedValue>,
+        scope: &BindScope<'_>,
+    ) -> Result<BoundExpectation> {
+        let data_type = scope.field(column)?.data_type();
+        let name = sql_name(column);
+        let mut outside = Vec::new();
+        if let Some(least) = least {
+            outside.push(format!("{name} < {}", literal(least, data_type)));
+        }
+        if let Some(greatest) = greatest {
+            outside.push(format!("{name} > {}", literal(greatest, data_type)));
+        }
+        if outside.is_empty() {
+            return Err(bad_value(format!("the range of `{column}` has no bound")).column(column));
+        }
+        let outside = outside.join(" OR ");
+        let sql = format!("CASE WHEN {outside} THEN {} END", value_text(column));
+        Ok(self.per_row(format!("range: {column}"), sql))
+    }
+
+    fn bind_set(
+        &self,
+        column: &str,
+        values: &[ExpectedValue],
+        scope: &BindScope<'_>,
+    ) -> Result<BoundExpectation> {
+        let data_type = scope.field(column)?.data_type();
+        if values.is_empty() {
+            return Err(bad_value(format!("the set of `{column}` is empty")).column(column));
+        }
+        let mut literals = Vec::with_capacity(values.len());
+        for value in values {
+            literals.push(literal(value, data_type));
+        }
+        let name = sql_name(column);
+        let literals = literals.join(", ");
+        let text = value_text(column);
+        let sql = format!("CASE WHEN {name} NOT IN ({literals}) THEN {text} END");
+        Ok(self.per_row(format!("in_set: {column}"), sql))
+    }
+
+    fn bind_sql(&self, condition: &str, scope: &BindScope<'_>) -> Result<BoundExpectation> {
+        let compiled = scope.sql.condition(condition, scope.schema)?;
+        let mut read_values = Vec::with_capacity(compiled.reads.len());
+        for name in &compiled.reads {
+            let value = value_text(name);
+            read_values.push(format!("'{name}=', coalesce({value}, 'null')"));
+        }
+        let text = if read_values.is_empty() {
+            "'false'".to_owned()
+        } else {
+            format!("concat({})", read_values.join(", ' ', "))
+        };
+        let sql = format!("CASE WHEN NOT ({condition}) THEN {text} END");
+        Ok(self.per_row(format!("sql: {condition}"), sql))
     }
 
     /// The rules about the rows of the future.
     fn about_future(
         &self,
-        rules: Vec<BoundExpectation>,
+        mut rules: Vec<BoundExpectation>,
         scope: &BindScope<'_>,
     ) -> Result<Vec<BoundExpectation>> {
         if scope.future.is_none() {
@@ -180,19 +223,19 @@ impl RowExpectation {
             let hint = "leave `where: future` out, or write `policy: fail` or `policy: warn` with a rule of another kind";
             return Err(bad_value("this rule is about known rows alone").hint(hint));
         }
-        let about_future = |mut rule: BoundExpectation| {
-            let asks = rule.asks.into_iter();
+        for rule in &mut rules {
+            let asks = std::mem::take(&mut rule.asks).into_iter();
             rule.asks = asks.map(AnalyzerRequest::of_future_rows).collect();
             rule.expectation.name += ", where: future";
             rule.expectation.of_future = true;
-            rule
-        };
-        Ok(rules.into_iter().map(about_future).collect())
+        }
+        Ok(rules)
     }
 
     fn expectation(&self, name: String, judge: ExpectationJudge) -> Expectation {
         Expectation {
             of_future: false,
+            passes_scored: false,
             name,
             policy: self.policy.into(),
             judge,
@@ -224,6 +267,7 @@ impl RowExpectation {
             column: Some(sql),
             asks: asks_of_violations(1),
             expectation: self.expectation(name, ExpectationJudge::Rows(judge)),
+            passing: PassingRows::None,
         }
     }
 
@@ -260,6 +304,7 @@ impl RowExpectation {
                 format!("unique: {}", self.unique.join(", ")),
                 ExpectationJudge::Whole(judge),
             ),
+            passing: PassingRows::None,
         }
     }
 
@@ -320,6 +365,7 @@ impl RowExpectation {
             column: None,
             asks: vec![AnalyzerRequest::new(ColumnCounts, [first]).per_run()],
             expectation: self.expectation(name, ExpectationJudge::Whole(judge)),
+            passing: PassingRows::None,
         })
     }
 
@@ -333,7 +379,7 @@ impl RowExpectation {
         let Some(tick) = tick_nanoseconds(field.data_type()) else {
             let message = format!(
                 "`{column}` is {}, and only a date or a timestamp has an age",
-                field.data_type()
+                type_words(field.data_type())
             );
             return Err(Fault::new(codes::COLUMN_TYPE, message).column(column));
         };
@@ -341,7 +387,7 @@ impl RowExpectation {
             name: column.to_owned(),
             data_type: field.data_type().clone(),
         };
-        let most = i128::from(age.ticks(&time)?) * tick;
+        let back = time.steps_back(age.distance(&time)?)?;
         let judge: JudgeFindings = Arc::new(move |findings, context| {
             let [moments] = findings else {
                 return Err(Fault::internal("a rule without its findings"));
@@ -353,7 +399,9 @@ impl RowExpectation {
                 Some(age) => format!("the last time is {:.1} days old", age as f64 / 86_400e9),
                 None => "there is no time".to_owned(),
             };
-            let holds = age.is_some_and(|age| age <= most);
+            let now = i64::try_from(context.now.div_euclid(tick)).unwrap_or(i64::MAX);
+            let least = i128::from(back.before(now)) * tick;
+            let holds = last.is_some_and(|last| last >= least + context.now.rem_euclid(tick));
             Ok(ExpectationOutcome {
                 holds,
                 rows,
@@ -368,6 +416,7 @@ impl RowExpectation {
                 format!("fresh: {column} within {age}"),
                 ExpectationJudge::Whole(judge),
             ),
+            passing: PassingRows::None,
         })
     }
 
@@ -386,16 +435,10 @@ impl RowExpectation {
             ..
         } = drift;
         let field = scope.field(column)?;
-        let requests = |part: Option<&str>| {
-            let requests = profile_requests(field).into_iter();
-            requests
-                .map(|request| request.per_run_of_part(part))
-                .collect::<Vec<_>>()
-        };
-        let mut asks = requests(of.as_deref());
+        let mut asks = profiles_of_part(field, of.as_deref());
         let baseline = DriftBaseline::parse(against);
         if let DriftBaseline::Part(part) = &baseline {
-            asks.extend(requests(Some(part)));
+            asks.extend(profiles_of_part(field, Some(part)));
         }
         let rule = DriftRule {
             field: field.clone(),
@@ -403,16 +446,16 @@ impl RowExpectation {
             js: js.0,
             missing: missing.0,
         };
-        let rows = of
-            .as_ref()
-            .map_or_else(String::new, |part| format!("{part} "));
+        let rows = match of {
+            Some(part) => format!("{part} "),
+            None => String::new(),
+        };
+        let name = format!("drift: {column} {rows}against {against}");
         Ok(BoundExpectation {
             column: None,
             asks,
-            expectation: self.expectation(
-                format!("drift: {column} {rows}against {against}"),
-                ExpectationJudge::Drift(rule),
-            ),
+            expectation: self.expectation(name, ExpectationJudge::Drift(rule)),
+            passing: PassingRows::None,
         })
     }
 }
@@ -439,11 +482,20 @@ fn violating_values(finding: &Finding) -> Result<Vec<ViolatingValue>> {
     let tokens = cast(finding.column("token")?, &DataType::Utf8)?;
     let tokens: &StringArray = tokens.as_string();
     let counts = finding.column("count")?.as_primitive::<UInt64Type>();
-    let values = tokens.iter().zip(counts.values());
-    Ok(values
-        .map(|(value, rows)| ViolatingValue {
+    let mut values = Vec::new();
+    for (value, rows) in tokens.iter().zip(counts.values()) {
+        values.push(ViolatingValue {
             value: value.unwrap_or_default().to_owned(),
             rows: *rows,
-        })
-        .collect())
+        });
+    }
+    Ok(values)
+}
+
+fn profiles_of_part(field: &Field, part: Option<&str>) -> Vec<AnalyzerRequest> {
+    let mut requests = Vec::new();
+    for request in profile_requests(field) {
+        requests.push(request.per_run_of_part(part));
+    }
+    requests
 }

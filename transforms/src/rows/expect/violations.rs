@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, StringArray, StringBuilder};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema};
 use forebay_model::{Fault, Pipeline, PipelineNode, Result, SpecLocation, Step, codes};
@@ -38,10 +38,12 @@ impl ConfiguredTransform for Violations {
 
 impl Transform for Violations {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let (mut ops, mut hidden, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ops = Vec::new();
+        let mut hidden = Vec::new();
+        let mut names = Vec::new();
         for (number, bound) in bind_rules(&self.0, scope)?.into_iter().enumerate() {
-            let (Some(sql), ExpectationJudge::Rows(_)) = (bound.column, &bound.expectation.judge)
-            else {
+            let is_of_rows = matches!(bound.expectation.judge, ExpectationJudge::Rows(_));
+            let Some(sql) = bound.column.filter(|_| is_of_rows) else {
                 let message = format!(
                     "`{}` does not tell which rows violate it",
                     bound.expectation.name
@@ -49,7 +51,7 @@ impl Transform for Violations {
                 return Err(bad_value(message).hint("use not_null, range, in_set or sql"));
             };
             let name = format!("__violation_{number}");
-            ops.push(violation_column(&name, &sql, &[], scope)?);
+            ops.push(PlanOp::Map(violation_column(&name, &sql, &[], scope)?));
             hidden.push(name);
             names.push(bound.expectation.name);
         }
@@ -58,10 +60,10 @@ impl Transform for Violations {
                 bad_value("no rule is listed").hint("write `- violations: [{ not_null: [qty] }]`")
             );
         }
-        let own: &Schema = scope.schema;
+        let schema: &Schema = scope.schema;
         if let Some(taken) = [RULE, VALUE]
             .into_iter()
-            .find(|name| own.field_with_name(name).is_ok())
+            .find(|name| schema.field_with_name(name).is_ok())
         {
             let fault = Fault::new(
                 codes::DUPLICATE,
@@ -74,8 +76,8 @@ impl Transform for Violations {
         let kernel = move |inputs: &[ArrayRef], rows: usize| first_violations(&names, inputs, rows);
         ops.push(keep_by_violation(&hidden, true, Vec::new()));
         ops.push(PlanOp::Map(MapOp::new(hidden, added, kernel)));
-        let own = own.fields().iter().map(|field| field.name().as_str());
-        ops.push(PlanOp::keep_columns(own.chain([RULE, VALUE])));
+        let columns = schema.fields().iter().map(|field| field.name().as_str());
+        ops.push(PlanOp::keep_columns(columns.chain([RULE, VALUE])));
         Ok(ops)
     }
 }
@@ -87,12 +89,25 @@ fn first_violations(rules: &[String], columns: &[ArrayRef], rows: usize) -> Resu
         .map(|column| cast(column, &DataType::Utf8))
         .collect::<Result<_, _>>()?;
     let columns: Vec<&StringArray> = columns.iter().map(|column| column.as_string()).collect();
-    let first = |row: usize| columns.iter().position(|column| column.is_valid(row));
-    let rule = |row: usize| first(row).map_or("", |rule| rules[rule].as_str());
-    let value = |row: usize| first(row).map_or("", |rule| columns[rule].value(row));
-    let rules = StringArray::from_iter_values((0..rows).map(rule));
-    let values = StringArray::from_iter_values((0..rows).map(value));
-    Ok(vec![Arc::new(rules), Arc::new(values)])
+    let mut violated_rules = StringBuilder::new();
+    let mut values = StringBuilder::new();
+    for row in 0..rows {
+        let mut row_columns = columns.iter();
+        match row_columns.position(|column| column.is_valid(row)) {
+            Some(rule) => {
+                violated_rules.append_value(&rules[rule]);
+                values.append_value(columns[rule].value(row));
+            }
+            None => {
+                violated_rules.append_value("");
+                values.append_value("");
+            }
+        }
+    }
+    Ok(vec![
+        Arc::new(violated_rules.finish()),
+        Arc::new(values.finish()),
+    ])
 }
 
 /// The rules by which a step takes out rows, without what happens to them.
@@ -134,9 +149,9 @@ pub fn add_quarantined_step(
         )));
     };
     let rules = node.steps.iter().map(quarantine_rules).enumerate();
-    let mut found = rules.filter(|(_, rules)| !rules.is_empty());
-    let (place, rules) = match (found.next(), found.next()) {
-        (Some(one), None) => one,
+    let mut quarantining = rules.filter(|(_, rules)| !rules.is_empty());
+    let (index, rules) = match (quarantining.next(), quarantining.next()) {
+        (Some(only), None) => only,
         (None, _) => {
             return Err(missing(format!(
                 "no rule of `{step}` has `policy: quarantine`"
@@ -153,13 +168,10 @@ pub fn add_quarantined_step(
     let violations = Step {
         kind: Violations::NAME.to_owned(),
         config,
-        at: node.steps[place].at.clone(),
+        at: node.steps[index].at.clone(),
     };
-    let steps = node.steps[..place]
-        .iter()
-        .cloned()
-        .chain([violations])
-        .collect();
+    let mut steps = node.steps[..index].to_vec();
+    steps.push(violations);
     let quarantined = PipelineNode {
         name: name.clone(),
         steps,

@@ -6,21 +6,23 @@ use forebay_model::{Fault, Result, codes};
 use object_store::ObjectStore;
 use object_store::azure::MicrosoftAzureBuilder;
 
-use super::{ObjectUrl, env_config, env_flag, env_value, metadata_service_responds};
+use super::environment::{env_config, env_flag, env_value, metadata_service_responds};
+use crate::io::object_url::ObjectUrl;
 use crate::io::retry::{CountingConnector, RetryBudget};
 
-/// Where a virtual machine of Azure tells its tokens.
+/// Address of the metadata service of Azure's virtual machines, which issues tokens.
 const METADATA_ENDPOINT: &str = "http://169.254.169.254";
 
-const HINT: &str = "set AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN or AZURE_STORAGE_CONNECTION_STRING, or \
-                    AZURE_TENANT_ID and AZURE_CLIENT_ID with AZURE_CLIENT_SECRET or AZURE_FEDERATED_TOKEN_FILE, or \
+const HINT: &str = "set AZURE_STORAGE_ACCOUNT_KEY, AZURE_STORAGE_SAS_TOKEN or \
+                    AZURE_STORAGE_CONNECTION_STRING, or AZURE_TENANT_ID and AZURE_CLIENT_ID with \
+                    AZURE_CLIENT_SECRET or AZURE_FEDERATED_TOKEN_FILE, or \
                     AZURE_USE_AZURE_CLI=true; for public data, AZURE_SKIP_SIGNATURE=true";
 
 /// A client of one container. The account comes from the URL, as in `abfss://container@account.dfs.core.windows.net`,
 /// or from `AZURE_STORAGE_ACCOUNT_NAME`; tokens are renewed before they end.
 pub fn connect(
     url: &ObjectUrl,
-    patience: RetryBudget,
+    retry: RetryBudget,
     connector: CountingConnector,
 ) -> Result<Arc<dyn ObjectStore>> {
     let set = env_config("AZURE_").into_iter();
@@ -38,19 +40,26 @@ pub fn connect(
     if env_value("AZURE_STORAGE_ENDPOINT").is_some_and(|endpoint| endpoint.starts_with("http://")) {
         builder = builder.with_allow_http(true);
     }
-    let store =
-        builder.with_url(url.root).with_retry(patience.retry_config()).with_http_connector(connector).build().map_err(
-            |error| {
-                url.access_fault(format!("Azure is not configured for `{}`", url.bucket)).cause(error).hint(
-                    "name the account in the URL (abfss://container@account.dfs.core.windows.net/path) or in \
-                 AZURE_STORAGE_ACCOUNT_NAME, and look at the other variables that begin with AZURE_",
+    let store = builder
+        .with_url(url.root)
+        .with_retry(retry.retry_config())
+        .with_http_connector(connector)
+        .build()
+        .map_err(|error| {
+            url.access_fault(format!("Azure is not configured for `{}`", url.bucket))
+                .cause(error)
+                .hint(
+                    "name the account in the URL \
+                     (abfss://container@account.dfs.core.windows.net/path) or in \
+                     AZURE_STORAGE_ACCOUNT_NAME, and look at the other variables that begin with \
+                     AZURE_",
                 )
-            },
-        )?;
+        })?;
     Ok(Arc::new(store))
 }
 
-/// Refuses an environment without credentials: else each request would ask for a token of a machine that has none.
+/// Refuses an environment without credentials: otherwise each request would query a metadata
+/// service that does not exist.
 fn require_credentials(url: &ObjectUrl) -> Result<()> {
     let keys = [
         "AZURE_STORAGE_ACCOUNT_KEY",
@@ -99,19 +108,18 @@ fn require_credentials(url: &ObjectUrl) -> Result<()> {
         .into_iter()
         .find_map(env_value)
         .unwrap_or_else(|| METADATA_ENDPOINT.to_owned());
-    match metadata_service_responds(&endpoint) {
-        true => Ok(()),
-        false => {
-            let message = format!(
-                "there are no credentials for the container `{}`",
-                url.bucket
-            );
-            Err(url.access_fault(message).hint(HINT))
-        }
+    if metadata_service_responds(&endpoint) {
+        Ok(())
+    } else {
+        let message = format!(
+            "there are no credentials for the container `{}`",
+            url.bucket
+        );
+        Err(url.access_fault(message).hint(HINT))
     }
 }
 
-/// What Azure's portal gives to copy: pairs of names and values.
+/// Connection string of Azure's portal: pairs of names and values.
 #[derive(Debug, Default, PartialEq)]
 struct ConnectionString {
     account: Option<String>,
@@ -122,24 +130,27 @@ struct ConnectionString {
 
 impl ConnectionString {
     fn parse(text: &str) -> Result<ConnectionString> {
-        let mut found = ConnectionString::default();
-        let (mut protocol, mut suffix) = ("https", "core.windows.net");
+        let mut connection = ConnectionString::default();
+        let mut protocol = "https";
+        let mut suffix = "core.windows.net";
         for (name, value) in text
             .split(';')
             .filter_map(|part| part.trim().split_once('='))
         {
             let value = value.trim();
             match name.trim().to_ascii_lowercase().as_str() {
-                "accountname" => found.account = Some(value.to_owned()),
-                "accountkey" => found.key = Some(value.to_owned()),
-                "sharedaccesssignature" => found.sas = Some(value.to_owned()),
-                "blobendpoint" => found.endpoint = Some(value.trim_end_matches('/').to_owned()),
+                "accountname" => connection.account = Some(value.to_owned()),
+                "accountkey" => connection.key = Some(value.to_owned()),
+                "sharedaccesssignature" => connection.sas = Some(value.to_owned()),
+                "blobendpoint" => {
+                    connection.endpoint = Some(value.trim_end_matches('/').to_owned())
+                }
                 "defaultendpointsprotocol" => protocol = value,
                 "endpointsuffix" => suffix = value,
                 _ => {}
             }
         }
-        let Some(account) = &found.account else {
+        let Some(account) = &connection.account else {
             let fault = Fault::new(
                 codes::ACCESS,
                 "AZURE_STORAGE_CONNECTION_STRING names no account",
@@ -148,10 +159,10 @@ impl ConnectionString {
                 "copy it again: it begins with `DefaultEndpointsProtocol=` or `AccountName=`",
             ));
         };
-        if found.endpoint.is_none() && (protocol != "https" || suffix != "core.windows.net") {
-            found.endpoint = Some(format!("{protocol}://{account}.blob.{suffix}"));
+        if connection.endpoint.is_none() && (protocol != "https" || suffix != "core.windows.net") {
+            connection.endpoint = Some(format!("{protocol}://{account}.blob.{suffix}"));
         }
-        Ok(found)
+        Ok(connection)
     }
 
     fn apply(self, mut builder: MicrosoftAzureBuilder) -> MicrosoftAzureBuilder {
@@ -186,7 +197,8 @@ mod tests {
     #[test]
     fn connection_strings_are_parsed() {
         let parse = |text: &str| ConnectionString::parse(text).unwrap();
-        let text = "DefaultEndpointsProtocol=https;AccountName=lake;AccountKey=a2V5==;EndpointSuffix=core.windows.net";
+        let text = "DefaultEndpointsProtocol=https;AccountName=lake;AccountKey=a2V5==;\
+                    EndpointSuffix=core.windows.net";
         let some = |text: &str| Some(text.to_owned());
         let expected = ConnectionString {
             account: some("lake"),
@@ -197,7 +209,8 @@ mod tests {
         let local = parse("AccountName=dev;AccountKey=k;BlobEndpoint=http://127.0.0.1:10000/dev/;");
         assert_eq!(local.endpoint, some("http://127.0.0.1:10000/dev"));
         let other = parse(
-            "AccountName=lake;SharedAccessSignature=sv=1&sig=x;EndpointSuffix=core.chinacloudapi.cn",
+            "AccountName=lake;SharedAccessSignature=sv=1&sig=x;\
+             EndpointSuffix=core.chinacloudapi.cn",
         );
         assert_eq!(
             other.endpoint,

@@ -8,22 +8,24 @@ use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::{ClientConfigKey, ObjectStore};
 use serde::Deserialize;
 
+use super::environment::{env_config, env_flag, env_value, metadata_service_responds};
 use super::gcs_federation::{ExternalAccount, FederatedCredentials};
-use super::{ObjectUrl, env_config, env_flag, env_value, metadata_service_responds};
+use crate::io::object_url::ObjectUrl;
 use crate::io::retry::{CountingConnector, RetryBudget};
 
-/// Where a virtual machine or pod of Google tells its tokens.
+/// Host of the metadata service of Google's virtual machines and pods, which issues tokens.
 const METADATA_HOST: &str = "metadata.google.internal";
 
-const HINT: &str = "set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT to the path of a key file, or \
-                    GOOGLE_SERVICE_ACCOUNT_KEY to its content, or run `gcloud auth application-default login`; for \
-                    public data, GOOGLE_SKIP_SIGNATURE=true";
+const HINT: &str = "set GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT to the path of \
+                    a key file, or GOOGLE_SERVICE_ACCOUNT_KEY to its content, or run `gcloud \
+                    auth application-default login`; for public data, \
+                    GOOGLE_SKIP_SIGNATURE=true";
 
-/// A client of one bucket. Credentials are looked for in the order that Google's own libraries keep; tokens are
-/// renewed before they end.
+/// A client of one bucket. Credentials are searched in the order of Google's own libraries; tokens
+/// are renewed before they expire.
 pub fn connect(
     url: &ObjectUrl,
-    patience: RetryBudget,
+    retry: RetryBudget,
     connector: CountingConnector,
 ) -> Result<Arc<dyn ObjectStore>> {
     let external = require_credentials(url)?;
@@ -37,10 +39,10 @@ pub fn connect(
             builder.with_config(key, value)
         })
         .with_bucket_name(url.bucket)
-        .with_retry(patience.retry_config());
+        .with_retry(retry.retry_config());
     if let Some(account) = external {
         builder = builder.with_credentials(Arc::new(FederatedCredentials::new(
-            account, patience, &connector,
+            account, retry, &connector,
         )?));
     }
     builder = builder.with_http_connector(connector);
@@ -58,8 +60,9 @@ pub fn connect(
     Ok(Arc::new(store))
 }
 
-/// Refuses an environment without credentials: else each request would ask for a token of a machine that has none. Gives
-/// those that the store's own code does not know.
+/// Refuses an environment without credentials: otherwise each request would query a metadata
+/// service that does not exist. Returns credentials of types that the store itself does not
+/// support.
 fn require_credentials(url: &ObjectUrl) -> Result<Option<ExternalAccount>> {
     if env_flag("GOOGLE_SKIP_SIGNATURE") || env_value("GOOGLE_SERVICE_ACCOUNT_KEY").is_some() {
         return Ok(None);
@@ -79,16 +82,15 @@ fn require_credentials(url: &ObjectUrl) -> Result<Option<ExternalAccount>> {
         return require_key_file(&file, true);
     }
     let host = env_value("GCE_METADATA_HOST").unwrap_or_else(|| METADATA_HOST.to_owned());
-    match metadata_service_responds(&format!("http://{host}")) {
-        true => Ok(None),
-        false => {
-            let message = format!("there are no credentials for the bucket `{}`", url.bucket);
-            Err(url.access_fault(message).hint(HINT))
-        }
+    if metadata_service_responds(&format!("http://{host}")) {
+        Ok(None)
+    } else {
+        let message = format!("there are no credentials for the bucket `{}`", url.bucket);
+        Err(url.access_fault(message).hint(HINT))
     }
 }
 
-/// Where `gcloud auth application-default login` leaves its credentials.
+/// File in which `gcloud auth application-default login` stores its credentials.
 fn default_credentials_file() -> Option<PathBuf> {
     Some(std::env::home_dir()?.join(".config/gcloud/application_default_credentials.json"))
 }
@@ -106,7 +108,7 @@ fn require_key_file(file: &Path, is_default: bool) -> Result<Option<ExternalAcco
             .cause(error)
             .hint(HINT)
     })?;
-    // The parser's text might tell of what stands in the file.
+    // The parser's text may contain secrets of the file.
     let key: KeyFile = serde_json::from_str(&text).map_err(|_| {
         fault("the file of Google's credentials is not a JSON object".to_owned()).hint(HINT)
     })?;

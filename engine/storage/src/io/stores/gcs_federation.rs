@@ -1,5 +1,6 @@
-//! Workload identity federation of Google: the token of another identity provider is exchanged for one of Google, and
-//! that, where the file of credentials says so, for one of a service account.
+//! Workload identity federation of Google: the token of another identity provider is exchanged for
+//! one of Google, and, if the file of credentials names a service account, that token for one of
+//! the account.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,10 +23,11 @@ use crate::io::retry::{CountingConnector, RetryBudget};
 const STORAGE_SCOPE: &str = "https://www.googleapis.com/auth/devstorage.read_write";
 const PLATFORM_SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
-/// How long tokens last, where an answer does not tell, or a service account's is asked for.
+/// Lifetime of tokens in seconds, where an answer does not give it, and for requested tokens of a
+/// service account.
 const TOKEN_SECONDS: u64 = 3600;
 
-/// Tokens are renewed so long before their end.
+/// Time before their expiry at which tokens are renewed.
 const RENEWED_BEFORE: Duration = Duration::from_secs(240);
 
 /// A file of credentials of the type `external_account`.
@@ -45,7 +47,7 @@ struct Impersonation {
     token_lifetime_seconds: Option<u64>,
 }
 
-/// Where the token of the other provider comes from.
+/// Source of the token of the other provider.
 #[derive(Deserialize)]
 struct TokenSource {
     file: Option<PathBuf>,
@@ -60,7 +62,7 @@ struct TokenSource {
 
 #[derive(Default, Deserialize)]
 struct TokenFormat {
-    /// Of a JSON object, the field with the token; `None`: the text is the token.
+    /// Field of a JSON object that holds the token; `None`: the text is the token.
     subject_token_field_name: Option<String>,
 }
 
@@ -77,31 +79,33 @@ struct AccountToken {
 }
 
 impl ExternalAccount {
-    /// Reads the file of credentials. Faults do not tell what stands in it.
+    /// Reads the file of credentials. Faults do not contain its text.
     pub fn parse(text: &str) -> Result<ExternalAccount> {
         let wrong = |message: &str| Fault::new(codes::ACCESS, message);
         let account: ExternalAccount = serde_json::from_str(text).map_err(|_| {
-            let message = "credentials of the type `external_account` need `audience`, `subject_token_type`, \
-                           `token_url` and `credential_source`";
-            wrong(message).hint("make the file with `gcloud iam workload-identity-pools create-cred-config`")
+            let message = "credentials of the type `external_account` need `audience`, \
+                           `subject_token_type`, `token_url` and `credential_source`";
+            wrong(message)
+                .hint("make the file with `gcloud iam workload-identity-pools create-cred-config`")
         })?;
         let source = &account.credential_source;
         if source.environment_id.is_none() && (source.file.is_some() || source.url.is_some()) {
             return Ok(account);
         }
-        let message = "credentials of the type `external_account` are used with a `file` or a `url` of tokens as their \
-                       `credential_source` only";
-        let hint = "use such a source, the key of a service account, or a machine or pod with one of its own";
+        let message = "credentials of the type `external_account` are used with a `file` or a \
+                       `url` of tokens as their `credential_source` only";
+        let hint = "use such a source, the key of a service account, or a machine or pod with \
+                    one of its own";
         Err(wrong(message).hint(hint))
     }
 }
 
-/// The credentials that an external account gives, renewed before they end.
+/// Credentials of an external account, renewed before they expire.
 pub struct FederatedCredentials {
     account: ExternalAccount,
     client: HttpClient,
     patience: RetryBudget,
-    /// Held while a token is asked for: other requests wait for the same one.
+    /// Locked while a token is requested: other requests wait for the same one.
     known: Mutex<Option<KnownToken>>,
 }
 
@@ -119,7 +123,7 @@ impl fmt::Debug for FederatedCredentials {
 impl FederatedCredentials {
     pub fn new(
         account: ExternalAccount,
-        patience: RetryBudget,
+        retry: RetryBudget,
         connector: &CountingConnector,
     ) -> Result<Self> {
         let impersonation = account.service_account_impersonation_url.as_ref();
@@ -139,13 +143,14 @@ impl FederatedCredentials {
         Ok(FederatedCredentials {
             account,
             client,
-            patience,
+            patience: retry,
             known: Mutex::default(),
         })
     }
 
     async fn fetch(&self) -> object_store::Result<KnownToken> {
-        let (asked, account) = (Instant::now(), &self.account);
+        let asked_at = Instant::now();
+        let account = &self.account;
         let impersonated = account.service_account_impersonation_url.as_ref();
         let subject = self.subject_token().await?;
         let form = Serializer::new(String::new())
@@ -186,7 +191,8 @@ impl FederatedCredentials {
                     .service_account_impersonation
                     .token_lifetime_seconds
                     .unwrap_or(TOKEN_SECONDS);
-                let body = serde_json::json!({ "scope": [STORAGE_SCOPE], "lifetime": format!("{seconds}s") });
+                let lifetime = format!("{seconds}s");
+                let body = serde_json::json!({ "scope": [STORAGE_SCOPE], "lifetime": lifetime });
                 let mut asking = request(Method::POST, url, "application/json", body.to_string())?;
                 let bearer = format!("Bearer {}", token.access_token)
                     .parse::<HeaderValue>()
@@ -201,11 +207,11 @@ impl FederatedCredentials {
         let lasts = Duration::from_secs(seconds).saturating_sub(RENEWED_BEFORE);
         Ok(KnownToken {
             credential: Arc::new(GcpCredential { bearer }),
-            renewed_from: asked + lasts,
+            renewed_from: asked_at + lasts,
         })
     }
 
-    /// The token of the other provider: it changes, and is read anew each time.
+    /// The token of the other provider: it changes, and is read again each time.
     async fn subject_token(&self) -> object_store::Result<String> {
         let source = &self.account.credential_source;
         let text = match (&source.file, &source.url) {
@@ -244,7 +250,7 @@ impl FederatedCredentials {
 
     async fn answer<T: DeserializeOwned>(&self, asking: HttpRequest) -> object_store::Result<T> {
         let host = asking.uri().host().unwrap_or_default().to_owned();
-        // The parser's text might tell of the token.
+        // The parser's text may contain the token.
         serde_json::from_slice(&self.text(asking).await?)
             .map_err(|_| denied(format!("{host} gave no token")))
     }
@@ -252,20 +258,19 @@ impl FederatedCredentials {
     async fn text(&self, asking: HttpRequest) -> object_store::Result<Vec<u8>> {
         let host = asking.uri().host().unwrap_or_default().to_owned();
         let answer = self.client.execute(asking).await.map_err(failed)?;
-        let (status, body) = (
-            answer.status(),
-            answer.into_body().bytes().await.map_err(failed)?,
-        );
+        let status = answer.status();
+        let body = answer.into_body().bytes().await.map_err(failed)?;
         if status.is_success() {
             return Ok(body.into());
         }
         // Requests that fail for a while are repeated.
         Err(
-            match status.is_client_error() && !matches!(status.as_u16(), 408 | 429) {
-                true => denied(format!("{host} refused a token: {status}")),
-                false => failed(std::io::Error::other(format!(
+            if status.is_client_error() && !matches!(status.as_u16(), 408 | 429) {
+                denied(format!("{host} refused a token: {status}"))
+            } else {
+                failed(std::io::Error::other(format!(
                     "{host} gave no token: {status}"
-                ))),
+                )))
             },
         )
     }
@@ -307,8 +312,8 @@ impl CredentialProvider for FederatedCredentials {
     type Credential = GcpCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<GcpCredential>> {
-        let mut known = self.known.lock().await;
-        if let Some(token) = known
+        let mut cached_token = self.known.lock().await;
+        if let Some(token) = cached_token
             .as_ref()
             .filter(|token| Instant::now() < token.renewed_from)
         {
@@ -320,7 +325,7 @@ impl CredentialProvider for FederatedCredentials {
             .await
             .map_err(|failed| failed.error)?;
         let credential = token.credential.clone();
-        *known = Some(token);
+        *cached_token = Some(token);
         Ok(credential)
     }
 }

@@ -1,4 +1,4 @@
-//! Amazon S3, and what speaks its protocol.
+//! Amazon S3 and stores with its protocol.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use forebay_model::{Fault, Result, codes};
 use object_store::ObjectStore;
 use object_store::aws::AmazonS3Builder;
 
+use super::environment::{env_config, env_value};
 use super::s3_credentials::credential_provider;
-use super::{env_config, env_value};
 use crate::io::retry::{CountingConnector, RetryBudget};
 
 /// A client of one bucket. Endpoint, region, path style and credentials come from the variables that begin with `AWS_`.
 pub fn connect(
     bucket: &str,
-    patience: RetryBudget,
+    retry: RetryBudget,
     connector: CountingConnector,
 ) -> Result<Arc<dyn ObjectStore>> {
     let set = env_config("AWS_").into_iter();
@@ -22,7 +22,7 @@ pub fn connect(
             builder.with_config(key, value)
         })
         .with_bucket_name(bucket)
-        .with_retry(patience.retry_config())
+        .with_retry(retry.retry_config())
         .with_http_connector(connector);
     let endpoints = ["AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AWS_ENDPOINT_URL_S3"];
     if endpoints

@@ -1,5 +1,6 @@
-//! Where the credentials of S3 come from. The store reads variables, web identities and containers' endpoints itself;
-//! profiles of the shared credentials file are read here, again whenever the file changes.
+//! Sources of the credentials of S3. The store reads variables, web identities and containers'
+//! endpoints itself; profiles of the shared credentials file are read here, and again after each
+//! change of the file.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,16 +10,18 @@ use forebay_model::{Fault, Result, codes};
 use object_store::CredentialProvider;
 use object_store::aws::{AwsCredential, AwsCredentialProvider};
 
-use super::{env_flag, env_value, metadata_service_responds};
+use super::environment::{env_flag, env_value, metadata_service_responds};
 
-/// Where a virtual machine of AWS tells its credentials.
+/// Address of the metadata service of AWS's virtual machines, which issues credentials.
 const METADATA_ENDPOINT: &str = "http://169.254.169.254";
 
-const HINT: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN where they are temporary), \
-                    or AWS_PROFILE with ~/.aws/credentials, or AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN; for \
-                    public data, AWS_SKIP_SIGNATURE=true";
+const HINT: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN where \
+                    they are temporary), or AWS_PROFILE with ~/.aws/credentials, or \
+                    AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN; for public data, \
+                    AWS_SKIP_SIGNATURE=true";
 
-/// The provider of a profile, where credentials come from one. A fault where there are no credentials at all.
+/// Credential provider of a profile, if one supplies the credentials. Fails if there are no
+/// credentials at all.
 pub fn credential_provider(bucket: &str) -> Result<Option<AwsCredentialProvider>> {
     let missing = |message: String| {
         Fault::new(codes::ACCESS, message)
@@ -36,12 +39,12 @@ pub fn credential_provider(bucket: &str) -> Result<Option<AwsCredentialProvider>
             // A role alone may be meant for the profile.
             (false, true) if second == "AWS_ROLE_ARN" => {}
             (is_first, _) => {
-                let (there, lacking) = if is_first {
+                let (present, lacking) = if is_first {
                     (first, second)
                 } else {
                     (second, first)
                 };
-                return Err(missing(format!("{there} is set, and {lacking} is not")));
+                return Err(missing(format!("{present} is set, and {lacking} is not")));
             }
         }
     }
@@ -56,15 +59,16 @@ pub fn credential_provider(bucket: &str) -> Result<Option<AwsCredentialProvider>
     }
     let metadata =
         env_value("AWS_METADATA_ENDPOINT").unwrap_or_else(|| METADATA_ENDPOINT.to_owned());
-    match !env_flag("AWS_EC2_METADATA_DISABLED") && metadata_service_responds(&metadata) {
-        true => Ok(None),
-        false => Err(missing(format!(
+    if !env_flag("AWS_EC2_METADATA_DISABLED") && metadata_service_responds(&metadata) {
+        Ok(None)
+    } else {
+        Err(missing(format!(
             "there are no credentials for the bucket `{bucket}`"
-        ))),
+        )))
     }
 }
 
-/// Whether the next request may be signed with other credentials: variables stay as they are.
+/// True if the next request may be signed with other credentials: variables do not change.
 pub fn is_refreshable() -> bool {
     env_value("AWS_ACCESS_KEY_ID").is_none()
 }
@@ -74,7 +78,7 @@ pub fn is_refreshable() -> bool {
 struct AwsProfile {
     file: PathBuf,
     name: String,
-    /// What was read, and when the file was changed before that.
+    /// Credentials that were read, and the time of the file's change before that.
     known: Mutex<Option<CachedCredential>>,
 }
 
@@ -114,12 +118,12 @@ impl AwsProfile {
     }
 
     fn read(&self) -> Result<Arc<AwsCredential>, String> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cached = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = AwsProfile::modified_at(&self.file);
-        if let Some(known) = &*known
-            && known.changed == changed
+        if let Some(credential) = &*cached
+            && credential.changed == changed
         {
-            return Ok(known.credential.clone());
+            return Ok(credential.credential.clone());
         }
         let text = std::fs::read_to_string(&self.file).map_err(|error| {
             format!(
@@ -128,7 +132,7 @@ impl AwsProfile {
             )
         })?;
         let credential = Arc::new(parse_profile(&text, &self.name)?);
-        *known = Some(CachedCredential {
+        *cached = Some(CachedCredential {
             changed,
             credential: credential.clone(),
         });
@@ -138,7 +142,8 @@ impl AwsProfile {
 
 /// The credentials of a profile in a file with `[profile]` lines and `key = value` lines.
 fn parse_profile(text: &str, profile: &str) -> Result<AwsCredential, String> {
-    let (mut section, mut found) = (None, [None, None, None]);
+    let mut section = None;
+    let mut values = [None, None, None];
     let names = [
         "aws_access_key_id",
         "aws_secret_access_key",
@@ -158,11 +163,11 @@ fn parse_profile(text: &str, profile: &str) -> Result<AwsCredential, String> {
             && let Some((key, value)) = line.split_once('=')
             && let Some(at) = names.iter().position(|name| *name == key.trim())
         {
-            found[at] = Some(value.trim().to_owned()).filter(|value| !value.is_empty());
+            values[at] = Some(value.trim().to_owned()).filter(|value| !value.is_empty());
         }
     }
     let lacks = |name: &str| format!("the profile `{profile}` has no `{name}`");
-    let [key_id, secret_key, token] = found;
+    let [key_id, secret_key, token] = values;
     let key_id = key_id.ok_or_else(|| lacks(names[0]))?;
     Ok(AwsCredential {
         key_id,

@@ -1,0 +1,205 @@
+//! Faults of records, with their places in the file.
+
+use std::io::{self, Read};
+
+use forebay_model::{Fault, codes};
+
+use crate::files::rows::InputFile;
+use crate::files::stream::{self, BUFFER_BYTES};
+
+use super::header::CsvRecords;
+use super::records::{CsvRecord, Malformed, QuoteProblem, RecordError};
+use super::{CsvSource, StrayQuotes, header, sniff};
+
+/// Bytes of a file that are looked at for its dialect.
+const HEAD_BYTES: u64 = 256 << 10;
+
+/// A record of a file. Its line is found once a fault needs it.
+#[derive(Clone, Copy)]
+pub(super) struct RecordPlace<'a> {
+    pub(super) config: &'a CsvSource,
+    /// The whole file.
+    pub(super) file: &'a InputFile,
+    /// Its row; `None` for the header.
+    pub(super) row: Option<u64>,
+}
+
+/// A place in a text, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TextPlace {
+    pub(super) line: u64,
+    column: u64,
+}
+
+impl RecordPlace<'_> {
+    /// A fault with file, row and line.
+    pub(super) fn locate(&self, fault: Fault) -> Fault {
+        let fault = fault.file(self.file.path.as_ref());
+        let Some(row) = self.row else {
+            return fault;
+        };
+        let fault = fault.rows([row]);
+        match self.line() {
+            Some(line) => fault.note(format!("the row begins in line {line} of the file")),
+            None => fault,
+        }
+    }
+
+    /// The line in which the record begins, from 1.
+    fn line(&self) -> Option<u64> {
+        // Fields are not looked at, and quotes before the place are right.
+        let config = self.config.clone().stray_quotes(StrayQuotes::Text);
+        let mut opened = header::open_records(&config, self.file).ok()?;
+        let mut record = CsvRecord::default();
+        for _ in 0..=self.row? {
+            let is_there = opened.first.take().is_some();
+            if !is_there && !opened.records.read(&mut record).ok()? {
+                return None;
+            }
+        }
+        let text_place = self.text_place(opened.records.record_start()).ok()?;
+        Some(text_place.line)
+    }
+
+    /// The place of a byte of the text.
+    fn text_place(&self, at: u64) -> io::Result<TextPlace> {
+        let stream = self.file.stream().map_err(io::Error::other)?;
+        text_place(self.config.encoding.decode(stream), at)
+    }
+
+    /// A fault for a file that looks like one of another dialect, which it names.
+    pub(super) fn dialect_hint(&self, fault: Fault) -> Fault {
+        let mut head = Vec::new();
+        let Ok(stream) = self.file.stream() else {
+            return fault;
+        };
+        if stream.take(HEAD_BYTES).read_to_end(&mut head).is_err() {
+            return fault;
+        }
+        let Some(dialect) = sniff::other_dialect(self.config, &head) else {
+            return fault;
+        };
+        let hint = match fault.hint_text() {
+            Some(hint) => format!("{dialect}; or {hint}"),
+            None => dialect,
+        };
+        fault.hint(hint)
+    }
+}
+
+/// The place of a byte of a text.
+pub(super) fn text_place(stream: impl Read, at: u64) -> io::Result<TextPlace> {
+    let mut stream = stream.take(at);
+    let mut block = vec![0; BUFFER_BYTES];
+    let mut place = TextPlace { line: 1, column: 1 };
+    let mut is_behind_return = false;
+    loop {
+        let read = match stream.read(&mut block) {
+            Ok(0) => return Ok(place),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        for byte in &block[..read] {
+            match byte {
+                b'\n' if is_behind_return => {}
+                b'\n' | b'\r' => {
+                    place.line += 1;
+                    place.column = 1;
+                }
+                // Bytes that go on with a letter.
+                0x80..=0xbf => {}
+                _ => place.column += 1,
+            }
+            is_behind_return = *byte == b'\r';
+        }
+    }
+}
+
+/// A fault for a record that cannot be read.
+pub(super) fn record_fault(
+    place: RecordPlace<'_>,
+    records: &CsvRecords,
+    error: RecordError,
+) -> Fault {
+    match error {
+        RecordError::Io(error) => {
+            let fault = stream::stream_fault(&place.file.path, error);
+            match place.row {
+                Some(row) if fault.code() == codes::BAD_ROW => fault.rows([row]),
+                _ => fault,
+            }
+        }
+        RecordError::TooLong => place.locate(stream::record_length_fault()),
+        RecordError::Malformed(malformed) => {
+            let at = records.stream_start + malformed.at;
+            malformed_fault(place, Malformed { at, ..malformed }, &records.names)
+        }
+    }
+}
+
+fn malformed_fault(place: RecordPlace<'_>, malformed: Malformed, names: &[String]) -> Fault {
+    let what = match malformed.problem {
+        QuoteProblem::InPlainField => "a quote stands in a field that does not begin with one",
+        QuoteProblem::TextBehind => "text stands behind the quote that ends a field",
+        QuoteProblem::Unclosed => "a quote opens a field and is not closed",
+        QuoteProblem::EscapeAtEnd => "the file ends behind an escape",
+    };
+    let message = match place.text_place(malformed.at) {
+        Ok(TextPlace { line, column }) => format!("line {line}, column {column}: {what}"),
+        Err(_) => what.to_owned(),
+    };
+    let mut fault = Fault::new(codes::BAD_ROW, message).file(place.file.path.as_ref());
+    if let Some(row) = place.row {
+        fault = fault.rows([row]);
+    }
+    if let Some(name) = names.get(malformed.field) {
+        fault = fault.column(name);
+    }
+    let hint = match malformed.problem {
+        QuoteProblem::InPlainField => {
+            "put the field in quotes and double those in it, set `stray_quotes: text` to read such quotes as letters, or \
+             `quote: none` where no field is in quotes"
+        }
+        QuoteProblem::TextBehind => {
+            "double the quotes in the field, set `escape` where another character stands before them, or `stray_quotes: \
+             text` to read such text as a part of the field"
+        }
+        QuoteProblem::Unclosed => {
+            "close the quote, double it where it belongs to the field, or set `quote: none` where no field is in quotes; \
+             is the file whole?"
+        }
+        QuoteProblem::EscapeAtEnd => "is the file whole?",
+    };
+    place.dialect_hint(fault.hint(hint))
+}
+
+/// A fault for a record with more or fewer fields than there are columns.
+pub(super) fn field_count_fault(place: RecordPlace<'_>, columns: usize, fields: usize) -> Fault {
+    let message = format!("the row has {fields} fields, and there are {columns} columns");
+    let fault = place.locate(Fault::new(codes::BAD_ROW, message));
+    place.dialect_hint(fault.hint(
+        "correct the row, or set `delimiter`, or `skip_lines` where lines stand before the header",
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_lines_and_characters() {
+        let text = "\u{e4}b\r\nc\rd\ne";
+        for (at, line, column) in [
+            (0, 1, 1),
+            (2, 1, 2),
+            (3, 1, 3),
+            (5, 2, 1),
+            (7, 3, 1),
+            (9, 4, 1),
+        ] {
+            let place = text_place(text.as_bytes(), at).unwrap();
+            assert_eq!(place, TextPlace { line, column }, "{at}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Reading with little memory: less at a time, or a fault before a page is made.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, BooleanArray, DictionaryArray, Int64Array, ListArray, ListBuilder, RecordBatch,
+    StringBuilder, StructArray,
+};
+use arrow::buffer::NullBuffer;
+use arrow::datatypes::{DataType, Field, Int32Type};
+use arrow::ipc::CompressionType;
+use arrow::ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+use forebay_model::{Span, codes};
+use forebay_storage::{MemoryBudget, ReadLease, RowRuns, ScanRequest, StorageClient};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::properties::WriterProperties;
+use serde_json::json;
+
+use crate::help::{assert_rows, chunks, keys, request, rows, source, whole};
+
+/// Rows with columns inside of columns.
+fn nested_rows(count: usize) -> RecordBatch {
+    let plain = rows(0, count);
+    let mut words = ListBuilder::new(StringBuilder::new());
+    for row in 0..count {
+        if row % 11 == 5 {
+            words.append_null();
+            continue;
+        }
+        words.append_value((0..row % 4).map(|word| {
+            let is_null = (row + word) % 5 == 0;
+            (!is_null).then(|| format!("word {word} of row {row}"))
+        }));
+    }
+    let flags =
+        BooleanArray::from_iter((0..count).map(|row| (row % 3 != 1).then_some(row % 2 == 0)));
+    let inner: Vec<(Arc<Field>, ArrayRef)> = vec![
+        (
+            Arc::new(Field::new("flag", DataType::Boolean, true)),
+            Arc::new(flags),
+        ),
+        (
+            Arc::new(Field::new("number", DataType::Int64, true)),
+            Arc::new(Int64Array::from_iter_values(0..count as i64)),
+        ),
+    ];
+    let (fields, arrays): (Vec<_>, Vec<_>) = inner.into_iter().unzip();
+    let nulls = NullBuffer::from_iter((0..count).map(|row| row % 13 != 2));
+    let object = StructArray::new(fields.into(), arrays, Some(nulls));
+    let numbers = ListArray::from_iter_primitive::<Int32Type, _, _>(
+        (0..count as i32)
+            .map(|row| (row % 4 != 1).then(|| (0..row % 3).map(Some).collect::<Vec<_>>())),
+    );
+    let more: Vec<(&str, ArrayRef)> = vec![
+        ("words", Arc::new(words.finish())),
+        ("object", Arc::new(object)),
+        ("numbers", Arc::new(numbers)),
+    ];
+    let plain = plain
+        .schema()
+        .fields()
+        .iter()
+        .zip(plain.columns())
+        .map(|(field, column)| (field.name().clone(), column.clone()))
+        .collect::<Vec<_>>();
+    let more = more
+        .into_iter()
+        .map(|(name, column)| (name.to_owned(), column));
+    let columns = plain
+        .into_iter()
+        .chain(more)
+        .map(|(name, column)| (name, column, true));
+    RecordBatch::try_from_iter_with_nullable(columns).unwrap()
+}
+
+/// Storage whose readers have used up their share of the memory, for as long as the lease is held.
+fn used_up() -> (StorageClient, ReadLease) {
+    let io = StorageClient::new().unwrap();
+    let limit_bytes = 1 << 40;
+    io.set_memory(MemoryBudget::new(limit_bytes), 1 << 30);
+    let lease = io.read_memory().lease(limit_bytes / 2).unwrap();
+    (io, lease)
+}
+
+fn write_arrow(file: &Path, batch: &RecordBatch, compression: Option<CompressionType>) {
+    let options = IpcWriteOptions::default()
+        .try_with_compression(compression)
+        .unwrap();
+    let file = File::create(file).unwrap();
+    let mut writer = FileWriter::try_new_with_options(file, &batch.schema(), options).unwrap();
+    writer.write(&batch.slice(0, 3_000)).unwrap();
+    writer
+        .write(&batch.slice(3_000, batch.num_rows() - 3_000))
+        .unwrap();
+    writer.finish().unwrap();
+}
+
+fn write_parquet(file: &Path, batch: &RecordBatch) {
+    let properties = WriterProperties::builder()
+        .set_max_row_group_row_count(Some(3_000))
+        .set_data_page_row_count_limit(500)
+        .set_write_batch_size(100)
+        .set_compression(Compression::SNAPPY)
+        .build();
+    let file = File::create(file).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
+    writer.write(batch).unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn readers_without_memory_read_the_same_rows_some_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let batch = nested_rows(5_000);
+    let at = |name: &str| dir.path().join(name);
+    write_parquet(&at("a.parquet"), &batch);
+    write_arrow(&at("plain.arrow"), &batch, None);
+    write_arrow(&at("zstd.arrow"), &batch, Some(CompressionType::ZSTD));
+    write_arrow(&at("lz4.arrow"), &batch, Some(CompressionType::LZ4_FRAME));
+    let file = File::create(at("a.arrows")).unwrap();
+    let mut writer = StreamWriter::try_new(file, &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    // Dictionaries are decoded as a whole.
+    let word: DictionaryArray<Int32Type> = (0..5_000).map(|row| ["a", "b", "c"][row % 3]).collect();
+    let coded = RecordBatch::try_from_iter([("word", Arc::new(word) as ArrayRef)]).unwrap();
+    write_arrow(&at("coded.arrow"), &coded, Some(CompressionType::ZSTD));
+    for (format, name) in [
+        ("parquet", "a.parquet"),
+        ("arrow", "plain.arrow"),
+        ("arrow", "zstd.arrow"),
+        ("arrow", "lz4.arrow"),
+        ("arrow", "a.arrows"),
+        ("arrow", "coded.arrow"),
+    ] {
+        let source = source(format, json!({"path": at(name)}));
+        let (io, _lease) = used_up();
+        let dataset = source.discover(&io, &[]).unwrap();
+        let request = ScanRequest {
+            batch_rows: 700,
+            ..request(&dataset)
+        };
+        let read = |io: &StorageClient, request: &ScanRequest| {
+            chunks(io, source.as_ref(), &dataset, request).unwrap()
+        };
+        let expected = read(&StorageClient::new().unwrap(), &request);
+        let divided = read(&io, &request);
+        assert_rows(&whole(&divided), &whole(&expected));
+        assert_eq!(keys(&divided), keys(&expected), "{name}");
+        let rows_max = divided.iter().map(|chunk| chunk.batch.num_rows()).max();
+        assert!(rows_max <= Some(700), "{name}: {rows_max:?}");
+        if name != "coded.arrow" {
+            let some = ScanRequest {
+                columns: vec!["object".to_owned(), "id".to_owned()],
+                ..request
+            };
+            let expected = read(&StorageClient::new().unwrap(), &some);
+            assert_rows(&whole(&read(&io, &some)), &whole(&expected));
+        }
+    }
+}
+
+#[test]
+fn parts_of_row_groups_are_read_without_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let batch = nested_rows(5_000);
+    write_parquet(&dir.path().join("a.parquet"), &batch);
+    let source = source("parquet", json!({"path": dir.path()}));
+    let (io, _lease) = used_up();
+    let dataset = source.discover(&io, &[]).unwrap();
+    let columns = ["id", "text", "words"].map(str::to_owned);
+    let runs = RowRuns {
+        rows_max: 900,
+        columns: &columns,
+    };
+    let spans: Vec<Span> = source.split_spans(&io, &dataset.spans, Some(runs)).unwrap();
+    assert!(spans.len() > 4, "{}", spans.len());
+    let request = ScanRequest {
+        columns: columns.to_vec(),
+        batch_rows: 256,
+        ..request(&dataset)
+    };
+    let read = |io: &StorageClient| {
+        let mut all = Vec::new();
+        for span in &spans {
+            for chunk in source.open(io, span, &request).unwrap() {
+                all.push(chunk.unwrap());
+            }
+        }
+        all
+    };
+    let expected = read(&StorageClient::new().unwrap());
+    assert_rows(&whole(&read(&io)), &whole(&expected));
+}
+
+#[test]
+fn a_page_beyond_the_memory_is_refused_with_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.parquet");
+    let rows = 30_000_000;
+    let batch = RecordBatch::try_from_iter([
+        (
+            "small",
+            Arc::new(BooleanArray::from(vec![true; 10])) as ArrayRef,
+        ),
+        ("large", Arc::new(Int64Array::from(vec![0; 10]))),
+    ])
+    .unwrap();
+    let properties = WriterProperties::builder()
+        .set_dictionary_enabled(false)
+        .set_compression(Compression::ZSTD(ZstdLevel::default()))
+        .set_data_page_size_limit(1 << 30)
+        .set_data_page_row_count_limit(rows)
+        .set_max_row_group_row_count(Some(rows))
+        .build();
+    let writer = File::create(&file).unwrap();
+    let mut writer = ArrowWriter::try_new(writer, batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.flush().unwrap();
+    let columns: [(&str, ArrayRef); 2] = [
+        ("small", Arc::new(BooleanArray::from(vec![true; rows]))),
+        ("large", Arc::new(Int64Array::from(vec![0; rows]))),
+    ];
+    writer
+        .write(&RecordBatch::try_from_iter(columns).unwrap())
+        .unwrap();
+    writer.close().unwrap();
+    assert!(std::fs::metadata(&file).unwrap().len() < 1 << 20);
+    let source = source("parquet", json!({"path": file}));
+    let io = StorageClient::new().unwrap();
+    let dataset = source.discover(&io, &[]).unwrap();
+    io.set_memory(MemoryBudget::new(64 << 20), 1);
+    let request = ScanRequest {
+        columns: vec!["large".to_owned()],
+        ..request(&dataset)
+    };
+    let fault = chunks(&io, source.as_ref(), &dataset, &request).unwrap_err();
+    assert_eq!(fault.code(), codes::MEMORY, "{fault:?}");
+    let site = fault.site();
+    assert_eq!(site.row_group, Some(1), "{fault:?}");
+    assert_eq!(site.column.as_deref(), Some("large"), "{fault:?}");
+    let message = fault.message();
+    assert!(message.starts_with("a page of 228 MiB needs"), "{message}");
+    let hint = fault.hint_text().unwrap();
+    assert!(hint.contains("--memory"), "{hint}");
+}

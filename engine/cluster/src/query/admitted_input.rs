@@ -1,0 +1,449 @@
+//! Inputs of the query engine's operators whose memory it does not count.
+//!
+//! A window over a whole partition holds all its rows and a copy of them. An aggregate that collects values in an order
+//! holds a record of each, and makes them of a whole batch before it counts any. A constant list stands in each row of a
+//! batch.
+//! The inputs of such operators are counted in the memory pool, or come in fewer rows at a time.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Literal;
+use datafusion::physical_expr::window::WindowExpr;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+    replace_children_if_necessary,
+};
+use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
+use forebay_model::column_bytes;
+use futures::{Stream, StreamExt};
+use serde::{Deserialize, Serialize};
+
+/// Copies of its input that a window holds: the batches, and one batch of all of them.
+const WINDOW_COPIES: usize = 2;
+
+/// Bytes of the records of a value that is collected in an order, beside its own: the value and those that it is ordered
+/// by, each with an allocation and a row of its own, before and behind a merge. Measured with a million texts.
+const COLLECTED_ITEM_BYTES: usize = 640;
+
+/// Aggregates that keep all values.
+const COLLECTORS: [&str; 2] = ["array_agg", "string_agg"];
+
+/// Constants above this size are not put into thousands of rows at once.
+const LARGE_CONSTANT_BYTES: usize = 4 << 10;
+
+/// Bytes that a large constant takes in all rows of a batch.
+const CONSTANT_COLUMN_BYTES: usize = 8 << 20;
+
+/// Functions that make lists of any length. Constant arguments make a constant list, which stands in each row.
+const LIST_MAKERS: [&str; 4] = ["array_repeat", "array_resize", "generate_series", "range"];
+
+/// Rows for which such lists are made at a time.
+const MADE_LISTS_ROWS: usize = 64;
+
+/// The plan with the inputs of operators admitted whose memory is not counted.
+pub fn with_admitted_inputs(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let admitted = plan.transform_up(|node| {
+        if let Some(swapped) = divided_before_projection(&node)? {
+            return Ok(Transformed::yes(swapped));
+        }
+        let Some(admission) = Admission::of_input(node.as_ref()) else {
+            return Ok(Transformed::no(node));
+        };
+        let children = node
+            .children()
+            .into_iter()
+            .map(|input| {
+                Arc::new(AdmittedInputExec {
+                    input: input.clone(),
+                    admission,
+                }) as Arc<dyn ExecutionPlan>
+            })
+            .collect();
+        replace_children_if_necessary(node, children).map(Transformed::yes)
+    })?;
+    Ok(admitted.data)
+}
+
+/// Divides rows among threads before lists are made of them, and not after: the operator that divides them joins small
+/// batches again.
+fn divided_before_projection(
+    node: &Arc<dyn ExecutionPlan>,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some(division) = node.downcast_ref::<RepartitionExec>() else {
+        return Ok(None);
+    };
+    let Partitioning::RoundRobinBatch(partitions) = division.partitioning() else {
+        return Ok(None);
+    };
+    let projection = division.input();
+    if division.preserve_order() || projection.downcast_ref::<ProjectionExec>().is_none() {
+        return Ok(None);
+    }
+    let inputs = projection.children();
+    let input = inputs.first();
+    let Some(admitted) = input.and_then(|input| input.downcast_ref::<AdmittedInputExec>()) else {
+        return Ok(None);
+    };
+    let partitioning = Partitioning::RoundRobinBatch(*partitions);
+    let divided = RepartitionExec::try_new(admitted.input.clone(), partitioning)?;
+    let admitted = Arc::new(AdmittedInputExec {
+        input: Arc::new(divided),
+        admission: admitted.admission,
+    });
+    replace_children_if_necessary(projection.clone(), vec![admitted]).map(Some)
+}
+
+/// The way in which an input is admitted.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+enum Admission {
+    /// All rows are held: each byte counts so many times until the operator ends.
+    Held(usize),
+    /// All rows are held, or all items of their lists, with a record of each, until the operator ends.
+    Collected,
+    /// At most so many rows come at a time.
+    Sliced(usize),
+}
+
+impl Admission {
+    fn of_input(operator: &dyn ExecutionPlan) -> Option<Admission> {
+        if operator.downcast_ref::<WindowAggExec>().is_some() {
+            return Some(Admission::Held(WINDOW_COPIES));
+        }
+        if let Some(aggregate) = operator.downcast_ref::<AggregateExec>() {
+            return collects_in_order(aggregate).then_some(Admission::Collected);
+        }
+        if let Some(window) = operator.downcast_ref::<BoundedWindowAggExec>() {
+            let is_sliced = window.window_expr().iter().any(collects_rows);
+            return is_sliced.then_some(Admission::Sliced(MADE_LISTS_ROWS));
+        }
+        let projection = operator.downcast_ref::<ProjectionExec>()?;
+        let expressions = || projection.expr().iter().map(|projected| &projected.expr);
+        let constant_bytes = expressions().map(largest_constant).max()?;
+        if constant_bytes > LARGE_CONSTANT_BYTES {
+            let rows_max = CONSTANT_COLUMN_BYTES / constant_bytes;
+            return Some(Admission::Sliced(rows_max.max(1)));
+        }
+        expressions()
+            .any(makes_lists)
+            .then_some(Admission::Sliced(MADE_LISTS_ROWS))
+    }
+}
+
+/// True if an aggregate collects values in an order, and gives its results. One that gives partial results gives them as
+/// soon as memory is short.
+fn collects_in_order(aggregate: &AggregateExec) -> bool {
+    if *aggregate.mode() == AggregateMode::Partial {
+        return false;
+    }
+    aggregate.aggr_expr().iter().any(|function| {
+        COLLECTORS.contains(&function.fun().name()) && !function.order_bys().is_empty()
+    })
+}
+
+/// Rows of a batch, or the items of the lists of a column where they are more.
+fn item_count(batch: &RecordBatch) -> usize {
+    let mut most = batch.num_rows();
+    for column in batch.columns() {
+        if let Some(lists) = column.as_list_opt::<i32>() {
+            let offsets = lists.value_offsets();
+            let begin = offsets.first().copied().unwrap_or(0);
+            let end = offsets.last().copied().unwrap_or(0);
+            most = most.max((end - begin).unsigned_abs() as usize);
+        }
+    }
+    most
+}
+
+/// True if a window gives each row the values of all rows in its frame, as a list or as one text.
+fn collects_rows(window: &Arc<dyn WindowExpr>) -> bool {
+    let field = window.field();
+    field.is_ok_and(|field| field.data_type().is_nested())
+        || window.name().starts_with("string_agg(")
+}
+
+/// True if an expression makes lists whose length its arguments decide.
+fn makes_lists(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    let is_maker = expr
+        .downcast_ref::<ScalarFunctionExpr>()
+        .is_some_and(|function| LIST_MAKERS.contains(&function.name()));
+    is_maker || expr.children().into_iter().any(makes_lists)
+}
+
+/// Bytes of the largest constant in an expression.
+fn largest_constant(expr: &Arc<dyn PhysicalExpr>) -> usize {
+    if let Some(literal) = expr.downcast_ref::<Literal>() {
+        return literal.value().size();
+    }
+    let constants = expr.children().into_iter().map(largest_constant);
+    constants.max().unwrap_or(0)
+}
+
+/// Passes the batches of its input on, admitted.
+#[derive(Debug)]
+struct AdmittedInputExec {
+    input: Arc<dyn ExecutionPlan>,
+    admission: Admission,
+}
+
+impl DisplayAs for AdmittedInputExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AdmittedInputExec: {:?}", self.admission)
+    }
+}
+
+impl ExecutionPlan for AdmittedInputExec {
+    fn name(&self) -> &str {
+        "AdmittedInputExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let input = children.into_iter().next();
+        let input = input
+            .ok_or_else(|| DataFusionError::Internal("an admitted input of nothing".to_owned()))?;
+        Ok(Arc::new(AdmittedInputExec {
+            input,
+            admission: self.admission,
+        }))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let consumer = MemoryConsumer::new(format!("AdmittedInput[{partition}]"));
+        Ok(Box::pin(AdmittedStream {
+            reservation: consumer.register(context.memory_pool()),
+            input: self.input.execute(partition, context)?,
+            admission: self.admission,
+            rest: None,
+        }))
+    }
+}
+
+/// Sends admitted inputs to workers.
+#[derive(Debug)]
+pub struct AdmittedInputCodec;
+
+impl PhysicalExtensionCodec for AdmittedInputCodec {
+    fn try_decode(
+        &self,
+        bytes: &[u8],
+        inputs: &[Arc<dyn ExecutionPlan>],
+        _: &TaskContext,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let admission: Admission = serde_json::from_slice(bytes)
+            .map_err(|error| DataFusionError::External(Box::new(error)))?;
+        match (admission, inputs) {
+            (
+                Admission::Held(1..=WINDOW_COPIES) | Admission::Collected | Admission::Sliced(1..),
+                [input],
+            ) => Ok(Arc::new(AdmittedInputExec {
+                input: input.clone(),
+                admission,
+            })),
+            _ => Err(DataFusionError::Internal(
+                "an admitted input that no coordinator sends".to_owned(),
+            )),
+        }
+    }
+
+    fn try_encode(
+        &self,
+        node: Arc<dyn ExecutionPlan>,
+        bytes: &mut Vec<u8>,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<()> {
+        let admitted = node.downcast_ref::<AdmittedInputExec>();
+        let admitted = admitted.ok_or_else(|| {
+            DataFusionError::Internal(format!("{} is no admitted input", node.name()))
+        })?;
+        serde_json::to_writer(bytes, &admitted.admission)
+            .map_err(|error| DataFusionError::External(Box::new(error)))
+    }
+}
+
+fn batch_bytes(batch: &RecordBatch) -> usize {
+    let columns = batch.columns().iter();
+    columns.map(|column| column_bytes(column)).sum()
+}
+
+/// The batches of an admitted input. An operator keeps its input until it ends, and so does the reservation.
+struct AdmittedStream {
+    input: SendableRecordBatchStream,
+    admission: Admission,
+    reservation: MemoryReservation,
+    rest: Option<RecordBatch>,
+}
+
+impl AdmittedStream {
+    /// Admits a batch, and returns the rows of it that are passed on.
+    fn admit(&mut self, batch: RecordBatch) -> Result<RecordBatch> {
+        match self.admission {
+            Admission::Held(copies) => {
+                let bytes = batch_bytes(&batch).saturating_mul(copies);
+                self.reservation.try_grow(bytes)?;
+                Ok(batch)
+            }
+            Admission::Collected => {
+                let records = item_count(&batch).saturating_mul(COLLECTED_ITEM_BYTES);
+                let bytes = batch_bytes(&batch).saturating_add(records);
+                self.reservation.try_grow(bytes)?;
+                Ok(batch)
+            }
+            Admission::Sliced(rows_max) if batch.num_rows() > rows_max => {
+                self.rest = Some(batch.slice(rows_max, batch.num_rows() - rows_max));
+                Ok(batch.slice(0, rows_max))
+            }
+            Admission::Sliced(_) => Ok(batch),
+        }
+    }
+}
+
+impl Stream for AdmittedStream {
+    type Item = Result<RecordBatch>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(remainder) = self.rest.take() {
+            return Poll::Ready(Some(self.admit(remainder)));
+        }
+        let next = self.input.poll_next_unpin(context);
+        next.map(|next| next.map(|batch| batch.and_then(|batch| self.admit(batch))))
+    }
+}
+
+impl RecordBatchStream for AdmittedStream {
+    fn schema(&self) -> SchemaRef {
+        self.input.schema()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::execution::memory_pool::GreedyMemoryPool;
+    use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+    use datafusion::physical_plan::{collect, displayable};
+    use datafusion::prelude::{SessionConfig, SessionContext};
+    use forebay_storage::StorageClient;
+
+    use super::*;
+
+    /// The admitted plan of a query and the rows that it gives, or its error.
+    fn run(query: &str, pool_bytes: usize, threads: usize) -> (String, Result<usize>) {
+        let pool = Arc::new(GreedyMemoryPool::new(pool_bytes));
+        let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
+        let config = SessionConfig::new().with_target_partitions(threads);
+        let context = SessionContext::new_with_config_rt(config, runtime.build_arc().unwrap());
+        let io = StorageClient::new().unwrap();
+        io.block_on(async {
+            let plan = context.sql(query).await.unwrap();
+            let plan = plan.create_physical_plan().await.unwrap();
+            let plan = with_admitted_inputs(plan).unwrap();
+            let shown = displayable(plan.as_ref()).indent(false).to_string();
+            let batches = collect(plan, context.task_ctx()).await;
+            let rows = batches.map(|batches| batches.iter().map(RecordBatch::num_rows).sum());
+            (shown, rows)
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn windows_over_all_rows_are_counted_before_they_are_computed() {
+        let query = "SELECT sum(value) OVER () FROM generate_series(1, 100000)";
+        let (plan, rows) = run(query, 64 << 20, 1);
+        assert!(plan.contains("AdmittedInputExec: Held(2)"), "{plan}");
+        assert_eq!(rows.unwrap(), 100_000);
+        let (_, rows) = run(query, 1 << 20, 1);
+        let error = rows.unwrap_err().find_root().to_string();
+        assert!(error.contains("AdmittedInput[0]"), "{error}");
+    }
+
+    /// The results of groups hold all values, with records of them.
+    #[test]
+    fn lists_in_an_order_are_counted_before_they_are_merged() {
+        let values = "FROM generate_series(1, 100000)";
+        for threads in [1, 2] {
+            let query = format!("SELECT array_agg(value ORDER BY value DESC) {values}");
+            let (plan, rows) = run(&query, 256 << 20, threads);
+            assert!(plan.contains("AdmittedInputExec: Collected"), "{plan}");
+            assert_eq!(rows.unwrap(), 1);
+            let query = format!("SELECT array_agg(value), max(value) {values}");
+            let (plan, rows) = run(&query, 256 << 20, threads);
+            assert!(!plan.contains("AdmittedInputExec"), "{plan}");
+            assert_eq!(rows.unwrap(), 1);
+        }
+        let query = format!("SELECT array_agg(value ORDER BY value DESC) {values}");
+        let (_, rows) = run(&query, 24 << 20, 2);
+        assert!(rows.is_err());
+    }
+
+    /// Each row gets the values of the rows before it.
+    #[test]
+    fn windows_that_collect_rows_get_few_at_a_time() {
+        let query = "SELECT array_agg(value) OVER \
+                     (ORDER BY value ROWS BETWEEN 100 PRECEDING AND CURRENT ROW) \
+                     FROM generate_series(1, 1000)";
+        let (plan, rows) = run(query, 64 << 20, 1);
+        assert!(plan.contains("AdmittedInputExec: Sliced(64)"), "{plan}");
+        assert_eq!(rows.unwrap(), 1_000);
+        let query = "SELECT sum(value) OVER (ORDER BY value) FROM generate_series(1, 1000)";
+        let (plan, _) = run(query, 64 << 20, 1);
+        assert!(!plan.contains("AdmittedInputExec"), "{plan}");
+    }
+
+    #[test]
+    fn large_constants_stand_in_few_rows_at_a_time() {
+        let query = "SELECT value, unnest(range(0, 5000)) FROM generate_series(1, 300)";
+        for threads in [1, 2] {
+            let (plan, rows) = run(query, 64 << 20, threads);
+            assert!(plan.contains("AdmittedInputExec: Sliced("), "{plan}");
+            let joins = plan
+                .lines()
+                .map(str::trim)
+                .collect::<Vec<_>>()
+                .windows(2)
+                .any(|pair| {
+                    pair[0].starts_with("RepartitionExec") && pair[1].starts_with("ProjectionExec")
+                });
+            assert!(!joins, "{plan}");
+            assert_eq!(rows.unwrap(), 300 * 5_000);
+        }
+    }
+}

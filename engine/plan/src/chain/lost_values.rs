@@ -1,0 +1,191 @@
+//! Values that an operation over single rows loses: numbers that are no longer finite, and values
+//! that its code, or a `try_cast`, returns as null.
+//!
+//! The chain counts them for every operation, so that no transform has to.
+
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
+use arrow::buffer::BooleanBuffer;
+use arrow::datatypes::{DataType, Float32Type, Float64Type};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::Expr;
+use forebay_model::RowChange;
+
+use crate::hidden_columns::is_hidden;
+use crate::{MapOp, WrittenNulls};
+
+/// A written column whose lost values are counted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LostValues {
+    /// The reason in the ledger of rows.
+    pub change: RowChange,
+    /// Index among the columns that the operation writes.
+    pub output: usize,
+}
+
+impl LostValues {
+    /// The counts of an operation. Joins count the rows that find no other row.
+    pub fn of_map(map: &MapOp) -> Vec<LostValues> {
+        if map.finds_rows || map.met.is_some() {
+            return Vec::new();
+        }
+        let mut counts = Vec::new();
+        for (output, field) in map.writes.iter().enumerate() {
+            if is_hidden(field.name()) {
+                continue;
+            }
+            if matches!(field.data_type(), DataType::Float32 | DataType::Float64) {
+                let change = RowChange::MadeNotFinite;
+                counts.push(LostValues { change, output });
+            }
+            if map.code.is_some() || tries_casts(map) {
+                let change = RowChange::Nulled;
+                counts.push(LostValues { change, output });
+            }
+        }
+        counts
+    }
+
+    /// The number of lost values of a chunk.
+    pub fn count(self, inputs: &[ArrayRef], outputs: &[ArrayRef]) -> u64 {
+        let Some(output) = outputs.get(self.output) else {
+            return 0;
+        };
+        let rows = match self.change {
+            RowChange::Nulled => made_null(inputs, output),
+            _ => made_not_finite(inputs, output),
+        };
+        rows.map_or(0, |rows| rows.count_set_bits() as u64)
+    }
+}
+
+/// True for an expression that is null only where a column is, or where a `try_cast` in it does not succeed.
+fn tries_casts(map: &MapOp) -> bool {
+    let WrittenNulls::Computed(expression) = &map.nulls else {
+        return false;
+    };
+    let mut has_try = false;
+    let mut has_other_nulls = false;
+    // The closure gives no error.
+    let _ = expression.apply(|part| {
+        match part {
+            Expr::TryCast(_) => has_try = true,
+            Expr::Literal(value, _) => has_other_nulls |= value.is_null(),
+            Expr::Alias(_)
+            | Expr::BinaryExpr(_)
+            | Expr::Cast(_)
+            | Expr::Column(_)
+            | Expr::Negative(_) => {}
+            _ => has_other_nulls = true,
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    has_try && !has_other_nulls
+}
+
+/// The number of NaN and infinities of a column of floats.
+pub(super) fn count_not_finite(column: &ArrayRef) -> u64 {
+    not_finite(column).map_or(0, |rows| rows.count_set_bits() as u64)
+}
+
+/// Rows in which a column is null and no input is.
+fn made_null(inputs: &[ArrayRef], output: &ArrayRef) -> Option<BooleanBuffer> {
+    let nulls = output.logical_nulls()?;
+    let mut rows = !nulls.inner();
+    for input in inputs {
+        if let Some(nulls) = input.logical_nulls() {
+            rows = &rows & nulls.inner();
+        }
+    }
+    Some(rows)
+}
+
+/// Rows in which a column is NaN or infinite, although an input is a number and all numbers are
+/// finite.
+fn made_not_finite(inputs: &[ArrayRef], output: &ArrayRef) -> Option<BooleanBuffer> {
+    let mut rows = not_finite(output)?;
+    let mut with_number = BooleanBuffer::new_unset(output.len());
+    for input in inputs {
+        if !input.data_type().is_numeric() {
+            continue;
+        }
+        if let Some(strange) = not_finite(input) {
+            rows = &rows & &!&strange;
+        }
+        with_number = match input.nulls() {
+            Some(nulls) => &with_number | nulls.inner(),
+            None => BooleanBuffer::new_set(output.len()),
+        };
+    }
+    Some(&rows & &with_number)
+}
+
+/// Rows with a NaN or an infinity; `None` where there are none.
+fn not_finite(column: &ArrayRef) -> Option<BooleanBuffer> {
+    match column.data_type() {
+        DataType::Float32 => not_finite_rows(column.as_primitive::<Float32Type>(), f32::is_finite),
+        DataType::Float64 => not_finite_rows(column.as_primitive::<Float64Type>(), f64::is_finite),
+        _ => None,
+    }
+}
+
+fn not_finite_rows<T: ArrowPrimitiveType>(
+    column: &PrimitiveArray<T>,
+    is_finite: impl Fn(T::Native) -> bool,
+) -> Option<BooleanBuffer> {
+    let values = column.values();
+    // Without a branch, so that the compiler looks at several values at once.
+    let are_finite = values
+        .iter()
+        .fold(true, |are_finite, value| are_finite & is_finite(*value));
+    if are_finite {
+        return None;
+    }
+    let rows = BooleanBuffer::collect_bool(values.len(), |row| !is_finite(values[row]));
+    // The place of a null may hold any number.
+    let rows = match column.nulls() {
+        Some(nulls) => &rows & nulls.inner(),
+        None => rows,
+    };
+    (rows.count_set_bits() > 0).then_some(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::sync::Arc;
+
+    use arrow::array::{Float64Array, Int64Array, StringArray};
+
+    #[test]
+    fn values_are_lost_where_all_inputs_have_some() {
+        let x: ArrayRef = Arc::new(Float64Array::from(vec![
+            Some(1.0),
+            Some(f64::NAN),
+            None,
+            Some(0.0),
+        ]));
+        let n: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), Some(2), Some(3), None]));
+        let text: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "c", "d"]));
+        let strange: ArrayRef = Arc::new(Float64Array::from(vec![f64::INFINITY; 4]));
+        let nulls: ArrayRef = Arc::new(Float64Array::from(vec![None::<f64>; 4]));
+        let finite: ArrayRef = Arc::new(Float64Array::from(vec![0.5; 4]));
+        let cases: [(&[&ArrayRef], &ArrayRef, RowChange, u64); 8] = [
+            (&[&x], &strange, RowChange::MadeNotFinite, 2),
+            (&[&x, &n], &strange, RowChange::MadeNotFinite, 3),
+            // A text is no number that could be lost.
+            (&[&text], &strange, RowChange::MadeNotFinite, 0),
+            (&[&x], &finite, RowChange::MadeNotFinite, 0),
+            (&[&x], &nulls, RowChange::MadeNotFinite, 0),
+            (&[&x], &nulls, RowChange::Nulled, 3),
+            (&[&x, &n, &text], &nulls, RowChange::Nulled, 2),
+            (&[&x], &finite, RowChange::Nulled, 0),
+        ];
+        for (inputs, output, change, expected) in cases {
+            let inputs: Vec<ArrayRef> = inputs.iter().map(|input| (*input).clone()).collect();
+            let lost = LostValues { change, output: 0 };
+            let count = lost.count(&inputs, std::slice::from_ref(output));
+            assert_eq!(count, expected, "{change:?} of {inputs:?}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Functions of SQL on times that are wrong, without a word, at the ends of their range.
+//!
+//! `date_trunc` wraps around within a day of the first time that a type holds. `date_bin` computes in nanoseconds, and
+//! gives null for times that these do not hold, as `date_part` does for years beyond the calendar. All are refused
+//! instead.
+//!
+//! `date_trunc` leads the hours of a day whose midnight there is twice, as each autumn in Havana, to both. All of them
+//! belong to the first one.
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Int64Type};
+use datafusion::common::{DataFusionError, ScalarValue};
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
+use forebay_model::{tick_nanoseconds, type_label};
+
+use crate::guarded_functions::{FunctionGuard, argument_columns};
+use crate::local_times::{clock_of, placed};
+
+/// Nanoseconds of the longest unit by which `date_trunc` divides ticks.
+const DAY_NANOSECONDS: i128 = 86_400 * 1_000_000_000;
+
+/// Units of `date_trunc` that begin at midnight.
+const UNITS_OF_DAYS: [&str; 5] = ["day", "week", "month", "quarter", "year"];
+
+/// The functions by name.
+pub(crate) const CHECKED_TIMES: [(&str, &dyn FunctionGuard); 3] = [
+    ("date_bin", &LostTimes),
+    ("date_part", &LostTimes),
+    ("date_trunc", &TruncatedTimes),
+];
+
+/// Refuses times within a day of the first one that their type holds, and gives each day one midnight.
+struct TruncatedTimes;
+
+impl FunctionGuard for TruncatedTimes {
+    fn before(&self, name: &str, arguments: &ScalarFunctionArgs) -> Result<(), DataFusionError> {
+        for column in argument_columns(arguments)? {
+            if !is_timestamp(&column) {
+                continue;
+            }
+            let tick = tick_nanoseconds(column.data_type()).unwrap_or(1);
+            let day_ticks = i64::try_from(DAY_NANOSECONDS / tick).unwrap_or(1);
+            let first_safe = i64::MIN + day_ticks;
+            let ticks = cast(&column, &DataType::Int64)?;
+            let mut ticks = ticks.as_primitive::<Int64Type>().iter().flatten();
+            if let Some(time) = ticks.find(|time| *time < first_safe) {
+                return Err(far_time(name, time, &column));
+            }
+        }
+        Ok(())
+    }
+
+    fn corrected(
+        &self,
+        columns: &[ArrayRef],
+        result: ColumnarValue,
+    ) -> Result<ColumnarValue, DataFusionError> {
+        let data_type = result.data_type();
+        let is_zoned = matches!(data_type, DataType::Timestamp(_, Some(_)));
+        if !is_zoned || !has_unit_of_days(columns)? || clock_of(&data_type)?.has_even_days() {
+            return Ok(result);
+        }
+        Ok(match result {
+            ColumnarValue::Array(times) => ColumnarValue::Array(placed(&times, &data_type)?),
+            ColumnarValue::Scalar(time) => {
+                let time = placed(&time.to_array()?, &data_type)?;
+                ColumnarValue::Scalar(ScalarValue::try_from_array(&time, 0)?)
+            }
+        })
+    }
+
+    fn checks_result(&self) -> bool {
+        true
+    }
+}
+
+/// True if the first argument of `date_trunc` is a unit that begins at midnight.
+fn has_unit_of_days(columns: &[ArrayRef]) -> Result<bool, DataFusionError> {
+    let Some(unit) = columns.first().filter(|unit| !unit.is_empty()) else {
+        return Ok(false);
+    };
+    let unit = cast(unit, &DataType::Utf8)?;
+    let unit = unit.as_string::<i32>().value(0).to_ascii_lowercase();
+    Ok(UNITS_OF_DAYS.contains(&unit.as_str()))
+}
+
+/// Refuses results that are null where no time is.
+struct LostTimes;
+
+impl FunctionGuard for LostTimes {
+    fn behind(
+        &self,
+        name: &str,
+        columns: &[ArrayRef],
+        result: &ArrayRef,
+    ) -> Result<(), DataFusionError> {
+        if result.null_count() == 0 {
+            return Ok(());
+        }
+        for column in columns {
+            let is_time = is_timestamp(column) || is_date(column);
+            let is_per_row = is_time && column.len() == result.len();
+            if !is_per_row {
+                continue;
+            }
+            let lost = (0..result.len()).find(|row| result.is_null(*row) && column.is_valid(*row));
+            if let Some(row) = lost {
+                let day_or_tick = match column.data_type() {
+                    DataType::Date32 => cast(column, &DataType::Int32)?,
+                    _ => column.clone(),
+                };
+                let ticks = cast(&day_or_tick, &DataType::Int64)?;
+                let time = ticks.as_primitive::<Int64Type>().value(row);
+                return Err(far_time(name, time, column));
+            }
+        }
+        Ok(())
+    }
+
+    fn checks_result(&self) -> bool {
+        true
+    }
+}
+
+fn is_date(column: &ArrayRef) -> bool {
+    matches!(column.data_type(), DataType::Date32 | DataType::Date64)
+}
+
+fn is_timestamp(column: &ArrayRef) -> bool {
+    matches!(column.data_type(), DataType::Timestamp(..))
+}
+
+fn far_time(name: &str, time: i64, column: &ArrayRef) -> DataFusionError {
+    let label = type_label(column.data_type());
+    DataFusionError::Execution(format!(
+        "`{name}` cannot compute with the time {time} (ticks of {label}): it is too far from \
+         1970"
+    ))
+}

@@ -1,0 +1,149 @@
+//! Steps in terms that other runtimes have: what an exported model computes before it predicts.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use arrow::datatypes::Field;
+use forebay_model::{Fault, Finding, Result, codes};
+
+use crate::{
+    AnalyzerId, BoundOp, BoundPipeline, MapOp, OpStream, PlanOp, PortableMap, slice_for_columns,
+};
+
+/// One step on the way from inputs to the columns of a model.
+#[derive(Debug, Clone)]
+pub enum PortableStep {
+    /// Columns under new names, all at once: (old name, new name)
+    Rename(Vec<(String, String)>),
+    /// A column that is computed
+    Compute(PortableColumn),
+}
+
+/// A computed column.
+#[derive(Debug, Clone)]
+pub struct PortableColumn {
+    /// The column that is read
+    pub from: String,
+    /// The column that is written
+    pub output: Field,
+    /// The computation
+    pub map: PortableMap,
+}
+
+/// Everything between raw columns and the columns of a model.
+#[derive(Debug, Clone, Default)]
+pub struct PortableSteps {
+    /// Columns of the source, and results of windows and joins, which other runtimes do not compute
+    pub inputs: Vec<Field>,
+    /// In their order
+    pub steps: Vec<PortableStep>,
+}
+
+/// Steps of a stream that make these columns, with what they learned.
+///
+/// Results of windows and joins become inputs. Filters do not count: rows that are predicted pass them. A row-wise step
+/// without a portable form is refused by its name.
+pub fn portable_steps(
+    bound: &BoundPipeline,
+    stream: &OpStream,
+    columns: &[String],
+    finding: &dyn Fn(AnalyzerId) -> Result<Arc<Finding>>,
+) -> Result<PortableSteps> {
+    let names: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let (positions, _) = slice_for_columns(bound, stream, &names);
+    let mut needed: BTreeSet<String> = columns.iter().cloned().collect();
+    let mut portable = PortableSteps::default();
+    // Backwards: each step replaces the columns that it makes by those that it reads.
+    for position in positions.iter().rev() {
+        let op = &bound.ops[stream.ops[*position]];
+        add_step(&mut portable, &mut needed, op, finding)?;
+    }
+    portable.steps.reverse();
+    let base = &bound.base_schemas[stream.base];
+    for name in &needed {
+        portable.inputs.push(base.field_with_name(name)?.clone());
+    }
+    Ok(portable)
+}
+
+fn add_step(
+    portable: &mut PortableSteps,
+    needed: &mut BTreeSet<String>,
+    op: &BoundOp,
+    finding: &dyn Fn(AnalyzerId) -> Result<Arc<Finding>>,
+) -> Result<()> {
+    match &op.op {
+        PlanOp::Map(map) => {
+            let mut writes = map.writes.iter();
+            if writes.any(|field| needed.contains(field.name())) {
+                let column = portable_column(op, map, finding)?;
+                needed.remove(column.output.name());
+                needed.insert(column.from.clone());
+                portable.steps.push(PortableStep::Compute(column));
+            }
+        }
+        PlanOp::Project(columns) => {
+            let mut renamed = Vec::new();
+            for (old, new) in columns {
+                if needed.remove(new) {
+                    renamed.push((old.clone(), new.clone()));
+                }
+            }
+            needed.extend(renamed.iter().map(|(old, _)| old.clone()));
+            portable.steps.push(PortableStep::Rename(renamed));
+        }
+        PlanOp::Window(window) => {
+            for field in &window.writes {
+                if needed.remove(field.name()) {
+                    portable.inputs.push(field.clone());
+                }
+            }
+        }
+        PlanOp::Join(join) => {
+            for field in join.writes() {
+                if needed.remove(field.name()) {
+                    portable.inputs.push(field.clone());
+                }
+            }
+        }
+        PlanOp::Keep(_) => {}
+        PlanOp::Expand(_) | PlanOp::Gather(_) => return Err(not_portable(op)),
+    }
+    Ok(())
+}
+
+fn portable_column(
+    op: &BoundOp,
+    map: &MapOp,
+    finding: &dyn Fn(AnalyzerId) -> Result<Arc<Finding>>,
+) -> Result<PortableColumn> {
+    let findings: Vec<Arc<Finding>> = op
+        .asks
+        .iter()
+        .map(|analyzer| finding(*analyzer))
+        .collect::<Result<_>>()?;
+    let lowered = (map.lower)(&findings)?;
+    match (
+        map.reads.as_slice(),
+        map.writes.as_slice(),
+        lowered.portable,
+    ) {
+        ([from], [output], Some(describe)) => Ok(PortableColumn {
+            from: from.clone(),
+            output: output.clone(),
+            map: describe(),
+        }),
+        _ => Err(match lowered.portable_instead {
+            Some(remedy) => not_portable(op).hint(format!(
+                "{remedy}, or export the model alone with `--without-steps`"
+            )),
+            None => not_portable(op),
+        }),
+    }
+}
+
+fn not_portable(op: &BoundOp) -> Fault {
+    let message = format!("`{}` has no form that other runtimes compute", op.label);
+    let fault = Fault::new(codes::UNSUPPORTED, message).step(&op.label);
+    fault.hint("export the model alone with `--without-steps`: it takes the results of the steps")
+}

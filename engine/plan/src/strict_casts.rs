@@ -1,0 +1,424 @@
+//! Casts in SQL: of texts by the grammar that files and `cast` steps follow, and of times to coarser units.
+//!
+//! The query engine reads `t` as true, cuts digits off times, takes a time for its day, makes infinity of `1e400` and
+//! rounds decimals. Casts from texts to Booleans, numbers, dates and times are therefore calls of a function of ours.
+//! `try_cast` gives null for a text that is no value. Dates and times that are written as constants stay casts.
+//!
+//! A cast of a float to a narrower type makes no infinity of a number that the type cannot hold. A cast of a whole
+//! number to a date counts days since 1970, and refuses days beyond the years 1 to 9999: 20240101 is a date as it is
+//! written.
+//!
+//! A cast of a time to a coarser unit says that digits are cut. The query engine cuts them toward 1970, so that times
+//! before it became later. Here a time becomes the tick in which it lies.
+
+use std::sync::{Arc, LazyLock};
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array};
+use arrow::compute::{CastOptions, cast, cast_with_options, nullif};
+use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, Int64Type, TimeUnit};
+use arrow::util::display::array_value_to_string;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, DataFusionError, ExprSchema, ScalarValue};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
+};
+use forebay_model::{CALENDAR_DAYS, TextRules, logical_type, tick_nanoseconds};
+
+use crate::checked_integers::{checked_integers, checked_signs};
+use crate::joined_texts::with_bounds;
+
+static TEXT_AS: LazyLock<ScalarUDF> = LazyLock::new(|| {
+    ScalarUDF::new_from_impl(TextAsUdf {
+        signature: Signature::any(3, Volatility::Immutable),
+    })
+});
+
+/// The function of checked casts: of a text, a time or a number, the name of a type, and true if texts that are no values are null.
+pub(crate) fn text_as_function() -> &'static ScalarUDF {
+    &TEXT_AS
+}
+
+/// A cast in one of the forms of SQL.
+struct WrittenCast<'e> {
+    inner: &'e Expr,
+    target: DataType,
+    is_try: bool,
+}
+
+fn written_cast(part: &Expr) -> Option<WrittenCast<'_>> {
+    let (inner, target, is_try) = match part {
+        Expr::Cast(cast) => (cast.expr.as_ref(), cast.field.data_type().clone(), false),
+        Expr::TryCast(cast) => (cast.expr.as_ref(), cast.field.data_type().clone(), true),
+        Expr::ScalarFunction(call) => {
+            let is_try = match call.func.name() {
+                "arrow_cast" => false,
+                "arrow_try_cast" => true,
+                _ => return None,
+            };
+            let [inner, Expr::Literal(target, _)] = call.args.as_slice() else {
+                return None;
+            };
+            (
+                inner,
+                target.try_as_str()??.parse::<DataType>().ok()?,
+                is_try,
+            )
+        }
+        _ => return None,
+    };
+    Some(WrittenCast {
+        inner,
+        target,
+        is_try,
+    })
+}
+
+/// Replaces casts of texts, of times to coarser units, of floats to narrower ones, and of whole numbers to dates in an
+/// expression.
+pub(crate) fn strict_casts(
+    expression: Expr,
+    schema: &dyn ExprSchema,
+) -> Result<Transformed<Expr>, DataFusionError> {
+    expression.transform_up(|part| {
+        let Some(WrittenCast {
+            inner,
+            target,
+            is_try,
+        }) = written_cast(&part)
+        else {
+            return Ok(Transformed::no(part));
+        };
+        // Columns of an outer query have no type here.
+        let Ok(of) = inner.get_type(schema) else {
+            return Ok(Transformed::no(part));
+        };
+        let is_checked = match logical_type(&of) {
+            DataType::Utf8 => has_grammar(&target),
+            DataType::Timestamp(unit, _) => is_coarser(&target, unit),
+            DataType::Float64 => matches!(target, DataType::Float16 | DataType::Float32),
+            DataType::Float32 => target == DataType::Float16,
+            whole if whole.is_integer() => target == DataType::Date32,
+            _ => false,
+        };
+        let is_constant = matches!(inner, Expr::Literal(..)) && !of.is_integer();
+        if !is_checked || (is_constant && target.is_temporal()) {
+            return Ok(Transformed::no(part));
+        }
+        let arguments = vec![inner.clone(), lit(target.to_string()), lit(is_try)];
+        Ok(Transformed::yes(TEXT_AS.call(arguments)))
+    })
+}
+
+/// Replaces casts that are checked, operators on integers, and calls without a bound, in the expressions of a node
+/// whose types are coerced.
+pub(crate) fn checked_node(node: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
+    // Its numbers have to be constants.
+    if matches!(node, LogicalPlan::Limit(_)) {
+        return Ok(node);
+    }
+    let mut schema = DFSchema::empty();
+    for input in node.inputs() {
+        schema.merge(input.schema());
+    }
+    let names = NamePreserver::new(&node);
+    let replaced = node.map_expressions(|expression| {
+        let name = names.save(&expression);
+        let replaced = strict_casts(expression, &schema)?
+            .transform_data(|expression| with_bounds(expression, &schema))?
+            .transform_data(|expression| checked_signs(expression, &schema))?
+            .transform_data(|expression| checked_integers(expression, &schema))?;
+        Ok(if replaced.transformed {
+            Transformed::yes(name.restore(replaced.data))
+        } else {
+            replaced
+        })
+    })?;
+    if replaced.transformed {
+        replaced.data.recompute_schema()
+    } else {
+        Ok(replaced.data)
+    }
+}
+
+/// True for times in a unit above another one.
+fn is_coarser(data_type: &DataType, than: TimeUnit) -> bool {
+    matches!(data_type, DataType::Timestamp(unit, _) if *unit < than)
+}
+
+/// Times in a coarser unit: for each the tick in which it lies.
+fn in_coarser_unit(times: &ArrayRef, target: &DataType) -> Result<ArrayRef, DataFusionError> {
+    let DataType::Timestamp(_, zone) = times.data_type() else {
+        return Err(internal("a cast of other values than times"));
+    };
+    let DataType::Timestamp(unit, _) = target else {
+        return Err(internal("a cast of times to another type"));
+    };
+    let ratio = tick_nanoseconds(target)
+        .zip(tick_nanoseconds(times.data_type()))
+        .and_then(|(coarse, fine)| i64::try_from(coarse / fine).ok())
+        .ok_or_else(|| internal("a cast of times without a unit"))?;
+    let ticks = cast(times, &DataType::Int64)?;
+    let ticks = ticks.as_primitive::<Int64Type>();
+    let coarse: Int64Array = ticks.unary(|tick| tick.div_euclid(ratio));
+    let coarse = cast(&coarse, &DataType::Timestamp(*unit, zone.clone()))?;
+    let strict = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
+    Ok(cast_with_options(&coarse, target, &strict)?)
+}
+
+/// Floats in a narrower type. Infinity stays infinity, and no other value becomes it; with `is_try`, such values are null.
+fn in_narrower_float(
+    floats: &ArrayRef,
+    target: &DataType,
+    is_try: bool,
+) -> Result<ArrayRef, DataFusionError> {
+    let narrow = cast(floats, target)?;
+    let wide = cast(floats, &DataType::Float64)?;
+    let wide = wide.as_primitive::<Float64Type>();
+    let back = cast(&narrow, &DataType::Float64)?;
+    let back = back.as_primitive::<Float64Type>();
+    let is_beyond = |row: usize| {
+        wide.is_valid(row) && wide.value(row).is_finite() && back.value(row).is_infinite()
+    };
+    let Some(row) = (0..wide.len()).find(|row| is_beyond(*row)) else {
+        return Ok(narrow);
+    };
+    if !is_try {
+        return Err(DataFusionError::Execution(format!(
+            "{:e} is beyond the range of {target}",
+            wide.value(row)
+        )));
+    }
+    let beyond: BooleanArray = (0..wide.len()).map(|row| Some(is_beyond(row))).collect();
+    Ok(nullif(&narrow, &beyond)?)
+}
+
+/// Whole numbers as days since 1970. With `is_try`, numbers beyond the calendar are null.
+fn in_days(
+    numbers: &ArrayRef,
+    target: &DataType,
+    is_try: bool,
+) -> Result<ArrayRef, DataFusionError> {
+    let days = cast(numbers, &DataType::Int64)?;
+    let ticks = days.as_primitive::<Int64Type>();
+    let mut beyond = Vec::with_capacity(numbers.len());
+    for row in 0..numbers.len() {
+        let is_day = ticks.is_valid(row) && CALENDAR_DAYS.contains(&ticks.value(row));
+        beyond.push(numbers.is_valid(row) && !is_day);
+    }
+    let Some(row) = beyond.iter().position(|is_beyond| *is_beyond) else {
+        return Ok(cast(&days, target)?);
+    };
+    if !is_try {
+        let number = array_value_to_string(numbers, row)?;
+        return Err(DataFusionError::Execution(format!(
+            "{number} is no day of the years 1 to 9999: whole numbers count days since 1970-01-01"
+        )));
+    }
+    let within = nullif(&days, &BooleanArray::from(beyond))?;
+    Ok(cast(&within, target)?)
+}
+
+/// True if the grammar of texts has values of a type.
+fn has_grammar(of: &DataType) -> bool {
+    of.is_integer()
+        || matches!(
+            of,
+            DataType::Float32
+                | DataType::Float64
+                | DataType::Boolean
+                | DataType::Date32
+                | DataType::Timestamp(..)
+                | DataType::Time32(_)
+                | DataType::Time64(_)
+                | DataType::Decimal32(..)
+                | DataType::Decimal64(..)
+                | DataType::Decimal128(..)
+                | DataType::Decimal256(..)
+        )
+}
+
+/// The values of texts. With `is_try`, texts that are none are null.
+fn values_of_texts(
+    column: &ArrayRef,
+    target: &DataType,
+    is_try: bool,
+) -> Result<ArrayRef, DataFusionError> {
+    let texts = cast(column, &DataType::Utf8)?;
+    let texts = texts.as_string::<i32>();
+    let rules = TextRules::declared();
+    if is_try {
+        return Ok(rules.read(texts, target).values);
+    }
+    rules
+        .read_all(texts, target)
+        .map_err(|row| DataFusionError::Execution(rules.problem(texts.value(row), target)))
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct TextAsUdf {
+    signature: Signature,
+}
+
+fn internal(message: &str) -> DataFusionError {
+    DataFusionError::Internal(message.to_owned())
+}
+
+fn type_of_name(name: Option<&ScalarValue>) -> Result<DataType, DataFusionError> {
+    let Some(ScalarValue::Utf8(Some(name))) = name else {
+        return Err(internal("a cast of texts without a type"));
+    };
+    name.parse()
+        .map_err(|_| internal("a cast of texts to an unknown type"))
+}
+
+impl ScalarUDFImpl for TextAsUdf {
+    fn name(&self) -> &str {
+        "text_as"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType, DataFusionError> {
+        Err(internal("the type of a cast depends on its arguments"))
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef, DataFusionError> {
+        let constant = |at: usize| args.scalar_arguments.get(at).copied().flatten();
+        let target = type_of_name(constant(1))?;
+        let is_try = constant(2) == Some(&ScalarValue::Boolean(Some(true)));
+        let is_nullable = args
+            .arg_fields
+            .first()
+            .is_none_or(|text| text.is_nullable());
+        Ok(Arc::new(Field::new(
+            self.name(),
+            target,
+            is_try || is_nullable,
+        )))
+    }
+
+    fn invoke_with_args(
+        &self,
+        arguments: ScalarFunctionArgs,
+    ) -> Result<ColumnarValue, DataFusionError> {
+        let [
+            text,
+            ColumnarValue::Scalar(name),
+            ColumnarValue::Scalar(is_try),
+        ] = arguments.args.as_slice()
+        else {
+            return Err(internal("a cast of texts with other arguments"));
+        };
+        let target = type_of_name(Some(name))?;
+        let is_try = *is_try == ScalarValue::Boolean(Some(true));
+        let is_scalar = matches!(text, ColumnarValue::Scalar(_));
+        let rows = if is_scalar { 1 } else { arguments.number_rows };
+        let column = text.to_array(rows)?;
+        let values = match column.data_type() {
+            DataType::Timestamp(..) => in_coarser_unit(&column, &target)?,
+            DataType::Float32 | DataType::Float64 => in_narrower_float(&column, &target, is_try)?,
+            whole if whole.is_integer() => in_days(&column, &target, is_try)?,
+            _ => values_of_texts(&column, &target, is_try)?,
+        };
+        Ok(if is_scalar {
+            ColumnarValue::Scalar(ScalarValue::try_from_array(&values, 0)?)
+        } else {
+            ColumnarValue::Array(values)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Float64Array, TimestampMicrosecondArray, TimestampNanosecondArray};
+    use arrow::datatypes::{Float32Type, Schema};
+    use forebay_model::Fault;
+
+    use super::*;
+    use crate::SqlCompiler;
+
+    fn value_of(expression: &str, times: ArrayRef) -> Vec<i64> {
+        let field = Field::new("t", times.data_type().clone(), true);
+        let compiled = SqlCompiler::default()
+            .expression(expression, &Schema::new(vec![field]))
+            .unwrap();
+        let rows = times.len();
+        let values = (compiled.kernel)(&[times], rows).unwrap();
+        let values = cast(&values[0], &DataType::Int64).unwrap();
+        values.as_primitive::<Int64Type>().values().to_vec()
+    }
+
+    #[test]
+    fn times_become_the_coarser_tick_in_which_they_lie() {
+        let nanoseconds = [-1_500_000, -1, 0, 1, 1_999_999];
+        let fine: ArrayRef = Arc::new(TimestampNanosecondArray::from(nanoseconds.to_vec()));
+        let expected = [-2, -1, 0, 0, 1];
+        for expression in ["CAST(t AS TIMESTAMP(3))", "TRY_CAST(t AS TIMESTAMP(3))"] {
+            assert_eq!(value_of(expression, fine.clone()), expected, "{expression}");
+        }
+        let seconds = value_of("arrow_cast(t, 'Timestamp(s)')", fine);
+        assert_eq!(seconds, [-1, -1, 0, 0, 0]);
+        let first = TimestampMicrosecondArray::from(vec![i64::MIN, -1, i64::MAX]);
+        let zoned: ArrayRef = Arc::new(first.with_timezone("Europe/Berlin"));
+        let milliseconds = value_of("arrow_cast(t, 'Timestamp(ms, \"Europe/Berlin\")')", zoned);
+        let expected = [i64::MIN.div_euclid(1_000), -1, i64::MAX / 1_000];
+        assert_eq!(milliseconds, expected);
+    }
+
+    #[test]
+    fn whole_numbers_are_days_of_the_calendar() {
+        let values_of = |expression: &str, number: i64| {
+            let field = Field::new("n", DataType::Int64, true);
+            let compiled = SqlCompiler::default()
+                .expression(expression, &Schema::new(vec![field]))
+                .unwrap();
+            let column: ArrayRef = Arc::new(Int64Array::from(vec![Some(number), None]));
+            let values = (compiled.kernel)(&[column], 2)?;
+            Ok::<_, Fault>(cast(
+                &cast(&values[0], &DataType::Int32)?,
+                &DataType::Int64,
+            )?)
+        };
+        for number in [-719_162, 0, 19_723, 2_932_896] {
+            let days = values_of("CAST(n AS DATE)", number).unwrap();
+            let days: Vec<_> = days.as_primitive::<Int64Type>().iter().collect();
+            assert_eq!(days, [Some(number), None]);
+        }
+        for number in [20_240_101, i64::MIN, -719_163] {
+            assert!(values_of("CAST(n AS DATE)", number).is_err(), "{number}");
+            let tried = values_of("TRY_CAST(n AS DATE)", number).unwrap();
+            assert_eq!(tried.null_count(), 2, "{number}");
+        }
+    }
+
+    #[test]
+    fn narrower_floats_hold_what_is_cast() {
+        let values_of = |expression: &str, floats: Vec<Option<f64>>| {
+            let field = Field::new("x", DataType::Float64, true);
+            let compiled = SqlCompiler::default()
+                .expression(expression, &Schema::new(vec![field]))
+                .unwrap();
+            let rows = floats.len();
+            let column: ArrayRef = Arc::new(Float64Array::from(floats));
+            let values = (compiled.kernel)(&[column], rows)?;
+            let values = values[0].as_primitive::<Float32Type>().clone();
+            Ok::<_, Fault>(values.iter().collect::<Vec<_>>())
+        };
+        let near = vec![Some(0.5), None, Some(f64::INFINITY), Some(1e-300)];
+        let expected = vec![Some(0.5), None, Some(f32::INFINITY), Some(0.0)];
+        for expression in ["CAST(x AS REAL)", "x::real", "TRY_CAST(x AS REAL)"] {
+            assert_eq!(values_of(expression, near.clone()).unwrap(), expected);
+        }
+        let far = vec![Some(-1e300), Some(1.0)];
+        assert!(values_of("CAST(x AS REAL)", far.clone()).is_err());
+        let tried = values_of("TRY_CAST(x AS REAL)", far).unwrap();
+        assert_eq!(tried, [None, Some(1.0)]);
+    }
+}

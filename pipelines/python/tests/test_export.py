@@ -1,0 +1,356 @@
+"""Models in other formats predict as the program does: in onnxruntime and in LightGBM."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+
+import lightgbm
+import numpy
+import onnxruntime
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+ROWS = 4000
+
+SPEC = """
+version: 1
+name: exported
+sources:
+  data: { parquet: { path: "data/*.parquet" } }
+steps:
+  features: { from: data, do: [{ derive: { part: "row % 5" } }] }
+split: { train: "part < 4", validation: "part = 4" }
+sinks:
+  trees:
+    from: features
+    train:
+      { path: out/trees, model: gbdt, label: y, dense: [x, gaps, pair], categorical: [item, kind], rounds: 12,
+        quantiles: [0.1, 0.5, 0.9] }
+  counts:
+    from: features
+    train: { path: out/counts, model: gbdt, loss: poisson, label: y, dense: [x], categorical: [item], rounds: 8,
+             intervals: { levels: [80, 95] } }
+  scaled:
+    from: features
+    train: { path: out/scaled, model: gbdt, label: y, dense: [x, gaps], categorical: [item], rounds: 8,
+             intervals: { levels: [80], scale: gaps } }
+  chance:
+    from: features
+    train: { path: out/chance, model: gbdt, loss: logistic, label: hit, dense: [x, gaps], rounds: 8 }
+  constant:
+    from: features
+    train: { path: out/constant, model: gbdt, label: same, dense: [x], rounds: 2 }
+  shops:
+    from: features
+    train: { path: out/shops, model: gbdt, label: y, by: [shop], dense: [x], categorical: [item], rounds: 4 }
+  net:
+    from: features
+    train: { path: out/net, model: mlp, label: y, dense: [x, pair], categorical: [item, kind], epochs: 1 }
+  bare:
+    from: features
+    train: { path: out/bare, model: linear, label: y, dense: [x, gaps], categorical: [item], epochs: 1,
+             non_finite: zero }
+  skips:
+    from: features
+    train: { path: out/skips, model: mlp, label: y, dense: [x, gaps], epochs: 1, non_finite: skip }
+  odds:
+    from: features
+    train: { path: out/odds, model: logistic, label: hit, dense: [x], categorical: [kind], epochs: 1 }
+"""
+
+TREES = ["trees", "counts", "scaled", "chance", "constant"]
+NETWORKS = ["net", "bare", "skips", "odds"]
+
+
+def forebay(root: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([os.environ["FOREBAY_BIN"], *arguments], cwd=root, capture_output=True, text=True)
+
+
+def rows() -> pyarrow.Table:
+    rng = numpy.random.default_rng(3)
+    x = rng.normal(size=ROWS)
+    item = rng.integers(0, 30, ROWS)
+    gaps = rng.normal(size=ROWS).astype(numpy.float32)
+    gaps[rng.random(ROWS) < 0.1] = numpy.nan
+    pairs = pyarrow.FixedSizeListArray.from_arrays(rng.normal(size=2 * ROWS).astype(numpy.float32), 2)
+    y = numpy.exp(0.3 * x + numpy.sin(item)) + rng.gamma(1.0, 0.1, ROWS)
+    return pyarrow.table(
+        {
+            "row": numpy.arange(ROWS),
+            "x": x,
+            "gaps": gaps,
+            "pair": pairs,
+            "item": item,
+            "kind": pyarrow.array(rng.integers(0, 4, ROWS), mask=rng.random(ROWS) < 0.1),
+            "shop": [f"shop {number}" for number in rng.integers(0, 3, ROWS)],
+            "y": y,
+            "hit": (y > 1.5).astype(numpy.float64),
+            "same": numpy.full(ROWS, 2.5),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    if not os.path.exists(os.environ.get("FOREBAY_BIN", "")):
+        pytest.skip("there is no program")
+    root = tmp_path_factory.mktemp("exported")
+    (root / "data").mkdir()
+    pyarrow.parquet.write_table(rows(), root / "data" / "a.parquet")
+    (root / "spec.yaml").write_text(SPEC)
+    run = forebay(root, "run", "spec.yaml")
+    assert run.returncode == 0, run.stderr
+    return root
+
+
+def predictions(root: pathlib.Path, model: str) -> pyarrow.Table:
+    """The program's own predictions, in the order of the rows."""
+    output = f"predicted/{model}"
+    arguments = ["--source", "data=data/a.parquet", "--output", output, "--columns", "row"]
+    predicted = forebay(root, "predict", f"out/{model}", *arguments)
+    assert predicted.returncode == 0, predicted.stderr
+    return pyarrow.parquet.read_table(root / output).sort_by("row")
+
+
+def feed_of(session: onnxruntime.InferenceSession, table: pyarrow.Table) -> dict[str, numpy.ndarray]:
+    """Inputs as the page on exports says: NaN for missing numbers, -1 for missing ids."""
+    feed = {}
+    for taken in session.get_inputs():
+        column = table[taken.name].combine_chunks()
+        if pyarrow.types.is_fixed_size_list(column.type):
+            feed[taken.name] = column.flatten().to_numpy().reshape(-1, 2).astype(numpy.float32)
+        elif taken.type == "tensor(float)":
+            feed[taken.name] = column.to_numpy(zero_copy_only=False).astype(numpy.float32)
+        else:
+            feed[taken.name] = column.fill_null(-1).to_numpy().astype(numpy.int64)
+    return feed
+
+
+@pytest.mark.parametrize("model", TREES + NETWORKS)
+def test_onnxruntime_predicts_as_the_program(root: pathlib.Path, model: str) -> None:
+    exported = forebay(root, "export", f"out/{model}", f"{model}.onnx")
+    assert exported.returncode == 0, exported.stderr
+    session = onnxruntime.InferenceSession(root / f"{model}.onnx")
+    table = rows()
+    names = [output.name for output in session.get_outputs()]
+    results = session.run(None, feed_of(session, table))
+    expected = predictions(root, model)
+    assert names == [name for name in expected.column_names if name.startswith("prediction")]
+    for name, result in zip(names, results, strict=True):
+        # A prediction that the program leaves out is NaN here.
+        wanted = expected[name].to_numpy().astype(numpy.float32)
+        numpy.testing.assert_allclose(result, wanted, rtol=1e-6, err_msg=name)
+    metadata = session.get_modelmeta().custom_metadata_map
+    assert metadata["forebay.pipeline"] == "exported"
+    assert metadata["forebay.step"] == "features"
+    assert metadata["forebay.artifact"]
+    units = {"chance": "probability of `hit`", "odds": "probability of `hit`", "constant": "that of `same`"}
+    assert metadata["forebay.unit"] == units.get(model, "that of `y`")
+    described = {one["name"]: one for one in json.loads(metadata["forebay.inputs"])}
+    assert set(described) == {taken.name for taken in session.get_inputs()}
+    for taken in session.get_inputs():
+        assert described[taken.name]["shape"] == taken.shape
+    assert [one["name"] for one in json.loads(metadata["forebay.outputs"])] == names
+
+
+def test_ids_that_were_never_seen_are_those_of_the_program(root: pathlib.Path) -> None:
+    table = rows()
+    unseen = pyarrow.array(numpy.where(numpy.arange(ROWS) % 3 == 0, 1_000_000, -7))
+    table = table.set_column(table.column_names.index("item"), "item", unseen)
+    (root / "unseen").mkdir()
+    pyarrow.parquet.write_table(table, root / "unseen" / "a.parquet")
+    for model in ["trees", "net"]:
+        forebay(root, "export", f"out/{model}", f"unseen-{model}.onnx")
+        output = f"unseen-{model}"
+        arguments = ["--source", "data=unseen/a.parquet", "--output", output, "--columns", "row"]
+        assert forebay(root, "predict", f"out/{model}", *arguments).returncode == 0
+        expected = pyarrow.parquet.read_table(root / output).sort_by("row")["prediction"].to_numpy()
+        session = onnxruntime.InferenceSession(root / f"unseen-{model}.onnx")
+        (result, *_) = session.run(["prediction"], feed_of(session, table))
+        numpy.testing.assert_allclose(result, expected, rtol=1e-6)
+
+
+def test_one_group_of_many_is_exported(root: pathlib.Path) -> None:
+    refused = forebay(root, "export", "out/shops", "shops.onnx")
+    assert refused.returncode == 78 and "--group" in refused.stderr
+    assert not (root / "shops.onnx").exists()
+    exported = forebay(root, "export", "out/shops", "shops.onnx", "--group", "shop 1")
+    assert exported.returncode == 0, exported.stderr
+    session = onnxruntime.InferenceSession(root / "shops.onnx")
+    table = rows()
+    (result,) = session.run(None, feed_of(session, table))
+    chosen = numpy.array(table["shop"].to_pylist()) == "shop 1"
+    expected = predictions(root, "shops")["prediction"].to_numpy()
+    numpy.testing.assert_allclose(result[chosen], expected[chosen], rtol=1e-6)
+
+
+@pytest.mark.parametrize("model", TREES)
+def test_lightgbm_predicts_as_the_program(root: pathlib.Path, model: str) -> None:
+    exported = forebay(root, "export", f"out/{model}", f"{model}.txt")
+    assert exported.returncode == 0, exported.stderr
+    booster = lightgbm.Booster(model_file=str(root / f"{model}.txt"))
+    table = rows()
+    columns = {"pair_0": "pair", "pair_1": "pair"}
+    features = []
+    for name in booster.feature_name():
+        column = table[columns.get(name, name)].combine_chunks()
+        if name in columns:
+            values = column.flatten().to_numpy().reshape(-1, 2)[:, int(name[-1])]
+        elif pyarrow.types.is_integer(column.type):
+            values = column.fill_null(-1).to_numpy()
+        else:
+            # Trees have numbers of 32 bits.
+            values = column.to_numpy(zero_copy_only=False).astype(numpy.float32)
+        features.append(values.astype(numpy.float64))
+    predicted = booster.predict(numpy.column_stack(features))
+    expected = predictions(root, model)["prediction"].to_numpy()
+    numpy.testing.assert_allclose(predicted, expected, rtol=1e-6)
+
+
+STEPS = """
+version: 1
+name: prepared
+sources:
+  data: { parquet: { path: "data/*.parquet" }, time: at, keys: [shop] }
+steps:
+  features:
+    from: data
+    fit_on: train
+    do:
+      - lag: { columns: [y], by: [1d] }
+      - derive: { unused: "x * 2" }
+      - impute: { columns: [gaps], with: median }
+      - impute: { columns: [small], with: { constant: -1.5 } }
+      - standardize: { columns: [x, y_lag_1d], suffix: _score }
+      - min_max: { columns: [x], suffix: _range }
+      - min_max: { columns: [same], suffix: _flat }
+      - robust_scale: { columns: [x], suffix: _robust }
+      - max_abs: { columns: [x], suffix: _portion }
+      - winsorize: { columns: [x], suffix: _bounded }
+      - clip: { columns: [x], min: -1, max: 1.5, suffix: _clipped }
+      - log1p: { columns: [positive] }
+      - hash_bucket: { columns: [item], buckets: 16, seed: 3, hash: murmur3, suffix: _slot }
+      - vocabulary: { columns: [item], min_count: 2, oov_buckets: 1 }
+      - vocabulary: { columns: [kind], default: 7 }
+      - ordinal: { columns: [shop], unknown: { value: 99 }, suffix: _id }
+      - rename: { x_score: z }
+split: { train: "part < 4", validation: "part = 4" }
+sinks:
+  net:
+    from: features
+    train:
+      { path: out/net, model: mlp, label: y, epochs: 1, categorical: [item, item_slot, kind, shop_id], missing: 0,
+        dense: [z, x_range, same_flat, x_robust, x_portion, x_bounded, x_clipped, positive, gaps, small,
+                y_lag_1d_score] }
+  trees:
+    from: features
+    train:
+      { path: out/trees, model: gbdt, label: y, rounds: 8, categorical: [item, item_slot, shop_id],
+        dense: [z, gaps, positive] }
+  hashed:
+    from: hashed
+    train: { path: out/hashed, model: gbdt, label: y, rounds: 2, categorical: [item], dense: [x] }
+"""
+
+HASHED = """
+  hashed: { from: data, do: [{ hash_bucket: { columns: [item], buckets: 8 } }] }
+"""
+
+
+def raw_rows() -> pyarrow.Table:
+    """Raw columns of each type that steps take, with missing values."""
+    rng = numpy.random.default_rng(11)
+    x = rng.normal(5, 3, ROWS)
+    item = [f"item {number}" for number in rng.geometric(0.1, ROWS)]
+    gaps = rng.normal(size=ROWS)
+    missing = rng.random(ROWS) < 0.2
+    positive = numpy.concatenate([rng.gamma(1.0, 1e-9, ROWS // 2), rng.gamma(2.0, 100.0, ROWS - ROWS // 2)])
+    shop = [f"shop {number % 4}" for number in range(ROWS)]
+    day = numpy.datetime64("2024-01-01") + numpy.arange(ROWS) // 4
+    return pyarrow.table(
+        {
+            "row": numpy.arange(ROWS),
+            "at": pyarrow.array(day),
+            "part": numpy.arange(ROWS) % 5,
+            "x": pyarrow.array(x),
+            "same": numpy.full(ROWS, 3.0),
+            "small": pyarrow.array(rng.integers(0, 5, ROWS).astype(numpy.float32), mask=missing),
+            "gaps": pyarrow.array(gaps, mask=missing),
+            "positive": positive,
+            "item": pyarrow.array(item, mask=rng.random(ROWS) < 0.05),
+            "kind": [f"kind {number}" for number in rng.integers(0, 3, ROWS)],
+            "shop": shop,
+            "y": 10 + x + numpy.array([len(name) for name in item]) + rng.normal(size=ROWS),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    if not os.path.exists(os.environ.get("FOREBAY_BIN", "")):
+        pytest.skip("there is no program")
+    root = tmp_path_factory.mktemp("prepared")
+    (root / "data").mkdir()
+    pyarrow.parquet.write_table(raw_rows(), root / "data" / "a.parquet")
+    (root / "spec.yaml").write_text(STEPS.replace("split:", f"{HASHED.strip(chr(10))}\nsplit:"))
+    run = forebay(root, "run", "spec.yaml")
+    assert run.returncode == 0, run.stderr
+    return root
+
+
+@pytest.mark.parametrize("model", ["net", "trees"])
+def test_steps_before_a_model_are_part_of_it(prepared: pathlib.Path, model: str) -> None:
+    exported = forebay(prepared, "export", f"out/{model}", f"{model}.onnx")
+    assert exported.returncode == 0, exported.stderr
+    table = raw_rows()
+    # Every third text was never seen, among known and missing ones.
+    strange = [f"never {row}" if row % 3 == 0 else item for row, item in enumerate(table["item"].to_pylist())]
+    table = table.set_column(table.column_names.index("item"), "item", pyarrow.array(strange))
+    (prepared / f"new-{model}").mkdir()
+    pyarrow.parquet.write_table(table, prepared / f"new-{model}" / "a.parquet")
+    source = f"data=new-{model}/a.parquet"
+    arguments = ["--source", source, "--output", f"predicted-{model}", "--columns", "row"]
+    predicted = forebay(prepared, "predict", f"out/{model}", *arguments, "--whole-history")
+    assert predicted.returncode == 0, predicted.stderr
+    expected = pyarrow.parquet.read_table(prepared / f"predicted-{model}").sort_by("row")["prediction"].to_numpy()
+
+    session = onnxruntime.InferenceSession(prepared / f"{model}.onnx")
+    lagged = [None] * 4 + table["y"].to_pylist()[:-4]
+    table = table.append_column("y_lag_1d", pyarrow.array(lagged, pyarrow.float64()))
+    types = {"tensor(float)": numpy.float32, "tensor(double)": numpy.float64, "tensor(int64)": numpy.int64}
+    feed = {}
+    for taken in session.get_inputs():
+        column = table[taken.name].combine_chunks()
+        if taken.type == "tensor(string)":
+            feed[taken.name] = numpy.array(column.fill_null("").to_pylist(), dtype=object)
+        else:
+            feed[taken.name] = column.to_numpy(zero_copy_only=False).astype(types[taken.type])
+    assert "unused" not in feed and "z" not in feed
+    (result,) = session.run(["prediction"], feed)
+    numpy.testing.assert_allclose(result, expected, rtol=1e-6)
+
+
+def test_steps_without_a_form_are_named(prepared: pathlib.Path) -> None:
+    refused = forebay(prepared, "export", "out/hashed", "hashed.onnx")
+    assert refused.returncode == 78
+    assert "hashed.hash_bucket" in refused.stderr and "--without-steps" in refused.stderr
+    assert "hash: murmur3" in refused.stderr
+    alone = forebay(prepared, "export", "out/hashed", "hashed.onnx", "--without-steps")
+    assert alone.returncode == 0, alone.stderr
+    session = onnxruntime.InferenceSession(prepared / "hashed.onnx")
+    assert {taken.name for taken in session.get_inputs()} == {"x", "item"}
+
+
+def test_what_has_no_form_is_refused(root: pathlib.Path) -> None:
+    network = forebay(root, "export", "out/net", "net.txt")
+    assert network.returncode == 78 and "model.onnx" in network.stderr
+    nothing = forebay(root, "export", "data", "data.onnx")
+    assert nothing.returncode != 0 and "there is no model here" in nothing.stderr
+    (root / "there.onnx").write_text("mine")
+    occupied = forebay(root, "export", "out/net", "there.onnx")
+    assert occupied.returncode != 0
+    assert (root / "there.onnx").read_text() == "mine"

@@ -1,0 +1,466 @@
+//! A version that is served: an artifact, or a model with the artifact of its features.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, new_null_array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, Schema, SchemaRef};
+use forebay_model::{Fault, Result, codes, logical_type, shorten, type_label, type_words};
+use forebay_run::{Artifact, ServingModel, quantile_column};
+use serde_json::{Value, json};
+
+use super::drift::DriftMonitor;
+use super::error::ServeError;
+use crate::{Forebay, TrainedModel};
+
+/// Settings of the answers of a version.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AnswerOptions {
+    /// The step whose columns an artifact's answers have; by default, that of the first sink.
+    pub node: Option<String>,
+    /// Adds the columns of the model's step to its predictions.
+    pub with_features: bool,
+    /// Name of the column of predictions.
+    pub prediction: String,
+    /// Least and greatest prediction.
+    pub bounds: (Option<f64>, Option<f64>),
+    /// Memory for the states of series of a version.
+    pub state_bytes: Option<usize>,
+}
+
+impl AnswerOptions {
+    fn with_state_memory(&self, features: ServingModel) -> ServingModel {
+        match self.state_bytes {
+            Some(bytes) => features.with_state_bytes(bytes),
+            None => features,
+        }
+    }
+}
+
+/// Facts about the state that a version holds of past rows.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct StateFacts {
+    /// Seconds between the newest time of the state and now; NaN where times are plain numbers, or without rows.
+    pub age_seconds: f64,
+    /// Number of series.
+    pub series: u64,
+    /// Bytes in memory or in mapped files.
+    pub bytes: u64,
+}
+
+/// The fault of a step that needs other rows, with the commands that read them: a served model reads no serving
+/// state.
+fn with_predict_hint(fault: Fault) -> Fault {
+    if fault.code() != codes::UNSUPPORTED {
+        return fault;
+    }
+    fault.hint(
+        "a model is served without the rows before: use `forebay predict` on a dataset, which \
+         computes new rows from the serving state with `--state`; or serve the pipeline by its \
+         name, which answers with features",
+    )
+}
+
+/// A version that answers requests.
+pub(crate) struct ServedModel {
+    /// Id of the artifact or of the model's training. An artifact with a serving state has a version for each state:
+    /// beginning of its id, hyphen, hash of the state.
+    pub version: String,
+    /// Name of its pipeline.
+    pub pipeline: String,
+    /// Key columns of the source.
+    pub keys: Vec<String>,
+    /// Column of times of the source.
+    pub time: Option<String>,
+    /// Drift of the rows that it has answered.
+    pub(super) drift: DriftMonitor,
+    features: ServingModel,
+    /// Columns of the source by name.
+    source_fields: HashMap<String, FieldRef>,
+    trained: Option<TrainedModel>,
+    outputs: SchemaRef,
+    options: AnswerOptions,
+}
+
+impl ServedModel {
+    /// Serves the columns of an artifact's step.
+    pub fn of_artifact(artifact: &Artifact, options: AnswerOptions) -> Result<ServedModel> {
+        let features = Forebay::new().model(artifact, options.node.as_deref())?;
+        let features = options.with_state_memory(features);
+        Ok(ServedModel {
+            version: artifact_version(artifact)?,
+            pipeline: artifact.pipeline.name.clone(),
+            keys: key_columns(artifact, &features),
+            time: time_column(artifact, &features),
+            drift: DriftMonitor::new(features.column_fits()),
+            outputs: features.output().clone(),
+            source_fields: fields_by_name(&features),
+            features,
+            trained: None,
+            options,
+        })
+    }
+
+    /// Serves predictions of a model, from rows of its source.
+    pub fn of_trained(trained: TrainedModel, options: AnswerOptions) -> Result<ServedModel> {
+        let from = trained.card().origin.from.clone();
+        let features = Forebay::new()
+            .model(&trained.artifact, Some(&from))
+            .map_err(with_predict_hint)?;
+        let features = options.with_state_memory(features);
+        if let Some(missing) = missing_feature(&trained, &features) {
+            let message =
+                format!("the model reads `{missing}`, which rows of `{from}` do not have");
+            return Err(Fault::new(codes::UNSUPPORTED, message)
+                .column(missing)
+                .hint(
+                    "the model predicts rows of the future: use `forebay predict` on the dataset",
+                ));
+        }
+        if let Some(boosting) = &trained.card().boosting
+            && boosting.recursive
+        {
+            let message = "the model predicts one step from another, and so no single rows";
+            return Err(Fault::new(codes::UNSUPPORTED, message)
+                .hint("use `forebay predict` on the dataset"));
+        }
+        let outputs = prediction_schema(&trained, &features, &options)?;
+        Ok(ServedModel {
+            version: trained.card().origin.training.clone(),
+            pipeline: trained.artifact.pipeline.name.clone(),
+            keys: key_columns(&trained.artifact, &features),
+            time: time_column(&trained.artifact, &features),
+            drift: DriftMonitor::new(features.column_fits()),
+            source_fields: fields_by_name(&features),
+            features,
+            trained: Some(trained),
+            outputs,
+            options,
+        })
+    }
+
+    /// Kind of the version, in metadata.
+    pub fn platform(&self) -> &'static str {
+        match self.trained {
+            Some(_) => "forebay_model",
+            None => "forebay_artifact",
+        }
+    }
+
+    /// Columns that rows need. Those of [`ServedModel::is_optional`] may be absent.
+    pub fn inputs(&self) -> &SchemaRef {
+        self.features.input()
+    }
+
+    /// True for an input that answers repeat and nothing else uses, such as a label.
+    pub fn is_optional(&self, column: &str) -> bool {
+        self.features.optional_inputs().contains(&column)
+    }
+
+    /// The column of the source with this name: rows may have columns that no step uses.
+    pub fn source_field(&self, column: &str) -> Option<FieldRef> {
+        self.source_fields.get(column).cloned()
+    }
+
+    /// Columns of the answers. Optional inputs that a request lacks are left out of its answer.
+    pub fn outputs(&self) -> &SchemaRef {
+        &self.outputs
+    }
+
+    /// Answers rows in their order. Rows that a step of the pipeline removes are missing in the answer.
+    pub fn apply_batch(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        self.answer(self.features.apply(rows)?)
+    }
+
+    /// Answers rows, and refuses some that a step of the pipeline removes: the fault names the step.
+    pub fn apply_aligned(&self, rows: &RecordBatch) -> Result<RecordBatch, ServeError> {
+        let features = self.features.apply_aligned(rows)?;
+        Ok(self.answer(features)?)
+    }
+
+    fn answer(&self, features: RecordBatch) -> Result<RecordBatch> {
+        let Some(trained) = &self.trained else {
+            return Ok(features);
+        };
+        let predictions = trained.predict(&features)?;
+        let (min, max) = self.options.bounds;
+        let mut columns = predictions.into_bounded_columns(min, max)?;
+        let mut fields: Vec<FieldRef> = self.outputs.fields()[..columns.len()].to_vec();
+        if self.options.with_features {
+            fields.extend(features.schema_ref().fields().iter().cloned());
+            columns.extend(features.columns().iter().cloned());
+        }
+        Ok(RecordBatch::try_new(
+            Arc::new(Schema::new(fields)),
+            columns,
+        )?)
+    }
+
+    /// Adds facts, which later answers see. Returns the number of rows.
+    pub fn append(&self, rows: &RecordBatch) -> Result<usize> {
+        let report = self.features.append(rows)?;
+        Ok(report.rows as usize)
+    }
+
+    /// Takes the facts over from another version where both are states of one artifact; false where they are not.
+    pub fn take_log_over(&self, other: &ServedModel) -> Result<bool> {
+        self.features.take_log_over(&other.features)
+    }
+
+    /// The facts that were added, in the order in which they came.
+    pub fn appended(&self) -> Result<Vec<RecordBatch>> {
+        self.features.appended()
+    }
+
+    /// Adds those facts of another version that are later than the run of this one.
+    pub fn append_after_run(&self, appends: &[RecordBatch]) -> Result<usize> {
+        let report = self.features.append_after_run(appends)?;
+        Ok(report.rows as usize)
+    }
+
+    /// Number of rows without a key: one of its columns is absent or null.
+    pub fn rows_without_key(&self, rows: &RecordBatch) -> usize {
+        let mut columns = Vec::with_capacity(self.keys.len());
+        for key in &self.keys {
+            match rows.column_by_name(key) {
+                Some(column) => columns.push(column),
+                // No row has a column that is absent.
+                None => return rows.num_rows(),
+            }
+        }
+        (0..rows.num_rows())
+            .filter(|row| columns.iter().any(|column| column.is_null(*row)))
+            .count()
+    }
+
+    /// Facts about the state, if the version holds any.
+    pub fn state(&self) -> Option<StateFacts> {
+        let summary = self.features.state()?;
+        let age_seconds = match summary.as_of_seconds {
+            Some(as_of) => unix_seconds() - as_of as f64,
+            None => f64::NAN,
+        };
+        Some(StateFacts {
+            age_seconds,
+            series: summary.series,
+            bytes: summary.bytes,
+        })
+    }
+
+    /// True if rows of several requests may be computed as one batch: each answer depends on its row alone, and there is
+    /// one for each row.
+    pub fn merges_requests(&self) -> bool {
+        !self.features.has_state() && !self.features.changes_rows()
+    }
+
+    /// A batch of columns: the inputs in their order, then other columns of the source. Columns that the source lacks are
+    /// refused.
+    pub fn input_batch(
+        &self,
+        mut columns: BTreeMap<String, ArrayRef>,
+    ) -> Result<RecordBatch, ServeError> {
+        let mut fields: Vec<FieldRef> = Vec::with_capacity(columns.len());
+        let mut arrays = Vec::with_capacity(columns.len());
+        // The steps look inputs up faster where they are in order.
+        let inputs = self.inputs().fields().iter();
+        let mut ordered: Vec<(String, ArrayRef)> = Vec::with_capacity(columns.len());
+        ordered.extend(inputs.filter_map(|field| columns.remove_entry(field.name())));
+        ordered.extend(columns);
+        for (name, array) in ordered {
+            let Some(field) = self.source_fields.get(&name) else {
+                return Err(self.unknown_input(&name));
+            };
+            let array = fitting_input(field, array)?;
+            let is_declared = array.data_type() == field.data_type();
+            fields.push(if is_declared {
+                field.clone()
+            } else {
+                Arc::new(Field::new(name, array.data_type().clone(), true))
+            });
+            arrays.push(array);
+        }
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
+            .map_err(|error| ServeError::bad_request(error.to_string()))
+    }
+
+    /// A batch of columns that came as JSON. Texts in the place of numbers are refused, as in files of JSON, unless the
+    /// source declares the type of the column.
+    pub fn input_batch_of_json(
+        &self,
+        columns: BTreeMap<String, ArrayRef>,
+    ) -> Result<RecordBatch, ServeError> {
+        for (name, array) in &columns {
+            let Some(field) = self.source_fields.get(name) else {
+                continue;
+            };
+            let is_number = field.data_type().is_integer() || field.data_type().is_floating();
+            let Some(texts) = array.as_string_opt::<i32>().filter(|_| is_number) else {
+                continue;
+            };
+            if self.features.takes_texts_for_numbers(name) {
+                continue;
+            }
+            if let Some(text) = texts.iter().flatten().next() {
+                let message = format!(
+                    "`{name}` is {}, and the request has the text `{}`; send a number",
+                    type_words(field.data_type()),
+                    shorten(text)
+                );
+                return Err(ServeError::bad_request(message));
+            }
+        }
+        self.input_batch(columns)
+    }
+
+    /// Refusal of a column that the source lacks.
+    pub fn unknown_input(&self, name: &str) -> ServeError {
+        let fault = forebay_plan::unknown_column(name, self.features.source());
+        ServeError::from(fault)
+    }
+
+    /// Description for people and clients: ids, columns and state.
+    pub fn card(&self) -> Value {
+        let column = |field: &FieldRef| {
+            json!({
+                "name": field.name(),
+                "type": type_label(field.data_type()),
+                "optional": self.is_optional(field.name()),
+            })
+        };
+        let state = self.state().map(|state| {
+            json!({
+                "age_seconds": state.age_seconds,
+                "series": state.series,
+                "bytes": state.bytes,
+            })
+        });
+        json!({
+            "version": self.version,
+            "pipeline": self.pipeline,
+            "platform": self.platform(),
+            "keys": self.keys,
+            "inputs": self.inputs().fields().iter().map(column).collect::<Vec<_>>(),
+            "outputs": self.outputs.fields().iter().map(|field| field.name()).collect::<Vec<_>>(),
+            "state": state,
+        })
+    }
+}
+
+fn artifact_version(artifact: &Artifact) -> Result<String> {
+    let id = artifact.id.to_string();
+    match &artifact.serving {
+        Some(state) => Ok(format!("{}-{}", short_id(&id), state.manifest.digest()?)),
+        None => Ok(id),
+    }
+}
+
+fn unix_seconds() -> f64 {
+    std::time::UNIX_EPOCH
+        .elapsed()
+        .map_or(0.0, |elapsed| elapsed.as_secs_f64())
+}
+
+/// Columns of the source, which may be null in requests.
+fn fields_by_name(features: &ServingModel) -> HashMap<String, FieldRef> {
+    let fields = features.source().fields().iter();
+    fields
+        .map(|field| {
+            let name = field.name().clone();
+            let nullable = Field::new(&name, field.data_type().clone(), true);
+            (name, Arc::new(nullable))
+        })
+        .collect()
+}
+
+/// Key columns of the first source whose keys are columns of the served rows.
+fn key_columns(artifact: &Artifact, features: &ServingModel) -> Vec<String> {
+    let columns = features.source();
+    for source in &artifact.pipeline.sources {
+        let mut keys = source.keys.iter();
+        if !source.keys.is_empty() && keys.all(|key| columns.index_of(key).is_ok()) {
+            return source.keys.clone();
+        }
+    }
+    Vec::new()
+}
+
+/// Column of times of the first source whose column is one of the served rows.
+fn time_column(artifact: &Artifact, features: &ServingModel) -> Option<String> {
+    let has_column = |time: &&String| features.source().index_of(time).is_ok();
+    let sources = artifact.pipeline.sources.iter();
+    let mut times = sources.filter_map(|source| source.time.as_ref());
+    times.find(has_column).cloned()
+}
+
+/// A column that the model reads and its step does not have.
+fn missing_feature(trained: &TrainedModel, features: &ServingModel) -> Option<String> {
+    let is_missing = |column: &String| features.output().index_of(column).is_err();
+    trained.columns().into_iter().find(is_missing)
+}
+
+fn prediction_schema(
+    trained: &TrainedModel,
+    features: &ServingModel,
+    options: &AnswerOptions,
+) -> Result<SchemaRef> {
+    let point = options.prediction.clone();
+    let quantiles = trained.quantiles().iter();
+    let quantiles = quantiles.map(|quantile| quantile_column(&point, *quantile));
+    let names: Vec<String> = std::iter::once(point.clone()).chain(quantiles).collect();
+    let mut fields: Vec<FieldRef> = names
+        .iter()
+        .map(|name| Arc::new(Field::new(name, DataType::Float32, true)))
+        .collect();
+    if options.with_features {
+        if let Some(name) = names
+            .iter()
+            .find(|name| features.output().index_of(name).is_ok())
+        {
+            let message = format!("the model's step has a column `{name}` already");
+            return Err(Fault::new(codes::COLUMN_CLASH, message)
+                .column(name)
+                .hint("call the predictions something else: `--prediction NAME`"));
+        }
+        fields.extend(features.output().fields().iter().cloned());
+    }
+    Ok(Arc::new(Schema::new(fields)))
+}
+
+/// Values of an input that its type can hold: fractions are refused for integers, and numbers for texts.
+fn fitting_input(field: &Field, array: ArrayRef) -> Result<ArrayRef, ServeError> {
+    let input_type = field.data_type();
+    let array_type = array.data_type();
+    if *array_type == DataType::Null {
+        return Ok(new_null_array(input_type, array.len()));
+    }
+    let refused = |value: &str| {
+        let message = format!(
+            "`{}` is {}, and the request has {value}",
+            field.name(),
+            type_words(input_type)
+        );
+        Err(ServeError::bad_request(message))
+    };
+    if logical_type(input_type) == DataType::Utf8
+        && (array_type.is_numeric() || *array_type == DataType::Boolean)
+    {
+        return refused(&type_words(array_type));
+    }
+    if input_type.is_integer() && array_type.is_floating() {
+        let numbers = cast(&array, &DataType::Float64)
+            .map_err(|error| ServeError::bad_request(error.to_string()))?;
+        let mut numbers = numbers.as_primitive::<Float64Type>().iter().flatten();
+        if let Some(fraction) = numbers.find(|number| number.fract() != 0.0) {
+            return refused(&fraction.to_string());
+        }
+    }
+    Ok(array)
+}
+
+/// First characters of an id, for people.
+pub(super) fn short_id(id: &str) -> &str {
+    // The version of a serving state tells its hash, too.
+    let letters = if id.contains('-') { 21 } else { 12 };
+    id.get(..letters).unwrap_or(id)
+}

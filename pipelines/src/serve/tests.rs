@@ -1,0 +1,639 @@
+//! Answers of a server's routes in one process, without a network.
+
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
+use arrow::ipc::writer::StreamWriter;
+use axum::Router;
+use axum::body::Body;
+use bytes::Bytes;
+use forebay_run::SessionOptions;
+use forebay_storage::{StorageClient, start_runtime};
+use http::{HeaderMap, Request, Response};
+use http_body_util::BodyExt;
+use prost::Message;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+use tower::ServiceExt;
+
+use super::formats::ARROW_STREAM;
+use super::grpc_messages::*;
+use super::service::ServeService;
+use super::{FeatureServer, ServeLimits, ServeOptions, router};
+use crate::Forebay;
+use crate::metrics::{CommandMetrics, ServeMetrics};
+
+/// Path of the call that computes rows.
+const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
+
+/// Bytes before a message of gRPC.
+const PREFIX_BYTES: usize = 5;
+
+/// Time after which a test that waits has failed.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// A server of a small artifact.
+struct TestServer {
+    router: Router,
+    service: Arc<ServeService>,
+    runtime: Runtime,
+    directory: TempDir,
+}
+
+/// An answer that has been read.
+struct TestAnswer {
+    status: u16,
+    headers: HeaderMap,
+    body: Bytes,
+    trailers: HeaderMap,
+}
+
+fn limits() -> ServeLimits {
+    ServeLimits {
+        request_bytes: 1 << 20,
+        request_rows: 100_000,
+        in_flight_bytes: 8 << 20,
+        in_flight_requests: 64,
+        connections: 64,
+        queue_rows: 100_000,
+        batch_rows: 4096,
+        batch_delay: Duration::ZERO,
+        timeout: Duration::from_secs(60),
+        idle: Duration::from_secs(60),
+        drain: Duration::from_secs(1),
+    }
+}
+
+/// Steps of the served pipeline.
+const SHOP_STEPS: &str = "{ standardize: { columns: [price] } }";
+
+/// A directory with the rows of the shop.
+fn shop_directory() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let mut rows = "id,price\n".to_owned();
+    for id in 0..100 {
+        writeln!(rows, "{id},{}.5", id % 10).unwrap();
+    }
+    std::fs::write(directory.path().join("rows.csv"), rows).unwrap();
+    directory
+}
+
+/// Fits the pipeline `shop` with these steps. Returns the directory of its artifact.
+fn fit_shop(directory: &TempDir, steps: &str) -> String {
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let spec = format!(
+        "version: 1\nname: shop\nsources:\n  shop: {{ csv: {{ path: \"{}\" }} }}\n\
+         steps:\n  features:\n    from: shop\n    do: [{steps}]\n\
+         sinks: {{ table: {{ from: features, parquet: {{ path: \"{}\" }} }} }}\n",
+        path("rows.csv"),
+        path("table")
+    );
+    std::fs::write(path("spec.yaml"), spec).unwrap();
+    let options = SessionOptions::default().state(path("state")).threads(2);
+    let forebay = Forebay::new().with_options(options);
+    let params: [(&str, &str); 0] = [];
+    let pipeline = forebay.read_spec(path("spec.yaml"), params).unwrap();
+    forebay.fit(&pipeline).unwrap().artifact_path.unwrap()
+}
+
+impl TestServer {
+    /// Serves the artifact of a fit.
+    fn start(limits: ServeLimits) -> TestServer {
+        let directory = shop_directory();
+        let artifact = fit_shop(&directory, SHOP_STEPS);
+        TestServer::of(directory, artifact, limits)
+    }
+
+    /// Serves the newest artifact of the pipeline `shop`.
+    fn following(limits: ServeLimits) -> TestServer {
+        let directory = shop_directory();
+        fit_shop(&directory, SHOP_STEPS);
+        TestServer::of(directory, "shop".to_owned(), limits)
+    }
+
+    fn of(directory: TempDir, path: String, limits: ServeLimits) -> TestServer {
+        let options = ServeOptions {
+            path,
+            state: directory.path().join("state").display().to_string(),
+            name: None,
+            node: None,
+            with_features: false,
+            prediction: "prediction".to_owned(),
+            bounds: (None, None),
+            follow_every: Duration::from_secs(60),
+            keep_versions: 1,
+            shadow: None,
+            log: None,
+            threads: 1,
+            memory_bytes: 1 << 30,
+            limits,
+            token: None,
+            tls: None,
+        };
+        let metrics = CommandMetrics::<ServeMetrics>::new(None, None).unwrap();
+        let server =
+            FeatureServer::load(&StorageClient::new().unwrap(), options, &metrics).unwrap();
+        TestServer {
+            router: router(&server.service),
+            service: server.service,
+            runtime: start_runtime("serve-test", 2).unwrap(),
+            directory,
+        }
+    }
+
+    /// Sends a request; the answer is that of the task.
+    fn send(&self, request: Request<Body>) -> JoinHandle<TestAnswer> {
+        let router = self.router.clone();
+        self.runtime.spawn(async move {
+            let response: Response<Body> = router.oneshot(request).await.unwrap();
+            let (parts, body) = response.into_parts();
+            let collected = body.collect().await.unwrap();
+            TestAnswer {
+                status: parts.status.as_u16(),
+                headers: parts.headers,
+                trailers: collected.trailers().cloned().unwrap_or_default(),
+                body: collected.to_bytes(),
+            }
+        })
+    }
+
+    fn call(&self, request: Request<Body>) -> TestAnswer {
+        let answer = self.send(request);
+        self.runtime.block_on(answer).unwrap()
+    }
+
+    /// The text of the metrics page.
+    fn metrics(&self) -> String {
+        let request = Request::get("/metrics").body(Body::empty()).unwrap();
+        String::from_utf8(self.call(request).body.to_vec()).unwrap()
+    }
+
+    /// Number of newer versions with an outcome.
+    fn switches(&self, outcome: &str) -> u64 {
+        let switches = &self.service.metrics.switches;
+        switches.with_label_values(&[outcome]).get()
+    }
+
+    /// Number of answers by protocol and status.
+    fn requests(&self, protocol: &str, status: &str) -> u64 {
+        let requests = &self.service.metrics.requests;
+        requests.with_label_values(&[protocol, status]).get()
+    }
+
+    /// Lets the queue believe that some requests are being read, for which those in it wait.
+    fn announce_requests(&self) {
+        self.service.metrics.in_flight.add(8);
+    }
+
+    /// Waits until so many rows wait for a thread.
+    fn wait_for_queue(&self, rows: i64) {
+        let begin = Instant::now();
+        while self.service.metrics.queue_rows.get() != rows {
+            assert!(begin.elapsed() < WAIT_MAX, "{rows} rows never wait");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl TestAnswer {
+    fn header(&self, name: &str) -> &str {
+        let value = self.headers.get(name).or_else(|| self.trailers.get(name));
+        value.map_or("", |value| value.to_str().unwrap())
+    }
+
+    fn error(&self) -> String {
+        let body: Value = serde_json::from_slice(&self.body).unwrap();
+        body["error"].as_str().unwrap().to_owned()
+    }
+}
+
+fn prices(rows: usize) -> Vec<f64> {
+    (0..rows).map(|row| row as f64 / 4.0).collect()
+}
+
+fn http_request(rows: usize) -> Request<Body> {
+    let prices = serde_json::to_string(&prices(rows)).unwrap();
+    let body = format!(
+        "{{\"inputs\": [{{\"name\": \"price\", \"datatype\": \"FP64\", \"shape\": [{rows}], \
+         \"data\": {prices}}}, {{\"name\": \"id\", \"datatype\": \"INT64\", \"shape\": [{rows}], \
+         \"data\": {:?}}}]}}",
+        vec![1; rows]
+    );
+    let request = Request::post("/v2/models/shop/infer");
+    request.body(Body::from(body)).unwrap()
+}
+
+fn arrow_request(stream: Vec<u8>) -> Request<Body> {
+    let request = Request::post("/apply").header("content-type", ARROW_STREAM);
+    request.body(Body::from(stream)).unwrap()
+}
+
+fn arrow_stream(rows: usize) -> Vec<u8> {
+    let price: ArrayRef = Arc::new(Float64Array::from(prices(rows)));
+    let id: ArrayRef = Arc::new(Int64Array::from(vec![1; rows]));
+    let rows = RecordBatch::try_from_iter([("price", price), ("id", id)]).unwrap();
+    let mut writer = StreamWriter::try_new(Vec::new(), rows.schema_ref()).unwrap();
+    writer.write(&rows).unwrap();
+    writer.into_inner().unwrap()
+}
+
+fn input_tensor(name: &str, datatype: &str, rows: usize) -> InferInputTensor {
+    InferInputTensor {
+        name: name.to_owned(),
+        datatype: datatype.to_owned(),
+        shape: vec![rows as i64],
+        ..InferInputTensor::default()
+    }
+}
+
+fn infer_message(rows: usize) -> Vec<u8> {
+    let mut raw_prices = Vec::new();
+    for price in prices(rows) {
+        raw_prices.extend(price.to_le_bytes());
+    }
+    let request = ModelInferRequest {
+        model_name: "shop".to_owned(),
+        inputs: vec![
+            input_tensor("price", "FP64", rows),
+            input_tensor("id", "INT64", rows),
+        ],
+        raw_input_contents: vec![raw_prices.into(), vec![0; rows * 8].into()],
+        ..ModelInferRequest::default()
+    };
+    request.encode_to_vec()
+}
+
+/// A call of one message, which is sent as these bytes of an encoding.
+fn grpc_request(message: &[u8], encoding: Option<&str>) -> Request<Body> {
+    let mut body = vec![u8::from(encoding.is_some())];
+    body.extend((message.len() as u32).to_be_bytes());
+    body.extend(message);
+    let mut request = Request::post(INFER)
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    if let Some(encoding) = encoding {
+        request = request
+            .header("grpc-encoding", encoding)
+            .header("grpc-accept-encoding", "identity, deflate, gzip, zstd");
+    }
+    request.body(Body::from(body)).unwrap()
+}
+
+fn packed(message: &[u8], encoding: &str) -> Vec<u8> {
+    let level = flate2::Compression::default();
+    let mut packed = Vec::new();
+    match encoding {
+        "gzip" => flate2::read::GzEncoder::new(message, level).read_to_end(&mut packed),
+        "deflate" => flate2::read::ZlibEncoder::new(message, level).read_to_end(&mut packed),
+        _ => return zstd::encode_all(message, 3).unwrap(),
+    }
+    .unwrap();
+    packed
+}
+
+fn unpacked(message: &[u8], encoding: &str) -> Vec<u8> {
+    let mut unpacked = Vec::new();
+    match encoding {
+        "gzip" => flate2::read::GzDecoder::new(message).read_to_end(&mut unpacked),
+        "deflate" => flate2::read::ZlibDecoder::new(message).read_to_end(&mut unpacked),
+        _ => return zstd::decode_all(message).unwrap(),
+    }
+    .unwrap();
+    unpacked
+}
+
+#[test]
+fn compressed_messages_are_read_and_answered_alike() {
+    let server = TestServer::start(limits());
+    let message = infer_message(1000);
+    let plain = server.call(grpc_request(&message, None));
+    assert_eq!(plain.header("grpc-status"), "0");
+    assert_eq!(plain.header("grpc-encoding"), "");
+    let expected = &plain.body[PREFIX_BYTES..];
+    let response = ModelInferResponse::decode(expected).unwrap();
+    assert_eq!(response.raw_output_contents[0].len(), 8000);
+    for encoding in ["gzip", "deflate", "zstd"] {
+        let request = grpc_request(&packed(&message, encoding), Some(encoding));
+        let answer = server.call(request);
+        assert_eq!(answer.header("grpc-status"), "0", "{encoding}");
+        assert_eq!(answer.header("grpc-encoding"), encoding);
+        assert_eq!(answer.body[0], 1);
+        let length = u32::from_be_bytes(answer.body[1..PREFIX_BYTES].try_into().unwrap());
+        let body = &answer.body[PREFIX_BYTES..];
+        assert_eq!(length as usize, body.len());
+        assert!(body.len() < expected.len());
+        assert_eq!(unpacked(body, encoding), expected, "{encoding}");
+        // A client that reads no such answers gets a plain one, and a small one is not worth it.
+        let mut request = grpc_request(&packed(&message, encoding), Some(encoding));
+        request.headers_mut().remove("grpc-accept-encoding");
+        assert_eq!(server.call(request).body, plain.body);
+        let small = packed(&infer_message(1), encoding);
+        let answer = server.call(grpc_request(&small, Some(encoding)));
+        assert_eq!(answer.header("grpc-status"), "0");
+        assert_eq!(answer.body[0], 0);
+    }
+}
+
+#[test]
+fn messages_that_unpack_to_too_much_or_cannot_be_unpacked_are_refused() {
+    let server = TestServer::start(limits());
+    let free = server.service.request_memory.available_permits();
+    let large = vec![0; 2 << 20];
+    for encoding in ["gzip", "deflate", "zstd"] {
+        let answer = server.call(grpc_request(&packed(&large, encoding), Some(encoding)));
+        // RESOURCE_EXHAUSTED.
+        assert_eq!(answer.header("grpc-status"), "8", "{encoding}");
+        let answer = server.call(grpc_request(b"no such bytes", Some(encoding)));
+        // INVALID_ARGUMENT.
+        assert_eq!(answer.header("grpc-status"), "3", "{encoding}");
+    }
+    let answer = server.call(grpc_request(b"anything", Some("snappy")));
+    // UNIMPLEMENTED.
+    assert_eq!(answer.header("grpc-status"), "12");
+    assert_eq!(
+        answer.header("grpc-accept-encoding"),
+        "gzip,deflate,zstd,identity"
+    );
+    assert_eq!(server.service.request_memory.available_permits(), free);
+}
+
+#[test]
+fn a_full_queue_refuses_requests_with_429() {
+    let server = TestServer::start(ServeLimits {
+        queue_rows: 2,
+        batch_delay: Duration::from_secs(1),
+        ..limits()
+    });
+    server.announce_requests();
+    let waiting = server.send(http_request(2));
+    server.wait_for_queue(2);
+    let refused = server.call(http_request(1));
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.header("retry-after"), "1");
+    assert_eq!(refused.error(), "2 rows wait for an answer already");
+    let refused = server.call(grpc_request(&infer_message(1), None));
+    // RESOURCE_EXHAUSTED.
+    assert_eq!(refused.header("grpc-status"), "8");
+    let answer = server.runtime.block_on(waiting).unwrap();
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+    // There is room again.
+    assert_eq!(server.call(http_request(1)).status, 200);
+}
+
+#[test]
+fn bodies_beyond_the_memory_for_requests_are_refused_with_429() {
+    let server = TestServer::start(limits());
+    let free = server.service.request_memory.clone();
+    let permits = free.available_permits() as u32;
+    let reserved = free.try_acquire_many_owned(permits).unwrap();
+    let refused = server.call(http_request(1));
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.header("retry-after"), "1");
+    assert_eq!(refused.error(), "the memory for requests is taken");
+    drop(reserved);
+    assert_eq!(server.call(http_request(1)).status, 200);
+}
+
+#[test]
+fn files_wait_for_their_turn_while_others_are_answered() {
+    let server = TestServer::start(ServeLimits {
+        timeout: Duration::from_secs(1),
+        ..limits()
+    });
+    let turns = server.service.decoding.clone();
+    let permits = turns.available_permits() as u32;
+    let reserved = turns.try_acquire_many_owned(permits).unwrap();
+    let waiting = server.send(arrow_request(arrow_stream(3)));
+    assert_eq!(server.call(http_request(1)).status, 200);
+    assert_eq!(server.runtime.block_on(waiting).unwrap().status, 504);
+    drop(reserved);
+    let answer = server.call(arrow_request(arrow_stream(3)));
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+}
+
+#[test]
+fn damaged_files_are_refused_with_their_fault() {
+    let server = TestServer::start(limits());
+    let whole = arrow_stream(3);
+    for damaged in [b"no stream".to_vec(), whole[..whole.len() - 40].to_vec()] {
+        let refused = server.call(arrow_request(damaged));
+        assert_eq!(refused.status, 400);
+        assert!(refused.error().contains("(FB02"), "{}", refused.error());
+    }
+}
+
+#[test]
+fn large_bodies_are_answered_as_small_ones_are() {
+    let server = TestServer::start(limits());
+    let rows = 20_000;
+    let answer = server.call(http_request(rows));
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+    let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+    let outputs = answer["outputs"].as_array().unwrap();
+    assert!(outputs.iter().all(|output| output["shape"][0] == rows));
+}
+
+#[test]
+fn requests_beyond_their_number_are_refused_with_429() {
+    let server = TestServer::start(ServeLimits {
+        in_flight_requests: 1,
+        batch_delay: Duration::from_secs(1),
+        ..limits()
+    });
+    server.announce_requests();
+    let waiting = server.send(http_request(1));
+    server.wait_for_queue(1);
+    let refused = server.call(http_request(1));
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.header("retry-after"), "1");
+    assert_eq!(refused.error(), "1 requests are being answered already");
+    // Probes are answered in any case.
+    let probe = Request::get("/v2/health/ready").body(Body::empty());
+    assert_eq!(server.call(probe.unwrap()).status, 200);
+    assert_eq!(server.runtime.block_on(waiting).unwrap().status, 200);
+}
+
+#[test]
+fn a_request_that_is_alone_does_not_wait_for_others() {
+    let server = TestServer::start(ServeLimits {
+        batch_delay: Duration::from_secs(60),
+        ..limits()
+    });
+    let begin = Instant::now();
+    assert_eq!(server.call(http_request(1)).status, 200);
+    assert!(begin.elapsed() < Duration::from_secs(30));
+}
+
+#[test]
+fn answers_that_take_too_long_end_with_504() {
+    let server = TestServer::start(ServeLimits {
+        timeout: Duration::from_millis(50),
+        batch_delay: Duration::from_secs(1),
+        ..limits()
+    });
+    server.announce_requests();
+    let late = server.call(http_request(1));
+    assert_eq!(late.status, 504);
+    assert_eq!(late.error(), "no answer within 50 ms");
+    assert_eq!(late.header("retry-after"), "");
+    let late = server.call(grpc_request(&infer_message(1), None));
+    // DEADLINE_EXCEEDED.
+    assert_eq!(late.header("grpc-status"), "4");
+    // Requests whose time is over leave the queue, and are not counted as answered.
+    server.wait_for_queue(0);
+    assert_eq!(server.service.metrics.rows.get(), 0);
+    assert_eq!(server.requests("open_inference", "504"), 1);
+    assert_eq!(server.requests("grpc", "grpc_4"), 1);
+}
+
+/// The files with routes of HTTP.
+const ROUTED: [&str; 5] = [
+    include_str!("admin.rs"),
+    include_str!("feast.rs"),
+    include_str!("invocations.rs"),
+    include_str!("open_inference.rs"),
+    include_str!("rows.rs"),
+];
+
+/// Checks that references in a document lead to something in it.
+fn check_references(part: &Value, document: &Value) {
+    match part {
+        Value::Object(fields) => {
+            if let Some(path) = fields.get("$ref").and_then(Value::as_str) {
+                let pointer = path.strip_prefix('#').unwrap();
+                assert!(document.pointer(pointer).is_some(), "{path}");
+            }
+            fields
+                .values()
+                .for_each(|field| check_references(field, document));
+        }
+        Value::Array(items) => items
+            .iter()
+            .for_each(|item| check_references(item, document)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_openapi_document_has_all_routes() {
+    let server = TestServer::start(limits());
+    let request = Request::get("/openapi.json").body(Body::empty()).unwrap();
+    let answer = server.call(request);
+    assert_eq!(answer.status, 200);
+    let document: Value = serde_json::from_slice(&answer.body).unwrap();
+    check_references(&document, &document);
+    let paths = document["paths"].as_object().unwrap();
+    let mut routes = 0;
+    for text in ROUTED {
+        for route in text.split(".route(").skip(1) {
+            let (path, _) = route.trim_start()[1..].split_once('"').unwrap();
+            let path = path.replace("{model}", "shop");
+            // The root of the protocol may end with a slash.
+            if path != "/v2/" {
+                assert!(paths.contains_key(&path), "{path}");
+                routes += 1;
+            }
+        }
+    }
+    assert_eq!(routes, paths.len());
+    for (path, methods) in paths {
+        for (method, operation) in methods.as_object().unwrap() {
+            assert!(operation["summary"].is_string(), "{method} {path}");
+            assert!(operation["responses"]["200"].is_object(), "{method} {path}");
+            let declared = operation["parameters"].as_array().map_or(0, Vec::len);
+            assert_eq!(declared, path.matches('{').count(), "{method} {path}");
+            // The server has each route of the document.
+            let path = path.replace("{version}", &server.service.versions.ids()[0]);
+            let request = Request::builder().method(method.to_uppercase().as_str());
+            let answer = server.call(request.uri(&path).body(Body::empty()).unwrap());
+            assert_ne!(answer.status, 405, "{method} {path}");
+            let text = String::from_utf8_lossy(&answer.body).into_owned();
+            assert!(!text.contains("there is nothing at"), "{method} {path}");
+        }
+    }
+}
+
+#[test]
+fn newer_versions_are_served_where_they_answer_as_the_current_one() {
+    let server = TestServer::following(limits());
+    // A request that newer versions have to answer.
+    assert_eq!(server.call(http_request(3)).status, 200);
+    let first = server.service.versions.ids();
+    let refused = [
+        "{ standardize: { columns: [id] } }, { drop: [price] }",
+        "{ filter: \"price > 5\" }, { standardize: { columns: [price] } }",
+    ];
+    for (number, steps) in refused.into_iter().enumerate() {
+        fit_shop(&server.directory, steps);
+        server.service.follow();
+        assert_eq!(server.service.versions.ids(), first, "{steps}");
+        assert_eq!(server.switches("refused"), number as u64 + 1, "{steps}");
+    }
+    let more = "{ standardize: { columns: [price] } }, { derive: { twice: \"price * 2\" } }";
+    fit_shop(&server.directory, more);
+    server.service.follow();
+    assert_eq!(server.switches("switched"), 1);
+    let ids = server.service.versions.ids();
+    assert_eq!(ids[1..], first);
+    assert_eq!(server.call(http_request(3)).status, 200);
+    let request = Request::post("/versions/rollback").body(Body::empty());
+    assert_eq!(server.call(request.unwrap()).status, 200);
+    // The version that was left is not followed again.
+    server.service.follow();
+    assert_eq!(server.service.versions.ids(), first);
+    assert_eq!(server.switches("rolled_back"), 1);
+}
+
+#[test]
+fn the_metrics_page_has_what_operators_watch() {
+    let server = TestServer::start(limits());
+    assert_eq!(server.call(http_request(2)).status, 200);
+    let text = server.metrics();
+    let samples = [
+        "requests_total{",
+        "request_seconds_bucket{",
+        "rows_total",
+        "missing_keys_total",
+        "queue_rows",
+        "batch_requests_bucket",
+        "in_flight_requests",
+        "connections",
+        "facts_total",
+        "state_age_seconds",
+        "state_bytes",
+        "drift{column=\"price\"",
+        "drift_missing{column=\"price\"",
+        "version{",
+        "shadow_rows_total",
+        "log_rows_total",
+    ];
+    for sample in samples {
+        let line = format!("\nforebay_serve_{sample}");
+        assert!(text.contains(&line), "{sample}: {text}");
+    }
+    let labels = "protocol=\"open_inference\",status=\"200\"";
+    assert!(text.contains(labels), "{text}");
+}
+
+#[test]
+fn the_drift_of_requests_from_the_fit_is_a_metric() {
+    let server = TestServer::start(limits());
+    let metric = "forebay_serve_drift{column=\"price\"";
+    assert!(!server.metrics().contains(metric));
+    // The prices of the fit have the mean 5 and the variance 8.25; those of the request are 0, 0.25, ... 9.75.
+    assert_eq!(server.call(http_request(40)).status, 200);
+    let text = server.metrics();
+    let line = text.lines().find(|line| line.starts_with(metric)).unwrap();
+    let value: f64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!((value - -0.125 / 8.25f64.sqrt()).abs() < 1e-9, "{line}");
+    let missing = "forebay_serve_drift_missing{column=\"price\"";
+    let line = text.lines().find(|line| line.starts_with(missing)).unwrap();
+    assert!(line.ends_with(" 0"), "{line}");
+    // No step has learned from `id`.
+    assert!(!text.contains("forebay_serve_drift{column=\"id\""));
+}

@@ -1,0 +1,95 @@
+//! `command`: columns that a program computes.
+
+use forebay_model::{Fault, Result, codes};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_setters::Setters;
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::code::{FunctionCode, is_program};
+use super::{FunctionSettings, default_batch_rows, default_timeout_seconds};
+use crate::columns::TypeName;
+use crate::shared::bad_value;
+
+/// Columns that a program computes, row by row.
+///
+/// In: the chosen columns, as an Arrow IPC stream on the standard input of the program. Out: the declared columns, as
+/// an Arrow IPC stream on its standard output. The program answers each batch with one batch of as many rows, in the
+/// same order, and flushes it before it reads the next one. It ends when its input does. It must be row-wise: a row's
+/// output depends on the row alone, since batches are cut differently from run to run. It must not keep anything from
+/// batch to batch, and it is as old as its youngest input for the check of leaks.
+///
+/// The columns come in Arrow's types, text as `utf8`. A returned column must have the declared type, text in any
+/// layout. Other columns, other numbers of rows and nulls in a column that is not `nullable` are faults, and so is a
+/// program that ends; the fault shows the last 8 KiB of its standard error. Standard error of a program that does not
+/// fail is not shown. One process runs for each thread that computes the step, on workers too; it ends with the run.
+/// Its memory is not part of `--memory`.
+///
+/// The id of the step holds the words of `run`, and the content of those that name files. Words are paths from the
+/// working directory, on a worker from that of the worker; no shell reads them. A worker whose files differ is refused.
+/// Learns nothing. A spec with this step runs programs: run only specs that you trust.
+///
+/// ```yaml
+/// - command: { run: [cat], columns: [qty], returns: { qty: int32 }, nullable: [qty] }
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
+#[serde(deny_unknown_fields)]
+#[setters(
+    fn command(run, columns, returns),
+    example = r#"command(["./clean"], ["qty"], [("qty", TypeName::Float32)]).batch_rows(99)"#
+)]
+pub struct CommandFunction {
+    /// The program and its arguments.
+    pub run: Vec<String>,
+    /// The columns that the program receives.
+    pub columns: ColumnSelector,
+    /// The columns that it returns, with their types.
+    pub returns: IndexMap<String, TypeName>,
+    /// Returned columns that may be null.
+    #[serde(default)]
+    pub nullable: Vec<String>,
+    /// Most rows of a batch.
+    #[serde(default = "default_batch_rows")]
+    pub batch_rows: usize,
+    /// Most seconds for the answer to a batch.
+    #[serde(default = "default_timeout_seconds")]
+    pub timeout_seconds: u64,
+    /// Text that changes the id of the step. Change it when the program changes, if no word of `run` is its file.
+    #[serde(default)]
+    pub revision: Option<String>,
+}
+
+impl ConfiguredTransform for CommandFunction {
+    const NAME: &'static str = "command";
+}
+
+impl Transform for CommandFunction {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        let Some(program) = self.run.first() else {
+            return Err(bad_value("`run` names no program").field("run"));
+        };
+        if !is_program(program) {
+            let message = format!("there is no program `{program}`");
+            let fault = Fault::new(codes::UNKNOWN_NAME, message).field("run");
+            return Err(fault.hint(
+                "a name is searched in the directories of PATH, a path with `/` begins at the \
+                 working directory",
+            ));
+        }
+        let columns = scope.columns(&self.columns)?;
+        let settings = FunctionSettings {
+            returns: &self.returns,
+            nullable: &self.nullable,
+            batch_rows: self.batch_rows,
+            timeout_seconds: self.timeout_seconds,
+        };
+        let operation = settings.operation(
+            format!("the program `{program}`"),
+            self.run.clone(),
+            FunctionCode::Command(self.run.clone()),
+            &columns,
+        )?;
+        Ok(vec![operation])
+    }
+}

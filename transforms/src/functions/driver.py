@@ -1,0 +1,267 @@
+"""Applies a function to the batches of an Arrow stream, from standard input to standard output."""
+
+import importlib
+import json
+import linecache
+import os
+import sys
+import traceback
+
+CODE_NAME = "<code of the step>"
+DRIVER_NAME = "<string>"
+
+
+class ReturnedFault(Exception):
+    """A result that is not as the step declares it."""
+
+    def __init__(self, message, column=None):
+        super().__init__(message)
+        self.column = column
+
+
+def report(error, row=None):
+    """Writes a traceback to standard error, and what the engine reads as the last line."""
+    if isinstance(error, ReturnedFault):
+        message = str(error)
+    else:
+        frames = error.__traceback__
+        # The frames of this file say nothing about the function.
+        while frames is not None and frames.tb_frame.f_code.co_filename == DRIVER_NAME:
+            frames = frames.tb_next
+        traceback.print_exception(type(error), error, frames)
+        first_line = (str(error).splitlines() or [""])[0]
+        message = f"{type(error).__name__}: {first_line}"
+    end = {"row": row, "column": getattr(error, "column", None), "error": message[:400]}
+    print(f"\nforebay: {json.dumps(end)}", file=sys.stderr, flush=True)
+
+
+def load(settings):
+    """The function that the step names."""
+    code = settings["code"]
+    if code is None:
+        module, names = settings["function"].split(":", 1)
+        scope = vars(importlib.import_module(module))
+    else:
+        names = settings["function"]
+        linecache.cache[CODE_NAME] = (len(code), None, code.splitlines(keepends=True), CODE_NAME)
+        scope = {"__name__": "forebay_step"}
+        exec(compile(code, CODE_NAME, "exec"), scope)
+    first, *others = names.split(".")
+    if first not in scope:
+        raise ReturnedFault(f"there is no function `{first}`")
+    function = scope[first]
+    for name in others:
+        function = getattr(function, name)
+    return function
+
+
+def frame_of(batch, frames):
+    """The rows of a batch as the function takes them."""
+    if frames == "pandas":
+        return batch.to_pandas()
+    if frames == "polars":
+        import polars
+
+        return polars.from_arrow(batch)
+    return batch
+
+
+def named_columns(names, columns):
+    """The columns of a table by their names, which differ."""
+    named = {}
+    for name, column in zip(names, columns):
+        if name in named:
+            raise ReturnedFault(f"it returned `{name}` twice", name)
+        named[name] = column
+    return named
+
+
+def columns_of(value, declared):
+    """The columns of a result by their names."""
+    import pyarrow
+
+    if value is None:
+        raise ReturnedFault("it returned nothing")
+    if hasattr(value, "to_arrow"):
+        value = value.to_arrow()
+    if isinstance(value, (pyarrow.RecordBatch, pyarrow.Table)):
+        return named_columns(value.schema.names, value.columns)
+    if isinstance(value, dict):
+        return value
+    if hasattr(value, "columns") and hasattr(value, "items"):
+        return named_columns(value.columns, (column for _, column in value.items()))
+    if len(declared) == 1:
+        return {declared.names[0]: value}
+    kind = type(value).__name__
+    raise ReturnedFault(f"it returned {kind}, which is neither a table nor a dict of columns")
+
+
+def is_convertible(actual, declared):
+    """True for text in another layout, and for numbers of another width."""
+    import pyarrow.types as types
+
+    def is_text(kind):
+        if types.is_dictionary(kind):
+            kind = kind.value_type
+        names = ("string", "large_string", "string_view")
+        return str(kind) in names
+
+    if is_text(actual) and is_text(declared):
+        return True
+    if types.is_integer(actual):
+        return types.is_integer(declared) or types.is_floating(declared)
+    return types.is_floating(actual) and types.is_floating(declared)
+
+
+def type_name(kind):
+    """The name of a type in specs, where Arrow has another one."""
+    names = {
+        "halffloat": "float16",
+        "float": "float32",
+        "double": "float64",
+        "bool": "boolean",
+        "date32[day]": "date",
+    }
+    return names.get(str(kind), str(kind))
+
+
+def array_of(value, field):
+    """A column of the declared type."""
+    import pyarrow
+
+    # pyarrow takes the letters of a text, and the items of a set in any order.
+    if isinstance(value, (str, bytes, set, frozenset)):
+        kind = type(value).__name__
+        raise ReturnedFault(f"its column `{field.name}` is a {kind}, not an array", field.name)
+    if hasattr(value, "to_arrow"):
+        value = value.to_arrow()
+    if isinstance(value, pyarrow.ChunkedArray):
+        value = pyarrow.concat_arrays(value.chunks) if value.num_chunks else value.combine_chunks()
+    try:
+        if not isinstance(value, pyarrow.Array):
+            return pyarrow.array(value, type=field.type)
+        if value.type == field.type:
+            return value
+        if is_convertible(value.type, field.type):
+            return value.cast(field.type)
+    except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
+        first_line = (str(error).splitlines() or [""])[0]
+        raise ReturnedFault(
+            f"its column `{field.name}` is not {type_name(field.type)}: {first_line}", field.name
+        ) from None
+    raise ReturnedFault(
+        f"its column `{field.name}` is {type_name(value.type)}, not {type_name(field.type)}",
+        field.name,
+    )
+
+
+def batch_of(value, declared, rows):
+    """The declared columns of a result."""
+    import pyarrow
+
+    columns = columns_of(value, declared)
+    for name in columns:
+        if name not in declared.names:
+            raise ReturnedFault(f"it returned a column `{name}` that `returns` does not declare")
+    arrays = []
+    for field in declared:
+        if field.name not in columns:
+            raise ReturnedFault(f"it returned no column `{field.name}`", field.name)
+        array = array_of(columns[field.name], field)
+        if isinstance(array, pyarrow.ChunkedArray):
+            array = array.combine_chunks()
+        if len(array) != rows:
+            raise ReturnedFault(
+                f"its column `{field.name}` has {len(array)} rows for a batch of {rows}", field.name
+            )
+        arrays.append(array)
+    return pyarrow.RecordBatch.from_arrays(arrays, schema=declared)
+
+
+class Step:
+    """The function with what the step declares."""
+
+    def __init__(self, settings):
+        import pyarrow.ipc
+
+        self.function = load(settings)
+        self.frames = settings["frames"]
+        self.declared = pyarrow.ipc.open_stream(bytes.fromhex(settings["returns"])).schema
+
+    def result(self, batch):
+        """The declared columns for the rows of a batch."""
+        value = self.function(frame_of(batch, self.frames))
+        return batch_of(value, self.declared, batch.num_rows)
+
+    def fails(self, batch):
+        """True if the function raises an exception for these rows."""
+        try:
+            self.result(batch)
+        except Exception:
+            return True
+        return False
+
+    def failing_row(self, batch):
+        """A row for which the function fails alone; none where it fails for rows together."""
+        begin = 0
+        count = batch.num_rows
+        while count > 1:
+            half = count // 2
+            if self.fails(batch.slice(begin, half)):
+                count = half
+            elif self.fails(batch.slice(begin + half, count - half)):
+                begin += half
+                count -= half
+            else:
+                return None
+        return begin
+
+
+def answer(step, batch, stream, output):
+    """Writes the answer to a batch. False if the function failed."""
+    try:
+        result = step.result(batch)
+    except ReturnedFault as error:
+        report(error)
+        return False
+    except Exception as error:
+        report(error, step.failing_row(batch))
+        return False
+    stream.write_batch(result)
+    output.flush()
+    return True
+
+
+def main():
+    """Answers each batch with one batch."""
+    settings = json.loads(sys.argv[1])
+    sys.argv = [""]
+    # The streams are the engine's: what the function prints goes to standard error.
+    source = os.fdopen(os.dup(0), "rb")
+    output = os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    sys.path[:] = settings["path"] + [entry for entry in sys.path if entry]
+    try:
+        import pyarrow.ipc
+
+        step = Step(settings)
+    except BaseException as error:
+        report(error)
+        return 1
+    try:
+        stream = pyarrow.ipc.new_stream(output, step.declared)
+        for batch in pyarrow.ipc.open_stream(source):
+            if not answer(step, batch, stream, output):
+                return 1
+        stream.close()
+        output.flush()
+    except BaseException as error:
+        report(error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

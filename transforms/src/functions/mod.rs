@@ -1,0 +1,107 @@
+//! Functions of one's own: programs and functions of Python that compute columns.
+//!
+//! The engine starts the processes, one for each thread, and sends them batches of rows as an Arrow stream. A function
+//! is row-wise and keeps nothing from batch to batch.
+
+mod call;
+mod code;
+mod command;
+mod process;
+mod python;
+mod stream;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arrow::datatypes::{Field, Schema};
+use forebay_model::{Fault, Result, codes};
+use forebay_plan::{MapOp, PlanOp, WrittenNulls};
+use indexmap::IndexMap;
+
+use crate::columns::TypeName;
+use crate::shared::bad_value;
+use call::FunctionCall;
+use code::FunctionCode;
+use process::FunctionProgram;
+
+pub use command::{CommandFunction, command};
+pub use python::{FrameKind, PythonFunction, python};
+
+/// Settings that programs and functions of Python share.
+struct FunctionSettings<'a> {
+    returns: &'a IndexMap<String, TypeName>,
+    nullable: &'a [String],
+    batch_rows: usize,
+    timeout_seconds: u64,
+}
+
+fn default_batch_rows() -> usize {
+    16_384
+}
+
+fn default_timeout_seconds() -> u64 {
+    600
+}
+
+impl FunctionSettings<'_> {
+    /// The declared columns.
+    fn fields(&self) -> Result<Vec<Field>> {
+        if self.returns.is_empty() {
+            return Err(bad_value("`returns` declares no column").field("returns"));
+        }
+        if self.batch_rows == 0 {
+            return Err(bad_value("`batch_rows` is 0").field("batch_rows"));
+        }
+        if self.timeout_seconds == 0 {
+            return Err(bad_value("`timeout_seconds` is 0").field("timeout_seconds"));
+        }
+        for name in self.nullable {
+            if self.returns.contains_key(name) {
+                continue;
+            }
+            let message = format!("`nullable` names `{name}`, which `returns` does not declare");
+            let fault = Fault::new(codes::UNKNOWN_NAME, message).field("nullable");
+            let declared = self.returns.keys().map(String::as_str);
+            return Err(fault.suggest(name, declared, "the declared columns are"));
+        }
+        let mut fields = Vec::new();
+        for (name, type_name) in self.returns {
+            let nullable = self.nullable.contains(name);
+            fields.push(Field::new(name, type_name.data_type(), nullable));
+        }
+        Ok(fields)
+    }
+
+    /// The operation that computes the declared columns of these columns.
+    fn operation(
+        &self,
+        name: String,
+        words: Vec<String>,
+        code: FunctionCode,
+        columns: &[&Field],
+    ) -> Result<PlanOp> {
+        let outputs = self.fields()?;
+        let mut inputs = Vec::new();
+        for field in columns {
+            inputs.push(Field::new(field.name(), field.data_type().clone(), true));
+        }
+        let digest = code.digest()?;
+        let call = FunctionCall {
+            program: Arc::new(FunctionProgram {
+                name,
+                words,
+                code,
+                digest,
+            }),
+            inputs: Arc::new(Schema::new(inputs)),
+            outputs: outputs.clone(),
+            batch_rows: self.batch_rows,
+            timeout: Duration::from_secs(self.timeout_seconds),
+            idle: Mutex::default(),
+        };
+        let reads = columns.iter().map(|field| field.name());
+        let map = MapOp::new(reads, outputs, move |inputs, rows| call.apply(inputs, rows));
+        let nulls = WrittenNulls::Made("returns null for some rows");
+        Ok(PlanOp::Map(map.written_nulls(nulls).with_code(digest)))
+    }
+}

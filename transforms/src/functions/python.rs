@@ -1,0 +1,193 @@
+//! `python`: columns that a function of Python computes.
+
+use std::fmt::Write;
+
+use arrow::datatypes::{Field, Schema};
+use arrow::ipc::writer::StreamWriter;
+use forebay_model::{Fault, Result, codes};
+use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_setters::Setters;
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::code::{FunctionCode, PythonCode, PythonRoot, is_program};
+use super::{FunctionSettings, default_batch_rows, default_timeout_seconds};
+use crate::columns::TypeName;
+use crate::shared::bad_value;
+
+/// The program of the processes, which the interpreter receives as an argument.
+const DRIVER: &str = include_str!("driver.py");
+
+/// Columns that a function of Python computes, row by row.
+///
+/// In: the chosen columns, as a `pyarrow.RecordBatch`, or as a data frame of pandas or Polars (`frames`). Out: the
+/// declared columns. The function returns a table or a data frame of them, or a dict of columns; where one column is
+/// declared, the column alone will do. Columns are arrays of Arrow, NumPy or pandas, series of Polars, or lists.
+/// Integers and floats of another width are converted where each value fits (floats are rounded); other types are a
+/// fault. pandas has NaN for null in numbers, in both directions.
+///
+/// The function must be row-wise: a row's output depends on the row alone, since batches are cut differently from run
+/// to run. It must not keep anything from batch to batch, and it is as old as its youngest input for the check of
+/// leaks. It is `module:name`, with the module in a directory of `path` or of `PYTHONPATH`; or a name that `code`
+/// defines. It runs in processes of `interpreter`, which need pyarrow: one for each thread that computes the step, on
+/// workers too. They end with the run, and their memory is not part of `--memory`. What the function prints is not
+/// shown unless it fails.
+///
+/// An exception is a fault with the traceback and the row that raises it, or the first rows of the batch where no row
+/// does so alone. So are other columns, another number of rows, and nulls in a column that is not `nullable`. `check`
+/// finds a missing module or function without running any code; `check --functions` runs functions on the first rows,
+/// and finds those whose values depend on the size of batches.
+///
+/// The id of the step holds the source of the module and of the modules that it imports from the same directories, by
+/// `import` statements. It does not hold installed packages, files that the function reads and modules that are
+/// imported by other means: name a `revision` for them. A worker whose source differs is refused. Learns nothing.
+/// A spec with this step runs code: run only specs that you trust.
+///
+/// ```text
+/// - python: { function: "cleaning:revenue", columns: [qty, price], returns: { revenue: float64 } }
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
+#[serde(deny_unknown_fields)]
+#[setters(
+    fn python(function, columns, returns),
+    example = r#"python("cleaning:revenue", ["qty"], [("sum", TypeName::Float64)]).batch_rows(99)"#
+)]
+pub struct PythonFunction {
+    /// The function: `module:name`, or a name that `code` defines.
+    pub function: String,
+    /// The columns that the function receives.
+    pub columns: ColumnSelector,
+    /// The columns that it returns, with their types.
+    pub returns: IndexMap<String, TypeName>,
+    /// Returned columns that may be null.
+    #[serde(default)]
+    pub nullable: Vec<String>,
+    /// The kind of tables that the function receives.
+    #[serde(default)]
+    pub frames: FrameKind,
+    /// Code that defines the function, instead of a module.
+    #[serde(default)]
+    pub code: Option<String>,
+    /// Directories in which modules are searched, from the working directory; on a worker, from that of the worker.
+    #[serde(default = "default_path")]
+    pub path: Vec<String>,
+    /// The program that runs Python.
+    #[serde(default = "default_interpreter")]
+    pub interpreter: String,
+    /// Most rows of a batch.
+    #[serde(default = "default_batch_rows")]
+    pub batch_rows: usize,
+    /// Most seconds for the answer to a batch. The first one includes the start of Python and its imports.
+    #[serde(default = "default_timeout_seconds")]
+    pub timeout_seconds: u64,
+    /// Text that changes the id of the step, such as the digest of a file with the versions of packages.
+    #[serde(default)]
+    pub revision: Option<String>,
+}
+
+fn default_path() -> Vec<String> {
+    vec![".".to_owned()]
+}
+
+fn default_interpreter() -> String {
+    "python3".to_owned()
+}
+
+/// A kind of tables.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FrameKind {
+    /// A `pyarrow.RecordBatch`.
+    #[default]
+    Arrow,
+    /// A data frame of pandas.
+    Pandas,
+    /// A data frame of Polars.
+    Polars,
+}
+
+impl ConfiguredTransform for PythonFunction {
+    const NAME: &'static str = "python";
+}
+
+impl Transform for PythonFunction {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        if !is_program(&self.interpreter) {
+            let message = format!("there is no program `{}`", self.interpreter);
+            let fault = Fault::new(codes::UNKNOWN_NAME, message).field("interpreter");
+            return Err(fault.hint("install Python, or give its path as `interpreter`"));
+        }
+        let code = self.checked_code()?;
+        let columns = scope.columns(&self.columns)?;
+        let settings = FunctionSettings {
+            returns: &self.returns,
+            nullable: &self.nullable,
+            batch_rows: self.batch_rows,
+            timeout_seconds: self.timeout_seconds,
+        };
+        let words = self.command_line(&settings.fields()?)?;
+        let operation = settings.operation(
+            format!("the function `{}`", self.function),
+            words,
+            FunctionCode::Python(code),
+            &columns,
+        )?;
+        Ok(vec![operation])
+    }
+}
+
+impl PythonFunction {
+    /// The code, which has the function as far as its text shows.
+    fn checked_code(&self) -> Result<PythonCode> {
+        let mut name = self.function.as_str();
+        let root = match &self.code {
+            Some(code) => PythonRoot::Text(code.clone()),
+            None => {
+                let Some((module, function)) = self.function.split_once(':') else {
+                    let message = format!("`{}` names no module", self.function);
+                    let fault = bad_value(message).field("function");
+                    return Err(fault.hint("write it as `module:function`, or give its `code`"));
+                };
+                name = function;
+                PythonRoot::Module(module.to_owned())
+            }
+        };
+        let code = PythonCode::new(root, &self.path);
+        code.check_function(name)?;
+        Ok(code)
+    }
+
+    fn command_line(&self, returns: &[Field]) -> Result<Vec<String>> {
+        let settings = json!({
+            "function": self.function,
+            "code": self.code,
+            "path": self.path,
+            "frames": self.frames,
+            "returns": encoded_schema(returns)?,
+        });
+        Ok(vec![
+            self.interpreter.clone(),
+            // Nothing is written beside the modules.
+            "-B".to_owned(),
+            "-c".to_owned(),
+            DRIVER.to_owned(),
+            settings.to_string(),
+        ])
+    }
+}
+
+/// The columns as the begin of an Arrow stream, in hexadecimal digits. All of them may be null: the engine checks nulls.
+fn encoded_schema(fields: &[Field]) -> Result<String> {
+    let mut nullable = Vec::new();
+    for field in fields {
+        nullable.push(field.clone().with_nullable(true));
+    }
+    let stream = StreamWriter::try_new(Vec::new(), &Schema::new(nullable))?.into_inner()?;
+    let mut digits = String::with_capacity(2 * stream.len());
+    for byte in stream {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    Ok(digits)
+}

@@ -1,0 +1,132 @@
+//! Numbers that each series has, as hidden columns of its rows.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Float64Array};
+use arrow::datatypes::{DataType, Field};
+use forebay_analyze::{SeriesFit, SeriesStatistic};
+use forebay_model::{Fault, Finding, Result, codes};
+use forebay_plan::{AnalyzerRequest, BindScope, LoweredMap, MapOp, PlanOp};
+
+use super::TargetTransform;
+use crate::shared::{KeyIndex, doubles, finding_at};
+use crate::time::time_column;
+
+/// Numbers of each series, in the order of a finding, and those of series that were not learned.
+pub(super) struct SeriesNumbers {
+    pub of_series: Vec<[f64; 2]>,
+    pub of_others: [f64; 2],
+}
+
+/// The columns that tell the series of a step apart.
+pub(super) fn series_keys<'a>(
+    scope: &'a BindScope<'_>,
+    step: &'a TargetTransform,
+) -> Result<&'a Vec<String>> {
+    let keys = step.keys.as_ref().or(scope.series.keys.as_ref());
+    keys.ok_or_else(|| {
+        let message = "`target` needs the columns that tell series apart";
+        Fault::new(codes::MISSING_FIELD, message)
+            .hint("declare `keys` at the source or here; `keys: []` makes all rows one series")
+    })
+}
+
+/// The types of key columns.
+pub(super) fn key_types(scope: &BindScope<'_>, keys: &[String]) -> Result<Vec<DataType>> {
+    let mut types = Vec::with_capacity(keys.len());
+    for key in keys {
+        types.push(scope.field(key)?.data_type().clone());
+    }
+    Ok(types)
+}
+
+/// Requests a statistic of the values of each series in order of time.
+pub(super) fn request_fit(
+    scope: &BindScope<'_>,
+    step: &TargetTransform,
+    field: &Field,
+    statistic: SeriesStatistic,
+) -> Result<AnalyzerRequest> {
+    let keys = series_keys(scope, step)?;
+    let time = time_column(scope, "target", &step.time)?;
+    let analyzer = SeriesFit {
+        keys: key_types(scope, keys)?,
+        time: time.data_type,
+        statistic,
+    };
+    let inputs = [field.name(), &time.name].into_iter().chain(keys).cloned();
+    let inputs: Vec<String> = inputs.collect();
+    Ok(AnalyzerRequest::new(analyzer, inputs))
+}
+
+/// The numbers of a finding of [`SeriesFit`]. Series that were not learned take the median of each number.
+pub(super) fn fitted_numbers(finding: &Finding) -> Result<SeriesNumbers> {
+    let first = doubles(finding.column("value1")?)?;
+    let second = doubles(finding.column("value2")?)?;
+    let pairs = first.values().iter().zip(second.values());
+    Ok(SeriesNumbers {
+        of_series: pairs.map(|(first, second)| [*first, *second]).collect(),
+        of_others: [median(first.values()), median(second.values())],
+    })
+}
+
+/// The lower median; 0 of nothing.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len().saturating_sub(1) / 2;
+    sorted.get(middle).copied().unwrap_or(0.0)
+}
+
+/// Writes numbers of each row's series into hidden columns, one or two.
+pub(super) fn series_columns(
+    keys: &[String],
+    names: &[String],
+    request: AnalyzerRequest,
+    numbers: impl Fn(&Finding) -> Result<SeriesNumbers> + Send + Sync + 'static,
+) -> PlanOp {
+    let writes: Vec<Field> = names
+        .iter()
+        .map(|name| Field::new(name, DataType::Float64, false))
+        .collect();
+    let key_count = keys.len();
+    let written = names.len();
+    PlanOp::Map(MapOp::fitted(
+        keys.to_vec(),
+        writes,
+        [request],
+        move |findings| {
+            let finding = finding_at(findings, 0)?;
+            let SeriesNumbers {
+                of_series,
+                of_others,
+            } = numbers(finding)?;
+            let index = index_of_series(finding, key_count)?;
+            Ok(LoweredMap::new(move |columns, rows| {
+                let series = match &index {
+                    Some(index) => index.find(columns)?,
+                    None => vec![Some(0); rows],
+                };
+                let numbers_of = |series: &Option<u32>| {
+                    let numbers = series.and_then(|series| of_series.get(series as usize));
+                    numbers.copied().unwrap_or(of_others)
+                };
+                let columns = (0..written).map(|number| {
+                    let values = series.iter().map(|series| numbers_of(series)[number]);
+                    Arc::new(Float64Array::from_iter_values(values)) as ArrayRef
+                });
+                Ok(columns.collect())
+            }))
+        },
+    ))
+}
+
+/// Finds the row of a finding for the keys of a row; `None` where all rows are one series.
+fn index_of_series(finding: &Finding, key_count: usize) -> Result<Option<KeyIndex>> {
+    if key_count == 0 {
+        return Ok(None);
+    }
+    let columns = finding.table().columns().iter().take(key_count).cloned();
+    let columns: Vec<ArrayRef> = columns.collect();
+    Ok(Some(KeyIndex::new(&columns, |_, _| Ok(()))?))
+}

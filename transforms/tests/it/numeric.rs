@@ -1,0 +1,1511 @@
+//! Scaling, filling, buckets. Expected numbers come from the peers' formulas.
+
+use std::sync::Arc;
+
+use crate::harness::*;
+use arrow::array::*;
+use forebay_model::codes;
+use serde_json::json;
+
+const NAN: f64 = f64::NAN;
+const INF: f64 = f64::INFINITY;
+
+fn f64s(values: &[f64]) -> Float64Array {
+    Float64Array::from(values.to_vec())
+}
+
+fn f32s(values: &[f32]) -> Float32Array {
+    Float32Array::from(values.to_vec())
+}
+
+#[test]
+fn standardize_as_scikit_learn() {
+    // StandardScaler().fit_transform([[1], [2], [3], [4]])
+    let scaled = [
+        -1.3416407864998738,
+        -0.4472135954999579,
+        0.4472135954999579,
+        1.3416407864998738,
+    ];
+    check(
+        json!({"standardize": {"columns": ["x", "i"]}}),
+        vec![
+            col("x", f64s(&[1.0, 2.0, 3.0, 4.0])),
+            col("i", Int32Array::from(vec![1, 2, 3, 4])),
+        ],
+        vec![
+            col("x", f64s(&scaled)),
+            col("i", f32s(&scaled.map(|x| x as f32))),
+        ],
+    );
+    check(
+        json!({"standardize": {"columns": ["x"], "suffix": "_z", "ddof": 1}}),
+        vec![col(
+            "x",
+            Float32Array::from(vec![Some(1.0), None, Some(f32::NAN), Some(3.0)]),
+        )],
+        vec![
+            col(
+                "x",
+                Float32Array::from(vec![Some(1.0), None, Some(f32::NAN), Some(3.0)]),
+            ),
+            col(
+                "x_z",
+                Float32Array::from(vec![
+                    Some(-0.70710677),
+                    None,
+                    Some(f32::NAN),
+                    Some(0.70710677),
+                ]),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn standardize_at_the_edges() {
+    let step = || json!({"standardize": {"columns": ["x"]}});
+    check(step(), vec![col("x", f64s(&[]))], vec![col("x", f64s(&[]))]);
+    check(
+        step(),
+        vec![col("x", f64s(&[5.0]))],
+        vec![col("x", f64s(&[0.0]))],
+    );
+    check(
+        step(),
+        vec![col("x", f64s(&[NAN]))],
+        vec![col("x", f64s(&[NAN]))],
+    );
+    check(
+        step(),
+        vec![col("x", Float64Array::from(vec![None, None]))],
+        vec![col("x", Float64Array::from(vec![None, None]))],
+    );
+    check(
+        step(),
+        vec![col("x", f64s(&[1.0, INF]))],
+        vec![col("x", f64s(&[NAN, NAN]))],
+    );
+    check(
+        json!({"standardize": {"columns": ["x"], "zero_variance": "zero"}}),
+        vec![col("x", f64s(&[7.0, 7.0, NAN]))],
+        vec![col("x", f64s(&[0.0, 0.0, NAN]))],
+    );
+    check_fault(
+        step(),
+        vec![col("x", StringArray::from(vec!["a"]))],
+        codes::COLUMN_TYPE,
+    );
+}
+
+#[test]
+fn standardize_by_key() {
+    let keys = || StringArray::from(vec![Some("a"), Some("b"), Some("a"), None, None, Some("c")]);
+    let numbers = || Int64Array::from(vec![Some(1), Some(5), Some(3), Some(10), Some(30), None]);
+    let scaled = || {
+        Float32Array::from(vec![
+            Some(-1.0),
+            Some(0.0),
+            Some(1.0),
+            Some(-1.0),
+            Some(1.0),
+            None,
+        ])
+    };
+    check(
+        json!({"standardize": {"columns": ["x"], "by": ["k"]}}),
+        vec![col("k", keys()), col("x", numbers())],
+        vec![col("k", keys()), col("x", scaled())],
+    );
+    let two = || Int32Array::from(vec![1, 1, 1, 2, 2, 2]);
+    check(
+        json!({"standardize": {"columns": ["x"], "by": ["k", "j"]}}),
+        vec![col("k", keys()), col("j", two()), col("x", numbers())],
+        vec![col("k", keys()), col("j", two()), col("x", scaled())],
+    );
+}
+
+#[test]
+fn min_max_as_the_peers() {
+    check(
+        json!({"min_max": {"columns": ["x"], "lo": -1, "hi": 1}}),
+        vec![col(
+            "x",
+            Float64Array::from(vec![Some(0.0), Some(5.0), None, Some(NAN), Some(10.0)]),
+        )],
+        vec![col(
+            "x",
+            Float64Array::from(vec![Some(-1.0), Some(0.0), None, Some(NAN), Some(1.0)]),
+        )],
+    );
+    // tf.Transform: sigmoid(x) where min == max.
+    check(
+        json!({"min_max": {"columns": ["x"]}}),
+        vec![col("x", f64s(&[2.0, 2.0]))],
+        vec![col("x", f64s(&[0.8807970779778823, 0.8807970779778823]))],
+    );
+    for (name, value) in [("lower", 10.0), ("middle", 15.0)] {
+        check(
+            json!({"min_max": {"columns": ["x"], "lo": 10, "hi": 20, "zero_range": name}}),
+            vec![col("x", f64s(&[2.0]))],
+            vec![col("x", f64s(&[value]))],
+        );
+    }
+    check_fault(
+        json!({"min_max": {"columns": ["x"], "lo": 1, "hi": 1}}),
+        vec![col("x", f64s(&[2.0]))],
+        codes::BAD_VALUE,
+    );
+    check(
+        json!({"min_max": {"columns": ["x"], "by": ["k"]}}),
+        vec![
+            col("k", BooleanArray::from(vec![true, false, true, false])),
+            col("x", f32s(&[0.0, 5.0, 1.0, 9.0])),
+        ],
+        vec![
+            col("k", BooleanArray::from(vec![true, false, true, false])),
+            col("x", f32s(&[0.0, 0.0, 1.0, 1.0])),
+        ],
+    );
+}
+
+#[test]
+fn impute_fills_nulls_and_nan() {
+    let x = || {
+        col(
+            "x",
+            Float64Array::from(vec![Some(1.0), None, Some(NAN), Some(3.0), Some(11.0)]),
+        )
+    };
+    let missing = || {
+        col(
+            "x_missing",
+            BooleanArray::from(vec![false, true, true, false, false]),
+        )
+    };
+    for (with, value) in [
+        (json!("mean"), 5.0),
+        (json!("median"), 3.0),
+        (json!({"constant": -1}), -1.0),
+    ] {
+        check(
+            json!({"impute": {"columns": ["x"], "with": with, "indicator": true}}),
+            vec![x()],
+            vec![col("x", f64s(&[1.0, value, value, 3.0, 11.0])), missing()],
+        );
+    }
+    check(
+        json!({"impute": {"columns": ["i"], "with": "median", "exact": true}}),
+        vec![col("i", Int32Array::from(vec![Some(1), Some(2), None]))],
+        vec![col("i", f64s(&[1.0, 2.0, 1.5]))],
+    );
+    check(
+        json!({"impute": {"columns": ["x"], "with": "mode"}}),
+        vec![col(
+            "x",
+            Float64Array::from(vec![Some(NAN), None, Some(0.5), Some(NAN)]),
+        )],
+        vec![col("x", f64s(&[0.5, 0.5, 0.5, 0.5]))],
+    );
+    check(
+        json!({"impute": {"columns": ["x"], "with": "mean"}}),
+        vec![col("x", Float64Array::from(vec![None, Some(NAN)]))],
+        vec![col("x", Float64Array::from(vec![None, Some(NAN)]))],
+    );
+}
+
+#[test]
+fn impute_fills_by_keys() {
+    let keys = || words_or_null(&["a", "a", "a", "b", "b", "", "c"]);
+    let values = Float64Array::from(vec![
+        Some(1.0),
+        Some(4.0),
+        None,
+        Some(7.0),
+        Some(NAN),
+        Some(9.0),
+        None,
+    ]);
+    let input = || vec![col("k", keys()), col("x", values.clone())];
+    // b has one value, c none: it takes that of all rows.
+    for (with, of_a, of_all) in [("mean", 2.5, 5.25), ("median", 2.5, 5.5)] {
+        check(
+            json!({"impute": {"columns": ["x"], "with": with, "by": ["k"]}}),
+            input(),
+            vec![
+                col("k", keys()),
+                col("x", f64s(&[1.0, 4.0, of_a, 7.0, 7.0, 9.0, of_all])),
+            ],
+        );
+    }
+    check(
+        json!({"impute": {"columns": ["i"], "with": "mean", "by": ["k"], "suffix": "_full"}}),
+        vec![
+            col("k", words_or_null(&["a", ""])),
+            col("i", Int32Array::from(vec![None, None])),
+        ],
+        vec![
+            col("k", words_or_null(&["a", ""])),
+            col("i", Int32Array::from(vec![None, None])),
+            col("i_full", Float64Array::from(vec![None, None])),
+        ],
+    );
+    for with in [json!("mode"), json!({"constant": 0})] {
+        check_fault(
+            json!({"impute": {"columns": ["x"], "with": with, "by": ["k"]}}),
+            input(),
+            codes::BAD_VALUE,
+        );
+    }
+}
+
+/// Words, with null for the empty one.
+fn words_or_null(words: &[&str]) -> StringArray {
+    let words = words.iter().map(|word| (!word.is_empty()).then_some(*word));
+    words.collect()
+}
+
+#[test]
+fn impute_fills_text_booleans_and_dates() {
+    let words = || {
+        StringArray::from(vec![
+            Some("b"),
+            None,
+            Some("a"),
+            Some("b"),
+            Some("a"),
+            Some(""),
+        ])
+    };
+    let filled = |word| StringArray::from(vec!["b", word, "a", "b", "a", ""]);
+    check(
+        json!({"impute": {"columns": ["s"], "with": "mode"}}),
+        vec![col("s", words())],
+        vec![col("s", filled("a"))],
+    );
+    check(
+        json!({"impute": {"columns": ["s"], "with": {"constant": "?"}, "suffix": "_full"}}),
+        vec![col("s", words())],
+        vec![col("s", words()), col("s_full", filled("?"))],
+    );
+    check(
+        json!({"impute": {"columns": ["b"], "with": {"constant": true}}}),
+        vec![col("b", BooleanArray::from(vec![None, Some(false)]))],
+        vec![col("b", BooleanArray::from(vec![true, false]))],
+    );
+    check(
+        json!({"impute": {"columns": ["d"], "with": {"constant": "1970-01-03"}}}),
+        vec![col("d", Date32Array::from(vec![None, Some(1)]))],
+        vec![col("d", Date32Array::from(vec![2, 1]))],
+    );
+    let number = || vec![col("i", Int8Array::from(vec![None, Some(1)]))];
+    for bad in [json!(1.5), json!(300), json!("x"), json!(true)] {
+        check_fault(
+            json!({"impute": {"columns": ["i"], "with": {"constant": bad}}}),
+            number(),
+            codes::COLUMN_TYPE,
+        );
+    }
+}
+
+#[test]
+fn clip_keeps_types() {
+    check(
+        json!({"clip": {"columns": ["x", "i", "u"], "min": 0.5, "max": 300}}),
+        vec![
+            col(
+                "x",
+                Float32Array::from(vec![Some(-1.0), None, Some(f32::NAN), Some(f32::INFINITY)]),
+            ),
+            col(
+                "i",
+                Int32Array::from(vec![Some(-1), None, Some(1000), Some(2)]),
+            ),
+            col(
+                "u",
+                UInt8Array::from(vec![Some(0), None, Some(255), Some(2)]),
+            ),
+        ],
+        vec![
+            col(
+                "x",
+                Float32Array::from(vec![Some(0.5), None, Some(f32::NAN), Some(300.0)]),
+            ),
+            col(
+                "i",
+                Int32Array::from(vec![Some(1), None, Some(300), Some(2)]),
+            ),
+            col(
+                "u",
+                UInt8Array::from(vec![Some(1), None, Some(255), Some(2)]),
+            ),
+        ],
+    );
+    check(
+        json!({"clip": {"columns": ["i"], "max": -1e30}}),
+        vec![col("i", Int64Array::from(vec![5]))],
+        vec![col("i", Int64Array::from(vec![i64::MIN]))],
+    );
+    for bad in [
+        json!({"columns": ["x"]}),
+        json!({"columns": ["x"], "min": 2, "max": 1}),
+    ] {
+        check_fault(
+            json!({"clip": bad}),
+            vec![col("x", f64s(&[1.0]))],
+            codes::BAD_VALUE,
+        );
+    }
+    let between = json!({"clip": {"columns": ["x"], "min": 0.5, "max": 0.5}});
+    check(
+        between.clone(),
+        vec![col("x", f64s(&[1.0]))],
+        vec![col("x", f64s(&[0.5]))],
+    );
+    check_fault(
+        between,
+        vec![col("x", Int64Array::from(vec![1]))],
+        codes::BAD_VALUE,
+    );
+}
+
+#[test]
+fn log1p_as_numpy() {
+    check(
+        json!({"log1p": {"columns": ["x", "i"], "suffix": "_log"}}),
+        vec![
+            col(
+                "x",
+                Float64Array::from(vec![
+                    Some(0.0),
+                    Some(-1.0),
+                    Some(-2.0),
+                    None,
+                    Some(1e-20),
+                    Some(INF),
+                ]),
+            ),
+            col(
+                "i",
+                Int64Array::from(vec![Some(0), Some(-1), Some(-2), None, Some(1), Some(2)]),
+            ),
+        ],
+        vec![
+            col(
+                "x",
+                Float64Array::from(vec![
+                    Some(0.0),
+                    Some(-1.0),
+                    Some(-2.0),
+                    None,
+                    Some(1e-20),
+                    Some(INF),
+                ]),
+            ),
+            col(
+                "i",
+                Int64Array::from(vec![Some(0), Some(-1), Some(-2), None, Some(1), Some(2)]),
+            ),
+            col(
+                "x_log",
+                Float64Array::from(vec![
+                    Some(0.0),
+                    Some(-INF),
+                    Some(NAN),
+                    None,
+                    Some(1e-20),
+                    Some(INF),
+                ]),
+            ),
+            col(
+                "i_log",
+                Float32Array::from(vec![
+                    Some(0.0),
+                    Some(f32::NEG_INFINITY),
+                    Some(f32::NAN),
+                    None,
+                    Some(std::f32::consts::LN_2),
+                    Some(1.0986123),
+                ]),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn robust_scale_as_scikit_learn() {
+    // RobustScaler().fit_transform([[1], [2], [3], [4], [100]])
+    for exact in [false, true] {
+        check(
+            json!({"robust_scale": {"columns": ["x"], "exact": exact}}),
+            vec![col(
+                "x",
+                Float64Array::from(vec![
+                    Some(1.0),
+                    Some(2.0),
+                    Some(3.0),
+                    None,
+                    Some(4.0),
+                    Some(100.0),
+                ]),
+            )],
+            vec![col(
+                "x",
+                Float64Array::from(vec![
+                    Some(-1.0),
+                    Some(-0.5),
+                    Some(0.0),
+                    None,
+                    Some(0.5),
+                    Some(48.5),
+                ]),
+            )],
+        );
+    }
+    let step = || json!({"robust_scale": {"columns": ["x"]}});
+    check(
+        step(),
+        vec![col("x", f64s(&[7.0, 7.0, NAN]))],
+        vec![col("x", f64s(&[0.0, 0.0, NAN]))],
+    );
+    check(
+        step(),
+        vec![col("x", f64s(&[NAN]))],
+        vec![col("x", f64s(&[NAN]))],
+    );
+}
+
+#[test]
+fn buckets_as_tf_transform() {
+    let values = || {
+        Float64Array::from(vec![
+            Some(1.0),
+            Some(2.0),
+            Some(3.0),
+            Some(4.0),
+            None,
+            Some(NAN),
+            Some(-INF),
+        ])
+    };
+    // Sorted: -inf 1 2 3 4; boundary k of 4 is sorted[floor(5 * k / 4)]: 1, 2, 3.
+    for exact in [false, true] {
+        check(
+            json!({"bucketize": {"columns": ["x"], "q": 4, "exact": exact}}),
+            vec![col("x", values())],
+            vec![col(
+                "x",
+                Int32Array::from(vec![
+                    Some(1),
+                    Some(2),
+                    Some(3),
+                    Some(3),
+                    None,
+                    Some(3),
+                    Some(0),
+                ]),
+            )],
+        );
+    }
+    check(
+        json!({"apply_buckets": {"columns": ["x"], "boundaries": [1, 3.5], "suffix": "_b"}}),
+        vec![col("x", values())],
+        vec![
+            col("x", values()),
+            col(
+                "x_b",
+                Int32Array::from(vec![
+                    Some(1),
+                    Some(1),
+                    Some(1),
+                    Some(2),
+                    None,
+                    Some(2),
+                    Some(0),
+                ]),
+            ),
+        ],
+    );
+    check(
+        json!({"bucketize": {"columns": ["x"], "q": 3}}),
+        vec![col("x", f64s(&[NAN]))],
+        vec![col("x", Int32Array::from(vec![0]))],
+    );
+    check_fault(
+        json!({"bucketize": {"columns": ["x"], "q": 1}}),
+        vec![col("x", f64s(&[1.0]))],
+        codes::BAD_VALUE,
+    );
+    let input = vec![col("x", f64s(&[1.0]))];
+    check_fault(
+        json!({"apply_buckets": {"columns": ["x"], "boundaries": [2, 2]}}),
+        input,
+        codes::BAD_VALUE,
+    );
+}
+
+#[test]
+fn quantiles_interpolate_ranks() {
+    // Boundaries of 4 buckets over 0, 10, ..., 70: 20, 40, 60.
+    let x = || {
+        Float64Array::from_iter(
+            (0..8)
+                .map(|i| Some(f64::from(i) * 10.0))
+                .chain([None, Some(NAN)]),
+        )
+    };
+    let ranks = [0.0, 0.0, 0.0, 0.25, 0.5, 0.75, 1.0, 1.0].map(Some);
+    check(
+        json!({"quantiles": {"columns": ["x"], "q": 4, "exact": true}}),
+        vec![col("x", x())],
+        vec![col(
+            "x",
+            Float64Array::from_iter(ranks.into_iter().chain([None, Some(0.5)])),
+        )],
+    );
+}
+
+#[test]
+fn buckets_of_each_key() {
+    let keys = || {
+        StringArray::from(vec![
+            Some("a"),
+            Some("a"),
+            Some("a"),
+            None,
+            Some("b"),
+            Some("a"),
+        ])
+    };
+    let numbers = || Int32Array::from(vec![1, 1, 1, 2, 2, 2]);
+    let values = Float64Array::from(vec![
+        Some(1.0),
+        Some(2.0),
+        Some(3.0),
+        Some(50.0),
+        None,
+        Some(NAN),
+    ]);
+    let input = || {
+        vec![
+            col("k", keys()),
+            col("n", numbers()),
+            col("x", values.clone()),
+        ]
+    };
+    // The boundaries of a are 1.5, 2 and 2.5; b has no values.
+    let mut expected = input();
+    expected.push(col(
+        "x_bucket",
+        Int32Array::from(vec![Some(0), Some(2), Some(3), Some(3), None, Some(3)]),
+    ));
+    check(
+        json!({"bucketize": {"columns": ["x"], "q": 4, "by": ["k"], "suffix": "_bucket"}}),
+        input(),
+        expected,
+    );
+    let mut expected = input();
+    expected[2] = col(
+        "x",
+        Int32Array::from(vec![Some(0), Some(1), Some(1), Some(1), None, Some(0)]),
+    );
+    // The key (a, 2) has no number: it has one bucket.
+    check(
+        json!({"bucketize": {"columns": ["x"], "q": 2, "by": ["k", "n"]}}),
+        input(),
+        expected,
+    );
+    for wrong in [
+        json!({"q": 4, "epsilon": 0.1}),
+        json!({"q": 1}),
+        json!({"q": 1001}),
+    ] {
+        let mut step = json!({"columns": ["x"], "by": ["k"]});
+        step.as_object_mut()
+            .unwrap()
+            .extend(wrong.as_object().unwrap().clone());
+        check_fault(json!({ "bucketize": step }), input(), codes::BAD_VALUE);
+    }
+    check_fault(
+        json!({"bucketize": {"columns": ["x"], "q": 2, "by": ["other"]}}),
+        input(),
+        codes::UNKNOWN_COLUMN,
+    );
+}
+
+#[test]
+fn k_bins_as_scikit_learn() {
+    // KBinsDiscretizer(3, strategy="uniform", encode="ordinal")
+    check(
+        json!({"k_bins": {"columns": ["x"], "bins": 3}}),
+        vec![col(
+            "x",
+            Float64Array::from(vec![
+                Some(-2.0),
+                Some(-1.0),
+                Some(0.0),
+                Some(1.0),
+                None,
+                Some(NAN),
+            ]),
+        )],
+        vec![col(
+            "x",
+            Int32Array::from(vec![Some(0), Some(1), Some(2), Some(2), None, Some(2)]),
+        )],
+    );
+    check(
+        json!({"k_bins": {"columns": ["x"], "bins": 2, "strategy": "quantile"}}),
+        vec![col("x", f64s(&[1.0, 2.0, 3.0, 100.0]))],
+        vec![col("x", Int32Array::from(vec![0, 0, 1, 1]))],
+    );
+    check(
+        json!({"k_bins": {"columns": ["x"], "bins": 5}}),
+        vec![col("x", f64s(&[4.0, 4.0]))],
+        vec![col("x", Int32Array::from(vec![0, 0]))],
+    );
+    let fault = check_fault(
+        json!({"k_bins": {"columns": ["x"], "bins": 5}}),
+        vec![col("x", f64s(&[4.0, INF]))],
+        codes::NOT_FINITE,
+    );
+    assert!(fault.hint_text().unwrap().contains("clip"));
+}
+
+#[test]
+fn bins_around_centers_as_scikit_learn() {
+    // KBinsDiscretizer(3, strategy="kmeans", encode="ordinal") has the inner edges 11 and 36.
+    let values = [0.0, 1.0, 2.0, 20.0, 21.0, 22.0, 50.0, 52.0];
+    check(
+        json!({"k_bins": {"columns": ["x"], "bins": 3, "strategy": "k_means", "suffix": "_bin"}}),
+        vec![col("x", f64s(&values))],
+        vec![
+            col("x", f64s(&values)),
+            col("x_bin", Int32Array::from(vec![0, 0, 0, 1, 1, 1, 2, 2])),
+        ],
+    );
+    let odd = || Float64Array::from(vec![Some(5.0), None, Some(NAN), Some(INF), Some(9.0)]);
+    check(
+        json!({"k_bins": {"columns": ["x"], "bins": 4, "strategy": "k_means", "epsilon": 0.1}}),
+        vec![col("x", odd())],
+        vec![col(
+            "x",
+            Int32Array::from(vec![Some(0), None, Some(1), Some(1), Some(1)]),
+        )],
+    );
+    check(
+        json!({"k_bins": {"columns": ["x"], "bins": 2, "strategy": "k_means"}}),
+        vec![col("x", Float64Array::from(vec![None, Some(NAN)]))],
+        vec![col("x", Int32Array::from(vec![None, Some(0)]))],
+    );
+    for wrong in [
+        json!({"exact": true}),
+        json!({"epsilon": 0.0}),
+        json!({"bins": 1001}),
+    ] {
+        let mut step = json!({"columns": ["x"], "bins": 3, "strategy": "k_means"});
+        step.as_object_mut()
+            .unwrap()
+            .extend(wrong.as_object().unwrap().clone());
+        check_fault(
+            json!({ "k_bins": step }),
+            vec![col("x", f64s(&[1.0]))],
+            codes::BAD_VALUE,
+        );
+    }
+}
+
+#[test]
+fn z_scores_of_numbers_whose_squares_no_double_holds_are_refused() {
+    for values in [vec![1e200, 2e200, 3e200], vec![1e-200, 2e-200]] {
+        let fault = check_fault(
+            json!({"standardize": {"columns": ["x"]}}),
+            vec![col("x", Float64Array::from(values))],
+            codes::OVERFLOW,
+        );
+        assert_eq!(fault.site().column.as_deref(), Some("x"));
+    }
+}
+
+fn rows_of(columns: &[&str], rows: &[&[f64]]) -> NamedColumns {
+    let of_column = |(index, name): (usize, &&str)| {
+        let values: Vec<f64> = rows.iter().map(|row| row[index]).collect();
+        col(name, f64s(&values))
+    };
+    columns.iter().enumerate().map(of_column).collect()
+}
+
+#[test]
+fn components_as_scikit_learn() {
+    let points: [[f64; 2]; 6] = [
+        [-1.0, -1.0],
+        [-2.0, -1.0],
+        [-3.0, -2.0],
+        [1.0, 1.0],
+        [2.0, 1.0],
+        [3.0, 2.0],
+    ];
+    let rows: Vec<&[f64]> = points.iter().map(|point| &point[..]).collect();
+    let with = |settings: serde_json::Value| {
+        let mut step = json!({"columns": ["a", "b"], "components": 2});
+        step.as_object_mut()
+            .unwrap()
+            .extend(settings.as_object().unwrap().clone());
+        vec![json!({ "pca": step }), json!({"drop": ["a", "b"]})]
+    };
+    // PCA(2).fit_transform(points): the eigenvalues are (20 + 388^0.5) / 5 and (20 - 388^0.5) / 5.
+    let first = [
+        -1.383405778728807,
+        -2.221898016633681,
+        -3.605303795362488,
+        1.383405778728807,
+        2.221898016633681,
+        3.605303795362488,
+    ];
+    let second = [
+        -0.293578697080941,
+        0.2513348437429921,
+        -0.04224385333794878,
+        0.293578697080941,
+        -0.2513348437429921,
+        0.04224385333794878,
+    ];
+    check_near(
+        with(json!({})),
+        rows_of(&["a", "b"], &rows),
+        &[("pca_1", &first), ("pca_2", &second)],
+    );
+    // PCA(2, whiten=True): both variances (ddof 1) are 1.
+    let deviations = [39.69771560359221_f64, 0.30228439640779214];
+    let deviations = deviations.map(|eigenvalue| (eigenvalue / 5.0).sqrt());
+    check_near(
+        with(json!({"whiten": true, "name": "w"})),
+        rows_of(&["a", "b"], &rows),
+        &[
+            ("w_1", &first.map(|x| x / deviations[0])),
+            ("w_2", &second.map(|x| x / deviations[1])),
+        ],
+    );
+}
+
+#[test]
+fn lists_have_numbers() {
+    let mut lists = ListBuilder::new(Float64Builder::new());
+    lists.append_value([Some(4.0), None, Some(1.0), Some(NAN)]);
+    lists.append_value([] as [Option<f64>; 0]);
+    lists.append_null();
+    lists.append_value([Some(INF)]);
+    let lists = lists.finish();
+    let table: [(&str, [Option<f64>; 4]); 6] = [
+        ("mean", [Some(2.5), None, None, Some(INF)]),
+        ("sum", [Some(5.0), Some(0.0), None, Some(INF)]),
+        ("min", [Some(1.0), None, None, Some(INF)]),
+        ("max", [Some(4.0), None, None, Some(INF)]),
+        ("count", [Some(2.0), Some(0.0), None, Some(1.0)]),
+        ("last", [Some(1.0), None, None, Some(INF)]),
+    ];
+    let mut expected = vec![col("l", lists.clone())];
+    for (name, numbers) in &table {
+        let numbers = Float64Array::from(numbers.to_vec());
+        expected.push(col(&format!("l_{name}"), numbers));
+    }
+    let names = table.each_ref().map(|(name, _)| *name);
+    let input = || vec![col("l", lists.clone()), col("x", f64s(&[1.0; 4]))];
+    check_steps(
+        vec![
+            json!({"list_statistics": {"columns": ["l"], "compute": names}}),
+            json!({"drop": ["x"]}),
+        ],
+        input(),
+        expected,
+    );
+    for (settings, code) in [
+        (json!({"columns": ["l"], "compute": []}), codes::BAD_VALUE),
+        (
+            json!({"columns": ["x"], "compute": ["sum"]}),
+            codes::COLUMN_TYPE,
+        ),
+    ] {
+        check_fault(json!({ "list_statistics": settings }), input(), code);
+    }
+}
+
+#[test]
+fn places_have_cells() {
+    // Known places: geohash.org has u4pruydqqvj for Hirtshals, 6gkzwgjzn820 for Curitiba; ezs42 is in Leon.
+    let places = || {
+        let latitudes = [57.64911, 57.64911, 42.605, -25.382_708, 91.0, NAN];
+        let longitudes = [10.40744, 370.40744, -5.603, -49.265_506, 0.0, 0.0];
+        vec![col("lat", f64s(&latitudes)), col("lon", f64s(&longitudes))]
+    };
+    for (length, cells) in [
+        (5, ["u4pru", "u4pru", "ezs42", "6gkzw"]),
+        (
+            11,
+            ["u4pruydqqvj", "u4pruydqqvj", "ezs42s000es", "6gkzwgjzn82"],
+        ),
+    ] {
+        let mut expected = places();
+        let texts = cells.map(Some).into_iter().chain([None, None]);
+        expected.push(col("cell", StringArray::from_iter(texts)));
+        check(
+            json!({"geohash": {"place": ["lat", "lon"], "length": length, "name": "cell"}}),
+            places(),
+            expected,
+        );
+    }
+    check(
+        json!({"geohash": {"place": ["a", "b"], "length": 1}}),
+        vec![
+            col("a", Int32Array::from(vec![Some(90), Some(0), None])),
+            col("b", f32s(&[180.0, 0.0, 0.0])),
+        ],
+        vec![
+            col("a", Int32Array::from(vec![Some(90), Some(0), None])),
+            col("b", f32s(&[180.0, 0.0, 0.0])),
+            col(
+                "geohash",
+                StringArray::from(vec![Some("b"), Some("s"), None]),
+            ),
+        ],
+    );
+    for (settings, code) in [
+        (
+            json!({"place": ["lat", "lon"], "length": 0}),
+            codes::BAD_VALUE,
+        ),
+        (
+            json!({"place": ["lat", "lon"], "length": 13}),
+            codes::BAD_VALUE,
+        ),
+        (json!({"place": ["lat", "lat2"]}), codes::UNKNOWN_COLUMN),
+    ] {
+        check_fault(json!({ "geohash": settings }), places(), code);
+    }
+}
+
+/// Vectors of `float32`, of one length.
+fn vectors(rows: &[&[f32]]) -> FixedSizeListArray {
+    let width = rows.first().map_or(0, |row| row.len());
+    let item = arrow::datatypes::Field::new_list_field(arrow::datatypes::DataType::Float32, false);
+    let values = Arc::new(Float32Array::from(rows.concat()));
+    FixedSizeListArray::try_new_with_length(item.into(), width as i32, values, None, rows.len())
+        .unwrap()
+}
+
+#[test]
+fn splines_as_scikit_learn() {
+    // SplineTransformer(degree=2, n_knots=3).fit_transform([[0], [1], [2], [3], [4], [5]])
+    check(
+        json!({"spline": {"columns": ["x"], "knots": 3, "degree": 2}}),
+        vec![col("x", f64s(&[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]))],
+        vec![col(
+            "x",
+            vectors(&[
+                &[0.5, 0.5, 0.0, 0.0],
+                &[0.18, 0.74, 0.08, 0.0],
+                &[0.02, 0.66, 0.32, 0.0],
+                &[0.0, 0.32, 0.66, 0.02],
+                &[0.0, 0.08, 0.74, 0.18],
+                &[0.0, 0.0, 0.5, 0.5],
+            ]),
+        )],
+    );
+    // Null and NaN give zeros; one distinct value has knots at the distance 1.
+    let odd = Float64Array::from(vec![Some(7.0), None, Some(NAN)]);
+    check(
+        json!({"spline": {"columns": ["x"], "knots": 2, "degree": 1}}),
+        vec![col("x", odd)],
+        vec![col("x", vectors(&[&[1.0, 0.0], &[0.0, 0.0], &[0.0, 0.0]]))],
+    );
+    // So has one that is so large that adding 1 does not change it.
+    check(
+        json!({"spline": {"columns": ["x"], "knots": 2, "degree": 1}}),
+        vec![col("x", f64s(&[1e17, 1e17]))],
+        vec![col("x", vectors(&[&[1.0, 0.0], &[1.0, 0.0]]))],
+    );
+    // Equal quantiles: the least value has one function.
+    check(
+        json!({"spline": {"columns": ["i"], "knots": 3, "degree": 1, "strategy": "quantile", "exact": true}}),
+        vec![col("i", Int32Array::from(vec![1, 1, 1, 1, 5]))],
+        vec![col(
+            "i",
+            vectors(&[
+                &[0.0, 1.0, 0.0],
+                &[0.0, 1.0, 0.0],
+                &[0.0, 1.0, 0.0],
+                &[0.0, 1.0, 0.0],
+                &[0.0, 0.0, 1.0],
+            ]),
+        )],
+    );
+    let infinite = || vec![col("x", f64s(&[1.0, INF]))];
+    for (settings, code) in [
+        (json!({"columns": ["x"], "knots": 1}), codes::BAD_VALUE),
+        (json!({"columns": ["x"], "degree": 0}), codes::BAD_VALUE),
+        (json!({"columns": ["x"]}), codes::NOT_FINITE),
+    ] {
+        check_fault(json!({ "spline": settings }), infinite(), code);
+    }
+}
+
+#[test]
+fn products_as_scikit_learn() {
+    // PolynomialFeatures(3): a, b, a^2, a b, b^2, a^3, a^2 b, a b^2, b^3.
+    let a = [2.0, -1.0, NAN];
+    let b = [3.0_f32, 0.5, 1.0];
+    let products = |factor: fn(f64, f64) -> f64| {
+        let pairs = a.iter().zip(&b);
+        pairs
+            .map(|(a, b)| factor(*a, f64::from(*b)))
+            .collect::<Vec<f64>>()
+    };
+    let input = || vec![col("a", f64s(&a)), col("b", f32s(&b))];
+    let mut expected = input();
+    expected.extend([
+        col("a_2", f64s(&products(|a, _| a * a))),
+        col("a_x_b", f64s(&products(|a, b| a * b))),
+        col("b_2", f32s(&[9.0, 0.25, 1.0])),
+        col("a_3", f64s(&products(|a, _| a * a * a))),
+        col("a_2_x_b", f64s(&products(|a, b| a * a * b))),
+        col("a_x_b_2", f64s(&products(|a, b| a * b * b))),
+        col("b_3", f32s(&[27.0, 0.125, 1.0])),
+    ]);
+    check(
+        json!({"polynomial": {"columns": ["a", "b"], "degree": 3}}),
+        input(),
+        expected,
+    );
+    let integers = || {
+        vec![
+            col("i", Int64Array::from(vec![Some(4), None])),
+            col("j", Int8Array::from(vec![Some(5), Some(6)])),
+        ]
+    };
+    let mut expected = integers();
+    expected.push(col("i_x_j", Float32Array::from(vec![Some(20.0), None])));
+    check(
+        json!({"polynomial": {"columns": ["i", "j"], "interactions_only": true}}),
+        integers(),
+        expected,
+    );
+    for (settings, code) in [
+        (json!({"columns": ["i"], "degree": 1}), codes::BAD_VALUE),
+        (json!({"columns": ["i"], "degree": 9}), codes::BAD_VALUE),
+        (
+            json!({"columns": ["i"], "interactions_only": true}),
+            codes::BAD_VALUE,
+        ),
+    ] {
+        check_fault(json!({ "polynomial": settings }), integers(), code);
+    }
+    let many = (0..100).map(|index| col(&format!("c{index}"), f64s(&[1.0])));
+    check_fault(
+        json!({"polynomial": {"columns": ["c*"]}}),
+        many.collect(),
+        codes::LIMIT,
+    );
+}
+
+/// Numbers to nine digits, for results of many operations.
+fn check_near(steps: Vec<serde_json::Value>, input: NamedColumns, expected: &[(&str, &[f64])]) {
+    let names = input
+        .iter()
+        .map(|(name, column)| (name.as_str(), column.clone()));
+    let table = RecordBatch::try_from_iter(names).unwrap();
+    let sources = std::collections::BTreeMap::from([("this", table)]);
+    let result = run(&[("out", "this", steps)], &sources, 3).unwrap();
+    assert_eq!(result.num_columns(), expected.len());
+    for (name, values) in expected {
+        let column = result.column_by_name(name).unwrap();
+        let column = column.as_primitive::<arrow::datatypes::Float64Type>();
+        for (actual, expected) in column.values().iter().zip(*values) {
+            let error = (actual - expected).abs();
+            assert!(error < 1e-9, "{name}: {actual}, not {expected}");
+        }
+    }
+}
+
+#[test]
+fn components_at_the_edges() {
+    let odd = || {
+        vec![
+            col("a", Float64Array::from(vec![Some(3.0), None, Some(NAN)])),
+            col(
+                "b",
+                Float64Array::from(vec![Some(4.0), Some(1.0), Some(1.0)]),
+            ),
+        ]
+    };
+    let pca = |settings: serde_json::Value| json!({ "pca": settings });
+    // One row that counts: it is the mean, and the directions are those of the columns.
+    check_steps(
+        vec![
+            pca(json!({"columns": ["a", "b"], "components": 2, "whiten": true})),
+            json!({"select": ["pca_1", "pca_2"]}),
+        ],
+        odd(),
+        vec![
+            col(
+                "pca_1",
+                Float64Array::from(vec![Some(0.0), None, Some(NAN)]),
+            ),
+            col(
+                "pca_2",
+                Float64Array::from(vec![Some(0.0), None, Some(NAN)]),
+            ),
+        ],
+    );
+    // Products of the values as they are, as TruncatedSVD takes them.
+    check_steps(
+        vec![
+            pca(json!({"columns": ["a", "b"], "components": 1, "center": false})),
+            json!({"select": ["pca_1"]}),
+        ],
+        odd(),
+        vec![col(
+            "pca_1",
+            Float64Array::from(vec![Some(5.0), None, Some(NAN)]),
+        )],
+    );
+    check_steps(
+        vec![
+            pca(json!({"columns": ["i"], "components": 1, "name": "i"})),
+            json!({"select": ["i_1"]}),
+        ],
+        vec![col("i", Int32Array::from(vec![1, 2, 3]))],
+        vec![col("i_1", f32s(&[-1.0, 0.0, 1.0]))],
+    );
+    for settings in [
+        json!({"columns": ["a"], "components": 0}),
+        json!({"columns": ["a", "b"], "components": 3}),
+        json!({"columns": ["a"], "components": 1, "whiten": true, "center": false}),
+    ] {
+        check_fault(pca(settings), odd(), codes::BAD_VALUE);
+    }
+    check_fault(
+        pca(json!({"columns": ["x"], "components": 1})),
+        vec![col("x", f64s(&[1e200, -1e200]))],
+        codes::OVERFLOW,
+    );
+}
+
+#[test]
+fn max_abs_as_scikit_learn() {
+    // MaxAbsScaler of scikit-learn 1.9.1.
+    check(
+        json!({"max_abs": {"columns": ["a", "b", "c"]}}),
+        rows_of(
+            &["a", "b", "c"],
+            &[&[1.0, -1.0, 2.0], &[2.0, 0.0, 0.0], &[0.0, 1.0, -1.0]],
+        ),
+        rows_of(
+            &["a", "b", "c"],
+            &[&[0.5, -1.0, 1.0], &[1.0, 0.0, 0.0], &[0.0, 1.0, -0.5]],
+        ),
+    );
+    let x = Float64Array::from(vec![Some(-8.0), None, Some(NAN), Some(4.0)]);
+    let scaled = Float64Array::from(vec![Some(-1.0), None, Some(NAN), Some(0.5)]);
+    check(
+        json!({"max_abs": {"columns": ["x"], "suffix": "_m"}}),
+        vec![col("x", x.clone())],
+        vec![col("x", x), col("x_m", scaled)],
+    );
+    check(
+        json!({"max_abs": {"columns": ["x"]}}),
+        vec![col("x", f64s(&[0.0, 0.0]))],
+        vec![col("x", f64s(&[0.0, 0.0]))],
+    );
+    let keys = || StringArray::from(vec![Some("a"), None, Some("a"), None]);
+    check(
+        json!({"max_abs": {"columns": ["x"], "by": ["k"]}}),
+        vec![
+            col("k", keys()),
+            col("x", Int32Array::from(vec![2, -10, 4, 5])),
+        ],
+        vec![col("k", keys()), col("x", f32s(&[0.5, -1.0, 1.0, 0.5]))],
+    );
+}
+
+#[test]
+fn winsorize_as_numpy_and_feature_engine() {
+    let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 1000.0];
+    // Winsorizer(capping_method="quantiles", tail="both", fold=0.05) of feature_engine 1.9.4.
+    let capped = [
+        1.45,
+        2.0,
+        3.0,
+        4.0,
+        5.0,
+        6.0,
+        7.0,
+        8.0,
+        9.0,
+        554.0499999999989,
+    ];
+    for exact in [true, false] {
+        check(
+            json!({"winsorize": {"columns": ["x"], "lower": 0.05, "upper": 0.95, "exact": exact, "epsilon": 0.01}}),
+            vec![col("x", f64s(&x))],
+            vec![col("x", f64s(&capped))],
+        );
+    }
+    // Bounds of integers are rounded outward: 1.45 and 108.1 are 1 and 109.
+    check(
+        json!({"winsorize": {"columns": ["i"], "lower": 0.05, "upper": 0.9, "exact": true}}),
+        vec![col("i", Int64Array::from_iter_values(x.map(|x| x as i64)))],
+        vec![col(
+            "i",
+            Int64Array::from(vec![1, 2, 3, 4, 5, 6, 7, 8, 9, 109]),
+        )],
+    );
+    let odd = || {
+        Float64Array::from(vec![
+            None,
+            Some(NAN),
+            Some(INF),
+            Some(1.0),
+            Some(1.0),
+            Some(1.0),
+        ])
+    };
+    check(
+        json!({"winsorize": {"columns": ["x"], "lower": 0.0, "upper": 0.5, "exact": true}}),
+        vec![col("x", odd())],
+        vec![col(
+            "x",
+            Float64Array::from(vec![
+                None,
+                Some(NAN),
+                Some(1.0),
+                Some(1.0),
+                Some(1.0),
+                Some(1.0),
+            ]),
+        )],
+    );
+    check(
+        json!({"winsorize": {"columns": ["x"], "exact": true}}),
+        vec![col("x", Float64Array::from(vec![None, Some(NAN)]))],
+        vec![col("x", Float64Array::from(vec![None, Some(NAN)]))],
+    );
+    // Quantiles between the infinities are no numbers.
+    check(
+        json!({"winsorize": {"columns": ["x"], "lower": 0.25, "upper": 0.75, "exact": true}}),
+        vec![col("x", f64s(&[-INF, INF]))],
+        vec![col("x", f64s(&[-INF, INF]))],
+    );
+    // Winsorizer(capping_method="iqr", tail="both", fold=1.5): quartiles 3.25 and 7.75, bounds -3.5 and 14.5.
+    check(
+        json!({"winsorize": {"columns": ["x"], "lower": 0.25, "upper": 0.75, "fold": 1.5, "exact": true}}),
+        vec![col("x", f64s(&x))],
+        vec![col(
+            "x",
+            f64s(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 14.5]),
+        )],
+    );
+    check_fault(
+        json!({"winsorize": {"columns": ["x"], "fold": -1.0}}),
+        vec![col("x", f64s(&[1.0]))],
+        codes::BAD_VALUE,
+    );
+    check_fault(
+        json!({"winsorize": {"columns": ["x"], "lower": 0.5, "upper": 0.5}}),
+        vec![col("x", f64s(&[1.0]))],
+        codes::BAD_VALUE,
+    );
+}
+
+#[test]
+fn normalize_as_scikit_learn() {
+    let names = ["a", "b", "c", "d"];
+    let rows: [&[f64]; 3] = [
+        &[4.0, 1.0, 2.0, 2.0],
+        &[1.0, 3.0, 9.0, 3.0],
+        &[5.0, 7.0, 5.0, 1.0],
+    ];
+    // Normalizer of scikit-learn 1.9.1.
+    let cases: [(&str, [&[f64]; 3]); 3] = [
+        (
+            "l1",
+            [
+                &[4.0 / 9.0, 1.0 / 9.0, 2.0 / 9.0, 2.0 / 9.0],
+                &[0.0625, 0.1875, 0.5625, 0.1875],
+                &[5.0 / 18.0, 7.0 / 18.0, 5.0 / 18.0, 1.0 / 18.0],
+            ],
+        ),
+        (
+            "l2",
+            [
+                &[0.8, 0.2, 0.4, 0.4],
+                &[0.1, 0.3, 0.9, 0.3],
+                &[0.5, 0.7, 0.5, 0.1],
+            ],
+        ),
+        (
+            "max",
+            [
+                &[1.0, 0.25, 0.5, 0.5],
+                &[1.0 / 9.0, 3.0 / 9.0, 1.0, 3.0 / 9.0],
+                &[5.0 / 7.0, 1.0, 5.0 / 7.0, 1.0 / 7.0],
+            ],
+        ),
+    ];
+    for (norm, normalized) in cases {
+        check(
+            json!({"normalize": {"columns": names, "norm": norm}}),
+            rows_of(&names, &rows),
+            rows_of(&names, &normalized),
+        );
+    }
+    check(
+        json!({"normalize": {"columns": ["a", "b"], "suffix": "_n"}}),
+        vec![
+            col(
+                "a",
+                Int32Array::from(vec![Some(3), None, Some(0), Some(-3)]),
+            ),
+            col("b", f64s(&[4.0, 2.0, 0.0, NAN])),
+        ],
+        vec![
+            col(
+                "a",
+                Int32Array::from(vec![Some(3), None, Some(0), Some(-3)]),
+            ),
+            col("b", f64s(&[4.0, 2.0, 0.0, NAN])),
+            col(
+                "a_n",
+                Float32Array::from(vec![Some(0.6), None, Some(0.0), Some(-1.0)]),
+            ),
+            col("b_n", f64s(&[0.8, 1.0, 0.0, NAN])),
+        ],
+    );
+}
+
+#[test]
+fn missing_indicators_stand_beside_their_columns() {
+    let x = || Float64Array::from(vec![Some(1.0), None, Some(NAN), Some(INF)]);
+    let s = || StringArray::from(vec![Some("a"), Some(""), None, Some("b")]);
+    let i = || Int64Array::from(vec![1, 2, 3, 4]);
+    check(
+        json!({"missing_indicator": {"columns": ["x", "s", "i"]}}),
+        vec![col("x", x()), col("s", s()), col("i", i())],
+        vec![
+            col("x", x()),
+            col("s", s()),
+            col("i", i()),
+            col(
+                "x_missing",
+                BooleanArray::from(vec![false, true, true, false]),
+            ),
+            col(
+                "s_missing",
+                BooleanArray::from(vec![false, false, true, false]),
+            ),
+            col("i_missing", BooleanArray::from(vec![false; 4])),
+        ],
+    );
+    check_fault(
+        json!({"missing_indicator": {"columns": ["x"], "suffix": ""}}),
+        vec![col("x", x())],
+        codes::BAD_VALUE,
+    );
+}
+
+#[test]
+fn normal_quantiles_as_scikit_learn() {
+    // QuantileTransformer(n_quantiles=5, output_distribution="normal") of scikit-learn 1.9.1.
+    check(
+        json!({"normal_quantiles": {"columns": ["x"], "q": 5, "exact": true}}),
+        vec![col(
+            "x",
+            Float64Array::from(vec![
+                Some(1.0),
+                Some(2.0),
+                Some(2.0),
+                Some(3.0),
+                Some(10.0),
+                Some(NAN),
+                None,
+            ]),
+        )],
+        vec![col(
+            "x",
+            Float64Array::from(vec![
+                Some(-5.199337582605575),
+                Some(-0.31863936396437514),
+                Some(-0.31863936396437514),
+                Some(0.6744897501960817),
+                Some(5.19933758270342),
+                Some(NAN),
+                None,
+            ]),
+        )],
+    );
+    // Between the quantiles.
+    check(
+        json!({"normal_quantiles": {"columns": ["x"], "q": 3, "exact": true}}),
+        vec![col("x", f64s(&[0.0, 1.0, 2.0, 4.0, 10.0]))],
+        vec![col(
+            "x",
+            f64s(&[
+                -5.199337582605575,
+                -0.6744897501960817,
+                0.0,
+                0.31863936396437514,
+                5.19933758270342,
+            ]),
+        )],
+    );
+    check(
+        json!({"normal_quantiles": {"columns": ["x"]}}),
+        vec![col("x", Float64Array::from(vec![None, Some(NAN)]))],
+        vec![col("x", Float64Array::from(vec![None, Some(NAN)]))],
+    );
+    check_fault(
+        json!({"normal_quantiles": {"columns": ["x"], "q": 1}}),
+        vec![col("x", f64s(&[1.0]))],
+        codes::BAD_VALUE,
+    );
+}
+
+/// Runs a step over one column of doubles, and gives the result.
+fn doubles_after(step: serde_json::Value, values: &[f64]) -> Vec<f64> {
+    let table = RecordBatch::try_from_iter([("x", Arc::new(f64s(values)) as ArrayRef)]).unwrap();
+    let sources = std::collections::BTreeMap::from([("this", table)]);
+    let result = run(&[("out", "this", vec![step])], &sources, 2).unwrap();
+    let column = result
+        .column(0)
+        .as_primitive::<arrow::datatypes::Float64Type>();
+    column.values().to_vec()
+}
+
+#[test]
+fn power_as_scikit_learn() {
+    // PowerTransformer of scikit-learn 1.9.1; the search for the exponent ends at about 1e-8.
+    let near = |step: serde_json::Value, values: &[f64], expected: &[f64]| {
+        let actual = doubles_after(step, values);
+        for (actual, expected) in actual.iter().zip(expected) {
+            assert!(
+                (actual - expected).abs() < 1e-6,
+                "{actual} is not {expected}"
+            );
+        }
+    };
+    near(
+        json!({"power": {"columns": ["x"]}}),
+        &[1.0, 2.0, 3.0, 4.0, 100.0],
+        &[
+            -1.3348888191181605,
+            -0.519303161264284,
+            -0.06888163195467986,
+            0.22175801191996508,
+            1.701315600417162,
+        ],
+    );
+    near(
+        json!({"power": {"columns": ["x"], "method": "box_cox", "standardize": false}}),
+        &[10.0, 11.0, 12.0, 13.0, 15.0],
+        &[
+            0.944303810963538,
+            0.954860535174455,
+            0.963709047649735,
+            0.9712361916435137,
+            0.9833645442322629,
+        ],
+    );
+}
+
+#[test]
+fn power_at_the_edges() {
+    check(
+        json!({"power": {"columns": ["x"]}}),
+        vec![col(
+            "x",
+            Float64Array::from(vec![Some(3.0), None, Some(NAN), Some(3.0)]),
+        )],
+        vec![col(
+            "x",
+            Float64Array::from(vec![Some(0.0), None, Some(NAN), Some(0.0)]),
+        )],
+    );
+    check(
+        json!({"power": {"columns": ["x"]}}),
+        vec![col("x", Float64Array::from(vec![None, Some(NAN)]))],
+        vec![col("x", Float64Array::from(vec![None, Some(NAN)]))],
+    );
+    let fault = check_fault(
+        json!({"power": {"columns": ["x"], "method": "box_cox"}}),
+        vec![col("x", f64s(&[1.0, 0.0]))],
+        codes::OVERFLOW,
+    );
+    assert!(fault.message().contains("above 0"), "{fault}");
+}
+
+#[test]
+fn distances_and_bearings_on_the_sphere() {
+    let berlin = [52.52, 13.405];
+    let places = [
+        berlin,
+        [48.8566, 2.3522],
+        [-33.8688, 151.2093],
+        [52.52, 373.405],
+        [91.0, 0.0],
+    ];
+    let of = |index: usize| Float64Array::from_iter_values(places.map(|place| place[index]));
+    let input = || {
+        vec![
+            col("a", f64s(&[berlin[0]; 5])),
+            col("b", f64s(&[berlin[1]; 5])),
+            col("c", of(0)),
+            col("d", of(1)),
+        ]
+    };
+    // haversine_distances of scikit-learn 1.9.1, times 6371.0088 km. The initial bearing: C. Veness, Movable Type Scripts.
+    let kilometres = [0.0, 877.4645379215093, 16094.522180747987];
+    let bearings = [0.0, 246.74342315057362, 75.03651436117474];
+    let actual = |step: serde_json::Value, column: &str| {
+        let table = RecordBatch::try_from_iter(input()).unwrap();
+        let sources = std::collections::BTreeMap::from([("this", table)]);
+        let result = run(&[("out", "this", vec![step])], &sources, 2).unwrap();
+        let column = result.column_by_name(column).unwrap();
+        column
+            .as_primitive::<arrow::datatypes::Float64Type>()
+            .values()
+            .to_vec()
+    };
+    let step = |unit: &str| json!({"distance": {"from": ["a", "b"], "to": ["c", "d"], "unit": unit, "bearing": "way"}});
+    for (unit, divisor) in [
+        ("kilometres", 1.0),
+        ("metres", 0.001),
+        ("miles", 1.609344),
+        ("nautical_miles", 1.852),
+    ] {
+        let distances = actual(step(unit), "distance");
+        for (distance, expected) in distances.iter().zip(kilometres) {
+            assert!(
+                (distance * divisor - expected).abs() < 1e-9,
+                "{unit}: {distance}"
+            );
+        }
+        // A turn more is the same place, and there is none beyond the pole.
+        assert!(distances[3] < 1e-3 / divisor, "{distances:?}");
+        assert!(distances[4].is_nan());
+    }
+    for (bearing, expected) in actual(step("metres"), "way").iter().zip(bearings) {
+        assert!((bearing - expected).abs() < 1e-9, "{bearing}");
+    }
+    check_fault(
+        json!({"distance": {"from": ["s", "s"], "to": ["s", "s"]}}),
+        vec![col("s", StringArray::from(vec!["a"]))],
+        codes::COLUMN_TYPE,
+    );
+    check(
+        json!({"distance": {"from": ["x", "x"], "to": ["x", "x"], "name": "y"}}),
+        vec![col("x", Int32Array::from(vec![Some(1), None]))],
+        vec![
+            col("x", Int32Array::from(vec![Some(1), None])),
+            col("y", Float64Array::from(vec![Some(0.0), None])),
+        ],
+    );
+}
