@@ -1307,6 +1307,7 @@ pub const TRANSFORMS: &[(&str, &str)] = &[
     ("interpolate", "{ interpolate: { columns: [x] } }"),
     ("join", "{ join: { with: small, on: [n] } }"),
     ("k_bins", "{ k_bins: { columns: [x], bins: 9 } }"),
+    ("keep_best", "{ keep_best: { columns: [x, n], count: 1 } }"),
     (
         "lag",
         "{ lag: { columns: [x], by: [1], gaps: count_rows } }",

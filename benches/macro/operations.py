@@ -117,6 +117,11 @@ CASES = {
         f"SELECT {SERIES}, date, (price - middle) / spread AS price FROM rows, "
         "(SELECT avg(price) AS middle, stddev_pop(price) AS spread FROM rows)",
     ),
+    "keep_best": (
+        "{ keep_best: { columns: [price, qty], count: 1 } }, { select: [store_id, item_id, date, price, qty] }",
+        f"SELECT {SERIES}, date, CASE WHEN of_price > of_qty THEN price END AS price, CASE WHEN of_qty >= of_price THEN qty END AS qty "
+        "FROM rows, (SELECT var_pop(price) AS of_price, var_pop(qty) AS of_qty FROM rows)",
+    ),
     "sql_groups": (
         "SELECT store_id, department, sum(qty) AS total, avg(price) AS average FROM rows GROUP BY store_id, department",
         "SELECT store_id, department, sum(qty)::BIGINT AS total, avg(price) AS average FROM rows GROUP BY ALL",

@@ -65,6 +65,11 @@ def standardize(rows):
     return rows.select([*SERIES, "date", (price - price.mean()) / price.std(ddof=0)])
 
 
+def keep_best(rows):
+    is_price = price.var(ddof=0) > qty.var(ddof=0)
+    return rows.select([*SERIES, "date", pl.when(is_price).then(price), pl.when(~is_price).then(qty)])
+
+
 def sql_window(rows):
     so_far = qty.cast(pl.Int64).sort_by("date").cum_sum().forward_fill().over(SERIES, order_by="date")
     return rows.select([*SERIES, "date", so_far.alias("so_far")])
@@ -103,6 +108,7 @@ CASES = {
     "lag": lag,
     "rolling": rolling,
     "standardize": standardize,
+    "keep_best": keep_best,
     "sql_groups": grouped(["store_id", "department"], total=total(qty.cast(pl.Int64)), average=price.mean()),
     "sql_window": sql_window,
 }

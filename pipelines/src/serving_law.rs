@@ -115,7 +115,8 @@ const ROW_WISE: [(&str, &str); 7] = [
          { geohash: { place: [price, price_clipped], length: 5, name: cell } }, \
          { polynomial: { columns: [price, price_log], degree: 2 } }, \
          { spline: { columns: [price], knots: 4, suffix: _curve } }, \
-         { pca: { columns: [price, price_log, price_range], components: 2 } }",
+         { pca: { columns: [price, price_log, price_range], components: 2 } }, \
+         { keep_best: { columns: [price_log, price_range, price_unit], count: 2 } }",
     ),
     (
         "buckets",

@@ -61,6 +61,7 @@ pub fn registry() -> TransformRegistry {
         .register::<numeric::Clip>()
         .register::<numeric::Geohash>()
         .register::<numeric::KBins>()
+        .register::<numeric::KeepBest>()
         .register::<numeric::ListStatistics>()
         .register::<numeric::Log1p>()
         .register::<numeric::MaxAbs>()

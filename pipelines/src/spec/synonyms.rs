@@ -28,6 +28,8 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("hash", "hash_bucket"),
     ("log", "log1p"),
     ("winsorize", "clip"),
+    ("variance_threshold", "keep_best"),
+    ("select_k_best", "keep_best"),
     ("json_lines", "json"),
     ("jsonl", "json"),
     ("ndjson", "json"),

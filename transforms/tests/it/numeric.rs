@@ -1509,3 +1509,137 @@ fn distances_and_bearings_on_the_sphere() {
         ],
     );
 }
+
+/// Four columns, numbers as labels, and two and three classes.
+fn scored_columns() -> NamedColumns {
+    vec![
+        col("a", f64s(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])),
+        col("b", f64s(&[5.0; 6])),
+        col("c", f64s(&[0.0, 1.0, 4.0, 2.0, 9.0, 1.0])),
+        col("d", f64s(&[2.0, 0.0, 1.0, 7.0, 3.0, 1.0])),
+        col("y", f64s(&[1.0, 2.0, 3.0, 3.0, 6.0, 5.0])),
+        col("two", StringArray::from(vec!["m", "m", "m", "n", "n", "n"])),
+        col("three", Int32Array::from(vec![0, 1, 2, 0, 1, 2])),
+    ]
+}
+
+#[test]
+fn columns_are_chosen_as_scikit_learn() {
+    // `get_support()` of scikit-learn 1.9.1: VarianceThreshold(0), VarianceThreshold(6), SelectKBest(f_regression),
+    // SelectKBest(f_classif) and SelectKBest(chi2) with k as `count`.
+    let cases = [
+        (json!({"above": 0}), "acd"),
+        (json!({"above": 6}), "c"),
+        (
+            json!({"score": "correlation", "label": "y", "count": 1}),
+            "a",
+        ),
+        (
+            json!({"score": "correlation", "label": "y", "count": 2}),
+            "ac",
+        ),
+        (
+            json!({"score": "correlation", "label": "y", "count": 3}),
+            "acd",
+        ),
+        (json!({"score": "anova", "label": "two", "count": 1}), "a"),
+        (json!({"score": "anova", "label": "two", "count": 2}), "ad"),
+        (json!({"score": "anova", "label": "three", "count": 1}), "d"),
+        (
+            json!({"score": "anova", "label": "three", "count": 2}),
+            "cd",
+        ),
+        (
+            json!({"score": "chi_squared", "label": "two", "count": 1}),
+            "d",
+        ),
+        (
+            json!({"score": "chi_squared", "label": "two", "count": 2}),
+            "ad",
+        ),
+        (
+            json!({"score": "chi_squared", "label": "two", "count": 3}),
+            "acd",
+        ),
+        (
+            json!({"score": "chi_squared", "label": "three", "count": 2}),
+            "cd",
+        ),
+        // f_classif: 13.5 of a, 2.06 of d.
+        (
+            json!({"score": "anova", "label": "two", "count": 3, "above": 2.5}),
+            "a",
+        ),
+    ];
+    for (settings, best) in cases {
+        let mut step = settings;
+        step["columns"] = json!(["a", "b", "c", "d"]);
+        let mut expected = scored_columns();
+        for (name, column) in &mut expected[..4] {
+            if !best.contains(name.as_str()) {
+                *column = new_null_array(column.data_type(), column.len());
+            }
+        }
+        check(json!({ "keep_best": step }), scored_columns(), expected);
+    }
+}
+
+#[test]
+fn columns_without_a_score_become_null() {
+    let odd = || {
+        vec![
+            col("a", Int32Array::from(vec![Some(1), None, Some(3)])),
+            col("i", f64s(&[INF, 1.0, 2.0])),
+            col("n", f64s(&[NAN; 3])),
+        ]
+    };
+    let nothing: ArrayRef = Arc::new(Float64Array::new_null(3));
+    check(
+        json!({"keep_best": {"columns": ["a", "i", "n"], "count": 3}}),
+        odd(),
+        vec![
+            odd().remove(0),
+            ("i".to_owned(), nothing.clone()),
+            ("n".to_owned(), nothing),
+        ],
+    );
+    // Nothing seen: nothing is chosen.
+    check(
+        json!({"keep_best": {"columns": ["n"], "above": 0}}),
+        odd(),
+        odd(),
+    );
+    let keep_best = |settings: serde_json::Value| json!({ "keep_best": settings });
+    for (settings, code) in [
+        (json!({"columns": ["a"]}), codes::BAD_VALUE),
+        (json!({"columns": ["a"], "count": 0}), codes::BAD_VALUE),
+        // The variance of a is 1.
+        (json!({"columns": ["a"], "above": 1}), codes::BAD_VALUE),
+        (
+            json!({"columns": ["a", "i"], "count": 1, "score": "correlation", "label": "i"}),
+            codes::BAD_VALUE,
+        ),
+        (
+            json!({"columns": ["a"], "count": 1, "label": "i"}),
+            codes::BAD_VALUE,
+        ),
+        (
+            json!({"columns": ["a"], "count": 1, "score": "anova"}),
+            codes::MISSING_FIELD,
+        ),
+        (
+            json!({"columns": ["a"], "count": 1, "score": "anova", "label": "i"}),
+            codes::COLUMN_TYPE,
+        ),
+    ] {
+        check_fault(keep_best(settings), odd(), code);
+    }
+    check_fault(
+        keep_best(json!({"columns": ["x"], "count": 1, "score": "chi_squared", "label": "k"})),
+        vec![
+            col("x", f64s(&[-1.0, 3.0])),
+            col("k", Int32Array::from(vec![0, 1])),
+        ],
+        codes::OVERFLOW,
+    );
+}

@@ -1,0 +1,318 @@
+//! `keep_best`: the columns that tell most.
+
+use arrow::array::{Array, ArrayRef, new_null_array};
+use arrow::datatypes::{DataType, Field};
+use forebay_analyze::{ColumnCorrelation, ColumnMoments, GroupedMoments};
+use forebay_model::{Fault, Finding, Result, codes, type_words};
+use forebay_plan::{
+    AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
+    Transform, ValueCount, WrittenNulls,
+};
+use forebay_setters::Setters;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::shared::{KeyedMoments, bad_value, finding_at, keyed_moments};
+
+/// Keeps the columns that vary most or tell most of a label, as `fit_on` shows it. The other ones of `columns` become null.
+///
+/// In: columns of numbers, and for all scores but the variance a label. Out: the same columns and types, since which columns
+/// a table has cannot depend on data: boosted trees pass over columns of nulls, and `missing: 0` makes them constants for
+/// other models. Values that become null are counted by column, which names the columns.
+///
+/// Null and NaN do not count, and neither do rows without a label. A column without a score becomes null: it has no values or
+/// infinite ones, or it is constant, which gives no score but the variance 0. Where no column has a score, all stay. If none
+/// is above `above`, that is a fault. Of equal scores the later column is the better one. State: 6 KiB for each column, or
+/// some 300 bytes for each column and class of the label, spilled beyond the budget. Follows scikit-learn's
+/// `VarianceThreshold`, and its `SelectKBest` with `f_regression`, `f_classif` and `chi2`.
+///
+/// ```yaml
+/// - keep_best: { columns: ["sensor_*"], above: 0 }
+/// - keep_best: { columns: ["sensor_*"], score: correlation, label: qty, count: 10 }
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
+#[serde(deny_unknown_fields)]
+#[setters(
+    fn keep_best(columns),
+    example = r#"keep_best(["red", "green", "blue"]).score(ColumnScore::Anova).label("sort").count(2)"#
+)]
+pub struct KeepBest {
+    /// Columns of numbers.
+    pub columns: ColumnSelector,
+    /// The number by which columns are compared.
+    #[serde(default)]
+    pub score: ColumnScore,
+    /// The column of labels, which is not among `columns`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Number of columns that are kept at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<usize>,
+    /// The number that a score has to exceed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub above: Option<f64>,
+}
+
+/// A number by which columns are compared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ColumnScore {
+    /// The variance (ddof 0).
+    #[default]
+    Variance,
+    /// The absolute value of Pearson's correlation with a label, a number or boolean. The order is that of
+    /// scikit-learn's `f_regression`.
+    Correlation,
+    /// The variance between classes of the label divided by that within them: scikit-learn's `f_classif`.
+    Anova,
+    /// The statistic of the chi-squared test of the sums by class of the label, for counts of 0 and more: scikit-learn's
+    /// `chi2`.
+    ChiSquared,
+}
+
+impl ConfiguredTransform for KeepBest {
+    const NAME: &'static str = "keep_best";
+}
+
+impl Transform for KeepBest {
+    fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        self.check_limits()?;
+        let fields = scope.numeric_columns(&self.columns)?;
+        let label = self.label_field(scope)?;
+        let mut names: Vec<String> = Vec::with_capacity(fields.len());
+        let mut outputs = Vec::with_capacity(fields.len());
+        let mut requests = Vec::with_capacity(fields.len());
+        for field in &fields {
+            if label.is_some_and(|label| label.name() == field.name()) {
+                let message = "`columns` hold the label, which tells everything of itself";
+                return Err(bad_value(message).column(field.name()));
+            }
+            names.push(field.name().clone());
+            outputs.push(Field::new(field.name(), field.data_type().clone(), true));
+            requests.push(self.request(field.name(), label));
+        }
+        let columns = names.clone();
+        let config = self.clone();
+        let map = MapOp::fitted(names, outputs, requests, move |findings| {
+            let mut scores = Vec::with_capacity(columns.len());
+            for (index, column) in columns.iter().enumerate() {
+                let score = config.score.of(finding_at(findings, index)?);
+                scores.push(score.map_err(|fault| fault.column(column))?);
+            }
+            let is_best = config.best_columns(&scores, &columns)?;
+            Ok(LoweredMap::new(move |inputs, _| {
+                Ok(without_others(inputs, &is_best))
+            }))
+        });
+        let mut map = map.written_nulls(WrittenNulls::Made("keeps other columns"));
+        for index in 0..map.writes.len() {
+            map = map.counting(ValueCount {
+                before: index,
+                after: index,
+                ..ValueCount::nulled()
+            });
+        }
+        Ok(vec![PlanOp::Map(map)])
+    }
+}
+
+impl KeepBest {
+    fn check_limits(&self) -> Result<()> {
+        if self.count.is_none() && self.above.is_none() {
+            let fault = bad_value("`keep_best` has neither `count` nor `above`");
+            return Err(fault.hint("`above: 0` keeps the columns that are not constant"));
+        }
+        if self.count == Some(0) {
+            return Err(bad_value("`count: 0` keeps no column").field("count"));
+        }
+        if let Some(above) = self.above
+            && !above.is_finite()
+        {
+            return Err(bad_value(format!("`above: {above}` is not a number")).field("above"));
+        }
+        Ok(())
+    }
+
+    /// The field of the label; `None` for the variance.
+    fn label_field<'a>(&self, scope: &BindScope<'a>) -> Result<Option<&'a Field>> {
+        let Some(name) = &self.label else {
+            if self.score == ColumnScore::Variance {
+                return Ok(None);
+            }
+            let message = "this `score` compares columns with a `label`, and there is none";
+            return Err(Fault::new(codes::MISSING_FIELD, message)
+                .field("label")
+                .hint("name the column of labels, or leave out `score`"));
+        };
+        if self.score == ColumnScore::Variance {
+            let fault = bad_value("the variance needs no `label`").field("label");
+            return Err(fault.hint("set `score: correlation`, or leave out `label`"));
+        }
+        let label = scope.field(name)?;
+        let data_type = label.data_type();
+        if self.score == ColumnScore::Correlation {
+            if data_type.is_numeric() || *data_type == DataType::Boolean {
+                return Ok(Some(label));
+            }
+            let words = type_words(data_type);
+            let message = format!("the label `{name}` is {words}, not a number or boolean");
+            return Err(Fault::new(codes::COLUMN_TYPE, message)
+                .column(name)
+                .hint("`score: anova` compares classes"));
+        }
+        if data_type.is_nested() || data_type.is_floating() {
+            let words = type_words(data_type);
+            let message = format!("the label `{name}` is {words}, which has no classes");
+            return Err(Fault::new(codes::COLUMN_TYPE, message)
+                .column(name)
+                .hint("`score: correlation` compares numbers"));
+        }
+        Ok(Some(label))
+    }
+
+    fn request(&self, column: &str, label: Option<&Field>) -> AnalyzerRequest {
+        let Some(label) = label else {
+            return AnalyzerRequest::new(ColumnMoments, [column]);
+        };
+        let inputs = [column, label.name().as_str()];
+        if self.score == ColumnScore::Correlation {
+            return AnalyzerRequest::new(ColumnCorrelation, inputs);
+        }
+        let classes = GroupedMoments {
+            keys: vec![label.data_type().clone()],
+        };
+        AnalyzerRequest::new(classes, inputs)
+    }
+
+    /// True for each of the best columns.
+    fn best_columns(&self, scores: &[Option<f64>], columns: &[String]) -> Result<Vec<bool>> {
+        let mut ranked: Vec<(usize, f64)> = Vec::with_capacity(scores.len());
+        for (index, score) in scores.iter().enumerate() {
+            if let Some(score) = score {
+                ranked.push((index, *score));
+            }
+        }
+        ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
+        let Some((best_index, best_score)) = ranked.first().copied() else {
+            return Ok(vec![true; scores.len()]);
+        };
+        if let Some(above) = self.above {
+            if best_score <= above {
+                let best_column = &columns[best_index];
+                let message = format!(
+                    "no column has a score above {above}: the greatest is {best_score}, of `{best_column}`"
+                );
+                let fault = Fault::new(codes::BAD_VALUE, message).field("above");
+                return Err(fault.hint("lower `above`, or leave the step out"));
+            }
+            ranked.retain(|(_, score)| *score > above);
+        }
+        if let Some(count) = self.count {
+            ranked.truncate(count);
+        }
+        let mut is_best = vec![false; scores.len()];
+        for (index, _) in ranked {
+            is_best[index] = true;
+        }
+        Ok(is_best)
+    }
+}
+
+impl ColumnScore {
+    /// The score of a column by its finding; `None` if it has none.
+    fn of(self, finding: &Finding) -> Result<Option<f64>> {
+        let score = match self {
+            ColumnScore::Variance => finding.number("var")?,
+            ColumnScore::Correlation => finding.number("correlation")?.map(f64::abs),
+            ColumnScore::Anova => variance_ratio(&classes_of(finding)?),
+            ColumnScore::ChiSquared => chi_squared(&classes_of(finding)?)?,
+        };
+        Ok(score.filter(|score| !score.is_nan()))
+    }
+}
+
+/// The moments of a column in the rows of each class.
+fn classes_of(finding: &Finding) -> Result<Vec<KeyedMoments>> {
+    let labels = finding.column("key1")?;
+    let mut classes = Vec::new();
+    for (row, moments) in keyed_moments(finding)?.into_iter().enumerate() {
+        if labels.is_valid(row) {
+            classes.push(moments);
+        }
+    }
+    Ok(classes)
+}
+
+/// The sum of the values of a class.
+fn class_sum(class: &KeyedMoments) -> f64 {
+    class.count as f64 * class.mean.unwrap_or_default()
+}
+
+/// Number and sum of the values of all classes.
+fn totals(classes: &[KeyedMoments]) -> [f64; 2] {
+    let mut count = 0.0;
+    let mut sum = 0.0;
+    for class in classes {
+        count += class.count as f64;
+        sum += class_sum(class);
+    }
+    [count, sum]
+}
+
+/// The F statistic of the analysis of variance.
+fn variance_ratio(classes: &[KeyedMoments]) -> Option<f64> {
+    let [count, sum] = totals(classes);
+    let class_count = classes.len() as f64;
+    if classes.len() < 2 || count <= class_count {
+        return None;
+    }
+    let mean = sum / count;
+    let mut between = 0.0;
+    let mut within = 0.0;
+    for class in classes {
+        let rows = class.count as f64;
+        let apart = class.mean.unwrap_or_default() - mean;
+        between += rows * apart * apart;
+        within += rows * class.var.unwrap_or_default();
+    }
+    // Rounding of the mean would make infinity of a column that is constant.
+    if classes.iter().all(|class| class.mean == classes[0].mean) {
+        between = 0.0;
+    }
+    Some(between / (class_count - 1.0) / (within / (count - class_count)))
+}
+
+/// The statistic of the chi-squared test of the sums of classes.
+fn chi_squared(classes: &[KeyedMoments]) -> Result<Option<f64>> {
+    let [count, sum] = totals(classes);
+    if classes.is_empty() || sum == 0.0 {
+        return Ok(None);
+    }
+    let mut statistic = 0.0;
+    for class in classes {
+        if let Some(least) = class.min
+            && least < 0.0
+        {
+            let message = format!("the column holds {least}, and `chi_squared` takes counts");
+            return Err(Fault::new(codes::OVERFLOW, message)
+                .hint("use `score: anova`, or filter such rows"));
+        }
+        let expected = sum * class.count as f64 / count;
+        let apart = class_sum(class) - expected;
+        statistic += apart * apart / expected;
+    }
+    Ok(Some(statistic))
+}
+
+/// The best columns as they are, and nulls for the others.
+fn without_others(inputs: &[ArrayRef], is_best: &[bool]) -> Vec<ArrayRef> {
+    let mut outputs = Vec::with_capacity(inputs.len());
+    for (input, is_best) in inputs.iter().zip(is_best) {
+        if *is_best {
+            outputs.push(input.clone());
+        } else {
+            outputs.push(new_null_array(input.data_type(), input.len()));
+        }
+    }
+    outputs
+}
