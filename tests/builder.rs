@@ -284,6 +284,7 @@ fn every_transform_is_the_same_from_both() {
         ("quantiles: { columns: [price], q: 1000 }", made(quantiles(["price"]).q(1000))),
         ("rename: { qty: quantity }", made(rename([("qty", "quantity")]))),
         ("robust_scale: { columns: ['type:float'], lower: 0.1 }", made(robust_scale("type:float").lower(0.1))),
+        ("robust_scale: { columns: [price], spread: mad }", made(robust_scale(["price"]).spread(RobustSpread::Mad))),
         ("rolling: { columns: [qty], compute: [mean, std, { quantile: 0.9 }], over: [7d, 28d], gap: 1d, min_periods: 5, closed: left }",
             made(rolling(["qty"]).compute([Mean, Std, Quantile(0.9)]).over(["7d", "28d"]).gap("1d").min_periods(5).closed(ClosedWindow::Left))),
         ("sample: { share: 0.1, by: [user], of: clicked = 0, weight: weight, when: always }",

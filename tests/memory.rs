@@ -1351,7 +1351,10 @@ pub const TRANSFORMS: &[(&str, &str)] = &[
     ),
     ("quantiles", "{ quantiles: { columns: [x] } }"),
     ("rename", "{ rename: { x: y } }"),
-    ("robust_scale", "{ robust_scale: { columns: [x] } }"),
+    (
+        "robust_scale",
+        "{ robust_scale: { columns: [x] } }, { robust_scale: { columns: [x], spread: mad } }",
+    ),
     (
         "rolling",
         "{ rolling: { columns: [x], compute: [mean], over: [5], gap: 1, gaps: count_rows } }",

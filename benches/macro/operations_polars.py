@@ -65,6 +65,11 @@ def standardize(rows):
     return rows.select([*SERIES, "date", (price - price.mean()) / price.std(ddof=0)])
 
 
+def robust_mad(rows):
+    apart = price - price.median()
+    return rows.select([*SERIES, "date", apart / (apart.abs().median() / 0.6744897501960817)])
+
+
 def keep_best(rows):
     is_price = price.var(ddof=0) > qty.var(ddof=0)
     return rows.select([*SERIES, "date", pl.when(is_price).then(price), pl.when(~is_price).then(qty)])
@@ -108,6 +113,7 @@ CASES = {
     "lag": lag,
     "rolling": rolling,
     "standardize": standardize,
+    "robust_mad": robust_mad,
     "keep_best": keep_best,
     "sql_groups": grouped(["store_id", "department"], total=total(qty.cast(pl.Int64)), average=price.mean()),
     "sql_window": sql_window,

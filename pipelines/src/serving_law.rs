@@ -106,6 +106,7 @@ const ROW_WISE: [(&str, &str); 7] = [
          { min_max: { columns: [price], suffix: _range } }, \
          { max_abs: { columns: [price], suffix: _portion } }, \
          { robust_scale: { columns: [price], suffix: _robust } }, \
+         { robust_scale: { columns: [price], spread: mad, suffix: _deviation } }, \
          { winsorize: { columns: [price], suffix: _bounded } }, \
          { clip: { columns: [price], min: 1, max: 8, suffix: _clipped } }, \
          { log1p: { columns: [price], suffix: _log } }, \

@@ -48,7 +48,7 @@ pub use pca::{PrincipalComponents, pca};
 pub use polynomial::{PolynomialProducts, polynomial};
 pub use power::{PowerMethod, PowerTransform, power};
 pub use quantiles::{QuantileRanks, quantiles};
-pub use robust_scale::{RobustScale, robust_scale};
+pub use robust_scale::{RobustScale, RobustSpread, robust_scale};
 pub use spline::{KnotStrategy, SplineBasis, spline};
 pub use standardize::{Standardize, ZeroVariance, standardize};
 pub use winsorize::{Winsorize, winsorize};

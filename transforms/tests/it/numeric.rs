@@ -476,6 +476,59 @@ fn robust_scale_as_scikit_learn() {
 }
 
 #[test]
+fn median_deviations_as_scipy() {
+    let mad = |columns: &[&str]| json!({"robust_scale": {"columns": columns, "spread": "mad"}});
+    // x - median(x), divided by scipy.stats.median_abs_deviation(x, scale="normal") of scipy 1.17.1.
+    for exact in [false, true] {
+        let mut step = mad(&["x"]);
+        step["robust_scale"]["exact"] = json!(exact);
+        check(
+            step,
+            vec![col(
+                "x",
+                Float64Array::from(vec![
+                    Some(1.0),
+                    Some(2.0),
+                    Some(3.0),
+                    None,
+                    Some(4.0),
+                    Some(100.0),
+                    Some(7.0),
+                    Some(NAN),
+                ]),
+            )],
+            vec![col(
+                "x",
+                Float64Array::from(vec![
+                    Some(-0.8431121877451021),
+                    Some(-0.5058673126470612),
+                    Some(-0.16862243754902043),
+                    None,
+                    Some(0.16862243754902043),
+                    Some(32.54413044696094),
+                    Some(1.180357062843143),
+                    Some(NAN),
+                ]),
+            )],
+        );
+    }
+    // The deviation is 0, and nothing seen; the column of deviations is gone.
+    check(
+        mad(&["i", "n"]),
+        vec![
+            col("i", Int32Array::from(vec![7, 7, 9])),
+            col("n", f64s(&[NAN; 3])),
+        ],
+        vec![col("i", f32s(&[0.0, 0.0, 2.0])), col("n", f64s(&[NAN; 3]))],
+    );
+    check_fault(
+        json!({"robust_scale": {"columns": ["x"], "spread": "mad", "lower": 0.1}}),
+        vec![col("x", f64s(&[1.0]))],
+        codes::BAD_VALUE,
+    );
+}
+
+#[test]
 fn buckets_as_tf_transform() {
     let values = || {
         Float64Array::from(vec![
