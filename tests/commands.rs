@@ -1,5 +1,7 @@
 //! Conversations with the program: exit codes, standard output, standard error.
 
+use arrow::util::display::array_value_to_string;
+
 use crate::support::{ProgramOutput, TestDirectory, ready_made};
 use crate::watched::WatchedCommand;
 
@@ -333,6 +335,53 @@ fn a_name_is_given_one_value() {
     }
     assert!(!shop.path("applied").exists());
     apply(&["--source", "demand"]).expect(0);
+}
+
+#[test]
+fn features_become_columns_of_the_source_again() {
+    let shop = TestDirectory::new();
+    shop.write(
+        "sales.csv",
+        "item,price,qty\napple,1.0,3\npear,3.0,\nplum,1.0,8\napple,3.0,1\n",
+    );
+    shop.write(
+        "spec.yaml",
+        "version: 1\nname: shop\nsources: { sales: { csv: { path: sales.csv } } }\n\
+         steps: { f: { from: sales, do: [ { vocabulary: { columns: [item] } }, \
+         { standardize: { columns: [price] } }, { rename: { qty: sold } }, \
+         { clip: { columns: [price], max: 5, suffix: _clipped } } ] } }\n\
+         sinks: { t: { from: f, parquet: { path: out } } }\n",
+    );
+    let run = shop.forebay(&["run", "spec.yaml", "--json"]);
+    let run = run.expect(0).summary();
+    let artifact = run["artifact_path"].as_str().unwrap();
+    let invert = |more: &[&str]| {
+        let words = ["apply", artifact, "--inverse", "--output", "back"];
+        shop.forebay(&[&words[..], more].concat())
+    };
+    let refused = invert(&["--source", "out"]).expect(78).stderr;
+    assert!(
+        refused.contains("`price_clipped` cannot be inverted"),
+        "{refused}"
+    );
+    invert(&["--source", "out", "--whole-history"]).expect(64);
+    invert(&["--source", "out", "--source", "out"]).expect(64);
+    assert!(!shop.path("back").exists());
+    invert(&["--source", "out", "--columns", "item,price,sold"]).expect(0);
+    let rows = shop.rows("back");
+    let columns = [
+        ("item", ["apple", "pear", "plum", "apple"]),
+        ("price", ["1.0", "3.0", "1.0", "3.0"]),
+        ("qty", ["3", "", "8", "1"]),
+    ];
+    assert_eq!(rows.num_columns(), columns.len());
+    for (name, values) in columns {
+        let column = rows.column_by_name(name).unwrap();
+        for (row, value) in values.into_iter().enumerate() {
+            let text = array_value_to_string(column, row).unwrap();
+            assert_eq!(text, value, "row {row} of {name}");
+        }
+    }
 }
 
 #[test]

@@ -151,6 +151,23 @@ pub use forebay_run::ForecastReport;
 /// ```
 pub use forebay_run::InverseColumns;
 /// ```no_run
+/// use forebay::InverseRequest;
+/// use forebay::prelude::*;
+///
+/// let session = Forebay::new().session()?;
+/// let artifact = Forebay::new().artifact(".forebay/artifacts/1c291ca3d5f0")?;
+/// let request = InverseRequest {
+///     path: "out/features".to_owned(),
+///     output: "out/prices".to_owned(),
+///     format: "parquet".to_owned(),
+///     node: "features".to_owned(),
+///     columns: vec!["price".to_owned()],
+/// };
+/// println!("{}", session.apply_inverse(&artifact, &request)?);
+/// # Ok::<(), Fault>(())
+/// ```
+pub use forebay_run::InverseRequest;
+/// ```no_run
 /// use forebay::ModelReport;
 ///
 /// fn last_loss(model: &ModelReport) -> Option<f64> {

@@ -79,10 +79,19 @@ impl InverseColumns {
         Ok(InverseColumns { columns: inverses })
     }
 
+    /// The fields of the columns of the source, in the order of the columns that they are computed from.
+    pub fn fields(&self) -> Vec<Field> {
+        let mut fields = Vec::with_capacity(self.columns.len());
+        for column in &self.columns {
+            let field = &column.source_field;
+            fields.push(Field::new(field.name(), field.data_type().clone(), true));
+        }
+        fields
+    }
+
     /// The columns of the source, in the order of the columns that they are computed from. Null and NaN stay, unknown ids
     /// give null, and whole numbers are rounded.
     pub fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let mut fields = Vec::with_capacity(self.columns.len());
         let mut arrays = Vec::with_capacity(self.columns.len());
         for column in &self.columns {
             let name = &column.made_column;
@@ -93,15 +102,10 @@ impl InverseColumns {
             for step in &column.steps {
                 values = step.apply(&values)?;
             }
-            let data_type = column.source_field.data_type();
-            arrays.push(to_type(&values, data_type)?);
-            fields.push(Field::new(
-                column.source_field.name(),
-                data_type.clone(),
-                true,
-            ));
+            arrays.push(to_type(&values, column.source_field.data_type())?);
         }
-        Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)?)
+        let schema = Schema::new(self.fields());
+        Ok(RecordBatch::try_new(Arc::new(schema), arrays)?)
     }
 }
 

@@ -18,6 +18,7 @@ mod fit_types;
 mod function_check;
 mod gathered_source;
 mod inverse;
+mod inverse_step;
 mod kept_table;
 mod label_copies;
 mod late_data;
@@ -97,6 +98,7 @@ pub use forebay_plan::{
 pub use forebay_storage::DriftMeasures;
 pub use function_check::CheckedFunction;
 pub use inverse::InverseColumns;
+pub use inverse_step::InverseRequest;
 pub use leak_check::{
     CutoffChoice, CutoffReport, LeakReport, LeakedColumn, RowMismatch, ScrambledSource,
     SinkComparison,

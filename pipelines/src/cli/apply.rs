@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use clap::Args;
 use forebay_model::{Fault, Pipeline, Result, codes};
 use forebay_plan::FUTURE_PART;
-use forebay_run::{Artifact, ConnectorRegistry, RunReport, ServedRows, Session};
+use forebay_run::{Artifact, ConnectorRegistry, InverseRequest, RunReport, ServedRows, Session};
 use serde_json::Value;
 
 use super::options::{IntervalArgs, MetricsArgs, PublishArgs, RunArgs, ServedArgs};
 use super::sources::source_locations;
+use super::usage;
 use super::workers::WorkersArgs;
 use crate::Forebay;
 use crate::metrics::{CommandMetrics, RunMetrics};
@@ -30,6 +31,22 @@ pub(crate) struct ApplyCommand {
     /// The sink of the pipeline to write [default: the first]
     #[arg(long, value_name = "NAME")]
     sink: Option<String>,
+    /// Go the other way: write columns of the source, computed from features that the artifact made. `--source` is the
+    /// path of the features, in the format of the sink. Scalers, `log1p`, `vocabulary`, `ordinal` and new names can be
+    /// inverted; a column of another step is refused by name.
+    #[arg(
+        long,
+        conflicts_with_all = ["rows_from", "whole_history", "interval", "workers", "local_workers", "on"]
+    )]
+    inverse: bool,
+    /// Columns of the features to invert, with commas between them [default: all]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        requires = "inverse"
+    )]
+    columns: Vec<String>,
     #[command(flatten)]
     served: ServedArgs,
     #[command(flatten)]
@@ -69,6 +86,9 @@ impl ApplyCommand {
     fn apply(&self, session: &Session, metrics: &CommandMetrics<RunMetrics>) -> Result<RunReport> {
         let artifact = Artifact::load(session.io(), &session.io().resolve(&self.artifact)?)?;
         metrics.name_pipeline(&artifact.pipeline.name);
+        if self.inverse {
+            return self.invert(session, &artifact);
+        }
         let mut pipeline = artifact.pipeline.clone();
         let locations = source_locations(&artifact.pipeline, &self.sources)?;
         for source in &mut pipeline.sources {
@@ -91,6 +111,26 @@ impl ApplyCommand {
             Some(interval) => session.apply_interval(&pipeline, &artifact, &interval),
             None => session.apply(&pipeline, &artifact),
         }
+    }
+
+    /// Writes columns of the source from features.
+    fn invert(&self, session: &Session, artifact: &Artifact) -> Result<RunReport> {
+        let [path] = self.sources.as_slice() else {
+            let fault = usage("`--inverse` reads one dataset of features");
+            return Err(fault.hint("give `--source PATH` once"));
+        };
+        let selected = self.sink.as_ref();
+        let mut sinks = artifact.pipeline.sinks.iter();
+        let sink = sinks.find(|sink| selected.is_none_or(|name| sink.name == *name));
+        let sink = sink.ok_or_else(|| self.missing_sink(&artifact.pipeline))?;
+        let request = InverseRequest {
+            path: path.clone(),
+            output: self.output.clone(),
+            format: sink.format.clone(),
+            node: sink.from.clone(),
+            columns: self.columns.clone(),
+        };
+        session.apply_inverse(artifact, &request)
     }
 
     /// The fault of a pipeline without the sink to write.
