@@ -311,6 +311,7 @@ fn every_transform_is_the_same_from_both() {
         ("vocabulary: { columns: [item_id], min_count: 5, oov_buckets: 1, reserved: [none], dtype: int32 }",
             made(vocabulary(["item_id"]).min_count(5).oov_buckets(1).reserved(["none"]).dtype(IdType::Int32))),
         ("vocabulary: { columns: [start, end], joint: true }", made(vocabulary(["start", "end"]).joint(true))),
+        ("winsorize: { columns: [price], around: mean, fold: 3 }", made(winsorize(["price"]).around(BoundCenter::Mean).fold(3.0))),
         ("winsorize: { columns: [price], lower: 0.25, upper: 0.75, fold: 1.5 }",
             made(winsorize(["price"]).lower(0.25).upper(0.75).fold(1.5))),
         ("winsorize: { columns: [price], lower: 0.05, upper: 0.95 }", made(winsorize(["price"]).lower(0.05).upper(0.95))),

@@ -1388,7 +1388,10 @@ pub const TRANSFORMS: &[(&str, &str)] = &[
         "{ violations: [{ sql: \"n % 2 = 0\" }, { not_null: [word] }] }",
     ),
     ("vocabulary", "{ vocabulary: { columns: [word] } }"),
-    ("winsorize", "{ winsorize: { columns: [x] } }"),
+    (
+        "winsorize",
+        "{ winsorize: { columns: [x] } }, { winsorize: { columns: [x], around: median, suffix: _bounded } }",
+    ),
 ];
 
 #[test]

@@ -122,6 +122,11 @@ CASES = {
         f"SELECT {SERIES}, date, (price - middle) / (deviation / 0.6744897501960817) AS price FROM rows, "
         "(SELECT median(price) AS middle, mad(price) AS deviation FROM rows)",
     ),
+    "winsorize_mean": (
+        "{ winsorize: { columns: [price], around: mean, fold: 1 } }, { select: [store_id, item_id, date, price] }",
+        f"SELECT {SERIES}, date, least(greatest(price, middle - spread), middle + spread) AS price FROM rows, "
+        "(SELECT favg(price) AS middle, stddev_pop(price) AS spread FROM rows)",
+    ),
     "keep_best": (
         "{ keep_best: { columns: [price, qty], count: 1 } }, { select: [store_id, item_id, date, price, qty] }",
         f"SELECT {SERIES}, date, CASE WHEN of_price > of_qty THEN price END AS price, CASE WHEN of_qty >= of_price THEN qty END AS qty "

@@ -70,6 +70,11 @@ def robust_mad(rows):
     return rows.select([*SERIES, "date", apart / (apart.abs().median() / 0.6744897501960817)])
 
 
+def winsorize_mean(rows):
+    spread = price.std(ddof=0)
+    return rows.select([*SERIES, "date", price.clip(price.mean() - spread, price.mean() + spread)])
+
+
 def keep_best(rows):
     is_price = price.var(ddof=0) > qty.var(ddof=0)
     return rows.select([*SERIES, "date", pl.when(is_price).then(price), pl.when(~is_price).then(qty)])
@@ -114,6 +119,7 @@ CASES = {
     "rolling": rolling,
     "standardize": standardize,
     "robust_mad": robust_mad,
+    "winsorize_mean": winsorize_mean,
     "keep_best": keep_best,
     "sql_groups": grouped(["store_id", "department"], total=total(qty.cast(pl.Int64)), average=price.mean()),
     "sql_window": sql_window,

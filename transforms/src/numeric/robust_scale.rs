@@ -12,6 +12,7 @@ use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::median_deviation::{deviation_name, deviation_op, first_quantile, normal_deviation};
 use crate::shared::{
     ask_quantiles, bad_value, doubles, finding_at, float_type, map_doubles, output_field,
     output_name,
@@ -88,9 +89,6 @@ impl RobustSpread {
     }
 }
 
-/// The median absolute deviation of a normal distribution with the standard deviation 1.
-const NORMAL_MAD: f64 = 0.674_489_750_196_081_7;
-
 impl ConfiguredTransform for RobustScale {
     const NAME: &'static str = "robust_scale";
 }
@@ -133,9 +131,9 @@ impl RobustScale {
         let mut ops = Vec::new();
         let mut names = Vec::new();
         for field in scope.numeric_columns(&self.columns)? {
-            let deviation = format!("__{}_deviation", field.name());
-            ops.push(PlanOp::Map(self.deviation_map(field, &deviation)?));
-            ops.push(PlanOp::Map(self.mad_map(field, &deviation)?));
+            let median = self.request(field.name(), vec![0.5])?;
+            ops.push(deviation_op(field, median));
+            ops.push(PlanOp::Map(self.mad_map(field)?));
             names.push(output_name(field.name(), &self.suffix));
         }
         ops.push(hide_helper_columns(scope, names));
@@ -147,28 +145,11 @@ impl RobustScale {
         ask_quantiles(column, request, self.epsilon, self.exact)
     }
 
-    /// Writes the distance of each value from the median.
-    fn deviation_map(&self, field: &Field, deviation: &str) -> Result<MapOp> {
-        let request = self.request(field.name(), vec![0.5])?;
-        let output = Field::new(deviation, DataType::Float64, field.is_nullable());
-        Ok(MapOp::fitted(
-            [field.name()],
-            [output],
-            [request],
-            |findings| {
-                let median = first_quantile(finding_at(findings, 0)?)?.unwrap_or(0.0);
-                Ok(LoweredMap::unary(move |column| {
-                    map_doubles(column, &DataType::Float64, |x| (x - median).abs())
-                }))
-            },
-        ))
-    }
-
     /// Scales a column by the median of the column of its deviations.
-    fn mad_map(&self, field: &Field, deviation: &str) -> Result<MapOp> {
+    fn mad_map(&self, field: &Field) -> Result<MapOp> {
         let requests = [
             self.request(field.name(), vec![0.5])?,
-            self.request(deviation, vec![0.5])?,
+            self.request(&deviation_name(field.name()), vec![0.5])?,
         ];
         let out_type = float_type(field.data_type());
         let output = output_field(field, &self.suffix, out_type.clone());
@@ -178,8 +159,7 @@ impl RobustScale {
             requests,
             move |findings| {
                 let median = first_quantile(finding_at(findings, 0)?)?.unwrap_or(0.0);
-                let deviation = first_quantile(finding_at(findings, 1)?)?.unwrap_or(0.0);
-                let spread = deviation / NORMAL_MAD;
+                let spread = normal_deviation(finding_at(findings, 1)?)?.unwrap_or(0.0);
                 let scaler = RobustScaler {
                     median,
                     lower: 0.0,
@@ -189,12 +169,6 @@ impl RobustScale {
             },
         ))
     }
-}
-
-/// The first quantile of a finding; `None` where nothing was seen.
-fn first_quantile(finding: &Finding) -> Result<Option<f64>> {
-    let quantiles = doubles(finding.column("value")?)?;
-    Ok(quantiles.iter().next().flatten())
 }
 
 /// The scaler of three quantiles: `lower`, the median and `upper`.

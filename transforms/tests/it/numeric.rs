@@ -1257,6 +1257,42 @@ fn winsorize_as_numpy_and_feature_engine() {
             f64s(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 14.5]),
         )],
     );
+    // The mean and 2 standard deviations (numpy, ddof 0: "gaussian" with fold=2), and the median and 3.29 times
+    // median_abs_deviation(x, scale="normal") of scipy 1.17.1 ("mad" divides by 0.67449).
+    for (settings, greatest) in [
+        (json!({"around": "mean", "fold": 2}), 701.5201001641402),
+        (
+            json!({"around": "median", "exact": true}),
+            17.694403247208577,
+        ),
+    ] {
+        let mut step = settings;
+        step["columns"] = json!(["x"]);
+        let mut expected = x;
+        expected[9] = greatest;
+        check(
+            json!({ "winsorize": step }),
+            vec![col("x", f64s(&x))],
+            vec![col("x", f64s(&expected))],
+        );
+    }
+    // No spread, and infinities, which have no standard deviation.
+    for (around, values) in [
+        ("median", [5.0, 5.0, 5.0, 90.0]),
+        ("mean", [5.0, 5.0, 5.0, 5.0]),
+        ("mean", [5.0, 6.0, INF, 90.0]),
+    ] {
+        check(
+            json!({"winsorize": {"columns": ["x"], "around": around}}),
+            vec![col("x", f64s(&values))],
+            vec![col("x", f64s(&values))],
+        );
+    }
+    check_fault(
+        json!({"winsorize": {"columns": ["x"], "around": "mean", "upper": 0.9}}),
+        vec![col("x", f64s(&[1.0]))],
+        codes::BAD_VALUE,
+    );
     check_fault(
         json!({"winsorize": {"columns": ["x"], "fold": -1.0}}),
         vec![col("x", f64s(&[1.0]))],
