@@ -296,6 +296,7 @@ fn every_transform_is_the_same_from_both() {
         ("select: [date, 'qty_*']", made(select(["date", "qty_*"]))),
         ("spline: { columns: [price], knots: 8, degree: 2, strategy: quantile }",
             made(spline(["price"]).knots(8).degree(2).strategy(KnotStrategy::Quantile))),
+        ("standardize: { columns: [price], spread: range }", made(standardize(["price"]).spread(MeanSpread::Range))),
         ("standardize: { columns: [price], by: [category], zero_variance: zero, ddof: 1 }",
             made(standardize(["price"]).by(["category"]).zero_variance(ZeroVariance::Zero).ddof(1))),
         ("target_encoding: { columns: [city], label: clicked, compute: woe, fold_by: [user] }",

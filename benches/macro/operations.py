@@ -122,6 +122,11 @@ CASES = {
         f"SELECT {SERIES}, date, (price - middle) / (deviation / 0.6744897501960817) AS price FROM rows, "
         "(SELECT median(price) AS middle, mad(price) AS deviation FROM rows)",
     ),
+    "mean_range": (
+        "{ standardize: { columns: [price], spread: range } }, { select: [store_id, item_id, date, price] }",
+        f"SELECT {SERIES}, date, (price - middle) / reach AS price FROM rows, "
+        "(SELECT favg(price) AS middle, max(price) - min(price) AS reach FROM rows)",
+    ),
     "winsorize_mean": (
         "{ winsorize: { columns: [price], around: mean, fold: 1 } }, { select: [store_id, item_id, date, price] }",
         f"SELECT {SERIES}, date, least(greatest(price, middle - spread), middle + spread) AS price FROM rows, "

@@ -70,6 +70,10 @@ def robust_mad(rows):
     return rows.select([*SERIES, "date", apart / (apart.abs().median() / 0.6744897501960817)])
 
 
+def mean_range(rows):
+    return rows.select([*SERIES, "date", (price - price.mean()) / (price.max() - price.min())])
+
+
 def winsorize_mean(rows):
     spread = price.std(ddof=0)
     return rows.select([*SERIES, "date", price.clip(price.mean() - spread, price.mean() + spread)])
@@ -119,6 +123,7 @@ CASES = {
     "rolling": rolling,
     "standardize": standardize,
     "robust_mad": robust_mad,
+    "mean_range": mean_range,
     "winsorize_mean": winsorize_mean,
     "keep_best": keep_best,
     "sql_groups": grouped(["store_id", "department"], total=total(qty.cast(pl.Int64)), average=price.mean()),

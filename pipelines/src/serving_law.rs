@@ -103,6 +103,7 @@ const ROW_WISE: [(&str, &str); 7] = [
          { impute: { columns: [qty], with: median, suffix: _filled } }, \
          { missing_indicator: { columns: [qty] } }, \
          { standardize: { columns: [price], suffix: _scaled } }, \
+         { standardize: { columns: [price], spread: range, suffix: _ranged } }, \
          { min_max: { columns: [price], suffix: _range } }, \
          { max_abs: { columns: [price], suffix: _portion } }, \
          { robust_scale: { columns: [price], suffix: _robust } }, \

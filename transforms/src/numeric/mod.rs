@@ -51,5 +51,5 @@ pub use power::{PowerMethod, PowerTransform, power};
 pub use quantiles::{QuantileRanks, quantiles};
 pub use robust_scale::{RobustScale, RobustSpread, robust_scale};
 pub use spline::{KnotStrategy, SplineBasis, spline};
-pub use standardize::{Standardize, ZeroVariance, standardize};
+pub use standardize::{MeanSpread, Standardize, ZeroVariance, standardize};
 pub use winsorize::{BoundCenter, Winsorize, winsorize};

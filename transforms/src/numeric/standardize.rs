@@ -6,7 +6,7 @@ use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::{KeyedMoments, MomentScaler, scale_by_moments};
+use crate::shared::{KeyedMoments, MomentScaler, bad_value, scale_by_moments};
 
 /// The z-score, `(x - mean) / sqrt(var)`, over all values or for each key.
 ///
@@ -17,7 +17,8 @@ use crate::shared::{KeyedMoments, MomentScaler, scale_by_moments};
 /// Null stays null and NaN stays NaN; neither counts. An infinity in the data makes the mean
 /// infinite and the result NaN or infinite. Values whose squares no double holds (1e200) are a fault. Nothing seen: mean 0, variance 0. A key that was not
 /// seen leaves x unchanged; null is a key of its own.
-/// Follows tf.Transform's `scale_to_z_score`, scikit-learn with `zero_variance: zero`.
+/// Follows tf.Transform's `scale_to_z_score`, scikit-learn with `zero_variance: zero`. With `spread: range`, the divisor is
+/// `max - min`, as in feature_engine's `MeanNormalizationScaler`, which refuses columns whose values are all equal.
 ///
 /// ```yaml
 /// - standardize: { columns: [price], by: [category] }
@@ -31,6 +32,9 @@ pub struct Standardize {
     /// Key columns: statistics are taken for each of their values.
     #[serde(default)]
     pub by: Vec<String>,
+    /// The number by which distances from the mean are divided.
+    #[serde(default, skip_serializing_if = "MeanSpread::is_deviation")]
+    pub spread: MeanSpread,
     /// The variance divides by `n - ddof`; where that is not above 0 the variance counts as 0.
     #[serde(default)]
     pub ddof: u32,
@@ -40,6 +44,23 @@ pub struct Standardize {
     /// Writes `<column><suffix>` instead of replacing the column.
     #[serde(default)]
     pub suffix: Option<String>,
+}
+
+/// The number by which distances from the mean are divided.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MeanSpread {
+    /// The standard deviation.
+    #[default]
+    Deviation,
+    /// The distance of the greatest value from the least.
+    Range,
+}
+
+impl MeanSpread {
+    fn is_deviation(&self) -> bool {
+        *self == MeanSpread::Deviation
+    }
 }
 
 /// What comes out where the variance is 0.
@@ -93,26 +114,50 @@ fn refuse_lost_variance(learned: &KeyedMoments, var: f64) -> Result<()> {
     Err(Fault::new(codes::OVERFLOW, message).hint("divide the column by its magnitude before"))
 }
 
+/// The standard deviation; 0 where there is none.
+fn deviation_of(learned: &KeyedMoments, ddof: u64) -> Result<f64> {
+    let freedom = learned.count.saturating_sub(ddof);
+    let var = match learned.var {
+        Some(var) if freedom > 0 && ddof > 0 => var * (learned.count as f64 / freedom as f64),
+        Some(var) if freedom > 0 => var,
+        _ => 0.0,
+    };
+    refuse_lost_variance(learned, var)?;
+    Ok(var.sqrt())
+}
+
+/// The distance of the greatest value from the least; 0 where there are none.
+fn range_of(learned: &KeyedMoments) -> Result<f64> {
+    let min = learned.min.unwrap_or(0.0);
+    let max = learned.max.unwrap_or(0.0);
+    let range = max - min;
+    if range.is_finite() || !(min.is_finite() && max.is_finite()) {
+        return Ok(range);
+    }
+    let message = format!("the range of values from {min:e} to {max:e} is beyond float64");
+    Err(Fault::new(codes::OVERFLOW, message).hint("divide the column by its magnitude before"))
+}
+
 impl Transform for Standardize {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
+        if self.spread == MeanSpread::Range && self.ddof > 0 {
+            let fault = bad_value("`ddof` is for the standard deviation").field("ddof");
+            return Err(fault.hint("leave out `spread: range`, or `ddof`"));
+        }
         let fields = scope.numeric_columns(&self.columns)?;
         let ddof = u64::from(self.ddof);
+        let spread = self.spread;
         let zero_variance = self.zero_variance;
         let scaler = move |learned: &KeyedMoments| {
             let mean = learned.mean.unwrap_or(0.0);
-            let freedom = learned.count.saturating_sub(ddof);
-            let var = match learned.var {
-                Some(var) if freedom > 0 && ddof > 0 => {
-                    var * (learned.count as f64 / freedom as f64)
-                }
-                Some(var) if freedom > 0 => var,
-                _ => 0.0,
+            let deviation = match spread {
+                MeanSpread::Deviation => deviation_of(learned, ddof)?,
+                MeanSpread::Range => range_of(learned)?,
             };
-            refuse_lost_variance(learned, var)?;
-            Ok(match (var == 0.0, zero_variance) {
+            Ok(match (deviation == 0.0, zero_variance) {
                 (false, _) => ZScoreScaler {
                     mean,
-                    deviation: var.sqrt(),
+                    deviation,
                     factor: 1.0,
                 },
                 (true, ZeroVariance::Centre) => ZScoreScaler {

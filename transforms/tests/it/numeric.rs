@@ -63,6 +63,39 @@ fn standardize_as_scikit_learn() {
 }
 
 #[test]
+fn distances_from_the_mean_in_ranges() {
+    // MeanNormalizationScaler of feature_engine 1.9.4: (x - x.mean()) / (x.max() - x.min()).
+    let step = |columns: &[&str]| json!({"standardize": {"columns": columns, "spread": "range"}});
+    check(
+        step(&["x", "e"]),
+        vec![
+            col(
+                "x",
+                Float64Array::from(vec![Some(1.0), Some(2.0), None, Some(6.0), Some(NAN)]),
+            ),
+            col("e", f64s(&[5.0; 5])),
+        ],
+        vec![
+            col(
+                "x",
+                Float64Array::from(vec![Some(-0.4), Some(-0.2), None, Some(0.6), Some(NAN)]),
+            ),
+            col("e", f64s(&[0.0; 5])),
+        ],
+    );
+    check_fault(
+        step(&["x"]),
+        vec![col("x", f64s(&[-1e308, 1e308]))],
+        codes::OVERFLOW,
+    );
+    check_fault(
+        json!({"standardize": {"columns": ["x"], "spread": "range", "ddof": 1}}),
+        vec![col("x", f64s(&[1.0]))],
+        codes::BAD_VALUE,
+    );
+}
+
+#[test]
 fn standardize_at_the_edges() {
     let step = || json!({"standardize": {"columns": ["x"]}});
     check(step(), vec![col("x", f64s(&[]))], vec![col("x", f64s(&[]))]);
