@@ -14,17 +14,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared::{KeyedMoments, bad_value, finding_at, keyed_moments};
 
-/// Keeps the columns that vary most or tell most of a label, as `fit_on` shows it. The other ones of `columns` become null.
+/// Keeps the columns that vary most or tell most of a label, as `fit_on` shows it. The other ones of `columns` become
+/// null.
 ///
-/// In: columns of numbers, and for all scores but the variance a label. Out: the same columns and types, since which columns
-/// a table has cannot depend on data: boosted trees pass over columns of nulls, and `missing: 0` makes them constants for
-/// other models. Values that become null are counted by column, which names the columns.
+/// In: columns of numbers, and for all scores but the variance a label. Out: the same columns and types, since which
+/// columns a table has cannot depend on data: boosted trees pass over columns of nulls, and `missing: 0` makes them
+/// constants for other models. Values that become null are counted by column, which names the columns.
 ///
-/// Null and NaN do not count, and neither do rows without a label. A column without a score becomes null: it has no values or
-/// infinite ones, or it is constant, which gives no score but the variance 0. Where no column has a score, all stay. If none
-/// is above `above`, that is a fault. Of equal scores the later column is the better one. State: 6 KiB for each column, or
-/// some 300 bytes for each column and class of the label, spilled beyond the budget. Follows scikit-learn's
-/// `VarianceThreshold`, and its `SelectKBest` with `f_regression`, `f_classif` and `chi2`.
+/// Null and NaN do not count, and neither do rows without a label. A column without a score becomes null: it has no
+/// values or infinite ones, or it is constant, which gives no score but the variance 0. Where no column has a score,
+/// all stay. If none is above `above`, that is a fault. Of equal scores the later column is the better one. State: 6
+/// KiB for each column, or some 300 bytes for each column and class of the label, spilled beyond the budget. Follows
+/// scikit-learn's `VarianceThreshold`, and its `SelectKBest` with `f_regression`, `f_classif` and `chi2`.
 ///
 /// ```yaml
 /// - keep_best: { columns: ["sensor_*"], above: 0 }
@@ -65,8 +66,8 @@ pub enum ColumnScore {
     Correlation,
     /// The variance between classes of the label divided by that within them: scikit-learn's `f_classif`.
     Anova,
-    /// The statistic of the chi-squared test of the sums by class of the label, for counts of 0 and more: scikit-learn's
-    /// `chi2`.
+    /// The statistic of the chi-squared test of the sums by class of the label, for counts of 0 and more:
+    /// scikit-learn's `chi2`.
     ChiSquared,
 }
 

@@ -26,9 +26,10 @@ use crate::time::hide_helper_columns;
 /// Nothing seen: x unchanged. State: a sample of about `7.3 / epsilon^2` rows of 16 bytes, or the
 /// distinct values, spilled beyond the budget. Follows scikit-learn's `RobustScaler`.
 ///
-/// With `spread: mad`, the divisor is the median absolute deviation: the median of `|x - median|`, divided by 0.6745, so
-/// that it is the standard deviation of a normal distribution. Where it is 0, `x - median`. The deviations are read after
-/// the median is known, and have a state of their own. Follows scipy's `median_abs_deviation` with `scale="normal"`.
+/// With `spread: mad`, the divisor is the median absolute deviation: the median of `|x - median|`, divided by 0.6745,
+/// so that it is the standard deviation of a normal distribution. Where it is 0, `x - median`. The deviations are read
+/// after the median is known, and have a state of their own. Follows scipy's `median_abs_deviation` with
+/// `scale="normal"`.
 ///
 /// ```yaml
 /// - robust_scale: { columns: [price], suffix: _scaled }

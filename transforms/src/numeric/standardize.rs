@@ -14,11 +14,11 @@ use crate::shared::{KeyedMoments, MomentScaler, bad_value, scale_by_moments};
 /// in doubles and rounded once. State: about 6 KiB per column; with `by`, some 300 bytes per key,
 /// spilled beyond the budget.
 ///
-/// Null stays null and NaN stays NaN; neither counts. An infinity in the data makes the mean
-/// infinite and the result NaN or infinite. Values whose squares no double holds (1e200) are a fault. Nothing seen: mean 0, variance 0. A key that was not
-/// seen leaves x unchanged; null is a key of its own.
-/// Follows tf.Transform's `scale_to_z_score`, scikit-learn with `zero_variance: zero`. With `spread: range`, the divisor is
-/// `max - min`, as in feature_engine's `MeanNormalizationScaler`, which refuses columns whose values are all equal.
+/// Null stays null and NaN stays NaN; neither counts. An infinity in the data makes the mean infinite and the result
+/// NaN or infinite. Values whose squares no double holds (1e200) are a fault. Nothing seen: mean 0, variance 0. A key
+/// that was not seen leaves x unchanged; null is a key of its own. Follows tf.Transform's `scale_to_z_score`,
+/// scikit-learn with `zero_variance: zero`. With `spread: range`, the divisor is `max - min`, as in feature_engine's
+/// `MeanNormalizationScaler`, which refuses columns whose values are all equal.
 ///
 /// ```yaml
 /// - standardize: { columns: [price], by: [category] }

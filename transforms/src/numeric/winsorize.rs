@@ -24,13 +24,13 @@ use crate::time::hide_helper_columns;
 /// unless a bound is infinite itself. Nothing seen: x unchanged. Values that are moved are counted as clipped.
 /// Quantiles are interpolated linearly, as in numpy and pandas. With `fold`, the bounds lie beyond the quantiles, by so
 /// many of their distances: `lower: 0.25, upper: 0.75, fold: 1.5` are the whiskers of a box plot. State: a sample of
-/// about `7.3 / epsilon^2` rows of 16 bytes, or the distinct values, spilled beyond the budget. Follows feature_engine's
-/// `Winsorizer` with quantiles and, with `fold`, with `"iqr"`.
+/// about `7.3 / epsilon^2` rows of 16 bytes, or the distinct values, spilled beyond the budget. Follows
+/// feature_engine's `Winsorizer` with quantiles and, with `fold`, with `"iqr"`.
 ///
 /// `around: mean` bounds by `fold` standard deviations (ddof 0) from the mean, 3 where left out, as feature_engine's
 /// `"gaussian"` does; values with an infinity have no such bounds, and stay. `around: median` bounds by `fold` median
-/// absolute deviations, divided by 0.6745, from the median, 3.29 where left out, as its `"mad"` does. A spread of 0 moves
-/// nothing.
+/// absolute deviations, divided by 0.6745, from the median, 3.29 where left out, as its `"mad"` does. A spread of 0
+/// moves nothing.
 ///
 /// ```yaml
 /// - winsorize: { columns: [price], lower: 0.01, upper: 0.99 }
@@ -51,8 +51,8 @@ pub struct Winsorize {
     /// The upper quantile, as a probability; 1 bounds by the greatest value that was seen.
     #[serde(default = "upper")]
     pub upper: f64,
-    /// The distance of the bounds from the quantiles, in distances of the quantiles from each other; none where left out.
-    /// From the mean or the median, it is in spreads.
+    /// The distance of the bounds from the quantiles, in distances of the quantiles from each other; none where left
+    /// out. From the mean or the median, it is in spreads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fold: Option<f64>,
     /// The rank error, as a share of the rows; in the tails of the distribution it is smaller.
