@@ -446,3 +446,42 @@ fn a_last_time_that_most_series_do_not_reach_is_named() {
         assert!(!warnings.contains("series end before"), "{warnings}");
     }
 }
+
+/// Steps of days behind weekly rows lead to days that never have rows.
+#[test]
+fn steps_shorter_than_the_distance_of_all_rows_are_named() {
+    let shop = TestDirectory::new();
+    let warnings_with = |last: &str, every: &str| {
+        let mut rows = String::from("day,item,qty\n");
+        for item in ["a", "b"] {
+            for day in ["01", "08", "15"] {
+                rows += &format!("2024-03-{day},{item},{day}\n");
+            }
+        }
+        shop.write("sales.csv", &format!("{rows}{last}"));
+        let spec = format!(
+            "version: 1\nname: weekly\nsources:\n  sales: {{ csv: {{ path: sales.csv }}, time: day, keys: [item] }}\n\
+             steps:\n  f:\n    from: sales\n    do:\n\
+             \x20     - future_rows: {{ horizon: 4w, every: {every} }}\n\
+             sinks:\n  out: {{ from: f, split: future, parquet: {{ path: out }} }}\n"
+        );
+        shop.write("spec.yaml", &spec);
+        let summary = shop
+            .forebay(&["run", "spec.yaml", "--json"])
+            .expect(0)
+            .summary();
+        summary["warnings"].to_string()
+    };
+    let warnings = warnings_with("", "1d");
+    let words = "the last two times of all 2 series with more than one are further apart than `every`, \
+                 as 2024-03-08 and 2024-03-15 are";
+    assert!(warnings.contains(words), "{warnings}");
+    // Weekly steps, and a series that has rows of neighbouring days; one with a single row tells nothing.
+    for (last, every) in [
+        ("2024-03-15,c,1\n", "1w"),
+        ("2024-03-14,c,1\n2024-03-15,c,1\n", "1d"),
+    ] {
+        let warnings = warnings_with(last, every);
+        assert!(!warnings.contains("further apart"), "{warnings}");
+    }
+}

@@ -25,7 +25,8 @@ const VALUES_BYTES_MAX: usize = 32 << 10;
 /// whose values are greater in byte order counts, so that the result does not depend on the order of rows.
 ///
 /// The finding has one row per key, sorted by key, nulls first: `key1`, `key2`, ..., `time`, `value1`, ..., of the
-/// given types, on request `month_day` and `time_of_day`, and `rows`: how many rows of the key have its latest time.
+/// given types, on request `month_day` and `time_of_day`, `rows`: how many rows of the key have its latest time, and
+/// `previous`: the time before it, null where the key has one time alone.
 /// The state spills; the finding has to fit in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LatestRows {
@@ -265,15 +266,29 @@ impl KeptRow for LatestRowOfDays {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct LatestRow {
     time: i64,
+    /// The greatest of the earlier times of the key; the least integer without any.
+    previous: i64,
     /// Rows of the key that have this time.
     rows: u64,
     values: Vec<u8>,
+}
+
+impl LatestRow {
+    /// Notes a time that is not the latest one.
+    fn note_previous(&mut self, time: i64) {
+        self.previous = self.previous.max(time);
+    }
+
+    fn previous(&self) -> Option<i64> {
+        (self.previous != i64::MIN).then_some(self.previous)
+    }
 }
 
 impl Default for LatestRow {
     fn default() -> Self {
         LatestRow {
             time: i64::MIN,
+            previous: i64::MIN,
             rows: 0,
             values: Vec::new(),
         }
@@ -283,8 +298,13 @@ impl Default for LatestRow {
 impl SpillValue for LatestRow {
     fn merge_value(&mut self, other: &Self) {
         if other.time > self.time {
+            let time = self.time;
             self.clone_from(other);
-        } else if other.time == self.time {
+            self.note_previous(time);
+        } else if other.time < self.time {
+            self.note_previous(other.time);
+        } else {
+            self.note_previous(other.previous);
             self.rows = self.rows.saturating_add(other.rows);
             if other.values > self.values {
                 self.values.clone_from(&other.values);
@@ -294,6 +314,7 @@ impl SpillValue for LatestRow {
 
     fn write(&self, out: &mut StateEncoder<'_>) -> Result<()> {
         out.signed(self.time)?;
+        out.signed(self.previous)?;
         out.varint(self.rows)?;
         out.bytes(&self.values)
     }
@@ -301,6 +322,7 @@ impl SpillValue for LatestRow {
     fn read(input: &mut StateDecoder<'_>) -> Result<Self> {
         Ok(LatestRow {
             time: input.signed()?,
+            previous: input.signed()?,
             rows: input.varint()?,
             values: input.bytes(VALUES_BYTES_MAX)?,
         })
@@ -338,8 +360,9 @@ impl Analyzer for LatestRows {
             "keys": names(&self.keys),
             "time": logical_type(&self.time).to_string(),
             "values": names(&self.values),
-            // States of earlier versions do not count the rows of the latest time.
+            // States of earlier versions do not count the rows of the latest time, or lack the time before it.
             "rows": true,
+            "previous": true,
         });
         if self.month_days {
             config["month_days"] = json!(true);
@@ -453,6 +476,7 @@ impl LatestRows {
                 kept.note_time(clock.as_ref(), time);
                 let held = kept.latest_mut();
                 if time < held.time {
+                    held.note_previous(time);
                     return;
                 }
                 row_values.clear();
@@ -461,6 +485,8 @@ impl LatestRows {
                     .for_each(|column| column.write(row, &mut row_values));
                 too_long = row_values.len() > VALUES_BYTES_MAX;
                 if time > held.time {
+                    let previous = held.time;
+                    held.note_previous(previous);
                     held.time = time;
                     held.rows = 1;
                     held.values.clone_from(&row_values);
@@ -487,6 +513,7 @@ impl LatestRows {
         let mut values = KeyTable::new(&types(&self.values));
         let mut times = Vec::new();
         let mut rows = Vec::new();
+        let mut previous_times = Vec::new();
         let mut month_days = Vec::new();
         let mut times_of_day = Vec::new();
         map.for_each(|key, kept| {
@@ -497,6 +524,7 @@ impl LatestRows {
             values.push(&row.values)?;
             times.push(row.time);
             rows.push(row.rows);
+            previous_times.push(row.previous());
             Ok(())
         })?;
         drop(map);
@@ -522,6 +550,8 @@ impl LatestRows {
             columns.push(("time_of_day".into(), Arc::new(times_of_day)));
         }
         columns.push(("rows".into(), Arc::new(UInt64Array::from(rows))));
+        let previous_times = Int64Array::from(previous_times);
+        columns.push(("previous".into(), Arc::new(previous_times)));
         Finding::of(
             columns
                 .iter()

@@ -555,6 +555,14 @@ fn latest_rows_are_those_of_the_greatest_times() {
                 .value(row),
             i64::from(time(latest).unwrap())
         );
+        let earlier = shops()
+            .enumerate()
+            .filter(|(_, shop)| *shop == key)
+            .filter_map(|(row, _)| time(row as i32))
+            .filter(|earlier| Some(*earlier) < time(latest));
+        let previous = found.column("previous").unwrap();
+        let previous = previous.as_primitive::<Int64Type>().value(row);
+        assert_eq!(previous, i64::from(earlier.max().unwrap()));
         let price = found
             .column("value1")
             .unwrap()

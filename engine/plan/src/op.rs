@@ -842,6 +842,12 @@ pub struct FutureSeries {
     pub duplicates: u64,
     /// The first series whose last time has several rows.
     pub repeated_ends: Vec<RepeatedEnd>,
+    /// Series that go on and have more than one time.
+    pub paired: u64,
+    /// Those of them whose last two times are further apart than a step.
+    pub sparse: u64,
+    /// The last two times of the first of these, in ticks.
+    pub sparse_end: Option<[i64; 2]>,
 }
 
 /// The end of a series, at which it has several rows.

@@ -381,6 +381,21 @@ impl SeriesEnds {
                 });
             }
         }
+        let mut paired = 0;
+        let mut sparse = 0;
+        let mut sparse_end = None;
+        let previous_times = SeriesEnds::previous_times(latest)?;
+        for (series, time) in times.values().iter().copied().enumerate() {
+            if previous_times.is_null(series) || !activity.includes(time) {
+                continue;
+            }
+            let previous = previous_times.value(series);
+            paired += 1;
+            if self.is_sparse(previous, time) {
+                sparse += 1;
+                sparse_end = sparse_end.or(Some([previous, time]));
+            }
+        }
         Ok(FutureSeries {
             active,
             ended: times.len() as u64 - active,
@@ -389,7 +404,25 @@ impl SeriesEnds {
             last_behind,
             duplicates,
             repeated_ends,
+            paired,
+            sparse,
+            sparse_end,
         })
+    }
+
+    /// True if two times of a series are further apart than a step.
+    fn is_sparse(&self, previous: i64, time: i64) -> bool {
+        let next = match &self.clock {
+            Some(clock) => clock.later(previous, self.every),
+            None => previous.checked_add(self.every.ticks),
+        };
+        next.is_some_and(|next| next < time)
+    }
+
+    /// The time before the last one of each series.
+    fn previous_times(latest: &Finding) -> Result<&Int64Array> {
+        let times = latest.column("previous")?.as_primitive_opt::<Int64Type>();
+        times.ok_or_else(|| Fault::internal("last rows of series without the time before"))
     }
 
     /// The rows that each series has at its last time.

@@ -368,6 +368,7 @@ impl RunExecutor<'_> {
         let time = schema.field_with_name(&future.time)?;
         self.judge_duplicates(&future_op.label, future, &series, time)?;
         self.warn_of_late_end(&future_op.label, &series, time)?;
+        self.warn_of_sparse_series(&future_op.label, &series, time)?;
         let known_until = series.known_until.map(|tick| time_text(tick, time));
         Ok(Some(FutureReport {
             step: future_op.label.clone(),
@@ -401,6 +402,35 @@ impl RunExecutor<'_> {
         );
         let hint = "look for rows that are dated too late; `after: series` begins after the last \
                     time of each series";
+        let warning = Fault::new(codes::OUT_OF_ORDER, message)
+            .step(label)
+            .hint(hint);
+        self.session.warn(&warning);
+        Ok(())
+    }
+
+    /// Warns of a step that is shorter than the distance of the rows in all series, such as days for weekly rows: most
+    /// rows of the future would lie at times for which the series have no rows.
+    fn warn_of_sparse_series(
+        &self,
+        label: &str,
+        series: &FutureSeries,
+        time: &Field,
+    ) -> Result<()> {
+        if series.sparse < series.paired {
+            return Ok(());
+        }
+        let Some([previous, last]) = series.sparse_end else {
+            return Ok(());
+        };
+        let message = format!(
+            "`{label}`: the last two times of all {} series with more than one are further apart than \
+             `every`, as {} and {} are",
+            series.sparse,
+            time_text(previous, time)?,
+            time_text(last, time)?
+        );
+        let hint = "set `every` to the distance of the rows, such as `every: 1w` for weekly ones";
         let warning = Fault::new(codes::OUT_OF_ORDER, message)
             .step(label)
             .hint(hint);
