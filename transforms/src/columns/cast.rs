@@ -1,13 +1,13 @@
 //! `cast`: other types for columns.
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array};
 use arrow::compute::kernels::cmp::neq;
 use arrow::compute::{CastOptions, can_cast_types, cast_with_options, nullif};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, TimeUnit};
 use arrow::util::display::array_value_to_string;
 use forebay_model::{
-    CALENDAR_DAYS, Fault, Result, RowChange, TextRules, codes, logical_type, shorten, type_label,
-    type_words,
+    CALENDAR_DAYS, ColumnClock, Fault, Result, RowChange, TextRules, codes, logical_type, shorten,
+    type_label, type_words,
 };
 use forebay_plan::{
     BindScope, ColumnSelector, ConfiguredTransform, MapOp, MovedTime, PlanOp, Transform,
@@ -25,7 +25,8 @@ use serde::{Deserialize, Serialize};
 /// is a fault unless `on_error: missing`. Fractions are cut toward zero, and such values are
 /// counted; numbers other than 0 are true; dates and timestamps are read from integers as days and
 /// ticks since 1970, and a day beyond the years 1 to 9999 does not fit: 20240101 is a date as it is
-/// written, for which sources have `formats`. Texts are read as CSV files are: `true` and `false` are booleans, numbers
+/// written, for which sources have `formats`. A time with a zone becomes one without by what the clock of
+/// its zone shows, as `CAST` in SQL does. Texts are read as CSV files are: `true` and `false` are booleans, numbers
 /// beyond the range of their type are none, dates and times are those of ISO 8601, and a time with
 /// an offset is that instant in UTC.
 ///
@@ -198,6 +199,12 @@ fn cast_column(column: &ArrayRef, target: &DataType, safe: bool, name: &str) -> 
     if *target != DataType::Utf8 && logical_type(column.data_type()) == DataType::Utf8 {
         return cast_texts(column, target, safe, name);
     }
+    if let (DataType::Timestamp(_, Some(_)), DataType::Timestamp(_, None)) =
+        (column.data_type(), target)
+    {
+        let local = local_times(column, name)?;
+        return cast_column(&local, target, safe, name);
+    }
     if let (DataType::Timestamp(from, _), DataType::Timestamp(to, _)) = (column.data_type(), target)
     {
         let cut = ticks_per(*from, *to).filter(|ticks| *ticks > 1);
@@ -225,6 +232,38 @@ fn cast_column(column: &ArrayRef, target: &DataType, safe: bool, name: &str) -> 
         return cast_strictly(&column, target, safe, name);
     }
     cast_strictly(column, target, safe, name)
+}
+
+/// What the clock of a column's zone shows at its instants, in the unit of the column: the rule that
+/// `CAST` in SQL follows, too.
+fn local_times(column: &ArrayRef, name: &str) -> Result<ArrayRef> {
+    let zoned = column.data_type();
+    let local = match zoned {
+        DataType::Timestamp(unit, _) => DataType::Timestamp(*unit, None),
+        other => other.clone(),
+    };
+    let instants = arrow::compute::cast(column, &DataType::Int64)?;
+    let instants = instants.as_primitive::<Int64Type>();
+    let clock = ColumnClock::of(zoned)?.filter(ColumnClock::has_zone);
+    let Some(clock) = clock else {
+        return Ok(arrow::compute::cast(instants, &local)?);
+    };
+    let shown: Int64Array = instants.try_unary(|instant| local_time(&clock, instant, name))?;
+    Ok(arrow::compute::cast(&shown, &local)?)
+}
+
+fn local_time(clock: &ColumnClock, instant: i64, name: &str) -> Result<i64> {
+    let local = clock.local(instant).map(|local| local.and_utc());
+    let local = local.map(|local| {
+        let seconds = i128::from(local.timestamp()) * 1_000_000_000;
+        (seconds + i128::from(local.timestamp_subsec_nanos())) / clock.tick()
+    });
+    local
+        .and_then(|ticks| i64::try_from(ticks).ok())
+        .ok_or_else(|| {
+            let message = format!("`{name}` holds a time that is beyond the calendar of its zone");
+            Fault::new(codes::BAD_ROW, message).column(name)
+        })
 }
 
 fn cast_texts(column: &ArrayRef, target: &DataType, safe: bool, name: &str) -> Result<ArrayRef> {
@@ -370,7 +409,8 @@ fn cast_strictly(column: &ArrayRef, target: &DataType, safe: bool, name: &str) -
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{Decimal128Array, Float64Array, Int64Array};
+    use arrow::array::{Decimal128Array, Float64Array, TimestampMicrosecondArray};
+    use arrow::datatypes::{Date32Type, TimestampMicrosecondType};
 
     use super::*;
 
@@ -400,6 +440,38 @@ mod tests {
         assert!(fault.message().contains("20240101"), "{fault}");
         let dates = cast_column(&written, &DataType::Date32, true, "day").unwrap();
         assert!(dates.is_valid(0) && dates.is_null(1));
+    }
+
+    #[test]
+    fn times_of_a_zone_become_what_its_clock_shows() {
+        // 2024-03-31 00:59:59 and 01:00:00 in UTC: the clock of Berlin goes from 01:59:59 to 03:00:00.
+        let instants = vec![
+            Some(1_711_846_799_000_000),
+            Some(1_711_846_800_000_000),
+            None,
+        ];
+        for (zone, seconds) in [
+            ("Europe/Berlin", [3_600, 7_200]),
+            ("+02:00", [7_200; 2]),
+            ("UTC", [0; 2]),
+        ] {
+            let zoned = TimestampMicrosecondArray::from(instants.clone()).with_timezone(zone);
+            let zoned: ArrayRef = Arc::new(zoned);
+            for target in [TypeName::Timestamp, TypeName::TimestampNs] {
+                let local = cast_column(&zoned, &target.data_type(), false, "t").unwrap();
+                let unit = DataType::Timestamp(TimeUnit::Microsecond, None);
+                let local = arrow::compute::cast(&local, &unit).unwrap();
+                let local = local.as_primitive::<TimestampMicrosecondType>();
+                for (row, seconds) in seconds.into_iter().enumerate() {
+                    let expected = instants[row].unwrap() + seconds * 1_000_000;
+                    assert_eq!(local.value(row), expected, "{zone} {target:?}");
+                }
+                assert!(local.is_null(2));
+            }
+            let days = cast_column(&zoned, &DataType::Date32, false, "t").unwrap();
+            let day = days.as_primitive::<Date32Type>().value(0);
+            assert_eq!(day, 19_813, "{zone}");
+        }
     }
 
     #[test]
