@@ -139,7 +139,7 @@ fn without_a_terminal_each_pass_has_a_plain_line() {
     let call = shop.forebay(&["run", "spec.yaml"]).expect(0);
     let lines: Vec<&str> = call.stderr.lines().collect();
     assert!(
-        lines[0].starts_with("pass 1 of 2 (learn 1 statistics): begins, "),
+        lines[0].starts_with("pass 1 of 2 (learn 1 statistic): begins, "),
         "{}",
         call.stderr
     );

@@ -332,7 +332,11 @@ impl<'a> RunExecutor<'a> {
             PassWork::Learn(work) => {
                 let count =
                     work.lanes.iter().map(|lane| lane.asks.len()).sum::<usize>() + work.known.len();
-                format!("learn {count} statistics")
+                if count == 1 {
+                    "learn 1 statistic".to_owned()
+                } else {
+                    format!("learn {count} statistics")
+                }
             }
             PassWork::Gather(op) => format!("gather {}", self.program.bound.ops[*op].label),
             PassWork::Write(work) => format!("write {}", self.pipeline.sinks[work.sink].name),
