@@ -118,7 +118,7 @@ def run_shape(forebay, job, options, scratch, wrong):
     shape = SHAPES[job]
     out, log = scratch / job, scratch / f"{job}.log"
     out.mkdir()
-    (out / "in").symlink_to(shape_data(job, (options.work or scratch).resolve() / shape.data.__name__))
+    (out / "in").symlink_to(shape_data(job, (options.work or scratch).resolve() / f"data-{shape.data.__name__}"))
     spec = shape.spec
     for name in ("in", "out"):
         spec = spec.replace(f"path: {name} ", f"path: {out / name} ").replace(f"path: {name},", f"path: {out / name},")

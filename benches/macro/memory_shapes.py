@@ -187,7 +187,7 @@ class Shape(NamedTuple):
     # Processes that share the memory.
     processes: int = 1
     command: str = "run"
-    # The fault that a check has to end with.
+    # The fault that the command has to end with.
     fault: str = ""
     # Variables that name a service which answers without end.
     services: tuple[str, ...] = ()
@@ -223,16 +223,17 @@ SERIES = ", time: t, keys: [k]"
 JOIN_LONG_TEXTS = (
     "version: 1\nname: z\nsources: { a: { parquet: { path: in } } }\n"
     'steps: { one: { from: a, do: [ { filter: "id > 0 AND id < 8" }, { select: [k, s] }, { rename: { s: j } } ] }, '
-    "f: { from: a, do: [ { select: [id, k] }, { join: { with: one, on: [k], columns: [j] } }, "
+    # Each joined row gets a copy of a text: 200 of them are 2 GB.
+    'f: { from: a, do: [ { filter: "id < 200" }, { select: [id, k] }, { join: { with: one, on: [k], columns: [j] } }, '
     '{ derive: { z: "length(j)" } }, { select: [id, z] } ] } }\n'
     "sinks: { t: { from: f, parquet: { path: out } } }\n"
 )
 
 
-def over_long_texts(step, length=LENGTH):
+def over_long_texts(step, length=LENGTH, fault=""):
     """A step over long texts of a dictionary, whose result is measured."""
     return Shape(
-        long_dictionary, "128MiB", chain("z", f"{step}, {length}", options=SERIES), may_refuse=True
+        long_dictionary, "128MiB", chain("z", f"{step}, {length}", options=SERIES), may_refuse=True, fault=fault
     )
 
 
@@ -286,9 +287,10 @@ SHAPES = {
         chain("z", "{ impute: { columns: [s], with: { constant: " + "c" * 1_000_000 + " } } }, " + LENGTH), may_refuse=True,
     ),
     "dictionary_derive": over_long_texts('{ derive: { s: "upper(s)" } }'),
-    "dictionary_impute": over_long_texts("{ impute: { columns: [s], with: mode } }"),
+    # Texts of 10 MB are no tokens and no keys, whatever the memory is.
+    "dictionary_impute": over_long_texts("{ impute: { columns: [s], with: mode } }", fault="FB0303"),
     "dictionary_encode": over_long_texts(
-        "{ target_encoding: { columns: [s], label: x0, cross_fit: time } }", "{ select: [id, s] }"
+        "{ target_encoding: { columns: [s], label: x0, cross_fit: time } }", "{ select: [id, s] }", fault="FB0303"
     ),
     "dictionary_lag": over_long_texts(
         "{ lag: { columns: [s], by: [1], gaps: count_rows } }", '{ derive: { z: "length(s_lag_1)" } }, { select: [id, z] }'

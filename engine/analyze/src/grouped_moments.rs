@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayBuilder, ArrayRef, Float64Builder, UInt64Builder}
 use arrow::datatypes::DataType;
 use forebay_model::{
     Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace, StateDecoder,
-    StateEncoder, codes, logical_type,
+    StateEncoder, logical_type,
 };
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use crate::moment_accumulator::MomentAccumulator;
 use crate::numeric_column::NumericColumn;
 use crate::slot_cache::SlotCache;
 use crate::spill_map::SpillMap;
-use crate::spill_runs::{KEY_BYTES_MAX, KeyOrder, SpillValue};
+use crate::spill_runs::{KeyOrder, SpillValue};
 
 /// Exact moments per key. The input columns are the value, followed by the key columns.
 ///
@@ -190,13 +190,4 @@ impl Analyzer for GroupedMoments {
     fn size_bytes(&self, state: &GroupedMomentsState) -> usize {
         state.0.size_bytes()
     }
-}
-
-/// Refuses keys that are too long.
-pub(crate) fn check_key(bytes: usize) -> Result<()> {
-    if bytes > KEY_BYTES_MAX {
-        let message = format!("a key of {bytes} bytes is too long");
-        return Err(Fault::new(codes::LIMIT, message));
-    }
-    Ok(())
 }

@@ -8,8 +8,8 @@ use hashbrown::hash_map::Entry;
 
 use crate::batch_codes::BatchCodes;
 use crate::group_keys::KeyColumn;
-use crate::grouped_moments::check_key;
 use crate::interner::Interner;
+use crate::spill_runs::check_key;
 
 /// The code of rows without a value.
 pub(crate) const NO_VALUE: u32 = u32::MAX;

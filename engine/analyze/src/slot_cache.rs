@@ -4,9 +4,8 @@ use forebay_model::Result;
 
 use crate::batch_codes::CodedColumn;
 use crate::group_keys::KeyColumn;
-use crate::grouped_moments::check_key;
 use crate::spill_map::SpillMap;
-use crate::spill_runs::SpillValue;
+use crate::spill_runs::{SpillValue, check_key};
 
 /// Lines of the cache from rows to slots; a batch rarely has more recurring keys.
 const CACHE_LINES: usize = 4096;

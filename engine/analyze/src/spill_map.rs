@@ -4,13 +4,13 @@ use std::cmp::Ordering;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use forebay_model::{Fault, Result, ScratchSpace, codes};
+use forebay_model::{Fault, Result, ScratchSpace};
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry as Place;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::spill_runs::{
-    HashedKey, KEY_BYTES_MAX, KeyOrder, RunReader, RunWriter, SpillRuns, SpillValue, write_shares,
+    HashedKey, KeyOrder, RunReader, RunWriter, SpillRuns, SpillValue, check_key, write_shares,
 };
 
 /// An entry of the table; the key's bytes are in the arena.
@@ -192,10 +192,7 @@ impl<V: SpillValue> SpillMap<V> {
 
     /// Spills if another key does not fit the budget.
     fn make_room(&mut self, key: &[u8]) -> Result<()> {
-        if key.len() > KEY_BYTES_MAX {
-            let message = format!("a key of {} bytes is too long", key.len());
-            return Err(Fault::new(codes::LIMIT, message));
-        }
+        check_key(key.len())?;
         // An empty table takes a key beyond its budget: spilling would free nothing.
         if !self.entries.is_empty() && !self.has_room(key.len()) {
             self.spill()?;

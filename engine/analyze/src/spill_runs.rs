@@ -17,13 +17,22 @@ use xxhash_rust::xxh3::xxh3_64;
 const BLOCK_BYTES: usize = 16 << 10;
 
 /// Most bytes of a key: a token, with room for a tag and for escaped zero bytes.
-pub(crate) const KEY_BYTES_MAX: usize = 2 * TOKEN_BYTES_MAX + 64;
+const KEY_BYTES_MAX: usize = 2 * TOKEN_BYTES_MAX + 64;
 
 /// Most bytes of a block; a longer one is corrupt. It fits the longest key and a value of 64 KiB.
 const BLOCK_BYTES_MAX: usize = BLOCK_BYTES + KEY_BYTES_MAX + (64 << 10);
 
 /// Most runs of one state; more runs are merged.
 const RUNS_MAX: usize = 64;
+
+/// Refuses keys that are too long.
+pub(crate) fn check_key(bytes: usize) -> Result<()> {
+    if bytes <= KEY_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!("a key of {bytes} bytes is longer than {KEY_BYTES_MAX}");
+    Err(Fault::new(codes::LIMIT, message).hint("hash such values, or leave the column out"))
+}
 
 /// A mergeable value per key.
 pub(crate) trait SpillValue: Clone + Default + Send + 'static {

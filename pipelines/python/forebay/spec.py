@@ -38,6 +38,7 @@ __all__ = [
     "BoostedModelKind",
     "BoostingConfig",
     "BoostingLoss",
+    "BoundCenter",
     "BoxCoxExponent",
     "BoxCoxFit",
     "BucketHash",
@@ -52,6 +53,7 @@ __all__ = [
     "CategoryFrequency",
     "Clip",
     "ClosedWindow",
+    "ColumnScore",
     "ColumnSelector",
     "ColumnType",
     "ColumnTypes",
@@ -136,6 +138,7 @@ __all__ = [
     "JsonSource",
     "JudgedRows",
     "KBins",
+    "KeepBest",
     "KnotStrategy",
     "Label",
     "LateFacts",
@@ -149,6 +152,7 @@ __all__ = [
     "Log1p",
     "LossFunction",
     "MaxAbs",
+    "MeanSpread",
     "MinMax",
     "MinPeriods",
     "MissingColumnPolicy",
@@ -200,6 +204,7 @@ __all__ = [
     "RemainderPolicy",
     "RenameColumns",
     "RobustScale",
+    "RobustSpread",
     "RollingWindow",
     "RowExpectation",
     "RowSample",
@@ -388,6 +393,7 @@ AnyTransform = TypedDict(
         "interpolate": "Interpolate",
         "join": "Join",
         "k_bins": "KBins",
+        "keep_best": "KeepBest",
         "lag": "SeriesLag",
         "list_statistics": "ListStatistics",
         "log1p": "Log1p",
@@ -1274,6 +1280,22 @@ KBins = TypedDict(
 BinStrategy: TypeAlias = "Literal['uniform', 'quantile', 'k_means']"
 
 
+KeepBest = TypedDict(
+    "KeepBest",
+    {
+        "columns": "Required[ColumnSelector]",
+        "score": "ColumnScore",
+        "label": "str | None",
+        "count": "int | None",
+        "above": "float | None",
+    },
+    total=False,
+)
+
+
+ColumnScore: TypeAlias = "Literal['variance', 'correlation', 'anova', 'chi_squared']"
+
+
 SeriesLag = TypedDict(
     "SeriesLag",
     {
@@ -1620,6 +1642,7 @@ RobustScale = TypedDict(
     "RobustScale",
     {
         "columns": "Required[ColumnSelector]",
+        "spread": "RobustSpread",
         "lower": "float",
         "upper": "float",
         "epsilon": "float",
@@ -1628,6 +1651,9 @@ RobustScale = TypedDict(
     },
     total=False,
 )
+
+
+RobustSpread: TypeAlias = "Literal['quantiles', 'mad']"
 
 
 RollingWindow = TypedDict(
@@ -1743,12 +1769,16 @@ Standardize = TypedDict(
     {
         "columns": "Required[ColumnSelector]",
         "by": "Sequence[str]",
+        "spread": "MeanSpread",
         "ddof": "int",
         "zero_variance": "ZeroVariance",
         "suffix": "str | None",
     },
     total=False,
 )
+
+
+MeanSpread: TypeAlias = "Literal['deviation', 'range']"
 
 
 ZeroVariance: TypeAlias = "Literal['centre', 'zero']"
@@ -1866,6 +1896,7 @@ Winsorize = TypedDict(
     "Winsorize",
     {
         "columns": "Required[ColumnSelector]",
+        "around": "BoundCenter",
         "lower": "float",
         "upper": "float",
         "fold": "float | None",
@@ -1875,6 +1906,9 @@ Winsorize = TypedDict(
     },
     total=False,
 )
+
+
+BoundCenter: TypeAlias = "Literal['quantiles', 'mean', 'median']"
 
 
 ParquetSource = TypedDict(

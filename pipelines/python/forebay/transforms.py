@@ -46,6 +46,7 @@ __all__ = [
     "interpolate",
     "join",
     "k_bins",
+    "keep_best",
     "lag",
     "list_statistics",
     "log1p",
@@ -292,9 +293,10 @@ def cast(
     number, a double beyond `float32`, a time with digits that the type does not hold) is a fault unless `on_error:
     missing`. Fractions are cut toward zero, and such values are counted; numbers other than 0 are true; dates and
     timestamps are read from integers as days and ticks since 1970, and a day beyond the years 1 to 9999 does not
-    fit: 20240101 is a date as it is written, for which sources have `formats`. Texts are read as CSV files are:
-    `true` and `false` are booleans, numbers beyond the range of their type are none, dates and times are those of
-    ISO 8601, and a time with an offset is that instant in UTC.
+    fit: 20240101 is a date as it is written, for which sources have `formats`. A time with a zone becomes one
+    without by what the clock of its zone shows, as `CAST` in SQL does. Texts are read as CSV files are: `true` and
+    `false` are booleans, numbers beyond the range of their type are none, dates and times are those of ISO 8601,
+    and a time with an offset is that instant in UTC.
 
     columns: The new type of each column; patterns such as `qty_*` and `type:integer` are allowed.
     on_error: What becomes of a value that does not fit. Default: "error".
@@ -975,6 +977,37 @@ def k_bins(
     return made("k_bins", locals())
 
 
+def keep_best(
+    columns: spec.ColumnSelector,
+    *,
+    score: spec.ColumnScore | None = None,
+    label: str | None = None,
+    count: int | None = None,
+    above: float | None = None,
+) -> spec.AnyTransform:
+    """Keeps the columns that vary most or tell most of a label, as `fit_on` shows it. The other ones of `columns`
+    become null.
+
+    In: columns of numbers, and for all scores but the variance a label. Out: the same columns and types, since
+    which columns a table has cannot depend on data: boosted trees pass over columns of nulls, and `missing: 0`
+    makes them constants for other models. Values that become null are counted by column, which names the columns.
+
+    Null and NaN do not count, and neither do rows without a label. A column without a score becomes null: it has no
+    values or infinite ones, or it is constant, which gives no score but the variance 0. Where no column has a
+    score, all stay. If none is above `above`, that is a fault. Of equal scores the later column is the better one.
+    State: 6 KiB for each column, or some 300 bytes for each column and class of the label, spilled beyond the
+    budget. Follows scikit-learn's `VarianceThreshold`, and its `SelectKBest` with `f_regression`, `f_classif` and
+    `chi2`.
+
+    columns: Columns of numbers.
+    score: The number by which columns are compared. Default: "variance".
+    label: The column of labels, which is not among `columns`.
+    count: Number of columns that are kept at most.
+    above: The number that a score has to exceed.
+    """
+    return made("keep_best", locals())
+
+
 def lag(
     columns: spec.ColumnSelector,
     *,
@@ -1593,6 +1626,7 @@ def rename(
 def robust_scale(
     columns: spec.ColumnSelector,
     *,
+    spread: spec.RobustSpread | None = None,
     lower: float | None = None,
     upper: float | None = None,
     epsilon: float | None = None,
@@ -1606,7 +1640,13 @@ def robust_scale(
     a sample of about `7.3 / epsilon^2` rows of 16 bytes, or the distinct values, spilled beyond the budget. Follows
     scikit-learn's `RobustScaler`.
 
+    With `spread: mad`, the divisor is the median absolute deviation: the median of `|x - median|`, divided by
+    0.6745, so that it is the standard deviation of a normal distribution. Where it is 0, `x - median`. The
+    deviations are read after the median is known, and have a state of their own. Follows scipy's
+    `median_abs_deviation` with `scale="normal"`.
+
     columns: Columns of numbers.
+    spread: The number by which distances from the median are divided.
     lower: The lower quantile, as a probability. Default: 0.25.
     upper: The upper quantile, as a probability. Default: 0.75.
     epsilon: The rank error, as a share of the rows. Default: 0.01.
@@ -1819,6 +1859,7 @@ def standardize(
     columns: spec.ColumnSelector,
     *,
     by: Sequence[str] | None = None,
+    spread: spec.MeanSpread | None = None,
     ddof: int | None = None,
     zero_variance: spec.ZeroVariance | None = None,
     suffix: str | None = None,
@@ -1831,10 +1872,12 @@ def standardize(
     Null stays null and NaN stays NaN; neither counts. An infinity in the data makes the mean infinite and the
     result NaN or infinite. Values whose squares no double holds (1e200) are a fault. Nothing seen: mean 0, variance
     0. A key that was not seen leaves x unchanged; null is a key of its own. Follows tf.Transform's
-    `scale_to_z_score`, scikit-learn with `zero_variance: zero`.
+    `scale_to_z_score`, scikit-learn with `zero_variance: zero`. With `spread: range`, the divisor is `max - min`,
+    as in feature_engine's `MeanNormalizationScaler`, which refuses columns whose values are all equal.
 
     columns: Columns of numbers.
     by: Key columns: statistics are taken for each of their values.
+    spread: The number by which distances from the mean are divided.
     ddof: The variance divides by `n - ddof`; where that is not above 0 the variance counts as 0. Default: 0.
     zero_variance: What comes out where the variance is 0. Default: "centre".
     suffix: Writes `<column><suffix>` instead of replacing the column.
@@ -2045,6 +2088,7 @@ def vocabulary(
 def winsorize(
     columns: spec.ColumnSelector,
     *,
+    around: spec.BoundCenter | None = None,
     lower: float | None = None,
     upper: float | None = None,
     fold: float | None = None,
@@ -2062,11 +2106,17 @@ def winsorize(
     sample of about `7.3 / epsilon^2` rows of 16 bytes, or the distinct values, spilled beyond the budget. Follows
     feature_engine's `Winsorizer` with quantiles and, with `fold`, with `"iqr"`.
 
+    `around: mean` bounds by `fold` standard deviations (ddof 0) from the mean, 3 where left out, as
+    feature_engine's `"gaussian"` does; values with an infinity have no such bounds, and stay. `around: median`
+    bounds by `fold` median absolute deviations, divided by 0.6745, from the median, 3.29 where left out, as its
+    `"mad"` does. A spread of 0 moves nothing.
+
     columns: Columns of numbers.
+    around: The number from which the bounds are counted.
     lower: The lower quantile, as a probability; 0 bounds by the least value that was seen. Default: 0.05.
     upper: The upper quantile, as a probability; 1 bounds by the greatest value that was seen. Default: 0.95.
     fold: The distance of the bounds from the quantiles, in distances of the quantiles from each other; none where
-        left out.
+        left out. From the mean or the median, it is in spreads.
     epsilon: The rank error, as a share of the rows; in the tails of the distribution it is smaller. Default: 0.01.
     exact: Takes the quantiles exactly; the state then grows with the distinct values. Default: false.
     suffix: Writes `<column><suffix>` instead of replacing the column.

@@ -36,7 +36,8 @@ pub(crate) struct ApplyCommand {
     /// inverted; a column of another step is refused by name.
     #[arg(
         long,
-        conflicts_with_all = ["rows_from", "whole_history", "interval", "workers", "local_workers", "on"]
+        conflicts_with_all = ["rows_from", "whole_history", "interval"],
+        conflicts_with_all = ["workers", "local_workers", "on"]
     )]
     inverse: bool,
     /// Columns of the features to invert, with commas between them [default: all]

@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn times_of_a_zone_become_what_its_clock_shows() {
-        // 2024-03-31 00:59:59 and 01:00:00 in UTC: the clock of Berlin goes from 01:59:59 to 03:00:00.
+        // 2024-03-31 00:59:59 and 01:00:00 in UTC: the clock of Berlin skips an hour.
         let instants = vec![
             Some(1_711_846_799_000_000),
             Some(1_711_846_800_000_000),

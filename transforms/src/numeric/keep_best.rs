@@ -28,14 +28,14 @@ use crate::shared::{KeyedMoments, bad_value, finding_at, keyed_moments};
 /// scikit-learn's `VarianceThreshold`, and its `SelectKBest` with `f_regression`, `f_classif` and `chi2`.
 ///
 /// ```yaml
-/// - keep_best: { columns: ["sensor_*"], above: 0 }
-/// - keep_best: { columns: ["sensor_*"], score: correlation, label: qty, count: 10 }
+/// - keep_best: { columns: [price, latitude, longitude], above: 0 }
+/// - keep_best: { columns: [price, latitude, longitude], score: correlation, label: qty, count: 2 }
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
 #[setters(
     fn keep_best(columns),
-    example = r#"keep_best(["red", "green", "blue"]).score(ColumnScore::Anova).label("sort").count(2)"#
+    example = r#"keep_best(["red", "blue"]).score(ColumnScore::Anova).label("sort").count(1)"#
 )]
 pub struct KeepBest {
     /// Columns of numbers.
@@ -201,7 +201,8 @@ impl KeepBest {
             if best_score <= above {
                 let best_column = &columns[best_index];
                 let message = format!(
-                    "no column has a score above {above}: the greatest is {best_score}, of `{best_column}`"
+                    "no column has a score above {above}: the greatest is {best_score}, \
+                     of `{best_column}`"
                 );
                 let fault = Fault::new(codes::BAD_VALUE, message).field("above");
                 return Err(fault.hint("lower `above`, or leave the step out"));

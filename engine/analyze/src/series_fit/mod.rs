@@ -17,11 +17,10 @@ use serde_json::{Value, json};
 
 pub(crate) use self::box_cox::golden_section_minimum;
 use crate::group_keys::{KeyColumn, KeyTable};
-use crate::grouped_moments::check_key;
 use crate::latest_rows::ticks;
 use crate::numeric_column::NumericColumn;
 use crate::spill_map::SpillMap;
-use crate::spill_runs::{KeyOrder, SpillValue};
+use crate::spill_runs::{KeyOrder, SpillValue, check_key};
 
 /// A statistic of the values of a series in order of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -424,8 +424,8 @@ impl RunExecutor<'_> {
             return Ok(());
         };
         let message = format!(
-            "`{label}`: the last two times of all {} series with more than one are further apart than \
-             `every`, as {} and {} are",
+            "`{label}`: the last two times of all {} series with more than one are further apart \
+             than `every`, as {} and {} are",
             series.sparse,
             time_text(previous, time)?,
             time_text(last, time)?
