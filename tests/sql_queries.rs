@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Float64Array, Int16Array, Int64Array, RecordBatch};
+use arrow::array::{
+    ArrayRef, AsArray, Float64Array, Int16Array, Int64Array, RecordBatch, TimestampMillisecondArray,
+};
 use arrow::datatypes::{Float64Type, Int16Type, Int64Type};
 
 use crate::exact_values::write;
@@ -277,6 +279,51 @@ fn lines_through_huge_values_are_those_of_scaled_ones() {
     for slope in rows["slope"].as_primitive::<Float64Type>().values() {
         assert!((slope / 2.0 - 1.0).abs() < 1e-13, "{slope}");
     }
+}
+
+/// A time before 1970 lies in the second that began last, as in Spark's `unix_timestamp` and in DuckDB's
+/// `floor(epoch(t))`.
+#[test]
+fn seconds_since_1970_are_those_that_began() {
+    let shop = TestDirectory::new();
+    // The ends of the years 1 and 9999 among them.
+    let times = [-500, 500, -1_000, -62_135_596_800_000, 253_402_300_799_999];
+    let expected = [-1, 0, -1, -62_135_596_800, 253_402_300_799];
+    let n = Arc::new(Int64Array::from_iter_values(0..times.len() as i64)) as ArrayRef;
+    let t = Arc::new(TimestampMillisecondArray::from(times.to_vec())) as ArrayRef;
+    write(&shop, "data.parquet", [("n", n), ("t", t)]);
+    let query = "SELECT n, to_unixtime(t) AS s, \
+                 to_unixtime(TIMESTAMP '1969-12-31 23:59:59.5') AS c FROM data";
+    shop.write("spec.yaml", &spec(&format!("sql: \"{query}\""), ""));
+    shop.forebay(&["run", "spec.yaml"]).expect(0);
+    let rows = shop.rows("out");
+    for (n, second) in expected.into_iter().enumerate() {
+        let row = row_of(&rows, n as i64);
+        let value = rows["s"].as_primitive::<Int64Type>().value(row);
+        assert_eq!(value, second, "time {}", times[n]);
+        assert_eq!(rows["c"].as_primitive::<Int64Type>().value(row), -1);
+    }
+}
+
+/// Pairs without nulls are counted, NaN among them, as PostgreSQL and DuckDB do, and as `count` does for one column.
+/// The other statistics of pairs ignore NaN.
+#[test]
+fn pairs_are_counted_where_neither_is_null() {
+    let shop = TestDirectory::new();
+    let y = vec![Some(1.0), Some(f64::NAN), None, Some(4.0), None];
+    let x = vec![Some(1.0), Some(2.0), Some(3.0), None, None];
+    let n = Arc::new(Int64Array::from(vec![0; 5])) as ArrayRef;
+    let y = Arc::new(Float64Array::from(y)) as ArrayRef;
+    let x = Arc::new(Float64Array::from(x)) as ArrayRef;
+    write(&shop, "data.parquet", [("n", n), ("y", y), ("x", x)]);
+    let query = "SELECT n, CAST(regr_count(y, x) AS BIGINT) AS pairs, \
+                 CAST(count(y) AS BIGINT) AS ys, regr_avgx(y, x) AS mean FROM data GROUP BY n";
+    shop.write("spec.yaml", &spec(&format!("sql: \"{query}\""), ""));
+    shop.forebay(&["run", "spec.yaml"]).expect(0);
+    let rows = shop.rows("out");
+    assert_eq!(rows["pairs"].as_primitive::<Int64Type>().value(0), 2);
+    assert_eq!(rows["ys"].as_primitive::<Int64Type>().value(0), 3);
+    assert_eq!(rows["mean"].as_primitive::<Float64Type>().value(0), 1.0);
 }
 
 /// No value is cut to the type of the first query of a union, or of the first branch of a `CASE`.

@@ -6,8 +6,13 @@
 //!
 //! `date_trunc` leads the hours of a day whose midnight there is twice, as each autumn in Havana, to both. All of them
 //! belong to the first one.
+//!
+//! `to_unixtime` cuts the digits of seconds toward 1970, so that half a second before and half a second after are one.
+//! A time lies in the second that began last, as casts have it.
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::{DataFusionError, ScalarValue};
@@ -20,14 +25,18 @@ use crate::local_times::{clock_of, placed};
 /// Nanoseconds of the longest unit by which `date_trunc` divides ticks.
 const DAY_NANOSECONDS: i128 = 86_400 * 1_000_000_000;
 
+/// Nanoseconds of the unit of `to_unixtime`.
+const SECOND_NANOSECONDS: i128 = 1_000_000_000;
+
 /// Units of `date_trunc` that begin at midnight.
 const UNITS_OF_DAYS: [&str; 5] = ["day", "week", "month", "quarter", "year"];
 
 /// The functions by name.
-pub(crate) const CHECKED_TIMES: [(&str, &dyn FunctionGuard); 3] = [
+pub(crate) const CHECKED_TIMES: [(&str, &dyn FunctionGuard); 4] = [
     ("date_bin", &LostTimes),
     ("date_part", &LostTimes),
     ("date_trunc", &TruncatedTimes),
+    ("to_unixtime", &WholeSeconds),
 ];
 
 /// Refuses times within a day of the first one that their type holds, and gives each day one midnight.
@@ -121,6 +130,40 @@ impl FunctionGuard for LostTimes {
     fn checks_result(&self) -> bool {
         true
     }
+}
+
+/// Counts the seconds of times that began since 1970, before the function cuts digits.
+struct WholeSeconds;
+
+impl FunctionGuard for WholeSeconds {
+    fn prepared(
+        &self,
+        mut arguments: ScalarFunctionArgs,
+    ) -> Result<ScalarFunctionArgs, DataFusionError> {
+        if let Some(time) = arguments.args.first_mut() {
+            *time = match &*time {
+                ColumnarValue::Array(times) => ColumnarValue::Array(whole_seconds(times)?),
+                ColumnarValue::Scalar(constant) => {
+                    let seconds = whole_seconds(&constant.to_array()?)?;
+                    ColumnarValue::Scalar(ScalarValue::try_from_array(&seconds, 0)?)
+                }
+            };
+        }
+        Ok(arguments)
+    }
+}
+
+/// The seconds of times, as integers. Other columns stay as they are.
+fn whole_seconds(times: &ArrayRef) -> Result<ArrayRef, DataFusionError> {
+    if !is_timestamp(times) {
+        return Ok(times.clone());
+    }
+    let tick = tick_nanoseconds(times.data_type()).unwrap_or(1);
+    let second_ticks = i64::try_from(SECOND_NANOSECONDS / tick).unwrap_or(1);
+    let ticks = cast(times, &DataType::Int64)?;
+    let ticks = ticks.as_primitive::<Int64Type>();
+    let seconds: Int64Array = ticks.unary(|time| time.div_euclid(second_ticks));
+    Ok(Arc::new(seconds))
 }
 
 fn is_date(column: &ArrayRef) -> bool {
