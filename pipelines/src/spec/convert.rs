@@ -250,6 +250,9 @@ impl SpecConverter<'_> {
             let hint = "declare `time: COLUMN` beside it, or leave out `days`";
             self.faults.push(fault.hint(hint));
         }
+        if let Some(days) = &wire.days {
+            self.check_days_of_texts(node, days, &format, &path);
+        }
         let at = self.key_location(key, &path);
         Some(PipelineSource {
             name,
@@ -263,6 +266,40 @@ impl SpecConverter<'_> {
             days: wire.days.map(DayRules::from).unwrap_or_default(),
             at,
         })
+    }
+
+    /// Reports rules of days that could never say anything: files of texts have no footers.
+    fn check_days_of_texts(
+        &mut self,
+        node: &YamlNode,
+        days: &wire::YamlDays,
+        format: &str,
+        path: &str,
+    ) {
+        if !matches!(format, "csv" | "json") {
+            return;
+        }
+        for (rule_name, rule, instead) in [
+            ("duplicate", days.duplicate, "unique"),
+            ("empty", days.empty, "not_null"),
+        ] {
+            let Some(wire::YamlDayRule::Error | wire::YamlDayRule::Warn) = rule else {
+                continue;
+            };
+            let rule_path = format!("days.{rule_name}");
+            let (mark, _) = node.at_path(&rule_path);
+            let message = format!(
+                "`{rule_path}` is judged by the footers of Parquet files, and {format} files have \
+                 none"
+            );
+            let path = format!("{path}.{rule_path}");
+            let fault = self.fault(codes::BAD_VALUE, mark, &path, message);
+            let hint = format!(
+                "leave out `{rule_name}`, and declare `{instead}` in `expect` of the step that \
+                 reads the source"
+            );
+            self.faults.push(fault.hint(hint));
+        }
     }
 
     fn sink(

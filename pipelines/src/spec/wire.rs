@@ -100,11 +100,11 @@ pub(super) struct YamlDays {
     #[serde(default)]
     pub late: Option<YamlDayRule>,
     /// Days of which several files hold the same rows, by the metadata of these: copies under other
-    /// names. Of Parquet files.
+    /// names. Of Parquet files; refused at CSV and JSON files.
     #[serde(default)]
     pub duplicate: Option<YamlDayRule>,
     /// Days on which a column is null throughout that has values on each of up to 28 days before.
-    /// Of Parquet files.
+    /// Of Parquet files; refused at CSV and JSON files.
     #[serde(default)]
     pub empty: Option<YamlDayRule>,
 }
