@@ -279,16 +279,22 @@ fn a_copy_of_the_label_is_named() {
 
 #[test]
 fn features_with_one_value_are_named() {
-    let shop = TestDirectory::new();
-    items(&shop);
-    let train = "model: gbdt, label: y, dense: [x, one], rounds: 3, min_leaf_rows: 2";
-    let sections =
-        format!("{HALVES}sinks: {{ n: {{ from: f, train: {{ path: o, {train} }} }} }}\n");
-    spec(&shop, "", &["derive: { one: \"x * 0.0\" }"], &sections);
-    let warnings = warnings(&run(&shop).expect(0).summary());
-    let of_constants = ["`n` have one value in all rows", "`one`"];
-    assert!(says(&warnings, &of_constants), "{warnings:?}");
-    assert!(!says(&warnings, &["have one value", "`x`"]), "{warnings:?}");
+    for (model, rows) in [
+        ("model: gbdt, rounds: 3, min_leaf_rows: 2", "all rows"),
+        ("model: linear", "all of the first"),
+    ] {
+        let shop = TestDirectory::new();
+        items(&shop);
+        let train = format!("{model}, label: y, dense: [x, one]");
+        let sections =
+            format!("{HALVES}sinks: {{ n: {{ from: f, train: {{ path: o, {train} }} }} }}\n");
+        spec(&shop, "", &["derive: { one: \"x * 0.0\" }"], &sections);
+        let warnings = warnings(&run(&shop).expect(0).summary());
+        let words = format!("`n` have one value in {rows}");
+        let of_constants = [words.as_str(), "`one`"];
+        assert!(says(&warnings, &of_constants), "{warnings:?}");
+        assert!(!says(&warnings, &["have one value", "`x`"]), "{warnings:?}");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod boosting;
 mod choose;
 mod compute;
 mod config;
+mod constants;
 mod device;
 mod engine;
 mod export;

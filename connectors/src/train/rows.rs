@@ -6,6 +6,7 @@ use forebay_run::{FeedCache, FeedConfig, FeedOrder, FeedSource, TrainingContext}
 
 use super::compute::SliceWorkspace;
 use super::config::{MISSING_ID, TrainConfig};
+use super::constants::warn_of_constants;
 use super::gradient::for_each_parallel;
 use super::metrics::PredictionMetrics;
 use super::model_input::ModelInput;
@@ -252,6 +253,9 @@ pub fn sample_scale(
             break;
         }
     }
+    let constants = sample.constant_columns(&context.rows.features.dense);
+    let rows = format!("all of the first {} rows", sample.rows);
+    warn_of_constants(context, &constants, &rows);
     Ok(sample.finish())
 }
 

@@ -5,7 +5,7 @@
 //! back before they are validated or written: the learning rate and the decay of weights mean the
 //! same for labels and numbers of any unit.
 
-use forebay_feed::{FeedBatch, PartRole};
+use forebay_feed::{FeatureField, FeedBatch, PartRole};
 use forebay_model::Result;
 use serde::{Deserialize, Serialize};
 
@@ -217,6 +217,25 @@ impl ScaleSample {
         }
     }
 
+    /// Features whose numbers are the same in all rows of the sample.
+    pub fn constant_columns(&self, features: &[FeatureField]) -> Vec<String> {
+        let mut constants = Vec::new();
+        // A single row tells nothing.
+        if self.rows < 2 {
+            return constants;
+        }
+        let mut start = 0;
+        for feature in features {
+            let end = start + feature.width as usize;
+            let numbers = self.dense.get(start..end).unwrap_or_default();
+            if numbers.iter().all(|moments| moments.squares == 0.0) {
+                constants.push(feature.column.clone());
+            }
+            start = end;
+        }
+        constants
+    }
+
     /// The scales.
     pub fn finish(self) -> InputScale {
         InputScale {
@@ -229,8 +248,6 @@ impl ScaleSample {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    use forebay_feed::FeatureField;
 
     use crate::train::compute::SliceWorkspace;
     use crate::train::network::EmbeddingTable;
@@ -246,6 +263,29 @@ mod tests {
             mask: &[],
         });
         sample.finish()
+    }
+
+    #[test]
+    fn features_of_one_value_are_constant() {
+        let field = |column: &str, width| FeatureField {
+            column: column.to_owned(),
+            width,
+            missing: None,
+        };
+        let features = [field("one", 1), field("pair", 2), field("changing", 1)];
+        let mut sample = ScaleSample::new(4);
+        for row in 0..3 {
+            sample.add(&ModelInput {
+                rows: 1,
+                dense: &[7.1, 0.0, 1.0, row as f32],
+                ids: &[],
+                labels: &[1.0],
+                weights: &[],
+                mask: &[],
+            });
+            let expected: &[&str] = if row == 0 { &[] } else { &["one", "pair"] };
+            assert_eq!(sample.constant_columns(&features), expected, "row {row}");
+        }
     }
 
     #[test]

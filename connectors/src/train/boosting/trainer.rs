@@ -29,6 +29,7 @@ use super::start::earlier_trees;
 use super::steps::{StepFeatures, StepModels};
 use super::summary::{GroupOutcome, GroupResult, TrainingSummary};
 use super::table::{FeatureTable, RowFeatures};
+use crate::train::constants::warn_of_constants;
 use crate::train::file::{MODEL_FILE, Predictor, write_boosted_model};
 use crate::train::group_names::{GroupName, group_text};
 use crate::train::metrics::RankSums;
@@ -41,9 +42,6 @@ const PART_GROUPS: usize = 64;
 
 /// Parts for each slot of a worker, so that none waits long for the last ones.
 const PARTS_PER_SLOT: usize = 4;
-
-/// Features that a warning names at most.
-const CONSTANTS_MAX: usize = 5;
 
 /// Rounds between checkpoints of a model over all rows.
 const CHECKPOINT_ROUNDS: u64 = 50;
@@ -367,28 +365,8 @@ impl<'a> BoostingRun<'a> {
     /// Warns of features from which trees learn nothing.
     fn warn_of_constants(&self, rows: &FeatureTable) {
         let features = &self.context.rows.features;
-        let constant = rows.constant_columns(&features.dense, &features.categorical);
-        if constant.is_empty() {
-            return;
-        }
-        let names: Vec<String> = constant
-            .iter()
-            .take(CONSTANTS_MAX)
-            .map(|name| format!("`{name}`"))
-            .collect();
-        let more = constant.len() - names.len();
-        let others = if more > 0 {
-            format!(" and {more} others")
-        } else {
-            String::new()
-        };
-        let message = format!(
-            "features of `{}` have one value in all rows that it learns from: {}{others}; \
-             look at the steps that make them, or leave them out",
-            self.context.sink(),
-            names.join(", ")
-        );
-        self.context.emit(Event::Warning { message });
+        let constants = rows.constant_columns(&features.dense, &features.categorical);
+        warn_of_constants(self.context, &constants, "all rows");
     }
 
     fn fallback_column(&self, rows: &FeatureTable) -> Result<Option<ColumnFallback>> {
