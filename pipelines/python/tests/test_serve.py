@@ -304,8 +304,7 @@ def wait_for_request(server: Server) -> None:
     what fills the server, so that the request waited for would be refused.
     """
     for _ in range(2000):
-        _, metrics, _ = server.call("GET", "/metrics")
-        if b"forebay_serve_in_flight_requests 1" in metrics:
+        if server.metric("forebay_serve_in_flight_requests") == 1:
             return
         time.sleep(0.01)
     raise AssertionError("the request never got a place")

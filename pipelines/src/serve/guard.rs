@@ -29,6 +29,9 @@ const BUSY: [StatusCode; 2] = [
 /// Paths that need no token and count as no request: probes of orchestrators and load balancers.
 const PROBES: [&str; 4] = ["/v2/health/live", "/v2/health/ready", "/ping", "/health"];
 
+/// Name of the protocol of the operator, and of paths that no protocol has.
+const ADMIN: &str = "admin";
+
 /// Checks the token and the number of requests, and counts the answer.
 pub(super) async fn guard(
     State(service): State<Arc<ServeService>>,
@@ -41,11 +44,10 @@ pub(super) async fn guard(
     }
     let protocol = protocol_of(&path);
     let started = Instant::now();
-    let admitted = admit(&service, request.headers());
-    let mut response = match admitted {
-        Ok(permit) => {
+    let mut response = match admit(&service, protocol, request.headers()) {
+        Ok(request_place) => {
             let response = next.run(request).await;
-            drop(permit);
+            drop(request_place);
             response
         }
         Err(error) => refusal(protocol, error),
@@ -90,8 +92,13 @@ impl Drop for RequestPlace {
     }
 }
 
-/// The right to be answered: the token, and one of the places.
-fn admit(service: &ServeService, headers: &HeaderMap) -> Result<RequestPlace, ServeError> {
+/// The right to be answered: the token, and one of the places. Operators need none, so that they can
+/// look at a full server and roll it back.
+fn admit(
+    service: &ServeService,
+    protocol: &str,
+    headers: &HeaderMap,
+) -> Result<Option<RequestPlace>, ServeError> {
     if let Some(token) = &service.token {
         let header = header_text(headers, &AUTHORIZATION);
         let credential = header.and_then(|text| text.strip_prefix("Bearer "));
@@ -99,12 +106,16 @@ fn admit(service: &ServeService, headers: &HeaderMap) -> Result<RequestPlace, Se
             return Err(ServeError::unauthorized());
         }
     }
+    if protocol == ADMIN {
+        return Ok(None);
+    }
     let requests = service.requests.clone();
     let permit = requests.try_acquire_owned().map_err(|_| {
         let most = service.limits.in_flight_requests;
         ServeError::busy(format!("{most} requests are being answered already"))
     })?;
-    Ok(RequestPlace::new(&service.metrics.in_flight, permit))
+    let request_place = RequestPlace::new(&service.metrics.in_flight, permit);
+    Ok(Some(request_place))
 }
 
 fn refusal(protocol: &str, error: ServeError) -> Response<Body> {
@@ -127,7 +138,7 @@ fn protocol_of(path: &str) -> &'static str {
         "/rows" => "rows",
         "/invocations" => "invocations",
         "/get-online-features" | "/push" | "/write-to-online-store" => "feast",
-        _ => "admin",
+        _ => ADMIN,
     }
 }
 
