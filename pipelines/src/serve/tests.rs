@@ -454,10 +454,8 @@ fn requests_beyond_their_number_are_refused_with_429() {
     assert_eq!(refused.error(), "1 requests are being answered already");
     // Probes and the operator are answered in any case: eight requests are announced, and one waits.
     let metrics = server.metrics();
-    assert!(
-        metrics.contains("serve_in_flight_requests 9\n"),
-        "{metrics}"
-    );
+    let in_flight = "serve_in_flight_requests{pipeline=\"shop\"} 9\n";
+    assert!(metrics.contains(in_flight), "{metrics}");
     let probe = Request::get("/v2/health/ready").body(Body::empty());
     assert_eq!(server.call(probe.unwrap()).status, 200);
     assert_eq!(server.runtime.block_on(waiting).unwrap().status, 200);
