@@ -303,11 +303,7 @@ def wait_for_request(server: Server) -> None:
     The metrics tell it, since they take no place among the requests: a question that took one could itself be
     what fills the server, so that the request waited for would be refused.
     """
-    for _ in range(2000):
-        if server.metric("forebay_serve_in_flight_requests") == 1:
-            return
-        time.sleep(0.01)
-    raise AssertionError("the request never got a place")
+    wait_for(lambda: server.metric("forebay_serve_in_flight_requests") == 1)
 
 
 def test_requests_form_batches(shop: Shop) -> None:
@@ -614,7 +610,7 @@ def test_a_request_that_has_begun_is_answered_after_sigterm(shop: Shop) -> None:
         with socket.create_connection((host, int(port)), timeout=20) as client:
             head = f"POST /apply HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
             client.sendall(head.encode() + body[:10])
-            wait_for(lambda: server.metric("forebay_serve_in_flight_requests") >= 2)
+            wait_for_request(server)
             server.process.send_signal(signal.SIGTERM)
             wait_for(lambda: is_refused(host, int(port)))
             client.sendall(body[10:])
