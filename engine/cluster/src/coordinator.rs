@@ -712,6 +712,7 @@ impl Coordinator {
             tally.retries += lost;
         }
         let mut why = why.to_owned();
+        let mut crashed = false;
         if let Some(member) = self.members.remove(&worker) {
             // How a process of this machine ended says more than that its connection did.
             if let Some(local) = &self.options.local
@@ -719,6 +720,7 @@ impl Coordinator {
             {
                 why = format!("its process ended with {status}");
                 if !status.success() {
+                    crashed = true;
                     local.replace();
                 }
             }
@@ -728,12 +730,16 @@ impl Coordinator {
             let heard = self
                 .end_attempt(attempt, "lost")
                 .is_some_and(|under| under.heard);
-            let verdict = self.schedule.attempt_failed(task, attempt, blamed && heard);
+            // A worker elsewhere that was not heard may never have had the task. A process of this machine that crashed had
+            // it, even if it ended before its first message, or if its connection failed in another way.
+            let had_task = crashed || heard;
+            let is_blamed = crashed || (blamed && heard);
+            let verdict = self.schedule.attempt_failed(task, attempt, is_blamed);
             let Some(assigned) = self.tasks.get_mut(&task) else {
                 continue;
             };
             assigned.lost += 1;
-            assigned.unreached += u32::from(!heard);
+            assigned.unreached += u32::from(!had_task);
             if assigned.unreached >= UNREACHED_MAX {
                 let group = assigned.group;
                 let fault = Fault::new(codes::NO_WORKERS, format!("workers refuse a task: {why}"));
