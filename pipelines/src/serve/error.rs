@@ -94,7 +94,8 @@ impl From<Fault> for ServeError {
 /// The status of a fault. One of rows is the client's: clients repeat requests that end with 5xx.
 fn status_of(code: FaultCode) -> StatusCode {
     match code {
-        codes::NOT_FOUND => return StatusCode::NOT_FOUND,
+        // A file of the served version is gone: the client asked for nothing wrong.
+        codes::NOT_FOUND => return StatusCode::INTERNAL_SERVER_ERROR,
         codes::ACCESS => return StatusCode::FORBIDDEN,
         // Fewer rows at once may fit.
         codes::MEMORY | codes::LIMIT => return StatusCode::PAYLOAD_TOO_LARGE,
@@ -139,7 +140,7 @@ mod tests {
         let statuses = [
             (codes::CORRUPT, 400),
             (codes::UNKNOWN_COLUMN, 400),
-            (codes::NOT_FOUND, 404),
+            (codes::NOT_FOUND, 500),
             (codes::ACCESS, 403),
             (codes::MEMORY, 413),
             (codes::LIMIT, 413),
