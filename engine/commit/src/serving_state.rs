@@ -164,6 +164,14 @@ impl ServingManifest {
         !self.windows.is_empty() || !self.tables.is_empty() || self.as_of_ticks.is_some()
     }
 
+    /// True if the windows of both hold the same of each row, so that either state serves the artifact of the other.
+    pub fn continues(&self, other: &ServingManifest) -> bool {
+        self.node == other.node
+            && self.operations == other.operations
+            && self.windows.len() == other.windows.len()
+            && self.tables.len() == other.tables.len()
+    }
+
     /// All pieces that have a file.
     pub fn files(&self) -> BTreeSet<String> {
         let windows = self.windows.iter().flat_map(|window| &window.pieces);

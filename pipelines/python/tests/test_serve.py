@@ -550,6 +550,67 @@ def test_facts_are_part_of_the_answers_of_all_versions(tmp_path: pathlib.Path) -
         assert sorted(answers, key=lambda row: row["item"]) == sorted(rows, key=lambda row: row["item"])
 
 
+NET = """
+  net:
+    from: features
+    train:
+      path: "${out}/net"
+      model: linear
+      label: qty
+      dense: [qty_lag_1d, qty_lag_3d, qty_mean_3d, qty_sum_3d]
+      epochs: 2
+      missing: 0
+      refit: 100d
+"""
+
+
+def test_a_model_with_windows_is_served_from_the_state_of_its_step(tmp_path: pathlib.Path) -> None:
+    spec = tmp_path / "sales.yaml"
+    spec.write_text(SALES.replace('path: "${out}" } }', 'path: "${out}/table" } }') + NET.lstrip("\n"))
+    (tmp_path / "data").mkdir()
+    net = tmp_path / "out" / "net"
+
+    def run(first: int, days: int) -> None:
+        pyarrow.parquet.write_table(sold(first, days), tmp_path / "data" / f"{first:03}.parquet")
+        words = ["run", spec, f"--param=data={tmp_path / 'data'}", f"--param=out={tmp_path / 'out'}"]
+        done = program(*words, "--state", tmp_path / "state", "--memory=1GiB")
+        assert done.returncode == 0, done.stderr
+
+    def predicted(server: Server, day: int) -> dict[str, float]:
+        answers = server.post("/apply", {"rows": rows_of(sold(day, 1))})["rows"]
+        return {row["item"]: row["prediction"] for row in answers}
+
+    def expected(day: int) -> dict[str, float]:
+        """What `forebay predict` says of a day, with all days before."""
+        output = tmp_path / f"predicted-{day}"
+        days = tmp_path / f"days-{day}"
+        days.mkdir()
+        pyarrow.parquet.write_table(sold(0, day + 1), days / "days.parquet")
+        words = ["predict", net, "--source", days, "--output", output, "--columns=day,item", "--whole-history"]
+        done = program(*words, "--state", tmp_path / "other-state")
+        assert done.returncode == 0, done.stderr
+        files = sorted(output.glob("*.parquet"))
+        table = pyarrow.concat_tables(pyarrow.parquet.read_table(file) for file in files)
+        of_day = [row for row in table.to_pylist() if row["day"] == sold(day, 1)["day"][0].as_py()]
+        return {row["item"]: pytest.approx(row["prediction"], rel=1e-6) for row in of_day}
+
+    run(0, 20)
+    words = [net, "--state", tmp_path / "state", "--follow-seconds=0.1", "--with-features"]
+    with serving(*words) as server:
+        assert predicted(server, 20) == expected(20)
+        first = server.version
+        # A night that trains nothing brings a newer state, which the server follows.
+        run(20, 2)
+        wait_for(lambda: server.metric("forebay_serve_switches_total") >= 1)
+        assert predicted(server, 22) == expected(22)
+        assert server.post("/rows", {"rows": rows_of(sold(22, 1))}) == {"rows": 2}
+        assert predicted(server, 23) == expected(23)
+        assert "-" in first
+    # Without a state the rows before are nowhere.
+    done = program("serve", net, "--listen=127.0.0.1:0", "--state", tmp_path / "other-state")
+    assert done.returncode != 0 and "serving: { from: features }" in done.stderr, done.stderr
+
+
 def wait_for(holds: Any, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not holds():

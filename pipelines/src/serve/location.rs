@@ -1,14 +1,17 @@
 //! Location of a served model or artifact, and its newest version.
 
+use std::sync::Mutex;
+
 use forebay_connectors::MODEL_FILE;
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{ContentId, Fault, Result, codes};
 use forebay_run::{Artifact, Manifest, ServingReference, output_root};
 use forebay_storage::{StorageClient, StorageLocation};
+use forebay_threads::lock;
 
 use super::model::{AnswerOptions, ServedModel};
 use crate::TrainedModel;
 
-/// Stands between the directory of an artifact and the hash of its serving state.
+/// Stands between the directory of an artifact or a model and the hash of its serving state.
 const STATE_MARK: char = '#';
 
 /// Location of an artifact or a model.
@@ -16,7 +19,34 @@ pub(super) struct ServedLocation {
     io: StorageClient,
     /// The path or name, as the user gave it.
     pub shown: String,
+    /// The state directory, which has the serving states of models.
+    state: StorageLocation,
     kind: LocationKind,
+    /// The features of the model that was read last.
+    features: Mutex<Option<ModelFeatures>>,
+}
+
+/// The features that a model reads.
+#[derive(Clone)]
+struct ModelFeatures {
+    /// Directory of the model.
+    model: String,
+    /// The artifact that makes them.
+    artifact: ContentId,
+    pipeline: String,
+    /// Their step.
+    step: String,
+}
+
+impl ModelFeatures {
+    fn of(model: &str, trained: &TrainedModel) -> ModelFeatures {
+        ModelFeatures {
+            model: model.to_owned(),
+            artifact: trained.artifact.id,
+            pipeline: trained.artifact.pipeline.name.clone(),
+            step: trained.card().origin.from.clone(),
+        }
+    }
 }
 
 enum LocationKind {
@@ -27,67 +57,29 @@ enum LocationKind {
     /// One `_data` directory of a `train` sink.
     Model,
     /// The newest artifact of a pipeline in a state directory.
-    Pipeline {
-        state: StorageLocation,
-        name: String,
-    },
+    Pipeline(String),
 }
 
 impl ServedLocation {
     /// Finds out which kind of thing a path or name denotes: an artifact's directory, the output of a `train` sink, or
     /// the name of a pipeline in the state directory.
     pub fn find(io: &StorageClient, path: &str, state: &str) -> Result<ServedLocation> {
-        let of_kind = |kind| ServedLocation {
+        let state = io.resolve(state)?;
+        let kind = find_kind(io, path, &state)?;
+        Ok(ServedLocation {
             io: io.clone(),
             shown: path.to_owned(),
+            state,
             kind,
-        };
-        let location = io.resolve(path)?;
-        if io.head(&location.join("artifact.json"))?.is_some() {
-            return Ok(of_kind(LocationKind::Artifact(location)));
-        }
-        if io.head(&location.join(MODEL_FILE))?.is_some()
-            && Manifest::read(io, &output_root(io, path)?)?.is_none()
-        {
-            return Ok(of_kind(LocationKind::Model));
-        }
-        let root = output_root(io, path)?;
-        if let Some(manifest) = Manifest::read(io, &root)? {
-            if io
-                .head(&root.join(&manifest.data).join(MODEL_FILE))?
-                .is_some()
-            {
-                return Ok(of_kind(LocationKind::Published(root)));
-            }
-            let fault =
-                Fault::new(codes::UNSUPPORTED, "the output holds rows, and no model").file(path);
-            return Err(fault.hint(
-                "give the output of a `train` sink, the directory of an artifact, or the name of a \
-             pipeline",
-            ));
-        }
-        let state = io.resolve(state)?;
-        let is_name = !path.contains(['/', '\\']);
-        if is_name && Artifact::latest(io, &state, path)?.is_some() {
-            return Ok(of_kind(LocationKind::Pipeline {
-                state,
-                name: path.to_owned(),
-            }));
-        }
-        let fault =
-            Fault::new(codes::NOT_FOUND, "there is no artifact and no model here").file(path);
-        Err(fault.hint(format!(
-            "give the directory that `forebay run` prints for an artifact or a `train` sink, or \
-             the name of a pipeline with an artifact in `{}`",
-            state.shown
-        )))
+            features: Mutex::default(),
+        })
     }
 
     /// True if later runs may publish another version.
     pub fn is_followed(&self) -> bool {
         matches!(
             self.kind,
-            LocationKind::Published(_) | LocationKind::Pipeline { .. }
+            LocationKind::Published(_) | LocationKind::Pipeline(_)
         )
     }
 
@@ -98,19 +90,17 @@ impl ServedLocation {
             LocationKind::Model => Ok(self.shown.clone()),
             LocationKind::Published(root) => {
                 let manifest = Manifest::read(&self.io, root)?.ok_or_else(|| self.gone())?;
-                Ok(manifest.data.to_string())
+                // Nights that train no other model have a serving state each.
+                let directory = root.join(&manifest.data).shown;
+                let features = self.features_of(&directory)?;
+                with_state_mark(&manifest.data, self.model_state(&features)?.as_ref())
             }
-            LocationKind::Pipeline { state, name } => {
-                let newest = Artifact::latest(&self.io, state, name)?;
+            LocationKind::Pipeline(name) => {
+                let newest = Artifact::latest(&self.io, &self.state, name)?;
                 let directory = newest.ok_or_else(|| self.gone())?;
                 // Nights that learn the same have one artifact, and a serving state each.
-                match ServingReference::read(&self.io, &directory)? {
-                    Some(serving) => {
-                        let digest = serving.manifest.digest()?;
-                        Ok(format!("{}{STATE_MARK}{digest}", directory.shown))
-                    }
-                    None => Ok(directory.shown),
-                }
+                let serving = ServingReference::read(&self.io, &directory)?;
+                with_state_mark(&directory.shown, serving.as_ref())
             }
         }
     }
@@ -122,26 +112,122 @@ impl ServedLocation {
                 let artifact = Artifact::load(&self.io, location)?;
                 ServedModel::of_artifact(&artifact, options.clone())
             }
-            LocationKind::Pipeline { .. } => {
-                let directory = newest
-                    .rsplit_once(STATE_MARK)
-                    .map_or(newest, |(directory, _)| directory);
+            LocationKind::Pipeline(_) => {
+                let directory = without_state_mark(newest);
                 let artifact = Artifact::load(&self.io, &self.io.resolve(directory)?)?;
                 ServedModel::of_artifact(&artifact, options.clone())
             }
             LocationKind::Published(root) => {
-                let data = root.join(newest);
-                let trained = TrainedModel::load(&self.io, &data.shown)?;
-                ServedModel::of_trained(trained, options.clone())
+                let data = root.join(without_state_mark(newest));
+                self.load_model(&data.shown, options)
             }
-            LocationKind::Model => {
-                let trained = TrainedModel::load(&self.io, &self.shown)?;
-                ServedModel::of_trained(trained, options.clone())
-            }
+            LocationKind::Model => self.load_model(&self.shown, options),
+        }
+    }
+
+    /// Loads a model with the serving state of its features.
+    fn load_model(&self, directory: &str, options: &AnswerOptions) -> Result<ServedModel> {
+        let mut trained = TrainedModel::load(&self.io, directory)?;
+        let features = ModelFeatures::of(directory, &trained);
+        trained.artifact.serving = self.model_state(&features)?;
+        *lock(&self.features)? = Some(features);
+        ServedModel::of_trained(trained, options.clone())
+    }
+
+    /// The features of a model, which is read where another one was read last.
+    fn features_of(&self, directory: &str) -> Result<ModelFeatures> {
+        let mut last = lock(&self.features)?;
+        if let Some(features) = last.as_ref()
+            && features.model == directory
+        {
+            return Ok(features.clone());
+        }
+        let trained = TrainedModel::load(&self.io, directory)?;
+        let features = ModelFeatures::of(directory, &trained);
+        *last = Some(features.clone());
+        Ok(features)
+    }
+
+    /// The serving state of a model's features: that of the newest run whose windows are those of the model's run, else
+    /// that of the model's run. `None` where the state directory has none of the model's step.
+    fn model_state(&self, features: &ModelFeatures) -> Result<Option<ServingReference>> {
+        let directory = Artifact::directory(&self.state, features.artifact);
+        let of_run = ServingReference::read(&self.io, &directory)?;
+        let Some(of_run) = of_run.filter(|state| state.manifest.node == features.step) else {
+            return Ok(None);
+        };
+        let Some(newest) = Artifact::latest(&self.io, &self.state, &features.pipeline)? else {
+            return Ok(Some(of_run));
+        };
+        let Some(newest) = ServingReference::read(&self.io, &newest)? else {
+            return Ok(Some(of_run));
+        };
+        let is_later = newest.manifest.as_of_ticks >= of_run.manifest.as_of_ticks;
+        if is_later && newest.manifest.continues(&of_run.manifest) {
+            Ok(Some(newest))
+        } else {
+            Ok(Some(of_run))
         }
     }
 
     fn gone(&self) -> Fault {
         Fault::new(codes::NOT_FOUND, "the published version is gone").file(&self.shown)
+    }
+}
+
+/// Finds out which kind of thing a path or name denotes.
+fn find_kind(io: &StorageClient, path: &str, state: &StorageLocation) -> Result<LocationKind> {
+    let location = io.resolve(path)?;
+    if io.head(&location.join("artifact.json"))?.is_some() {
+        return Ok(LocationKind::Artifact(location));
+    }
+    if io.head(&location.join(MODEL_FILE))?.is_some()
+        && Manifest::read(io, &output_root(io, path)?)?.is_none()
+    {
+        return Ok(LocationKind::Model);
+    }
+    let root = output_root(io, path)?;
+    if let Some(manifest) = Manifest::read(io, &root)? {
+        if io
+            .head(&root.join(&manifest.data).join(MODEL_FILE))?
+            .is_some()
+        {
+            return Ok(LocationKind::Published(root));
+        }
+        let fault =
+            Fault::new(codes::UNSUPPORTED, "the output holds rows, and no model").file(path);
+        return Err(fault.hint(
+            "give the output of a `train` sink, the directory of an artifact, or the name of a \
+             pipeline",
+        ));
+    }
+    let is_name = !path.contains(['/', '\\']);
+    if is_name && Artifact::latest(io, state, path)?.is_some() {
+        return Ok(LocationKind::Pipeline(path.to_owned()));
+    }
+    let fault = Fault::new(codes::NOT_FOUND, "there is no artifact and no model here").file(path);
+    Err(fault.hint(format!(
+        "give the directory that `forebay run` prints for an artifact or a `train` sink, or \
+             the name of a pipeline with an artifact in `{}`",
+        state.shown
+    )))
+}
+
+/// Name of a version: its directory, and the hash of its serving state.
+fn with_state_mark(directory: &str, state: Option<&ServingReference>) -> Result<String> {
+    match state {
+        Some(state) => {
+            let digest = state.manifest.digest()?;
+            Ok(format!("{directory}{STATE_MARK}{digest}"))
+        }
+        None => Ok(directory.to_owned()),
+    }
+}
+
+/// The directory in the name of a version.
+fn without_state_mark(version: &str) -> &str {
+    match version.rsplit_once(STATE_MARK) {
+        Some((directory, _)) => directory,
+        None => version,
     }
 }

@@ -49,23 +49,21 @@ pub(crate) struct StateFacts {
     pub bytes: u64,
 }
 
-/// The fault of a step that needs other rows, with the commands that read them: a served model reads no serving
-/// state.
-fn with_predict_hint(fault: Fault) -> Fault {
+/// The fault of a step that needs other rows, with the ways to them: a state for this step, or a dataset.
+fn with_state_hint(fault: Fault, step: &str) -> Fault {
     if fault.code() != codes::UNSUPPORTED {
         return fault;
     }
-    fault.hint(
-        "a model is served without the rows before: use `forebay predict` on a dataset, which \
-         computes new rows from the serving state with `--state`; or serve the pipeline by its \
-         name, which answers with features",
-    )
+    fault.hint(format!(
+        "declare `serving: {{ from: {step} }}` in the spec, run it, and give its state directory \
+         with `--state`: it holds the rows before; or use `forebay predict` on a dataset"
+    ))
 }
 
 /// A version that answers requests.
 pub(crate) struct ServedModel {
-    /// Id of the artifact or of the model's training. An artifact with a serving state has a version for each state:
-    /// beginning of its id, hyphen, hash of the state.
+    /// Id of the artifact or of the model's training. With a serving state there is a version for each state: beginning
+    /// of the id, hyphen, hash of the state.
     pub version: String,
     /// Name of its pipeline.
     pub pipeline: String,
@@ -89,7 +87,7 @@ impl ServedModel {
         let features = Forebay::new().model(artifact, options.node.as_deref())?;
         let features = options.with_state_memory(features);
         Ok(ServedModel {
-            version: artifact_version(artifact)?,
+            version: state_version(artifact.id.to_string(), artifact)?,
             pipeline: artifact.pipeline.name.clone(),
             keys: key_columns(artifact, &features),
             time: time_column(artifact, &features),
@@ -102,12 +100,12 @@ impl ServedModel {
         })
     }
 
-    /// Serves predictions of a model, from rows of its source.
+    /// Serves predictions of a model, from rows of its source, and from the serving state of its artifact, if that has one.
     pub fn of_trained(trained: TrainedModel, options: AnswerOptions) -> Result<ServedModel> {
         let from = trained.card().origin.from.clone();
         let features = Forebay::new()
             .model(&trained.artifact, Some(&from))
-            .map_err(with_predict_hint)?;
+            .map_err(|fault| with_state_hint(fault, &from))?;
         let features = options.with_state_memory(features);
         if let Some(missing) = missing_feature(&trained, &features) {
             let message =
@@ -127,7 +125,7 @@ impl ServedModel {
         }
         let outputs = prediction_schema(&trained, &features, &options)?;
         Ok(ServedModel {
-            version: trained.card().origin.training.clone(),
+            version: state_version(trained.card().origin.training.clone(), &trained.artifact)?,
             pipeline: trained.artifact.pipeline.name.clone(),
             keys: key_columns(&trained.artifact, &features),
             time: time_column(&trained.artifact, &features),
@@ -347,8 +345,8 @@ impl ServedModel {
     }
 }
 
-fn artifact_version(artifact: &Artifact) -> Result<String> {
-    let id = artifact.id.to_string();
+/// The version of an artifact or of a model with this id, and with the serving state of the artifact.
+fn state_version(id: String, artifact: &Artifact) -> Result<String> {
     match &artifact.serving {
         Some(state) => Ok(format!("{}-{}", short_id(&id), state.manifest.digest()?)),
         None => Ok(id),
