@@ -1,11 +1,7 @@
 """The manifests of this repository, as far as they can be checked without a cluster.
 
-The client of Kubernetes, which Airflow brings, knows the fields of its version and those that have to be there. Three
-more tools are too large for the packages of the tests; where one is missing, its test prints SKIPPED:
-
-    pip install kubernetes-validate==1.37.0        strict schemas of Kubernetes 1.29 to 1.37
-    pip install cloudcoil-models-keda==2.16.1.0    schemas of KEDA
-    helm (the program)                             renders the chart
+The client of Kubernetes, which Airflow brings, knows the fields of its version and those that have to be there. Strict
+schemas of Kubernetes 1.29 to 1.37 and of KEDA, and Helm as a library, are packages of their own.
 """
 
 from __future__ import annotations
@@ -14,8 +10,6 @@ import importlib
 import importlib.util
 import json
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from types import ModuleType, SimpleNamespace
@@ -122,23 +116,10 @@ def test_older_servers_know_the_policies(file: str, manifest: dict[str, Any]) ->
         assert all({"type", "status"} == condition.keys() for condition in json.loads(conditions))
 
 
-def skipped(what: str) -> None:
-    """Says what a test has not done; a tool that no lock names is no failure."""
-    print(f"SKIPPED: {what}")
-
-
-def validator() -> Any:
-    """The strict schemas of Kubernetes, if they are installed."""
-    if importlib.util.find_spec("kubernetes_validate") is None:
-        skipped("kubernetes-validate is not installed")
-        return None
-    return importlib.import_module("kubernetes_validate")
-
-
 def validate(manifests: list[dict[str, Any]], versions: list[str]) -> None:
     """Validates manifests strictly; a kind without a schema is a failure."""
-    schemas = validator()
-    for version in versions if schemas else []:
+    schemas = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    for version in versions:
         for manifest in manifests:
             first = FIRST_VERSIONS.get(manifest["kind"], version)
             if manifest["apiVersion"] != KEDA and VERSIONS.index(version) >= VERSIONS.index(first):
@@ -187,11 +168,7 @@ def closed(schema: Any) -> Any:
 
 
 def test_the_objects_of_keda() -> None:
-    try:
-        keda = importlib.import_module("cloudcoil.models.keda.v1alpha1")
-    except ImportError:
-        skipped("cloudcoil-models-keda is not installed")
-        return
+    keda = pytest.importorskip("cloudcoil.models.keda.v1alpha1", reason="cloudcoil-models-keda is not installed")
     jsonschema = importlib.import_module("jsonschema")
     objects = [manifest for _, manifest in MANIFESTS if manifest["apiVersion"] == KEDA]
     assert {manifest["kind"] for manifest in objects} == {"ScaledObject", "TriggerAuthentication"}
@@ -216,17 +193,21 @@ def test_the_chart_has_a_default_for_each_value() -> None:
     assert {name.partition(".")[0] for name in used} == values.keys()
 
 
+def rendered_chart(values: dict[str, Any]) -> str:
+    """What Helm makes of the chart, which it finds no fault with."""
+    helm = pytest.importorskip("helm_python", reason="helm-python-sdk is not installed")
+    findings = helm.lint(str(CHART), values=values, strict=True)
+    assert not findings["errors"], findings
+    with helm.Chart.load(str(CHART)) as chart:
+        manifests = chart.render(values, name="demand")
+    return "\n---\n".join(text for name, text in manifests.items() if name.endswith(".yaml"))
+
+
 @pytest.mark.parametrize("mode", ["run", "workers"])
 def test_the_chart(mode: str) -> None:
-    if shutil.which("helm") is None:
-        skipped("helm is not installed")
-        return
     spec = REPOSITORY / "pipelines" / "specs" / "demand.yaml"
-    options = ["--set", f"mode={mode},run.state=s3://lake/forebay,run.params.out=s3://lake/features"]
-    options += ["--set-file", f"run.spec={spec}", "--set", "nodeSelector.pool=big"]
-    subprocess.run(["helm", "lint", "--strict", str(CHART), *options], check=True)
-    command = ["helm", "template", "demand", str(CHART), "--kube-version=1.37.0", *options]
-    rendered = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    run = {"spec": spec.read_text(), "state": "s3://lake/forebay", "params": {"out": "s3://lake/features"}}
+    rendered = rendered_chart({"mode": mode, "run": run, "nodeSelector": {"pool": "big"}})
     manifests = [manifest for manifest in yaml.safe_load_all(rendered) if manifest]
     kinds = {"run": {"Service", "ConfigMap", "Job"}, "workers": {"Service", "StatefulSet"}}
     assert {manifest["kind"] for manifest in manifests} == kinds[mode]
