@@ -70,6 +70,19 @@ fn changes(summary: &Value) -> Vec<String> {
     entries.collect()
 }
 
+/// Windows over -1, -1, an infinity and 1, in the order of days.
+const INFINITE_WINDOWS: &str = "{ derive: { h: \"1.0 / (k - 2)\" } }, \
+     { rolling: { columns: [h], compute: [mean, std, max], over: [2], keys: [], gaps: count_rows } }, \
+     { ewm: { columns: [h], compute: [std], alpha: 0.5, keys: [], gaps: count_rows, dtype: float32 } }";
+
+/// The last two windows hold the infinity: it is their mean, and they have no deviation.
+const INFINITE_WINDOW_CHANGES: [&str; 4] = [
+    "f.derive made_not_finite h 1",
+    "f.rolling made_not_finite h_mean_2 2",
+    "f.rolling nulled h_std_2 2",
+    "f.ewm nulled h_ewm_std_alpha0.5 2",
+];
+
 #[test]
 fn every_step_reports_the_rows_and_values_that_it_changes() {
     let from_a = |steps: &str| format!("{{ from: a, do: [ {steps} ] }}");
@@ -229,6 +242,18 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
             &["f.pct_change made_not_finite z_pct_change_1 1"],
         ),
         (
+            from_a(
+                "{ derive: { z: \"x * 0\" } }, { pct_change: { columns: [z], by: [1], gaps: count_rows } }",
+            ),
+            [4, 0, 4, 0],
+            &["f.pct_change nulled z_pct_change_1 1"],
+        ),
+        (
+            from_a(INFINITE_WINDOWS),
+            [4, 0, 4, 0],
+            &INFINITE_WINDOW_CHANGES,
+        ),
+        (
             from_a("{ derive: { q: \"1.0 / (k - 2)\" } }"),
             [4, 0, 4, 0],
             &["f.derive made_not_finite q 1"],
@@ -277,6 +302,22 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
         assert_eq!(sum(&workers), *rows, "{step}, on a worker");
         assert_eq!(changes(&workers), *expected, "{step}, on a worker");
     }
+}
+
+/// Rows that are out of order are sorted before their windows are computed.
+#[test]
+fn windows_over_sorted_rows_count_as_others_do() {
+    let shop = shop();
+    let mut lines: Vec<&str> = ROWS.lines().collect();
+    lines[1..].reverse();
+    shop.write("a.csv", &(lines.join("\n") + "\n"));
+    let step = format!("{{ from: a, do: [ {INFINITE_WINDOWS} ] }}");
+    spec(&shop, &step, "");
+    let summary = run(&shop, &[]).summary();
+    assert_eq!(sum(&summary), [4, 0, 4, 0], "{summary}");
+    assert_eq!(changes(&summary), INFINITE_WINDOW_CHANGES);
+    let workers = run(&shop, &["--state=other", "--local-workers=1"]).summary();
+    assert_eq!(changes(&workers), INFINITE_WINDOW_CHANGES, "on a worker");
 }
 
 /// Steps of transforms that need other settings than in [`TRANSFORMS`] to change rows or values, or to take nulls.

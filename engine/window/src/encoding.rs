@@ -22,6 +22,20 @@ pub(crate) const NO_BITS: u64 = i64::MIN as u64;
 /// A missing value in `NumberProfile` encoding. Every NaN is encoded as this one.
 pub(crate) const NO_NUMBER: u64 = f64::NAN.to_bits();
 
+/// A result of enough values that is not defined, such as the mean of infinities of both signs. It is null in the
+/// output, as a missing value is, and is counted by [`crate::count_undefined`].
+pub(crate) const UNDEFINED_NUMBER: u64 = 0x7ffc_0000_0000_0000;
+
+/// A result of enough values: NaN becomes [`UNDEFINED_NUMBER`].
+#[inline(always)]
+pub(crate) fn defined(value: f64) -> f64 {
+    if value.is_nan() {
+        f64::from_bits(UNDEFINED_NUMBER)
+    } else {
+        value
+    }
+}
+
 impl WordEncoding {
     /// The word of a missing value.
     pub(crate) fn missing(self) -> u64 {

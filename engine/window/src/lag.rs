@@ -5,7 +5,7 @@ use arrow::datatypes::DataType;
 use crate::WordEncoding;
 use crate::batch::WindowBatch;
 use crate::bounds::BoundPair;
-use crate::encoding::{NO_BITS, NO_NUMBER};
+use crate::encoding::{NO_BITS, NO_NUMBER, defined};
 
 /// Output of a lag function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl LagFunction {
             }
             (LagOutput::Difference, WordEncoding::Number) => {
                 self.each(batch, output, NO_NUMBER, |current, earlier| {
-                    (f64::from_bits(current) - f64::from_bits(earlier)).to_bits()
+                    of_numbers(current, earlier, |current, earlier| current - earlier)
                 })
             }
             (LagOutput::Difference, WordEncoding::Bits | WordEncoding::Values) => {
@@ -56,7 +56,7 @@ impl LagFunction {
                 })
             }
             (LagOutput::Change, _) => self.each(batch, output, NO_NUMBER, |current, earlier| {
-                (f64::from_bits(current) / f64::from_bits(earlier) - 1.0).to_bits()
+                of_numbers(current, earlier, |current, earlier| current / earlier - 1.0)
             }),
         }
     }
@@ -82,6 +82,18 @@ impl LagFunction {
                     }
                 }),
         );
+    }
+}
+
+/// The word of a function of two numbers; missing if one of them is.
+#[inline(always)]
+fn of_numbers(current: u64, earlier: u64, function: impl Fn(f64, f64) -> f64) -> u64 {
+    let current = f64::from_bits(current);
+    let earlier = f64::from_bits(earlier);
+    if current.is_nan() || earlier.is_nan() {
+        NO_NUMBER
+    } else {
+        defined(function(current, earlier)).to_bits()
     }
 }
 

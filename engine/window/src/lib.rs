@@ -41,6 +41,7 @@ mod value_store;
 
 pub use engine::{InputRows, ParallelFor, WindowEngine, run_sequentially};
 pub use history::HistoryReach;
+pub use output::count_undefined;
 pub use plan::{
     ClosedEnds, DuplicateCheck, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame,
     SeriesLength, WindowFunction, WindowInput, WindowOutput, WindowPlan, WindowStat, WordEncoding,

@@ -4,19 +4,58 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{
-    Array, ArrayData, ArrayRef, BooleanArray, Float32Array, Float64Array, Int32Array, Int64Array,
-    make_array,
+    Array, ArrayData, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Float32Array,
+    Float64Array, Int32Array, Int64Array, PrimitiveArray, make_array,
 };
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::cast;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::Result;
 
 use crate::WordEncoding;
 use crate::batch::BatchRow;
-use crate::encoding::NO_BITS;
+use crate::encoding::{NO_BITS, UNDEFINED_NUMBER};
 use crate::value_store::ValueStore;
+
+/// [`UNDEFINED_NUMBER`] in single precision.
+const UNDEFINED_SINGLE: u32 = 0x7fe0_0000;
+
+/// A number in single precision.
+#[inline(always)]
+fn single(word: u64) -> f32 {
+    if word == UNDEFINED_NUMBER {
+        f32::from_bits(UNDEFINED_SINGLE)
+    } else {
+        f64::from_bits(word) as f32
+    }
+}
+
+/// Number of nulls in an output column whose windows have enough values, but no result: such as the mean of infinities
+/// of both signs, or the share of a zero in a zero. The values below these nulls mark them.
+pub fn count_undefined(column: &ArrayRef) -> u64 {
+    match column.data_type() {
+        DataType::Float32 => count_marked_nulls(column.as_primitive::<Float32Type>(), |value| {
+            value.to_bits() == UNDEFINED_SINGLE
+        }),
+        DataType::Float64 => count_marked_nulls(column.as_primitive::<Float64Type>(), |value| {
+            value.to_bits() == UNDEFINED_NUMBER
+        }),
+        _ => 0,
+    }
+}
+
+fn count_marked_nulls<T: ArrowPrimitiveType>(
+    column: &PrimitiveArray<T>,
+    is_marked: impl Fn(T::Native) -> bool,
+) -> u64 {
+    let Some(nulls) = column.nulls().filter(|nulls| nulls.null_count() > 0) else {
+        return 0;
+    };
+    let values = column.values().iter().zip(nulls.iter());
+    let marked = values.filter(|(value, is_valid)| !is_valid && is_marked(**value));
+    marked.count() as u64
+}
 
 /// One output column of a push; rows may arrive in any order.
 pub(crate) struct PushOutput {
@@ -49,9 +88,7 @@ impl PushOutput {
     pub fn put(&mut self, rows: OutputRows<'_>, words: &[u64]) {
         match &mut self.values {
             OutputValues::Words(values) => write_words(values, rows, words, |word| word),
-            OutputValues::Singles(values) => {
-                write_words(values, rows, words, |word| f64::from_bits(word) as f32)
-            }
+            OutputValues::Singles(values) => write_words(values, rows, words, single),
         }
     }
 
@@ -103,12 +140,9 @@ impl SharedOutput {
     ) -> Result<ArrayRef> {
         let words: Vec<u64> = self.0.into_iter().map(AtomicU64::into_inner).collect();
         let values = match (keep, data_type) {
-            (WordEncoding::Number, DataType::Float32) => OutputValues::Singles(
-                words
-                    .into_iter()
-                    .map(|word| f64::from_bits(word) as f32)
-                    .collect(),
-            ),
+            (WordEncoding::Number, DataType::Float32) => {
+                OutputValues::Singles(words.into_iter().map(single).collect())
+            }
             _ => OutputValues::Words(words),
         };
         PushOutput {

@@ -4,7 +4,7 @@ use forebay_model::lerp;
 
 use crate::batch::WindowBatch;
 use crate::bounds::{BoundPair, WindowBound};
-use crate::encoding::NO_NUMBER;
+use crate::encoding::{NO_NUMBER, defined};
 use crate::kernels;
 use crate::stats::{from_moments, moment_order};
 use crate::{WindowStat, WordEncoding};
@@ -521,7 +521,7 @@ fn quantile(values: &[u64], q: f64, sorted: &mut Vec<f64>) -> f64 {
     let share = rank - below as f64;
     let (_, &mut lower, above) = sorted.select_nth_unstable_by(below, f64::total_cmp);
     let upper = above.iter().copied().reduce(f64::min).unwrap_or(lower);
-    lerp(lower, upper, share) + 0.0
+    defined(lerp(lower, upper, share) + 0.0)
 }
 
 fn distinct(values: &[u64], keep: WordEncoding, sorted: &mut Vec<u64>) -> f64 {
@@ -553,7 +553,7 @@ fn slope(batch: &WindowBatch<'_>, view: &WindowView<'_>, unit: Option<i64>, coun
         squares += (position - position_mean) * (position - position_mean);
     }
     if squares > 0.0 {
-        covariance / squares
+        defined(covariance / squares)
     } else {
         f64::NAN
     }

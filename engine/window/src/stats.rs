@@ -1,9 +1,11 @@
 //! Statistics computed from counts, sums and central moments.
 
 use crate::WindowStat;
+use crate::encoding::defined;
 
 /// A statistic of `count` values with this `sum`; `m2`, `m3` and `m4` are the sums of powers of their deviations
-/// from the mean, measured in `unit`, a power of two. NaN if undefined.
+/// from the mean, measured in `unit`, a power of two. The NaN of a missing value for too few values, and that of
+/// [`defined`] for enough values without a result.
 #[inline(always)]
 pub(crate) fn from_moments(
     stat: WindowStat,
@@ -12,32 +14,31 @@ pub(crate) fn from_moments(
     [m2, m3, m4]: [f64; 3],
     unit: f64,
 ) -> f64 {
-    let variance = |ddof: u8| {
-        let degrees_of_freedom = count - f64::from(ddof);
-        if degrees_of_freedom > 0.0 {
-            m2 / degrees_of_freedom
-        } else {
-            f64::NAN
-        }
-    };
+    let degrees_of_freedom = |ddof: u8| count - f64::from(ddof);
     match stat {
         WindowStat::Count => count,
-        WindowStat::Sum => sum,
-        WindowStat::Mean => sum / count,
-        WindowStat::Var { ddof } => variance(ddof) * unit * unit,
-        WindowStat::Std { ddof } => variance(ddof).sqrt() * unit,
+        WindowStat::Sum => defined(sum),
+        WindowStat::Mean if count > 0.0 => defined(sum / count),
+        WindowStat::Var { ddof } if degrees_of_freedom(ddof) > 0.0 => {
+            defined(m2 / degrees_of_freedom(ddof) * unit * unit)
+        }
+        WindowStat::Std { ddof } if degrees_of_freedom(ddof) > 0.0 => {
+            defined((m2 / degrees_of_freedom(ddof)).sqrt() * unit)
+        }
         WindowStat::Skew if count < 3.0 => f64::NAN,
         WindowStat::Skew if m2 == 0.0 => 0.0,
         WindowStat::Skew => {
             let spread = m2 / count;
-            (count * (count - 1.0)).sqrt() / (count - 2.0) * (m3 / count) / (spread * spread.sqrt())
+            let skew = (count * (count - 1.0)).sqrt() / (count - 2.0) * (m3 / count)
+                / (spread * spread.sqrt());
+            defined(skew)
         }
         WindowStat::Kurtosis if count < 4.0 => f64::NAN,
         WindowStat::Kurtosis if m2 == 0.0 => -3.0,
         WindowStat::Kurtosis => {
             let spread = m2 / count;
             let excess = (count + 1.0) * (m4 / count) / (spread * spread) - 3.0 * (count - 1.0);
-            (count - 1.0) / ((count - 2.0) * (count - 3.0)) * excess
+            defined((count - 1.0) / ((count - 2.0) * (count - 3.0)) * excess)
         }
         _ => f64::NAN,
     }

@@ -12,7 +12,7 @@ use hashbrown::{HashMap, HashSet};
 use crate::batch::{BatchRow, WindowBatch};
 use crate::bounds::BoundPair;
 use crate::cumulative::QuantileHeaps;
-use crate::encoding::NO_NUMBER;
+use crate::encoding::{NO_NUMBER, defined};
 use crate::kernels::{self, LaneSums};
 use crate::rolling::{RollingBuffers, WindowEvaluator, WindowRequest, WindowView};
 use crate::stats::{from_moments, moment_order};
@@ -521,7 +521,9 @@ impl GrowingStat {
             GrowingStat::Zeros(zeros) => zeros / count,
             GrowingStat::Quantile(quantile) => {
                 let (q, heaps) = quantile.as_ref();
-                heaps.quantile(*q).map_or(f64::NAN, |value| value + 0.0)
+                heaps
+                    .quantile(*q)
+                    .map_or(f64::NAN, |value| defined(value + 0.0))
             }
             GrowingStat::Slope(slope) => slope.value(),
             GrowingStat::Nonzero(None) => f64::NAN,
@@ -580,7 +582,7 @@ impl GrowingSlope {
 
     fn value(&self) -> f64 {
         if self.squares > 0.0 {
-            self.both / self.squares
+            defined(self.both / self.squares)
         } else {
             f64::NAN
         }

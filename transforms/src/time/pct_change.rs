@@ -16,7 +16,7 @@ use super::{FeatureNaming, FloatType, GapPolicy};
 ///
 /// In: columns of numbers. Out, for each length: `<column>_pct_change_<by>`. A share: 0.1 is ten
 /// percent. Null where either value is missing or there is no row that far back (by time: exactly
-/// that long before); infinite, and counted, where the earlier value is 0, null where both are.
+/// that long before); infinite where the earlier value is 0, null where both are, and both counted.
 /// Earlier values are not filled in. State per series: some 16 bytes for each row that the longest
 /// length reaches back over. It looks at the row itself, which a feature of its own label must not: take the
 /// `lag` of the change. Follows pandas' `pct_change(fill_method=None)`.

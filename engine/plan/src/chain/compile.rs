@@ -266,7 +266,7 @@ impl ChainBuilder {
             writes,
             emit: Vec::new(),
             nullable: nullable_outputs(id, window),
-            ratios: ratio_outputs(window),
+            lost_values: LostValues::of_window(window),
         };
         match self.place_of(&action) {
             None => {
@@ -364,8 +364,8 @@ impl ChainBuilder {
                 writes,
                 emit: Vec::new(),
                 nullable: nullable.to_vec(),
-                ratios: match &op.op {
-                    PlanOp::Window(window) => ratio_outputs(window),
+                lost_values: match &op.op {
+                    PlanOp::Window(window) => LostValues::of_window(window),
                     _ => Vec::new(),
                 },
                 join: join_outputs(op),
@@ -418,21 +418,13 @@ fn nullable_outputs(id: OpId, window: &WindowOp) -> Vec<Option<OpId>> {
     window.plan.functions.iter().map(step).collect()
 }
 
-/// Outputs that divide by earlier values, which may be 0.
-fn ratio_outputs(window: &WindowOp) -> Vec<usize> {
-    let functions = window.plan.functions.iter().enumerate();
-    let ratios =
-        functions.filter(|(_, output)| matches!(output.compute, WindowFunction::PctChange { .. }));
-    ratios.map(|(number, _)| number).collect()
-}
-
-/// The infinities that a window counts, in the order of its outputs.
-fn changes_of_ratios(op: &BoundOp, window: &WindowOp) -> Vec<CountedChange> {
+/// The values that a window loses, in the order of its outputs.
+fn changes_of_window(op: &BoundOp, window: &WindowOp) -> Vec<CountedChange> {
     let mut changes = Vec::new();
-    for output in ratio_outputs(window) {
-        let written = window.writes.get(output);
+    for lost in LostValues::of_window(window) {
+        let written = window.writes.get(lost.output);
         changes.push(CountedChange {
-            change: RowChange::MadeNotFinite,
+            change: lost.change,
             column: written.map(|field| field.name().clone()),
             step: Some(Arc::from(op.label.as_str())),
         });
@@ -452,7 +444,7 @@ fn counted_changes(op: &BoundOp) -> Vec<CountedChange> {
         PlanOp::Join(join) if join.keeps_unmatched => {
             vec![CountedChange::of_rows(RowChange::NoMatch)]
         }
-        PlanOp::Window(window) => changes_of_ratios(op, window),
+        PlanOp::Window(window) => changes_of_window(op, window),
         _ => Vec::new(),
     }
 }

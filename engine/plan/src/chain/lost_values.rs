@@ -1,5 +1,5 @@
-//! Values that an operation over single rows loses: numbers that are no longer finite, and values
-//! that its code, or a `try_cast`, returns as null.
+//! Values that an operation loses: numbers that are no longer finite, values that its code, or a `try_cast`, returns as
+//! null, and results of windows that are not defined.
 //!
 //! The chain counts them for every operation, so that no transform has to.
 
@@ -9,9 +9,10 @@ use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::Expr;
 use forebay_model::RowChange;
+use forebay_window::{WindowFunction, WindowOutput, WindowStat, count_undefined};
 
 use crate::hidden_columns::is_hidden;
-use crate::{MapOp, WrittenNulls};
+use crate::{MapOp, WindowOp, WrittenNulls};
 
 /// A written column whose lost values are counted.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +46,34 @@ impl LostValues {
         counts
     }
 
+    /// The counts of a window: the infinities that it computes, and its results of enough values that are not defined.
+    /// An infinity among the values of a window takes the results of finite ones with it: it counts, too.
+    pub fn of_window(window: &WindowOp) -> Vec<LostValues> {
+        let mut counts = Vec::new();
+        let outputs = window.plan.functions.iter().zip(&window.writes);
+        for (output, (function, field)) in outputs.enumerate() {
+            if is_hidden(field.name()) {
+                continue;
+            }
+            let input = window.plan.inputs.get(function.input);
+            let input = input.map(|input| &input.data_type);
+            if is_computed(&function.compute) || is_narrowed(function, input) {
+                for change in [RowChange::MadeNotFinite, RowChange::Nulled] {
+                    counts.push(LostValues { change, output });
+                }
+            }
+        }
+        counts
+    }
+
+    /// The number of lost values in a chunk of a window's output.
+    pub fn count_in_window(self, output: &ArrayRef) -> u64 {
+        match self.change {
+            RowChange::Nulled => count_undefined(output),
+            _ => count_not_finite(output),
+        }
+    }
+
     /// The number of lost values of a chunk.
     pub fn count(self, inputs: &[ArrayRef], outputs: &[ArrayRef]) -> u64 {
         let Some(output) = outputs.get(self.output) else {
@@ -56,6 +85,35 @@ impl LostValues {
         };
         rows.map_or(0, |rows| rows.count_set_bits() as u64)
     }
+}
+
+/// True for a function that computes numbers, and may leave the doubles. All others count or copy values.
+fn is_computed(function: &WindowFunction) -> bool {
+    match function {
+        WindowFunction::Diff { .. }
+        | WindowFunction::PctChange { .. }
+        | WindowFunction::Ewm { .. }
+        | WindowFunction::SeasonalIndex { .. } => true,
+        WindowFunction::Window { stat, .. } => matches!(
+            stat,
+            WindowStat::Sum
+                | WindowStat::Mean
+                | WindowStat::Var { .. }
+                | WindowStat::Std { .. }
+                | WindowStat::Quantile(_)
+                | WindowStat::Skew
+                | WindowStat::Kurtosis
+                | WindowStat::Slope { .. }
+        ),
+        WindowFunction::Lag { .. }
+        | WindowFunction::LastValid { .. }
+        | WindowFunction::LastValidTime { .. } => false,
+    }
+}
+
+/// True for an output in single precision of values that are not: those that are too large become infinite.
+fn is_narrowed(function: &WindowOutput, input: Option<&DataType>) -> bool {
+    function.data_type == DataType::Float32 && input != Some(&DataType::Float32)
 }
 
 /// True for an expression that is null only where a column is, or where a `try_cast` in it does not succeed.
@@ -83,7 +141,7 @@ fn tries_casts(map: &MapOp) -> bool {
 }
 
 /// The number of NaN and infinities of a column of floats.
-pub(super) fn count_not_finite(column: &ArrayRef) -> u64 {
+fn count_not_finite(column: &ArrayRef) -> u64 {
     not_finite(column).map_or(0, |rows| rows.count_set_bits() as u64)
 }
 

@@ -178,8 +178,7 @@ enum ChainAction {
         emit: Vec<bool>,
         /// Step of the window, for each output that is null where a window found no value.
         nullable: Vec<Option<OpId>>,
-        /// Outputs whose infinities are counted.
-        ratios: Vec<usize>,
+        lost_values: Vec<LostValues>,
         join: Option<JoinOutputs>,
     },
     Give {
@@ -214,8 +213,7 @@ struct WindowAction {
     emit: Vec<bool>,
     /// Step of the window, for each output that is null where a window found no value.
     nullable: Vec<Option<OpId>>,
-    /// Outputs whose infinities are counted.
-    ratios: Vec<usize>,
+    lost_values: Vec<LostValues>,
 }
 
 impl WindowAction {
@@ -232,8 +230,12 @@ impl WindowAction {
         let offset = self.writes.len();
         self.writes.extend(&other.writes);
         self.nullable.extend(&other.nullable);
-        self.ratios
-            .extend(other.ratios.iter().map(|output| offset + output));
+        for lost in &other.lost_values {
+            self.lost_values.push(LostValues {
+                change: lost.change,
+                output: offset + lost.output,
+            });
+        }
         self
     }
 

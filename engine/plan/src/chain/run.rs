@@ -12,7 +12,7 @@ use forebay_model::{
 };
 use forebay_window::InputRows;
 
-use super::lost_values::count_not_finite;
+use super::lost_values::LostValues;
 use super::{
     ChainAction, ChainInstruction, ChainPath, JoinOutputs, OpChain, RowCounts, WindowAction,
 };
@@ -65,7 +65,7 @@ impl OpChain {
                 instruction.run_window(window, &mut states, chunks, carry)?;
                 let changed = &mut changed[instruction.counters()];
                 for state in &states {
-                    state.count_infinities(&window.writes, &window.ratios, changed);
+                    state.count_lost(&window.writes, &window.lost_values, changed);
                 }
                 continue;
             }
@@ -398,7 +398,7 @@ impl ChainInstruction {
             writes,
             emit,
             nullable,
-            ratios,
+            lost_values,
             join,
         } = &self.step.action
         else {
@@ -414,7 +414,7 @@ impl ChainInstruction {
         state.mark_unfound(&taken.columns, emit, nullable);
         let requested = requested_registers(writes, emit);
         store(&mut state.registers, &requested, taken.columns, state.rows)?;
-        state.count_infinities(writes, ratios, changed);
+        state.count_lost(writes, lost_values, changed);
         Ok(())
     }
 
@@ -491,12 +491,12 @@ impl ChunkRegisters {
         Ok(())
     }
 
-    /// Counts the infinities of some outputs of a window. Outputs that no operation reads are not there.
-    fn count_infinities(&self, writes: &[usize], outputs: &[usize], changed: &mut [u64]) {
-        for (output, changed) in outputs.iter().zip(changed) {
-            let register = writes.get(*output).copied();
+    /// Counts the values that a window loses. Outputs that no operation reads are not there.
+    fn count_lost(&self, writes: &[usize], lost_values: &[LostValues], changed: &mut [u64]) {
+        for (lost, changed) in lost_values.iter().zip(changed) {
+            let register = writes.get(lost.output).copied();
             let column = register.and_then(|register| self.registers[register].as_ref());
-            *changed += column.map_or(0, count_not_finite);
+            *changed += column.map_or(0, |column| lost.count_in_window(column));
         }
     }
 

@@ -4,6 +4,7 @@ use forebay_model::{Result, StateDecoder, StateEncoder};
 
 use super::moments::{decode_count, encode_count};
 use super::{ConsumedEntry, OutputRow, StatAccumulator, StatRequest, if_enough};
+use crate::encoding::{NO_NUMBER, defined};
 use crate::stats::{DistanceUnit, exponent};
 use crate::{EwmDecay, EwmStat};
 
@@ -132,22 +133,18 @@ impl StatAccumulator for EwmAccumulator {
         request: &StatRequest<EwmStat>,
         _: &OutputRow<'_>,
     ) -> u64 {
-        let unbiased = || {
-            let whole = self.weights * self.weights;
-            let weight_remainder = whole - self.squares;
-            // A single value has no variance, even if rounding gives its weight a remainder.
-            if self.count > 1 && weight_remainder > 0.0 {
-                whole / weight_remainder * self.spread
-            } else {
-                f64::NAN
-            }
-        };
+        let whole = self.weights * self.weights;
+        let weight_remainder = whole - self.squares;
+        // A single value has no variance, even if rounding gives its weight a remainder.
+        let has_variance = self.count > 1 && weight_remainder > 0.0;
+        let unbiased = whole / weight_remainder * self.spread;
         let value = match request.question {
             EwmStat::Mean => self.mean,
-            EwmStat::Var => unbiased() * self.unit.value() * self.unit.value(),
-            EwmStat::Std => unbiased().sqrt() * self.unit.value(),
+            EwmStat::Var | EwmStat::Std if !has_variance => return NO_NUMBER,
+            EwmStat::Var => unbiased * self.unit.value() * self.unit.value(),
+            EwmStat::Std => unbiased.sqrt() * self.unit.value(),
         };
-        if_enough(self.count, request.min_periods.max(1), value)
+        if_enough(self.count, request.min_periods.max(1), defined(value))
     }
 
     fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {

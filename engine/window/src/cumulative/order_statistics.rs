@@ -8,6 +8,7 @@ use hashbrown::HashSet;
 
 use super::{ConsumedEntry, OutputRow, StatAccumulator, StatRequest, if_enough};
 use crate::WindowStat;
+use crate::encoding::{NO_NUMBER, defined};
 
 /// Bits that sort like the doubles; -0.0 equals 0.0.
 fn ordered_bits(value: f64) -> u64 {
@@ -80,9 +81,9 @@ impl StatAccumulator for QuantileHeaps {
 
     fn output_word(&self, q: &f64, request: &StatRequest<WindowStat>, _: &OutputRow<'_>) -> u64 {
         let Some(value) = self.quantile(*q) else {
-            return crate::encoding::NO_NUMBER;
+            return NO_NUMBER;
         };
-        if_enough(self.len() as u64, request.min_periods, value)
+        if_enough(self.len() as u64, request.min_periods, defined(value))
     }
 
     fn encode(&self, out: &mut StateEncoder<'_>) -> Result<()> {

@@ -4,7 +4,7 @@ use forebay_model::{Fault, Result, StateDecoder, StateEncoder, codes};
 
 use super::{CumulativeFrontier, CumulativeState};
 use crate::batch::WindowBatch;
-use crate::encoding::{NO_BITS, NO_NUMBER};
+use crate::encoding::{NO_BITS, NO_NUMBER, UNDEFINED_NUMBER, defined};
 use crate::slabs::SlabAllocator;
 use crate::stats::NeumaierSum;
 
@@ -147,18 +147,21 @@ struct ValueSums {
 fn shrunk_index(request: &SeasonalRequest, slot: ValueSums, total: ValueSums, parent: f64) -> f64 {
     let count = slot.count as f64;
     let mean = total.sum / total.count as f64;
-    if slot.count == 0 || slot.count < request.min_periods || mean == 0.0 {
-        return if request.strength > 0.0 {
-            parent
-        } else {
-            f64::NAN
-        };
-    }
-    let index = slot.sum / count / mean;
+    let is_short = slot.count == 0 || slot.count < request.min_periods;
     if request.strength > 0.0 {
-        (count * index + request.strength * parent) / (count + request.strength)
+        if is_short || mean == 0.0 {
+            return parent;
+        }
+        let index = slot.sum / count / mean;
+        return defined((count * index + request.strength * parent) / (count + request.strength));
+    }
+    if is_short {
+        f64::NAN
+    } else if mean == 0.0 {
+        // No share of nothing.
+        f64::from_bits(UNDEFINED_NUMBER)
     } else {
-        index
+        defined(slot.sum / count / mean)
     }
 }
 

@@ -5,6 +5,7 @@ use forebay_model::{Result, StateDecoder, StateEncoder};
 use super::moments::{decode_sum, encode_sum};
 use super::{ConsumedEntry, OutputRow, StatAccumulator, StatRequest, if_enough};
 use crate::WindowStat;
+use crate::encoding::defined;
 use crate::stats::NeumaierSum;
 
 /// Sums for a slope, of places and values relative to the first ones.
@@ -57,7 +58,7 @@ impl StatAccumulator for SlopeAccumulator {
         let covariance = self.both.total() - self.values.total() * mean;
         // Squares of equal places differ from zero by rounding errors only.
         let slope = if squares > 1e-12 * self.squares.total() {
-            covariance / squares * unit
+            defined(covariance / squares * unit)
         } else {
             f64::NAN
         };
