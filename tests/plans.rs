@@ -364,3 +364,89 @@ fn a_forecast_behind_a_union_needs_one_future() {
         assert!(!shop.path("out/n").exists());
     }
 }
+
+/// The shop with temperatures of so many days. The demand of a day follows the temperature of the week before.
+fn shop_with_weather(days: u32) -> TestDirectory {
+    let shop = shop(80);
+    let mut weather = String::from("town,day,degrees\n");
+    for day in 0..days {
+        weather += &format!("x,{},{}.25\n", date(day), (day + 7) * 7 % 11);
+    }
+    shop.write("weather.csv", &weather);
+    shop
+}
+
+/// A forecast from the temperature of the week before: no column has to be known in advance.
+fn weather_spec(train: &str, predict: &str) -> String {
+    format!(
+        "version: 1\nname: weather\nsources:\n  h: {{ csv: {{ path: history.csv }}, time: day, keys: [item] }}\n  weather: {{ \
+         csv: {{ path: weather.csv }}, time: day, keys: [town] }}\nsteps:\n  f:\n    from: h\n    do:\n      - future_rows: {{ \
+         horizon: 7d, every: 1d }}\n      - join: {{ with: weather, on: [day], columns: [degrees] }}\n      - lag: {{ columns: [y, \
+         degrees], by: [7d] }}\n      - drop: [degrees]\nlabel: {{ column: y, horizon: 7d }}\nsinks:\n  n: {{ from: f, train: {{ \
+         path: out/n, {train} }} }}\n  p: {{ from: f, predict: {{ model: n, path: out/p{predict} }} }}\n"
+    )
+}
+
+const DEGREES_TREES: &str =
+    "model: gbdt, dense: [degrees_lag_7d, y_lag_7d], categorical: [], rounds: 3, min_leaf_rows: 2";
+const NO_DEGREES: &str =
+    "`degrees_lag_7d` has no value in any of the 14 rows of the future in sink `p`";
+
+/// Nothing is known in advance, and what the model learned from ends before the last week of the history.
+#[test]
+fn a_feature_without_a_value_in_the_future_is_a_fault() {
+    let shop = shop_with_weather(73);
+    let run = |train: &str, predict: &str, code: i32| {
+        shop.write("spec.yaml", &weather_spec(train, predict));
+        let call = shop.forebay(&["run", "spec.yaml"]).expect(code);
+        format!("{}{}", call.stdout, call.stderr)
+    };
+    let said = run(DEGREES_TREES, "", 65);
+    for words in [
+        "FB0206",
+        NO_DEGREES,
+        "under the label's `known`",
+        "`missing: accept` under `predict`",
+        "nothing was published",
+    ] {
+        assert!(said.contains(words), "no `{words}` in:\n{said}");
+    }
+    assert!(!shop.root("out/p").join("_manifest.json").exists());
+    // A model that does not take it predicts as before.
+    let without = DEGREES_TREES.replace("degrees_lag_7d, ", "");
+    let said = run(&without, "", 0);
+    assert!(!said.contains("has no value in any"), "{said}");
+    // A forecast that accepts it warns, and counts the rows.
+    let said = run(DEGREES_TREES, ", missing: accept", 0);
+    assert!(said.contains(&format!("warning: {NO_DEGREES}")), "{said}");
+    assert!(
+        said.contains("`degrees_lag_7d`: 14 missing, predicted without"),
+        "{said}"
+    );
+    let words = [
+        "predict",
+        "out/n",
+        "--source=h=history.csv",
+        "--source=weather=weather.csv",
+        "--output=by_hand",
+    ];
+    let said = shop.forebay(&words).expect(0).stderr;
+    let words = "warning: `degrees_lag_7d` has no value in any of the 14 rows of the future";
+    assert!(said.contains(words), "{said}");
+    // A model that fills it says so.
+    let linear =
+        "model: linear, dense: [degrees_lag_7d, y_lag_7d], categorical: [], epochs: 1, missing: 0";
+    let said = run(linear, "", 0);
+    let words = format!("warning: {NO_DEGREES}: the model takes in its place what `missing` says");
+    assert!(said.contains(&words), "{said}");
+}
+
+#[test]
+fn a_feature_with_values_in_the_future_is_none() {
+    for days in [74, 80] {
+        let shop = shop_with_weather(days);
+        shop.write("spec.yaml", &weather_spec(DEGREES_TREES, ""));
+        let said = shop.forebay(&["run", "spec.yaml"]).expect(0).stderr;
+        assert!(!said.contains("has no value in any"), "{days}: {said}");
+    }
+}

@@ -48,6 +48,14 @@ impl ModelPredictor for Predictor {
         filled.map(|field| field.column.clone()).collect()
     }
 
+    fn decisive_columns(&self) -> Vec<String> {
+        let features = model_features(&self.card);
+        match &self.card.boosting {
+            Some(boosting) => boosting.decisive_columns(&features),
+            None => features.columns(),
+        }
+    }
+
     fn check(&self, schema: &Schema) -> Result<()> {
         let features = model_features(&self.card);
         let fields = features.dense.iter().chain(&features.categorical);

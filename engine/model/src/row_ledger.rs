@@ -66,6 +66,8 @@ pub enum RowChange {
     Sorted,
     /// A join found no row of the other side, and keeps the row with nulls.
     NoMatch,
+    /// A model predicted a row of the future without a value of a column that it predicts by.
+    Missing,
 }
 
 impl RowChange {
@@ -122,7 +124,8 @@ impl RowChange {
             | RowChange::FractionCut
             | RowChange::MadeNotFinite
             | RowChange::Sorted
-            | RowChange::NoMatch => ChangeKind::Values,
+            | RowChange::NoMatch
+            | RowChange::Missing => ChangeKind::Values,
         }
     }
 
@@ -156,6 +159,7 @@ impl RowChange {
             RowChange::MadeNotFinite => "made_not_finite",
             RowChange::Sorted => "sorted",
             RowChange::NoMatch => "no_match",
+            RowChange::Missing => "missing",
         }
     }
 
@@ -189,6 +193,7 @@ impl RowChange {
             RowChange::MadeNotFinite => "became NaN or infinite",
             RowChange::Sorted => "crossing quantiles sorted",
             RowChange::NoMatch => "without a match, kept with nulls",
+            RowChange::Missing => "missing, predicted without",
         }
     }
 }
@@ -463,6 +468,7 @@ mod tests {
             RowChange::Nulled,
             RowChange::Duplicate,
             RowChange::NoMatch,
+            RowChange::Missing,
             RowChange::NotFinite,
             RowChange::Unsampled,
             RowChange::Zeroed,

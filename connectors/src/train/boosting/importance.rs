@@ -52,6 +52,22 @@ pub fn column_gains(features: &BatchFeatures, gains_of_models: &[&[f64]]) -> Vec
     importance
 }
 
+/// The columns that some of these models split by; all of them where models of an earlier version say nothing of their
+/// splits.
+pub fn split_columns(features: &BatchFeatures, gains_of_models: &[&[f64]]) -> Vec<String> {
+    let is_unrecorded = gains_of_models.iter().all(|gains| gains.is_empty());
+    let mut columns = Vec::new();
+    for column in feature_columns(features) {
+        let mut gains = gains_of_models
+            .iter()
+            .flat_map(|gains| gains.iter().skip(column.first).take(column.width));
+        if is_unrecorded || gains.any(|gain| *gain > 0.0) {
+            columns.push(column.name);
+        }
+    }
+    columns
+}
+
 /// Trees over all rows, one ensemble for each group of steps, and the rows on which their columns are shuffled.
 pub struct ShuffledColumns<'a> {
     pub points: Vec<(Objective, &'a TreeEnsemble)>,
@@ -209,6 +225,18 @@ mod tests {
             base: 0.0,
             trees: vec![tree],
         }
+    }
+
+    #[test]
+    fn columns_are_split_by_where_they_gain() {
+        let none = [0.0; 4];
+        let item = [0.0, 0.0, 0.0, 2.0];
+        assert_eq!(split_columns(&features(), &[&GAINS]), ["price", "vector"]);
+        let of_both = split_columns(&features(), &[&GAINS, &[], &item]);
+        assert_eq!(of_both, ["price", "vector", "item"]);
+        assert!(split_columns(&features(), &[&none]).is_empty());
+        let unrecorded = split_columns(&features(), &[&[]]);
+        assert_eq!(unrecorded, ["price", "vector", "item"]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::encode::{FeatureCounts, decode_ensembles};
 use super::fallback::ColumnFallback;
+use super::importance::split_columns;
 use super::intervals::{IntervalScale, bound_value};
 use super::loss::{BoostingLoss, Objective};
 use super::rows::feature_table;
@@ -52,6 +53,23 @@ pub struct BoostingCard {
     /// The models: first those over all rows, then those of groups; of each, those of the first steps come first, and of
     /// each of these, the point forecast comes before the quantiles.
     pub models: Vec<GroupModelCard>,
+}
+
+impl BoostingCard {
+    /// The columns that predictions for all steps of the horizon depend on: those that name groups, and those that trees
+    /// split by. The models of the last step take the columns that the models of all steps take.
+    pub fn decisive_columns(&self, features: &BatchFeatures) -> Vec<String> {
+        let outputs = 1 + self.quantiles.len();
+        let models = outputs * self.steps.as_ref().map_or(1, StepModels::count);
+        let mut gains = Vec::new();
+        for models_of_group in self.models.chunks(models.max(1)) {
+            let last_step = models_of_group.iter().rev().take(outputs);
+            gains.extend(last_step.map(|model| model.gains.as_slice()));
+        }
+        let mut columns = split_columns(features, &gains);
+        columns.extend(self.by.iter().cloned());
+        columns
+    }
 }
 
 fn is_false(value: &bool) -> bool {

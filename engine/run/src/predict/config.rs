@@ -20,7 +20,8 @@ use serde::{Deserialize, Serialize};
 /// readers keep the previous forecast. A model predicts no further than the horizon of the
 /// pipeline's `label`: rows beyond it are refused before the run begins. So is a label that a step
 /// after `future_rows` computes. A column that the label lists as `known`, and that has no value in
-/// rows of the future, is a fault with its counts and the last time for which it is known.
+/// rows of the future, is a fault with its counts and the last time for which it is known. So is any
+/// other feature that the model predicts by, and that has no value in any row of the future.
 ///
 /// ```yaml
 /// steps:
@@ -66,7 +67,7 @@ pub struct PredictConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
     /// Treatment of columns that the label lists as `known`, where rows of the future have no value
-    /// for them: `error` when left out.
+    /// for them, and of features without a value in any row of the future: `error` when left out.
     #[serde(default, skip_serializing_if = "MissingKnown::is_error")]
     pub missing: MissingKnown,
     /// Length of a season, such as `7d`; steps or rows where the horizon is a number of them. The rung `naive` of a
@@ -107,7 +108,7 @@ pub enum PredictedRows {
     Future,
 }
 
-/// Treatment of known columns without a value in rows of the future.
+/// Treatment of known columns and features without a value in rows of the future.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingKnown {

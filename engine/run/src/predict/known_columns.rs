@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
-use arrow::compute::{is_null, nullif};
-use arrow::datatypes::{DataType, Field, Float32Type, Float64Type};
+use arrow::array::ArrayRef;
+use arrow::compute::nullif;
+use arrow::datatypes::Field;
 use forebay_analyze::{ColumnCounts, ColumnMoments};
 use forebay_model::{Fault, Finding, IdBuilder, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
@@ -17,6 +17,7 @@ use forebay_storage::Event;
 use serde_json::{Value, json};
 
 use super::config::MissingKnown;
+use super::missing_features::missing_values;
 use super::step::PredictTransform;
 use super::training_of;
 use crate::executor::RunExecutor;
@@ -148,7 +149,7 @@ impl RunExecutor<'_> {
     }
 
     /// The columns that are known in advance: those of the label, or of the applied artifact.
-    fn known_names(&self) -> Vec<&String> {
+    pub(super) fn known_names(&self) -> Vec<&String> {
         match &self.pipeline.label {
             Some(label) => label.known.iter().collect(),
             None => self.session.served.known.iter().collect(),
@@ -347,27 +348,6 @@ impl<'a, 'r> KnownLearning<'a, 'r> {
         }
         Ok(learning)
     }
-}
-
-/// True for values that models take as missing: nulls and NaN.
-fn missing_values(column: &ArrayRef) -> Result<BooleanArray> {
-    Ok(match column.data_type() {
-        DataType::Float64 => {
-            let values = column.as_primitive::<Float64Type>();
-            values
-                .iter()
-                .map(|value| Some(value.is_none_or(f64::is_nan)))
-                .collect()
-        }
-        DataType::Float32 => {
-            let values = column.as_primitive::<Float32Type>();
-            values
-                .iter()
-                .map(|value| Some(value.is_none_or(f32::is_nan)))
-                .collect()
-        }
-        _ => is_null(column)?,
-    })
 }
 
 /// The columns that forecasts of each step need in advance, for later forecasts by its models: those that the label lists

@@ -10,6 +10,7 @@ mod earlier;
 mod examples;
 mod forecast_files;
 mod known_columns;
+mod missing_features;
 mod model;
 mod naive;
 mod step;
@@ -418,6 +419,11 @@ impl RunExecutor<'_> {
             if step.forecast.is_none() {
                 continue;
             }
+            self.check_missing_features(sink, manifest)
+                .map_err(|fault| {
+                    let placed = fault.at(sink.at.as_ref());
+                    placed.note("nothing was published: readers see the forecast before")
+                })?;
             let bound = &self.program.bound;
             let future = future_of(bound, &sink.from)?;
             let made_by = only_future_rows(future).map_err(|fault| fault.at(sink.at.as_ref()))?;

@@ -28,6 +28,12 @@ pub trait ModelPredictor: Debug + Send + Sync {
         Vec::new()
     }
 
+    /// The columns that its predictions for all steps of the horizon depend on. A forecast counts those of their values
+    /// that are missing and that it does not fill.
+    fn decisive_columns(&self) -> Vec<String> {
+        self.columns()
+    }
+
     /// True if it predicts a constant for rows in which all columns that it reads are missing.
     fn predicts_empty_rows(&self) -> bool {
         false

@@ -7,7 +7,7 @@ use arrow::array::{
 };
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float32Type, Int32Type};
-use forebay_model::{Fault, Result, Step, codes};
+use forebay_model::{Fault, Result, RowChange, Step, codes};
 use forebay_plan::{
     BindScope, FutureFlow, HORIZON_STEP, KNOWN_UNTIL, MapOp, PlanOp, PredictionFeedback, RowMark,
     TargetChain, Transform, TransformRegistry, ValueCount, check_horizon, check_recursive_label,
@@ -16,6 +16,7 @@ use forebay_plan::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::missing_features::missing_values;
 use super::model::{LoadedModel, LoadedModels, ModelPredictor, quantile_column};
 use super::values::{PredictionBounds, bounded_columns, in_units_of_rows, prediction_type};
 
@@ -162,6 +163,7 @@ impl PredictTransform {
         let bounds = self.bounds();
         let marks_empty = model.predictor.predicts_empty_rows();
         let filled = model.predictor.filled_columns();
+        let unfilled = self.unfilled_columns(model.predictor.as_ref());
         let feedback = self.feedback_label(recursive, target.as_deref(), scope);
         let model_columns = reads.len();
         let undone = target.clone();
@@ -194,6 +196,16 @@ impl PredictTransform {
                 predict = predict.counting(ValueCount::filled(position, column));
             }
         }
+        for column in unfilled {
+            let position = predict.reads.iter().position(|read| *read == column);
+            if let Some(position) = position {
+                predict = predict.counting(ValueCount {
+                    before: position,
+                    column: Some(column),
+                    ..ValueCount::new(RowChange::Missing, count_missing)
+                });
+            }
+        }
         match &self.forecast {
             None => Ok(vec![PlanOp::Map(predict)]),
             Some(forecast) => {
@@ -206,6 +218,11 @@ impl PredictTransform {
             }
         }
     }
+}
+
+/// Counts the values of a column of a model that are missing.
+fn count_missing(column: &ArrayRef, _: &ArrayRef) -> Result<u64> {
+    Ok(missing_values(column)?.true_count() as u64)
 }
 
 /// Marks the rows in which no column of numbers has a finite value.
@@ -226,6 +243,20 @@ fn empty_rows(columns: &[ArrayRef], rows: usize) -> Result<BooleanArray> {
 impl PredictTransform {
     pub(super) fn bounds(&self) -> PredictionBounds {
         PredictionBounds::new(self.min, self.max)
+    }
+
+    /// The columns of a model whose missing values a forecast counts: the model predicts by them, and does not fill them.
+    fn unfilled_columns(&self, model: &dyn ModelPredictor) -> Vec<String> {
+        if self.forecast.is_none() || model.predicts_empty_rows() {
+            return Vec::new();
+        }
+        let filled = model.filled_columns();
+        let mut columns = model.decisive_columns();
+        columns.retain(|column| column != HORIZON_STEP && !filled.contains(column));
+        // A column that has two parts in a model counts once.
+        columns.sort();
+        columns.dedup();
+        columns
     }
 
     /// The columns of predictions in a forecast of a model.
@@ -388,6 +419,19 @@ mod tests {
     use super::*;
 
     use arrow::array::{Float64Array, Int64Array};
+
+    #[test]
+    fn nulls_and_nan_are_missing() {
+        let numbers: ArrayRef = Arc::new(Float64Array::from(vec![
+            None,
+            Some(0.0),
+            Some(f64::NAN),
+            Some(f64::INFINITY),
+        ]));
+        let counts: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), None, None, None]));
+        assert_eq!(count_missing(&numbers, &numbers).unwrap(), 2);
+        assert_eq!(count_missing(&counts, &numbers).unwrap(), 3);
+    }
 
     #[test]
     fn rows_without_a_finite_number_are_empty() {
