@@ -352,6 +352,34 @@ fn an_empty_part_of_a_split_by_hash_is_told() {
     );
 }
 
+/// Rows that a step computes of all rows are counted where that step has left them, in a run that does not compute them
+/// again, too.
+#[test]
+fn empty_parts_behind_steps_over_all_rows_are_told() {
+    let split =
+        "split: { by_hash: { keys: [item], parts: { train: 0.5, validation: 0.3, test: 0.2 } } }\n";
+    for step in [
+        "dedupe: { keys: [day, item] }",
+        "aggregate: { by: [day, item], compute: { x: { sum: x } } }",
+    ] {
+        let shop = TestDirectory::new();
+        items(&shop);
+        spec(
+            &shop,
+            "    fit_on: train\n    allow_empty: true\n",
+            &[step, "standardize: { columns: [x] }"],
+            &(split.to_owned() + TABLE),
+        );
+        for _ in 0..2 {
+            let warned = warnings(&run(&shop).expect(0).summary());
+            assert!(
+                says(&warned, &["of the split has none of the 120 rows of `f`"]),
+                "{step}: {warned:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn parts_that_overlap_or_leave_rows_out_are_told() {
     let shop = TestDirectory::new();

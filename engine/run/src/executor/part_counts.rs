@@ -6,12 +6,40 @@ use std::collections::{BTreeMap, BTreeSet};
 use arrow::array::AsArray;
 use arrow::datatypes::UInt64Type;
 use forebay_analyze::PartCounts;
+use forebay_commit::ReuseDecision;
 use forebay_model::{DataSplit, Dataset, Fault, Finding, Result, codes};
 use forebay_plan::{
-    AnalyzerRequest, BaseDataset, BoundAnalyzer, OpStream, PlanOp, check_split, part_column,
+    AnalyzerRequest, BaseDataset, BoundAnalyzer, BoundPipeline, OpId, OpStream, PlanOp,
+    check_split, part_column,
 };
 
 use super::RunExecutor;
+
+/// Adds a gather and those that its rows come from.
+fn add_gather(bound: &BoundPipeline, op: OpId, gathers: &mut BTreeSet<OpId>) {
+    if !gathers.insert(op) {
+        return;
+    }
+    let inputs = bound.gather_inputs.get(&op).into_iter().flatten();
+    for stream in inputs.flat_map(|(_, flow)| &flow.streams) {
+        add_gathers_of(bound, stream, gathers);
+    }
+}
+
+/// Adds the gathers that a stream reads, and those that the other sides of its joins read.
+fn add_gathers_of(bound: &BoundPipeline, stream: &OpStream, gathers: &mut BTreeSet<OpId>) {
+    if let BaseDataset::Gathered(op) = &bound.bases[stream.base] {
+        add_gather(bound, *op, gathers);
+    }
+    for op in stream.ops.iter() {
+        let Some(flow) = bound.join_inputs.get(op) else {
+            continue;
+        };
+        for other_stream in &flow.streams {
+            add_gathers_of(bound, other_stream, gathers);
+        }
+    }
+}
 
 impl RunExecutor<'_> {
     /// Counts the rows of the parts of the split, and warns of those that are in several parts or
@@ -34,10 +62,7 @@ impl RunExecutor<'_> {
             let Some(flow) = bound.flows.get(name).filter(|flow| flow.parts) else {
                 continue;
             };
-            // Rows that a query makes would be computed once more.
-            let is_read =
-                |stream: &OpStream| matches!(bound.bases[stream.base], BaseDataset::Source(_));
-            if !flow.streams.iter().all(is_read) {
+            if !self.are_gathers_stored(&flow.streams)? {
                 continue;
             }
             let streams: Vec<OpStream> = flow
@@ -74,6 +99,34 @@ impl RunExecutor<'_> {
             self.report_parts(name, split, &finding)?;
         }
         Ok(())
+    }
+
+    /// True if the results of all gathers behind some streams are in the state store. Others would be computed for the
+    /// counts alone: no pass of this run reads them, and the run that does counts their rows.
+    fn are_gathers_stored(&self, streams: &[OpStream]) -> Result<bool> {
+        let bound = &self.program.bound;
+        let mut gathers = BTreeSet::new();
+        for stream in streams {
+            let BaseDataset::Gathered(op) = &bound.bases[stream.base] else {
+                continue;
+            };
+            if !self.program.gather_ids.contains_key(op) {
+                return Ok(false);
+            }
+            add_gather(bound, *op, &mut gathers);
+        }
+        for op in gathers {
+            // The others belong to joins whose columns no pass reads.
+            let Some(id) = self.program.gather_ids.get(&op) else {
+                continue;
+            };
+            let location = self.store.materialized_location(*id);
+            let recorded = self.recorded_pass(*id, &location)?;
+            if recorded.decision != ReuseDecision::Reuse {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The steps whose rows are taken by part.
