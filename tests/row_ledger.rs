@@ -215,6 +215,21 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
             &["f.derive nulled i 2"],
         ),
         (
+            from_a("{ derive: { i: \"coalesce(try_cast(s as int), 0)\" } }"),
+            [4, 0, 4, 0],
+            &["f.derive nulled try_cast(s as int32) 2"],
+        ),
+        (
+            from_a("{ derive: { i: \"CASE WHEN k = 1 THEN try_cast(s as int) END\" } }"),
+            [4, 0, 4, 0],
+            &["f.derive nulled try_cast(s as int32) 1"],
+        ),
+        (
+            from_a("{ derive: { i: \"try_cast(k * 100 as tinyint) IS NULL\" } }"),
+            [4, 0, 4, 0],
+            &["f.derive nulled try_cast(k * Int64(100) as int8) 2"],
+        ),
+        (
             from_a("{ impute: { columns: [x], with: { constant: 0 } } }"),
             [4, 0, 4, 0],
             &["f.impute imputed x 1"],
@@ -302,6 +317,23 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
         assert_eq!(sum(&workers), *rows, "{step}, on a worker");
         assert_eq!(changes(&workers), *expected, "{step}, on a worker");
     }
+}
+
+#[test]
+fn casts_of_queries_are_named_since_they_count_nothing() {
+    let shop = shop();
+    let query = "SELECT k, try_cast(s AS int) AS n FROM a WHERE try_cast(s AS double) IS NULL";
+    spec(&shop, &format!("{{ sql: \"{query}\" }}"), "");
+    let named =
+        "`f.sql` computes `try_cast(a.s as int32)`: values that it turns to null are not counted";
+    let summary = run(&shop, &[]).summary();
+    assert_eq!(changes(&summary), ["f.sql queried_away 2"]);
+    let warnings = summary["warnings"].to_string();
+    assert!(warnings.contains(named), "{summary}");
+    // A condition removes rows, which are counted.
+    assert!(!warnings.contains("float64"), "{summary}");
+    let checked = shop.forebay(&["check", "spec.yaml"]).expect(0).stderr;
+    assert!(checked.contains(named), "{checked}");
 }
 
 /// Rows that are out of order are sorted before their windows are computed.

@@ -15,6 +15,7 @@ use datafusion::physical_expr::expressions::Literal;
 use forebay_model::{Fault, Result, canonical_keys, codes, column_bytes, plain_bytes};
 
 use crate::kernel_memory::{GrowingOutput, admit_output};
+use crate::tried_casts::{add_tried, count_tried};
 
 /// Most bytes that a function makes of one batch of rows.
 pub(crate) const OUTPUT_BYTES_MAX: u128 = 64 << 20;
@@ -90,8 +91,11 @@ impl BoundedExpression {
         let mut output = GrowingOutput::default();
         while let Some(range) = open.pop() {
             let end = range.end;
-            match self.evaluate_part(inputs, range.clone(), limit) {
+            // A part that is computed again in halves counts nothing.
+            let (part, tried) = count_tried(|| self.evaluate_part(inputs, range.clone(), limit));
+            match part {
                 Ok(values) => {
+                    add_tried(tried);
                     let part_bytes = column_bytes(&values);
                     bytes += part_bytes as u128;
                     if !open.is_empty() || !parts.is_empty() {

@@ -77,6 +77,8 @@ mod strict_casts;
 mod target;
 mod time_shift;
 mod transform;
+mod tried_casts;
+mod uncounted_casts;
 mod upstream;
 mod window_order;
 
@@ -157,5 +159,6 @@ pub use target::{
 };
 pub use time_shift::{TimeShift, cast_shift};
 pub use transform::{BindScope, FutureRowsFacts, HeldRows, StepFacts, Transform};
+pub use uncounted_casts::uncounted_casts;
 pub use upstream::{NeededColumns, all_columns, upstream_analyzers};
 pub use window_order::query_plan;

@@ -24,6 +24,7 @@ use crate::calendar_moves::move_by_calendar;
 use crate::date_hours::refuse_date_hours;
 use crate::date_numbers::{is_comparison, refuse_date_keys, refuse_date_numbers};
 use crate::exact_lengths::measure_intervals;
+use crate::tried_casts::add_tried_nulls;
 
 /// Functions whose result is an instant where their first argument is a number or a time with a zone.
 const INSTANT_FUNCTIONS: [&str; 7] = [
@@ -522,6 +523,9 @@ impl ScalarUDFImpl for LocalTimeUdf {
         } else {
             placed(&column, target)?
         };
+        if is_try && !is_scalar {
+            add_tried_nulls(&column, &placed);
+        }
         Ok(if is_scalar {
             ColumnarValue::Scalar(ScalarValue::try_from_array(&placed, 0)?)
         } else {

@@ -34,6 +34,7 @@ use crate::other_rows::refuse_other_rows;
 use crate::sql_faults::{expression_fault, shown};
 use crate::strict_casts::{strict_casts, text_as_function};
 use crate::time_shift::shifted_column;
+use crate::tried_casts::{add_tried, count_tried, counted_tries, try_as_function};
 use crate::{ColumnKernel, MovedTime};
 
 /// Compiles SQL text against schemas. Column names are case-sensitive. Functions that are not deterministic are
@@ -120,10 +121,13 @@ impl SqlCompiler {
         let bounded = BoundedExpression::new(physical, open)
             .map_err(|error| evaluation_fault(&text, error))?;
         let kernel: ColumnKernel = Arc::new(move |inputs, rows| {
-            let value = with_evaluation_stack(levels, || {
-                let value = bounded.evaluate(inputs, rows);
-                value.map_err(|error| evaluation_fault(&text, error))
+            // A deep expression is evaluated on another thread.
+            let (value, tried) = with_evaluation_stack(levels, || {
+                let (value, tried) = count_tried(|| bounded.evaluate(inputs, rows));
+                let value = value.map_err(|error| evaluation_fault(&text, error))?;
+                Ok((value, tried))
             })?;
+            add_tried(tried);
             Ok(vec![to_type(&value, &target)?])
         });
         Ok(CompiledExpression {
@@ -155,7 +159,8 @@ impl SqlCompiler {
         let simplifier = ExprSimplifier::new(info);
         let coerced = simplifier.coerce(expression.clone(), &open)?;
         let strict = strict_casts(coerced, open.as_ref())?.data;
-        let bounded = with_bounds(strict, open.as_ref())?.data;
+        let counted = counted_tries(strict, open.as_ref())?.data;
+        let bounded = with_bounds(counted, open.as_ref())?.data;
         let signed = checked_signs(bounded, open.as_ref())?.data;
         canonicalize_nan(simplifier.simplify(signed)?, &open)
     }
@@ -269,6 +274,7 @@ impl SqlCompiler {
     ) -> Result<(), DataFusionError> {
         registry.register_udf(Arc::new(canonical_key_function().clone()))?;
         registry.register_udf(Arc::new(text_as_function().clone()))?;
+        registry.register_udf(Arc::new(try_as_function().clone()))?;
         registry.register_udf(Arc::new(joined_texts_function().clone()))?;
         registry.register_udf(Arc::new(local_time_function().clone()))?;
         registry.register_udf(Arc::new(moved_time_function().clone()))?;

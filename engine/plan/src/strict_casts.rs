@@ -28,6 +28,7 @@ use forebay_model::{CALENDAR_DAYS, TextRules, logical_type, tick_nanoseconds};
 
 use crate::checked_integers::{checked_integers, checked_signs};
 use crate::joined_texts::with_bounds;
+use crate::tried_casts::add_tried_nulls;
 
 static TEXT_AS: LazyLock<ScalarUDF> = LazyLock::new(|| {
     ScalarUDF::new_from_impl(TextAsUdf {
@@ -41,13 +42,13 @@ pub(crate) fn text_as_function() -> &'static ScalarUDF {
 }
 
 /// A cast in one of the forms of SQL.
-struct WrittenCast<'e> {
-    inner: &'e Expr,
-    target: DataType,
-    is_try: bool,
+pub(crate) struct WrittenCast<'e> {
+    pub inner: &'e Expr,
+    pub target: DataType,
+    pub is_try: bool,
 }
 
-fn written_cast(part: &Expr) -> Option<WrittenCast<'_>> {
+pub(crate) fn written_cast(part: &Expr) -> Option<WrittenCast<'_>> {
     let (inner, target, is_try) = match part {
         Expr::Cast(cast) => (cast.expr.as_ref(), cast.field.data_type().clone(), false),
         Expr::TryCast(cast) => (cast.expr.as_ref(), cast.field.data_type().clone(), true),
@@ -264,11 +265,11 @@ struct TextAsUdf {
     signature: Signature,
 }
 
-fn internal(message: &str) -> DataFusionError {
+pub(crate) fn internal(message: &str) -> DataFusionError {
     DataFusionError::Internal(message.to_owned())
 }
 
-fn type_of_name(name: Option<&ScalarValue>) -> Result<DataType, DataFusionError> {
+pub(crate) fn type_of_name(name: Option<&ScalarValue>) -> Result<DataType, DataFusionError> {
     let Some(ScalarValue::Utf8(Some(name))) = name else {
         return Err(internal("a cast of texts without a type"));
     };
@@ -327,11 +328,14 @@ impl ScalarUDFImpl for TextAsUdf {
             whole if whole.is_integer() => in_days(&column, &target, is_try)?,
             _ => values_of_texts(&column, &target, is_try)?,
         };
-        Ok(if is_scalar {
-            ColumnarValue::Scalar(ScalarValue::try_from_array(&values, 0)?)
-        } else {
-            ColumnarValue::Array(values)
-        })
+        if is_scalar {
+            let value = ScalarValue::try_from_array(&values, 0)?;
+            return Ok(ColumnarValue::Scalar(value));
+        }
+        if is_try {
+            add_tried_nulls(&column, &values);
+        }
+        Ok(ColumnarValue::Array(values))
     }
 }
 

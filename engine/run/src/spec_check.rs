@@ -6,7 +6,7 @@ use forebay_commit::{output_root, try_writing};
 use forebay_model::{Dataset, Fault, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
     BoundPipeline, PartialBinding, bind_all, check_label_names, check_split, label_in_features,
-    scaled_ids, unfitted_steps,
+    scaled_ids, uncounted_casts, unfitted_steps,
 };
 use forebay_storage::StorageLocation;
 
@@ -101,6 +101,7 @@ impl Session {
         let mut warnings = check_split(pipeline, bound, &self.sql, datasets)?.warnings;
         warnings.extend(unfitted_steps(pipeline, bound));
         warnings.extend(scaled_ids(bound));
+        warnings.extend(uncounted_casts(bound));
         if trains {
             warnings.extend(self.label_warnings(pipeline, bound));
             warnings.extend(self.null_warnings_of_trainings(pipeline, bound, datasets));

@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, Field};
 use forebay_model::{Fault, Finding, NameIndex, Result, RowChange};
 use forebay_window::{WindowFunction, WindowOutput, WindowStat};
 
-use super::lost_values::LostValues;
+use super::lost_values::{LostValues, counted_casts};
 use super::{
     ChainAction, ChainContext, ChainInstruction, ChainPath, ChainWindow, ColumnTap, CountedChange,
     JoinOutputs, LabeledAction, OpChain, WindowAction, reads, writes,
@@ -190,6 +190,7 @@ impl ChainBuilder {
                     marks: map.marks.clone(),
                     value_counts: map.value_counts.clone(),
                     lost_values: LostValues::of_map(map),
+                    counts_casts: counted_casts(map).is_some(),
                     join: map.finds_rows.then(|| op.join_bit()),
                 }
             }
@@ -449,7 +450,7 @@ fn counted_changes(op: &BoundOp) -> Vec<CountedChange> {
     }
 }
 
-/// The marks of an operation, then its counts of values, then those of all operations.
+/// The marks of an operation, then its counts of values, then those of all operations, then those of its casts.
 fn changes_of_values(map: &MapOp) -> Vec<CountedChange> {
     let marks = map.marks.iter().map(|mark| match mark {
         RowMark::Clipped => CountedChange::of_rows(RowChange::Clipped),
@@ -475,7 +476,12 @@ fn changes_of_values(map: &MapOp) -> Vec<CountedChange> {
                 .map(|field| field.name().clone()),
             step: None,
         });
-    marks.chain(counts).chain(lost).collect()
+    let casts = counted_casts(map).map(|texts| CountedChange {
+        change: RowChange::Nulled,
+        column: Some(texts),
+        step: None,
+    });
+    marks.chain(counts).chain(lost).chain(casts).collect()
 }
 
 /// Lets the next instruction that clears registers clear `waiting` ones, and those of instructions that clear none or

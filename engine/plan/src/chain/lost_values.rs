@@ -12,6 +12,7 @@ use forebay_model::RowChange;
 use forebay_window::{WindowFunction, WindowOutput, WindowStat, count_undefined};
 
 use crate::hidden_columns::is_hidden;
+use crate::tried_casts::add_tried_casts;
 use crate::{MapOp, WindowOp, WrittenNulls};
 
 /// A written column whose lost values are counted.
@@ -138,6 +139,19 @@ fn tries_casts(map: &MapOp) -> bool {
         Ok(TreeNodeRecursion::Continue)
     });
     has_try && !has_other_nulls
+}
+
+/// The texts of the casts that count their nulls: those in functions, of whose nulls a column may have none.
+pub(super) fn counted_casts(map: &MapOp) -> Option<String> {
+    let WrittenNulls::Computed(expression) = &map.nulls else {
+        return None;
+    };
+    if tries_casts(map) {
+        return None;
+    }
+    let mut texts = Vec::new();
+    add_tried_casts(expression, &mut texts);
+    (!texts.is_empty()).then(|| texts.join(", "))
 }
 
 /// The number of NaN and infinities of a column of floats.

@@ -158,6 +158,8 @@ enum ChainAction {
         marks: Vec<RowMark>,
         value_counts: Vec<ValueCount>,
         lost_values: Vec<LostValues>,
+        /// True if its casts count the values that they turn to null.
+        counts_casts: bool,
         /// The bit of a join whose rows it finds.
         join: Option<u64>,
     },

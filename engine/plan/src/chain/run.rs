@@ -20,6 +20,7 @@ use crate::carry::TakenOutputs;
 use crate::kernel_memory::{ADMITTED_BYTES_MIN, AdmitBytes, admit_output, with_admission};
 use crate::op::{ExpandedRows, RowMark, ValueCount};
 use crate::stop_check::with_stop_check;
+use crate::tried_casts::count_tried;
 use crate::{Carry, OpId};
 
 impl OpChain {
@@ -356,13 +357,15 @@ impl ChainInstruction {
             marks,
             value_counts,
             lost_values,
+            counts_casts,
             join,
         } = &self.step.action
         else {
             return Ok(());
         };
         let inputs = load(&state.registers, reads)?;
-        let mut outputs = kernel(&inputs, state.rows)?;
+        let (outputs, tried) = count_tried(|| kernel(&inputs, state.rows));
+        let mut outputs = outputs?;
         if let Some(bit) = join
             && state.rows > 0
         {
@@ -376,8 +379,11 @@ impl ChainInstruction {
         count_marks(&mut state.counts, marks, marked, of_marks)?;
         let (of_named, of_lost) = of_values.split_at_mut(value_counts.len());
         count_values(value_counts, &inputs, &outputs, of_named)?;
-        for (lost, changed) in lost_values.iter().zip(of_lost) {
+        for (lost, changed) in lost_values.iter().zip(of_lost.iter_mut()) {
             *changed += lost.count(&inputs, &outputs);
+        }
+        if *counts_casts && let Some(changed) = of_lost.last_mut() {
+            *changed += tried;
         }
         store(&mut state.registers, writes, outputs, state.rows)?;
         // Registers that no later instruction reads are freed here, so that chunks of long

@@ -1,0 +1,216 @@
+//! Values that `try_cast` turns to null, counted while an expression is evaluated.
+//!
+//! A `try_cast` may lie in a function, or in the branch of a `CASE`: only its evaluation sees the values that it gets.
+//! The query engine evaluates an expression on the thread of its operation, which reads the count when it returns.
+
+use std::cell::Cell;
+use std::sync::{Arc, LazyLock};
+
+use arrow::array::Array;
+use arrow::compute::CastOptions;
+use arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::format::DEFAULT_FORMAT_OPTIONS;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DataFusionError, ExprSchema, ScalarValue};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ScalarUDFImpl, Signature, Volatility, lit,
+};
+use forebay_model::type_label;
+
+use crate::sql_faults::shown;
+use crate::strict_casts::{WrittenCast, internal, type_of_name, written_cast};
+
+thread_local! {
+    /// Values that `try_cast` turned to null on this thread.
+    static TRIED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts values that a `try_cast` of this thread turned to null.
+pub(crate) fn add_tried(values: u64) {
+    TRIED.set(TRIED.get() + values);
+}
+
+/// Counts the nulls of a `try_cast` that its input does not have.
+pub(crate) fn add_tried_nulls(input: &dyn Array, output: &dyn Array) {
+    let nulls = output.logical_null_count();
+    add_tried(nulls.saturating_sub(input.logical_null_count()) as u64);
+}
+
+/// Calls `work`; also returns the number of values that `try_cast` turned to null in it.
+pub(crate) fn count_tried<T>(work: impl FnOnce() -> T) -> (T, u64) {
+    let count_before = TRIED.replace(0);
+    let result = work();
+    (result, TRIED.replace(count_before))
+}
+
+/// Adds the text of each `try_cast` of an expression, once.
+pub(crate) fn add_tried_casts(expression: &Expr, texts: &mut Vec<String>) {
+    // The closure gives no error.
+    let _ = expression.apply(|part| {
+        if let Some(text) = tried_cast(part)
+            && !texts.contains(&text)
+        {
+            texts.push(text);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+}
+
+/// The text of a `try_cast` of other values than constants.
+fn tried_cast(part: &Expr) -> Option<String> {
+    // The form of a `try_cast` to a time of a zone.
+    if let Expr::ScalarFunction(call) = part
+        && call.func.name() == "local_time"
+        && let [text, .., Expr::Literal(ScalarValue::Boolean(Some(true)), _)] = call.args.as_slice()
+    {
+        return Some(shown(&format!("try_cast({text} as timestamp)")));
+    }
+    let WrittenCast {
+        inner,
+        target,
+        is_try,
+    } = written_cast(part)?;
+    if !is_try || matches!(inner, Expr::Literal(..)) {
+        return None;
+    }
+    let target = type_label(&target);
+    Some(shown(&format!("try_cast({inner} as {target})")))
+}
+
+static TRY_AS: LazyLock<ScalarUDF> = LazyLock::new(|| {
+    ScalarUDF::new_from_impl(TryAsUdf {
+        signature: Signature::any(2, Volatility::Immutable),
+    })
+});
+
+/// The function of a `try_cast` that counts: of a value, and the name of a type.
+pub(crate) fn try_as_function() -> &'static ScalarUDF {
+    &TRY_AS
+}
+
+/// Replaces each `try_cast` of the query engine in an expression by a call that counts.
+pub(crate) fn counted_tries(
+    expression: Expr,
+    schema: &dyn ExprSchema,
+) -> Result<Transformed<Expr>, DataFusionError> {
+    expression.transform_up(|part| {
+        let Some(WrittenCast {
+            inner,
+            target,
+            is_try: true,
+        }) = written_cast(&part)
+        else {
+            return Ok(Transformed::no(part));
+        };
+        let Ok(of) = inner.get_type(schema) else {
+            return Ok(Transformed::no(part));
+        };
+        let name = target.to_string();
+        let is_named = name.parse::<DataType>().is_ok_and(|named| named == target);
+        let is_constant = matches!(inner, Expr::Literal(..));
+        if is_constant || !is_named || of == target {
+            return Ok(Transformed::no(part));
+        }
+        let arguments = vec![inner.clone(), lit(name)];
+        Ok(Transformed::yes(TRY_AS.call(arguments)))
+    })
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct TryAsUdf {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for TryAsUdf {
+    fn name(&self) -> &str {
+        "try_as"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType, DataFusionError> {
+        Err(internal("the type of a cast depends on its arguments"))
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef, DataFusionError> {
+        let target = type_of_name(args.scalar_arguments.get(1).copied().flatten())?;
+        Ok(Arc::new(Field::new(self.name(), target, true)))
+    }
+
+    fn invoke_with_args(
+        &self,
+        arguments: ScalarFunctionArgs,
+    ) -> Result<ColumnarValue, DataFusionError> {
+        let Some(input) = arguments.args.first() else {
+            return Err(internal("a cast of no value"));
+        };
+        let options = CastOptions {
+            safe: true,
+            format_options: DEFAULT_FORMAT_OPTIONS,
+        };
+        let output = input.cast_to(arguments.return_type(), Some(&options))?;
+        if let (ColumnarValue::Array(input), ColumnarValue::Array(output)) = (input, &output) {
+            add_tried_nulls(input, output);
+        }
+        Ok(output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{ArrayRef, StringArray};
+    use arrow::datatypes::Schema;
+
+    use super::*;
+    use crate::SqlCompiler;
+
+    #[test]
+    fn casts_count_the_values_that_they_turn_to_null() {
+        let deep = format!("try_cast(s as int){}", " + 1".repeat(80));
+        let cases: [(&str, u64); 9] = [
+            ("try_cast(s as int)", 2),
+            ("try_cast(s as int) IS NULL", 2),
+            ("coalesce(try_cast(s as int), 0)", 2),
+            ("CASE WHEN s = 'x' THEN 0 ELSE try_cast(s as int) END", 1),
+            ("arrow_try_cast(s, 'Int32')", 2),
+            // Of other values than texts.
+            ("try_cast(length(s) * 100 as tinyint)", 1),
+            ("try_cast(length(s) as bigint)", 0),
+            ("upper(s)", 0),
+            // Evaluated on a thread of its own.
+            (deep.as_str(), 2),
+        ];
+        let schema = Schema::new(vec![Field::new("s", DataType::Utf8, true)]);
+        for (text, expected) in cases {
+            let expression = SqlCompiler::default().expression(text, &schema).unwrap();
+            let texts = StringArray::from(vec![Some("1"), Some("x"), None, Some("yy")]);
+            let column: ArrayRef = Arc::new(texts);
+            let (values, count) = count_tried(|| (expression.kernel)(&[column], 4));
+            assert!(values.is_ok(), "{text}: {values:?}");
+            assert_eq!(count, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn casts_are_listed_by_their_text() {
+        let cases = [
+            ("s || 'x'", vec![]),
+            ("cast(s as int)", vec![]),
+            ("try_cast('1' as int)", vec![]),
+            (
+                "coalesce(try_cast(s as int), try_cast(s as double), try_cast(s as int))",
+                vec!["try_cast(s as int32)", "try_cast(s as float64)"],
+            ),
+        ];
+        let schema = Schema::new(vec![Field::new("s", DataType::Utf8, true)]);
+        for (text, expected) in cases {
+            let expression = SqlCompiler::default().expression(text, &schema).unwrap();
+            let mut texts = Vec::new();
+            add_tried_casts(&expression.logical.unwrap(), &mut texts);
+            assert_eq!(texts, expected, "{text}");
+        }
+    }
+}
