@@ -494,6 +494,42 @@ fn rows_computed_from_the_serving_state_are_counted() {
     assert_eq!(change["count"], 1);
 }
 
+/// A fault of new rows that are computed from the serving state names their file, and the row in it.
+#[test]
+fn faults_of_rows_computed_from_the_serving_state_name_the_file() {
+    let dir = TestDirectory::new();
+    let mut text = String::from("item,day,y\n");
+    for day in 1..=20 {
+        text += &format!("a,2024-01-{day:02},{day}\nb,2024-01-{day:02},{day}\n");
+    }
+    dir.write("h.csv", &text);
+    dir.write(
+        "spec.yaml",
+        "version: 1\nname: n\nsources: { h: { csv: { path: h.csv, columns: { item: string, day: date, y: int64 } }, time: day, keys: [item] } }\n\
+         steps: { f: { from: h, do: [ { lag: { columns: [y], by: [1d] } } ] } }\n\
+         serving: { from: f }\nsinks: { t: { from: f, parquet: { path: out } } }\n",
+    );
+    let run = dir.forebay(&["run", "spec.yaml", "--json"]).expect(0);
+    let path = artifact(&run);
+    // Windows keep no such number; in order of time, and out of it.
+    for days in [[21, 21, 22], [22, 21, 21]] {
+        let [first, second, third] = days;
+        dir.write(
+            "new.csv",
+            &format!(
+                "item,day,y\na,2024-01-{first},1\nb,2024-01-{second},2\nc,2024-01-{third},{}\n",
+                i64::MIN
+            ),
+        );
+        let source = ["--source", "new.csv", "--output", "applied", "--json"];
+        let applied = dir.forebay(&[&["apply", &path][..], &source[..]].concat());
+        let fault = applied.expect(65).summary()["fault"].clone();
+        let file = fault["file"].as_str().unwrap_or_default();
+        assert!(file.ends_with("new.csv"), "{days:?}: {fault}");
+        assert_eq!(fault["rows"], json!([2]), "{days:?}: {fault}");
+    }
+}
+
 /// A served model reads no serving state. The fault names the commands that do, and these work.
 #[test]
 fn a_model_with_windows_is_not_served_and_predicts_from_the_state() {

@@ -506,6 +506,20 @@ fn steps_of_single_rows_have_the_bits_of_a_run_over_all() {
 }
 
 #[test]
+fn faults_of_given_rows_name_their_source_and_the_row() {
+    let shop = Shop::new("{ lag: { columns: [qty], by: [1d] } }");
+    let model = shop.model(&shop.fit().unwrap()).unwrap();
+    shop.add_later_days();
+    let new_rows = shop.later_rows();
+    model.append(&new_rows).unwrap();
+    // Rows that are appended may not come again.
+    let late = model.apply(&new_rows).unwrap_err();
+    assert_eq!(late.code(), codes::OUT_OF_ORDER);
+    assert_eq!(late.site().file.as_deref(), Some("source sales"));
+    assert_eq!(late.site().rows, [0]);
+}
+
+#[test]
 fn each_transform_is_served_or_refused_with_a_reason() {
     let laws = SERVED.iter().chain(&ROW_WISE).map(|(_, steps)| *steps);
     let laws = laws.chain(POOLED).chain([JOINED]);

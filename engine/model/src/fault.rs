@@ -470,6 +470,12 @@ impl Fault {
         self
     }
 
+    /// Replaces the file, by a layer that alone knows which one the rows come from.
+    pub fn replace_file(mut self, file: impl Into<String>) -> Self {
+        self.0.site.file = Some(hide_secrets(&file.into()).into_owned());
+        self
+    }
+
     /// Sets the row group, unless it is set.
     pub fn row_group(mut self, row_group: usize) -> Self {
         self.0.site.row_group.get_or_insert(row_group);

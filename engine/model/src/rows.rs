@@ -124,6 +124,15 @@ impl Chunk {
         }
     }
 
+    /// A batch of a source, whose rows come with a request or from several files. Faults name the source.
+    pub fn of_source(batch: RecordBatch, source: &str) -> Self {
+        let mut chunk = Chunk::of(batch);
+        if !source.is_empty() {
+            chunk.file = Arc::from(format!("source {source}"));
+        }
+        chunk
+    }
+
     /// The batch's schema.
     pub fn schema(&self) -> SchemaRef {
         self.batch.schema()

@@ -377,6 +377,11 @@ impl OpChain {
         &self.fields[want]
     }
 
+    /// The source whose rows it receives; empty where they are those of an intermediate dataset.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
     /// The windows, in order.
     pub fn windows(&self) -> &[ChainWindow] {
         &self.windows

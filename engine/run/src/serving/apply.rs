@@ -17,7 +17,7 @@ use forebay_storage::{Event, ScanRequest, ScratchDir, literal_path};
 use parquet::arrow::ArrowWriter;
 use serde_json::json;
 
-use super::ServingModel;
+use super::{FileRows, ServingModel};
 use crate::leak_check::{TimeRange, time_text};
 use crate::report::{OutputSum, RunReport};
 use crate::session::{Session, SessionOptions};
@@ -140,7 +140,7 @@ impl Session {
         &self,
         model: &ServingModel,
         rows: &NewRows,
-        each: &mut dyn FnMut(RecordBatch) -> Result<()>,
+        each: &mut dyn FnMut(RecordBatch, FileRows) -> Result<()>,
     ) -> Result<()> {
         let plain = rows.schema(model)?;
         let names = plain.fields().iter().map(|field| field.name().clone());
@@ -151,7 +151,13 @@ impl Session {
         for span in &rows.input.dataset.spans {
             for chunk in rows.input.source.open(&self.io, span, &request)? {
                 self.interrupt.check()?;
-                each(plain_batch(&plain, &chunk?.batch)?)?;
+                let chunk = chunk?;
+                let file_rows = FileRows {
+                    file: chunk.file.clone(),
+                    first_row: chunk.first_row,
+                    rows: chunk.batch.num_rows() as u64,
+                };
+                each(plain_batch(&plain, &chunk.batch)?, file_rows)?;
             }
         }
         Ok(())
@@ -166,7 +172,9 @@ impl Session {
         let mut run = model.begin_run()?;
         let columns = rows.schema(model)?;
         let mut writer = ServedWriter::create(file, model.output_of(&columns)?)?;
-        self.read_new(model, rows, &mut |batch| writer.write(&run.apply(&batch)?))?;
+        self.read_new(model, rows, &mut |batch, file_rows| {
+            writer.write(&run.apply(&batch, &[file_rows])?)
+        })?;
         writer.finish()?;
         Ok(run.counts().clone())
     }
@@ -175,8 +183,9 @@ impl Session {
     fn write_sorted(&self, model: &ServingModel, rows: &NewRows, file: &Path) -> Result<RowCounts> {
         let bytes_max = self.memory().states_bytes();
         let mut batches = Vec::new();
+        let mut files = Vec::new();
         let mut bytes = 0;
-        self.read_new(model, rows, &mut |batch| {
+        self.read_new(model, rows, &mut |batch, file_rows| {
             bytes += batch.get_array_memory_size();
             if bytes > bytes_max {
                 let message = format!(
@@ -187,6 +196,7 @@ impl Session {
                     .hint("give files that follow each other in time, or raise --memory"));
             }
             batches.push(batch);
+            files.push(file_rows);
             Ok(())
         })?;
         let mut run = model.begin_run()?;
@@ -195,7 +205,7 @@ impl Session {
         if let Some(first) = batches.first() {
             let batch = concat_batches(&first.schema(), &batches)?;
             batches.clear();
-            writer.write(&run.apply(&batch)?)?;
+            writer.write(&run.apply(&batch, &files)?)?;
         }
         writer.finish()?;
         Ok(run.counts().clone())

@@ -573,8 +573,8 @@ impl LiveState {
     }
 
     fn advance_carry(&self, facts: &RecordBatch, mut carry: Carry) -> Result<Vec<GrownSeries>> {
-        self.facts
-            .advance(&[Chunk::of(facts.clone())], &mut carry)?;
+        let chunk = Chunk::of_source(facts.clone(), self.facts.source());
+        self.facts.advance(&[chunk], &mut carry)?;
         let mut grown = Vec::with_capacity(self.windows.len());
         for window in &self.windows {
             let mut states = GrownSeries::new();

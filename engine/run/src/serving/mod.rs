@@ -336,7 +336,7 @@ impl ServingModel {
     }
 
     fn apply_steps(&self, batch: &RecordBatch) -> Result<AppliedBatch> {
-        self.begin_run()?.apply_steps(batch)
+        self.begin_run()?.apply_steps(batch, &[])
     }
 
     /// Begins a run over batches that follow each other in time: windows see the rows of those before.
@@ -596,6 +596,39 @@ fn in_given_order(rows: &RecordBatch, origins: &[u64], batch_rows: usize) -> Res
     take_all(rows, &order.into_iter().map(|(_, row)| row).collect())
 }
 
+/// Consecutive rows of a batch that come from a file, for faults.
+pub(crate) struct FileRows {
+    /// The file.
+    pub file: Arc<str>,
+    /// Position in the file of the first row.
+    pub first_row: u64,
+    /// Number of rows.
+    pub rows: u64,
+}
+
+/// Names the file of the first row of a fault, and the positions of its rows there. Where no row is known, the file is
+/// that of all rows, if it is only one.
+fn locate_in_files(fault: Fault, files: &[FileRows]) -> Fault {
+    let row = fault.site().rows.first().copied();
+    let mut first = 0;
+    for part in files {
+        let range = first..first + part.rows;
+        let holds_row = match row {
+            Some(row) => range.contains(&row),
+            None => files.len() == 1,
+        };
+        if holds_row {
+            let fault = fault.map_rows(|row| {
+                let offset = row.checked_sub(range.start)?;
+                (offset < part.rows).then_some(part.first_row + offset)
+            });
+            return fault.replace_file(&*part.file);
+        }
+        first = range.end;
+    }
+    fault
+}
+
 /// Batches that follow each other in time.
 pub(crate) struct ServedRun<'m> {
     model: &'m ServingModel,
@@ -609,15 +642,26 @@ impl ServedRun<'_> {
         &self.counts
     }
 
-    /// Applies to the next batch.
-    pub fn apply(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
-        Ok(self.apply_steps(batch)?.rows)
+    /// Applies to the next batch, whose rows come from these files.
+    pub fn apply(&mut self, batch: &RecordBatch, files: &[FileRows]) -> Result<RecordBatch> {
+        Ok(self.apply_steps(batch, files)?.rows)
     }
 
-    fn apply_steps(&mut self, batch: &RecordBatch) -> Result<AppliedBatch> {
-        let InputRows { batch: rows, order } = self.model.input_rows(batch)?;
+    /// Rows without files come with a request.
+    fn apply_steps(&mut self, batch: &RecordBatch, files: &[FileRows]) -> Result<AppliedBatch> {
         let model = self.model;
-        let mut chunk = Chunk::of(rows);
+        let input_rows = model.input_rows(batch);
+        let InputRows { batch: rows, order } =
+            input_rows.map_err(|fault| locate_in_files(fault, files))?;
+        let mut chunk = Chunk::of_source(rows, model.chain.source());
+        let only_file = match files {
+            [only] if order.is_none() => Some(only),
+            _ => None,
+        };
+        if let Some(only) = only_file {
+            chunk.file = only.file.clone();
+            chunk.first_row = only.first_row;
+        }
         if let Some(order) = &order {
             // The keys of rows are their positions in the given batch.
             chunk.keys = Some(RowKeys::from_keys(
@@ -665,12 +709,18 @@ impl ServedRun<'_> {
             });
             Ok(())
         });
-        let counts = run.map_err(|fault| match &order {
-            Some(order) => fault.map_rows(|row| {
-                let row = usize::try_from(row).ok()?;
-                order.values().get(row).map(|row| u64::from(*row))
-            }),
-            None => fault,
+        let counts = run.map_err(|fault| {
+            if only_file.is_some() {
+                return fault;
+            }
+            let fault = match &order {
+                Some(order) => fault.map_rows(|row| {
+                    let row = usize::try_from(row).ok()?;
+                    order.values().get(row).map(|row| u64::from(*row))
+                }),
+                None => fault,
+            };
+            locate_in_files(fault, files)
         })?;
         self.counts.add(&counts);
         self.counts.without_history += without_history;
@@ -820,5 +870,33 @@ fn fit_type(
     match format.filter(|format| format.takes(column.data_type())) {
         Some(format) => read_formatted(column, field, format),
         None => fit_values(column, field, rules),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_a_batch_are_located_in_their_files() {
+        let part = |file: &str, first_row, rows| FileRows {
+            file: Arc::from(file),
+            first_row,
+            rows,
+        };
+        let files = [part("a.csv", 100, 10), part("b.csv", 0, 5)];
+        let located = |rows: &[u64], files: &[FileRows]| {
+            let fault = Fault::new(codes::BAD_ROW, "a value").file("source s");
+            let fault = locate_in_files(fault.rows(rows.iter().copied()), files);
+            let site = fault.site();
+            (site.file.clone().unwrap(), site.rows.clone())
+        };
+        assert_eq!(located(&[3], &files), ("a.csv".to_owned(), vec![103]));
+        assert_eq!(located(&[14], &files), ("b.csv".to_owned(), vec![4]));
+        // Rows of other files than the first are dropped.
+        assert_eq!(located(&[9, 10], &files), ("a.csv".to_owned(), vec![109]));
+        assert_eq!(located(&[], &files), ("source s".to_owned(), vec![]));
+        assert_eq!(located(&[], &files[..1]), ("a.csv".to_owned(), vec![]));
+        assert_eq!(located(&[2], &[]), ("source s".to_owned(), vec![2]));
     }
 }

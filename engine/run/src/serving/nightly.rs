@@ -280,7 +280,10 @@ impl StateInput<'_> {
         let rows = self.session.compute_rows(&pipeline, request, scratch)?;
         let mut states = self.begin(None)?;
         for batch in rows {
-            self.advance(&mut states, &[Chunk::of(batch?)])?;
+            let chunk = Chunk::of_source(batch?, self.source);
+            let advanced = self.advance(&mut states, &[chunk]);
+            // The rows are in another order here than in their files.
+            advanced.map_err(|fault| fault.map_rows(|_| None))?;
         }
         Ok(states)
     }
