@@ -47,4 +47,5 @@ pub use plan::{
     SeriesLength, WindowFunction, WindowInput, WindowOutput, WindowPlan, WindowStat, WordEncoding,
 };
 pub use reach::WindowReach;
+pub use series_hash::series_hashes;
 pub use series_states::SeriesStates;

@@ -25,6 +25,14 @@ pub(crate) struct SeriesHasher {
     seen: Vec<Option<HashedDictionary>>,
 }
 
+/// Hashes of series keys, one for each row, as [`crate::SeriesStates`] takes them. The columns are in the order of the
+/// keys.
+pub fn series_hashes(keys: &[ArrayRef], rows: usize) -> Result<Vec<u128>> {
+    let mut hashes = Vec::with_capacity(rows);
+    SeriesHasher::default().hash(keys, rows, &mut hashes)?;
+    Ok(hashes)
+}
+
 /// A dictionary and the hashes of its values.
 #[derive(Debug, Clone)]
 struct HashedDictionary {

@@ -535,6 +535,11 @@ def test_facts_are_part_of_the_answers_of_all_versions(tmp_path: pathlib.Path) -
         assert features(server, 22) == of_day_22
         assert server.post("/rows", {"rows": rows_of(sold(22, 1))}) == {"rows": 2}
         of_day_23 = features(server, 23)
+        # Feast tells a series without any row from one without a value.
+        entities = {"day": ["2026-01-24", "2026-01-24"], "item": ["a", "zebra"], "qty": [1.0, 1.0]}
+        asked = {"entities": entities, "features": ["sales:qty_lag_1d"]}
+        lag = server.post("/get-online-features", asked)["results"][-1]
+        assert lag["statuses"] == ["PRESENT", "NOT_FOUND"] and lag["values"][1] is None
         # The version before gets the facts that came since.
         done = program("serve", "--rollback", server.url)
         assert done.returncode == 0, done.stderr

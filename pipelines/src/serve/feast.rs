@@ -125,13 +125,15 @@ async fn answer_online(
     let features = requested_features(service, &model, &request)?;
     let rows = model.input_batch_of_json(columns_of_lists(&request.entities)?)?;
     let question = RowsQuestion {
-        rows,
+        rows: rows.clone(),
         form: AnswerForm::Aligned,
         version: None,
     };
     let answer = service.answer(question).await?;
     let tensors = feature_tensors(&features, &answer.rows)?;
-    Ok(write_online(&request, &features, &tensors))
+    let known_series = model.known_series(&rows).map_err(ServeError::from)?;
+    let statuses = FeatureStatuses { known_series };
+    Ok(write_online(&request, &features, &tensors, &statuses))
 }
 
 async fn read_json<T: DeserializeOwned + Send + 'static>(
@@ -223,10 +225,30 @@ fn feature_tensors(
     Ok(tensors)
 }
 
+/// The statuses of values.
+struct FeatureStatuses {
+    /// For each row, true if the state has its series; `None` without a state.
+    known_series: Option<Vec<bool>>,
+}
+
+impl FeatureStatuses {
+    fn of(&self, row: usize, is_null: bool) -> &'static str {
+        if !is_null {
+            return "PRESENT";
+        }
+        let known_series = self.known_series.as_ref();
+        match known_series.and_then(|known| known.get(row)) {
+            Some(false) => "NOT_FOUND",
+            _ => "NULL_VALUE",
+        }
+    }
+}
+
 fn write_online(
     request: &OnlineRequest,
     features: &[RequestedFeature],
     tensors: &[OutputTensor],
+    statuses: &FeatureStatuses,
 ) -> Response<Body> {
     let mut names = Vec::new();
     let mut results = Vec::new();
@@ -241,17 +263,11 @@ fn write_online(
     }
     for (feature, tensor) in features.iter().zip(tensors) {
         let rows = tensor.values.len();
-        let status = |row: usize| {
-            if tensor.values.is_null(row) {
-                "NULL_VALUE"
-            } else {
-                "PRESENT"
-            }
-        };
+        let statuses_of_rows = (0..rows).map(|row| statuses.of(row, tensor.values.is_null(row)));
         names.push(&feature.shown);
         results.push(FeatureVector {
             values: FeatureValues::Feature(TensorData(tensor)),
-            statuses: (0..rows).map(status).collect(),
+            statuses: statuses_of_rows.collect(),
             event_timestamps: vec![ENTITY_TIME; rows],
         });
     }

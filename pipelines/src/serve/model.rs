@@ -232,6 +232,11 @@ impl ServedModel {
             .count()
     }
 
+    /// For each row, true if the state holds rows of its series; `None` without a state of these keys.
+    pub fn known_series(&self, rows: &RecordBatch) -> Result<Option<Vec<bool>>> {
+        self.features.known_series(rows)
+    }
+
     /// Facts about the state, if the version holds any.
     pub fn state(&self) -> Option<StateFacts> {
         let summary = self.features.state()?;

@@ -15,6 +15,7 @@ use forebay_model::{
 use forebay_plan::{BoundPipeline, Carry, OpChain, OpId, StoredSeries};
 use forebay_storage::StorageClient;
 use forebay_threads::lock;
+use forebay_window::series_hashes;
 
 use super::append_log::AppendLog;
 use super::fit_type;
@@ -60,6 +61,8 @@ struct LiveWindow {
     /// The window in the chain that takes up facts: filters for learning apply to those.
     fact_op: OpId,
     series: Arc<LiveSeries>,
+    /// The columns of the source that are its keys; empty where a key is computed.
+    source_keys: Vec<String>,
     is_strict: bool,
 }
 
@@ -215,10 +218,15 @@ impl LiveState {
                     return Err(other_version());
                 }
             }
+            let mut source_keys = served.source_keys_of(fact);
+            if source_keys.len() != stored.keys.len() {
+                source_keys.clear();
+            }
             windows.push(LiveWindow {
                 answer_op: answer.op,
                 fact_op: fact.op,
                 series: Arc::new(LiveSeries::load(io, reference, stored, &piece_memory)?),
+                source_keys,
                 is_strict: served.is_strict(fact, &source_keys),
             });
         }
@@ -285,6 +293,27 @@ impl LiveState {
     /// Puts states of the run into files of a directory, which processes share.
     pub fn share_states_in(&self, directory: PathBuf) {
         self.piece_memory.share_in(directory);
+    }
+
+    /// For each row, true if some window holds rows of its series. `None` where the keys of no window are columns of the
+    /// batch.
+    pub fn known_series(&self, batch: &RecordBatch) -> Result<Option<Vec<bool>>> {
+        let mut known: Option<Vec<bool>> = None;
+        for window in &self.windows {
+            let mut keys = Vec::with_capacity(window.source_keys.len());
+            for key in &window.source_keys {
+                keys.extend(batch.column_by_name(key).cloned());
+            }
+            if keys.is_empty() || keys.len() != window.source_keys.len() {
+                continue;
+            }
+            let known = known.get_or_insert_with(|| vec![false; batch.num_rows()]);
+            let hashes = series_hashes(&keys, batch.num_rows())?;
+            for (is_known, hash) in known.iter_mut().zip(hashes) {
+                *is_known = *is_known || window.series.contains(hash)?;
+            }
+        }
+        Ok(known)
     }
 
     /// The time column of the source.

@@ -204,6 +204,15 @@ impl ServingModel {
         self.live.as_ref().and_then(|live| live.summary().ok())
     }
 
+    /// For each row of a batch of the source, true if the serving state holds rows of its series. `None` for a model
+    /// without a state, and where the keys of its windows are no columns of the batch.
+    pub fn known_series(&self, batch: &RecordBatch) -> Result<Option<Vec<bool>>> {
+        match &self.live {
+            Some(live) => live.known_series(&self.with_texts_read(batch)?),
+            None => Ok(None),
+        }
+    }
+
     /// Makes new facts part of the next answers: rows of the source, each later than the newest of its series. They are
     /// on the disk when this returns, and part of the answers of a program that loads the artifact again. Of facts that
     /// are refused, none is taken.

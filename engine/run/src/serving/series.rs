@@ -177,6 +177,14 @@ impl LiveSeries {
         Ok(())
     }
 
+    /// True for a series with rows, of the run or appended.
+    pub fn contains(&self, series: u128) -> Result<bool> {
+        let guard = self.grown.read().map_err(|_| poisoned())?;
+        let has_grown = guard.states.contains_key(&series);
+        drop(guard);
+        Ok(has_grown || self.stored(series)?.is_some())
+    }
+
     /// Bytes that these states take, an upper bound of what they add.
     pub fn added_bytes(grown: &GrownSeries) -> usize {
         let states = grown.iter().map(|(_, state)| state.len() + SERIES_BYTES);

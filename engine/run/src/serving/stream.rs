@@ -280,7 +280,7 @@ impl<'a> ServedStream<'a> {
     }
 
     /// The keys of a window that are columns of the source.
-    fn source_keys_of(&self, window: &ChainWindow) -> Vec<String> {
+    pub fn source_keys_of(&self, window: &ChainWindow) -> Vec<String> {
         let mut ops = self.stream.ops.iter();
         let Some(position) = ops.position(|candidate| *candidate == window.op) else {
             return Vec::new();
