@@ -2,8 +2,6 @@
 
 use forebay_model::{Fault, PlaceInMonth, Result, StateDecoder, StateEncoder, codes};
 
-use crate::series_shape::common_divisor;
-
 /// Tells whether times lie whole months apart, and how many.
 ///
 /// They do where all have the same time of day and the same day of the month; in a month that is too short for this day
@@ -82,6 +80,13 @@ impl EvenMonths {
             nanosecond: self.nanosecond,
         })
     }
+}
+
+pub(crate) fn common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 /// Tags of states.

@@ -8,7 +8,6 @@ use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use forebay_model::{Finding, MemoryRequest, Result, ScratchSpace};
 
 use crate::spill_runs::bytes_prefix;
-use crate::vocabulary::VocabularyOrder;
 
 /// Fewest tokens before the first truncation to `top_k`, so that truncation is rare.
 const CUT_TOKENS_MIN: usize = 4096;
@@ -23,6 +22,18 @@ const FOUND_TOKEN_BYTES: usize = 20;
 
 /// Bytes of a token while the finding is used, besides its text: its slot in the index, and its count in the artifact.
 const USED_TOKEN_BYTES: usize = 28;
+
+/// Order of tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum VocabularyOrder {
+    /// Count descending, ties by bytes descending, as in tf.Transform.
+    #[default]
+    CountThenReverse,
+    /// Count descending, ties by bytes ascending, as in Spark.
+    CountThenValue,
+    /// Bytes ascending, as in scikit-learn.
+    Value,
+}
 
 /// A token under consideration; its bytes are in the arena.
 #[derive(Debug, Clone, Copy)]

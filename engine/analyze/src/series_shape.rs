@@ -13,7 +13,7 @@ use forebay_model::{
 use serde_json::{Value, json};
 
 use crate::group_keys::KeyColumn;
-use crate::month_steps::MonthSteps;
+use crate::month_steps::{MonthSteps, common_divisor};
 use crate::numeric_column::NumericColumn;
 use crate::slot_cache::SlotCache;
 use crate::spill_map::SpillMap;
@@ -62,13 +62,6 @@ struct SeriesExtent {
     step: u64,
     demands: u64,
     months: MonthSteps,
-}
-
-pub(crate) fn common_divisor(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 /// The period of all series; 0 where no series has two times.

@@ -16,23 +16,11 @@ use serde_json::{Value, json};
 
 use crate::dictionary_counts::{DictionaryCounts, string_elements};
 use crate::numeric_column::single_column;
-use crate::ranking::TokenRanking;
+use crate::ranking::{TokenRanking, VocabularyOrder};
 use crate::short_key_map::ShortKeyMap;
 use crate::spill_map::SpillMap;
 use crate::spill_runs::KeyOrder;
 use crate::text_index::TextIndex;
-
-/// Order of tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum VocabularyOrder {
-    /// Count descending, ties by bytes descending, as in tf.Transform.
-    #[default]
-    CountThenReverse,
-    /// Count descending, ties by bytes ascending, as in Spark.
-    CountThenValue,
-    /// Bytes ascending, as in scikit-learn.
-    Value,
-}
 
 /// The distinct tokens of one column with their exact counts.
 ///

@@ -5,7 +5,9 @@
 //! does not depend on how rows are divided.
 
 mod accumulator;
+mod accumulator_kind;
 mod analyzer;
+mod counts;
 mod decimal_sums;
 mod distinct_sketches;
 mod extremes;
@@ -32,7 +34,8 @@ use forebay_model::{
     GroupBy, GroupFunction, GroupKey, GroupResult, Result, ScratchSpace, SpillWriter,
 };
 
-use accumulator::{Accumulator, AccumulatorKind, GroupedRows, ValueColumn};
+use accumulator::{Accumulator, GroupedRows, ValueColumn};
+use accumulator_kind::AccumulatorKind;
 pub use analyzer::GroupByAnalyzer;
 use key_index::KeyIndex;
 pub use key_quantiles::GroupedQuantiles;
