@@ -6,10 +6,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Int8Array, Int64Array, RecordBatch, RecordBatchOptions,
-    UInt64Array, make_comparator, new_null_array,
+    Array, ArrayRef, AsArray, Int8Array, Int64Array, RecordBatch, RecordBatchOptions, UInt64Array,
+    make_comparator, new_null_array,
 };
-use arrow::compute::kernels::zip::zip;
 use arrow::compute::{SortOptions, interleave, partition};
 use arrow::datatypes::{DataType, Field, Int8Type, Int64Type, Schema, SchemaRef, UInt64Type};
 use datafusion::common::{DataFusionError, ScalarValue};
@@ -17,14 +16,11 @@ use datafusion::logical_expr::{
     Expr, LogicalPlan, LogicalPlanBuilder, SortExpr, cast, ident, lit, when,
 };
 use forebay_model::{Result, picked_text_bytes};
-use forebay_plan::{
-    AdmitBytes, AsOf, GatherOp, JoinOp, PrecomputedOutputs, TakenOutputs, canonical_key,
-};
+use forebay_plan::{AdmitBytes, AsOf, GatherOp, JoinOp, canonical_key};
 use forebay_storage::MemoryBudget;
 
 use crate::admission::admission;
-use crate::sorted_outputs::SortedRows;
-use crate::sorted_pass::{BatchFn, SortedOperator};
+use crate::sorted_operator::{BatchFn, SortedOperator};
 
 /// The time by which both sides are sorted: the row's own time on the left, the time from which the row is visible on
 /// the right.
@@ -417,57 +413,4 @@ fn same_key(last: &[ArrayRef], keys: &[ArrayRef]) -> Result<bool> {
         }
     }
     Ok(true)
-}
-
-/// The outputs of an as-of join for the rows of one span; with two directions, the nearer match.
-pub struct AsOfRows {
-    pub before: SortedRows,
-    pub after: Option<SortedRows>,
-}
-
-impl PrecomputedOutputs for AsOfRows {
-    fn take(&mut self, rows: usize, emit: &[bool]) -> Result<TakenOutputs> {
-        // The distance is the first column of the files. It is null in rows without a match.
-        let emitted: Vec<bool> = std::iter::once(true).chain(emit.iter().copied()).collect();
-        let mut backward = self.before.take(rows, &emitted)?.columns;
-        let Some(forward_reader) = &mut self.after else {
-            let distances = backward.remove(0);
-            return Ok(TakenOutputs {
-                columns: backward,
-                unmatched: Some(distances.null_count() as u64),
-            });
-        };
-        let forward = forward_reader.take(rows, &emitted)?.columns;
-        let distance = |columns: &[ArrayRef]| -> Vec<Option<i64>> {
-            columns
-                .first()
-                .map(|column| column.as_primitive::<Int64Type>().iter().collect())
-                .unwrap_or_default()
-        };
-        let pairs = distance(&backward).into_iter().zip(distance(&forward));
-        let mut unmatched = 0;
-        let mut earlier = Vec::with_capacity(rows);
-        for (backward_distance, forward_distance) in pairs {
-            earlier.push(match (backward_distance, forward_distance) {
-                (Some(backward_distance), Some(forward_distance)) => {
-                    backward_distance <= forward_distance
-                }
-                (_, forward_distance) => forward_distance.is_none(),
-            });
-            unmatched += u64::from(backward_distance.is_none() && forward_distance.is_none());
-        }
-        let earlier = BooleanArray::from(earlier);
-        let nearer =
-            backward
-                .iter()
-                .zip(&forward)
-                .skip(1)
-                .map(|(backward_column, forward_column)| {
-                    Ok(zip(&earlier, backward_column, forward_column)?)
-                });
-        Ok(TakenOutputs {
-            columns: nearer.collect::<Result<_>>()?,
-            unmatched: Some(unmatched),
-        })
-    }
 }

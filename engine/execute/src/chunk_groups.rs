@@ -6,9 +6,10 @@ use forebay_model::{Chunk, Result};
 use forebay_plan::Carry;
 use forebay_storage::MemoryBudget;
 
-use crate::chunk_source::ChunkIter;
-use crate::ordered_scan::SpanRef;
-use crate::run_state::CHUNKS_PER_CHECK;
+use crate::chunk_source::{ChunkIter, SpanRef};
+
+/// Chunks between two checks of the process's memory.
+const CHUNKS_PER_CHECK: usize = 8;
 
 /// Opens a span, after its precomputed outputs were attached to the carry.
 pub type OpenSpanFn<'f, 'r> = &'f mut dyn FnMut(&SpanRef, &mut Carry) -> Result<ChunkIter<'r>>;

@@ -4,7 +4,21 @@ use forebay_model::{Chunk, Result};
 use forebay_storage::ChunkIterator;
 use forebay_threads::{PrefetchReader, ReadTypes};
 
-use crate::ordered_scan::{ReadMode, SpanRef};
+/// A span of a scan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpanRef {
+    pub scan: usize,
+    pub span: usize,
+}
+
+/// The columns of a span that are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadMode {
+    /// All columns that the chain needs.
+    All,
+    /// The columns that windows remember.
+    Remembered,
+}
 
 /// Chunks of a span in row order.
 pub type ChunkIter<'r> = Box<dyn Iterator<Item = Result<Chunk>> + 'r>;

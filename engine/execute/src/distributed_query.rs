@@ -16,9 +16,10 @@ use forebay_storage::ScratchDir;
 use forebay_threads::lock;
 use serde::{Deserialize, Serialize};
 
-use crate::materialize::{FlowTally, MaterializePass, engine_fault, schema_with_positions};
+use crate::cluster_handle::ClusterHandle;
+use crate::materialize::{FlowTally, MaterializePass, schema_with_positions};
+use crate::query_engine::engine_fault;
 use crate::query_engine::{query_config, query_runtime};
-use crate::remote::ClusterHandle;
 
 /// One part in this many of the engine's memory is for rows that come from workers.
 const EXCHANGE_SHARE: usize = 4;

@@ -5,8 +5,8 @@ use arrow::buffer::NullBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Schema};
 use arrow::row::{RowConverter, Rows, SortField};
-use forebay_model::{Result, canonical_keys};
-use forebay_plan::key_text;
+use forebay_model::{Fault, Result, canonical_keys};
+use forebay_plan::{JoinOp, key_text};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Workers divide rows by the hash without a seed. The parts of a worker's rows must not depend on that hash.
@@ -113,4 +113,36 @@ impl JoinKeys {
             row,
         )
     }
+}
+
+/// Keys of one side, with the types in which they are compared.
+type TypedKeys = Vec<(String, DataType)>;
+
+/// The keys of both sides of a join, with the types in which they are compared.
+pub fn typed_join_keys(
+    join: &JoinOp,
+    own_schema: &Schema,
+    other_schema: &Schema,
+) -> Result<(TypedKeys, TypedKeys)> {
+    let key_pairs = join.keys.iter().map(|(own_key, other)| {
+        let types = (
+            own_schema.field_with_name(own_key)?.data_type(),
+            other_schema.field_with_name(other)?.data_type(),
+        );
+        let common = JoinOp::key_type(types.0, types.1);
+        let common =
+            common.ok_or_else(|| Fault::internal("keys of a join that cannot be compared"))?;
+        Ok(((own_key.clone(), common.clone()), (other.clone(), common)))
+    });
+    Ok(key_pairs.collect::<Result<Vec<_>>>()?.into_iter().unzip())
+}
+
+pub fn distinct<'n>(names: impl IntoIterator<Item = &'n String>) -> Vec<String> {
+    let mut columns: Vec<String> = Vec::new();
+    for name in names {
+        if !columns.contains(name) {
+            columns.push(name.clone());
+        }
+    }
+    columns
 }

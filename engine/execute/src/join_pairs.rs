@@ -14,8 +14,9 @@ use forebay_plan::{JoinOp, NodeFlow, OpId};
 
 use crate::external_sort::BatchIter;
 use crate::hash_join::{HashJoin, RowsPerMatch};
+use crate::join_keys::{distinct, typed_join_keys};
 use crate::materialize::{GatheredCounts, MaterializePass, SpanRows};
-use crate::sorted_pass::{SortedPass, distinct, typed_join_keys};
+use crate::sorted_pass::SortedPass;
 
 /// Rows of an output batch at most.
 const BATCH_ROWS: usize = 8192;

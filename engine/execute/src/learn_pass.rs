@@ -18,15 +18,15 @@ use forebay_storage::{ChunkIterator, Event, EventListener, ScanRequest, ScratchD
 use forebay_threads::{CountingSemaphore, lock, parallel_map, poisoned_lock, run_on_all};
 
 use crate::chunk_groups::ChunkGroups;
-use crate::chunk_source::ChunkIter;
+use crate::chunk_source::{ChunkIter, SpanRef};
+use crate::cluster_handle::ClusterHandle;
 use crate::fused_learn::{FusedCoverage, FusedLearnFn};
 use crate::incremental_learn::IncrementalLane;
-use crate::ordered_scan::SpanRef;
 use crate::pass_context::PassContext;
 use crate::read_ahead::{PlannedSpan, ReadAhead};
-use crate::remote::ClusterHandle;
-use crate::run_state::{SourceInput, group_rows_max, scan_request};
+use crate::run_state::{group_rows_max, scan_request};
 use crate::scan_progress::ScanProgress;
+use crate::source_input::SourceInput;
 
 /// The least memory for a state that can spill; with less it would spill constantly.
 const SPILLING_STATE_BYTES_MIN: usize = 4 << 20;

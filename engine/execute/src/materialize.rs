@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use arrow::error::ArrowError;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::DataFusionError;
 use datafusion::datasource::provider_as_source;
@@ -22,8 +21,8 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use datafusion::prelude::SessionContext;
 use forebay_cluster::{QueryEnd, QueryRows, with_admitted_inputs};
 use forebay_model::{
-    Chunk, ContentId, Dataset, Fault, IdBuilder, Result, RowChange, WireFault, catch_panic, codes,
-    find_io_error, is_unsized_vector, logical_type,
+    Chunk, ContentId, Dataset, Fault, IdBuilder, Result, RowChange, catch_panic, codes,
+    is_unsized_vector, logical_type,
 };
 use forebay_plan::{
     Carry, ColumnTap, FutureRowsOp, GatherBy, GatherOp, LowerGather, NodeFlow, OpChain, OpId,
@@ -33,14 +32,13 @@ use forebay_storage::{Event, EventListener, MemoryBudget, ScanRequest, ScratchDi
 use forebay_threads::{lock, poisoned_lock, start_scoped, start_thread};
 use futures::StreamExt;
 
+use crate::cluster_handle::ClusterHandle;
 use crate::pass_context::PassContext;
-use crate::query_engine::{query_config, query_runtime};
+use crate::query_engine::{engine_fault, query_config, query_runtime};
 use crate::read_ahead::{PlannedSpan, ReadAhead};
-use crate::remote::ClusterHandle;
-use crate::run_state::{RowOrderFailure, SortedStream, SourceInput, record_order_failure};
-
-/// A row's position has the span's number above these bits and the row within the span below.
-pub const ROW_BITS: u32 = 40;
+use crate::row_position::ROW_BITS;
+use crate::run_state::{RowOrderFailure, SortedStream, record_order_failure};
+use crate::source_input::SourceInput;
 
 /// Batches queued between the reading thread and the engine.
 pub const QUEUE_BATCHES: usize = 2;
@@ -1084,70 +1082,4 @@ fn conform(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
         columns.push(cast_with_options(column, field.data_type(), &strict)?);
     }
     Ok(RecordBatch::try_new(schema.clone(), columns)?)
-}
-
-/// The fault for an error of the engine; faults of this workspace are unwrapped.
-pub fn engine_fault(error: DataFusionError, label: &str) -> Fault {
-    fn ours(error: DataFusionError) -> Result<Fault, DataFusionError> {
-        match error {
-            DataFusionError::External(inner) => inner
-                .downcast::<Fault>()
-                .map(|fault| *fault)
-                .map_err(DataFusionError::External),
-            DataFusionError::Context(text, inner) => {
-                ours(*inner).map_err(|inner| DataFusionError::Context(text, Box::new(inner)))
-            }
-            other => Err(other),
-        }
-    }
-    let error = match ours(error) {
-        Ok(fault) => return fault,
-        Err(error) => error,
-    };
-    // Several partitions may share the error of the one that failed; none owns it.
-    let mut chain = std::iter::successors(
-        Some(&error as &(dyn std::error::Error + 'static)),
-        |error| error.source(),
-    );
-    if let Some(fault) = chain.find_map(|error| error.downcast_ref::<Fault>()) {
-        return WireFault::from(fault).into();
-    }
-    if let Some(disk) = find_io_error(&error) {
-        let disk = std::io::Error::new(disk.kind(), disk.to_string());
-        return Fault::disk(format!("`{label}` cannot spill"), disk).step(label);
-    }
-    let (code, message, hint) = match error.find_root() {
-        DataFusionError::ResourcesExhausted(_) => (
-            codes::MEMORY,
-            "does not fit into the memory limit even with spilling",
-            "raise --memory",
-        ),
-        DataFusionError::ArrowError(error, _)
-            if matches!(**error, ArrowError::ArithmeticOverflow(_)) =>
-        {
-            (
-                codes::OVERFLOW,
-                "cannot be computed",
-                "compute with a wider type, such as `CAST(... AS DOUBLE)`",
-            )
-        }
-        DataFusionError::ArrowError(..) => {
-            (codes::BAD_ROW, "cannot be computed", "look at the cause")
-        }
-        // A function met a value for which it has no result.
-        DataFusionError::Execution(_) => (
-            codes::BAD_ROW,
-            "cannot be computed",
-            "filter such rows, or use `try_cast`, which gives null",
-        ),
-        _ => (
-            codes::EXPRESSION,
-            "cannot be run by the query engine",
-            "look at the cause",
-        ),
-    };
-    Fault::new(code, format!("`{label}` {message}"))
-        .step(label)
-        .cause(error)
-        .hint(hint)
 }

@@ -13,7 +13,8 @@ use forebay_model::{
 };
 use forebay_plan::{NodeFlow, OpId};
 
-use crate::materialize::{FlowSpans, GatheredCounts, MaterializePass, ROW_BITS, SpanRows};
+use crate::materialize::{FlowSpans, GatheredCounts, MaterializePass, SpanRows};
+use crate::row_position::ROW_BITS;
 
 /// Masks the row of a position, without the span's number.
 const ROW_MASK: u64 = (1 << ROW_BITS) - 1;

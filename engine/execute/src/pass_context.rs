@@ -9,7 +9,8 @@ use forebay_plan::{
 use forebay_storage::{MemoryBudget, StorageClient};
 
 use crate::admission::admission;
-use crate::run_state::{RunState, SortedStream, SourceInput};
+use crate::run_state::{RunState, SortedStream};
+use crate::source_input::SourceInput;
 use crate::span_index::SpanDigests;
 
 /// Batches in a chunk for windows in time order.

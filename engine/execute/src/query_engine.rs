@@ -1,16 +1,18 @@
-//! The settings and limits under which the query engine runs in a process, coordinator or worker.
+//! The settings and limits under which the query engine runs in a process, coordinator or worker, and the faults for its
+//! errors.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use arrow::error::ArrowError;
+use datafusion::common::DataFusionError;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::TrackConsumersPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::prelude::SessionConfig;
-use forebay_model::Result;
+use forebay_model::{Fault, Result, WireFault, codes, find_io_error};
 use forebay_storage::MemoryBudget;
 
-use crate::materialize::engine_fault;
 use crate::query_memory::QueryMemoryPool;
 
 /// Rows per batch inside the query engine: fixed, so that results do not depend on options.
@@ -55,4 +57,70 @@ pub fn query_runtime(memory: MemoryBudget, scratch: &Path) -> Result<Arc<Runtime
         .with_disk_manager_builder(disk)
         .build_arc()
         .map_err(|error| engine_fault(error, "query engine"))
+}
+
+/// The fault for an error of the engine; faults of this workspace are unwrapped.
+pub fn engine_fault(error: DataFusionError, label: &str) -> Fault {
+    fn ours(error: DataFusionError) -> Result<Fault, DataFusionError> {
+        match error {
+            DataFusionError::External(inner) => inner
+                .downcast::<Fault>()
+                .map(|fault| *fault)
+                .map_err(DataFusionError::External),
+            DataFusionError::Context(text, inner) => {
+                ours(*inner).map_err(|inner| DataFusionError::Context(text, Box::new(inner)))
+            }
+            other => Err(other),
+        }
+    }
+    let error = match ours(error) {
+        Ok(fault) => return fault,
+        Err(error) => error,
+    };
+    // Several partitions may share the error of the one that failed; none owns it.
+    let mut chain = std::iter::successors(
+        Some(&error as &(dyn std::error::Error + 'static)),
+        |error| error.source(),
+    );
+    if let Some(fault) = chain.find_map(|error| error.downcast_ref::<Fault>()) {
+        return WireFault::from(fault).into();
+    }
+    if let Some(disk) = find_io_error(&error) {
+        let disk = std::io::Error::new(disk.kind(), disk.to_string());
+        return Fault::disk(format!("`{label}` cannot spill"), disk).step(label);
+    }
+    let (code, message, hint) = match error.find_root() {
+        DataFusionError::ResourcesExhausted(_) => (
+            codes::MEMORY,
+            "does not fit into the memory limit even with spilling",
+            "raise --memory",
+        ),
+        DataFusionError::ArrowError(error, _)
+            if matches!(**error, ArrowError::ArithmeticOverflow(_)) =>
+        {
+            (
+                codes::OVERFLOW,
+                "cannot be computed",
+                "compute with a wider type, such as `CAST(... AS DOUBLE)`",
+            )
+        }
+        DataFusionError::ArrowError(..) => {
+            (codes::BAD_ROW, "cannot be computed", "look at the cause")
+        }
+        // A function met a value for which it has no result.
+        DataFusionError::Execution(_) => (
+            codes::BAD_ROW,
+            "cannot be computed",
+            "filter such rows, or use `try_cast`, which gives null",
+        ),
+        _ => (
+            codes::EXPRESSION,
+            "cannot be run by the query engine",
+            "look at the cause",
+        ),
+    };
+    Fault::new(code, format!("`{label}` {message}"))
+        .step(label)
+        .cause(error)
+        .hint(hint)
 }

@@ -8,7 +8,7 @@ use forebay_model::Result;
 use forebay_storage::{ChunkIterator, ScanRequest, StorageClient};
 use forebay_threads::lock;
 
-use crate::run_state::SourceInput;
+use crate::source_input::SourceInput;
 
 /// Spans that are open at a time at most, besides those that are being read.
 const OPEN_MAX: usize = 64;

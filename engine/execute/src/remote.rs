@@ -5,23 +5,25 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use forebay_cluster::{
-    Cluster, RunSpec, StageContext, StageFailure, StageRef, TaskControl, TaskEvent, TaskKind,
-    TaskOutcome, TaskSpec, WindowInit, WorkUnitRef, bad_request,
+    StageFailure, TaskControl, TaskEvent, TaskKind, TaskOutcome, TaskSpec, WindowInit, WorkUnitRef,
+    bad_request,
 };
 use forebay_commit::StateStore;
 use forebay_model::{ContentId, Fault, Result, SeriesCounts, codes};
 use forebay_plan::{Carry, OpId, WindowBudget};
-use forebay_storage::{CancellationToken, Event, EventListener, ScratchDir};
+use forebay_storage::ScratchDir;
 use forebay_threads::FlushPool;
 use forebay_window::WindowPlan;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::chunk_source::SpanRef;
+use crate::cluster_handle::RemoteExecutor;
 use crate::ordered_scan::{
     ADVANCE_SHARE, CheckpointHook, OrderedScan, PartitionStrategy, PendingUnits, RangePlan,
-    ScanCursor, SpanRef, SpanTimeline, UnitResults, WindowRestore, bytes_min, lane_of_range,
+    ScanCursor, SpanTimeline, UnitResults, WindowRestore, lane_of_range,
 };
-use crate::run_state::RunState;
+use crate::range_bytes::bytes_min;
 use crate::span_index::WorkUnit;
 
 /// With sequential lanes, each range restores the window state that the range before it in its lane
@@ -29,67 +31,6 @@ use crate::span_index::WorkUnit;
 /// at least `ROW_RANGE_BYTES_MIN` stored bytes each.
 const RANGES_PER_ROW: u64 = 3;
 const ROW_RANGE_BYTES_MIN: u64 = 32 << 20;
-
-/// Runs the work units of a pass on workers.
-pub struct RemoteExecutor<'a> {
-    pub cluster: &'a Cluster,
-    pub run_spec: &'a RunSpec,
-    pub work: StageRef,
-    /// The share of the spans' stored bytes that is read.
-    pub share: f64,
-    pub watch: &'a dyn EventListener,
-    pub interrupt: &'a CancellationToken,
-}
-
-impl RemoteExecutor<'_> {
-    /// Context that workers need for all tasks of the stage.
-    pub fn stage_context(&self, run_state: &RunState) -> StageContext {
-        let row_orders = run_state
-            .row_orders
-            .iter()
-            .map(|(op, row_order)| (*op, *row_order))
-            .collect();
-        StageContext {
-            job: self.run_spec.clone(),
-            work: self.work,
-            row_orders,
-            shuffles: run_state.shuffles.clone(),
-        }
-    }
-
-    /// Runs tasks on workers and reports their progress. Records the window whose row order was wrong, if one failed.
-    pub fn run_tasks(
-        &self,
-        common: &StageContext,
-        tasks: Vec<TaskSpec>,
-        run_state: &RunState,
-        hear: &mut dyn FnMut(TaskEvent) -> Result<()>,
-    ) -> Result<(), StageFailure> {
-        let done = self
-            .cluster
-            .run_stage_tasks(common, tasks, self.interrupt, &mut |event| {
-                if let TaskEvent::Moved {
-                    rows,
-                    bytes,
-                    spilled,
-                } = event
-                {
-                    self.watch.on_event(Event::Progress { rows, bytes });
-                    if spilled > 0 {
-                        self.watch.on_event(Event::Spilled { bytes: spilled });
-                    }
-                }
-                hear(event)
-            });
-        done.inspect_err(|failure| {
-            if let (Some(op), Ok(mut order_failure)) =
-                (failure.order_failure, run_state.order_failure.lock())
-            {
-                order_failure.get_or_insert((op, failure.fault.code()));
-            }
-        })
-    }
-}
 
 /// A task of a worker: some units of a pass, or the window state between them.
 #[derive(Clone, Copy)]
@@ -105,31 +46,6 @@ pub struct WorkerTask<'a> {
     pub control: &'a dyn TaskControl,
     /// Threads that finish units whose rows are computed.
     pub finish_threads: usize,
-}
-
-/// The cluster that runs a pass.
-#[derive(Clone, Copy)]
-pub struct ClusterHandle<'a> {
-    pub cluster: &'a Cluster,
-    pub run_spec: &'a RunSpec,
-    /// The pass's position in the program.
-    pub pass: usize,
-    pub store: &'a StateStore,
-    pub interrupt: &'a CancellationToken,
-}
-
-impl<'a> ClusterHandle<'a> {
-    /// An executor for a stage of the pass.
-    pub fn executor(self, work: StageRef, listener: &'a dyn EventListener) -> RemoteExecutor<'a> {
-        RemoteExecutor {
-            cluster: self.cluster,
-            run_spec: self.run_spec,
-            work,
-            share: 1.0,
-            watch: listener,
-            interrupt: self.interrupt,
-        }
-    }
 }
 
 /// Window state that some task leaves, or a checkpoint.

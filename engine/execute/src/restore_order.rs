@@ -18,8 +18,9 @@ use futures::StreamExt;
 use tempfile::TempPath;
 
 use crate::external_sort::compressed_ipc;
-use crate::materialize::{ROW_BITS, engine_fault};
-use crate::sorted_outputs::{BatchRange, SortedFile, SortedKind};
+use crate::query_engine::engine_fault;
+use crate::row_position::ROW_BITS;
+use crate::sorted_file::{BatchRange, SortedFile, SortedKind};
 
 /// Writes outputs that arrive in the order of rows.
 pub struct RestoreOrder {

@@ -9,24 +9,13 @@ use forebay_plan::{
     AnalyzerId, BaseDataset, BaseId, Carry, ChainWindow, ColumnScan, OpChain, OpId, OpStream,
     Program, WindowRowOrder,
 };
-use forebay_storage::{MemoryBudget, ScanRequest, Source};
+use forebay_storage::{MemoryBudget, ScanRequest};
 use forebay_threads::lock;
 
 use crate::sorted_outputs::SortedOutputs;
+use crate::source_input::SourceInput;
 use crate::span_index::SpanDigests;
 use crate::time_join::TimeJoin;
-
-/// Chunks between two checks of the process's memory.
-pub const CHUNKS_PER_CHECK: usize = 8;
-
-/// A base dataset that can be read.
-#[derive(Clone)]
-pub struct SourceInput {
-    pub dataset: Arc<Dataset>,
-    pub source: Arc<dyn Source>,
-    /// True if its spans follow each other in time: a history that grows at its end.
-    pub in_time_order: bool,
-}
 
 /// The window that stopped a pass because its assumed row order was wrong, and the code of its fault.
 pub type RowOrderFailure = Arc<Mutex<Option<(OpId, FaultCode)>>>;

@@ -12,13 +12,14 @@ use forebay_plan::{Carry, RowCounts, WindowBudget};
 use forebay_storage::{EncodedBatch, EncodedPiece, Event, FileLayout, total_rows};
 use forebay_threads::{FlushPool, OnComplete, WorkSharingPool, lock, poisoned_lock};
 
-use crate::chunk_source::ChunkPrefetch;
+use crate::chunk_source::{ChunkPrefetch, ReadMode, SpanRef};
 use crate::fused_learn::FusedLearner;
 use crate::ordered_scan::{
-    CheckpointHook, OrderedScan, PendingUnits, RangeExecution, ReadMode, ScanCursor, SpanRef,
-    SpanTimeline, UnitResults, warn_of_counts,
+    CheckpointHook, OrderedScan, PendingUnits, RangeExecution, ScanCursor, SpanTimeline,
+    UnitResults,
 };
 use crate::row_groups::{EncodedRowGroup, RowGroup, RowGroupBuilder, RowGroupLimits};
+use crate::series_counts::warn_of_counts;
 use crate::span_index::WorkUnit;
 use crate::write_pass::{PreparedChains, WritePass, WriteResult, WrittenRows};
 use crate::write_target::WriteTarget;

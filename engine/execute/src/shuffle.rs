@@ -2,31 +2,31 @@
 //! each receives all rows of some keys, computes over them in order, and commits the outputs for the writers. Exchanged
 //! rows lie in the state directory under content-addressed ids.
 
-use std::io::{BufReader, BufWriter, Seek, Write};
+use std::io::{BufWriter, Seek, Write};
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::BatchCoalescer;
 use arrow::datatypes::SchemaRef;
-use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::streaming::PartitionStream;
 use forebay_cluster::{RunSpec, ShufflePlan, TaskEvent, TaskKind, TaskSpec, run_range};
 use forebay_commit::StateStore;
-use forebay_model::{ContentId, Fault, IdBuilder, Result, SeriesCounts, codes, take_batch};
+use forebay_model::{Fault, IdBuilder, Result, SeriesCounts, take_batch};
 use forebay_plan::{OpId, SharedSort, WindowRowOrder};
 use forebay_storage::ScratchDir;
 use serde_json::json;
 use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::cluster_handle::RemoteExecutor;
 use crate::external_sort::compressed_ipc;
 use crate::join_keys::JoinKeys;
 use crate::materialize::{one_time_table, schema_with_positions};
-use crate::ordered_scan::{range_bytes_min, warn_of_counts};
-use crate::remote::RemoteExecutor;
+use crate::range_bytes::range_bytes_min;
+use crate::series_counts::warn_of_counts;
 use crate::shuffle_read::ShuffleStream;
 use crate::sorted_pass::{SortInput, SortedPass};
 
@@ -301,40 +301,6 @@ impl RemoteExecutor<'_> {
         warn_of_counts(self.watch, counts);
         Ok(shuffle)
     }
-}
-
-/// Reads rows that another worker committed; stops when `take` returns false.
-pub fn read_shuffled(
-    store: &StateStore,
-    of: ContentId,
-    name: &str,
-    take: &mut dyn FnMut(RecordBatch) -> bool,
-) -> Result<bool> {
-    let mut failed = None;
-    let content = store.get_shared(of, name, |input| {
-        let mut input = BufReader::with_capacity(1 << 16, input);
-        // A worker without rows committed an empty file.
-        if std::io::BufRead::fill_buf(&mut input).is_ok_and(<[u8]>::is_empty) {
-            return Ok(true);
-        }
-        for batch in StreamReader::try_new(input, None)? {
-            if !take(batch.inspect_err(|error| failed = Some(error.to_string()))?) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    })?;
-    content.ok_or_else(|| {
-        let fault = Fault::new(
-            codes::STORAGE,
-            format!("rows of a shuffle between workers ({of}/{name}) are gone"),
-        );
-        let fault = fault.hint("nothing is lost: run the same command again");
-        match failed {
-            Some(failed) => fault.note(failed),
-            None => fault,
-        }
-    })
 }
 
 /// Partitions rows by the hash of their keys, with a file for each partition.

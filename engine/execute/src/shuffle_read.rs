@@ -3,11 +3,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io::BufReader;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use arrow::ipc::reader::StreamReader;
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::DataFusionError;
 use datafusion::execution::TaskContext;
@@ -16,14 +19,13 @@ use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::streaming::PartitionStream;
 use forebay_cluster::ShufflePlan;
 use forebay_commit::StateStore;
-use forebay_model::{ContentId, Fault, Result};
+use forebay_model::{ContentId, Fault, Result, codes};
 use forebay_plan::{GatherOp, MatchDirection, PlanOp, PrecomputedOutputs};
 use forebay_threads::lock;
 
 use crate::materialize::{batch_stream, one_time_table};
 use crate::restore_order::RestoreOrder;
-use crate::shuffle::read_shuffled;
-use crate::sorted_outputs::SortedFile;
+use crate::sorted_file::SortedFile;
 use crate::sorted_pass::SortedPass;
 
 /// The outputs of one of the windows of a shuffle.
@@ -199,4 +201,38 @@ impl PartitionStream for ShuffleStream {
             Ok(())
         })
     }
+}
+
+/// Reads rows that another worker committed; stops when `take` returns false.
+fn read_shuffled(
+    store: &StateStore,
+    of: ContentId,
+    name: &str,
+    take: &mut dyn FnMut(RecordBatch) -> bool,
+) -> Result<bool> {
+    let mut failed = None;
+    let content = store.get_shared(of, name, |input| {
+        let mut input = BufReader::with_capacity(1 << 16, input);
+        // A worker without rows committed an empty file.
+        if std::io::BufRead::fill_buf(&mut input).is_ok_and(<[u8]>::is_empty) {
+            return Ok(true);
+        }
+        for batch in StreamReader::try_new(input, None)? {
+            if !take(batch.inspect_err(|error| failed = Some(error.to_string()))?) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })?;
+    content.ok_or_else(|| {
+        let fault = Fault::new(
+            codes::STORAGE,
+            format!("rows of a shuffle between workers ({of}/{name}) are gone"),
+        );
+        let fault = fault.hint("nothing is lost: run the same command again");
+        match failed {
+            Some(failed) => fault.note(failed),
+            None => fault,
+        }
+    })
 }

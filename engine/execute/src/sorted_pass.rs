@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arrow::array::RecordBatch;
 use arrow::compute::SortOptions;
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{Expr, LogicalPlan, SortExpr, ident};
@@ -26,23 +26,14 @@ use futures::StreamExt;
 use crate::as_of_join::{AsOfOperator, as_of_order};
 use crate::external_sort::{BatchIter, SortSpec, SpillingSorter, merge_runs};
 use crate::hash_join::{HashJoin, RowsPerMatch, join_schema};
-use crate::materialize::{MaterializePass, engine_fault};
-use crate::ordered_scan::warn_of_counts;
+use crate::join_keys::{distinct, typed_join_keys};
+use crate::materialize::MaterializePass;
+use crate::query_engine::engine_fault;
 use crate::restore_order::{RestoreOrder, check_cancel_flag};
-use crate::sorted_outputs::{SortedFile, SortedKind};
+use crate::series_counts::warn_of_counts;
+use crate::sorted_file::{SortedFile, SortedKind};
+use crate::sorted_operator::SortedOperator;
 use crate::window_operator::WindowOperator;
-
-/// Computes the outputs of the next sorted rows.
-pub type BatchFn = Box<dyn FnMut(&RecordBatch) -> Result<RecordBatch> + Send>;
-
-/// An operation over sorted rows.
-pub trait SortedOperator: Send + Sync {
-    /// The outputs, followed by the row's position.
-    fn schema(&self) -> &SchemaRef;
-
-    /// Starts a pass over all rows in order.
-    fn start(&self) -> BatchFn;
-}
 
 /// Computes outputs over sorted rows and sorts them back.
 pub struct SortedPass<'a> {
@@ -508,38 +499,6 @@ fn join_outputs(join: &JoinOp) -> SchemaRef {
         JoinBy::Time(as_of) => AsOfOperator::new(join, as_of).schema().clone(),
         JoinBy::Equality(_) => join_schema(join),
     }
-}
-
-/// Keys of one side, with the types in which they are compared.
-type TypedKeys = Vec<(String, DataType)>;
-
-/// The keys of both sides of a join, with the types in which they are compared.
-pub fn typed_join_keys(
-    join: &JoinOp,
-    own_schema: &Schema,
-    other_schema: &Schema,
-) -> Result<(TypedKeys, TypedKeys)> {
-    let key_pairs = join.keys.iter().map(|(own_key, other)| {
-        let types = (
-            own_schema.field_with_name(own_key)?.data_type(),
-            other_schema.field_with_name(other)?.data_type(),
-        );
-        let common = JoinOp::key_type(types.0, types.1);
-        let common =
-            common.ok_or_else(|| Fault::internal("keys of a join that cannot be compared"))?;
-        Ok(((own_key.clone(), common.clone()), (other.clone(), common)))
-    });
-    Ok(key_pairs.collect::<Result<Vec<_>>>()?.into_iter().unzip())
-}
-
-pub fn distinct<'n>(names: impl IntoIterator<Item = &'n String>) -> Vec<String> {
-    let mut columns: Vec<String> = Vec::new();
-    for name in names {
-        if !columns.contains(name) {
-            columns.push(name.clone());
-        }
-    }
-    columns
 }
 
 /// The order of some columns of a schema.

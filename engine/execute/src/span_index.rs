@@ -11,7 +11,7 @@ use forebay_model::{ContentId, IdBuilder, Span};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::halo::HaloIndex;
-use crate::ordered_scan::bytes_min;
+use crate::range_bytes::bytes_min;
 
 /// Spans of a shard at most.
 const SHARD_SPANS_MAX: usize = 5;

@@ -22,10 +22,10 @@ use forebay_storage::{BackgroundTask, ScratchDir};
 use forebay_threads::lock;
 
 use crate::admission::admission;
+use crate::join_keys::{distinct, typed_join_keys};
 use crate::materialize::{FlowReader, MaterializePass, QUEUE_BATCHES};
 use crate::run_state::RowOrderFailure;
-use crate::sorted_outputs::{next_rows, select_outputs};
-use crate::sorted_pass::{distinct, typed_join_keys};
+use crate::sorted_file::{next_rows, select_outputs};
 use crate::span_index::{JoinedSpans, SpanDigests};
 use crate::time_merge::{HELD_SHARE, TimeMerge, follows};
 

@@ -24,8 +24,9 @@ use crate::admission::admission;
 use crate::as_of_join::AsOfOperator;
 use crate::join_keys::{EncodedKeys, JoinKeys};
 use crate::materialize::{FlowSpans, QUEUE_BATCHES};
-use crate::sorted_outputs::SortedFile;
-use crate::sorted_pass::{SortedOperator, SortedPass};
+use crate::sorted_file::SortedFile;
+use crate::sorted_operator::SortedOperator;
+use crate::sorted_pass::SortedPass;
 
 /// Batches of the other side that are held before those rows that count are copied into one.
 const BATCHES_MAX: usize = 64;

@@ -10,7 +10,7 @@ use forebay_model::{
 };
 use forebay_storage::{ChunkIterator, ScanRequest, Source, StorageClient};
 
-use crate::run_state::SourceInput;
+use crate::source_input::SourceInput;
 
 /// A source as it was at the time `end`: without spans after it, and with only the rows before it
 /// of spans that reach beyond it. Rows without a time lie outside of every interval, in any span:

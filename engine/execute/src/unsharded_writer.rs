@@ -11,7 +11,8 @@ use forebay_plan::{Carry, RowCounts};
 use forebay_storage::FileLayout;
 use forebay_threads::{OrderedAppender, lock, parallel_map, poisoned_lock, run_on_all};
 
-use crate::ordered_scan::{OrderedScan, ReadMode, ScanCursor, SpanRef};
+use crate::chunk_source::{ReadMode, SpanRef};
+use crate::ordered_scan::{OrderedScan, ScanCursor};
 use crate::partition_merge::{PartitionMerger, PartitionRun};
 use crate::row_groups::{EncodedRowGroup, RowGroup, RowGroupBuilder, RowGroupLimits};
 use crate::shard_writer::new_shard;

@@ -12,7 +12,7 @@ use forebay_threads::lock;
 use forebay_window::{InputRows, WindowEngine, WindowFunction, WindowPlan};
 
 use crate::admission::admission;
-use crate::sorted_pass::{BatchFn, SortedOperator};
+use crate::sorted_operator::{BatchFn, SortedOperator};
 
 /// A window over rows sorted by series and time.
 pub struct WindowOperator {

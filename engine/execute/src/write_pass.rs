@@ -14,14 +14,14 @@ use forebay_model::{AnalyzerInput, Chunk, ContentId, Fault, Result, RowChange, c
 use forebay_plan::{Carry, ColumnScan, ColumnTap, OpChain, RowCounts, SinkWork};
 use forebay_storage::{Event, EventListener, Sink};
 
+use crate::chunk_source::{ReadMode, SpanRef};
+use crate::cluster_handle::ClusterHandle;
 use crate::interval_filter::IntervalFilter;
-use crate::ordered_scan::{
-    CheckpointHook, OrderedScan, ReadMode, ScanCursor, SpanRef, SpanTimeline,
-};
+use crate::ordered_scan::{CheckpointHook, OrderedScan, ScanCursor, SpanTimeline};
 use crate::pass_context::PassContext;
 use crate::read_ahead::ReadAhead;
 use crate::recursive_rows::RecursiveRows;
-use crate::remote::{ClusterHandle, WorkerTask};
+use crate::remote::WorkerTask;
 use crate::row_groups::{RowGroup, RowGroupBuilder, written_batch};
 use crate::scan_progress::ScanProgress;
 use crate::shard_writer::{EncodedShard, ShardContext, has_files};

@@ -18,8 +18,8 @@ use super::merge_plan::{
     MergePlan, RunTree, WorkerMergeFacts, WorkerMergePlan, collect_stored, count_sources,
 };
 use super::units::RemoteDisposition;
+use crate::cluster_handle::RemoteExecutor;
 use crate::learn_pass::{LearnPass, LearnResult, fixed_bytes};
-use crate::remote::RemoteExecutor;
 
 impl IncrementalLane<'_> {
     /// Merges large states on workers, with a task for each share.

@@ -22,11 +22,13 @@ use forebay_storage::Event;
 use forebay_threads::{CountingSemaphore, lock};
 use serde_json::json;
 
+use crate::cluster_handle::RemoteExecutor;
 use crate::fused_learn::FusedCoverage;
 use crate::learn_pass::{LaneExecution, LearnPass, LearnResult};
-use crate::ordered_scan::{CheckpointHook, OrderedScan, PendingUnits, SpanTimeline, bytes_min};
+use crate::ordered_scan::{CheckpointHook, OrderedScan, PendingUnits, SpanTimeline};
+use crate::range_bytes::bytes_min;
 use crate::read_ahead::ReadAhead;
-use crate::remote::{RemoteExecutor, WorkerTask};
+use crate::remote::WorkerTask;
 use crate::span_index::{SpanIndex, WorkUnit};
 use divided_units::{DividedUnit, DividedUnits, PieceStates, WaitingPieces};
 use merge_plan::{CommittedStates, MergePlan, RunTree};

@@ -12,8 +12,10 @@ use serde::{Deserialize, Serialize};
 use super::IncrementalLane;
 use super::divided_units::{DividedUnit, DividedUnits, PieceStates, WaitingPieces};
 use super::merge_plan::RunTree;
+use crate::chunk_source::SpanRef;
 use crate::learn_pass::LaneStates;
-use crate::ordered_scan::{CheckpointHook, OrderedScan, SpanRef, range_bytes_min};
+use crate::ordered_scan::{CheckpointHook, OrderedScan};
+use crate::range_bytes::range_bytes_min;
 use crate::span_index::{SpanIndex, WorkUnit};
 
 /// The most bytes of groups, for each row of a run, that are kept: reading a group again costs about as much as reading

@@ -11,38 +11,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use forebay_model::{Chunk, Fault, Result, SeriesCounts};
+use forebay_model::{Chunk, Fault, Result};
 use forebay_plan::{Carry, ColumnScan, OpChain, OpId, WindowRowOrder};
-use forebay_storage::{Event, EventListener};
 use forebay_window::WindowPlan;
 
-pub use self::ranges::{
-    ADVANCE_SHARE, PartitionStrategy, RangePlan, bytes_min, lane_of_range, range_bytes_min,
-};
+pub use self::ranges::{ADVANCE_SHARE, PartitionStrategy, RangePlan, lane_of_range};
 pub use self::relay::WindowRestore;
-pub use self::run::{CheckpointHook, PendingUnits, RangeExecution, UnitResults};
-pub use self::timeline::SpanTimeline;
+pub use self::run::{CheckpointHook, RangeExecution, UnitResults};
+pub use self::timeline::{PendingUnits, SpanTimeline};
 use crate::chunk_groups::ChunkGroups;
-use crate::chunk_source::RangeReader;
+use crate::chunk_source::{RangeReader, ReadMode, SpanRef};
 use crate::pass_context::PassContext;
 use crate::read_ahead::ReadAhead;
 use crate::run_state::group_rows_max;
-
-/// A span of a scan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SpanRef {
-    pub scan: usize,
-    pub span: usize,
-}
-
-/// The columns of a span that are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReadMode {
-    /// All columns that the chain needs.
-    All,
-    /// The columns that windows remember.
-    Remembered,
-}
 
 /// The window state, and the source of the next rows.
 pub struct ScanCursor<'g> {
@@ -170,28 +151,5 @@ impl OrderedScan<'_> {
 
     fn chunk_rows_max(&self, chain: &OpChain) -> usize {
         self.context.chunk_rows_max([chain].into_iter())
-    }
-}
-
-/// Warns of what windows counted between the rows of series.
-pub fn warn_of_counts(listener: &dyn EventListener, counts: SeriesCounts) {
-    if counts.gaps > 0 {
-        let message = format!(
-            "{} steps from one row of a series to the next were not the declared period; windows \
-             count rows across them: set `gaps: {{ complete: {{ every: ... }} }}` to count the \
-             missing periods, or `gaps: count_rows` where they are right",
-            counts.gaps
-        );
-        listener.on_event(Event::Warning { message });
-    }
-    if counts.duplicates > 0 {
-        let message = format!(
-            "{} rows have the same keys and the same time as a row before them: windows take \
-             rows of one time in the order in which they are read; a key may be missing. Name \
-             all columns that tell series apart in `keys`, `dedupe` the rows, or declare \
-             `duplicates: allow` beside `keys`",
-            counts.duplicates
-        );
-        listener.on_event(Event::Warning { message });
     }
 }

@@ -4,13 +4,11 @@ use std::ops::Range;
 
 use forebay_cluster::{ROUNDS, WindowInit, round_weight};
 use forebay_model::{ContentId, Result};
-use forebay_storage::failpoint::test_bytes;
 
-use super::{OrderedScan, PendingUnits, ReadMode, SpanRef, SpanTimeline};
+use super::{OrderedScan, PendingUnits, SpanTimeline};
+use crate::chunk_source::{ReadMode, SpanRef};
+use crate::range_bytes::range_bytes_min;
 use crate::span_index::{SpanDependency, SpanIndex, WorkUnit};
-
-/// Minimum stored bytes of a range: starting a smaller one costs more than it saves.
-const RANGE_BYTES_MIN: u64 = 4 << 20;
 
 /// The least stored bytes of a range that needs only a halo of the rows before it.
 const HALO_RANGE_BYTES_MIN: u64 = 256 << 10;
@@ -31,16 +29,6 @@ pub const ADVANCE_SHARE: f64 = 0.4;
 /// Cost of advancing over a row as a share of executing it, among threads of a process, which steal
 /// work from each other.
 const ADVANCE_SHARE_HELPED: f64 = 0.1;
-
-/// `RANGE_BYTES_MIN`, unless a test sets another value.
-pub fn range_bytes_min() -> u64 {
-    bytes_min(RANGE_BYTES_MIN)
-}
-
-/// A minimum number of bytes, unless a test sets another value: tests have little data.
-pub fn bytes_min(usual: u64) -> u64 {
-    test_bytes("FOREBAY_RANGE_BYTES").unwrap_or(usual).max(1)
-}
 
 /// Consecutive work units that one thread executes in order. Where windows remember everything, the spans between the
 /// units are advanced over.

@@ -6,8 +6,9 @@ use forebay_model::Result;
 use forebay_storage::failpoint::reading;
 use forebay_storage::{ChunkIterator, ScanRequest};
 
-use super::{OrderedScan, ReadMode, SpanRef};
+use super::OrderedScan;
 use crate::chunk_source::{ChunkIter, RangeReader};
+use crate::chunk_source::{ReadMode, SpanRef};
 use crate::read_ahead::PlannedSpan;
 use crate::run_state::scan_request;
 

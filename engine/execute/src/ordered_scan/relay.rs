@@ -8,8 +8,9 @@ use forebay_model::{ContentId, Fault, Result};
 use forebay_plan::{Carry, WindowBudget};
 use forebay_threads::HandOff;
 
-use super::{OrderedScan, RangePlan, ScanCursor, SpanRef};
+use super::{OrderedScan, RangePlan, ScanCursor};
 use crate::chunk_source::RangeReader;
+use crate::chunk_source::SpanRef;
 
 /// Loads a checkpoint of window state by its id; `None` if it is corrupt or gone.
 pub type LoadCarryFn<'a> = &'a (dyn Fn(ContentId) -> Result<Option<Carry>> + Sync);

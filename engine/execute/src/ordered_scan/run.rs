@@ -4,18 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use forebay_commit::StateStore;
 use forebay_model::{ContentId, Result, catch_panic};
 use forebay_plan::{Carry, OpId, WindowBudget};
-use forebay_storage::ScratchDir;
 use forebay_threads::{lock, poisoned_lock, run_on_all};
 use forebay_window::WindowPlan;
 use serde::de::DeserializeOwned;
 
 use super::relay::{CarryRelay, WindowRestore};
-use super::{OrderedScan, RangePlan, ScanCursor, SpanTimeline};
+use super::{OrderedScan, PendingUnits, RangePlan, ScanCursor, SpanTimeline};
 use crate::chunk_source::{RangeReader, RangeReaderFn};
-use crate::remote::RemoteExecutor;
+use crate::cluster_handle::RemoteExecutor;
 use crate::span_index::WorkUnit;
 
 /// Called with the window state before the result of a unit is committed: after a crash in between, the unit is
@@ -24,17 +22,6 @@ pub type CheckpointHook<'s> = &'s (dyn Fn(&Carry) -> Result<()> + Sync);
 
 /// Wraps the loop in which a thread executes ranges.
 pub type RangeLoopHook<'f> = &'f (dyn Fn(&dyn Fn() -> Result<()>) -> Result<()> + Sync);
-
-/// The work units of a pass that are to be executed, and where their window states are kept.
-#[derive(Clone, Copy)]
-pub struct PendingUnits<'a> {
-    pub line: &'a SpanTimeline,
-    /// Id of the operation on the rows of each span.
-    pub operation: ContentId,
-    pub store: &'a StateStore,
-    pub scratch: &'a ScratchDir,
-    pub units: &'a [WorkUnit],
-}
 
 /// Ranges, threads and memory of an execution in this process.
 pub struct RangeExecution<'f, 'r> {

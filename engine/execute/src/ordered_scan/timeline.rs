@@ -1,19 +1,33 @@
 //! The spans of a pass in order, and how far back the rows lie that affect each of them.
 
+use forebay_commit::StateStore;
 use forebay_model::{ColumnExtent, ContentId, IdBuilder, Result};
 use forebay_plan::{
     ChainWindow, ColumnScan, OpChain, OpStream, PlanOp, WindowRowOrder, base_column, span_extents,
 };
+use forebay_storage::ScratchDir;
 use forebay_window::WindowReach;
 
-use super::{OrderedScan, PendingUnits, SpanRef};
+use super::OrderedScan;
+use crate::chunk_source::SpanRef;
 use crate::halo::HaloIndex;
-use crate::span_index::{SpanDependency, SpanIndex};
+use crate::span_index::{SpanDependency, SpanIndex, WorkUnit};
 
 /// The spans of a pass in order, with the ids of their contents.
 pub struct SpanTimeline {
     pub tasks: Vec<SpanRef>,
     pub history: SpanIndex,
+}
+
+/// The work units of a pass that are to be executed, and where their window states are kept.
+#[derive(Clone, Copy)]
+pub struct PendingUnits<'a> {
+    pub line: &'a SpanTimeline,
+    /// Id of the operation on the rows of each span.
+    pub operation: ContentId,
+    pub store: &'a StateStore,
+    pub scratch: &'a ScratchDir,
+    pub units: &'a [WorkUnit],
 }
 
 impl SpanTimeline {
