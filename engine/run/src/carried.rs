@@ -16,7 +16,7 @@ use forebay_plan::{BoundPipeline, Program, bind_all};
 use forebay_storage::Event;
 use serde_json::json;
 
-use crate::backfill::BackfillStage;
+use crate::backfill_turn::BackfillStage;
 use crate::degradation::PreviousArtifact;
 use crate::numbering::RunNumbering;
 use crate::refit::{RefitContext, RefitDecisions};

@@ -10,7 +10,7 @@ use forebay_model::{Fault, Pipeline, Result, codes};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::preview::PreviewOptions;
+use crate::preview_options::PreviewOptions;
 use crate::session::Session;
 
 /// Kinds of steps that call functions.

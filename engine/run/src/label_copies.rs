@@ -17,7 +17,7 @@ use forebay_storage::{Event, EventListener};
 use crate::feed::FeedSource;
 use crate::feed::features::choose_features;
 use crate::feed::feed_rows;
-use crate::preview::PreviewOptions;
+use crate::preview_options::PreviewOptions;
 use crate::session::Session;
 use crate::training_checks::label_column;
 

@@ -1,7 +1,9 @@
 //! The session and the executor of programs, with intervals, deadlines, training, the leak check and serving.
 
+mod analyzers_of_rows;
 mod attempt;
 mod backfill;
+mod backfill_turn;
 mod backtest;
 mod bounded_joins;
 mod cancellable_source;
@@ -26,9 +28,12 @@ mod leak_check;
 mod null_checks;
 mod numbering;
 mod output_overlap;
+mod part_context;
+mod pass_interval;
 mod portable_artifact;
 mod predict;
 mod preview;
+mod preview_options;
 mod profile;
 mod refit;
 mod remote_run;
@@ -36,6 +41,7 @@ mod report;
 mod report_text;
 mod row_rules;
 mod run;
+mod run_mode;
 mod run_record;
 mod run_recorder;
 mod sample;
@@ -46,6 +52,7 @@ mod serving_inputs;
 mod session;
 #[cfg(test)]
 mod simulation;
+mod sink_schema;
 mod source_days;
 mod source_readiness;
 mod spec_check;
@@ -103,13 +110,15 @@ pub use leak_check::{
     CutoffChoice, CutoffReport, LeakReport, LeakedColumn, RowMismatch, ScrambledSource,
     SinkComparison,
 };
+pub use part_context::PartContext;
 pub use portable_artifact::portable_artifact_steps;
 pub use predict::{
     ForecastColumns, ForecastExamples, ForecastExpectation, ForecastFormat, ForecastLayout,
     ForecastPoint, LoadedModel, MissingKnown, ModelPredictor, PredictConfig, PredictTransform,
     PredictedRows, Predictions, SeriesExample, SeriesKey, SeriesPoint, quantile_column,
 };
-pub use preview::{Preview, PreviewOptions};
+pub use preview::Preview;
+pub use preview_options::PreviewOptions;
 pub use profile::{
     ColumnDrift, ColumnPair, ColumnProfile, ComparedProfile, DatasetProfile, DriftOptions,
     DriftReport, FrequentValue, HistogramBin, LearnedProfile, LengthProfile, NumericProfile,
@@ -133,7 +142,7 @@ pub use session::{Session, SessionOptions};
 pub use step_rows::StepRows;
 pub use task::{RowStream, Task};
 pub use training::{Trainer, TrainingContext, TrainingOutput};
-pub use training_parts::{PartContext, TakePartFn};
+pub use training_parts::TakePartFn;
 pub use training_start::WarmStart;
 pub use training_tracker::{TrackedRun, TrackedTrainings, TrainingTracker};
 pub use worker_server::WorkerServer;

@@ -17,7 +17,8 @@ use forebay_plan::{
 };
 use forebay_storage::{Event, StorageClient, StorageLocation};
 
-use crate::degradation::{PreviousArtifact, asks_before_sink};
+use crate::analyzers_of_rows::asks_before_sink;
+use crate::degradation::PreviousArtifact;
 use crate::session::Session;
 
 /// The numbering that a run continues.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use forebay_commit::{Artifact, AttemptFence, StateLease};
+use forebay_commit::{AttemptFence, StateLease};
 use forebay_model::{IdBuilder, Interval, Pipeline, Result, hide_secrets};
 use forebay_storage::timestamp::format_utc;
 use forebay_storage::{Event, StorageLocation};
@@ -14,33 +14,12 @@ use serde_json::{Value, json};
 use crate::attempt::RunAttempt;
 use crate::deadline::{CostHistory, DeadlineMonitor, DeadlineSpec, RunCost, RunSignals, Webhook};
 use crate::report::{DeadlineOutcome, RunReport};
+use crate::run_mode::RunMode;
 use crate::run_record::{HistoryLimits, RunRecord};
 use crate::run_recorder::RecordedRun;
 use crate::session::Session;
 use crate::training_tracker::{TrackedEvents, TrackedRun};
 use crate::warnings::CollectedWarnings;
-
-/// Purpose of a run.
-#[derive(Clone, Copy)]
-pub(crate) enum RunMode<'a> {
-    /// The artifact.
-    Fit,
-    /// The artifact, outputs and models.
-    Run,
-    /// Outputs, with the findings of this artifact.
-    Apply(&'a Artifact),
-}
-
-impl RunMode<'_> {
-    /// Name of the mode, as it is hashed.
-    fn name(self) -> &'static str {
-        match self {
-            RunMode::Fit => "fit",
-            RunMode::Run => "run",
-            RunMode::Apply(_) => "apply",
-        }
-    }
-}
 
 impl Session {
     /// Costs of the last runs of a pipeline, oldest first: at most 30.

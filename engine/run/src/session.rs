@@ -26,16 +26,17 @@ use forebay_storage::{
 };
 use jiff::{Timestamp, Zoned};
 
-use crate::backfill::BackfillTurn;
+use crate::backfill_turn::BackfillTurn;
 use crate::cancellable_source::CancellableSource;
 use crate::carried::CarriedRun;
 use crate::connector_registry::ConnectorRegistry;
 use crate::deadline::{CostHistory, DeadlineMonitor, DeadlineSpec, planned_passes};
-use crate::executor::{PassInterval, RunExecutor, interval_pass_id};
+use crate::executor::RunExecutor;
 use crate::output_overlap;
+use crate::pass_interval::{PassInterval, interval_pass_id};
 use crate::predict::{LoadedModel, LoadedModels, register_predict_step};
 use crate::report::RunReport;
-use crate::run::RunMode;
+use crate::run_mode::RunMode;
 use crate::served_rows::ServedRows;
 use crate::serving_inputs::ServedInputs;
 use crate::training_cadence::TrainingNeeds;

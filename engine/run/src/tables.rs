@@ -2,29 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, Schema, SchemaRef};
-use forebay_model::{Fault, Pipeline, Result, check_type_levels, logical_type};
+use arrow::datatypes::{Schema, SchemaRef};
+use forebay_model::{Fault, Pipeline, Result, check_type_levels};
 use forebay_plan::{BaseDataset, BoundPipeline};
 use forebay_storage::{FileLayout, Sink};
 
 use crate::session::Session;
-
-/// The columns of a sink, in logical types.
-pub(crate) fn table_schema(
-    bound: &BoundPipeline,
-    pipeline: &Pipeline,
-    sink: usize,
-) -> Result<SchemaRef> {
-    let flow = bound
-        .flows
-        .get(&pipeline.sinks[sink].from)
-        .ok_or_else(|| Fault::internal("a sink without rows"))?;
-    let field =
-        |field: &Arc<Field>| Field::new(field.name(), logical_type(field.data_type()), true);
-    Ok(Arc::new(Schema::new(
-        flow.schema.fields().iter().map(field).collect::<Vec<_>>(),
-    )))
-}
+use crate::sink_schema::table_schema;
 
 /// The columns that files hold: folders tell the others.
 fn stored_columns(schema: &SchemaRef, layout: &FileLayout) -> SchemaRef {

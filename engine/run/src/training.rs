@@ -29,12 +29,12 @@ use crate::degradation::PreviousArtifact;
 use crate::executor::RunExecutor;
 use crate::feed::FeedSource;
 use crate::label_copies::{copy_warning, label_copies};
+use crate::part_context::PartContext;
 use crate::predict::{accepts_missing, declared_horizon};
 use crate::report::{BaselineReport, ModelReport, PassReport, TrainingReport};
 use crate::session::Session;
 use crate::training_cadence::{HeldModel, TrainingCadence, TrainingCadences};
 use crate::training_checks::label_column;
-use crate::training_parts::PartContext;
 use crate::training_split::{train_part, validation_part};
 use crate::training_start::{EarlierModel, TrainingPlan, WarmStart};
 

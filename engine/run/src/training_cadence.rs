@@ -20,7 +20,7 @@ use forebay_plan::{BoundPipeline, OpStream, StepRefit};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::backfill::BackfillStage;
+use crate::backfill_turn::BackfillStage;
 use crate::carried::input_id;
 use crate::degradation::PreviousArtifact;
 use crate::predict::accepts_missing;

@@ -1,34 +1,11 @@
 //! Parts of a training on workers: rows travel through the state directory, and so do the models that come back.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use forebay_cluster::{TaskEvent, TaskKind, TaskSpec, TrainSpec};
 use forebay_commit::StateStore;
-use forebay_model::{ContentId, Fault, IdBuilder, Result, codes};
+use forebay_model::{ContentId, Fault, IdBuilder, Result};
 use forebay_storage::ScratchDir;
 
 use crate::training::{TrainingContext, TrainingRun};
-
-/// Resources that a worker grants to a part of a training.
-pub struct PartContext<'a> {
-    /// Memory for the part.
-    pub memory_bytes: u64,
-    pub(crate) stop: &'a AtomicBool,
-}
-
-impl PartContext<'_> {
-    /// Fails if the part is no longer needed.
-    pub fn check(&self) -> Result<()> {
-        if self.stop.load(Ordering::Relaxed) {
-            Err(Fault::new(
-                codes::INTERRUPTED,
-                "the coordinator no longer waits for this part",
-            ))
-        } else {
-            Ok(())
-        }
-    }
-}
 
 /// Callback for the result of a part, by its number.
 pub type TakePartFn<'t> = &'t mut dyn FnMut(usize, Vec<u8>) -> Result<()>;

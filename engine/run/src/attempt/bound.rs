@@ -13,7 +13,7 @@ use crate::day_report::DayReport;
 use crate::degradation::skip_optional;
 use crate::remote_run::name_by_artifact;
 use crate::report::PassReport;
-use crate::run::RunMode;
+use crate::run_mode::RunMode;
 use crate::served_history::ServedHistory;
 use crate::serving::check_serving;
 use crate::session::{PreparedRun, Session};

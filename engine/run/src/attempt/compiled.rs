@@ -12,7 +12,7 @@ use forebay_storage::ScratchDir;
 use crate::attempt::RunAttempt;
 use crate::attempt::bound::{BoundRun, CompilerInputs};
 use crate::degradation::{PreviousArtifact, asks_to_replace, degradation_report, replace_findings};
-use crate::executor::PassInterval;
+use crate::pass_interval::PassInterval;
 use crate::refit::RefitDecisions;
 use crate::session::Session;
 

@@ -8,7 +8,7 @@ use forebay_storage::ScratchDir;
 use crate::attempt::RunAttempt;
 use crate::attempt::bound::BoundRun;
 use crate::attempt::compiled::CompiledRun;
-use crate::backfill::BackfillStage;
+use crate::backfill_turn::BackfillStage;
 use crate::degradation::PreviousArtifact;
 use crate::executor::{RunExecutor, StagedOutput};
 use crate::expectations::JudgedExpectations;

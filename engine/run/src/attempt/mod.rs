@@ -13,7 +13,7 @@ use forebay_storage::{BackgroundTasks, ScratchDir};
 
 use crate::deadline::DeadlineMonitor;
 use crate::report::RunReport;
-use crate::run::RunMode;
+use crate::run_mode::RunMode;
 use crate::session::Session;
 
 /// Temporary directories of this age have lost their run: a run touches its own all the time.

@@ -13,7 +13,7 @@ use crate::deadline::{
 use crate::degradation::{PreviousArtifact, replace_findings, skip_optional};
 use crate::executor::{DeadlinePlan, RunExecutor};
 use crate::predict::{forecast_pass_name, naive_passes};
-use crate::run::RunMode;
+use crate::run_mode::RunMode;
 use crate::training::training_pass_name;
 use crate::training_cadence::{TrainingCadences, is_held};
 

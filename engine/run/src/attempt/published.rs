@@ -8,7 +8,7 @@ use crate::attempt::trained::TrainedRun;
 use crate::deadline::PUBLISH;
 use crate::predict::UnpublishedForecast;
 use crate::report::{LeftOutReport, RunReport};
-use crate::run::RunMode;
+use crate::run_mode::RunMode;
 
 impl RunAttempt<'_> {
     /// Last stage: publishes outputs, the artifact, models and forecasts, and reports the run.

@@ -10,7 +10,7 @@ use crate::deadline::ARTIFACT;
 use crate::executor::UncommittedArtifact;
 use crate::predict::{ForecastInputs, ForecastPlan, UnpublishedForecast, forecast_pass_name};
 use crate::report::{ContinuedReport, OutputReport, PassReport};
-use crate::run::RunMode;
+use crate::run_mode::RunMode;
 use crate::training::UnpublishedModel;
 
 /// Fourth stage: the artifact is assembled, and the models are trained.

@@ -6,8 +6,8 @@ use forebay_execute::{RunState, lane_bytes};
 use forebay_model::{Dataset, DegradationLevel, Pipeline};
 use forebay_plan::{BaseDataset, BaseId, PassWork, Program};
 
+use crate::analyzers_of_rows::{asks_before_gather, asks_before_sink};
 use crate::deadline::cost::{PassKind, PlannedPass};
-use crate::degradation::{asks_before_gather, asks_before_sink};
 
 /// Name of the step that keeps the artifact, among the names of passes.
 pub(crate) const ARTIFACT: &str = "artifact";

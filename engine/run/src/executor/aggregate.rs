@@ -16,7 +16,7 @@ use forebay_plan::{
 use forebay_threads::poisoned_lock;
 
 use super::RunExecutor;
-use super::inspect::RecordedPass;
+use super::recorded_pass::RecordedPass;
 use crate::session::datasets;
 
 /// The groups of all rows.

@@ -10,21 +10,7 @@ use forebay_window::WindowReach;
 use serde_json::Value;
 
 use super::RunExecutor;
-
-/// The record of a pass in the state store, and whether its results can be used again.
-pub(super) struct RecordedPass {
-    pub decision: ReuseDecision,
-    pub record: Option<Value>,
-}
-
-impl Default for RecordedPass {
-    fn default() -> Self {
-        RecordedPass {
-            decision: ReuseDecision::Work,
-            record: None,
-        }
-    }
-}
+use super::recorded_pass::RecordedPass;
 
 impl RunExecutor<'_> {
     /// The records of all write passes.

@@ -11,7 +11,7 @@ use forebay_plan::{
     AnalyzerId, BaseDataset, LearnWork, OpId, Pass, PassWork, SinkWork, WindowRowOrder, needed_ops,
 };
 
-use super::inspect::RecordedPass;
+use super::recorded_pass::RecordedPass;
 use super::{FusedWrite, RunExecutor};
 use crate::report::PassReport;
 

@@ -9,6 +9,7 @@ mod learn;
 mod materialize;
 mod part_counts;
 mod publish;
+mod recorded_pass;
 mod row_order;
 mod row_sums;
 mod unmet_joins;
@@ -17,7 +18,6 @@ mod write;
 pub(crate) use aggregate::{GroupProgram, GroupStates};
 pub(crate) use artifact::UncommittedArtifact;
 pub(crate) use publish::StagedOutput;
-pub(crate) use write::interval_pass_id;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,16 +26,17 @@ use arrow::datatypes::SchemaRef;
 use forebay_cluster::RunSpec;
 use forebay_commit::{Artifact, ArtifactFiles, DegradationReport, ReuseDecision, StateStore};
 use forebay_execute::{
-    ClusterHandle, IntervalFilter, PassContext, RunState, SortedOutputs, WriteResult, lane_bytes,
+    ClusterHandle, PassContext, RunState, SortedOutputs, WriteResult, lane_bytes,
 };
-use forebay_model::{ContentId, Finding, Interval, Pipeline, Result, RowSum};
+use forebay_model::{ContentId, Finding, Pipeline, Result, RowSum};
 use forebay_plan::{BaseId, JoinsMet, OpId, Pass, PassWork, Program, SinkWork};
 use forebay_storage::{BackgroundTask, BackgroundTasks, Event, ScratchDir};
 use forebay_threads::lock;
 
-use self::inspect::RecordedPass;
-use crate::backfill::BackfillStage;
+use self::recorded_pass::RecordedPass;
+use crate::backfill_turn::BackfillStage;
 use crate::deadline::{ARTIFACT, DeadlineMonitor, PUBLISH, PlanOption, pass_names};
+use crate::pass_interval::PassInterval;
 use crate::refit::RefitDecisions;
 use crate::report::{FutureReport, PassReport};
 use crate::session::Session;
@@ -77,14 +78,6 @@ pub(crate) struct RunExecutor<'a> {
     pub makes_artifact: bool,
     /// Findings in use for steps that do not learn in each run.
     pub refits: RefitDecisions,
-}
-
-/// The rows of an interval or from a time on, for a pass that writes only those.
-#[derive(Debug, Clone)]
-pub(crate) struct PassInterval {
-    /// `None` for rows from a time on, which are a whole output.
-    pub interval: Option<Interval>,
-    pub filter: IntervalFilter,
 }
 
 /// The monitor of the deadline, and the plans that are open to it.

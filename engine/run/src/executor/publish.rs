@@ -9,7 +9,7 @@ use forebay_storage::{Event, StorageLocation, TableLog, TableScope};
 
 use super::RunExecutor;
 use crate::report::{OutputColumn, OutputReport, OutputSum};
-use crate::tables::table_schema;
+use crate::sink_schema::table_schema;
 
 /// An output that is written and recorded, and that readers do not see yet. A run publishes its outputs when no other
 /// part of it can fail any more.

@@ -3,16 +3,17 @@
 use std::collections::BTreeSet;
 
 use forebay_commit::{IntervalEntry, Manifest, ReuseDecision, id_texts};
-use forebay_execute::{ClusterHandle, IntervalFilter, WritePass, WriteTarget};
+use forebay_execute::{ClusterHandle, WritePass, WriteTarget};
 use forebay_model::{ContentId, Fault, IdBuilder, Result, RowChange, RowSum, codes};
 use forebay_plan::{OpId, SinkWork, config_without_path, operation_id};
 use forebay_storage::{Event, Sink, StorageLocation, TableScope};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::inspect::RecordedPass;
+use super::recorded_pass::RecordedPass;
 use super::{FusedWrite, RunExecutor, StagedOutput};
-use crate::backfill::BackfillStage;
+use crate::backfill_turn::BackfillStage;
+use crate::pass_interval::interval_pass_id;
 use crate::report::PassReport;
 
 impl RunExecutor<'_> {
@@ -243,16 +244,6 @@ impl RunExecutor<'_> {
         }
         Ok(Some(id.finish()))
     }
-}
-
-/// The id of a pass that is restricted to the rows of an interval.
-pub(crate) fn interval_pass_id(pass: ContentId, within: &IntervalFilter) -> ContentId {
-    let mut id = IdBuilder::new("within");
-    id.id(pass)
-        .text(&within.column)
-        .bytes(&within.first.to_le_bytes())
-        .bytes(&within.last.to_le_bytes());
-    id.finish()
 }
 
 /// The record of a write pass.

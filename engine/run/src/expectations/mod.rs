@@ -5,6 +5,7 @@ mod drift;
 mod last_run;
 mod new_rows;
 mod recent_days;
+mod report;
 mod violating_rows;
 
 use std::collections::BTreeMap;
@@ -14,16 +15,16 @@ use arrow::datatypes::{DataType, Field, TimeUnit};
 use forebay_model::{Fault, Finding, Interval, Result, TimeCutoff, codes};
 use forebay_plan::{
     AnalyzerId, BoundOp, Expectation, ExpectationJudge, ExpectationOutcome, ExpectationPolicy,
-    JudgeContext, OpId, ViolatingRow, ViolatingValue,
+    JudgeContext, OpId, ViolatingRow,
 };
 use forebay_storage::{DriftMeasures, Event};
 use jiff::Timestamp;
-use serde::Serialize;
 
 use self::drift::ComparedRows;
 pub(crate) use self::last_run::LastRunRecord;
 use self::last_run::RuleRecord;
 use self::new_rows::NewRows;
+pub use self::report::ExpectationReport;
 use crate::executor::RunExecutor;
 use crate::row_rules::expectation_of;
 
@@ -32,58 +33,6 @@ const VALUES_SHOWN: usize = 10;
 
 /// Nanoseconds.
 const DAY: i128 = 86_400_000_000_000;
-
-/// Result of an `expect` step.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ExpectationReport {
-    /// The step.
-    pub step: String,
-    /// The rule, such as `not_null: qty`.
-    pub rule: String,
-    /// True if it judges the rows of the future, not the known ones.
-    pub of_future: bool,
-    /// True if the rule holds.
-    pub holds: bool,
-    /// Number of judged rows.
-    pub rows: u64,
-    /// Rows that violate it.
-    pub violations: u64,
-    /// Violating rows that were taken out: rows that violate several rules count for the first one.
-    pub quarantined: u64,
-    /// The most frequent values that violate it: at most ten.
-    pub values: Vec<ViolatingValue>,
-    /// The measured violation, for people; empty where the rule holds.
-    pub found: String,
-    /// The measures of a rule about a distribution.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub drift: Option<Box<DriftMeasures>>,
-}
-
-impl ExpectationReport {
-    fn event(&self) -> Event {
-        let ExpectationReport {
-            step,
-            rule,
-            holds,
-            rows,
-            violations,
-            quarantined,
-            found,
-            drift,
-            ..
-        } = self.clone();
-        Event::ExpectationJudged {
-            step,
-            rule,
-            holds,
-            rows,
-            violations,
-            quarantined,
-            found,
-            drift,
-        }
-    }
-}
 
 /// Results of the expectations of a run.
 pub(crate) struct JudgedExpectations {

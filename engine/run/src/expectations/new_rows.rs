@@ -12,8 +12,8 @@ use forebay_plan::{
 use forebay_storage::IgnoreEvents;
 use serde::{Deserialize, Serialize};
 
-use super::expectation_of;
 use crate::executor::RunExecutor;
+use crate::row_rules::expectation_of;
 use crate::session::datasets;
 
 /// Letters of a fingerprint that name a file.

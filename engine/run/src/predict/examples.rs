@@ -18,8 +18,8 @@ use datafusion::common::{Column, DataFusionError, ScalarValue};
 use datafusion::prelude::{Expr, lit};
 use forebay_commit::{Manifest, output_root};
 use forebay_model::{
-    CalendarSpan, ColumnClock, Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result,
-    Step, logical_type, ticks,
+    ColumnClock, Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, Step,
+    logical_type, ticks,
 };
 use forebay_plan::{BoundPipeline, sql_literal, sql_name};
 use forebay_storage::{IgnoreEvents, ScratchDir};
@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::forecast_files::{ForecastFiles, is_text_format};
+use super::layout::ForecastLayout;
 use super::{
     ForecastPlan, PredictTransform, check_label_units, future_of, horizon_span, step_of_future,
     training_of,
@@ -58,25 +59,6 @@ const HISTORY_STEPS_MAX: u64 = 200;
 
 /// Rows of the history of a series that are shown: there may be several of one time.
 const HISTORY_ROWS_MAX: usize = 400;
-
-/// Meaning of the columns of a forecast.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ForecastLayout {
-    /// The columns that identify a series.
-    pub keys: Vec<Field>,
-    /// The column of times.
-    pub time: Field,
-    /// Length of the forecast, in that column.
-    pub horizon: CalendarSpan,
-    /// Steps of a series.
-    pub steps: u64,
-    /// The column of the point forecast.
-    pub prediction: String,
-    /// The columns of its quantiles, in ascending order.
-    pub quantiles: Vec<String>,
-    /// Reason why predictions are not in the units of the history, if they are not.
-    pub other_units: Option<String>,
-}
 
 /// Some series of a forecast.
 #[derive(Debug, Clone)]

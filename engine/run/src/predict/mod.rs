@@ -9,7 +9,9 @@ mod contract;
 mod earlier;
 mod examples;
 mod forecast_files;
+mod forecast_training;
 mod known_columns;
+mod layout;
 mod missing_features;
 mod model;
 mod naive;
@@ -36,11 +38,12 @@ use serde_json::{Value, json};
 pub use self::config::{
     ForecastExpectation, ForecastFormat, MissingKnown, PredictConfig, PredictedRows,
 };
-pub use self::examples::{
-    ForecastExamples, ForecastLayout, ForecastPoint, SeriesExample, SeriesKey, SeriesPoint,
-};
+pub use self::examples::{ForecastExamples, ForecastPoint, SeriesExample, SeriesKey, SeriesPoint};
 pub(crate) use self::forecast_files::is_text_format;
+use self::forecast_training::training_of;
+pub(crate) use self::forecast_training::{accepts_missing, declared_horizon};
 pub(crate) use self::known_columns::known_by_step;
+pub use self::layout::ForecastLayout;
 pub(crate) use self::model::LoadedModels;
 pub use self::model::{LoadedModel, ModelPredictor, Predictions, quantile_column};
 pub(crate) use self::naive::{naive_passes, step_of_future};
@@ -461,28 +464,6 @@ impl RunExecutor<'_> {
     }
 }
 
-/// True if a forecast by a model of a step accepts missing values of columns that are known in advance.
-pub(crate) fn accepts_missing(session: &Session, pipeline: &Pipeline, from: &str) -> Result<bool> {
-    for sink in &pipeline.predictions {
-        let config = session.predict_config(sink)?;
-        let training = training_of(pipeline, &config);
-        let is_of_step = training.is_some_and(|training| training.from == from);
-        if is_of_step && config.missing == MissingKnown::Accept {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// The training whose model makes a forecast.
-pub(super) fn training_of<'p>(
-    pipeline: &'p Pipeline,
-    config: &PredictConfig,
-) -> Option<&'p PipelineSink> {
-    let mut trainings = pipeline.trainings.iter();
-    trainings.find(|training| training.name == config.model)
-}
-
 fn no_training_fault(pipeline: &Pipeline, model: &str) -> Fault {
     let trainings = pipeline.trainings.iter();
     let names: Vec<&str> = trainings.map(|training| training.name.as_str()).collect();
@@ -493,11 +474,6 @@ fn no_training_fault(pipeline: &Pipeline, model: &str) -> Fault {
     };
     let message = format!("no sink trains a model `{model}`");
     Fault::new(codes::UNKNOWN_NAME, message).hint(hint)
-}
-
-/// Declared horizon of the label of a pipeline.
-pub(crate) fn declared_horizon(pipeline: &Pipeline) -> Option<&str> {
-    pipeline.label.as_ref()?.horizon.as_deref()
 }
 
 /// Refuses to publish forecasts of a label that a step behind `future_rows` computes: they would be in its units.

@@ -21,7 +21,7 @@ use super::{
     ForecastModel, ForecastPlan, ModelPredictor, Predictions, UnpublishedForecast,
     check_label_units,
 };
-use crate::backfill::BackfillStage;
+use crate::backfill_turn::BackfillStage;
 use crate::deadline::{DeadlineMonitor, PassKind, PlanOption, PlannedPass};
 use crate::degradation::degradation_report;
 use crate::executor::RunExecutor;

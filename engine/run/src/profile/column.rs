@@ -10,9 +10,11 @@ use forebay_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::HISTOGRAM_BINS;
 use super::distribution::QuantileTable;
 use crate::leak_check::time_text;
+
+/// Bins of the histogram of a numeric column.
+const HISTOGRAM_BINS: usize = 20;
 
 /// Profile of a column.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

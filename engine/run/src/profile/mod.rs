@@ -4,6 +4,7 @@
 //! between runs, merged. A daily run profiles the new day only.
 
 mod column;
+mod dataset_profile;
 mod distribution;
 mod drift;
 mod merge;
@@ -15,7 +16,6 @@ use std::collections::BTreeMap;
 use forebay_commit::Artifact;
 use forebay_model::{Fault, Finding, NodeInput, Pipeline, PipelineNode, Result, Step, codes};
 use forebay_storage::StorageLocation;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::report::RunReport;
@@ -25,6 +25,7 @@ use crate::session::Session;
 pub use self::column::{
     ColumnProfile, FrequentValue, HistogramBin, LengthProfile, NumericProfile, TimeProfile,
 };
+pub use self::dataset_profile::DatasetProfile;
 pub use self::drift::{ColumnDrift, DriftOptions, DriftReport, compare_profiles};
 pub(crate) use self::drift::{compare_columns, jensen_shannon};
 pub(crate) use self::merge::merge_columns;
@@ -34,33 +35,8 @@ pub use self::series::SeriesProfile;
 /// The name of the transform that learns a profile.
 const STEP: &str = "profile";
 
-/// Bins of the histogram of a numeric column.
-const HISTOGRAM_BINS: usize = 20;
-
 /// The version of a stored profile; grows when a field changes its meaning or goes away.
 const FORMAT: u32 = 1;
-
-/// Profile of the columns of a dataset.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DatasetProfile {
-    /// The version of its fields.
-    pub format: u32,
-    /// The step or source whose rows were profiled.
-    pub of: String,
-    /// The part of the split, if not all rows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub part: Option<String>,
-    /// Number of rows.
-    pub rows: u64,
-    /// Columns in the order of the dataset.
-    pub columns: Vec<ColumnProfile>,
-    /// Profile of the series, where the rows have a time and keys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub series: Option<SeriesProfile>,
-    /// Pairs of columns, where they were requested: the strongest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pairs: Vec<ColumnPair>,
-}
 
 /// A profile that a run has learned.
 #[derive(Debug, Clone)]

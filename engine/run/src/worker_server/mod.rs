@@ -28,8 +28,9 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use tokio::sync::oneshot;
 use tonic::transport::Server;
 
+use crate::part_context::PartContext;
 use crate::session::{Session, SessionOptions};
-use crate::training_parts::{PartContext, PartExchange};
+use crate::training_parts::PartExchange;
 use crate::worker_server::feed_service::FeedService;
 use crate::worker_server::query_service::WorkerQueries;
 use crate::worker_server::stage_session::{
