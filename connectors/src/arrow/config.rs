@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::{FieldRef, Fields, SchemaRef};
 use forebay_model::{ConfigError, ConfigResult, Result};
 use forebay_setters::Setters;
-use forebay_storage::{Sink, Source, StorageClient};
+use forebay_storage::{Source, StorageClient};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,11 +17,10 @@ use crate::files::rows::{self, BatchIterator, InputFile, RowFormat, RowSource};
 use crate::files::survey::inspect_parallel;
 use crate::files::texts::check_formats;
 use crate::files::{OnReadError, PartitionPolicy, SchemaPolicy};
-use crate::format::{ConnectorConfig, SinkFormat, SourceFormat, all_paths, check_paths};
+use crate::format::{ConnectorConfig, SourceFormat, all_paths, check_paths};
 use crate::parquet::{file_bytes_target, group_rows_max};
 
 use super::reader;
-use super::sink::ArrowEncoder;
 
 /// Arrow files to read: the file format or the stream format, distinguished by their first bytes.
 ///
@@ -200,11 +199,5 @@ impl ConnectorConfig for ArrowSink {
             )),
             _ => Ok(()),
         }
-    }
-}
-
-impl SinkFormat for ArrowSink {
-    fn sink(self) -> Arc<dyn Sink> {
-        Arc::new(ArrowEncoder::new(self))
     }
 }

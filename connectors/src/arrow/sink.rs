@@ -17,6 +17,7 @@ use forebay_storage::{EncodedBatch, EncodedPiece, FileLayout, FileWriter, Sink};
 
 use crate::files::nested_types::{find_type, is_union, plain_layout};
 use crate::files::packed::ByteCountingWriter;
+use crate::format::SinkFormat;
 
 use super::config::{ArrowCompression, ArrowSink};
 
@@ -24,6 +25,12 @@ use super::config::{ArrowCompression, ArrowSink};
 #[derive(Debug)]
 pub(super) struct ArrowEncoder {
     config: ArrowSink,
+}
+
+impl SinkFormat for ArrowSink {
+    fn sink(self) -> Arc<dyn Sink> {
+        Arc::new(ArrowEncoder::new(self))
+    }
 }
 
 impl ArrowEncoder {

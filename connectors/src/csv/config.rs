@@ -1,32 +1,22 @@
 //! Configuration of CSV files in a spec.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use arrow::datatypes::{FieldRef, Fields, SchemaRef};
-use forebay_model::{ConfigError, ConfigResult, NumberMarks, Result, TextRules, TimeFormat};
+use forebay_model::{ConfigError, ConfigResult, NumberMarks, TextRules, TimeFormat};
 use forebay_setters::Setters;
-use forebay_storage::{Sink, Source, StorageClient};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::files::encoding::TextEncoding;
-use crate::files::list::{FileMarks, ListedFile};
 use crate::files::packed::TextCompression;
-use crate::files::records::RecordSyntax;
-use crate::files::rows::{BatchIterator, InputFile, RowFormat, RowSource};
 use crate::files::texts::{check_declared_formats, parse_formats};
 use crate::files::{
     AddedColumnPolicy, ColumnType, ColumnTypes, MissingColumnPolicy, OnReadError, PartitionPolicy,
 };
-use crate::format::{
-    ConnectorConfig, SinkFormat, SourceFormat, all_paths, check_paths, check_text_sink,
-};
+use crate::format::{ConnectorConfig, check_paths, check_text_sink};
 use crate::parquet::{file_bytes_target, group_rows_max};
 
 use super::records::{EscapeRule, FieldSyntax};
-use super::sink::CsvEncoder;
-use super::{header, infer, reader};
 
 /// CSV files to read, also packed (`.gz`, `.zst`). Several threads read a large one that is not packed. A record may
 /// have 16 MiB.
@@ -408,7 +398,7 @@ impl CsvSource {
     }
 
     /// True if records end as they do in most files, so that large ones can be divided.
-    fn has_plain_records(&self) -> bool {
+    pub(super) fn has_plain_records(&self) -> bool {
         self.quote_text() == DOUBLE_QUOTE
             && self.escape_text().is_none()
             && self.comment.is_none()
@@ -520,73 +510,6 @@ impl ConnectorConfig for CsvSource {
     }
 }
 
-impl SourceFormat for CsvSource {
-    const ENDINGS: &'static [&'static str] = &["csv", "tsv"];
-
-    fn source(self) -> Arc<dyn Source> {
-        Arc::new(RowSource::new(self))
-    }
-}
-
-impl RowFormat for CsvSource {
-    fn paths(&self) -> Vec<&str> {
-        all_paths(&self.path, &self.paths)
-    }
-
-    fn marks(&self) -> FileMarks {
-        FileMarks {
-            endings: &[".csv", ".tsv", ".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst"],
-            magic: b"",
-        }
-    }
-
-    fn partitions(&self) -> PartitionPolicy {
-        self.partitions
-    }
-
-    fn syntax(&self) -> Option<RecordSyntax> {
-        self.has_plain_records().then(|| RecordSyntax::Csv {
-            delimiter: self.field_syntax().delimiter,
-        })
-    }
-
-    /// A file of one column is not divided where its blank lines are rows.
-    fn may_divide(&self, file: &InputFile) -> Result<bool> {
-        let opened = header::open_records(self, file)?;
-        Ok(opened.names.len() > 1 || !self.dialect.keeps_empty_lines())
-    }
-
-    fn header_records(&self) -> u64 {
-        u64::from(self.header)
-    }
-
-    fn fingerprint_salt(&self) -> Option<String> {
-        // Without a header, the order in which columns are declared gives them their content.
-        let columns = self.columns.as_ref().filter(|_| !self.header)?;
-        Some(
-            columns
-                .0
-                .iter()
-                .map(|(name, _)| format!("{name:?},"))
-                .collect(),
-        )
-    }
-
-    fn fields(&self, io: &StorageClient, files: &[ListedFile]) -> Result<Fields> {
-        infer::fields(self, io, files)
-    }
-
-    fn open_rows(
-        &self,
-        file: &InputFile,
-        _schema: &SchemaRef,
-        wanted: &[FieldRef],
-        batch_rows: usize,
-    ) -> Result<(Vec<String>, BatchIterator)> {
-        reader::rows(self, file, wanted, batch_rows)
-    }
-}
-
 /// CSV files to write: a header, fields in quotes where they need them, null as `null_text`, dates and times in ISO
 /// 8601, decimals with all of their digits. Numbers have as many digits as tell all their bits.
 ///
@@ -654,11 +577,5 @@ impl ConnectorConfig for CsvSink {
             return Err(ConfigError::at("null_text", message));
         }
         Ok(())
-    }
-}
-
-impl SinkFormat for CsvSink {
-    fn sink(self) -> Arc<dyn Sink> {
-        Arc::new(CsvEncoder::new(self))
     }
 }

@@ -8,6 +8,7 @@ mod reader;
 mod records;
 mod sink;
 mod sniff;
+mod source;
 
 pub use config::{CsvDialect, CsvSink, CsvSource, SameNamePolicy, StrayQuotes};
 pub use sniff::{CsvFindings, sniff_csv};

@@ -13,6 +13,7 @@ use crate::files::packed::TextCompression;
 use crate::files::readable::{
     has_text_form, no_form_fault, readable_column, record_too_long_fault,
 };
+use crate::format::SinkFormat;
 
 use super::config::CsvSink;
 
@@ -20,6 +21,12 @@ use super::config::CsvSink;
 #[derive(Debug)]
 pub(super) struct CsvEncoder {
     config: CsvSink,
+}
+
+impl SinkFormat for CsvSink {
+    fn sink(self) -> Arc<dyn Sink> {
+        Arc::new(CsvEncoder::new(self))
+    }
 }
 
 impl CsvEncoder {

@@ -1,22 +1,18 @@
 //! Configuration of Delta tables in a spec.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use forebay_model::{ConfigError, ConfigResult};
 use forebay_setters::Setters;
-use forebay_storage::Source;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::files::OnReadError;
-use crate::files::formatted::with_formats;
 use crate::files::texts::check_formats;
-use crate::format::{ConnectorConfig, SourceFormat};
+use crate::format::ConnectorConfig;
 
 use super::place::scheme_of;
 use super::snapshot::parse_time;
-use super::source::DeltaReader;
 
 /// A Delta table to read. One version of it is read from the beginning of a run to its end. A later run reads only files
 /// that commits have added since.
@@ -103,13 +99,5 @@ impl ConnectorConfig for DeltaSource {
                 .or_else(|message| wrong("timestamp", message)),
             _ => Ok(()),
         }
-    }
-}
-
-impl SourceFormat for DeltaSource {
-    fn source(self) -> Arc<dyn Source> {
-        let formats = self.formats.clone();
-        let on_error = self.on_error.clone();
-        with_formats(Arc::new(DeltaReader::new(self)), &formats, on_error)
     }
 }

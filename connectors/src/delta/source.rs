@@ -13,8 +13,10 @@ use forebay_storage::{ChunkIterator, MetadataCache, RowRuns, ScanRequest, Source
 use crate::files::columns::select_columns;
 use crate::files::cut::{RowGroupSummary, cut_spans};
 use crate::files::extent::{folder_extents, share_points};
+use crate::files::formatted::with_formats;
 use crate::files::list::ListedFile;
 use crate::files::texts::parse_formats;
+use crate::format::SourceFormat;
 use crate::parquet::{
     FooterCache, FooterNotes, ParquetScan, RowGroupPruner, TableFiles, split_pieces,
 };
@@ -32,6 +34,14 @@ pub(super) struct DeltaReader {
     footers: Arc<FooterCache>,
     /// The files to read, by their paths below the table; `None`: all.
     files: Option<BTreeSet<String>>,
+}
+
+impl SourceFormat for DeltaSource {
+    fn source(self) -> Arc<dyn Source> {
+        let formats = self.formats.clone();
+        let on_error = self.on_error.clone();
+        with_formats(Arc::new(DeltaReader::new(self)), &formats, on_error)
+    }
 }
 
 impl DeltaReader {

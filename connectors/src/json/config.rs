@@ -1,29 +1,17 @@
 //! Configuration of JSON files in a spec.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use arrow::datatypes::{Field, FieldRef, Fields, SchemaRef};
-use forebay_model::{ConfigError, ConfigResult, Result, TextRules};
+use forebay_model::{ConfigError, ConfigResult, TextRules};
 use forebay_setters::Setters;
-use forebay_storage::{Sink, Source, StorageClient};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::files::formatted::with_formats;
-use crate::files::list::{FileMarks, ListedFile};
 use crate::files::packed::TextCompression;
-use crate::files::records::RecordSyntax;
-use crate::files::rows::{BatchIterator, InputFile, RowFormat, RowSource};
 use crate::files::texts::{check_declared_formats, parse_formats};
 use crate::files::{AddedColumnPolicy, ColumnType, ColumnTypes, OnReadError, PartitionPolicy};
-use crate::format::{
-    ConnectorConfig, SinkFormat, SourceFormat, all_paths, check_paths, check_text_sink,
-};
+use crate::format::{ConnectorConfig, check_paths, check_text_sink};
 use crate::parquet::{file_bytes_target, group_rows_max};
-
-use super::sink::JsonEncoder;
-use super::{infer, reader};
 
 /// JSON files to read: one object per line, also packed (`.gz`, `.zst`). A field that an object
 /// lacks is null; one that it has twice is a fault. A line may have 16 MiB.
@@ -118,34 +106,13 @@ impl JsonSource {
 
 impl JsonSource {
     /// The source that reads columns with formats as they are in the files.
-    fn into_written(mut self) -> JsonSource {
+    pub(super) fn into_written(mut self) -> JsonSource {
         for (name, of) in self.columns.iter_mut().flat_map(|columns| &mut columns.0) {
             if self.formats.contains_key(name) && !of.data_type().is_integer() {
                 *of = ColumnType::String;
             }
         }
         self
-    }
-
-    /// True if a field that is not known is a fault.
-    fn refuses_added(&self) -> bool {
-        self.columns.is_none() && self.added != AddedColumnPolicy::Ignore
-    }
-
-    fn known_fields(&self, io: &StorageClient, files: &[ListedFile]) -> Result<Fields> {
-        if let Some(columns) = &self.columns {
-            return Ok(columns
-                .0
-                .iter()
-                .map(|(name, of)| Field::new(name, of.data_type(), true))
-                .collect());
-        }
-        let (rows_max, files_max) = if self.added.includes() {
-            (usize::MAX, usize::MAX)
-        } else {
-            (self.infer_rows, infer::FILES_MAX)
-        };
-        infer::fields(io, &files[..files.len().min(files_max)], rows_max)
     }
 
     pub(super) fn text_rules(&self) -> TextRules {
@@ -184,68 +151,6 @@ impl ConnectorConfig for JsonSource {
             )),
             None => Ok(()),
         }
-    }
-}
-
-impl SourceFormat for JsonSource {
-    const ENDINGS: &'static [&'static str] = &["json", "jsonl", "ndjson"];
-
-    fn source(self) -> Arc<dyn Source> {
-        let formats = self.formats.clone();
-        let on_error = self.on_error.clone();
-        with_formats(
-            Arc::new(RowSource::new(self.into_written())),
-            &formats,
-            on_error,
-        )
-    }
-}
-
-impl RowFormat for JsonSource {
-    fn paths(&self) -> Vec<&str> {
-        all_paths(&self.path, &self.paths)
-    }
-
-    fn marks(&self) -> FileMarks {
-        FileMarks {
-            endings: &[
-                ".json",
-                ".jsonl",
-                ".ndjson",
-                ".json.gz",
-                ".jsonl.gz",
-                ".ndjson.gz",
-                ".json.zst",
-                ".jsonl.zst",
-                ".ndjson.zst",
-            ],
-            magic: b"",
-        }
-    }
-
-    fn partitions(&self) -> PartitionPolicy {
-        self.partitions
-    }
-
-    fn syntax(&self) -> Option<RecordSyntax> {
-        Some(RecordSyntax::Lines)
-    }
-
-    fn fields(&self, io: &StorageClient, files: &[ListedFile]) -> Result<Fields> {
-        let fields = self.known_fields(io, files)?;
-        self.on_error.check_columns(&fields)?;
-        Ok(fields)
-    }
-
-    fn open_rows(
-        &self,
-        file: &InputFile,
-        schema: &SchemaRef,
-        selected: &[FieldRef],
-        batch_rows: usize,
-    ) -> Result<(Vec<String>, BatchIterator)> {
-        let schema = self.refuses_added().then_some(schema);
-        reader::rows(file, schema, selected, batch_rows, self)
     }
 }
 
@@ -306,11 +211,5 @@ impl ConnectorConfig for JsonSink {
 
     fn check(&self) -> ConfigResult<()> {
         check_text_sink(&self.path, self.file_bytes_target, self.group_rows_max)
-    }
-}
-
-impl SinkFormat for JsonSink {
-    fn sink(self) -> Arc<dyn Sink> {
-        Arc::new(JsonEncoder::new(self))
     }
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::files::list::ListedFile;
 use crate::files::rows;
 
-use super::reader::{JsonLineReader, decode, line_fault, numbers_as_text};
+use super::reader::{JsonLineReader, decode, line_fault, numbers_as_text, without_listed_nulls};
 
 /// Maximum number of files that are read for the types of columns.
 pub(super) const FILES_MAX: usize = 16;
@@ -62,26 +62,6 @@ fn unreadable_fault(error: ArrowError, sample: &JsonSample<'_>) -> Fault {
             ))
             .cause(error)
             .hint("declare the types under `columns`"),
-    }
-}
-
-/// A value without the nulls in its lists: Arrow takes a list that begins with one for a list of numbers or texts.
-pub(super) fn without_listed_nulls(value: Value) -> Value {
-    match value {
-        Value::Array(items) => Value::Array(
-            items
-                .into_iter()
-                .filter(|item| !item.is_null())
-                .map(without_listed_nulls)
-                .collect(),
-        ),
-        Value::Object(fields) => Value::Object(
-            fields
-                .into_iter()
-                .map(|(name, value)| (name, without_listed_nulls(value)))
-                .collect(),
-        ),
-        other => other,
     }
 }
 

@@ -5,6 +5,7 @@ mod infer;
 mod known_fields;
 mod reader;
 mod sink;
+mod source;
 mod surrogates;
 mod unfit;
 

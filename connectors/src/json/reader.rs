@@ -23,7 +23,6 @@ use crate::files::stream::{self, BUFFER_BYTES};
 use crate::files::texts::unfit_values;
 
 use super::JsonSource;
-use super::infer::without_listed_nulls;
 use super::known_fields::{KnownFields, UnreadableField};
 use super::surrogates::unescape_surrogates;
 use super::unfit::{UnfitKind, unfit_kinds};
@@ -855,4 +854,24 @@ pub(super) fn decode(
         ));
     }
     Ok(batch)
+}
+
+/// A value without the nulls in its lists: Arrow takes a list that begins with one for a list of numbers or texts.
+pub(super) fn without_listed_nulls(value: Value) -> Value {
+    match value {
+        Value::Array(items) => Value::Array(
+            items
+                .into_iter()
+                .filter(|item| !item.is_null())
+                .map(without_listed_nulls)
+                .collect(),
+        ),
+        Value::Object(fields) => Value::Object(
+            fields
+                .into_iter()
+                .map(|(name, value)| (name, without_listed_nulls(value)))
+                .collect(),
+        ),
+        other => other,
+    }
 }

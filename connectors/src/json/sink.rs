@@ -21,6 +21,7 @@ use crate::files::packed::TextCompression;
 use crate::files::readable::{
     has_text_form, no_form_fault, readable_column, record_too_long_fault,
 };
+use crate::format::SinkFormat;
 
 use super::config::JsonSink;
 
@@ -31,6 +32,12 @@ const EXACT_DIGITS: u8 = 15;
 #[derive(Debug)]
 pub(super) struct JsonEncoder {
     config: JsonSink,
+}
+
+impl SinkFormat for JsonSink {
+    fn sink(self) -> Arc<dyn Sink> {
+        Arc::new(JsonEncoder::new(self))
+    }
 }
 
 impl JsonEncoder {

@@ -1,21 +1,15 @@
 //! Configuration of Parquet files in a spec.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use forebay_model::{ConfigError, ConfigResult};
 use forebay_setters::Setters;
-use forebay_storage::{Sink, Source};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::files::formatted::with_formats;
 use crate::files::texts::check_formats;
 use crate::files::{OnReadError, PartitionPolicy, SchemaPolicy};
-use crate::format::{ConnectorConfig, SinkFormat, SourceFormat, all_paths, check_paths};
-
-use super::sink::ParquetEncoder;
-use super::source::ParquetReader;
+use crate::format::{ConnectorConfig, all_paths, check_paths};
 
 /// Parquet files to read.
 ///
@@ -99,16 +93,6 @@ impl ConnectorConfig for ParquetSource {
     fn check(&self) -> ConfigResult<()> {
         check_paths(self.path.as_deref(), &self.paths)?;
         check_formats(&self.formats, &self.on_error)
-    }
-}
-
-impl SourceFormat for ParquetSource {
-    const ENDINGS: &'static [&'static str] = &["parquet"];
-
-    fn source(self) -> Arc<dyn Source> {
-        let formats = self.formats.clone();
-        let on_error = self.on_error.clone();
-        with_formats(Arc::new(ParquetReader::new(self)), &formats, on_error)
     }
 }
 
@@ -213,11 +197,5 @@ impl ConnectorConfig for ParquetSink {
         } else {
             Ok(())
         }
-    }
-}
-
-impl SinkFormat for ParquetSink {
-    fn sink(self) -> Arc<dyn Sink> {
-        Arc::new(ParquetEncoder::new(self))
     }
 }

@@ -25,11 +25,18 @@ use super::intervals::is_whole_interval;
 use super::pages::EncodedPages;
 use super::{numbers, words};
 use crate::files::nested_types::{find_type, is_union, plain_layout, replace_types};
+use crate::format::SinkFormat;
 
 /// The configured sink.
 #[derive(Debug)]
 pub(crate) struct ParquetEncoder {
     config: ParquetSink,
+}
+
+impl SinkFormat for ParquetSink {
+    fn sink(self) -> Arc<dyn Sink> {
+        Arc::new(ParquetEncoder::new(self))
+    }
 }
 
 impl ParquetEncoder {

@@ -15,10 +15,12 @@ use crate::files::columns::select_columns;
 use crate::files::cut::cut_spans;
 use crate::files::drift::FileSchemas;
 use crate::files::extent::{folder_extents, share_points};
+use crate::files::formatted::with_formats;
 use crate::files::hive;
 use crate::files::list::{FileListing, FileMarks, ListedFile, list_files};
 use crate::files::survey::inspect_parallel;
 use crate::files::texts::parse_formats;
+use crate::format::SourceFormat;
 
 use super::chunks::ParquetScan;
 use super::config::{Int96Unit, ParquetSource};
@@ -40,6 +42,16 @@ const MARKS: FileMarks = FileMarks {
 pub(super) struct ParquetReader {
     config: ParquetSource,
     footers: Arc<FooterCache>,
+}
+
+impl SourceFormat for ParquetSource {
+    const ENDINGS: &'static [&'static str] = &["parquet"];
+
+    fn source(self) -> Arc<dyn Source> {
+        let formats = self.formats.clone();
+        let on_error = self.on_error.clone();
+        with_formats(Arc::new(ParquetReader::new(self)), &formats, on_error)
+    }
 }
 
 /// Forgets extents of columns that come from elsewhere, or in another type.

@@ -2,23 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use forebay_feed::{BatchFeatures, CategoricalType, NonFinite};
-use forebay_model::{ConfigError, ConfigResult, Fault, RefitPolicy, Result, codes};
-use forebay_run::{
-    FeatureColumn, FeedCache, FeedConfig, ReadModelFile, Trainer, TrainingContext, TrainingOutput,
-    WarmStart,
-};
+use forebay_feed::NonFinite;
+use forebay_model::{ConfigError, ConfigResult};
+use forebay_run::FeedCache;
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::device::{self, Accelerator, DeviceEngine};
 use super::place::{Precision, TrainingDevice};
-use super::refit::{check_refit, training_refit};
+use super::refit::check_refit;
 use super::tracking::MlflowTracking;
-use super::trainer::{self, PreparedTraining};
-use super::{choose, start};
 use crate::format::ConnectorConfig;
 
 /// Trains a model on the rows of a step, after everything else, and publishes it: `model.safetensors`
@@ -297,20 +290,6 @@ impl Default for TrainConfig {
 }
 
 impl TrainConfig {
-    /// Trains on a device of the caller, which must compute the same as the processor:
-    /// [`check_accelerator`](super::check_accelerator) checks that. `device` is ignored.
-    pub fn train_on<D: Accelerator>(
-        &self,
-        course: &TrainingContext<'_>,
-        device: &D,
-        precision: Precision,
-    ) -> Result<TrainingOutput> {
-        let prepared = PreparedTraining::new(self, course);
-        trainer::run(&prepared, course, |_| {
-            Ok(DeviceEngine::new(&prepared.config, device, precision))
-        })
-    }
-
     /// A model of a kind, with defaults for the rest.
     pub fn new(model: ModelKind) -> TrainConfig {
         TrainConfig {
@@ -336,7 +315,7 @@ impl TrainConfig {
 
     /// The configuration with every default that does not depend on the rows. Trainings that name their epochs have had
     /// these defaults always, so that their ids and bits stay.
-    fn with_fixed_defaults(&self) -> TrainConfig {
+    pub(super) fn with_fixed_defaults(&self) -> TrainConfig {
         if self.epochs.is_none() {
             return self.clone();
         }
@@ -386,15 +365,6 @@ impl TrainConfig {
     pub(super) fn standardizes(&self) -> bool {
         let by_default = self.epochs.is_none() || self.model == ModelKind::Linear;
         by_default && self.loss_function() == LossFunction::SquaredError
-    }
-
-    /// The version of the training.
-    fn trainer_version(&self) -> u32 {
-        if self.standardizes() {
-            trainer::VERSION_STANDARDIZED
-        } else {
-            trainer::VERSION
-        }
     }
 
     /// True if ids have weights that are added to the result.
@@ -496,98 +466,5 @@ impl ConnectorConfig for TrainConfig {
             None => self.mlflow.iter().try_for_each(MlflowTracking::check)?,
         }
         check_refit(self.refit.as_deref())
-    }
-}
-
-impl Trainer for TrainConfig {
-    fn path(&self) -> Option<&str> {
-        self.path.as_deref()
-    }
-
-    fn feed(&self) -> FeedConfig {
-        let features = |names: &Vec<String>| {
-            names
-                .iter()
-                .map(|name| FeatureColumn::from(name.as_str()))
-                .collect()
-        };
-        FeedConfig {
-            dense: self.dense.as_ref().map(features),
-            categorical: self.categorical.as_ref().map(features),
-            label: self.label.as_deref().map(FeatureColumn::from),
-            weight: self.weight.as_deref().map(FeatureColumn::from),
-            missing: self.missing,
-            missing_id: Some(MISSING_ID),
-            categorical_type: CategoricalType::I32,
-            non_finite: self.non_finite.feed_policy(),
-            window_rows: self.window_rows,
-            cache: self.cache.clone(),
-            batch_rows: Some(self.rows_per_batch()),
-            last: Some(forebay_feed::RemainderPolicy::Short),
-            ..FeedConfig::default()
-        }
-    }
-
-    fn validation(&self) -> Option<&str> {
-        self.validation.as_deref()
-    }
-
-    fn identity(&self) -> Result<Value> {
-        // Neither the location of the model, nor the cache of its rows, nor the interval of
-        // checkpoints, nor its tracking, nor the time of the next one changes it; the kind of
-        // device does, but not the way in which it was requested.
-        let same = TrainConfig {
-            path: None,
-            cache: None,
-            checkpoint_steps: TrainConfig::default().checkpoint_steps,
-            device: TrainingDevice::Cpu,
-            precision: None,
-            mlflow: None,
-            refit: None,
-            ..self.with_fixed_defaults()
-        };
-        let config = serde_json::to_value(same)
-            .map_err(|error| Fault::internal("a training").cause(error))?;
-        let version = self.trainer_version();
-        let mut identity = serde_json::json!({ "trainer": version, "config": config });
-        if let Some(precision) = choose::gpu_precision(self)? {
-            identity["device"] =
-                serde_json::json!({ "cuda": precision, "version": device::VERSION });
-        }
-        Ok(identity)
-    }
-
-    fn refit(&self) -> Result<Option<RefitPolicy>> {
-        training_refit(self.refit.as_deref())
-    }
-
-    fn warm_start(&self) -> Option<WarmStart> {
-        let replay = self.replay.unwrap_or(REPLAY_DEFAULT);
-        (self.start == TrainingStart::Last).then_some(WarmStart { replay })
-    }
-
-    fn refuse_start(
-        &self,
-        files: ReadModelFile<'_>,
-        features: &BatchFeatures,
-    ) -> Result<Option<String>> {
-        start::refuse(self, files, features)
-    }
-
-    fn check_ready(&self) -> Result<()> {
-        choose::gpu_precision(self).map(drop)
-    }
-
-    fn train(&self, course: &TrainingContext<'_>) -> Result<TrainingOutput> {
-        if self.patience_epochs.is_some() && course.validation.is_none() {
-            return Err(Fault::new(
-                codes::MISSING_FIELD,
-                "`patience_epochs` needs rows to validate on",
-            )
-            .hint(
-                "declare a part `validation` under `split:`, or name one: `validation: <part>`",
-            ));
-        }
-        choose::train_where_chosen(self, course)
     }
 }

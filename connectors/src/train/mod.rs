@@ -24,6 +24,8 @@ mod matrix;
 mod metrics;
 mod model_input;
 mod network;
+mod network_training;
+mod parallel;
 mod place;
 mod predict;
 mod random;

@@ -7,10 +7,10 @@ use forebay_run::{FeedCache, FeedConfig, FeedOrder, FeedSource, TrainingContext}
 use super::compute::SliceWorkspace;
 use super::config::{MISSING_ID, TrainConfig};
 use super::constants::warn_of_constants;
-use super::gradient::for_each_parallel;
 use super::metrics::PredictionMetrics;
 use super::model_input::ModelInput;
 use super::network::{EmbeddingTable, ModelParameters, ModelShape};
+use super::parallel::for_each_parallel;
 use super::row_changes::{RowsRead, validation_step};
 use super::scale::{InputScale, SAMPLE_ROWS, ScaleSample};
 

@@ -1,17 +1,12 @@
 //! Configuration of Delta tables to write, in a spec.
 
-use std::sync::Arc;
-
 use forebay_model::{ConfigError, ConfigResult};
 use forebay_setters::Setters;
-use forebay_storage::Sink;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::format::{ConnectorConfig, SinkFormat};
+use crate::format::ConnectorConfig;
 use crate::parquet::{ParquetCompression, ParquetSink, file_bytes_target, group_rows_max};
-
-use super::encoder::DeltaEncoder;
 
 /// Treatment of the rows that a table already has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -122,11 +117,5 @@ impl ConnectorConfig for DeltaSink {
             return Err(ConfigError::at("compact_below_bytes", message));
         }
         Ok(())
-    }
-}
-
-impl SinkFormat for DeltaSink {
-    fn sink(self) -> Arc<dyn Sink> {
-        Arc::new(DeltaEncoder::new(self))
     }
 }

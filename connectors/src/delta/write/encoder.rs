@@ -8,6 +8,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use forebay_model::Result;
 use forebay_storage::{EncodedPiece, FileLayout, FileWriter, Sink, TableLog};
 
+use crate::format::SinkFormat;
 use crate::parquet::ParquetEncoder;
 
 use super::config::DeltaSink;
@@ -20,6 +21,12 @@ pub(super) struct DeltaEncoder {
     files: ParquetEncoder,
     log: DeltaLog,
     path: String,
+}
+
+impl SinkFormat for DeltaSink {
+    fn sink(self) -> Arc<dyn Sink> {
+        Arc::new(DeltaEncoder::new(self))
+    }
 }
 
 impl DeltaEncoder {

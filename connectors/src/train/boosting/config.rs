@@ -1,31 +1,22 @@
 //! Configuration of boosted trees in a spec.
 
-use forebay_feed::{
-    BatchFeatures, CategoricalType, FeatureColumn, FeatureField, FeedCache, FeedConfig, FeedOrder,
-    NonFinite,
-};
-use forebay_model::{ConfigError, ConfigResult, Fault, RefitPolicy, Result};
-use forebay_run::{
-    PartContext, ReadModelFile, StepColumns, Trainer, TrainingContext, TrainingOutput, WarmStart,
-    is_pattern,
-};
+use forebay_feed::FeedCache;
+use forebay_model::{ConfigError, ConfigResult, Fault, Result};
+use forebay_run::is_pattern;
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::boost::BoostingOptions;
-use super::fallback::GroupFallbackKind;
+use super::fallback_kind::GroupFallbackKind;
 use super::intervals::{ForecastIntervals, IntervalBound};
 use super::loss::{BoostingLoss, Objective};
 use super::split::SplitLimits;
-use super::steps::{ForecastStrategy, StepFeatures, StepModels, check_whole_columns};
-use super::{part, start, trainer};
+use super::steps::{ForecastStrategy, StepFeatures};
 use crate::format::ConnectorConfig;
-use crate::train::config::{
-    MISSING_ID, OnNonFinite, REPLAY_DEFAULT, TrainingStart, is_default_start,
-};
-use crate::train::refit::{check_refit, training_refit};
+use crate::train::config::{OnNonFinite, TrainingStart, is_default_start};
+use crate::train::refit::check_refit;
 use crate::train::tracking::MlflowTracking;
 
 /// Trains gradient-boosted trees on the rows of a step, after everything else, and publishes them as the other
@@ -340,7 +331,7 @@ impl BoostingConfig {
             _ if !self.quantiles.is_empty() => {
                 "`quantiles` has trees for its columns: leave one of the two out"
             }
-            _ if self.recursive() => {
+            _ if self.is_recursive() => {
                 "`strategy: recursive` has errors that grow with the steps, and those on \
                  validation rows are of one step: choose `direct` or `per_step`"
             }
@@ -432,7 +423,7 @@ impl BoostingConfig {
 
     /// Everything that determines the trees of an output besides its rows, the columns of these,
     /// and the group that it is for.
-    fn model_identity(&self) -> Result<Value> {
+    pub(super) fn model_identity(&self) -> Result<Value> {
         let same = BoostingConfig {
             path: None,
             strategy: ForecastStrategy::default(),
@@ -549,121 +540,5 @@ impl ConnectorConfig for BoostingConfig {
             Some((field, _)) => wrong(field, "it must be at least 1".to_owned()),
             None => check_refit(self.refit.as_deref()),
         }
-    }
-}
-
-impl Trainer for BoostingConfig {
-    fn path(&self) -> Option<&str> {
-        self.path.as_deref()
-    }
-
-    fn feed(&self) -> FeedConfig {
-        let features = |names: &Vec<String>| {
-            names
-                .iter()
-                .map(|name| FeatureColumn::from(name.as_str()))
-                .collect()
-        };
-        FeedConfig {
-            dense: self.dense.as_ref().map(features),
-            categorical: self.categorical.as_ref().map(features),
-            label: self.label.as_deref().map(FeatureColumn::from),
-            weight: self.weight.as_deref().map(FeatureColumn::from),
-            missing_id: Some(MISSING_ID),
-            categorical_type: CategoricalType::I32,
-            non_finite: NonFinite::Fail,
-            cache: self.cache.clone(),
-            order: FeedOrder::Sequential,
-            beside: self.by.clone(),
-            missing_numbers: true,
-            ..FeedConfig::default()
-        }
-    }
-
-    fn group_columns(&self) -> Vec<String> {
-        self.by.clone()
-    }
-
-    fn validation(&self) -> Option<&str> {
-        self.validation.as_deref()
-    }
-
-    fn label_columns(&self) -> Vec<String> {
-        match &self.fallback {
-            GroupFallbackKind::Column(column) => vec![column.clone()],
-            GroupFallbackKind::AllRows | GroupFallbackKind::Parent => Vec::new(),
-        }
-    }
-
-    fn quantiles(&self) -> Vec<f64> {
-        self.predicted_quantiles()
-    }
-
-    fn has_intervals(&self) -> bool {
-        self.intervals.is_some()
-    }
-
-    fn per_step(&self) -> bool {
-        self.strategy == ForecastStrategy::PerStep
-    }
-
-    fn recursive(&self) -> bool {
-        self.is_recursive()
-    }
-
-    fn check_steps(&self, columns: &StepColumns) -> Result<()> {
-        let Some(dense) = &self.dense else {
-            return check_whole_columns(columns, &self.whole_columns());
-        };
-        let Some(categorical) = &self.categorical else {
-            return check_whole_columns(columns, &self.whole_columns());
-        };
-        if dense.iter().chain(categorical).any(|name| is_pattern(name)) {
-            return check_whole_columns(columns, &self.whole_columns());
-        }
-        let fields = |names: &[String]| names.iter().map(FeatureField::new).collect();
-        let features = BatchFeatures {
-            dense: fields(dense),
-            categorical: fields(categorical),
-            ..BatchFeatures::default()
-        };
-        StepModels::divide(columns, &features, &self.whole_columns()).map(drop)
-    }
-
-    fn identity(&self) -> Result<Value> {
-        let mut identity = self.model_identity()?;
-        identity["by"] = json!([self.by, self.group_rows_min(), self.fallback]);
-        if !self.strategy.is_default() {
-            identity["strategy"] = json!(self.strategy);
-        }
-        if let Some(intervals) = &self.intervals {
-            identity["intervals"] = json!(intervals);
-        }
-        Ok(identity)
-    }
-
-    fn refit(&self) -> Result<Option<RefitPolicy>> {
-        training_refit(self.refit.as_deref())
-    }
-
-    fn warm_start(&self) -> Option<WarmStart> {
-        let replay = self.replay.unwrap_or(REPLAY_DEFAULT);
-        (self.start == TrainingStart::Last).then_some(WarmStart { replay })
-    }
-
-    fn refuse_start(
-        &self,
-        files: ReadModelFile<'_>,
-        features: &BatchFeatures,
-    ) -> Result<Option<String>> {
-        start::refuse(self, files, features)
-    }
-
-    fn train(&self, course: &TrainingContext<'_>) -> Result<TrainingOutput> {
-        trainer::run(self, course)
-    }
-
-    fn train_part(&self, part: &[u8], context: &PartContext<'_>) -> Result<Vec<u8>> {
-        part::train_part(self, part, context)
     }
 }

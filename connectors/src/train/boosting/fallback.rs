@@ -2,103 +2,13 @@
 
 use std::collections::HashMap;
 
-use forebay_feed::FeatureField;
-use forebay_model::{Fault, Result, codes};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
+use super::column_fallback::ColumnFallback;
 use super::config::BoostedOutput;
+use super::fallback_kind::GroupFallbackKind;
 use super::fit::{FittedModel, ModelFitter, model_result};
-use super::loss::weighted_quantile;
 use super::model::ErrorSums;
-use super::table::{FeatureTable, RowFeatures, number_index};
+use super::table::{FeatureTable, RowFeatures};
 use crate::train::group_names::{GroupName, group_text};
-
-/// Prediction for groups without a model of their own.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum GroupFallbackKind {
-    /// The model over all rows.
-    #[default]
-    AllRows,
-    /// The model of the group that all values of `by` but the last name, where that has `min_rows` rows; else that of
-    /// all but the last two, and so on; at last the model over all rows.
-    Parent,
-    /// The value of a column among `dense` that holds the label of another time in the label's own units, such as
-    /// `qty_lag_7d`: the seasonal naive forecast. Its quantiles lie as far from it as the quantiles of its errors over all
-    /// rows that are learned from. Rows without a value have the model over all rows.
-    Column(String),
-}
-
-impl GroupFallbackKind {
-    pub(super) fn is_default(&self) -> bool {
-        *self == GroupFallbackKind::AllRows
-    }
-
-    /// Name of the predicting model, in words.
-    pub(super) fn in_words(&self) -> String {
-        match self {
-            GroupFallbackKind::AllRows => "the model over all rows".to_owned(),
-            GroupFallbackKind::Parent => {
-                "that of the group above, or the model over all rows,".to_owned()
-            }
-            GroupFallbackKind::Column(column) => format!("the column `{column}`"),
-        }
-    }
-}
-
-/// A column that predicts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ColumnFallback {
-    /// Index of the column among the numbers of a row.
-    pub number: usize,
-    /// Offsets to its value: 0 for the point forecast, and a quantile of its errors for each
-    /// quantile.
-    pub offsets: Vec<f64>,
-}
-
-impl ColumnFallback {
-    /// A column among the numbers, and its errors over some rows.
-    pub(super) fn new(
-        column: &str,
-        dense: &[FeatureField],
-        outputs: &[BoostedOutput],
-        rows: &FeatureTable,
-    ) -> Result<ColumnFallback> {
-        let number = number_index(dense, column).ok_or_else(|| {
-            let message =
-                format!("`fallback` names `{column}`, which is no number that the model takes");
-            Fault::new(codes::UNKNOWN_NAME, message)
-                .column(column)
-                .hint("name it under `dense`, too")
-        })?;
-        let errors = (0..rows.rows()).map(|row| {
-            (
-                rows.labels[row] - rows.row(row).dense[number],
-                rows.weight(row),
-            )
-        });
-        let errors: Vec<(f32, f32)> = errors.filter(|(error, _)| error.is_finite()).collect();
-        let offset = |output: &BoostedOutput| match output.quantile {
-            Some(quantile) => weighted_quantile(errors.clone(), quantile),
-            None => 0.0,
-        };
-        Ok(ColumnFallback {
-            number,
-            offsets: outputs.iter().map(offset).collect(),
-        })
-    }
-
-    /// The prediction of an output for a row; `None` where the column has no value.
-    pub fn predict(&self, output: usize, row: RowFeatures<'_>) -> Option<f32> {
-        let value = row
-            .dense
-            .get(self.number)
-            .filter(|value| value.is_finite())?;
-        Some((f64::from(*value) + self.offsets.get(output)?) as f32)
-    }
-}
 
 /// Models and columns that predict for groups without a model of their own.
 pub struct GroupFallbacks {

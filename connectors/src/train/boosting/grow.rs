@@ -7,7 +7,7 @@ use super::histogram::{Derivatives, GradientSums, fill_histogram};
 use super::matrix::{BinnedColumn, BinnedMatrix};
 use super::split::{BinRule, LeafSplit, SplitLimits, best_split};
 use super::tree::{RegressionTree, SplitNode, SplitRule};
-use crate::train::gradient::for_each_parallel;
+use crate::train::parallel::for_each_parallel;
 
 /// Values from which the features of a leaf are worth more than one thread.
 const VALUES_PER_THREAD_MIN: usize = 1 << 17;

@@ -2,7 +2,7 @@
 
 use super::bins::FeatureBins;
 use super::table::FeatureTable;
-use crate::train::gradient::for_each_parallel;
+use crate::train::parallel::for_each_parallel;
 
 /// One feature of all rows.
 #[derive(Debug, Clone)]

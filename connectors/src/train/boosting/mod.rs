@@ -7,9 +7,11 @@
 
 mod bins;
 mod boost;
+mod column_fallback;
 mod config;
 mod encode;
 mod fallback;
+mod fallback_kind;
 mod fit;
 mod grow;
 mod histogram;
@@ -28,10 +30,12 @@ mod steps;
 mod summary;
 mod table;
 mod trainer;
+mod training;
 mod tree;
 
+pub use column_fallback::ColumnFallback;
 pub use config::{BoostedModelKind, BoostingConfig};
-pub use fallback::{ColumnFallback, GroupFallbackKind};
+pub use fallback_kind::GroupFallbackKind;
 pub use intervals::{ForecastIntervals, IntervalMethod, IntervalScale};
 pub use loss::BoostingLoss;
 pub(super) use loss::Objective;

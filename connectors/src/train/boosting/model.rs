@@ -8,8 +8,8 @@ use forebay_model::{Fault, Result, codes};
 use forebay_run::Predictions;
 use serde::{Deserialize, Serialize};
 
+use super::column_fallback::ColumnFallback;
 use super::encode::{FeatureCounts, decode_ensembles};
-use super::fallback::ColumnFallback;
 use super::importance::split_columns;
 use super::intervals::{IntervalScale, bound_value};
 use super::loss::{BoostingLoss, Objective};

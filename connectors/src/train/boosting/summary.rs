@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use forebay_run::{GroupFallback, GroupTrainingReport};
 use forebay_storage::EpochReport;
 
+use super::column_fallback::ColumnFallback;
 use super::config::{BoostedOutput, BoostingConfig};
-use super::fallback::{ColumnFallback, GroupFallbacks};
+use super::fallback::GroupFallbacks;
 use super::fit::{FittedGroup, FittedModel};
 use super::model::ErrorSums;
 use crate::train::group_names::GroupName;

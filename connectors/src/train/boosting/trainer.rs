@@ -14,9 +14,11 @@ use forebay_threads::parallel_map;
 use serde_json::json;
 
 use super::boost::BoostingState;
+use super::column_fallback::ColumnFallback;
 use super::config::{BoostedOutput, BoostingConfig};
 use super::encode::{decode_ensembles, encode_ensembles};
-use super::fallback::{ColumnFallback, GroupFallbackKind, GroupFallbacks};
+use super::fallback::GroupFallbacks;
+use super::fallback_kind::GroupFallbackKind;
 use super::fit::{FitThreads, FitWatch, FittedGroup, FittedModel, ModelFitter};
 use super::importance::{ShuffledColumns, column_gains};
 use super::loss::BoostingLoss;

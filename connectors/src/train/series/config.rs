@@ -1,12 +1,9 @@
 //! Configuration of models of single series in a spec.
 
-use forebay_feed::{FeatureColumn, FeedConfig, FeedOrder};
-use forebay_model::{ConfigError, ConfigResult, Fault, Result};
-use forebay_run::{Trainer, TrainingContext, TrainingOutput};
+use forebay_model::{ConfigError, ConfigResult};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::ensemble::EnsembleWeights;
 use super::fit::FitFolds;
@@ -16,7 +13,6 @@ use super::intervals::SeriesIntervals;
 use super::method::SeriesMethod;
 use super::model::SeriesModelKind;
 use super::theta::ThetaVariant;
-use super::trainer;
 use crate::format::ConnectorConfig;
 
 /// Fits a statistical model to each series of a step, after everything else, and publishes them as other models are.
@@ -297,53 +293,5 @@ impl ConnectorConfig for SeriesModelConfig {
             return Err(ConfigError::at("variant", message));
         }
         self.season_steps().map(drop)
-    }
-}
-
-impl Trainer for SeriesModelConfig {
-    fn path(&self) -> Option<&str> {
-        self.path.as_deref()
-    }
-
-    fn feed(&self) -> FeedConfig {
-        let mut columns = self.by.clone();
-        columns.push(self.time.clone());
-        FeedConfig {
-            dense: Some(Vec::new()),
-            categorical: Some(Vec::new()),
-            label: self.label.as_deref().map(FeatureColumn::from),
-            order: FeedOrder::Sequential,
-            beside: columns,
-            ..FeedConfig::default()
-        }
-    }
-
-    fn group_columns(&self) -> Vec<String> {
-        self.by.clone()
-    }
-
-    fn validation(&self) -> Option<&str> {
-        self.validation.as_deref()
-    }
-
-    fn quantiles(&self) -> Vec<f64> {
-        let intervals = self.intervals.as_ref();
-        intervals.map_or_else(Vec::new, SeriesIntervals::quantiles)
-    }
-
-    fn identity(&self) -> Result<Value> {
-        let same = SeriesModelConfig {
-            path: None,
-            label: None,
-            validation: None,
-            ..self.clone()
-        };
-        let config = serde_json::to_value(same)
-            .map_err(|error| Fault::internal("a training").cause(error))?;
-        Ok(json!({ "trainer": "models of series", "version": super::VERSION, "config": config }))
-    }
-
-    fn train(&self, context: &TrainingContext<'_>) -> Result<TrainingOutput> {
-        trainer::run(self, context)
     }
 }

@@ -28,6 +28,7 @@ mod reconciled;
 mod season;
 mod theta;
 mod trainer;
+mod training;
 
 pub use config::SeriesModelConfig;
 pub use ensemble::{EnsembleCard, EnsembleWeights};
