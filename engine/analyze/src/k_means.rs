@@ -2,23 +2,21 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array};
-use forebay_model::{Analyzer, AnalyzerInput, Finding, Result, ScratchSpace};
+use forebay_model::{Finding, Result};
 use serde_json::{Value, json};
 
-use crate::quantile_request::QuantileRequest;
-use crate::sampled_quantiles::{SampledQuantiles, SampledQuantilesState};
+use crate::sampled_statistic::SampleStatistic;
 
 /// The centers of clusters of one numeric column: each value is in the cluster of the nearest center, and a center is
 /// the mean of its cluster.
 ///
 /// Lloyd's iterations (IEEE Transactions on Information Theory 28, 1982) from the middles of ranges of equal width,
 /// until no value changes its cluster, at most 300. A cluster that loses all values continues with the value farthest
-/// from its center. Computed from the sample of `SampledQuantiles`: all values up to about `7.3 / epsilon^2` rows.
-/// Nulls, NaN and infinities do not count.
+/// from its center. `SampledStatistic` computes it from the sample of `SampledQuantiles`: all values up to about
+/// `7.3 / epsilon^2` rows. Nulls, NaN and infinities do not count.
 ///
 /// The finding has one column, `center` (Float64), in ascending order: at most as many rows as there are clusters and
 /// distinct values.
@@ -34,13 +32,6 @@ pub struct ColumnClusters {
 const ITERATIONS_MAX: usize = 300;
 
 impl ColumnClusters {
-    fn sample(&self) -> SampledQuantiles {
-        SampledQuantiles {
-            epsilon: self.epsilon,
-            ask: QuantileRequest::Buckets(2),
-        }
-    }
-
     /// The centers of sorted finite values.
     fn centers(&self, values: &[f64]) -> Vec<f64> {
         let mut distinct = values.to_vec();
@@ -155,9 +146,7 @@ fn means(values: &[f64], centers: &[f64], ends: &[usize]) -> Vec<f64> {
     means
 }
 
-impl Analyzer for ColumnClusters {
-    type State = SampledQuantilesState;
-
+impl SampleStatistic for ColumnClusters {
     fn kind(&self) -> &'static str {
         "column_clusters"
     }
@@ -166,51 +155,14 @@ impl Analyzer for ColumnClusters {
         json!({ "clusters": self.clusters, "epsilon": self.epsilon })
     }
 
-    fn needs_row_keys(&self) -> bool {
-        true
+    fn epsilon(&self) -> f64 {
+        self.epsilon
     }
 
-    fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<SampledQuantilesState> {
-        Analyzer::zero(&self.sample(), scratch)
-    }
-
-    fn update(&self, state: &mut SampledQuantilesState, input: &AnalyzerInput<'_>) -> Result<()> {
-        Analyzer::update(&self.sample(), state, input)
-    }
-
-    fn merge(
-        &self,
-        state: &mut SampledQuantilesState,
-        later_state: SampledQuantilesState,
-    ) -> Result<()> {
-        Analyzer::merge(&self.sample(), state, later_state)
-    }
-
-    fn encode(&self, state: &mut SampledQuantilesState, out: &mut dyn Write) -> Result<()> {
-        Analyzer::encode(&self.sample(), state, out)
-    }
-
-    fn decode(
-        &self,
-        input: &mut dyn Read,
-        scratch: &Arc<dyn ScratchSpace>,
-    ) -> Result<SampledQuantilesState> {
-        Analyzer::decode(&self.sample(), input, scratch)
-    }
-
-    fn finish(&self, state: SampledQuantilesState) -> Result<Finding> {
-        let mut values = state.sorted_values();
+    fn finding(&self, mut values: Vec<f64>) -> Result<Finding> {
         values.retain(|value| value.is_finite());
         let centers = Float64Array::from(self.centers(&values));
         Finding::of([("center", Arc::new(centers) as ArrayRef)])
-    }
-
-    fn size_bytes(&self, state: &SampledQuantilesState) -> usize {
-        Analyzer::size_bytes(&self.sample(), state)
-    }
-
-    fn size_bytes_max(&self, budget_bytes: usize) -> usize {
-        Analyzer::size_bytes_max(&self.sample(), budget_bytes)
     }
 }
 

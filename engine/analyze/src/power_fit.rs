@@ -1,14 +1,12 @@
 //! The power transformation that makes a column most like a normal distribution.
 
-use std::io::{Read, Write};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array};
-use forebay_model::{Analyzer, AnalyzerInput, Finding, Result, ScratchSpace};
+use forebay_model::{Finding, Result};
 use serde_json::{Value, json};
 
-use crate::quantile_request::QuantileRequest;
-use crate::sampled_quantiles::{SampledQuantiles, SampledQuantilesState};
+use crate::sampled_statistic::SampleStatistic;
 use crate::series_fit::golden_section_minimum;
 
 /// A family of power transformations.
@@ -58,9 +56,9 @@ fn power_of_logarithm(logarithm: f64, lambda: f64) -> f64 {
 /// The exponent of a power transformation with the greatest likelihood of a normal distribution, and the mean and
 /// standard deviation of the transformed values.
 ///
-/// Computed from the sample of `SampledQuantiles`: all values up to about `7.3 / epsilon^2` rows. Nulls, NaN and
-/// infinities do not count, for `BoxCox` neither do values of 0 or less. Exponents are from -10 to 10; values that are
-/// all equal have the exponent 1.
+/// `SampledStatistic` computes it from the sample of `SampledQuantiles`: all values up to about `7.3 / epsilon^2` rows.
+/// Nulls, NaN and infinities do not count, for `BoxCox` neither do values of 0 or less. Exponents are from -10 to 10;
+/// values that are all equal have the exponent 1.
 ///
 /// The finding has one row: `lambda`, `mean`, `deviation` (Float64, ddof 0; null if there were no values).
 #[derive(Debug, Clone, PartialEq)]
@@ -75,13 +73,6 @@ pub struct PowerFit {
 const LAMBDA_MAX: i32 = 10;
 
 impl PowerFit {
-    fn sample(&self) -> SampledQuantiles {
-        SampledQuantiles {
-            epsilon: self.epsilon,
-            ask: QuantileRequest::Buckets(2),
-        }
-    }
-
     /// The most likely exponent of values in a fixed order.
     fn likely_lambda(&self, values: &[f64]) -> f64 {
         let is_constant = values.first() == values.last();
@@ -132,9 +123,7 @@ impl PowerFit {
     }
 }
 
-impl Analyzer for PowerFit {
-    type State = SampledQuantilesState;
-
+impl SampleStatistic for PowerFit {
     fn kind(&self) -> &'static str {
         "power_fit"
     }
@@ -143,40 +132,11 @@ impl Analyzer for PowerFit {
         json!({ "family": self.family.name(), "epsilon": self.epsilon })
     }
 
-    fn needs_row_keys(&self) -> bool {
-        true
+    fn epsilon(&self) -> f64 {
+        self.epsilon
     }
 
-    fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<SampledQuantilesState> {
-        Analyzer::zero(&self.sample(), scratch)
-    }
-
-    fn update(&self, state: &mut SampledQuantilesState, input: &AnalyzerInput<'_>) -> Result<()> {
-        Analyzer::update(&self.sample(), state, input)
-    }
-
-    fn merge(
-        &self,
-        state: &mut SampledQuantilesState,
-        later_state: SampledQuantilesState,
-    ) -> Result<()> {
-        Analyzer::merge(&self.sample(), state, later_state)
-    }
-
-    fn encode(&self, state: &mut SampledQuantilesState, out: &mut dyn Write) -> Result<()> {
-        Analyzer::encode(&self.sample(), state, out)
-    }
-
-    fn decode(
-        &self,
-        input: &mut dyn Read,
-        scratch: &Arc<dyn ScratchSpace>,
-    ) -> Result<SampledQuantilesState> {
-        Analyzer::decode(&self.sample(), input, scratch)
-    }
-
-    fn finish(&self, state: SampledQuantilesState) -> Result<Finding> {
-        let mut values = state.sorted_values();
+    fn finding(&self, mut values: Vec<f64>) -> Result<Finding> {
         values.retain(|x| x.is_finite() && (self.family == PowerFamily::YeoJohnson || *x > 0.0));
         let mut row = [None; 3];
         if !values.is_empty() {
@@ -187,14 +147,6 @@ impl Analyzer for PowerFit {
         let column = |number: Option<f64>| Arc::new(Float64Array::from(vec![number])) as ArrayRef;
         let [lambda, mean, deviation] = row.map(column);
         Finding::of([("lambda", lambda), ("mean", mean), ("deviation", deviation)])
-    }
-
-    fn size_bytes(&self, state: &SampledQuantilesState) -> usize {
-        Analyzer::size_bytes(&self.sample(), state)
-    }
-
-    fn size_bytes_max(&self, budget_bytes: usize) -> usize {
-        Analyzer::size_bytes_max(&self.sample(), budget_bytes)
     }
 }
 

@@ -126,18 +126,18 @@ fn of_numbers() -> Vec<Box<dyn AnyAnalyzer>> {
         Box::new(ExactQuantiles {
             ask: QuantileRequest::Buckets(10),
         }),
-        Box::new(PowerFit {
+        Box::new(SampledStatistic(PowerFit {
             family: PowerFamily::YeoJohnson,
             epsilon: 0.5,
-        }),
-        Box::new(PowerFit {
+        })),
+        Box::new(SampledStatistic(PowerFit {
             family: PowerFamily::BoxCox,
             epsilon: 0.1,
-        }),
-        Box::new(ColumnClusters {
+        })),
+        Box::new(SampledStatistic(ColumnClusters {
             clusters: 5,
             epsilon: 0.5,
-        }),
+        })),
         Box::new(DistinctCount::default()),
         Box::new(DistinctCount { precision: 4 }),
         Box::new(Histogram {

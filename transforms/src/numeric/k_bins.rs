@@ -1,7 +1,7 @@
 //! `k_bins`: bins of equal width, of equal size, or around centers.
 
 use arrow::datatypes::DataType;
-use forebay_analyze::{ColumnClusters, ColumnMoments, QuantileRequest as Wanted};
+use forebay_analyze::{ColumnClusters, ColumnMoments, QuantileRequest as Wanted, SampledStatistic};
 use forebay_model::{Finding, Result, lerp};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
@@ -140,10 +140,10 @@ impl KBins {
             let message = format!("`epsilon` {epsilon} is not between 0 and 1");
             return Err(bad_value(message).field("epsilon"));
         }
-        let clusters = ColumnClusters {
+        let clusters = SampledStatistic(ColumnClusters {
             clusters: self.bins,
             epsilon,
-        };
+        });
         Ok(AnalyzerRequest::new(clusters, [column]))
     }
 }

@@ -2,7 +2,7 @@
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
-use forebay_analyze::{ColumnMoments, PowerFamily, PowerFit};
+use forebay_analyze::{ColumnMoments, PowerFamily, PowerFit, SampledStatistic};
 use forebay_model::{Fault, Finding, Result, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
@@ -93,10 +93,10 @@ impl Transform for PowerTransform {
         }
         let family = self.method.family();
         let standardize = self.standardize;
-        let fit = PowerFit {
+        let fit = SampledStatistic(PowerFit {
             family,
             epsilon: self.epsilon,
-        };
+        });
         let mut ops = Vec::new();
         for field in scope.numeric_columns(&self.columns)? {
             let requests = [
