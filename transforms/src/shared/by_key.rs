@@ -1,6 +1,6 @@
 //! Statistics of one column, over everything or for each key, and scaling by them.
 
-use arrow::array::AsArray;
+use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Field, UInt64Type};
 use forebay_analyze::{ColumnMoments, GroupedMoments};
 use forebay_model::{Fault, Finding, Result};
@@ -107,20 +107,44 @@ fn scale_by_key<S: MomentScaler>(
         for moments in keyed_moments(finding)? {
             scalers.push(scaler(&moments)?);
         }
-        let out = out.clone();
-        Ok(LoweredMap::new(move |inputs, _| {
-            let Some((column, keys)) = inputs.split_first() else {
-                return Ok(Vec::new());
-            };
-            let key_rows = index.find(keys)?;
-            let scaled = map_doubles_with_row(column, &out, |row, value| {
-                let id = key_rows.get(row).copied().flatten();
-                let scaler = id.and_then(|id| scalers.get(id as usize));
-                scaler.copied().unwrap_or(unseen).scale(value)
-            })?;
-            Ok(vec![scaled])
-        }))
+        let keyed = KeyedScalers {
+            index,
+            scalers,
+            unseen,
+            out: out.clone(),
+        };
+        Ok(LoweredMap::new(move |inputs, _| keyed.scale(inputs)))
     })
+}
+
+/// Scalers of all keys that were learned.
+struct KeyedScalers<S> {
+    index: KeyIndex,
+    /// By the number of the key in the index.
+    scalers: Vec<S>,
+    /// Scaler of keys that were not learned.
+    unseen: S,
+    out: DataType,
+}
+
+impl<S: MomentScaler> KeyedScalers<S> {
+    /// Scales a column, which comes before its keys.
+    fn scale(&self, inputs: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
+        let Some((column, keys)) = inputs.split_first() else {
+            return Ok(Vec::new());
+        };
+        let key_numbers = self.index.find(keys)?;
+        let scaled = map_doubles_with_row(column, &self.out, |row, value| {
+            let key_number = key_numbers.get(row).copied().flatten();
+            self.scaler(key_number).scale(value)
+        })?;
+        Ok(vec![scaled])
+    }
+
+    fn scaler(&self, key_number: Option<u32>) -> S {
+        let scaler = key_number.and_then(|number| self.scalers.get(number as usize));
+        scaler.copied().unwrap_or(self.unseen)
+    }
 }
 
 /// The key columns of a finding come first and are called `key1`, `key2`, ...
@@ -142,15 +166,17 @@ pub(crate) fn keyed_moments(finding: &Finding) -> Result<Vec<KeyedMoments>> {
     let var = moments_named(finding, "var")?;
     let min = moments_named(finding, "min")?;
     let max = moments_named(finding, "max")?;
-    Ok((0..finding.rows())
-        .map(|row| KeyedMoments {
+    let mut groups = Vec::with_capacity(finding.rows());
+    for row in 0..finding.rows() {
+        groups.push(KeyedMoments {
             count: counts.map_or(0, |counts| counts.value(row)),
             mean: mean[row],
             var: var[row],
             min: min[row],
             max: max[row],
-        })
-        .collect())
+        });
+    }
+    Ok(groups)
 }
 
 /// One moment of each group; the finding may lack those that rows do not take.

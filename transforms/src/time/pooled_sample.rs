@@ -14,40 +14,74 @@ pub(super) fn statistic_of_cells(
     ddof: u8,
     cells: &[PooledCell],
 ) -> Option<f64> {
-    let count: u64 = cells.iter().map(|cell| cell.count).sum();
-    let n = count as f64;
-    let sum = || neumaier_sum(cells.iter().map(|cell| cell.sum));
+    let count = count_of_cells(cells);
     match statistic {
-        SeriesStatistic::Count => return Some(n),
-        SeriesStatistic::Sum => return Some(sum()),
+        SeriesStatistic::Count => return Some(count as f64),
+        SeriesStatistic::Sum => return Some(sum_of_cells(cells)),
         _ if count == 0 => return None,
         _ => {}
     }
     match statistic {
-        SeriesStatistic::Mean => Some(sum() / n),
+        SeriesStatistic::Mean => Some(sum_of_cells(cells) / count as f64),
         SeriesStatistic::Min => cells.iter().map(|cell| cell.min).reduce(f64::min),
         SeriesStatistic::Max => cells.iter().map(|cell| cell.max).reduce(f64::max),
-        SeriesStatistic::Var | SeriesStatistic::Std => {
-            let mean = sum() / n;
-            let distances = cells.iter().map(|cell| (cell.mean - mean).abs());
-            let deviations = cells.iter().map(|cell| cell.var.sqrt());
-            let unit = unit_of(distances.chain(deviations));
-            let spread = |cell: &PooledCell| {
-                let distance = (cell.mean - mean) / unit;
-                cell.count as f64 * (cell.var / unit / unit + distance * distance)
-            };
-            let freedom = count
-                .checked_sub(u64::from(ddof))
-                .filter(|freedom| *freedom > 0)?;
-            let var = neumaier_sum(cells.iter().map(spread)) / freedom as f64;
-            Some(if statistic == SeriesStatistic::Var {
-                var * unit * unit
-            } else {
-                var.sqrt() * unit
-            })
-        }
+        SeriesStatistic::Var => Some(CellVariance::of(cells, ddof)?.variance()),
+        SeriesStatistic::Std => Some(CellVariance::of(cells, ddof)?.deviation()),
         _ => None,
     }
+}
+
+fn count_of_cells(cells: &[PooledCell]) -> u64 {
+    cells.iter().map(|cell| cell.count).sum()
+}
+
+fn sum_of_cells(cells: &[PooledCell]) -> f64 {
+    neumaier_sum(cells.iter().map(|cell| cell.sum))
+}
+
+/// Variance of all values in some cells.
+struct CellVariance {
+    /// The variance, measured in the unit.
+    scaled: f64,
+    /// See [`unit_of`].
+    unit: f64,
+}
+
+impl CellVariance {
+    /// `None` where there are too few values.
+    fn of(cells: &[PooledCell], ddof: u8) -> Option<CellVariance> {
+        let count = count_of_cells(cells);
+        let freedom = degrees_of_freedom(count, ddof)?;
+        let mean = sum_of_cells(cells) / count as f64;
+        let distances = cells.iter().map(|cell| (cell.mean - mean).abs());
+        let deviations = cells.iter().map(|cell| cell.var.sqrt());
+        let unit = unit_of(distances.chain(deviations));
+        let squares = cells.iter().map(|cell| cell_squares(cell, mean, unit));
+        Some(CellVariance {
+            scaled: neumaier_sum(squares) / freedom,
+            unit,
+        })
+    }
+
+    fn variance(&self) -> f64 {
+        self.scaled * self.unit * self.unit
+    }
+
+    fn deviation(&self) -> f64 {
+        self.scaled.sqrt() * self.unit
+    }
+}
+
+/// Squared distances of the values of a cell from a mean of all values, in a unit.
+fn cell_squares(cell: &PooledCell, mean: f64, unit: f64) -> f64 {
+    let distance = (cell.mean - mean) / unit;
+    cell.count as f64 * (cell.var / unit / unit + distance * distance)
+}
+
+/// The divisor of a variance; `None` where there are too few values.
+fn degrees_of_freedom(count: u64, ddof: u8) -> Option<f64> {
+    let freedom = count.checked_sub(u64::from(ddof))?;
+    (freedom > 0).then_some(freedom as f64)
 }
 
 /// The power of two in which distances are measured before they are raised to powers: 1, unless fourth powers of the
@@ -94,9 +128,7 @@ impl PooledSample<'_> {
             SeriesStatistic::Last => values.last().copied(),
             SeriesStatistic::Median => Some(self.quantile(0.5)),
             SeriesStatistic::Quantile(q) => Some(self.quantile(q)),
-            SeriesStatistic::ZeroShare => {
-                Some(values.iter().filter(|value| **value == 0.0).count() as f64 / n)
-            }
+            SeriesStatistic::ZeroShare => Some(self.zeros() as f64 / n),
             SeriesStatistic::NUnique => Some(self.sorted().chunk_by(|a, b| a == b).count() as f64),
             SeriesStatistic::Var => {
                 let unit = self.unit(mean);
@@ -109,12 +141,26 @@ impl PooledSample<'_> {
             SeriesStatistic::Skew => self.skew(n, mean),
             SeriesStatistic::Kurtosis => self.kurtosis(n, mean),
             SeriesStatistic::Slope => self.slope(n, mean),
-            SeriesStatistic::SinceNonzero => {
-                let mut pairs = values.iter().zip(self.times);
-                let (_, time) = pairs.rfind(|(value, _)| **value != 0.0)?;
-                Some(self.ago(*time))
+            SeriesStatistic::SinceNonzero => self.since_nonzero(),
+        }
+    }
+
+    /// Number of values that are 0.
+    fn zeros(&self) -> usize {
+        let mut zeros = 0;
+        for value in self.values {
+            if *value == 0.0 {
+                zeros += 1;
             }
         }
+        zeros
+    }
+
+    /// Units of time since the last value that is not 0.
+    fn since_nonzero(&self) -> Option<f64> {
+        let mut pairs = self.values.iter().zip(self.times);
+        let (_, time) = pairs.rfind(|(value, _)| **value != 0.0)?;
+        Some(self.ago(*time))
     }
 
     fn skew(&self, n: f64, mean: f64) -> Option<f64> {
@@ -173,14 +219,10 @@ impl PooledSample<'_> {
 
     /// The variance of the values, measured in a unit.
     fn var(&self, mean: f64, unit: f64) -> Option<f64> {
-        let freedom = self
-            .values
-            .len()
-            .checked_sub(usize::from(self.ddof))
-            .filter(|freedom| *freedom > 0)?;
+        let freedom = degrees_of_freedom(self.values.len() as u64, self.ddof)?;
         let distances = self.values.iter().map(|value| (value - mean) / unit);
         let squares = neumaier_sum(distances.map(|distance| distance * distance));
-        Some(squares / freedom as f64)
+        Some(squares / freedom)
     }
 
     fn sorted(&self) -> Vec<f64> {

@@ -43,26 +43,29 @@ impl CentreScale {
     /// Of the values of all groups together.
     fn of_all(groups: &[KeyedMoments], kind: SeriesScale) -> CentreScale {
         let count: f64 = groups.iter().map(|group| group.count as f64).sum();
-        let weighted = |value: fn(&KeyedMoments, f64) -> f64, mean: f64| {
-            let values = groups
-                .iter()
-                .map(|group| group.count as f64 * value(group, mean));
-            values.sum::<f64>() / count.max(1.0)
-        };
-        let mean = weighted(|group, _| group.mean.unwrap_or(0.0), 0.0);
-        let square = |group: &KeyedMoments, mean: f64| {
-            let distance = group.mean.unwrap_or(mean) - mean;
-            group.var.unwrap_or(0.0) + distance * distance
-        };
+        let divisor = count.max(1.0);
+        let sums = groups
+            .iter()
+            .map(|group| group.count as f64 * group.mean.unwrap_or(0.0));
+        let mean = sums.sum::<f64>() / divisor;
+        let squares = groups
+            .iter()
+            .map(|group| group.count as f64 * mean_square(group, mean));
         let moments = KeyedMoments {
             count: count as u64,
             mean: Some(mean),
-            var: Some(weighted(square, mean)),
+            var: Some(squares.sum::<f64>() / divisor),
             min: groups.iter().filter_map(|group| group.min).reduce(f64::min),
             max: groups.iter().filter_map(|group| group.max).reduce(f64::max),
         };
         CentreScale::of(&moments, kind)
     }
+}
+
+/// The mean square of the distances of a group's values from a mean.
+fn mean_square(group: &KeyedMoments, mean: f64) -> f64 {
+    let distance = group.mean.unwrap_or(mean) - mean;
+    group.var.unwrap_or(0.0) + distance * distance
 }
 
 /// Writes the centre and the scale of each row's series.
