@@ -49,41 +49,26 @@ impl Session {
         artifact: &Artifact,
         interval: Option<&Interval>,
     ) -> Result<Pipeline> {
-        let is_future = |part: Option<&str>| part == Some(FUTURE_PART);
-        let writes_future = pipeline
-            .sinks
-            .iter()
-            .any(|sink| is_future(sink.split.as_deref()));
-        if self.served.from.is_some() && (writes_future || interval.is_some()) {
-            let message = if writes_future {
-                "rows of the future come after all given rows, and none of those is written"
-            } else {
-                "an interval says from when on rows are written"
-            };
-            return Err(Fault::new(codes::USAGE, message)
-                .hint("leave out the time from which on rows are written (`--rows-from`)"));
+        let writes_future = writes_future_rows(pipeline);
+        if self.served.from.is_some() {
+            check_start(writes_future, interval)?;
         }
         let mut served = pipeline.clone();
         if writes_future {
             return Ok(served);
         }
-        let written_from = interval
-            .map(|interval| interval.from.clone())
-            .or_else(|| self.served.from.clone());
+        let written_from = match interval {
+            Some(interval) => Some(interval.from.as_str()),
+            None => self.served.from.as_deref(),
+        };
         for node in &mut served.nodes {
-            match &written_from {
-                Some(from) => node
-                    .steps
-                    .iter_mut()
-                    .filter(|step| is_for_learning(step))
-                    .for_each(|step| {
-                        step.config["history_until"] = Value::from(from.as_str());
-                    }),
+            match written_from {
+                Some(from) => restrict_to_history(&mut node.steps, from),
                 None => remove_learning_steps(&mut node.steps),
             }
         }
         let rules = self.rules_of_labels(&served, artifact)?;
-        open_rules(&mut served, &rules, written_from.as_deref());
+        open_rules(&mut served, &rules, written_from);
         Ok(served)
     }
 
@@ -105,6 +90,25 @@ impl Session {
         let columns = self.columns_of_labels(&opened, artifact)?;
         Ok(quarantines_by(&bound, &columns))
     }
+}
+
+/// True if a sink of the pipeline gets rows of the future.
+fn writes_future_rows(pipeline: &Pipeline) -> bool {
+    let mut parts = pipeline.sinks.iter().map(|sink| sink.split.as_deref());
+    parts.any(|part| part == Some(FUTURE_PART))
+}
+
+/// Refuses a time from which on rows are written, where something else decides on the rows.
+fn check_start(writes_future: bool, interval: Option<&Interval>) -> Result<()> {
+    let message = if writes_future {
+        "rows of the future come after all given rows, and none of those is written"
+    } else if interval.is_some() {
+        "an interval says from when on rows are written"
+    } else {
+        return Ok(());
+    };
+    let fault = Fault::new(codes::USAGE, message);
+    Err(fault.hint("leave out the time from which on rows are written (`--rows-from`)"))
 }
 
 /// A pipeline without the filters that are for learning, and without rules that take out rows because of their label.
@@ -150,6 +154,15 @@ pub(crate) fn with_open_learning_filters(
         open_learning_step(step);
     }
     served
+}
+
+/// Restricts the steps that take out rows to learn from to rows before a time.
+fn restrict_to_history(steps: &mut [Step], until: &str) {
+    for step in steps {
+        if is_for_learning(step) {
+            step.config["history_until"] = Value::from(until);
+        }
+    }
 }
 
 /// Removes the steps that take out rows to learn from. A sample stays where it writes weights: all rows pass it.

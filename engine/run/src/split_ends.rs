@@ -86,13 +86,10 @@ impl Session {
             if let Some(end) = end {
                 range.max = range.max.min(end.last_tick(&range.field)?);
             }
-            let nanoseconds = |range: &TimeRange| range.nanoseconds(range.max);
-            if newest
-                .as_ref()
-                .is_none_or(|newest| nanoseconds(newest) < nanoseconds(&range))
-            {
-                newest = Some(range);
-            }
+            newest = match newest {
+                Some(newest) if !ends_later(&range, &newest) => Some(newest),
+                _ => Some(range),
+            };
         }
         if let Some(newest) = newest {
             return Ok(newest);
@@ -109,29 +106,46 @@ impl Session {
     }
 }
 
+/// True if a range ends after another one, which may have other ticks.
+fn ends_later(range: &TimeRange, other: &TimeRange) -> bool {
+    range.nanoseconds(range.max) > other.nanoseconds(other.max)
+}
+
 /// The sources of the rows that a pipeline takes parts of, without those that joins look up.
 fn divided_sources(pipeline: &Pipeline, bound: &BoundPipeline) -> BTreeSet<String> {
-    let fitted = pipeline
-        .nodes
-        .iter()
-        .filter(|node| node.fit_on.is_some())
-        .map(|node| &node.name);
-    let written = pipeline
-        .sinks
-        .iter()
-        .filter(|sink| sink.split.is_some())
-        .map(|sink| &sink.from);
-    let trained = pipeline.trainings.iter().map(|training| &training.from);
-    let mut names: Vec<&String> = fitted.chain(written).chain(trained).collect();
-    if names.is_empty() {
-        names = bound.flows.keys().collect();
+    let mut names: Vec<&String> = Vec::new();
+    for node in &pipeline.nodes {
+        if node.fit_on.is_some() {
+            names.push(&node.name);
+        }
     }
-    let streams: Vec<&OpStream> = names
-        .into_iter()
-        .filter_map(|name| bound.flows.get(name).filter(|flow| flow.parts))
-        .flat_map(|flow| &flow.streams)
-        .collect();
+    for sink in &pipeline.sinks {
+        if sink.split.is_some() {
+            names.push(&sink.from);
+        }
+    }
+    for training in &pipeline.trainings {
+        names.push(&training.from);
+    }
+    if names.is_empty() {
+        names.extend(bound.flows.keys());
+    }
+    let mut streams: Vec<&OpStream> = Vec::new();
+    for name in names {
+        if let Some(flow) = bound.flows.get(name)
+            && flow.parts
+        {
+            streams.extend(&flow.streams);
+        }
+    }
     base_sources(bound, streams)
+}
+
+/// The time at which a part of a split ends.
+struct SplitEnd {
+    /// The first tick behind the part.
+    tick: i64,
+    text: String,
 }
 
 impl TimeRange {
@@ -140,16 +154,7 @@ impl TimeRange {
         let mut times = Vec::new();
         let mut last: Option<i64> = None;
         for end in ends {
-            let tick = match last_length(end) {
-                Some(length) => self.begin_of_last(end, length)?,
-                None => TimeCutoff::before(end)
-                    .last_tick(&self.field)?
-                    .saturating_add(1),
-            };
-            let text = match last_length(end) {
-                Some(_) => time_text(tick, &self.field)?,
-                None => end.clone(),
-            };
+            let SplitEnd { tick, text } = self.split_end(end)?;
             if last.is_some_and(|last| last >= tick) {
                 let message = format!(
                     "the end `{end}` of the split is {text}, \
@@ -162,6 +167,20 @@ impl TimeRange {
             times.push(text);
         }
         Ok(times)
+    }
+
+    /// A boundary of a split, as a time.
+    fn split_end(&self, end: &str) -> Result<SplitEnd> {
+        if let Some(length) = last_length(end) {
+            let tick = self.begin_of_last(end, length)?;
+            let text = time_text(tick, &self.field)?;
+            return Ok(SplitEnd { tick, text });
+        }
+        let last_before = TimeCutoff::before(end).last_tick(&self.field)?;
+        Ok(SplitEnd {
+            tick: last_before.saturating_add(1),
+            text: end.to_owned(),
+        })
     }
 
     /// The first tick of the last part of the range that is so long.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, Float64Array, StringArray, make_comparator,
-    new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, DynComparator, Float64Array, StringArray,
+    make_comparator, new_null_array,
 };
 use arrow::compute::{
     CastOptions, SortOptions, cast, cast_with_options, concat, filter, interleave, is_not_null,
@@ -65,27 +65,59 @@ impl ValueSampler {
             return Ok(column.clone());
         }
         let column = cast(column, self.values.data_type())?;
-        let compare = make_comparator(&column, &self.values, SortOptions::default()).ok();
-        let differs = |row: usize, value: usize| {
-            column.is_null(row)
-                || compare
-                    .as_ref()
-                    .is_none_or(|compare| compare(row, value).is_ne())
+        let draws = ValueDraws {
+            column: &column,
+            compare: make_comparator(&column, &self.values, SortOptions::default()).ok(),
+            count,
+            nulls: self.nulls,
         };
-        let pick = |row: usize, random: u64| {
-            if self.nulls && column.is_valid(row) && random.is_multiple_of(NULL_EVERY) {
-                return (1, count);
-            }
-            let first = (random >> 8) as usize % count;
-            let draws = (0..count.min(DRAWS_MAX)).map(|draw| (first + draw) % count);
-            let mut draws = draws.filter(|value| differs(row, *value));
-            draws.next().map_or((0, row), |value| (1, value))
-        };
-        let picks = randoms.iter().enumerate();
-        let picks: Vec<(usize, usize)> = picks
-            .map(|(row, random)| random.map_or((0, row), |random| pick(row, random)))
-            .collect();
+        let mut picks = Vec::with_capacity(randoms.len());
+        for (row, random) in randoms.iter().enumerate() {
+            let value = random.and_then(|random| draws.draw(row, random));
+            picks.push(match value {
+                Some(value) => (1, value),
+                None => (0, row),
+            });
+        }
         Ok(interleave(&[&column, &self.values], &picks)?)
+    }
+}
+
+/// Draws of values for the rows of a column.
+struct ValueDraws<'c> {
+    column: &'c ArrayRef,
+    /// Compares a row with a value; `None` where the type has no order.
+    compare: Option<DynComparator>,
+    /// Number of values; behind them is the null.
+    count: usize,
+    /// True if the column has nulls.
+    nulls: bool,
+}
+
+impl ValueDraws<'_> {
+    /// Another value for a row; `None` where all values that were drawn equal the present one.
+    fn draw(&self, row: usize, random: u64) -> Option<usize> {
+        if self.nulls && self.column.is_valid(row) && random.is_multiple_of(NULL_EVERY) {
+            return Some(self.count);
+        }
+        let first = (random >> 8) as usize % self.count;
+        for draw in 0..self.count.min(DRAWS_MAX) {
+            let value = (first + draw) % self.count;
+            if self.differs(row, value) {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn differs(&self, row: usize, value: usize) -> bool {
+        if self.column.is_null(row) {
+            return true;
+        }
+        match &self.compare {
+            Some(compare) => compare(row, value).is_ne(),
+            None => true,
+        }
     }
 }
 
@@ -98,10 +130,18 @@ fn out_of_range_values(values: &ArrayRef) -> Result<(BooleanArray, ArrayRef)> {
         .iter()
         .map(|value| Some(value.is_some_and(f64::is_finite)))
         .collect();
-    let finite_values = || doubles.iter().flatten().filter(|value| value.is_finite());
-    let min = finite_values().fold(f64::INFINITY, f64::min);
-    let max = finite_values().fold(f64::NEG_INFINITY, f64::max);
-    let (min, max) = if min <= max { (min, max) } else { (0.0, 1.0) };
+    let mut min = f64::INFINITY;
+    let mut max = f64::NEG_INFINITY;
+    for value in doubles.iter().flatten() {
+        if value.is_finite() {
+            min = min.min(value);
+            max = max.max(value);
+        }
+    }
+    if min > max {
+        min = 0.0;
+        max = 1.0;
+    }
     let margin = ((max - min) / 10.0).max(1.0);
     let below = if min >= 0.0 { min / 2.0 } else { min - margin };
     let beyond: ArrayRef = Arc::new(Float64Array::from(vec![

@@ -16,21 +16,7 @@ pub(crate) fn merge_columns(profiles: &[&ColumnProfile]) -> Option<ColumnProfile
         .copied()
         .filter(|profile| profile.r#type == last.r#type)
         .collect();
-    let unlisted: u64 = same.iter().map(|profile| profile.unlisted_max()).sum();
-    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-    for profile in &same {
-        for value in &profile.frequent {
-            // It gains its rows here, and loses those that it might have had.
-            *counts.entry(&value.value).or_insert(unlisted) += value.count - profile.unlisted_max();
-        }
-    }
-    let values = counts.into_iter().map(|(value, count)| FrequentValue {
-        value: value.to_owned(),
-        count,
-    });
-    let mut frequent: Vec<FrequentValue> = values.collect();
-    // Stable: values of one count stay in order.
-    frequent.sort_by_key(|value| std::cmp::Reverse(value.count));
+    let mut frequent = merge_frequent(&same);
     let is_exact = same.iter().all(|profile| profile.distinct_is_exact)
         && frequent.len() <= PROFILE_FREQUENT_VALUES;
     frequent.truncate(PROFILE_FREQUENT_VALUES);
@@ -47,6 +33,28 @@ pub(crate) fn merge_columns(profiles: &[&ColumnProfile]) -> Option<ColumnProfile
         frequent,
         ..ColumnProfile::empty(&last.name, &last.r#type)
     })
+}
+
+/// The frequent values of all profiles with the rows that they may have, the most frequent first.
+fn merge_frequent(profiles: &[&ColumnProfile]) -> Vec<FrequentValue> {
+    let unlisted: u64 = profiles.iter().map(|profile| profile.unlisted_max()).sum();
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for profile in profiles {
+        for value in &profile.frequent {
+            // It gains its rows here, and loses those that it might have had.
+            *counts.entry(&value.value).or_insert(unlisted) += value.count - profile.unlisted_max();
+        }
+    }
+    let mut frequent = Vec::with_capacity(counts.len());
+    for (value, count) in counts {
+        frequent.push(FrequentValue {
+            value: value.to_owned(),
+            count,
+        });
+    }
+    // Stable: values of one count stay in order.
+    frequent.sort_by_key(|value| std::cmp::Reverse(value.count));
+    frequent
 }
 
 fn merge_numbers(numbers: &[&NumericProfile]) -> NumericProfile {
@@ -92,16 +100,15 @@ fn merge_means(numbers: &[&NumericProfile], count: u64) -> Option<f64> {
 /// Quantiles of all values: the points at which the weighted sum of the distributions reaches each
 /// probability.
 fn merge_quantiles(numbers: &[&NumericProfile]) -> Vec<f64> {
-    let tables: Vec<(QuantileTable<'_>, f64)> = numbers
-        .iter()
-        .filter(|numeric| !numeric.quantiles.is_empty())
-        .map(|numeric| (QuantileTable(&numeric.quantiles), numeric.count as f64))
-        .collect();
+    let mut tables: Vec<(QuantileTable<'_>, f64)> = Vec::new();
+    let mut points: Vec<f64> = Vec::new();
+    for numeric in numbers {
+        if !numeric.quantiles.is_empty() {
+            tables.push((QuantileTable(&numeric.quantiles), numeric.count as f64));
+            points.extend(&numeric.quantiles);
+        }
+    }
     let total_count: f64 = tables.iter().map(|(_, count)| count).sum();
-    let mut points: Vec<f64> = tables
-        .iter()
-        .flat_map(|(table, _)| table.0.iter().copied())
-        .collect();
     points.sort_by(f64::total_cmp);
     points.dedup();
     let Some(&first) = points.first() else {

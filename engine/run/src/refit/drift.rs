@@ -35,20 +35,8 @@ pub(super) fn divergence(analyzer: &str, held_finding: &Finding, now: &Finding) 
         return Ok(0.0);
     }
     let measured = match analyzer {
-        "vocabulary" => Some(jensen_shannon(&cells(
-            counts(held_finding, 1)?,
-            counts(now, 1)?,
-        ))),
-        "moments" => {
-            let moments = |finding: &Finding| -> Result<Option<Moments>> {
-                let mean = finding.number("mean")?;
-                let var = finding.number("var")?;
-                Ok(mean.zip(var).map(|(mean, var)| Moments { mean, var }))
-            };
-            moments(held_finding)?
-                .zip(moments(now)?)
-                .map(|(held_moments, now)| normal_divergence(held_moments, now))
-        }
+        "vocabulary" => Some(token_divergence(held_finding, now)?),
+        "moments" => moment_divergence(held_finding, now)?,
         "key_moments" => Some(grouped_divergence(held_finding, now)?),
         "quantiles" | "exact_quantiles" => quantile_divergence(held_finding, now)?,
         "counts" => Some(null_share_divergence(held_finding, now)?),
@@ -57,6 +45,23 @@ pub(super) fn divergence(analyzer: &str, held_finding: &Finding, now: &Finding) 
         _ => None,
     };
     Ok(measured.unwrap_or(1.0))
+}
+
+/// The divergence of the counts of tokens.
+fn token_divergence(held_finding: &Finding, now: &Finding) -> Result<f64> {
+    let held_counts = counts(held_finding, 1)?;
+    let current_counts = counts(now, 1)?;
+    Ok(jensen_shannon(&cells(held_counts, current_counts)))
+}
+
+/// The divergence of normal distributions; `None` where a finding has no moments.
+fn moment_divergence(held_finding: &Finding, now: &Finding) -> Result<Option<f64>> {
+    let held_moments = Moments::of(held_finding)?;
+    let current_moments = Moments::of(now)?;
+    let Some((held_moments, current_moments)) = held_moments.zip(current_moments) else {
+        return Ok(None);
+    };
+    Ok(Some(normal_divergence(held_moments, current_moments)))
 }
 
 /// The divergence of the shares of nulls.
@@ -80,27 +85,28 @@ fn null_share(counts: &Finding) -> Result<f64> {
 fn counts(finding: &Finding, keys: usize) -> Result<BTreeMap<String, f64>> {
     let names = key_texts(finding, keys)?;
     let counts = finding.column("count")?.as_primitive::<UInt64Type>();
-    Ok(names
-        .into_iter()
-        .zip(counts.values().iter().map(|count| *count as f64))
-        .collect())
+    let mut counts_by_name = BTreeMap::new();
+    for (name, count) in names.into_iter().zip(counts.values()) {
+        counts_by_name.insert(name, *count as f64);
+    }
+    Ok(counts_by_name)
 }
 
 fn key_texts(finding: &Finding, keys: usize) -> Result<Vec<String>> {
     let options = FormatOptions::default().with_null("\0");
-    let columns = &finding.table().columns()[..keys];
-    let columns = columns
-        .iter()
-        .map(|column| ArrayFormatter::try_new(column, &options));
-    let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
-    let text = |row| {
-        columns
-            .iter()
-            .map(|column| column.value(row).to_string())
-            .collect::<Vec<_>>()
-            .join("\u{1f}")
-    };
-    Ok((0..finding.rows()).map(text).collect())
+    let mut formatters = Vec::with_capacity(keys);
+    for column in &finding.table().columns()[..keys] {
+        formatters.push(ArrayFormatter::try_new(column, &options)?);
+    }
+    let mut texts = Vec::with_capacity(finding.rows());
+    for row in 0..finding.rows() {
+        let mut values = Vec::with_capacity(keys);
+        for formatter in &formatters {
+            values.push(formatter.value(row).to_string());
+        }
+        texts.push(values.join("\u{1f}"));
+    }
+    Ok(texts)
 }
 
 /// The shares of both sides, name by name.
@@ -116,11 +122,11 @@ fn cells(held_counts: BTreeMap<String, f64>, counts: BTreeMap<String, f64>) -> V
             };
         }
     }
-    let nothing = |side: usize| if sums[side] > 0.0 { 0.0 } else { 1.0 };
-    cells
-        .into_values()
-        .chain([[nothing(0), nothing(1)]])
-        .collect()
+    // A side without rows is in a cell of its own.
+    let of_none = sums.map(|sum| if sum > 0.0 { 0.0 } else { 1.0 });
+    let mut shares: Vec<[f64; 2]> = cells.into_values().collect();
+    shares.push(of_none);
+    shares
 }
 
 /// Mean and variance of a normal distribution.
@@ -130,16 +136,27 @@ struct Moments {
     var: f64,
 }
 
+impl Moments {
+    /// Moments of a finding; `None` where it has none.
+    fn of(finding: &Finding) -> Result<Option<Moments>> {
+        let mean = finding.number("mean")?;
+        let var = finding.number("var")?;
+        Ok(mean.zip(var).map(|(mean, var)| Moments { mean, var }))
+    }
+
+    /// True if the distribution has a density.
+    fn has_spread(self) -> bool {
+        self.var > 0.0 && self.var.is_finite()
+    }
+}
+
 /// The divergence of two normal distributions.
 fn normal_divergence(a: Moments, b: Moments) -> f64 {
     if a == b {
         return 0.0;
     }
     // A single value shares nothing with another distribution.
-    if [a, b]
-        .iter()
-        .any(|side| !(side.var > 0.0 && side.var.is_finite()))
-    {
+    if !a.has_spread() || !b.has_spread() {
         return 1.0;
     }
     ((one_side(a, b) + one_side(b, a)) / 2.0).clamp(0.0, 1.0)
@@ -147,18 +164,20 @@ fn normal_divergence(a: Moments, b: Moments) -> f64 {
 
 /// The mean over `p` of `log2(p / m)`, where `m` is the mean of `p` and `q`.
 fn one_side(p: Moments, q: Moments) -> f64 {
+    let step = 2.0 * DEVIATIONS / STEPS as f64;
+    let terms = (0..=STEPS).map(|at| integrand(p, q, at as f64 * step - DEVIATIONS));
+    terms.sum::<f64>() * step / (2.0 * std::f64::consts::PI).sqrt()
+}
+
+/// The density of `p`, but for its constant, times `log2(p / m)`, at `z` standard deviations from its mean.
+fn integrand(p: Moments, q: Moments, z: f64) -> f64 {
     let std_p = p.var.sqrt();
     let std_q = q.var.sqrt();
-    let step = 2.0 * DEVIATIONS / STEPS as f64;
-    let term = |at: usize| {
-        let z = at as f64 * step - DEVIATIONS;
-        let other = (p.mean + std_p * z - q.mean) / std_q;
-        // The logarithm of q / p at this point.
-        let ratio = (std_p / std_q).ln() + (z * z - other * other) / 2.0;
-        let softplus = ratio.max(0.0) + (-ratio.abs()).exp().ln_1p();
-        (-z * z / 2.0).exp() * (1.0 - softplus / std::f64::consts::LN_2)
-    };
-    (0..=STEPS).map(term).sum::<f64>() * step / (2.0 * std::f64::consts::PI).sqrt()
+    let other = (p.mean + std_p * z - q.mean) / std_q;
+    // The logarithm of q / p at this point.
+    let ratio = (std_p / std_q).ln() + (z * z - other * other) / 2.0;
+    let softplus = ratio.max(0.0) + (-ratio.abs()).exp().ln_1p();
+    (-z * z / 2.0).exp() * (1.0 - softplus / std::f64::consts::LN_2)
 }
 
 /// Count and moments of a key in a finding.
@@ -215,6 +234,25 @@ fn grouped_divergence(held_finding: &Finding, now: &Finding) -> Result<f64> {
     Ok(by_count.max(if counted > 0.0 { sum / counted } else { 0.0 }))
 }
 
+/// The values of a column; none where it has nulls.
+fn doubles(column: &ArrayRef) -> Result<Vec<f64>> {
+    let column = cast(column, &DataType::Float64)?;
+    let column = column.as_primitive::<Float64Type>();
+    if column.null_count() > 0 {
+        return Ok(Vec::new());
+    }
+    Ok(column.values().to_vec())
+}
+
+/// Probabilities that divide a distribution into parts of equal share, from the lowest up.
+fn equal_shares(count: usize) -> Vec<f64> {
+    let mut probabilities = Vec::with_capacity(count);
+    for number in 1..=count {
+        probabilities.push(number as f64 / (count + 1) as f64);
+    }
+    probabilities
+}
+
 /// A distribution of which some quantiles are known.
 struct KnownQuantiles {
     probabilities: Vec<f64>,
@@ -224,19 +262,12 @@ struct KnownQuantiles {
 impl KnownQuantiles {
     /// `None` for fewer than two different values: they have no scale.
     fn of(finding: &Finding) -> Result<Option<KnownQuantiles>> {
-        let doubles = |column: &ArrayRef| -> Result<Option<Vec<f64>>> {
-            let column = cast(column, &DataType::Float64)?;
-            let column = column.as_primitive::<Float64Type>();
-            Ok((column.null_count() == 0).then(|| column.values().to_vec()))
-        };
-        let values =
-            doubles(finding.table().column(finding.table().num_columns() - 1))?.unwrap_or_default();
-        let probabilities = match finding.table().column_by_name("probability") {
-            Some(column) => doubles(column)?.unwrap_or_default(),
+        let table = finding.table();
+        let values = doubles(table.column(table.num_columns() - 1))?;
+        let probabilities = match table.column_by_name("probability") {
+            Some(column) => doubles(column)?,
             // Boundaries between buckets of equal counts.
-            None => (1..=values.len())
-                .map(|k| k as f64 / (values.len() + 1) as f64)
-                .collect(),
+            None => equal_shares(values.len()),
         };
         let mut pairs: Vec<(f64, f64)> = probabilities.into_iter().zip(values).collect();
         pairs.sort_by(|a, b| a.0.total_cmp(&b.0));
