@@ -108,47 +108,80 @@ impl FeatureBins {
 /// of their own for values that fill one.
 fn choose_bounds(distinct: &[(f32, usize)]) -> Vec<f32> {
     let row_count: usize = distinct.iter().map(|(_, count)| count).sum();
-    let bins_max = (NUMBER_BINS_MAX - 1).min(row_count / BIN_ROWS_MIN).max(1);
-    let few = distinct.len() < NUMBER_BINS_MAX;
-    let fills_bin = |count: usize| count as f64 >= row_count as f64 / bins_max as f64;
-    // Bins and rows of values that share bins.
-    let big = distinct.iter().filter(|(_, count)| fills_bin(*count));
-    let (big_values, big_rows) = big.fold((0, 0), |(values, rows), (_, count)| {
-        (values + 1, rows + count)
-    });
-    let mut rest_bins = bins_max - big_values;
-    let mut rest_rows = row_count - big_rows;
-    let target_of = |rows: usize, bins: usize| rows as f64 / bins.max(1) as f64;
-    let mut target = target_of(rest_rows, rest_bins);
+    if distinct.len() < NUMBER_BINS_MAX {
+        bounds_of_few(distinct, row_count)
+    } else {
+        bounds_of_many(distinct, row_count)
+    }
+}
+
+/// True if a column has room for one more bound.
+fn has_room(bounds: &[f32]) -> bool {
+    bounds.len() + 1 < NUMBER_BINS_MAX - 1
+}
+
+/// Bounds between values, so that each bin has enough rows.
+fn bounds_of_few(distinct: &[(f32, usize)], row_count: usize) -> Vec<f32> {
     let mut bounds = Vec::new();
     let mut rows = 0;
     let mut seen = 0;
     for pair in distinct.windows(2) {
         let (value, count) = pair[0];
-        let (next, next_count) = pair[1];
-        let is_big = fills_bin(count);
+        let (next, _) = pair[1];
         rows += count;
         seen += count;
-        if !is_big {
-            rest_rows -= count;
-        }
-        let full = if few {
-            rows >= BIN_ROWS_MIN && row_count - seen >= BIN_ROWS_MIN
-        } else {
-            is_big
-                || rows as f64 >= target
-                || fills_bin(next_count) && rows as f64 >= (target / 2.0).max(1.0)
-        };
-        if full && bounds.len() + 1 < NUMBER_BINS_MAX - 1 {
+        let is_full = rows >= BIN_ROWS_MIN && row_count - seen >= BIN_ROWS_MIN;
+        if is_full && has_room(&bounds) {
             bounds.push(between(value, next));
             rows = 0;
-            if !is_big {
-                rest_bins = rest_bins.saturating_sub(1);
-                target = target_of(rest_rows, rest_bins);
+        }
+    }
+    bounds
+}
+
+/// Bounds of bins of equal size, with bins of their own for values that fill one.
+fn bounds_of_many(distinct: &[(f32, usize)], row_count: usize) -> Vec<f32> {
+    let bins_max = (NUMBER_BINS_MAX - 1).min(row_count / BIN_ROWS_MIN).max(1);
+    let full_rows = row_count as f64 / bins_max as f64;
+    // Bins and rows of values that share bins.
+    let mut shared_bins = bins_max;
+    let mut shared_rows = row_count;
+    for (_, count) in distinct {
+        if *count as f64 >= full_rows {
+            shared_bins -= 1;
+            shared_rows -= count;
+        }
+    }
+    let mut target = rows_of_bin(shared_rows, shared_bins);
+    let mut bounds = Vec::new();
+    let mut rows = 0;
+    for pair in distinct.windows(2) {
+        let (value, count) = pair[0];
+        let (next, next_count) = pair[1];
+        let fills_bin = count as f64 >= full_rows;
+        let next_fills_bin = next_count as f64 >= full_rows;
+        rows += count;
+        if !fills_bin {
+            shared_rows -= count;
+        }
+        let is_full = fills_bin
+            || rows as f64 >= target
+            || next_fills_bin && rows as f64 >= (target / 2.0).max(1.0);
+        if is_full && has_room(&bounds) {
+            bounds.push(between(value, next));
+            rows = 0;
+            if !fills_bin {
+                shared_bins = shared_bins.saturating_sub(1);
+                target = rows_of_bin(shared_rows, shared_bins);
             }
         }
     }
     bounds
+}
+
+/// Rows of each of some bins of equal size.
+fn rows_of_bin(rows: usize, bins: usize) -> f64 {
+    rows as f64 / bins.max(1) as f64
 }
 
 /// Number that is at least `low` and less than `high`, in the middle if there is one.
