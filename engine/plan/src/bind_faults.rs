@@ -45,11 +45,11 @@ impl ColumnDoubt {
     pub fn add_step(&mut self, step: &Step, faults: &[Fault]) {
         self.any |= step.config.get("with").is_some();
         collect_words(&step.config, &mut self.words);
-        let missing = faults
-            .iter()
-            .filter(|fault| fault.code() == codes::UNKNOWN_COLUMN);
-        self.missing
-            .extend(missing.filter_map(|fault| fault.site().column.clone()));
+        for fault in faults {
+            if fault.code() == codes::UNKNOWN_COLUMN {
+                self.missing.extend(fault.site().column.clone());
+            }
+        }
     }
 
     /// Adds the time or a key of a source that is missing, which is reported.
@@ -81,37 +81,47 @@ impl ColumnDoubt {
         if self.is_empty() {
             return false;
         }
-        let mut named = BTreeSet::new();
-        config
-            .into_iter()
-            .for_each(|config| collect_words(config, &mut named));
         match &fault.site().column {
-            Some(column) if is_of_column(fault) => {
-                let derived = |word: &String| {
-                    column
-                        .strip_prefix(word.as_str())
-                        .is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('_'))
-                };
-                let is_missing = fault.code() == codes::UNKNOWN_COLUMN;
-                if is_missing && self.missing.contains(column) {
-                    false
-                } else {
-                    self.any
-                        || self.words.iter().any(derived)
-                        || (!is_missing && self.types.contains(column))
-                        || (self.series.contains(column) && !named.contains(column))
-                }
-            }
+            Some(column) if is_of_column(fault) => self.covers_column(fault, column, config),
             _ if fault.code() == codes::EXPRESSION => {
-                self.any
-                    || self
-                        .types
-                        .iter()
-                        .any(|column| has_word(fault.message(), column))
+                let mut types = self.types.iter();
+                self.any || types.any(|column| has_word(fault.message(), column))
             }
             _ => fault.code() == codes::UNKNOWN_COLUMN,
         }
     }
+
+    /// True if a fault about a column may follow from the steps that failed.
+    fn covers_column(&self, fault: &Fault, column: &str, config: Option<&Value>) -> bool {
+        let is_missing = fault.code() == codes::UNKNOWN_COLUMN;
+        if is_missing && self.missing.contains(column) {
+            return false;
+        }
+        if self.any || self.words.iter().any(|word| is_derived(column, word)) {
+            return true;
+        }
+        if !is_missing && self.types.contains(column) {
+            return true;
+        }
+        self.series.contains(column) && !is_named(config, column)
+    }
+}
+
+/// True if a column is called as a word, or as the word and a suffix.
+fn is_derived(column: &str, word: &str) -> bool {
+    match column.strip_prefix(word) {
+        Some(suffix) => suffix.is_empty() || suffix.starts_with('_'),
+        None => false,
+    }
+}
+
+/// True if a configuration names a column.
+fn is_named(config: Option<&Value>, column: &str) -> bool {
+    let mut names = BTreeSet::new();
+    if let Some(config) = config {
+        collect_words(config, &mut names);
+    }
+    names.contains(column)
 }
 
 /// True if a fault is about one column.
@@ -137,30 +147,36 @@ pub(crate) fn has_word(text: &str, name: &str) -> bool {
 
 /// The names in a configuration, those inside patterns too. SQL makes no columns.
 fn collect_words(value: &Value, words: &mut BTreeSet<String>) {
-    let is_sql = |text: &str| {
-        text.contains(|letter: char| letter.is_whitespace() || "()+/<>='".contains(letter))
-    };
-    let add = |text: &str, words: &mut BTreeSet<String>| {
-        if is_sql(text) {
-            words.insert(text.to_owned());
-            return;
-        }
-        let parts = text
-            .split(|letter| !is_name_part(letter))
-            .map(|word| word.trim_matches('_'));
-        words.extend(parts.filter(|word| !word.is_empty()).map(str::to_owned));
-    };
     match value {
-        Value::String(text) => add(text, words),
+        Value::String(text) => add_words(text, words),
         Value::Array(items) => items.iter().for_each(|item| collect_words(item, words)),
         Value::Object(fields) => {
             for (key, value) in fields {
-                add(key, words);
+                add_words(key, words);
                 collect_words(value, words);
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+/// Adds the names in a text; SQL is added as a whole.
+fn add_words(text: &str, words: &mut BTreeSet<String>) {
+    if text.contains(is_sql_letter) {
+        words.insert(text.to_owned());
+        return;
+    }
+    for word in text.split(|letter| !is_name_part(letter)) {
+        let word = word.trim_matches('_');
+        if !word.is_empty() {
+            words.insert(word.to_owned());
+        }
+    }
+}
+
+/// True for a letter that stands in SQL, and in no name or pattern.
+fn is_sql_letter(letter: char) -> bool {
+    letter.is_whitespace() || "()+/<>='".contains(letter)
 }
 
 /// Location of a field of the part of the spec at `at`; the spec's reader finds its line.
