@@ -248,6 +248,8 @@ fn every_transform_is_the_same_from_both() {
         ("join: { with: stores, on: [store_id], columns: [city], how: inner }",
             made(join("stores").on(["store_id"]).columns(["city"]).how(JoinKind::Inner))),
         ("k_bins: { columns: [price], bins: 8, strategy: quantile }", made(k_bins(["price"], 8).strategy(BinStrategy::Quantile))),
+        ("k_bins: { columns: [price], bins: 8, strategy: tree, label: qty, min_rows: 20 }",
+            made(k_bins(["price"], 8).strategy(BinStrategy::Tree).label("qty").min_rows(20))),
         ("keep_best: { columns: [red, green], score: anova, label: sort, count: 1, above: 0.5 }",
             made(keep_best(["red", "green"]).score(ColumnScore::Anova).label("sort").count(1).above(0.5))),
         ("lag: { columns: [qty], by: [7d, 28d], as_of: 3d }", made(lag(["qty"]).by(["7d", "28d"]).as_of("3d"))),

@@ -1306,7 +1306,10 @@ pub const TRANSFORMS: &[(&str, &str)] = &[
     ("impute", "{ impute: { columns: [word], with: mode } }"),
     ("interpolate", "{ interpolate: { columns: [x] } }"),
     ("join", "{ join: { with: small, on: [n] } }"),
-    ("k_bins", "{ k_bins: { columns: [x], bins: 9 } }"),
+    (
+        "k_bins",
+        "{ k_bins: { columns: [x], bins: 9, strategy: tree, label: n, suffix: _side } }, { k_bins: { columns: [x], bins: 9 } }",
+    ),
     ("keep_best", "{ keep_best: { columns: [x, n], count: 1 } }"),
     (
         "lag",

@@ -27,6 +27,7 @@ mod quantiles;
 mod robust_scale;
 mod spline;
 mod standardize;
+mod tree_bins;
 mod winsorize;
 
 pub use apply_buckets::{ApplyBuckets, apply_buckets};

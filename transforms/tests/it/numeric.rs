@@ -802,6 +802,190 @@ fn bins_around_centers_as_scikit_learn() {
 }
 
 #[test]
+fn bins_of_a_tree_as_scikit_learn() {
+    let x = [
+        1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0,
+    ];
+    let y = [3.0, 2.5, 3.5, 3.0, 9.0, 8.0, 9.5, 8.5, 1.0, 0.5, 7.0, 1.5];
+    let is_sold = [0, 0, 1, 0, 1, 1, 1, 1, 0, 0, 1, 0].map(|sold| sold == 1);
+    // `tree_.threshold` of scikit-learn 1.9.1: DecisionTreeRegressor of y and DecisionTreeClassifier of is_sold, with
+    // `max_leaf_nodes` as `bins` and `min_samples_leaf` as `min_rows`.
+    let cases: [(&str, u32, u64, &[f64]); 10] = [
+        ("y", 2, 1, &[8.5]),
+        ("y", 3, 1, &[4.5, 8.5]),
+        ("y", 4, 1, &[4.5, 8.5, 10.5]),
+        ("y", 5, 1, &[4.5, 8.5, 10.5, 11.5]),
+        ("y", 5, 2, &[2.5, 4.5, 8.5, 10.5]),
+        ("y", 20, 4, &[4.5, 8.5]),
+        ("is_sold", 2, 4, &[4.5]),
+        ("is_sold", 3, 1, &[2.5, 8.5]),
+        ("is_sold", 5, 2, &[2.5, 4.5, 8.5, 10.5]),
+        // Pure bins are not divided.
+        ("is_sold", 20, 1, &[2.5, 3.5, 4.5, 8.5, 10.5, 11.5]),
+    ];
+    for (label, bins, min_rows, thresholds) in cases {
+        let bin_of = |x: f64| thresholds.iter().filter(|edge| x > **edge).count() as i32;
+        let expected = Int32Array::from_iter_values(x.map(bin_of));
+        for exact in [true, false] {
+            let input = || {
+                vec![
+                    col("x", f64s(&x)),
+                    col("i", Int64Array::from_iter_values(x.map(|x| x as i64))),
+                    col("y", f64s(&y)),
+                    col("is_sold", BooleanArray::from(is_sold.to_vec())),
+                ]
+            };
+            let mut output = input();
+            output.push(col("x_bin", expected.clone()));
+            output.push(col("i_bin", expected.clone()));
+            check(
+                json!({"k_bins": {
+                    "columns": ["x", "i"],
+                    "bins": bins,
+                    "strategy": "tree",
+                    "label": label,
+                    "min_rows": min_rows,
+                    "exact": exact,
+                    "suffix": "_bin",
+                }}),
+                input(),
+                output,
+            );
+        }
+    }
+}
+
+#[test]
+fn bins_of_a_tree_at_their_edges() {
+    // Rows without a label do not count: 2 and 2.5 were not seen. DecisionTreeRegressor(max_leaf_nodes=2) has the
+    // threshold 2 and `x <= threshold` on the left side. In a sample, an edge is a value.
+    let x = || {
+        Float64Array::from(vec![
+            Some(1.0),
+            Some(2.0),
+            Some(2.5),
+            Some(3.0),
+            None,
+            Some(NAN),
+            Some(INF),
+            Some(-INF),
+        ])
+    };
+    let y = || {
+        Float64Array::from(vec![
+            Some(0.0),
+            None,
+            Some(NAN),
+            Some(1.0),
+            Some(9.0),
+            Some(9.0),
+            Some(1.0),
+            Some(0.0),
+        ])
+    };
+    for (exact, between) in [(true, 1), (false, 0)] {
+        let bins = Int32Array::from(vec![
+            Some(0),
+            Some(0),
+            Some(between),
+            Some(1),
+            None,
+            Some(1),
+            Some(1),
+            Some(0),
+        ]);
+        check(
+            json!({"k_bins": {"columns": ["x"], "bins": 9, "strategy": "tree", "label": "y", "exact": exact}}),
+            vec![col("x", x()), col("y", y())],
+            vec![col("x", bins), col("y", y())],
+        );
+    }
+    // A single float is not the double of its text.
+    check(
+        json!({"k_bins": {"columns": ["x"], "bins": 3, "strategy": "tree", "label": "y", "exact": true}}),
+        vec![
+            col("x", f32s(&[0.1, 0.1, 0.1000001, 0.7])),
+            col("y", f64s(&[0.0, 0.0, 1.0, 5.0])),
+        ],
+        vec![
+            col("x", Int32Array::from(vec![0, 0, 1, 2])),
+            col("y", f64s(&[0.0, 0.0, 1.0, 5.0])),
+        ],
+    );
+    // Labels that are equal, and none at all.
+    for label in [Some(0.1), None] {
+        let labels = || Float64Array::from(vec![label; 3]);
+        check(
+            json!({"k_bins": {"columns": ["x"], "bins": 2, "strategy": "tree", "label": "y"}}),
+            vec![col("x", f64s(&[1.0, 2.0, 3.0])), col("y", labels())],
+            vec![
+                col("x", Int32Array::from(vec![0, 0, 0])),
+                col("y", labels()),
+            ],
+        );
+    }
+    // Squares of these labels are beyond doubles.
+    check(
+        json!({"k_bins": {"columns": ["x"], "bins": 2, "strategy": "tree", "label": "y"}}),
+        vec![
+            col("x", f64s(&[1.0, 2.0])),
+            col("y", f64s(&[1e200, -1e200])),
+        ],
+        vec![
+            col("x", Int32Array::from(vec![0, 1])),
+            col("y", f64s(&[1e200, -1e200])),
+        ],
+    );
+}
+
+#[test]
+fn bins_of_a_tree_need_a_label_of_numbers() {
+    let input = || {
+        vec![
+            col("x", f64s(&[1.0, 2.0])),
+            col("y", f64s(&[INF, 0.0])),
+            col("text", StringArray::from(vec!["a", "b"])),
+        ]
+    };
+    for (settings, code) in [
+        (json!({"strategy": "tree"}), codes::MISSING_FIELD),
+        (json!({"strategy": "tree", "label": "x"}), codes::BAD_VALUE),
+        (
+            json!({"strategy": "tree", "label": "text"}),
+            codes::COLUMN_TYPE,
+        ),
+        (
+            json!({"strategy": "tree", "label": "z"}),
+            codes::UNKNOWN_COLUMN,
+        ),
+        (json!({"strategy": "tree", "label": "y"}), codes::NOT_FINITE),
+        (
+            json!({"strategy": "tree", "label": "y", "min_rows": 0}),
+            codes::BAD_VALUE,
+        ),
+        (
+            json!({"strategy": "tree", "label": "y", "epsilon": 0.0}),
+            codes::BAD_VALUE,
+        ),
+        (
+            json!({"strategy": "tree", "label": "y", "bins": 1001}),
+            codes::BAD_VALUE,
+        ),
+        (json!({"label": "y"}), codes::BAD_VALUE),
+        (
+            json!({"strategy": "quantile", "min_rows": 2}),
+            codes::BAD_VALUE,
+        ),
+    ] {
+        let mut step = json!({"columns": ["x"], "bins": 3});
+        step.as_object_mut()
+            .unwrap()
+            .extend(settings.as_object().unwrap().clone());
+        check_fault(json!({ "k_bins": step }), input(), code);
+    }
+}
+
+#[test]
 fn z_scores_of_numbers_whose_squares_no_double_holds_are_refused() {
     for values in [vec![1e200, 2e200, 3e200], vec![1e-200, 2e-200]] {
         let fault = check_fault(
