@@ -560,6 +560,32 @@ fn ewm_without_adjustment() {
 }
 
 #[test]
+fn ewm_as_mlforecast() {
+    // exponentially_weighted_mean(x, 0.5) of coreforecast 0.0.20, which mlforecast's ExponentiallyWeightedMean calls.
+    let rows = || {
+        vec![
+            col("day", Date32Array::from(vec![1, 2, 3, 4])),
+            numbers("x", [1.0, 2.0, 4.0, 8.0]),
+        ]
+    };
+    let mut expected = rows();
+    expected.push(numbers("x_ewm_mean_alpha0.5", [1.0, 1.5, 2.75, 5.375]));
+    check(
+        json!({"ewm": {
+            "columns": ["x"],
+            "compute": ["mean"],
+            "alpha": 0.5,
+            "adjust": false,
+            "time": "day",
+            "keys": [],
+            "gaps": "count_rows",
+        }}),
+        rows(),
+        expected,
+    );
+}
+
+#[test]
 fn ewm_by_time() {
     series(
         json!({"ewm": {"columns": ["price"], "compute": ["mean"], "half_life": "2d"}}),
