@@ -39,11 +39,12 @@ use crate::support::{FOREBAY, ProgramOutput, TestDirectory, repository};
 use crate::watched::WatchedCommand;
 
 /// The pages, and the data of their directories.
-const PAGES: [(&str, PageData); 24] = [
+const PAGES: [(&str, PageData); 25] = [
     ("README.md", PageData::None),
     ("pipelines/docs/index.md", PageData::Demand),
     ("pipelines/docs/install.md", PageData::None),
     ("pipelines/docs/tutorial.md", PageData::None),
+    ("pipelines/docs/coming-from/index.md", PageData::Sales),
     ("pipelines/docs/gallery/click-through.md", PageData::None),
     ("pipelines/docs/gallery/demand.md", PageData::None),
     ("pipelines/docs/gallery/churn.md", PageData::None),

@@ -36,6 +36,7 @@ class Pipeline:
     steps: What is done with it, by name; functions of :mod:`forebay.transforms` make what stands in ``do``.
     sinks: Where output is committed, by name; functions of :mod:`forebay.sinks` make them.
     params: What can be set when the pipeline runs, by name.
+    compat: The tool whose numbers and names transforms give where tools differ, such as ``"sklearn"``.
     label: What is predicted, and how long before; leaks are then found.
     split: How rows are divided into parts such as ``train`` and ``validation``.
     deadline: When a run should be done, and what it may leave out.
@@ -57,6 +58,7 @@ class Pipeline:
         steps: Mapping[str, spec.Step] | None = None,
         sinks: Mapping[str, spec.Sink] | None = None,
         params: Mapping[str, spec.Param] | None = None,
+        compat: spec.Compat | None = None,
         label: spec.Label | None = None,
         split: spec.Split | None = None,
         deadline: spec.Deadline | None = None,
@@ -68,6 +70,7 @@ class Pipeline:
             "version": 1,
             "name": name,
             "params": params,
+            "compat": compat,
             "sources": {},
             "steps": steps,
             "label": label,

@@ -46,6 +46,24 @@ def test_python_and_yaml_have_the_same_ids(shop: Shop, tmp_path: pathlib.Path) -
     assert batch["dense"].shape == (128, 2)
 
 
+def test_options_of_another_tool(shop: Shop, tmp_path: pathlib.Path) -> None:
+    """`compat` sets the options that give the numbers of a tool."""
+
+    def artifact(step: Any, **more: Any) -> Any:
+        pipeline = forebay.Pipeline(
+            "shop",
+            sources={"shop": sources.parquet(str(shop.root / "data"))},
+            steps={"features": {"from": "shop", "do": [step]}},
+            sinks={"table": sinks.parquet(str(tmp_path / "out"), from_="features")},
+            **more,
+        )
+        return pipeline.fit(state=str(tmp_path / "state"))["artifact"]
+
+    spelled_out = t.standardize(["price"], ddof=1, zero_variance="zero")
+    assert artifact(t.standardize(["price"]), compat="spark") == artifact(spelled_out)
+    assert artifact(t.standardize(["price"])) != artifact(spelled_out)
+
+
 def test_a_pipeline_is_written_as_people_write_it() -> None:
     pipeline = forebay.Pipeline(
         "demand",

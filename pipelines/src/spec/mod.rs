@@ -1,11 +1,13 @@
 //! Specs in YAML: parse, substitute, check, convert. No other module reads YAML.
 //!
 //! The text is parsed to a tree in which every value has its position (`node`); parameters are
-//! substituted in its leaves (`params`); it is checked against the JSON Schema that editors use
-//! (`check`, `schema`); and its valid parts are converted to the pipeline (`convert`), whose
-//! references by name are then checked (`graph`). All problems of a file are reported at once.
+//! substituted in its leaves (`params`); options of other tools are added (`compat`); it is checked
+//! against the JSON Schema that editors use (`check`, `schema`); and its valid parts are converted
+//! to the pipeline (`convert`), whose references by name are then checked (`graph`). All problems
+//! of a file are reported at once.
 
 mod check;
+mod compat;
 mod convert;
 mod file;
 mod format;
@@ -107,6 +109,7 @@ pub fn parse_all(
     let params = ParamValues::new(file, &root, params, &mut faults);
     let sql = sql_paths(&root, &schema, text);
     params.substitute(&mut root, &sql, &mut faults);
+    compat::add_options(&mut root);
     let mut checker = SchemaChecker::new(&schema, file);
     checker.check_document(&root);
     for expression in checker.sql.iter().filter(|sql| !sql.is_query) {

@@ -7,6 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::check::is_open;
+use super::compat::YamlCompat;
 use super::wire::{
     AnyTransform, NamedMap, SpecName, YamlDeadline, YamlLabel, YamlParam, YamlServing, YamlSink,
     YamlSource, YamlSplit, YamlStep, YamlTest,
@@ -30,6 +31,7 @@ pub(super) fn document(words: &SpecCatalog<'_>, is_used: &dyn Fn(&str) -> bool) 
             subschema::<NamedMap<YamlParam>>(&mut generator),
             "What `--param` can set.",
         ),
+        "compat": used("compat", subschema::<YamlCompat>)(&mut generator),
         "sources": described(
             subschema::<NamedMap<YamlSource>>(&mut generator),
             "Where data comes from.",

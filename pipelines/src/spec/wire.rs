@@ -10,6 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 
+use super::compat::YamlCompat;
 use super::name::NAME_PATTERN;
 
 /// A parameter: `${name}` in a text stands for its value. In SQL it is a value and no more: inside quotes
@@ -309,6 +310,13 @@ pub(super) struct YamlStep {
     /// the check of leaks cannot prove.
     #[serde(default)]
     pub data_age: BTreeMap<String, String>,
+    /// The tool whose numbers and names its transforms give, instead of that of the spec.
+    #[serde(default)]
+    #[allow(
+        dead_code,
+        reason = "read from the tree, before transforms are checked"
+    )]
+    pub compat: Option<YamlCompat>,
     /// True if a run that would be late may leave it out (`skip_optional`); its readers must be
     /// optional too.
     #[serde(default)]
