@@ -1310,7 +1310,10 @@ pub const TRANSFORMS: &[(&str, &str)] = &[
         "k_bins",
         "{ k_bins: { columns: [x], bins: 9, strategy: tree, label: n, suffix: _side } }, { k_bins: { columns: [x], bins: 9 } }",
     ),
-    ("keep_best", "{ keep_best: { columns: [x, n], count: 1 } }"),
+    (
+        "keep_best",
+        "{ derive: { side: \"n % 7\", is_even: \"n % 2 = 0\" } }, { keep_best: { columns: [side], score: mutual_information, label: is_even, count: 1 } }, { keep_best: { columns: [x, n], count: 1 } }",
+    ),
     (
         "lag",
         "{ lag: { columns: [x], by: [1], gaps: count_rows } }",

@@ -119,7 +119,8 @@ const ROW_WISE: [(&str, &str); 7] = [
          { polynomial: { columns: [price, price_log], degree: 2 } }, \
          { spline: { columns: [price], knots: 4, suffix: _curve } }, \
          { pca: { columns: [price, price_log, price_range], components: 2 } }, \
-         { keep_best: { columns: [price_log, price_range, price_unit], count: 2 } }",
+         { keep_best: { columns: [price_log, price_range, price_unit], count: 2 } }, \
+         { keep_best: { columns: [price_scaled, qty_filled], score: present, count: 1 } }",
     ),
     (
         "buckets",

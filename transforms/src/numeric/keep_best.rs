@@ -1,7 +1,10 @@
 //! `keep_best`: the columns that tell most.
 
-use arrow::array::{Array, ArrayRef, new_null_array};
-use arrow::datatypes::{DataType, Field};
+use std::collections::HashMap;
+
+use arrow::array::{Array, ArrayRef, AsArray, new_null_array};
+use arrow::compute::{cast, partition};
+use arrow::datatypes::{DataType, Field, UInt64Type};
 use forebay_analyze::{ColumnCorrelation, ColumnMoments, GroupedMoments};
 use forebay_model::{Fault, Finding, Result, codes, type_words};
 use forebay_plan::{
@@ -17,15 +20,17 @@ use crate::shared::{KeyedMoments, bad_value, finding_at, keyed_moments};
 /// Keeps the columns that vary most or tell most of a label, as `fit_on` shows it. The other ones of `columns` become
 /// null.
 ///
-/// In: columns of numbers, and for all scores but the variance a label. Out: the same columns and types, since which
-/// columns a table has cannot depend on data: boosted trees pass over columns of nulls, and `missing: 0` makes them
-/// constants for other models. Values that become null are counted by column, which names the columns.
+/// In: columns of numbers, and for all scores but the variance and the share of values a label. Out: the same columns
+/// and types, since which columns a table has cannot depend on data: boosted trees pass over columns of nulls, and
+/// `missing: 0` makes them constants for other models. Values that become null are counted by column, which names the
+/// columns.
 ///
 /// Null and NaN do not count, and neither do rows without a label. A column without a score becomes null: it has no
-/// values or infinite ones, or it is constant, which gives no score but the variance 0. Where no column has a score,
-/// all stay. If none is above `above`, that is a fault. Of equal scores the later column is the better one. State: 6
-/// KiB for each column, or some 300 bytes for each column and class of the label, spilled beyond the budget. Follows
-/// scikit-learn's `VarianceThreshold`, and its `SelectKBest` with `f_regression`, `f_classif` and `chi2`.
+/// values or infinite ones, or it is constant, which gives no score but the variance 0 and the share of values. Where no
+/// column has a score, all stay. If none is above `above`, that is a fault. Of equal scores the later column is the better
+/// one. State: 6 KiB for each column, or some 300 bytes for each column and class of the label, and with
+/// `mutual_information` for each of its values there, spilled beyond the budget. Follows scikit-learn's
+/// `VarianceThreshold`, and its `SelectKBest` with `f_regression`, `f_classif`, `chi2` and `mutual_info_classif`.
 ///
 /// ```yaml
 /// - keep_best: { columns: [price, latitude, longitude], above: 0 }
@@ -61,6 +66,8 @@ pub enum ColumnScore {
     /// The variance (ddof 0).
     #[default]
     Variance,
+    /// The share of the rows that have a value, from 0 to 1.
+    Present,
     /// The absolute value of Pearson's correlation with a label, a number or boolean. The order is that of
     /// scikit-learn's `f_regression`.
     Correlation,
@@ -69,6 +76,9 @@ pub enum ColumnScore {
     /// The statistic of the chi-squared test of the sums by class of the label, for counts of 0 and more:
     /// scikit-learn's `chi2`.
     ChiSquared,
+    /// The mutual information of whole numbers and classes of the label, in nats: scikit-learn's `mutual_info_classif`
+    /// with `discrete_features=True`. `k_bins` and `bucketize` make whole numbers of others.
+    MutualInformation,
 }
 
 impl ConfiguredTransform for KeepBest {
@@ -88,9 +98,12 @@ impl Transform for KeepBest {
                 let message = "`columns` hold the label, which tells everything of itself";
                 return Err(bad_value(message).column(field.name()));
             }
+            if self.score == ColumnScore::MutualInformation && !field.data_type().is_integer() {
+                return Err(not_whole(field));
+            }
             names.push(field.name().clone());
             outputs.push(Field::new(field.name(), field.data_type().clone(), true));
-            requests.push(self.request(field.name(), label));
+            requests.push(self.request(field, label));
         }
         let columns = names.clone();
         let config = self.clone();
@@ -134,10 +147,10 @@ impl KeepBest {
         Ok(())
     }
 
-    /// The field of the label; `None` for the variance.
+    /// The field of the label; `None` for scores that need none.
     fn label_field<'a>(&self, scope: &BindScope<'a>) -> Result<Option<&'a Field>> {
         let Some(name) = &self.label else {
-            if self.score == ColumnScore::Variance {
+            if !self.score.needs_label() {
                 return Ok(None);
             }
             let message = "this `score` compares columns with a `label`, and there is none";
@@ -145,8 +158,8 @@ impl KeepBest {
                 .field("label")
                 .hint("name the column of labels, or leave out `score`"));
         };
-        if self.score == ColumnScore::Variance {
-            let fault = bad_value("the variance needs no `label`").field("label");
+        if !self.score.needs_label() {
+            let fault = bad_value("this `score` needs no `label`").field("label");
             return Err(fault.hint("set `score: correlation`, or leave out `label`"));
         }
         let label = scope.field(name)?;
@@ -171,16 +184,24 @@ impl KeepBest {
         Ok(Some(label))
     }
 
-    fn request(&self, column: &str, label: Option<&Field>) -> AnalyzerRequest {
+    fn request(&self, field: &Field, label: Option<&Field>) -> AnalyzerRequest {
+        let column = field.name();
         let Some(label) = label else {
             return AnalyzerRequest::new(ColumnMoments, [column]);
         };
-        let inputs = [column, label.name().as_str()];
+        let inputs = [column, label.name()];
         if self.score == ColumnScore::Correlation {
             return AnalyzerRequest::new(ColumnCorrelation, inputs);
         }
+        let label_type = label.data_type().clone();
+        if self.score == ColumnScore::MutualInformation {
+            let pairs = GroupedMoments {
+                keys: vec![label_type, field.data_type().clone()],
+            };
+            return AnalyzerRequest::new(pairs, [column, label.name(), column]);
+        }
         let classes = GroupedMoments {
-            keys: vec![label.data_type().clone()],
+            keys: vec![label_type],
         };
         AnalyzerRequest::new(classes, inputs)
     }
@@ -221,13 +242,19 @@ impl KeepBest {
 }
 
 impl ColumnScore {
+    fn needs_label(self) -> bool {
+        !matches!(self, ColumnScore::Variance | ColumnScore::Present)
+    }
+
     /// The score of a column by its finding; `None` if it has none.
     fn of(self, finding: &Finding) -> Result<Option<f64>> {
         let score = match self {
             ColumnScore::Variance => finding.number("var")?,
+            ColumnScore::Present => share_of_values(finding)?,
             ColumnScore::Correlation => finding.number("correlation")?.map(f64::abs),
             ColumnScore::Anova => variance_ratio(&classes_of(finding)?),
             ColumnScore::ChiSquared => chi_squared(&classes_of(finding)?)?,
+            ColumnScore::MutualInformation => mutual_information(finding)?,
         };
         Ok(score.filter(|score| !score.is_nan()))
     }
@@ -304,6 +331,71 @@ fn chi_squared(classes: &[KeyedMoments]) -> Result<Option<f64>> {
         statistic += apart * apart / expected;
     }
     Ok(Some(statistic))
+}
+
+/// The share of rows with a value; `None` without rows.
+fn share_of_values(finding: &Finding) -> Result<Option<f64>> {
+    let values = finding.number("count")?.unwrap_or(0.0);
+    let nulls = finding.number("nulls")?.unwrap_or(0.0);
+    let nans = finding.number("nans")?.unwrap_or(0.0);
+    let rows = values + nulls + nans;
+    Ok((rows > 0.0).then(|| values / rows))
+}
+
+/// Rows with a value in a class.
+struct ClassValue<'a> {
+    class: usize,
+    value: &'a str,
+    rows: f64,
+}
+
+/// The mutual information of classes and values, from the moments of each pair of them; `None` for a constant column.
+fn mutual_information(finding: &Finding) -> Result<Option<f64>> {
+    let labels = finding.column("key1")?;
+    let values = cast(finding.column("key2")?, &DataType::Utf8)?;
+    let values = values.as_string::<i32>();
+    let counts = finding.column("count")?.as_primitive::<UInt64Type>();
+    let mut class_rows: Vec<f64> = Vec::new();
+    let mut value_rows: HashMap<&str, f64> = HashMap::new();
+    let mut pairs: Vec<ClassValue<'_>> = Vec::new();
+    // The pairs of a class follow each other.
+    for range in partition(std::slice::from_ref(labels))?.ranges() {
+        if labels.is_null(range.start) {
+            continue;
+        }
+        let class = class_rows.len();
+        class_rows.push(0.0);
+        for row in range {
+            let pair = ClassValue {
+                class,
+                value: values.value(row),
+                rows: counts.value(row) as f64,
+            };
+            class_rows[class] += pair.rows;
+            *value_rows.entry(pair.value).or_insert(0.0) += pair.rows;
+            pairs.push(pair);
+        }
+    }
+    if value_rows.len() < 2 {
+        return Ok(None);
+    }
+    let rows: f64 = class_rows.iter().sum();
+    let mut information = 0.0;
+    for pair in &pairs {
+        let expected = class_rows[pair.class] * value_rows[pair.value] / rows;
+        information += pair.rows / rows * (pair.rows / expected).ln();
+    }
+    // Rounding may make a little less than 0 of columns that tell nothing.
+    Ok(Some(information.max(0.0)))
+}
+
+/// The fault of a column that is not of whole numbers.
+fn not_whole(field: &Field) -> Fault {
+    let words = type_words(field.data_type());
+    let message = format!("`{}` is {words}, not a whole number", field.name());
+    Fault::new(codes::COLUMN_TYPE, message)
+        .column(field.name())
+        .hint("`k_bins` or `bucketize` it before this step")
 }
 
 /// The best columns as they are, and nulls for the others.

@@ -1891,6 +1891,95 @@ fn columns_are_chosen_as_scikit_learn() {
 }
 
 #[test]
+fn columns_of_whole_numbers_are_chosen_by_their_information() {
+    let table = || {
+        vec![
+            col("i", Int32Array::from(vec![0, 0, 1, 1, 2, 2, 0, 1])),
+            col("j", Int64Array::from(vec![5, 5, 5, 7, 7, 7, 7, 5])),
+            col("k", UInt8Array::from(vec![1; 8])),
+            col("l", UInt64Array::from(vec![3, 1, 4, 1, 5, 9, 2, 6])),
+            col(
+                "y",
+                StringArray::from(vec!["m", "m", "m", "m", "n", "n", "m", "n"]),
+            ),
+        ]
+    };
+    // mutual_info_classif(X, y, discrete_features=True) of scikit-learn 1.9.1: 0.42287043, 0.03382208, 0 and
+    // 0.66156324.
+    for (above, best) in [
+        (0.0338, "ijl"),
+        (0.0339, "il"),
+        (0.4228, "il"),
+        (0.4229, "l"),
+        (0.6615, "l"),
+    ] {
+        let mut expected = table();
+        for (name, column) in &mut expected[..4] {
+            if !best.contains(name.as_str()) {
+                *column = new_null_array(column.data_type(), column.len());
+            }
+        }
+        let step = json!({"keep_best": {
+            "columns": ["i", "j", "k", "l"],
+            "score": "mutual_information",
+            "label": "y",
+            "above": above,
+        }});
+        check(step, table(), expected);
+    }
+    // Rows without a value or without a label do not count.
+    let sparse = || {
+        vec![
+            col("i", Int32Array::from(vec![Some(1), Some(2), None, Some(2)])),
+            col(
+                "y",
+                BooleanArray::from(vec![Some(true), Some(false), Some(true), None]),
+            ),
+        ]
+    };
+    let step = |above: f64| {
+        json!({"keep_best": {
+            "columns": ["i"],
+            "score": "mutual_information",
+            "label": "y",
+            "above": above,
+        }})
+    };
+    // ln 2 is 0.6931.
+    check(step(0.693), sparse(), sparse());
+    check_fault(step(0.694), sparse(), codes::BAD_VALUE);
+}
+
+#[test]
+fn columns_are_chosen_by_their_share_of_values() {
+    let table = || {
+        vec![
+            col("a", f64s(&[1.0, 1.0, 1.0, 1.0])),
+            col(
+                "b",
+                Float64Array::from(vec![Some(1.0), None, Some(NAN), Some(INF)]),
+            ),
+            col("c", Int32Array::from(vec![None, None, None, Some(3)])),
+        ]
+    };
+    // `frame.notna().mean()` of pandas: 1, 0.5 and 0.25.
+    for (above, best) in [(0.2, "abc"), (0.25, "ab"), (0.49, "ab"), (0.5, "a")] {
+        let mut expected = table();
+        for (name, column) in &mut expected {
+            if !best.contains(name.as_str()) {
+                *column = new_null_array(column.data_type(), column.len());
+            }
+        }
+        let step = json!({"keep_best": {
+            "columns": ["a", "b", "c"],
+            "score": "present",
+            "above": above,
+        }});
+        check(step, table(), expected);
+    }
+}
+
+#[test]
 fn columns_without_a_score_become_null() {
     let odd = || {
         vec![
@@ -1928,6 +2017,18 @@ fn columns_without_a_score_become_null() {
         (
             json!({"columns": ["a"], "count": 1, "label": "i"}),
             codes::BAD_VALUE,
+        ),
+        (
+            json!({"columns": ["a"], "count": 1, "score": "present", "label": "i"}),
+            codes::BAD_VALUE,
+        ),
+        (
+            json!({"columns": ["n"], "count": 1, "score": "mutual_information", "label": "a"}),
+            codes::COLUMN_TYPE,
+        ),
+        (
+            json!({"columns": ["a"], "count": 1, "score": "mutual_information"}),
+            codes::MISSING_FIELD,
         ),
         (
             json!({"columns": ["a"], "count": 1, "score": "anova"}),
