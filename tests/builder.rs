@@ -254,6 +254,8 @@ fn every_transform_is_the_same_from_both() {
             made(keep_best(["red", "green"]).score(ColumnScore::Anova).label("sort").count(1).above(0.5))),
         ("keep_best: { columns: [price], score: present, above: 0.5 }",
             made(keep_best(["price"]).score(ColumnScore::Present).above(0.5))),
+        ("keep_best: { columns: [price, cost], correlation_max: 0.9 }",
+            made(keep_best(["price", "cost"]).correlation_max(0.9))),
         ("lag: { columns: [qty], by: [7d, 28d], as_of: 3d }", made(lag(["qty"]).by(["7d", "28d"]).as_of("3d"))),
         ("list_statistics: { columns: [prices], compute: [mean, last] }",
             made(list_statistics(["prices"], [ListStatistic::Mean, ListStatistic::Last]))),

@@ -1312,7 +1312,7 @@ pub const TRANSFORMS: &[(&str, &str)] = &[
     ),
     (
         "keep_best",
-        "{ derive: { side: \"n % 7\", is_even: \"n % 2 = 0\" } }, { keep_best: { columns: [side], score: mutual_information, label: is_even, count: 1 } }, { keep_best: { columns: [x, n], count: 1 } }",
+        "{ derive: { side: \"n % 7\", is_even: \"n % 2 = 0\" } }, { keep_best: { columns: [side], score: mutual_information, label: is_even, count: 1 } }, { keep_best: { columns: [x, n], count: 1, correlation_max: 0.9 } }",
     ),
     (
         "lag",

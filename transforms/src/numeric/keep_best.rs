@@ -1,6 +1,7 @@
 //! `keep_best`: the columns that tell most.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, new_null_array};
 use arrow::compute::{cast, partition};
@@ -26,11 +27,16 @@ use crate::shared::{KeyedMoments, bad_value, finding_at, keyed_moments};
 /// columns.
 ///
 /// Null and NaN do not count, and neither do rows without a label. A column without a score becomes null: it has no
-/// values or infinite ones, or it is constant, which gives no score but the variance 0 and the share of values. Where no
-/// column has a score, all stay. If none is above `above`, that is a fault. Of equal scores the later column is the better
-/// one. State: 6 KiB for each column, or some 300 bytes for each column and class of the label, and with
+/// values or infinite ones, or it is constant, which gives no score but the variance 0 and the share of values. Where
+/// no column has a score, all stay. If none is above `above`, that is a fault. Of equal scores the later column is the
+/// better one. State: 6 KiB for each column, or some 300 bytes for each column and class of the label, and with
 /// `mutual_information` for each of its values there, spilled beyond the budget. Follows scikit-learn's
 /// `VarianceThreshold`, and its `SelectKBest` with `f_regression`, `f_classif`, `chi2` and `mutual_info_classif`.
+///
+/// With `correlation_max`, columns come from the best on, and one that correlates more with a column that stays becomes
+/// null, before `count` counts. A pair of columns is compared in the rows where both have a value; constant columns and
+/// those with infinities correlate with none. State: some 3 KiB for each pair, of at most 100 columns. Follows
+/// feature_engine's `SmartCorrelatedSelection` by variance or by the correlation with the label.
 ///
 /// ```yaml
 /// - keep_best: { columns: [price, latitude, longitude], above: 0 }
@@ -57,7 +63,13 @@ pub struct KeepBest {
     /// The number that a score has to exceed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above: Option<f64>,
+    /// Greatest absolute value of Pearson's correlation between two columns that stay; from 0 to below 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_max: Option<f64>,
 }
+
+/// Most columns of which each pair is compared.
+const COMPARED_COLUMNS_MAX: usize = 100;
 
 /// A number by which columns are compared.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -105,6 +117,9 @@ impl Transform for KeepBest {
             outputs.push(Field::new(field.name(), field.data_type().clone(), true));
             requests.push(self.request(field, label));
         }
+        if self.correlation_max.is_some() {
+            requests.extend(pair_requests(&fields)?);
+        }
         let columns = names.clone();
         let config = self.clone();
         let map = MapOp::fitted(names, outputs, requests, move |findings| {
@@ -113,7 +128,8 @@ impl Transform for KeepBest {
                 let score = config.score.of(finding_at(findings, index)?);
                 scores.push(score.map_err(|fault| fault.column(column))?);
             }
-            let is_best = config.best_columns(&scores, &columns)?;
+            let correlations = pair_correlations(findings, columns.len())?;
+            let is_best = config.best_columns(&scores, &columns, &correlations)?;
             Ok(LoweredMap::new(move |inputs, _| {
                 Ok(without_others(inputs, &is_best))
             }))
@@ -132,9 +148,15 @@ impl Transform for KeepBest {
 
 impl KeepBest {
     fn check_limits(&self) -> Result<()> {
-        if self.count.is_none() && self.above.is_none() {
-            let fault = bad_value("`keep_best` has neither `count` nor `above`");
+        if self.count.is_none() && self.above.is_none() && self.correlation_max.is_none() {
+            let fault = bad_value("`keep_best` has no `count`, `above` or `correlation_max`");
             return Err(fault.hint("`above: 0` keeps the columns that are not constant"));
+        }
+        if let Some(limit) = self.correlation_max
+            && !(0.0..1.0).contains(&limit)
+        {
+            let message = format!("`correlation_max: {limit}` is not from 0 to below 1");
+            return Err(bad_value(message).field("correlation_max"));
         }
         if self.count == Some(0) {
             return Err(bad_value("`count: 0` keeps no column").field("count"));
@@ -206,8 +228,13 @@ impl KeepBest {
         AnalyzerRequest::new(classes, inputs)
     }
 
-    /// True for each of the best columns.
-    fn best_columns(&self, scores: &[Option<f64>], columns: &[String]) -> Result<Vec<bool>> {
+    /// True for each of the best columns. `correlations` are those of pairs, and none without a limit.
+    fn best_columns(
+        &self,
+        scores: &[Option<f64>],
+        columns: &[String],
+        correlations: &[f64],
+    ) -> Result<Vec<bool>> {
         let mut ranked: Vec<(usize, f64)> = Vec::with_capacity(scores.len());
         for (index, score) in scores.iter().enumerate() {
             if let Some(score) = score {
@@ -230,6 +257,19 @@ impl KeepBest {
             }
             ranked.retain(|(_, score)| *score > above);
         }
+        if let Some(limit) = self.correlation_max {
+            let mut distinct: Vec<(usize, f64)> = Vec::with_capacity(ranked.len());
+            for candidate in ranked {
+                let is_like_another = distinct.iter().any(|(index, _)| {
+                    let position = pair_position(*index, candidate.0, columns.len());
+                    correlations[position] > limit
+                });
+                if !is_like_another {
+                    distinct.push(candidate);
+                }
+            }
+            ranked = distinct;
+        }
         if let Some(count) = self.count {
             ranked.truncate(count);
         }
@@ -239,6 +279,44 @@ impl KeepBest {
         }
         Ok(is_best)
     }
+}
+
+/// Requests for the correlation of each pair of columns, in the order of [`pair_position`].
+fn pair_requests(fields: &[&Field]) -> Result<Vec<AnalyzerRequest>> {
+    if fields.len() > COMPARED_COLUMNS_MAX {
+        let message = format!(
+            "`correlation_max` compares each pair of {} columns, of at most {COMPARED_COLUMNS_MAX}",
+            fields.len()
+        );
+        let fault = bad_value(message).field("correlation_max");
+        return Err(fault.hint("keep the best of some columns at a time, in several steps"));
+    }
+    let mut requests = Vec::new();
+    for (index, first) in fields.iter().enumerate() {
+        for second in &fields[index + 1..] {
+            let inputs = [first.name(), second.name()];
+            requests.push(AnalyzerRequest::new(ColumnCorrelation, inputs));
+        }
+    }
+    Ok(requests)
+}
+
+/// Absolute values of the correlations of pairs, from the findings behind those of scores. A pair without a correlation
+/// has 0.
+fn pair_correlations(findings: &[Arc<Finding>], score_count: usize) -> Result<Vec<f64>> {
+    let mut correlations = Vec::new();
+    for index in score_count..findings.len() {
+        let correlation = finding_at(findings, index)?.number("correlation")?;
+        correlations.push(correlation.unwrap_or(0.0).abs());
+    }
+    Ok(correlations)
+}
+
+/// The position of a pair of different columns among the pairs of `column_count`: those of the first column come first.
+fn pair_position(one_column: usize, other_column: usize, column_count: usize) -> usize {
+    let first = one_column.min(other_column);
+    let second = one_column.max(other_column);
+    first * (2 * column_count - first - 1) / 2 + second - first - 1
 }
 
 impl ColumnScore {
@@ -409,4 +487,23 @@ fn without_others(inputs: &[ArrayRef], is_best: &[bool]) -> Vec<ArrayRef> {
         }
     }
     outputs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_follow_each_other() {
+        for column_count in 0..9 {
+            let mut position = 0;
+            for first in 0..column_count {
+                for second in first + 1..column_count {
+                    assert_eq!(pair_position(first, second, column_count), position);
+                    assert_eq!(pair_position(second, first, column_count), position);
+                    position += 1;
+                }
+            }
+        }
+    }
 }

@@ -1980,6 +1980,81 @@ fn columns_are_chosen_by_their_share_of_values() {
 }
 
 #[test]
+fn columns_that_are_alike_as_feature_engine() {
+    let table = || {
+        let d = [-1.0, -2.0, -5.0, -4.0, -6.0, -8.0, -7.0].map(Some);
+        let d: Vec<Option<f64>> = std::iter::once(None).chain(d).collect();
+        let e = vec![
+            Some(9.0),
+            None,
+            Some(7.0),
+            Some(4.0),
+            Some(15.0),
+            Some(NAN),
+            Some(19.0),
+            Some(6.0),
+        ];
+        vec![
+            col("a", Int32Array::from(vec![1, 2, 3, 4, 5, 6, 7, 8])),
+            col("b", f64s(&[2.0, 4.0, 6.5, 8.0, 9.0, 13.0, 14.0, 15.5])),
+            col("c", f64s(&[5.0, 1.0, 4.0, 2.0, 8.0, 1.0, 9.0, 3.0])),
+            col("d", Float64Array::from(d)),
+            col("e", Float64Array::from(e)),
+            col("y", f64s(&[1.0, 3.0, 2.0, 5.0, 4.0, 8.0, 6.0, 7.0])),
+        ]
+    };
+    // The features that SmartCorrelatedSelection(missing_values="ignore", threshold=...) of feature_engine 1.9.4 keeps
+    // with selection_method="variance" and "corr_with_target".
+    let cases = [
+        (json!({"correlation_max": 0.8}), "be"),
+        (json!({"correlation_max": 0.95}), "bde"),
+        (json!({"correlation_max": 0.99}), "bde"),
+        (
+            json!({"correlation_max": 0.8, "score": "correlation", "label": "y"}),
+            "bc",
+        ),
+        (
+            json!({"correlation_max": 0.95, "score": "correlation", "label": "y"}),
+            "bcd",
+        ),
+        // Of a and b it is 0.9925, the greatest one.
+        (json!({"correlation_max": 0.993}), "abcde"),
+        (json!({"correlation_max": 0.95, "count": 2}), "be"),
+        (json!({"correlation_max": 0.95, "above": 6}), "be"),
+    ];
+    for (settings, best) in cases {
+        let mut step = settings;
+        step["columns"] = json!(["a", "b", "c", "d", "e"]);
+        let mut expected = table();
+        for (name, column) in &mut expected[..5] {
+            if !best.contains(name.as_str()) {
+                *column = new_null_array(column.data_type(), column.len());
+            }
+        }
+        check(json!({ "keep_best": step }), table(), expected);
+    }
+    // A constant correlates with nothing.
+    check(
+        json!({"keep_best": {"columns": ["x", "k"], "correlation_max": 0.5}}),
+        vec![
+            col("x", f64s(&[1.0, 2.0, 3.0])),
+            col("k", f64s(&[4.0, 4.0, 4.0])),
+        ],
+        vec![
+            col("x", f64s(&[1.0, 2.0, 3.0])),
+            col("k", f64s(&[4.0, 4.0, 4.0])),
+        ],
+    );
+    for limit in [-0.1, 1.0, 2.0] {
+        check_fault(
+            json!({"keep_best": {"columns": ["a"], "correlation_max": limit}}),
+            table(),
+            codes::BAD_VALUE,
+        );
+    }
+}
+
+#[test]
 fn columns_without_a_score_become_null() {
     let odd = || {
         vec![
