@@ -243,6 +243,8 @@ fn every_transform_is_the_same_from_both() {
         ("hash_bucket: { columns: [user_id], buckets: 1000, hash: farm }", made(hash_bucket(["user_id"], 1000).hash(BucketHash::Farm))),
         ("impute: { columns: [price], with: { constant: 0.5 }, indicator: true }",
             made(impute(["price"], ImputeStrategy::constant(0.5)).indicator(true))),
+        ("impute: { columns: [price], with: { end_tail: { around: mean, side: lower, fold: 3 } } }",
+            made(impute(["price"], ImputeStrategy::EndTail(EndTail { side: TailSide::Lower, ..EndTail::default() })))),
         ("impute: { columns: [price], with: mean, by: [category] }", made(impute(["price"], ImputeStrategy::Mean).by(["category"]))),
         ("interpolate: { columns: [price], suffix: _filled }", made(interpolate(["price"]).suffix("_filled"))),
         ("join: { with: stores, on: [store_id], columns: [city], how: inner }",

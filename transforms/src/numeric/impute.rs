@@ -24,17 +24,22 @@ use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::end_tail::EndTail;
 use super::impute_by_key::{KeyNumberRequests, fill_by_key};
 use super::missing_indicator::{indicator_map, missing_mask};
 use crate::shared::{ask_quantiles, bad_value, finding_at, output_name};
 
 /// Fills missing values: nulls and, in columns of floats, NaN.
 ///
-/// In: columns of any type that is not nested; mean and median need numbers. Out: the same type,
-/// but mean and median of integers give `float64`. Where nothing was seen there is nothing to fill
+/// In: columns of any type that is not nested; mean, median and end need numbers. Out: the same type,
+/// but mean, median and end of integers give `float64`. Where nothing was seen there is nothing to fill
 /// with, and values stay missing. Infinities are values: they make the mean infinite.
 /// State: none for a constant, 6 KiB for a mean, a sample or the distinct values for a median, and
 /// the distinct values with their counts for a mode (spilled beyond the budget).
+///
+/// `end_tail` fills a number beyond the values, as feature_engine's `EndTailImputer` with `"gaussian"` and, for
+/// `around: quartiles`, with `"iqr"`. Where there are fewer than two values, or infinite ones, values stay missing.
+/// State: that of a mean or a median.
 ///
 /// With `by`, a mean or a median is that of the values with the same key, the median exactly; null is a key. A key without
 /// values takes the number of all rows. State: as well, some 300 bytes or the distinct values of each key, spilled beyond
@@ -44,6 +49,7 @@ use crate::shared::{ask_quantiles, bad_value, finding_at, output_name};
 /// - impute: { columns: [price], with: median, indicator: true }
 /// - impute: { columns: [price], with: median, by: [category] }
 /// - impute: { columns: [event], with: { constant: none } }
+/// - impute: { columns: [price], with: { end_tail: { side: lower } } }
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
@@ -51,7 +57,7 @@ use crate::shared::{ask_quantiles, bad_value, finding_at, output_name};
 pub struct Impute {
     /// Columns to fill.
     pub columns: ColumnSelector,
-    /// What is filled in: `mean`, `median`, `mode`, or `constant: value`.
+    /// What is filled in: `mean`, `median`, `mode`, `constant: value`, or `end_tail: {}`.
     pub with: ImputeStrategy,
     /// Key columns: a mean or a median is learned for each of their values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -89,6 +95,8 @@ pub enum ImputeStrategy {
     Mode,
     /// A value of the column's type; dates and timestamps as ISO 8601 text.
     Constant(ConstantValue),
+    /// A number beyond what is there.
+    EndTail(EndTail),
 }
 
 /// A constant.
@@ -140,7 +148,7 @@ impl ConfiguredTransform for Impute {
 impl Transform for Impute {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let fields = match self.with {
-            ImputeStrategy::Mean | ImputeStrategy::Median => {
+            ImputeStrategy::Mean | ImputeStrategy::Median | ImputeStrategy::EndTail(_) => {
                 scope.numeric_columns(&self.columns)?
             }
             _ => scope.typed_columns(&self.columns, "a plain value", |field| {
@@ -176,6 +184,9 @@ impl Impute {
         );
         let (request, extract): (AnalyzerRequest, FillExtractor) = match &self.with {
             ImputeStrategy::Constant(value) => return fill_constant(&name, value, output),
+            ImputeStrategy::EndTail(end_tail) => {
+                return self.fill_end_tail(*end_tail, name, output);
+            }
             ImputeStrategy::Mean => (AnalyzerRequest::new(ColumnMoments, [&name]), |finding| {
                 mean_or_median(finding, "mean")
             }),
@@ -202,6 +213,24 @@ impl Impute {
         let filled = MapOp::fitted([name.clone()], [output], [request], move |findings| {
             let value = match extract(finding_at(findings, 0)?)? {
                 Some(learned) => Some(cast_fill_value(learned, &fits, &name)?),
+                None => None,
+            };
+            Ok(fill_learned(&fits, value))
+        });
+        Ok(filled.written_nulls(WrittenNulls::Filled))
+    }
+
+    /// Fills a number beyond the values into a column.
+    fn fill_end_tail(&self, end_tail: EndTail, name: String, output: Field) -> Result<MapOp> {
+        end_tail.check()?;
+        let request = end_tail.request(&name, self.epsilon, self.exact)?;
+        let fits = output.data_type().clone();
+        let filled = MapOp::fitted([name.clone()], [output], [request], move |findings| {
+            let value = match end_tail.number(finding_at(findings, 0)?)? {
+                Some(number) => {
+                    let number: ArrayRef = Arc::new(Float64Array::from(vec![number]));
+                    Some(cast_fill_value(number, &fits, &name)?)
+                }
                 None => None,
             };
             Ok(fill_learned(&fits, value))
@@ -237,7 +266,7 @@ impl Impute {
                     total_number: "value",
                 }
             }
-            ImputeStrategy::Mode | ImputeStrategy::Constant(_) => {
+            ImputeStrategy::Mode | ImputeStrategy::Constant(_) | ImputeStrategy::EndTail(_) => {
                 let fault = bad_value("`by` is for `mean` and `median`").field("by");
                 return Err(fault.hint("leave out `by`"));
             }
@@ -250,12 +279,11 @@ impl Impute {
         Ok(fill_by_key(reads, output, requests))
     }
 
-    /// The type of a filled column: means and medians of integers are no integers.
+    /// The type of a filled column: means, medians and ends of integers are no integers.
     fn filled_type(&self, field: &Field) -> DataType {
         match self.with {
-            ImputeStrategy::Mean | ImputeStrategy::Median if field.data_type().is_integer() => {
-                DataType::Float64
-            }
+            ImputeStrategy::Mode | ImputeStrategy::Constant(_) => field.data_type().clone(),
+            _ if field.data_type().is_integer() => DataType::Float64,
             _ => field.data_type().clone(),
         }
     }

@@ -248,6 +248,77 @@ fn impute_fills_nulls_and_nan() {
 }
 
 #[test]
+fn impute_fills_beyond_the_values() {
+    let x = || Float64Array::from(vec![Some(2.0), None, Some(4.0), Some(NAN), Some(6.0)]);
+    // `imputer_dict_` of EndTailImputer of feature_engine 1.9.4 with "gaussian" and "iqr", and tail="right" and "left".
+    for (settings, number) in [
+        (json!({}), 10.0),
+        (json!({"side": "lower"}), -2.0),
+        (json!({"fold": 1}), 6.0),
+        (json!({"fold": 1, "side": "lower"}), 2.0),
+        (json!({"around": "quartiles", "fold": 2}), 9.0),
+        (
+            json!({"around": "quartiles", "fold": 2, "side": "lower"}),
+            -1.0,
+        ),
+    ] {
+        for exact in [true, false] {
+            check(
+                json!({"impute": {"columns": ["x"], "with": {"end_tail": settings}, "exact": exact}}),
+                vec![col("x", x())],
+                vec![col("x", f64s(&[2.0, number, 4.0, number, 6.0]))],
+            );
+        }
+        check(
+            json!({"impute": {"columns": ["i"], "with": {"end_tail": settings}, "suffix": "_full"}}),
+            vec![col(
+                "i",
+                Int32Array::from(vec![Some(2), Some(4), None, Some(6)]),
+            )],
+            vec![
+                col("i", Int32Array::from(vec![Some(2), Some(4), None, Some(6)])),
+                col("i_full", f64s(&[2.0, 4.0, number, 6.0])),
+            ],
+        );
+    }
+    // One value, no value, and an infinite one.
+    for values in [
+        vec![Some(5.0), None],
+        vec![None, Some(NAN)],
+        vec![Some(1.0), Some(INF), None],
+    ] {
+        check(
+            json!({"impute": {"columns": ["x"], "with": {"end_tail": {}}}}),
+            vec![col("x", Float64Array::from(values.clone()))],
+            vec![col("x", Float64Array::from(values))],
+        );
+    }
+    for (settings, code) in [
+        (
+            json!({"columns": ["x"], "with": {"end_tail": {"fold": 0}}}),
+            codes::BAD_VALUE,
+        ),
+        (
+            json!({"columns": ["x"], "with": {"end_tail": {}}, "by": ["s"]}),
+            codes::BAD_VALUE,
+        ),
+        (
+            json!({"columns": ["s"], "with": {"end_tail": {}}}),
+            codes::COLUMN_TYPE,
+        ),
+    ] {
+        check_fault(
+            json!({ "impute": settings }),
+            vec![
+                col("x", f64s(&[1.0])),
+                col("s", StringArray::from(vec!["a"])),
+            ],
+            code,
+        );
+    }
+}
+
+#[test]
 fn impute_fills_by_keys() {
     let keys = || words_or_null(&["a", "a", "a", "b", "b", "", "c"]);
     let values = Float64Array::from(vec![
