@@ -34,6 +34,10 @@ use crate::shared::{KeyIndex, bad_value, finding_at};
 /// State: with the strategy `lookup`, the other table's keys and wanted columns, which have to fit the state's budget;
 /// with `shuffle`, none: both sides are partitioned by key, with spilling. Both give the same rows.
 ///
+/// A range join is `many_to_many` with a `filter` of both times behind it, as the last example shows: it computes all
+/// pairs of equal keys. `as_of_join` brings the nearest row in time alone, and `rolling` is a window over the rows of
+/// one step.
+///
 /// ```yaml
 /// - join: { with: items, on: [item], columns: [brand] }
 /// ```
