@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, AsArray, Float64Array, Int16Array, Int64Array, RecordBatch, TimestampMillisecondArray,
+    Array, ArrayRef, AsArray, Float64Array, Int16Array, Int64Array, RecordBatch,
+    TimestampMillisecondArray,
 };
 use arrow::datatypes::{Float64Type, Int16Type, Int64Type};
 
@@ -305,25 +306,44 @@ fn seconds_since_1970_are_those_that_began() {
     }
 }
 
-/// Pairs without nulls are counted, NaN among them, as PostgreSQL and DuckDB do, and as `count` does for one column.
-/// The other statistics of pairs ignore NaN.
+/// A pair with a null or NaN is left out by all statistics of pairs, `regr_count` among them, in groups and in windows;
+/// `count` of one column counts NaN.
 #[test]
-fn pairs_are_counted_where_neither_is_null() {
+fn pairs_are_counted_where_both_are_numbers() {
     let shop = TestDirectory::new();
     let y = vec![Some(1.0), Some(f64::NAN), None, Some(4.0), None];
     let x = vec![Some(1.0), Some(2.0), Some(3.0), None, None];
-    let n = Arc::new(Int64Array::from(vec![0; 5])) as ArrayRef;
+    let n = Arc::new(Int64Array::from(vec![0, 0, 0, 0, 1])) as ArrayRef;
     let y = Arc::new(Float64Array::from(y)) as ArrayRef;
     let x = Arc::new(Float64Array::from(x)) as ArrayRef;
     write(&shop, "data.parquet", [("n", n), ("y", y), ("x", x)]);
     let query = "SELECT n, CAST(regr_count(y, x) AS BIGINT) AS pairs, \
+                 CAST(regr_count(y, x) FILTER (WHERE n < 0) AS BIGINT) AS negative, \
                  CAST(count(y) AS BIGINT) AS ys, regr_avgx(y, x) AS mean FROM data GROUP BY n";
     shop.write("spec.yaml", &spec(&format!("sql: \"{query}\""), ""));
     shop.forebay(&["run", "spec.yaml"]).expect(0);
     let rows = shop.rows("out");
-    assert_eq!(rows["pairs"].as_primitive::<Int64Type>().value(0), 2);
-    assert_eq!(rows["ys"].as_primitive::<Int64Type>().value(0), 3);
-    assert_eq!(rows["mean"].as_primitive::<Float64Type>().value(0), 1.0);
+    for (n, pairs, ys, mean) in [(0, 1, 3, Some(1.0)), (1, 0, 0, None)] {
+        let row = row_of(&rows, n);
+        for (name, expected) in [("pairs", pairs), ("negative", 0), ("ys", ys)] {
+            let column = rows[name].as_primitive::<Int64Type>();
+            assert_eq!(column.null_count(), 0, "{name}");
+            assert_eq!(column.value(row), expected, "{name} of {n}");
+        }
+        let means = rows["mean"].as_primitive::<Float64Type>();
+        assert_eq!(means.is_valid(row).then(|| means.value(row)), mean);
+    }
+    let query = "SELECT n, max(CAST(pairs AS BIGINT)) AS pairs FROM (SELECT n, regr_count(y, x) OVER \
+                 (PARTITION BY n ORDER BY x ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS pairs \
+                 FROM data) AS counts GROUP BY n";
+    shop.write("spec.yaml", &spec(&format!("sql: \"{query}\""), ""));
+    shop.forebay(&["run", "spec.yaml", "--state=windows"])
+        .expect(0);
+    let rows = shop.rows("out");
+    for (n, pairs) in [(0, 1), (1, 0)] {
+        let row = row_of(&rows, n);
+        assert_eq!(rows["pairs"].as_primitive::<Int64Type>().value(row), pairs);
+    }
 }
 
 /// No value is cut to the type of the first query of a union, or of the first branch of a `CASE`.

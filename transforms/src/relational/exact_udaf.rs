@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Float64Array};
 use arrow::buffer::{NullBuffer, ScalarBuffer};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Float64Type};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
@@ -89,6 +90,20 @@ trait ExactStatistic: Debug + Copy + Eq + Hash + Send + Sync + 'static {
 
     /// Its value; null without enough rows.
     fn of(self, sums: &mut Self::Sums) -> Option<f64>;
+
+    /// True for a number of rows: a whole number, and never null.
+    fn is_count(self) -> bool {
+        false
+    }
+
+    /// Type of its values.
+    fn data_type(self) -> DataType {
+        if self.is_count() {
+            DataType::UInt64
+        } else {
+            DataType::Float64
+        }
+    }
 }
 
 type RowOf<T> = <<T as ExactStatistic>::Sums as GroupSums>::Row;
@@ -148,6 +163,8 @@ impl ExactStatistic for MomentStatistic {
 /// A function of the moments of pairs. SQL names the dependent variable first: `regr_slope(y, x)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum PairStatistic {
+    /// The number of pairs that the others are computed from.
+    Count,
     /// Divides by `n - ddof`.
     Covariance(u32),
     Correlation,
@@ -194,6 +211,7 @@ impl ExactStatistic for PairStatistic {
 
     fn of(self, pairs: &mut PairMoments) -> Option<f64> {
         match self {
+            PairStatistic::Count => Some(pairs.count() as f64),
             PairStatistic::Covariance(ddof) => pairs.covariance(ddof),
             PairStatistic::Correlation => pairs.correlation(),
             PairStatistic::Slope => pairs.slope(),
@@ -206,9 +224,14 @@ impl ExactStatistic for PairStatistic {
             PairStatistic::JointSpread => pairs.joint_spread(),
         }
     }
+
+    fn is_count(self) -> bool {
+        self == PairStatistic::Count
+    }
 }
 
-/// The aggregate function of `Float64` columns. Rows with a null or NaN are ignored; null where nothing else was seen.
+/// The aggregate function of `Float64` columns. Rows with a null or NaN are ignored; where nothing else was seen, a count
+/// is 0 and the others are null.
 fn exact_aggregate_udf<T: ExactStatistic>(name: String, statistic: T) -> AggregateUDF {
     let columns = vec![DataType::Float64; RowOf::<T>::COLUMNS];
     let signature = Signature::exact(columns, Volatility::Immutable);
@@ -237,6 +260,7 @@ pub fn exact_aggregates() -> Vec<(&'static str, AggregateUDF)> {
         ("covar_samp", PairStatistic::Covariance(1)),
         ("covar_pop", PairStatistic::Covariance(0)),
         ("corr", PairStatistic::Correlation),
+        ("regr_count", PairStatistic::Count),
         ("regr_slope", PairStatistic::Slope),
         ("regr_intercept", PairStatistic::Intercept),
         ("regr_r2", PairStatistic::Determination),
@@ -270,7 +294,19 @@ impl<T: ExactStatistic> AggregateUDFImpl for ExactAggregate<T> {
     }
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Float64)
+        Ok(self.statistic.data_type())
+    }
+
+    fn is_nullable(&self) -> bool {
+        !self.statistic.is_count()
+    }
+
+    fn default_value(&self, data_type: &DataType) -> Result<ScalarValue> {
+        if self.statistic.is_count() {
+            Ok(ScalarValue::UInt64(Some(0)))
+        } else {
+            ScalarValue::try_from(data_type)
+        }
     }
 
     fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
@@ -369,7 +405,7 @@ impl<T: ExactStatistic> GroupsAccumulator for ExactAccumulator<T> {
             .iter_mut()
             .map(|sums| self.statistic.of(sums))
             .collect();
-        Ok(Arc::new(values))
+        Ok(cast(&values, &self.statistic.data_type())?)
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
@@ -422,7 +458,8 @@ impl<T: ExactStatistic> Accumulator for ExactAccumulator<T> {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        Ok(ScalarValue::Float64(self.statistic.of(&mut self.groups[0])))
+        let value = ScalarValue::Float64(self.statistic.of(&mut self.groups[0]));
+        value.cast_to(&self.statistic.data_type())
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
