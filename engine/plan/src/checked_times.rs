@@ -181,3 +181,56 @@ fn far_time(name: &str, time: i64, column: &ArrayRef) -> DataFusionError {
          1970"
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::TimestampNanosecondArray;
+    use arrow::datatypes::{Field, Schema};
+
+    use super::*;
+    use crate::SqlCompiler;
+
+    /// Rows of a condition over a column of times.
+    fn rows(condition: &str, times: &ArrayRef) -> Vec<usize> {
+        let field = Field::new("t", times.data_type().clone(), true);
+        let compiled = SqlCompiler::default()
+            .condition(condition, &Schema::new(vec![field]))
+            .unwrap();
+        let selected = (compiled.kernel)(std::slice::from_ref(times), times.len()).unwrap();
+        let selected = selected[0].as_boolean().clone();
+        (0..times.len())
+            .filter(|row| selected.is_valid(*row) && selected.value(*row))
+            .collect()
+    }
+
+    /// Nanoseconds begin in September 1677 and end in April 2262: no other year begins and ends in them.
+    #[test]
+    fn years_are_compared_where_they_do_not_begin_or_end_in_the_unit() {
+        let seconds = [-9_223_372_036, 0, 1_704_067_200, 9_223_372_036];
+        let nanoseconds = seconds.map(|second: i64| second * 1_000_000_000);
+        let plain = TimestampNanosecondArray::from(nanoseconds.to_vec());
+        let zoned = plain.clone().with_timezone("Europe/Berlin");
+        let columns: [ArrayRef; 2] = [Arc::new(plain), Arc::new(zoned)];
+        for times in columns {
+            for (condition, expected) in [
+                ("date_part('year', t) <= 9999", vec![0, 1, 2, 3]),
+                ("date_part('year', t) < 9999", vec![0, 1, 2, 3]),
+                ("date_part('year', t) <> 9999", vec![0, 1, 2, 3]),
+                ("9999 >= date_part('year', t)", vec![0, 1, 2, 3]),
+                ("date_part('year', t) BETWEEN 1 AND 9999", vec![0, 1, 2, 3]),
+                ("date_part('year', t) > 1", vec![0, 1, 2, 3]),
+                ("date_part('year', t) = 1677", vec![0]),
+                ("date_part('year', t) = 2262", vec![3]),
+                ("date_part('year', t) <= 2262", vec![0, 1, 2, 3]),
+                ("date_part('year', t) > 1677", vec![1, 2, 3]),
+                ("date_part('year', t) IN (1677, 2024)", vec![0, 2]),
+                ("date_part('year', t) NOT IN (1, 2024)", vec![0, 1, 3]),
+                ("EXTRACT(YEAR FROM t) IS DISTINCT FROM 2262", vec![0, 1, 2]),
+                ("date_part('year', t) = 9999", vec![]),
+            ] {
+                let label = type_label(times.data_type());
+                assert_eq!(rows(condition, &times), expected, "{condition} of {label}");
+            }
+        }
+    }
+}

@@ -218,7 +218,14 @@ impl ScalarUDFImpl for GuardedFunction {
         value: &Expr,
         context: &SimplifyContext,
     ) -> Result<PreimageResult, DataFusionError> {
-        self.function.preimage(arguments, value, context)
+        let preimage = self.function.preimage(arguments, value, context)?;
+        // A bound that the type does not hold is null there, and rows would neither lie before it nor behind it.
+        if let PreimageResult::Range { interval, .. } = &preimage
+            && (interval.lower().is_null() || interval.upper().is_null())
+        {
+            return Ok(PreimageResult::None);
+        }
+        Ok(preimage)
     }
 
     fn output_ordering(
