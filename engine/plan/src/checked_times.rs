@@ -7,14 +7,18 @@
 //! `date_trunc` leads the hours of a day whose midnight there is twice, as each autumn in Havana, to both. All of them
 //! belong to the first one.
 //!
-//! `to_unixtime` cuts the digits of seconds toward 1970, so that half a second before and half a second after are one.
-//! A time lies in the second that began last, as casts have it.
+//! `to_unixtime` and `to_timestamp_seconds`, `_millis` and `_micros` cut digits of times toward 1970, so that half a
+//! second before and half a second after are one. So does `date_trunc` with constants, to milliseconds and
+//! microseconds. A time lies in the tick that began last, as casts have it.
+//!
+//! `to_timestamp` makes 1970 of NaN, and of numbers beyond nanoseconds the last time that these hold. Such numbers are
+//! refused. So is a bin of a time of day that began on the day before, which is negative.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Int64Type};
+use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
 use forebay_model::{tick_nanoseconds, type_label};
@@ -25,18 +29,23 @@ use crate::local_times::{clock_of, placed};
 /// Nanoseconds of the longest unit by which `date_trunc` divides ticks.
 const DAY_NANOSECONDS: i128 = 86_400 * 1_000_000_000;
 
-/// Nanoseconds of the unit of `to_unixtime`.
 const SECOND_NANOSECONDS: i128 = 1_000_000_000;
+const MILLISECOND_NANOSECONDS: i128 = 1_000_000;
+const MICROSECOND_NANOSECONDS: i128 = 1_000;
 
 /// Units of `date_trunc` that begin at midnight.
 const UNITS_OF_DAYS: [&str; 5] = ["day", "week", "month", "quarter", "year"];
 
 /// The functions by name.
-pub(crate) const CHECKED_TIMES: [(&str, &dyn FunctionGuard); 4] = [
+pub(crate) const CHECKED_TIMES: [(&str, &dyn FunctionGuard); 8] = [
     ("date_bin", &LostTimes),
     ("date_part", &LostTimes),
     ("date_trunc", &TruncatedTimes),
-    ("to_unixtime", &WholeSeconds),
+    ("to_timestamp", &TimesOfFloats),
+    ("to_timestamp_micros", &WholeTicks(MICROSECOND_NANOSECONDS)),
+    ("to_timestamp_millis", &WholeTicks(MILLISECOND_NANOSECONDS)),
+    ("to_timestamp_seconds", &WholeTicks(SECOND_NANOSECONDS)),
+    ("to_unixtime", &WholeTicks(SECOND_NANOSECONDS)),
 ];
 
 /// Refuses times within a day of the first one that their type holds, and gives each day one midnight.
@@ -65,9 +74,11 @@ impl FunctionGuard for TruncatedTimes {
         columns: &[ArrayRef],
         result: ColumnarValue,
     ) -> Result<ColumnarValue, DataFusionError> {
+        let result = floored_constant(columns, result)?;
         let data_type = result.data_type();
         let is_zoned = matches!(data_type, DataType::Timestamp(_, Some(_)));
-        if !is_zoned || !has_unit_of_days(columns)? || clock_of(&data_type)?.has_even_days() {
+        let has_unit_of_days = unit_of(columns)?.is_some_and(|unit| is_unit_of_days(&unit));
+        if !is_zoned || !has_unit_of_days || clock_of(&data_type)?.has_even_days() {
             return Ok(result);
         }
         Ok(match result {
@@ -84,14 +95,57 @@ impl FunctionGuard for TruncatedTimes {
     }
 }
 
-/// True if the first argument of `date_trunc` is a unit that begins at midnight.
-fn has_unit_of_days(columns: &[ArrayRef]) -> Result<bool, DataFusionError> {
+/// The unit of a call of `date_trunc`.
+fn unit_of(columns: &[ArrayRef]) -> Result<Option<String>, DataFusionError> {
     let Some(unit) = columns.first().filter(|unit| !unit.is_empty()) else {
-        return Ok(false);
+        return Ok(None);
     };
     let unit = cast(unit, &DataType::Utf8)?;
-    let unit = unit.as_string::<i32>().value(0).to_ascii_lowercase();
-    Ok(UNITS_OF_DAYS.contains(&unit.as_str()))
+    Ok(Some(unit.as_string::<i32>().value(0).to_ascii_lowercase()))
+}
+
+/// True for units that begin at midnight.
+fn is_unit_of_days(unit: &str) -> bool {
+    UNITS_OF_DAYS.contains(&unit)
+}
+
+/// The result of `date_trunc` of a constant, a unit back where the function has cut it toward 1970.
+fn floored_constant(
+    columns: &[ArrayRef],
+    result: ColumnarValue,
+) -> Result<ColumnarValue, DataFusionError> {
+    let ColumnarValue::Scalar(constant) = &result else {
+        return Ok(result);
+    };
+    let Some(time) = columns.get(1).filter(|time| is_timestamp(time)) else {
+        return Ok(result);
+    };
+    let unit_nanoseconds = match unit_of(columns)?.as_deref() {
+        Some("millisecond") => MILLISECOND_NANOSECONDS,
+        Some("microsecond") => MICROSECOND_NANOSECONDS,
+        _ => return Ok(result),
+    };
+    let cut_time = first_tick(&constant.to_array()?)?;
+    let Some((time, cut_time)) = first_tick(time)?.zip(cut_time) else {
+        return Ok(result);
+    };
+    if cut_time <= time {
+        return Ok(result);
+    }
+    let data_type = constant.data_type();
+    let tick = tick_nanoseconds(&data_type).unwrap_or(1);
+    let unit_ticks = i64::try_from(unit_nanoseconds / tick).unwrap_or(1);
+    let floored = Int64Array::from(vec![cut_time - unit_ticks]);
+    let floored = cast(&floored, &data_type)?;
+    Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(
+        &floored, 0,
+    )?))
+}
+
+/// The first of some times, as a number.
+fn first_tick(times: &ArrayRef) -> Result<Option<i64>, DataFusionError> {
+    let ticks = cast(times, &DataType::Int64)?;
+    Ok(ticks.as_primitive::<Int64Type>().iter().next().flatten())
 }
 
 /// Refuses results that are null where no time is.
@@ -104,6 +158,7 @@ impl FunctionGuard for LostTimes {
         columns: &[ArrayRef],
         result: &ArrayRef,
     ) -> Result<(), DataFusionError> {
+        refuse_days_before(name, result)?;
         if result.null_count() == 0 {
             return Ok(());
         }
@@ -132,20 +187,63 @@ impl FunctionGuard for LostTimes {
     }
 }
 
-/// Counts the seconds of times that began since 1970, before the function cuts digits.
-struct WholeSeconds;
+/// Fails if a result is a time of day before midnight.
+fn refuse_days_before(name: &str, result: &ArrayRef) -> Result<(), DataFusionError> {
+    let ticks = match result.data_type() {
+        DataType::Time32(_) => cast(&cast(result, &DataType::Int32)?, &DataType::Int64)?,
+        DataType::Time64(_) => cast(result, &DataType::Int64)?,
+        _ => return Ok(()),
+    };
+    let mut ticks = ticks.as_primitive::<Int64Type>().iter().flatten();
+    if ticks.any(|tick| tick < 0) {
+        return Err(DataFusionError::Execution(format!(
+            "`{name}` has no bin for a time of day whose bin began on the day before: let the \
+             origin be the first time of day of a bin"
+        )));
+    }
+    Ok(())
+}
 
-impl FunctionGuard for WholeSeconds {
+/// Refuses floats of seconds that nanoseconds since 1970 do not hold.
+struct TimesOfFloats;
+
+impl FunctionGuard for TimesOfFloats {
+    fn before(&self, name: &str, arguments: &ScalarFunctionArgs) -> Result<(), DataFusionError> {
+        let columns = argument_columns(arguments)?;
+        let Some(seconds) = columns.first() else {
+            return Ok(());
+        };
+        if !seconds.data_type().is_floating() {
+            return Ok(());
+        }
+        let seconds = cast(seconds, &DataType::Float64)?;
+        let nanoseconds_held = i64::MIN as f64..i64::MAX as f64;
+        let mut seconds = seconds.as_primitive::<Float64Type>().iter().flatten();
+        let beyond = seconds.find(|second| !nanoseconds_held.contains(&(second * 1e9)));
+        match beyond {
+            Some(second) => Err(DataFusionError::Execution(format!(
+                "`{name}` cannot make a time of {second} seconds: nanoseconds hold the years 1677 \
+                 to 2262"
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Counts the ticks of a unit that began since 1970, before the function cuts digits. The unit is in nanoseconds.
+struct WholeTicks(i128);
+
+impl FunctionGuard for WholeTicks {
     fn prepared(
         &self,
         mut arguments: ScalarFunctionArgs,
     ) -> Result<ScalarFunctionArgs, DataFusionError> {
         if let Some(time) = arguments.args.first_mut() {
             *time = match &*time {
-                ColumnarValue::Array(times) => ColumnarValue::Array(whole_seconds(times)?),
+                ColumnarValue::Array(times) => ColumnarValue::Array(whole_ticks(times, self.0)?),
                 ColumnarValue::Scalar(constant) => {
-                    let seconds = whole_seconds(&constant.to_array()?)?;
-                    ColumnarValue::Scalar(ScalarValue::try_from_array(&seconds, 0)?)
+                    let ticks = whole_ticks(&constant.to_array()?, self.0)?;
+                    ColumnarValue::Scalar(ScalarValue::try_from_array(&ticks, 0)?)
                 }
             };
         }
@@ -153,17 +251,20 @@ impl FunctionGuard for WholeSeconds {
     }
 }
 
-/// The seconds of times, as integers. Other columns stay as they are.
-fn whole_seconds(times: &ArrayRef) -> Result<ArrayRef, DataFusionError> {
+/// Times of finer units as ticks of a unit, as integers. Other columns stay as they are.
+fn whole_ticks(times: &ArrayRef, unit_nanoseconds: i128) -> Result<ArrayRef, DataFusionError> {
     if !is_timestamp(times) {
         return Ok(times.clone());
     }
     let tick = tick_nanoseconds(times.data_type()).unwrap_or(1);
-    let second_ticks = i64::try_from(SECOND_NANOSECONDS / tick).unwrap_or(1);
+    if tick >= unit_nanoseconds {
+        return Ok(times.clone());
+    }
+    let unit_ticks = i64::try_from(unit_nanoseconds / tick).unwrap_or(1);
     let ticks = cast(times, &DataType::Int64)?;
     let ticks = ticks.as_primitive::<Int64Type>();
-    let seconds: Int64Array = ticks.unary(|time| time.div_euclid(second_ticks));
-    Ok(Arc::new(seconds))
+    let whole: Int64Array = ticks.unary(|time| time.div_euclid(unit_ticks));
+    Ok(Arc::new(whole))
 }
 
 fn is_date(column: &ArrayRef) -> bool {
@@ -184,11 +285,30 @@ fn far_time(name: &str, time: i64, column: &ArrayRef) -> DataFusionError {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::TimestampNanosecondArray;
+    use arrow::array::{Float64Array, Time64MicrosecondArray, TimestampNanosecondArray};
     use arrow::datatypes::{Field, Schema};
+    use forebay_model::{Result as FaultResult, codes};
 
     use super::*;
     use crate::SqlCompiler;
+
+    /// The values of an expression over a column.
+    fn values(expression: &str, column: &ArrayRef) -> FaultResult<ArrayRef> {
+        let field = Field::new("t", column.data_type().clone(), true);
+        let compiled = SqlCompiler::default().expression(expression, &Schema::new(vec![field]))?;
+        let inputs = if compiled.reads.is_empty() {
+            Vec::new()
+        } else {
+            vec![column.clone()]
+        };
+        let mut values = (compiled.kernel)(&inputs, column.len())?;
+        Ok(values.swap_remove(0))
+    }
+
+    fn ticks(values: &ArrayRef) -> Vec<i64> {
+        let ticks = cast(values, &DataType::Int64).unwrap();
+        ticks.as_primitive::<Int64Type>().values().to_vec()
+    }
 
     /// Rows of a condition over a column of times.
     fn rows(condition: &str, times: &ArrayRef) -> Vec<usize> {
@@ -232,5 +352,61 @@ mod tests {
                 assert_eq!(rows(condition, &times), expected, "{condition} of {label}");
             }
         }
+    }
+
+    /// Constants and columns are cut alike, before 1970 as after it.
+    #[test]
+    fn times_lie_in_the_tick_that_began_last() {
+        let nanoseconds = [-1_500_001, -1, 0, 1, 1_999_999];
+        let times: ArrayRef = Arc::new(TimestampNanosecondArray::from(nanoseconds.to_vec()));
+        let expected_millis = [-2, -1, 0, 0, 1];
+        let expected_micros = [-1_501, -1, 0, 0, 1_999];
+        let millis = values("to_timestamp_millis(t)", &times).unwrap();
+        assert_eq!(ticks(&millis), expected_millis);
+        let micros = values("to_timestamp_micros(t)", &times).unwrap();
+        assert_eq!(ticks(&micros), expected_micros);
+        let seconds = values("to_timestamp_seconds(t)", &times).unwrap();
+        assert_eq!(ticks(&seconds), [-1, -1, 0, 0, 0]);
+        let finer = values("to_timestamp_micros(to_timestamp_millis(t))", &times).unwrap();
+        assert_eq!(ticks(&finer), expected_millis.map(|tick| tick * 1_000));
+        for (row, nanosecond) in nanoseconds.into_iter().enumerate() {
+            let constant = format!("arrow_cast({nanosecond}, 'Timestamp(Nanosecond, None)')");
+            for (unit, expected) in [
+                ("millisecond", expected_millis[row] * 1_000_000),
+                ("microsecond", expected_micros[row] * 1_000),
+            ] {
+                let cut_constant = values(&format!("date_trunc('{unit}', {constant})"), &times);
+                assert_eq!(ticks(&cut_constant.unwrap())[0], expected, "{nanosecond}");
+                let cut_column = values(&format!("date_trunc('{unit}', t)"), &times);
+                assert_eq!(ticks(&cut_column.unwrap())[row], expected, "{nanosecond}");
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_no_times_are_refused() {
+        for second in [f64::NAN, f64::INFINITY, -1e10, 9.3e9] {
+            let seconds: ArrayRef = Arc::new(Float64Array::from(vec![Some(0.5), Some(second)]));
+            let refused = values("to_timestamp(t)", &seconds).unwrap_err();
+            assert_eq!(refused.code(), codes::BAD_ROW, "{second}");
+        }
+        let seconds: ArrayRef = Arc::new(Float64Array::from(vec![Some(0.5), None, Some(-9e9)]));
+        let times = values("to_timestamp(t)", &seconds).unwrap();
+        assert_eq!(times.null_count(), 1);
+        assert_eq!(ticks(&times)[0], 500_000_000);
+    }
+
+    #[test]
+    fn bins_of_times_of_day_begin_on_the_day() {
+        let minute = 60_000_000;
+        let times: ArrayRef = Arc::new(Time64MicrosecondArray::from(vec![
+            30 * minute,
+            765 * minute,
+        ]));
+        let bins = values("date_bin(INTERVAL '1 hour', t)", &times).unwrap();
+        assert_eq!(ticks(&bins), [0, 720 * minute]);
+        let origin = "arrow_cast('12:45:00', 'Time64(Microsecond)')";
+        let refused = values(&format!("date_bin(INTERVAL '1 hour', t, {origin})"), &times);
+        assert_eq!(refused.unwrap_err().code(), codes::BAD_ROW);
     }
 }
