@@ -41,7 +41,7 @@ pub(crate) fn measure_intervals(
 }
 
 /// True for comparisons, and for alternatives that one may stand around.
-fn compares_lengths(part: &Expr) -> bool {
+pub(crate) fn compares_lengths(part: &Expr) -> bool {
     match part {
         Expr::BinaryExpr(binary) => is_comparison(binary.op),
         Expr::Between(_) | Expr::InList(_) | Expr::Case(_) => true,

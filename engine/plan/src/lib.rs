@@ -20,6 +20,7 @@ mod column_selector;
 mod column_units;
 mod date_hours;
 mod date_numbers;
+mod day_times;
 mod evaluation;
 mod exact_lengths;
 mod expectation;

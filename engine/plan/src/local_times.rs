@@ -23,6 +23,7 @@ use forebay_model::{ColumnClock, logical_type, shorten, tick_nanoseconds, type_l
 use crate::calendar_moves::move_by_calendar;
 use crate::date_hours::refuse_date_hours;
 use crate::date_numbers::{is_comparison, refuse_date_keys, refuse_date_numbers};
+use crate::day_times::align_day_times;
 use crate::exact_lengths::measure_intervals;
 use crate::tried_casts::add_tried_nulls;
 
@@ -51,8 +52,8 @@ pub(crate) fn local_time_function() -> &'static ScalarUDF {
 /// Places dates, times and literals without a zone into the zone of the time that they stand beside: as operands of a
 /// comparison, arguments of a function, or alternatives. A literal with an offset becomes its instant. A cast of a time
 /// with a zone to one without gives its local time. Intervals move times with a zone by its calendar, and are exact
-/// beside differences of times. Literals of times that nanoseconds do not hold have a unit that does. A date beside a
-/// whole number is refused, and so is one that hours move.
+/// beside differences of times. Literals of times that nanoseconds do not hold have a unit that does, and times of day
+/// the finest unit beside them. A date beside a whole number is refused, and so is one that hours move.
 pub(crate) fn localize_times(expression: Expr, schema: &DFSchema) -> Result<Expr, DataFusionError> {
     refuse_date_numbers(&expression, schema)?;
     let done = expression.transform_up(|part| {
@@ -64,7 +65,8 @@ pub(crate) fn localize_times(expression: Expr, schema: &DFSchema) -> Result<Expr
         }
         reach_far_times(part, schema)
     });
-    let measured = measure_intervals(done?.data, schema)?;
+    let aligned = align_day_times(done?.data, schema)?;
+    let measured = measure_intervals(aligned, schema)?;
     let moved = move_by_calendar(measured, schema)?;
     // Dates beside times with a zone are times by now.
     refuse_date_hours(&moved, schema)?;
