@@ -4,6 +4,7 @@
 //! by level into the fewest passes. `chain` compiles operations and findings for execution over batches.
 
 mod analyzer_identity;
+mod between_ticks;
 mod bind;
 mod bind_faults;
 mod bound_pipeline;

@@ -20,6 +20,7 @@ use datafusion::logical_expr::{
 };
 use forebay_model::{ColumnClock, logical_type, shorten, tick_nanoseconds, type_label};
 
+use crate::between_ticks::compare_with_ticks;
 use crate::calendar_moves::move_by_calendar;
 use crate::date_hours::refuse_date_hours;
 use crate::date_numbers::{is_comparison, refuse_date_keys, refuse_date_numbers};
@@ -65,7 +66,8 @@ pub(crate) fn localize_times(expression: Expr, schema: &DFSchema) -> Result<Expr
         }
         reach_far_times(part, schema)
     });
-    let aligned = align_day_times(done?.data, schema)?;
+    let exact = compare_with_ticks(done?.data, schema)?;
+    let aligned = align_day_times(exact, schema)?;
     let measured = measure_intervals(aligned, schema)?;
     let moved = move_by_calendar(measured, schema)?;
     // Dates beside times with a zone are times by now.
@@ -221,7 +223,7 @@ fn literal_without_zone(literal: &Expr, coarse: Option<&DataType>) -> Option<Loc
     })
 }
 
-fn time_value(unit: TimeUnit, ticks: i64, zone: Option<Arc<str>>) -> ScalarValue {
+pub(crate) fn time_value(unit: TimeUnit, ticks: i64, zone: Option<Arc<str>>) -> ScalarValue {
     match unit {
         TimeUnit::Second => ScalarValue::TimestampSecond(Some(ticks), zone),
         TimeUnit::Millisecond => ScalarValue::TimestampMillisecond(Some(ticks), zone),
@@ -413,7 +415,7 @@ fn read_named_zone(text: &str) -> Option<i128> {
 }
 
 /// The text of a literal of a time: `TIMESTAMP '...'`, `DATE '...'` or a text alone.
-fn literal_text(expression: &Expr) -> Option<&str> {
+pub(crate) fn literal_text(expression: &Expr) -> Option<&str> {
     let literal = match expression {
         Expr::Cast(cast) => {
             let target = cast.field.data_type();
