@@ -1,15 +1,69 @@
-//! Dates that are moved by hours.
+//! Dates that are moved by hours, and times that are moved by less than their unit.
 //!
-//! Left to itself, the query engine moves a date by the whole days of an interval, and drops the hours.
+//! Left to itself, the query engine moves a date by the whole days of an interval, and drops the hours. Of a time it
+//! drops the digits that its unit does not hold.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError, ScalarValue};
 use datafusion::logical_expr::{Expr, ExprSchemable, Operator};
-use forebay_model::DAY_NANOSECONDS;
+use forebay_model::{DAY_NANOSECONDS, tick_nanoseconds};
 
 /// The words with which the error for such a date begins.
 pub(crate) const DATE_HOURS: &str = "a date has no hours";
+
+/// The words with which the error for such a time begins.
+pub(crate) const TICK_PARTS: &str = "a time has no parts of its unit";
+
+/// Refuses an expression that moves a time by a literal of an interval with digits that its unit does not hold.
+pub(crate) fn refuse_tick_parts(
+    expression: &Expr,
+    schema: &DFSchema,
+) -> Result<(), DataFusionError> {
+    expression.apply(|part| {
+        let Expr::BinaryExpr(moved) = part else {
+            return Ok(TreeNodeRecursion::Continue);
+        };
+        let is_refused = match moved.op {
+            Operator::Plus => {
+                is_time_beside_parts(&moved.left, &moved.right, schema)
+                    || is_time_beside_parts(&moved.right, &moved.left, schema)
+            }
+            Operator::Minus => is_time_beside_parts(&moved.left, &moved.right, schema),
+            _ => false,
+        };
+        if is_refused {
+            return Err(DataFusionError::Plan(TICK_PARTS.to_owned()));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
+}
+
+fn is_time_beside_parts(time: &Expr, length: &Expr, schema: &DFSchema) -> bool {
+    let Some(nanoseconds) = literal_nanoseconds(length) else {
+        return false;
+    };
+    match time.get_type(schema) {
+        Ok(of @ DataType::Timestamp(..)) => {
+            tick_nanoseconds(&of).is_some_and(|tick| nanoseconds % tick != 0)
+        }
+        _ => false,
+    }
+}
+
+/// Nanoseconds of a literal of an interval, besides its days and months.
+fn literal_nanoseconds(length: &Expr) -> Option<i128> {
+    match length {
+        Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(length)), _) => {
+            Some(i128::from(length.nanoseconds))
+        }
+        Expr::Literal(ScalarValue::IntervalDayTime(Some(length)), _) => {
+            Some(i128::from(length.milliseconds) * 1_000_000)
+        }
+        _ => None,
+    }
+}
 
 /// Refuses an expression that moves a date by an interval that is not of whole days.
 pub(crate) fn refuse_date_hours(
@@ -46,15 +100,7 @@ fn is_date_beside_hours(date: &Expr, length: &Expr, schema: &DFSchema) -> bool {
 
 /// True for a literal of an interval with a part of a day.
 fn has_hours(length: &Expr) -> bool {
-    match length {
-        Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(length)), _) => {
-            i128::from(length.nanoseconds) % DAY_NANOSECONDS != 0
-        }
-        Expr::Literal(ScalarValue::IntervalDayTime(Some(length)), _) => {
-            i128::from(length.milliseconds) * 1_000_000 % DAY_NANOSECONDS != 0
-        }
-        _ => false,
-    }
+    literal_nanoseconds(length).is_some_and(|nanoseconds| nanoseconds % DAY_NANOSECONDS != 0)
 }
 
 #[cfg(test)]
@@ -97,6 +143,31 @@ mod tests {
             "t + INTERVAL '36 hours'",
             "CAST(day AS TIMESTAMP) + INTERVAL '36 hours'",
             "z > day + INTERVAL '6 hours'",
+        ] {
+            let compiled = SqlCompiler::default().expression(expression, &schema());
+            assert!(compiled.is_ok(), "{expression}: {:?}", compiled.err());
+        }
+    }
+
+    #[test]
+    fn times_are_moved_by_whole_ticks_alone() {
+        for expression in [
+            "t + INTERVAL '1 nanosecond'",
+            "INTERVAL '1 day 500 nanoseconds' + t",
+            "z - INTERVAL '1 nanosecond'",
+            "z > t - INTERVAL '1 nanosecond'",
+            "arrow_cast(t, 'Timestamp(Second, None)') + INTERVAL '500 milliseconds'",
+        ] {
+            let compiled = SqlCompiler::default().expression(expression, &schema());
+            let fault = compiled.err().unwrap();
+            assert_eq!(fault.code(), codes::EXPRESSION, "{expression}");
+            assert!(fault.message().contains("unit"), "{expression}: {fault}");
+        }
+        for expression in [
+            "t + INTERVAL '1 microsecond'",
+            "z - INTERVAL '1500 microseconds'",
+            "TIMESTAMP '2024-01-01' + INTERVAL '1 nanosecond'",
+            "arrow_cast(t, 'Timestamp(Nanosecond, None)') + INTERVAL '1 nanosecond'",
         ] {
             let compiled = SqlCompiler::default().expression(expression, &schema());
             assert!(compiled.is_ok(), "{expression}: {:?}", compiled.err());

@@ -22,7 +22,7 @@ use forebay_model::{ColumnClock, logical_type, shorten, tick_nanoseconds, type_l
 
 use crate::between_ticks::compare_with_ticks;
 use crate::calendar_moves::move_by_calendar;
-use crate::date_hours::refuse_date_hours;
+use crate::date_hours::{refuse_date_hours, refuse_tick_parts};
 use crate::date_numbers::{is_comparison, refuse_date_keys, refuse_date_numbers};
 use crate::day_times::align_day_times;
 use crate::exact_lengths::measure_intervals;
@@ -54,7 +54,8 @@ pub(crate) fn local_time_function() -> &'static ScalarUDF {
 /// comparison, arguments of a function, or alternatives. A literal with an offset becomes its instant. A cast of a time
 /// with a zone to one without gives its local time. Intervals move times with a zone by its calendar, and are exact
 /// beside differences of times. Literals of times that nanoseconds do not hold have a unit that does, and times of day
-/// the finest unit beside them. A date beside a whole number is refused, and so is one that hours move.
+/// the finest unit beside them. A date beside a whole number is refused. So is a move of a date by hours, or of a time
+/// by less than its unit.
 pub(crate) fn localize_times(expression: Expr, schema: &DFSchema) -> Result<Expr, DataFusionError> {
     refuse_date_numbers(&expression, schema)?;
     let done = expression.transform_up(|part| {
@@ -69,6 +70,7 @@ pub(crate) fn localize_times(expression: Expr, schema: &DFSchema) -> Result<Expr
     let exact = compare_with_ticks(done?.data, schema)?;
     let aligned = align_day_times(exact, schema)?;
     let measured = measure_intervals(aligned, schema)?;
+    refuse_tick_parts(&measured, schema)?;
     let moved = move_by_calendar(measured, schema)?;
     // Dates beside times with a zone are times by now.
     refuse_date_hours(&moved, schema)?;

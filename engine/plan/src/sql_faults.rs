@@ -5,7 +5,7 @@ use datafusion::common::{DataFusionError, SchemaError};
 use forebay_model::{Fault, codes, without_debug_text};
 
 use crate::column_selector::{COLUMNS_LIST, unknown_column};
-use crate::date_hours::DATE_HOURS;
+use crate::date_hours::{DATE_HOURS, TICK_PARTS};
 use crate::other_rows::subquery_fault;
 use crate::sql_names::foreign_function;
 
@@ -273,6 +273,14 @@ fn plan_fault(text: &str, message: &str) -> Option<Fault> {
         return Some(fault.hint(
             "cast the date, such as `CAST(day AS TIMESTAMP) + INTERVAL '36 hours'`, or move it by \
              whole days",
+        ));
+    }
+    if message.starts_with(TICK_PARTS) {
+        let text = shown(text);
+        let fault = fault(format!("`{text}` moves a time by less than its unit"));
+        return Some(fault.hint(
+            "cast the time to a finer unit, such as `arrow_cast(t, 'Timestamp(us)')`, or move it \
+             by whole ones",
         ));
     }
     if message.starts_with("LIMIT without ORDER BY") {
