@@ -10,6 +10,9 @@
 //!
 //! A cast of a time to a coarser unit says that digits are cut. The query engine cuts them toward 1970, so that times
 //! before it became later. Here a time becomes the tick in which it lies.
+//!
+//! A date in milliseconds (Arrow's date64) wraps around in the query engine where microseconds or nanoseconds do not hold
+//! it. Here it is refused, and lies in the day that began last.
 
 use std::sync::{Arc, LazyLock};
 
@@ -29,6 +32,8 @@ use forebay_model::{CALENDAR_DAYS, TextRules, logical_type, tick_nanoseconds};
 use crate::checked_integers::{checked_integers, checked_signs};
 use crate::joined_texts::with_bounds;
 use crate::tried_casts::add_tried_nulls;
+
+const DAY_MILLISECONDS: i64 = 86_400_000;
 
 static TEXT_AS: LazyLock<ScalarUDF> = LazyLock::new(|| {
     ScalarUDF::new_from_impl(TextAsUdf {
@@ -76,8 +81,8 @@ pub(crate) fn written_cast(part: &Expr) -> Option<WrittenCast<'_>> {
     })
 }
 
-/// Replaces casts of texts, of times to coarser units, of floats to narrower ones, and of whole numbers to dates in an
-/// expression.
+/// Replaces casts of texts, of times to coarser units, of dates in milliseconds, of floats to narrower types, and of whole
+/// numbers to dates in an expression.
 pub(crate) fn strict_casts(
     expression: Expr,
     schema: &dyn ExprSchema,
@@ -98,6 +103,7 @@ pub(crate) fn strict_casts(
         let is_checked = match logical_type(&of) {
             DataType::Utf8 => has_grammar(&target),
             DataType::Timestamp(unit, _) => is_coarser(&target, unit),
+            DataType::Date64 => matches!(target, DataType::Date32 | DataType::Timestamp(..)),
             DataType::Float64 => matches!(target, DataType::Float16 | DataType::Float32),
             DataType::Float32 => target == DataType::Float16,
             whole if whole.is_integer() => target == DataType::Date32,
@@ -169,6 +175,30 @@ fn in_coarser_unit(times: &ArrayRef, target: &DataType) -> Result<ArrayRef, Data
         ..CastOptions::default()
     };
     Ok(cast_with_options(&coarse, target, &strict)?)
+}
+
+/// Dates in milliseconds as days, or as times. With `is_try`, dates that the type does not hold are null.
+fn as_days_or_times(
+    dates: &ArrayRef,
+    target: &DataType,
+    is_try: bool,
+) -> Result<ArrayRef, DataFusionError> {
+    let checked = CastOptions {
+        safe: is_try,
+        ..CastOptions::default()
+    };
+    let ticks = cast(dates, &DataType::Int64)?;
+    if *target == DataType::Date32 {
+        let ticks = ticks.as_primitive::<Int64Type>();
+        let days: Int64Array = ticks.unary(|tick| tick.div_euclid(DAY_MILLISECONDS));
+        let days = cast_with_options(&days, &DataType::Int32, &checked)?;
+        return Ok(cast(&days, target)?);
+    }
+    let times = cast(&ticks, &DataType::Timestamp(TimeUnit::Millisecond, None))?;
+    if is_coarser(target, TimeUnit::Millisecond) {
+        return in_coarser_unit(&times, target);
+    }
+    Ok(cast_with_options(&times, target, &checked)?)
 }
 
 /// Floats in a narrower type. Infinity stays infinity, and no other value becomes it; with `is_try`, such values are null.
@@ -324,6 +354,7 @@ impl ScalarUDFImpl for TextAsUdf {
         let column = text.to_array(rows)?;
         let values = match column.data_type() {
             DataType::Timestamp(..) => in_coarser_unit(&column, &target)?,
+            DataType::Date64 => as_days_or_times(&column, &target, is_try)?,
             DataType::Float32 | DataType::Float64 => in_narrower_float(&column, &target, is_try)?,
             whole if whole.is_integer() => in_days(&column, &target, is_try)?,
             _ => values_of_texts(&column, &target, is_try)?,
@@ -341,7 +372,9 @@ impl ScalarUDFImpl for TextAsUdf {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Float64Array, TimestampMicrosecondArray, TimestampNanosecondArray};
+    use arrow::array::{
+        Date64Array, Float64Array, TimestampMicrosecondArray, TimestampNanosecondArray,
+    };
     use arrow::datatypes::{Float32Type, Schema};
     use forebay_model::Fault;
 
@@ -374,6 +407,39 @@ mod tests {
         let milliseconds = value_of("arrow_cast(t, 'Timestamp(ms, \"Europe/Berlin\")')", zoned);
         let expected = [i64::MIN.div_euclid(1_000), -1, i64::MAX / 1_000];
         assert_eq!(milliseconds, expected);
+    }
+
+    /// Midnight of the last day of 9999 among them, and times of day, which Arrow allows.
+    #[test]
+    fn dates_in_milliseconds_are_held_or_refused() {
+        let milliseconds = [-1, 0, 86_399_999, 253_402_214_400_000];
+        let dates: ArrayRef = Arc::new(Date64Array::from(milliseconds.to_vec()));
+        let days = value_of("CAST(t AS DATE)", dates.clone());
+        assert_eq!(days, [-1, 0, 0, 2_932_896]);
+        let seconds = value_of("arrow_cast(t, 'Timestamp(Second, None)')", dates.clone());
+        assert_eq!(seconds, [-1, 0, 86_399, 253_402_214_400]);
+        let micros = "arrow_cast(t, 'Timestamp(Microsecond, None)')";
+        let micros = value_of(micros, dates.clone());
+        assert_eq!(micros, milliseconds.map(|tick| tick * 1_000));
+        let field = Field::new("t", DataType::Date64, true);
+        for expression in [
+            "arrow_cast(t, 'Timestamp(Nanosecond, None)')",
+            "t < TIMESTAMP '2024-01-01'",
+            "date_trunc('month', t)",
+        ] {
+            let compiled = SqlCompiler::default()
+                .expression(expression, &Schema::new(vec![field.clone()]))
+                .unwrap();
+            assert!((compiled.kernel)(std::slice::from_ref(&dates), 4).is_err());
+            let near = dates.slice(0, 3);
+            assert!((compiled.kernel)(std::slice::from_ref(&near), 3).is_ok());
+        }
+        let tried = "arrow_try_cast(t, 'Timestamp(Nanosecond, None)') IS NULL";
+        let compiled = SqlCompiler::default()
+            .condition(tried, &Schema::new(vec![field]))
+            .unwrap();
+        let beyond = (compiled.kernel)(&[dates], 4).unwrap();
+        assert_eq!(beyond[0].as_boolean().true_count(), 1);
     }
 
     #[test]
