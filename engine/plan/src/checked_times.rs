@@ -286,7 +286,7 @@ fn far_time(name: &str, time: i64, column: &ArrayRef) -> DataFusionError {
 #[cfg(test)]
 mod tests {
     use arrow::array::{Float64Array, Time64MicrosecondArray, TimestampNanosecondArray};
-    use arrow::datatypes::{Field, Schema};
+    use arrow::datatypes::{Field, Schema, TimeUnit};
     use forebay_model::{Result as FaultResult, codes};
 
     use super::*;
@@ -408,5 +408,192 @@ mod tests {
         let origin = "arrow_cast('12:45:00', 'Time64(Microsecond)')";
         let refused = values(&format!("date_bin(INTERVAL '1 hour', t, {origin})"), &times);
         assert_eq!(refused.unwrap_err().code(), codes::BAD_ROW);
+    }
+
+    /// Local times, of which nanoseconds hold the two in the middle.
+    const TIMES: [&str; 4] = [
+        "0001-03-15T12:34:56",
+        "1969-12-31T23:59:59",
+        "2024-02-29T12:34:56",
+        "9999-12-31T23:59:59",
+    ];
+
+    /// Expressions over these times, and their values. There is none where that is in the year 10000.
+    const MOVES: [(&str, [&str; 4]); 12] = [
+        (
+            "date_trunc('hour', t)",
+            [
+                "0001-03-15T12:00:00",
+                "1969-12-31T23:00:00",
+                "2024-02-29T12:00:00",
+                "9999-12-31T23:00:00",
+            ],
+        ),
+        (
+            "date_trunc('day', t)",
+            ["0001-03-15", "1969-12-31", "2024-02-29", "9999-12-31"],
+        ),
+        (
+            "date_trunc('week', t)",
+            ["0001-03-12", "1969-12-29", "2024-02-26", "9999-12-27"],
+        ),
+        (
+            "date_trunc('month', t)",
+            ["0001-03-01", "1969-12-01", "2024-02-01", "9999-12-01"],
+        ),
+        (
+            "date_trunc('quarter', t)",
+            ["0001-01-01", "1969-10-01", "2024-01-01", "9999-10-01"],
+        ),
+        (
+            "date_trunc('year', t)",
+            ["0001-01-01", "1969-01-01", "2024-01-01", "9999-01-01"],
+        ),
+        (
+            "t + INTERVAL '1 day'",
+            [
+                "0001-03-16T12:34:56",
+                "1970-01-01T23:59:59",
+                "2024-03-01T12:34:56",
+                "",
+            ],
+        ),
+        (
+            "t + INTERVAL '1 year'",
+            [
+                "0002-03-15T12:34:56",
+                "1970-12-31T23:59:59",
+                "2025-02-28T12:34:56",
+                "",
+            ],
+        ),
+        (
+            "t - INTERVAL '1 month'",
+            [
+                "0001-02-15T12:34:56",
+                "1969-11-30T23:59:59",
+                "2024-01-29T12:34:56",
+                "9999-11-30T23:59:59",
+            ],
+        ),
+        (
+            "t - INTERVAL '36 hours'",
+            [
+                "0001-03-14T00:34:56",
+                "1969-12-30T11:59:59",
+                "2024-02-28T00:34:56",
+                "9999-12-30T11:59:59",
+            ],
+        ),
+        (
+            "date_bin(INTERVAL '15 minutes', t)",
+            [
+                "0001-03-15T12:30:00",
+                "1969-12-31T23:45:00",
+                "2024-02-29T12:30:00",
+                "9999-12-31T23:45:00",
+            ],
+        ),
+        (
+            "date_bin(INTERVAL '1 month', t)",
+            ["0001-03-01", "1969-12-01", "2024-02-01", "9999-12-01"],
+        ),
+    ];
+
+    /// Parts of these times.
+    const PARTS: [(&str, [i64; 4]); 11] = [
+        ("year", [1, 1969, 2024, 9999]),
+        ("quarter", [1, 4, 1, 4]),
+        ("month", [3, 12, 2, 12]),
+        ("week", [11, 1, 9, 52]),
+        ("day", [15, 31, 29, 31]),
+        ("doy", [74, 365, 60, 365]),
+        ("dow", [4, 3, 4, 5]),
+        ("isodow", [4, 3, 4, 5]),
+        ("hour", [12, 23, 12, 23]),
+        ("minute", [34, 59, 34, 59]),
+        ("second", [56, 59, 56, 59]),
+    ];
+
+    /// A column of one local time; `None` where its type does not hold it.
+    fn column_of_time(text: &str, data_type: &DataType) -> Option<ArrayRef> {
+        let clock = clock_of(data_type).unwrap();
+        let tick = i64::try_from(clock.read(text).unwrap() / clock.tick()).ok()?;
+        Some(cast(&Int64Array::from(vec![tick]), data_type).unwrap())
+    }
+
+    fn is_near(row: usize) -> bool {
+        row == 1 || row == 2
+    }
+
+    #[test]
+    fn operations_keep_the_times_of_all_years_or_refuse_them() {
+        let mut kept_far = 0;
+        for unit in [
+            TimeUnit::Second,
+            TimeUnit::Millisecond,
+            TimeUnit::Microsecond,
+            TimeUnit::Nanosecond,
+        ] {
+            for zone in [None, Some("UTC"), Some("Europe/Berlin")] {
+                let data_type = DataType::Timestamp(unit, zone.map(Into::into));
+                let clock = clock_of(&data_type).unwrap();
+                for (row, text) in TIMES.into_iter().enumerate() {
+                    let Some(column) = column_of_time(text, &data_type) else {
+                        assert!(!is_near(row));
+                        continue;
+                    };
+                    for (expression, expected) in MOVES {
+                        // Bins are counted in UTC.
+                        let is_local = expression.starts_with("date_bin") && !clock.has_even_days();
+                        if is_local || expected[row].is_empty() {
+                            continue;
+                        }
+                        let context = format!("{expression} of {text} in {data_type}");
+                        let Ok(moved) = values(expression, &column) else {
+                            assert!(!is_near(row), "{context} is refused");
+                            continue;
+                        };
+                        let expected = clock.read(expected[row]).unwrap();
+                        let nanoseconds = i128::from(ticks(&moved)[0]) * clock.tick();
+                        assert_eq!(nanoseconds, expected, "{context}");
+                        kept_far += usize::from(!is_near(row));
+                    }
+                    for (part, expected) in PARTS {
+                        let expression = format!("date_part('{part}', t)");
+                        let value = values(&expression, &column).unwrap();
+                        let context = format!("{part} of {text} in {data_type}");
+                        assert_eq!(ticks(&value)[0], expected[row], "{context}");
+                    }
+                }
+            }
+        }
+        assert!(kept_far > 50, "{kept_far} kept");
+    }
+
+    #[test]
+    fn operations_keep_the_dates_of_all_years_or_refuse_them() {
+        for (row, text) in TIMES.into_iter().enumerate() {
+            let column = column_of_time(&text[..10], &DataType::Date32).unwrap();
+            for (expression, expected) in MOVES {
+                let expected = expected[row].get(..10).unwrap_or_default();
+                // Dates have no hours, and no bins.
+                let has_hours = expression.contains("hour") || expression.starts_with("date_bin");
+                if expected.is_empty() || has_hours {
+                    continue;
+                }
+                let Ok(moved) = values(expression, &column) else {
+                    assert!(!is_near(row), "{expression} of {text} is refused");
+                    continue;
+                };
+                let moved = cast(&moved, &DataType::Date32).unwrap();
+                let expected = column_of_time(expected, &DataType::Date32).unwrap();
+                assert_eq!(ticks(&moved), ticks(&expected), "{expression} of {text}");
+            }
+            for (part, expected) in &PARTS[..8] {
+                let value = values(&format!("date_part('{part}', t)"), &column).unwrap();
+                assert_eq!(ticks(&value)[0], expected[row], "{part} of {text}");
+            }
+        }
     }
 }
