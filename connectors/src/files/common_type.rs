@@ -147,6 +147,9 @@ fn common_list(a: &DataType, b: &DataType) -> Result<CommonType, &'static str> {
         (FixedSizeList(_, width), FixedSizeList(_, other)) if width == other => {
             (FixedSizeList(item, *width), false)
         }
+        (FixedSizeList(..), LargeList(_)) | (LargeList(_), FixedSizeList(..)) => {
+            (LargeList(item), true)
+        }
         (FixedSizeList(..), _) | (_, FixedSizeList(..)) => (List(item), true),
         (LargeList(_), _) | (_, LargeList(_)) => (LargeList(item), false),
         _ => (List(item), false),
@@ -291,7 +294,8 @@ fn float(bits: u32) -> DataType {
 /// Digits before and behind the point.
 fn decimal_digits(of: &DataType) -> Option<(u8, i8)> {
     if let Some((precision, scale)) = decimal_shape(of) {
-        let whole = i16::from(precision) - i16::from(scale);
+        // Where all digits are behind the point, perhaps behind zeros, there are none before it.
+        let whole = (i16::from(precision) - i16::from(scale)).max(0);
         return Some((u8::try_from(whole).ok()?, scale));
     }
     let whole = match integer_bits(of)? {
@@ -472,6 +476,114 @@ mod tests {
         wider(&Decimal32(5, 2), &Int8, &Decimal128(5, 2));
         none(&Decimal64(5, 2), &Float32);
         none(&Decimal128(38, 0), &Decimal128(5, 2));
+        wider(&Decimal128(2, 5), &Decimal128(3, 5), &Decimal128(5, 5));
+        wider(&Decimal128(2, 5), &Int8, &Decimal128(8, 5));
+        wider(&Decimal128(5, -2), &Decimal128(5, 2), &Decimal128(9, 2));
+    }
+
+    /// Types of columns, by what they hold.
+    fn types_by_kind() -> Vec<(&'static str, Vec<DataType>)> {
+        use TimeUnit::*;
+        let units = [Second, Millisecond, Microsecond, Nanosecond];
+        let item = Arc::new(Field::new_list_field(Int32, true));
+        let pair = Struct(fields(&[("x", Int32, true)]));
+        vec![
+            ("nothing", vec![Null]),
+            ("booleans", vec![Boolean]),
+            (
+                "integers",
+                vec![Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64],
+            ),
+            ("floats", vec![Float16, Float32, Float64]),
+            (
+                "decimals",
+                vec![
+                    Decimal32(5, 2),
+                    Decimal64(12, 4),
+                    Decimal128(20, 0),
+                    Decimal256(50, 3),
+                ],
+            ),
+            ("texts", vec![Utf8, LargeUtf8, Utf8View]),
+            ("bytes", vec![Binary, LargeBinary, BinaryView]),
+            ("fixed bytes", vec![FixedSizeBinary(4), FixedSizeBinary(16)]),
+            ("dates", vec![Date32, Date64]),
+            ("local times", units.map(|unit| time(unit, None)).to_vec()),
+            (
+                "instants",
+                units.map(|unit| time(unit, Some("UTC"))).to_vec(),
+            ),
+            (
+                "times of Berlin",
+                units.map(|unit| time(unit, Some("Europe/Berlin"))).to_vec(),
+            ),
+            (
+                "times of day",
+                vec![
+                    Time32(Second),
+                    Time32(Millisecond),
+                    Time64(Microsecond),
+                    Time64(Nanosecond),
+                ],
+            ),
+            ("durations", units.map(Duration).to_vec()),
+            (
+                "months",
+                vec![Interval(arrow::datatypes::IntervalUnit::YearMonth)],
+            ),
+            (
+                "lengths",
+                vec![Interval(arrow::datatypes::IntervalUnit::MonthDayNano)],
+            ),
+            (
+                "lists",
+                vec![
+                    List(item.clone()),
+                    LargeList(item.clone()),
+                    FixedSizeList(item.clone(), 2),
+                    FixedSizeList(item, 3),
+                ],
+            ),
+            ("structs", vec![pair]),
+            ("maps", vec![map("key", "value", &Int32, true)]),
+        ]
+    }
+
+    /// Kinds that have common types with others than their own.
+    const MIXED: [[&str; 2]; 5] = [
+        ["integers", "floats"],
+        ["integers", "decimals"],
+        ["texts", "bytes"],
+        ["bytes", "fixed bytes"],
+        ["dates", "local times"],
+    ];
+
+    /// Whatever the order of files, a type that a common type was made of changes it no more.
+    #[test]
+    fn all_pairs_of_types_are_decided() {
+        let kinds = types_by_kind();
+        for (kind, types) in &kinds {
+            for (other_kind, other_types) in &kinds {
+                let is_mixed = MIXED.iter().any(|[a, b]| {
+                    [*a, *b] == [*kind, *other_kind] || [*b, *a] == [*kind, *other_kind]
+                });
+                let has_common =
+                    kind == other_kind || is_mixed || [*kind, *other_kind].contains(&"nothing");
+                for a in types {
+                    for b in other_types {
+                        let common = common_type(a, b);
+                        assert_eq!(common.is_ok(), has_common, "{a} and {b}: {common:?}");
+                        let Ok(common) = common else { continue };
+                        assert_eq!(common_type(b, a), Ok(common.clone()), "{a} and {b}");
+                        for part in [a, b] {
+                            let again = common_type(&common.data_type, part);
+                            let again = again.map(|again| again.data_type);
+                            assert_eq!(again, Ok(common.data_type.clone()), "{part} of {a}, {b}");
+                        }
+                    }
+                }
+            }
+        }
     }
 
     fn fields(of: &[(&str, DataType, bool)]) -> Fields {
