@@ -10,7 +10,7 @@ use arrow::compute::kernels::cmp::distinct;
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit};
 use arrow::util::display::array_value_to_string;
-use forebay_model::{Fault, NameIndex, Result, codes, type_words};
+use forebay_model::{Fault, NameIndex, Result, codes, tick_nanoseconds, type_words};
 
 /// A column in the dataset's type. A value that would be changed is a fault; `first_row` is the column's place in the
 /// file.
@@ -218,35 +218,28 @@ fn conform_values(column: &ArrayRef, to: &DataType) -> Result<ArrayRef, Misfit> 
         safe: true,
         ..CastOptions::default()
     };
-    let is_far = matches!(
-        (column.data_type(), to),
-        (
-            DataType::Date32,
-            DataType::Timestamp(TimeUnit::Nanosecond, None)
-        )
-    );
-    let conformed = if is_far {
-        // Straight from days to nanoseconds, what is too far wraps.
-        let microseconds = DataType::Timestamp(TimeUnit::Microsecond, None);
-        cast_with_options(&cast(column, &microseconds)?, to, &lenient)?
-    } else {
-        cast_with_options(column, to, &lenient)?
+    let conformed = match (column.data_type(), to) {
+        (DataType::Date32, DataType::Timestamp(TimeUnit::Nanosecond, None)) => {
+            // Straight from days to nanoseconds, what is too far wraps.
+            let microseconds = DataType::Timestamp(TimeUnit::Microsecond, None);
+            cast_with_options(&cast(column, &microseconds)?, to, &lenient)?
+        }
+        (DataType::Date64, DataType::Timestamp(_, None)) => {
+            // So it does from dates in milliseconds.
+            let milliseconds = DataType::Timestamp(TimeUnit::Millisecond, None);
+            cast_with_options(&cast(column, &milliseconds)?, to, &lenient)?
+        }
+        _ => cast_with_options(column, to, &lenient)?,
     };
     if conformed.null_count() > column.null_count() {
         let lost = (0..column.len()).find(|row| column.is_valid(*row) && conformed.is_null(*row));
         return Err(misfit(column, lost.unwrap_or(0))?);
     }
     let is_rounded = column.data_type().is_integer() && to.is_floating();
-    let is_cut = matches!(
-        (column.data_type(), to),
-        (DataType::Date64, DataType::Date32)
-            | (
-                DataType::Timestamp(TimeUnit::Nanosecond, _),
-                DataType::Timestamp(TimeUnit::Microsecond, _)
-            )
-    );
+    let ticks = tick_nanoseconds(column.data_type()).zip(tick_nanoseconds(to));
+    let is_cut = ticks.is_some_and(|(stored, common)| common > stored);
     if is_rounded || is_cut {
-        // Floats round large integers, dates have no time of day, microseconds fewer digits: such values are others when
+        // Floats round large integers, dates have no time of day, coarser times fewer digits: such values are others when
         // they come back.
         let back = cast_with_options(&conformed, column.data_type(), &lenient)?;
         let changed = distinct(&back, column)?;
@@ -265,13 +258,16 @@ fn misfit(column: &ArrayRef, row: usize) -> Result<Misfit, Misfit> {
 #[cfg(test)]
 mod tests {
     use arrow::array::{
-        Date32Array, Int32Array, Int64Array, LargeListArray, ListArray, StringArray,
-        TimestampMicrosecondArray, TimestampMillisecondArray, TimestampNanosecondArray,
+        BinaryArray, BooleanArray, Date32Array, Date64Array, Float32Array, Float64Array, Int8Array,
+        Int16Array, Int32Array, Int64Array, LargeListArray, ListArray, StringArray,
+        TimestampMicrosecondArray, TimestampMillisecondArray, TimestampNanosecondArray, UInt8Array,
+        UInt16Array, UInt32Array, UInt64Array,
     };
     use arrow::buffer::OffsetBuffer;
     use arrow::datatypes::{Int32Type, Int64Type};
 
     use super::*;
+    use crate::files::common_type::common_type;
     use crate::files::nested_types::plain_layout;
 
     fn conformed(column: ArrayRef, to: DataType) -> Result<ArrayRef> {
@@ -325,6 +321,124 @@ mod tests {
                 .value(0),
             1_000_000
         );
+    }
+
+    /// Columns of all flat types with values at the ends of their ranges, and a null.
+    fn extreme_columns() -> Vec<ArrayRef> {
+        let mut columns: Vec<ArrayRef> = vec![
+            Arc::new(Int8Array::from(vec![Some(i8::MIN), None, Some(i8::MAX)])),
+            Arc::new(Int16Array::from(vec![Some(i16::MIN), None, Some(i16::MAX)])),
+            Arc::new(Int32Array::from(vec![Some(i32::MIN), None, Some(i32::MAX)])),
+            Arc::new(Int64Array::from(vec![Some(i64::MIN), None, Some(i64::MAX)])),
+            Arc::new(UInt8Array::from(vec![Some(1), None, Some(u8::MAX)])),
+            Arc::new(UInt16Array::from(vec![Some(1), None, Some(u16::MAX)])),
+            Arc::new(UInt32Array::from(vec![Some(1), None, Some(u32::MAX)])),
+            Arc::new(UInt64Array::from(vec![Some(1), None, Some(u64::MAX)])),
+            Arc::new(Float32Array::from(vec![Some(f32::MAX), None, Some(-0.0)])),
+            Arc::new(Float64Array::from(vec![
+                Some(f64::MAX),
+                None,
+                Some(f64::NAN),
+            ])),
+            Arc::new(StringArray::from(vec![Some(""), None, Some("\u{2028}\0")])),
+            Arc::new(BinaryArray::from(vec![
+                Some(&b"ab"[..]),
+                None,
+                Some(&b"\xff"[..]),
+            ])),
+            Arc::new(Date32Array::from(vec![
+                Some(-719_162),
+                None,
+                Some(2_932_896),
+            ])),
+            Arc::new(Date64Array::from(vec![
+                Some(-86_400_000),
+                None,
+                Some(253_402_214_400_000),
+            ])),
+            Arc::new(Date64Array::from(vec![Some(1), None, Some(86_400_001)])),
+            Arc::new(Date64Array::from(vec![
+                Some(i64::MIN),
+                None,
+                Some(i64::MAX),
+            ])),
+            Arc::new(BooleanArray::from(vec![Some(true), None, Some(false)])),
+        ];
+        let ends = Int64Array::from(vec![Some(i64::MIN), None, Some(i64::MAX)]);
+        // Nanoseconds hold them, whatever the unit is.
+        let near = Int64Array::from(vec![Some(-1), None, Some(9_000_000_001)]);
+        for unit in [
+            TimeUnit::Second,
+            TimeUnit::Millisecond,
+            TimeUnit::Microsecond,
+            TimeUnit::Nanosecond,
+        ] {
+            for zone in [None, Some("UTC"), Some("Europe/Berlin")] {
+                let times = DataType::Timestamp(unit, zone.map(Into::into));
+                columns.push(cast(&ends, &times).unwrap());
+                columns.push(cast(&near, &times).unwrap());
+            }
+            columns.push(cast(&ends, &DataType::Duration(unit)).unwrap());
+        }
+        let halves = Float32Array::from(vec![Some(-0.5), None, Some(65_504.0)]);
+        columns.push(cast(&halves, &DataType::Float16).unwrap());
+        let hundreds = Int64Array::from(vec![Some(-999), None, Some(999)]);
+        for decimal in [
+            DataType::Decimal32(5, 2),
+            DataType::Decimal64(12, 4),
+            DataType::Decimal128(38, 2),
+            DataType::Decimal256(50, 3),
+        ] {
+            columns.push(cast(&hundreds, &decimal).unwrap());
+        }
+        let seconds = Int32Array::from(vec![Some(0), None, Some(86_399)]);
+        let seconds = cast(&seconds, &DataType::Time32(TimeUnit::Second)).unwrap();
+        for time in [
+            DataType::Time32(TimeUnit::Millisecond),
+            DataType::Time64(TimeUnit::Microsecond),
+            DataType::Time64(TimeUnit::Nanosecond),
+        ] {
+            columns.push(cast(&seconds, &time).unwrap());
+        }
+        columns.push(seconds);
+        columns.push(new_null_array(&DataType::Null, 3));
+        columns
+    }
+
+    /// For every pair of types with a common one: values come back equal from it, or the first that does not is a fault
+    /// with its row.
+    #[test]
+    fn values_of_all_types_have_the_common_type_or_are_faults() {
+        let columns = extreme_columns();
+        let mut conformed_columns = 0;
+        let mut faults = 0;
+        for column in &columns {
+            for other in &columns {
+                let Ok(common) = common_type(column.data_type(), other.data_type()) else {
+                    continue;
+                };
+                let context = format!("{} as {}", column.data_type(), common.data_type);
+                match conformed(column.clone(), common.data_type.clone()) {
+                    Ok(values) => {
+                        assert_eq!(values.data_type(), &common.data_type, "{context}");
+                        assert_eq!(values.logical_null_count(), column.logical_null_count());
+                        conformed_columns += 1;
+                        if column.data_type() == &DataType::Null {
+                            continue;
+                        }
+                        let back = cast(&values, column.data_type()).unwrap();
+                        assert_eq!(back.to_data(), column.to_data(), "{context}");
+                    }
+                    Err(fault) => {
+                        let rows = &fault.site().rows;
+                        assert!(rows == &[10] || rows == &[12], "{context}: {fault:?}");
+                        faults += 1;
+                    }
+                }
+            }
+        }
+        assert!(conformed_columns > 400, "{conformed_columns} conformed");
+        assert!(faults > 40, "{faults} faults");
     }
 
     #[test]
