@@ -4,15 +4,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::types::{Float64Type, Int32Type};
+use arrow::array::types::{Float64Type, Int32Type, Int64Type};
 use arrow::array::{
-    Array, ArrayRef, AsArray, Int32Array, ListArray, MapArray, RecordBatch, StringArray,
-    StructArray,
+    Array, ArrayRef, AsArray, Date32Array, Decimal128Array, Float32Array, Float64Array, Int32Array,
+    Int64Array, ListArray, MapArray, RecordBatch, StringArray, StructArray,
+    TimestampMicrosecondArray,
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use parquet::arrow::ArrowWriter;
+use parquet::data_type::{Int64Type as ParquetInt64Type, Int96, Int96Type};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use serde_json::{Value, json};
 
 use crate::bucket::S3Server;
@@ -91,10 +95,16 @@ impl<'s> HandmadeTable<'s> {
                 .unwrap();
         writer.write(&batch).unwrap();
         writer.close().unwrap();
-        let bytes = std::fs::metadata(&path).unwrap().len();
+        self.added(file, batch.num_rows(), partition, more)
+    }
+
+    /// The action that adds a file that is there.
+    fn added(&self, file: &str, rows: usize, partition: Value, more: Value) -> Value {
+        let path = self.shop.path(self.name).join(file);
+        let bytes = std::fs::metadata(path).unwrap().len();
         let mut add = json!({
             "path": file, "size": bytes, "partitionValues": partition, "modificationTime": self.versions,
-            "dataChange": true, "stats": json!({ "numRecords": batch.num_rows() }).to_string(),
+            "dataChange": true, "stats": json!({ "numRecords": rows }).to_string(),
         });
         add.as_object_mut()
             .unwrap()
@@ -549,6 +559,214 @@ fn fields_inside_of_mapped_columns_are_found_by_name_or_by_id() {
         );
         let named = rows["by_name"].as_map().values();
         assert_eq!(towns(named.as_struct()), ["Bern", "Prag"], "{mode}");
+    }
+}
+
+const MICROSECONDS_PER_DAY: i64 = 86_400_000_000;
+
+/// Writes times as Spark does by default, of type INT96, and clock times beside them. Both are in microseconds since
+/// 1970.
+fn write_spark_times(path: &Path, times: &[i64], clock_times: &[i64]) {
+    let schema = "message spark_schema { optional int96 at; \
+                  optional int64 local (TIMESTAMP(MICROS,false)); }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let file = std::fs::File::create(path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Default::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let levels = vec![1_i16; times.len()];
+    let mut instants = Vec::new();
+    for time in times {
+        let julian_day = time.div_euclid(MICROSECONDS_PER_DAY) + 2_440_588;
+        let nanosecond = time.rem_euclid(MICROSECONDS_PER_DAY) as u64 * 1_000;
+        let mut instant = Int96::new();
+        instant.set_data(
+            nanosecond as u32,
+            (nanosecond >> 32) as u32,
+            julian_day as u32,
+        );
+        instants.push(instant);
+    }
+    let mut column = group.next_column().unwrap().unwrap();
+    let typed = column.typed::<Int96Type>();
+    typed.write_batch(&instants, Some(&levels), None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let typed = column.typed::<ParquetInt64Type>();
+    typed.write_batch(clock_times, Some(&levels), None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+}
+
+fn ticks(rows: &RecordBatch, column: &str) -> Vec<i64> {
+    let ticks = cast(&rows[column], &DataType::Int64).unwrap();
+    ticks.as_primitive::<Int64Type>().values().to_vec()
+}
+
+/// The years 1 and 9999, the last microsecond before 1970, and 2024.
+const FAR_TIMES: [i64; 4] = [
+    -62_135_596_800_000_000,
+    253_402_214_400_000_000,
+    -1,
+    1_709_164_800_000_000,
+];
+
+#[test]
+fn times_of_tables_are_instants_or_clock_times_in_every_file() {
+    let shop = TestDirectory::new();
+    let columns = [
+        column("at", "timestamp", json!({})),
+        column("local", "timestamp_ntz", json!({})),
+    ];
+    let mut table = HandmadeTable::create(&shop, "table", &columns, &[], &["timestampNtz"]);
+    write_spark_times(&shop.path("table/a.parquet"), &FAR_TIMES, &FAR_TIMES);
+    let statistics = json!({
+        "numRecords": 4,
+        "minValues": { "at": "0001-01-01T00:00:00.000Z", "local": "0001-01-01T00:00:00.000" },
+        "maxValues": { "at": "9999-12-31T00:00:00.000Z", "local": "9999-12-31T00:00:00.000" },
+        "nullCount": { "at": 0, "local": 0 },
+    });
+    let more = json!({ "stats": statistics.to_string() });
+    let add = table.added("a.parquet", 4, json!({}), more);
+    table.commit(&[add]);
+    // Programs beside Spark write instants in UTC, in other units, too.
+    let milliseconds = Int64Array::from(vec![-1, 253_402_214_400_000]);
+    let utc = DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()));
+    let plain = DataType::Timestamp(TimeUnit::Millisecond, None);
+    let written = vec![
+        (
+            Field::new("at", utc.clone(), true),
+            cast(&milliseconds, &utc).unwrap(),
+        ),
+        (
+            Field::new("local", plain.clone(), true),
+            cast(&milliseconds, &plain).unwrap(),
+        ),
+    ];
+    let add = table.add("b.parquet", written, json!({}), json!({}));
+    table.commit(&[add]);
+    let (rows, _) = copy(&shop, "path: table", "");
+    let instants = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+    let clock_times = DataType::Timestamp(TimeUnit::Microsecond, None);
+    assert_eq!(rows["at"].data_type(), &instants);
+    assert_eq!(rows["local"].data_type(), &clock_times);
+    let mut expected = FAR_TIMES.to_vec();
+    expected.extend([-1_000, 253_402_214_400_000_000]);
+    assert_eq!(ticks(&rows, "at"), expected);
+    assert_eq!(ticks(&rows, "local"), expected);
+    for (condition, expected) in [
+        ("at = TIMESTAMP '9999-12-31T00:00:00Z'", 2),
+        ("local >= DATE '9999-01-01'", 2),
+        ("local < DATE '0002-01-01'", 1),
+        ("at < TIMESTAMP '1970-01-01T00:00:00Z'", 3),
+    ] {
+        let (rows, _) = copy(
+            &shop,
+            "path: table",
+            &format!("{{ filter: \"{condition}\" }}"),
+        );
+        assert_eq!(rows.num_rows(), expected, "{condition}");
+    }
+}
+
+/// A column of a file.
+fn stored_column(name: &str, values: ArrayRef) -> (Field, ArrayRef) {
+    let field = Field::new(name, values.data_type().clone(), true);
+    (field, values)
+}
+
+fn decimal(value: i128, digits: u8, scale: i8) -> ArrayRef {
+    let values = Decimal128Array::from(vec![value]);
+    Arc::new(values.with_precision_and_scale(digits, scale).unwrap())
+}
+
+fn doubles(rows: &RecordBatch, column: &str) -> Vec<f64> {
+    rows[column].as_primitive::<Float64Type>().values().to_vec()
+}
+
+/// A column whose type was widened: the log notes each change.
+fn widened(name: &str, from: &str, to: &str) -> Value {
+    let changes = json!([{ "fromType": from, "toType": to, "tableVersion": 1 }]);
+    column(name, to, json!({ "delta.typeChanges": changes }))
+}
+
+#[test]
+fn files_before_a_type_was_widened_have_the_wider_type() {
+    let shop = TestDirectory::new();
+    let list = json!({ "type": "array", "elementType": "long", "containsNull": true });
+    let columns = [
+        widened("n", "integer", "long"),
+        widened("x", "float", "double"),
+        widened("i", "integer", "double"),
+        widened("price", "decimal(10,2)", "decimal(12,4)"),
+        widened("id", "long", "decimal(20,0)"),
+        widened("t", "date", "timestamp_ntz"),
+        json!({ "name": "list", "type": list, "nullable": true, "metadata": {} }),
+    ];
+    let features = ["typeWidening", "timestampNtz"];
+    let mut table = HandmadeTable::create(&shop, "table", &columns, &[], &features);
+    let narrow_list =
+        ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(i32::MAX), None])]);
+    let narrow = vec![
+        ints("n", [i32::MIN]),
+        stored_column("x", Arc::new(Float32Array::from(vec![0.1]))),
+        stored_column("i", Arc::new(Int32Array::from(vec![i32::MAX]))),
+        stored_column("price", decimal(1_234, 10, 2)),
+        stored_column("id", Arc::new(Int64Array::from(vec![i64::MAX]))),
+        stored_column("t", Arc::new(Date32Array::from(vec![2_932_896]))),
+        stored_column("list", Arc::new(narrow_list)),
+    ];
+    let statistics = json!({
+        "numRecords": 1,
+        "minValues": { "n": i32::MIN, "t": "9999-12-31" },
+        "maxValues": { "n": i32::MIN, "t": "9999-12-31" },
+        "nullCount": { "n": 0, "t": 0 },
+    });
+    let more = json!({ "stats": statistics.to_string() });
+    let add = table.add("a.parquet", narrow, json!({}), more);
+    table.commit(&[add]);
+    let wide_list = ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(i64::MIN)])]);
+    let wide = vec![
+        stored_column("n", Arc::new(Int64Array::from(vec![5_000_000_000]))),
+        stored_column("x", Arc::new(Float64Array::from(vec![1e300]))),
+        stored_column("i", Arc::new(Float64Array::from(vec![0.5]))),
+        stored_column("price", decimal(1, 12, 4)),
+        stored_column("id", decimal(18_446_744_073_709_551_616, 20, 0)),
+        stored_column("t", Arc::new(TimestampMicrosecondArray::from(vec![-1]))),
+        stored_column("list", Arc::new(wide_list)),
+    ];
+    let add = table.add("b.parquet", wide, json!({}), json!({}));
+    table.commit(&[add]);
+    let (rows, _) = copy(&shop, "path: table", "");
+    assert_eq!(ticks(&rows, "n"), [i64::from(i32::MIN), 5_000_000_000]);
+    assert_eq!(doubles(&rows, "x"), [f64::from(0.1_f32), 1e300]);
+    assert_eq!(doubles(&rows, "i"), [f64::from(i32::MAX), 0.5]);
+    assert_eq!(rows["price"].data_type(), &DataType::Decimal128(12, 4));
+    assert_eq!(
+        words(&rows, "price"),
+        [Some("12.3400".into()), Some("0.0001".into())]
+    );
+    let ids = [
+        Some("9223372036854775807".into()),
+        Some("18446744073709551616".into()),
+    ];
+    assert_eq!(words(&rows, "id"), ids);
+    assert_eq!(ticks(&rows, "t"), [253_402_214_400_000_000, -1]);
+    let items = rows["list"].as_list::<i32>().values();
+    let items: Vec<_> = items.as_primitive::<Int64Type>().iter().collect();
+    assert_eq!(items, [Some(i64::from(i32::MAX)), None, Some(i64::MIN)]);
+    for (condition, expected) in [
+        ("n < 0", [i64::from(i32::MIN)]),
+        ("n > 2147483647", [5_000_000_000]),
+        ("t >= DATE '9999-12-31'", [i64::from(i32::MIN)]),
+        ("t < TIMESTAMP '1970-01-01 00:00:00'", [5_000_000_000]),
+    ] {
+        let (rows, _) = copy(
+            &shop,
+            "path: table",
+            &format!("{{ filter: \"{condition}\" }}"),
+        );
+        assert_eq!(ticks(&rows, "n"), expected, "{condition}");
     }
 }
 
