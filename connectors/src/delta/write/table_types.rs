@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::compute::{CastOptions, cast_with_options};
+use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Date64Type, Field, FieldRef, Schema, SchemaRef, TimeUnit,
     TimestampNanosecondType,
 };
+use arrow::util::display::array_value_to_string;
 use forebay_model::{Fault, Result, codes, logical_type, type_words};
+
+use crate::files::nested_types::{find_type, plain_layout};
 
 const NANOSECONDS_PER_TICK: i64 = 1000;
 const MILLISECONDS_PER_DAY: i64 = 86_400_000;
@@ -90,6 +93,10 @@ pub(super) fn to_table_type(values: &ArrayRef, of_table: &DataType) -> Result<Ar
     if logical_type(values.data_type()) == *of_table {
         return Ok(values.clone());
     }
+    let plain = plain_layout(values.data_type());
+    if plain != *values.data_type() {
+        return to_table_type(&cast(values, &plain)?, of_table);
+    }
     if let Some(times) = values.as_primitive_opt::<TimestampNanosecondType>() {
         let finer = times
             .iter()
@@ -116,14 +123,38 @@ pub(super) fn to_table_type(values: &ArrayRef, of_table: &DataType) -> Result<Ar
         return Err(Fault::new(codes::BAD_ROW, message)
             .hint("cast the column to a timestamp before it is written"));
     }
-    Ok(cast_with_options(
-        values,
-        of_table,
-        &CastOptions {
-            safe: false,
-            ..CastOptions::default()
-        },
-    )?)
+    let strict = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
+    let stored = cast_with_options(values, of_table, &strict)?;
+    if values.data_type().is_nested() && find_type(values.data_type(), has_more_digits).is_some() {
+        refuse_cut_values(values, &stored)?;
+    }
+    Ok(stored)
+}
+
+/// True for types of which a table holds some values with fewer digits.
+fn has_more_digits(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Timestamp(TimeUnit::Nanosecond, _) | DataType::Date64
+    )
+}
+
+/// Refuses values of lists, structs and maps that do not come back equal from the types of a table.
+fn refuse_cut_values(values: &ArrayRef, stored: &ArrayRef) -> Result<()> {
+    let back = cast(stored, values.data_type())?;
+    if back.as_ref() == values.as_ref() {
+        return Ok(());
+    }
+    let cut = (0..values.len()).find(|row| back.slice(*row, 1) != values.slice(*row, 1));
+    let value = array_value_to_string(values, cut.unwrap_or(0))?;
+    let message = format!(
+        "a Delta table holds microseconds and whole days, and a value has more digits: {value}"
+    );
+    Err(Fault::new(codes::BAD_ROW, message)
+        .hint("round the times inside of the column before they are written"))
 }
 
 /// The first and the last tick of an interval, in the unit that the column has in the table.
@@ -157,7 +188,12 @@ fn tick_at(nanoseconds: i128) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Int64Array, TimestampNanosecondArray, UInt8Array};
+    use arrow::array::{
+        Date64Array, DictionaryArray, Int8Array, Int64Array, ListArray, StructArray,
+        TimestampNanosecondArray, UInt8Array,
+    };
+    use arrow::buffer::OffsetBuffer;
+    use arrow::datatypes::Int8Type;
 
     use super::*;
 
@@ -188,6 +224,46 @@ mod tests {
             &to_table_type(&same, &DataType::Int64).unwrap()
         ));
         assert_eq!(table_type(&DataType::UInt64), None);
+    }
+
+    /// In lists, structs and dictionaries as in columns of their own.
+    #[test]
+    fn digits_inside_of_columns_are_held_or_refused() {
+        for (nanosecond, is_held) in [(-3_000, true), (-3_001, false)] {
+            let times: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![
+                Some(1_000),
+                None,
+                Some(nanosecond),
+            ]));
+            let item = Arc::new(Field::new_list_field(times.data_type().clone(), true));
+            let offsets = OffsetBuffer::from_lengths([2, 0, 1]);
+            let list = ListArray::new(item, offsets, times.clone(), None);
+            let field = Field::new("at", times.data_type().clone(), true);
+            let record = StructArray::new(vec![field].into(), vec![times.clone()], None);
+            let keys = Int8Array::from(vec![Some(2), None, Some(0)]);
+            let keyed = DictionaryArray::<Int8Type>::new(keys, times);
+            let columns: [ArrayRef; 3] = [Arc::new(list), Arc::new(record), Arc::new(keyed)];
+            for column in columns {
+                let stored = table_type(column.data_type()).unwrap();
+                let stored_values = to_table_type(&column, &stored);
+                match stored_values {
+                    Ok(values) => {
+                        assert!(is_held, "{}", column.data_type());
+                        assert_eq!(values.data_type(), &stored);
+                    }
+                    Err(fault) => {
+                        assert!(!is_held, "{}: {fault}", column.data_type());
+                        assert_eq!(fault.code(), codes::BAD_ROW);
+                    }
+                }
+            }
+        }
+        let clock: ArrayRef = Arc::new(Date64Array::from(vec![1]));
+        let field = Field::new("day", DataType::Date64, true);
+        let record: ArrayRef = Arc::new(StructArray::new(vec![field].into(), vec![clock], None));
+        let stored = table_type(record.data_type()).unwrap();
+        let refused = to_table_type(&record, &stored).unwrap_err();
+        assert_eq!(refused.code(), codes::BAD_ROW);
     }
 
     #[test]
