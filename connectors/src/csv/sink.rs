@@ -16,6 +16,9 @@ use crate::files::readable::{
 use crate::format::SinkFormat;
 
 use super::config::CsvSink;
+use super::records::DELIMITER_LINE;
+
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// The configured sink.
 #[derive(Debug)]
@@ -173,6 +176,37 @@ fn check_record_lengths(batch: &RecordBatch) -> Result<()> {
     }
 }
 
+/// Refuses names at the beginning of a file that sources take for something else: a byte order mark, or a line that
+/// names the delimiter.
+fn check_header(schema: &Schema) -> Result<()> {
+    let names: Vec<&str> = schema
+        .fields()
+        .iter()
+        .map(|field| field.name().as_str())
+        .collect();
+    let is_delimiter_line = match names.as_slice() {
+        [name] => name
+            .as_bytes()
+            .strip_prefix(DELIMITER_LINE)
+            .is_some_and(|delimiter| delimiter.len() == 1),
+        [name, second] => name.as_bytes() == DELIMITER_LINE && second.is_empty(),
+        _ => false,
+    };
+    let Some(first) = names.first() else {
+        return Ok(());
+    };
+    if !is_delimiter_line && !first.starts_with(BYTE_ORDER_MARK) {
+        return Ok(());
+    }
+    let message = format!(
+        "a CSV file that begins with the name `{}` is read in another way",
+        first.escape_debug()
+    );
+    Err(Fault::new(codes::UNSUPPORTED, message)
+        .column(*first)
+        .hint("rename the column, or write another one before it"))
+}
+
 impl Sink for CsvEncoder {
     fn path(&self) -> &str {
         &self.config.path
@@ -197,6 +231,7 @@ impl Sink for CsvEncoder {
     }
 
     fn check_schema(&self, schema: &SchemaRef) -> Result<()> {
+        check_header(schema)?;
         let mut fields = schema.fields().iter();
         match fields.find(|field| !has_text_form(field.data_type())) {
             Some(field) => Err(no_form_fault(field.name(), field.data_type(), "CSV")),

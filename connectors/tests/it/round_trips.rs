@@ -1008,6 +1008,64 @@ fn what_a_sink_writes_its_source_reads_back_equal() {
     );
 }
 
+/// Names that formats of text are known to lose.
+const NAMES: [&str; 18] = [
+    "",
+    " lead",
+    "trail ",
+    "a,b",
+    "a;b",
+    "a\"b",
+    "a\nb",
+    "a\r\nb",
+    "a\tb",
+    "a.b",
+    "'q'",
+    "#x",
+    "1",
+    "NULL",
+    "column_1",
+    "\u{fc}",
+    "\u{feff}x",
+    "sep=;",
+];
+
+#[test]
+fn names_of_columns_are_read_back_or_refused() {
+    let mut refused = Vec::new();
+    for format in ["parquet", "arrow", "csv", "json"] {
+        for name in NAMES {
+            for names in [vec![name], vec![name, "id"], vec!["id", name]] {
+                let columns = names.iter().map(|name| (*name, row_numbers(3)));
+                let batch = RecordBatch::try_from_iter(columns).unwrap();
+                let trip = RoundTrip::new(format);
+                if let Err(fault) = trip.write(&batch) {
+                    assert_ne!(fault.code().domain, FaultDomain::Internal, "{fault:?}");
+                    refused.push((format, names));
+                    continue;
+                }
+                let mut config = json!({ "path": trip.folder.path().join("out") });
+                if format == "csv" {
+                    // One column has no delimiter that tells it from others.
+                    config["delimiter"] = json!(",");
+                }
+                let rows = read(format, config).unwrap();
+                let schema = rows.schema();
+                let fields = schema.fields().iter();
+                let read_names: Vec<&str> = fields.map(|field| field.name().as_str()).collect();
+                assert_eq!(read_names, names, "{format}");
+                assert_eq!(rows.num_rows(), 3, "{format}: {names:?}");
+            }
+        }
+    }
+    let expected = [
+        ("csv", vec!["\u{feff}x"]),
+        ("csv", vec!["\u{feff}x", "id"]),
+        ("csv", vec!["sep=;"]),
+    ];
+    assert_eq!(refused, expected);
+}
+
 fn list_of(of: DataType) -> DataType {
     DataType::List(Arc::new(Field::new_list_field(of, true)))
 }
