@@ -27,6 +27,15 @@ pub(crate) trait FunctionGuard: Send + Sync {
         Ok(())
     }
 
+    /// The result of a call that the function does not compute; `None` where it does.
+    fn computed(
+        &self,
+        _name: &str,
+        _arguments: &ScalarFunctionArgs,
+    ) -> Result<Option<ColumnarValue>, DataFusionError> {
+        Ok(None)
+    }
+
     /// The arguments that the function sees in the place of these.
     fn prepared(
         &self,
@@ -188,6 +197,9 @@ impl ScalarUDFImpl for GuardedFunction {
     ) -> Result<ColumnarValue, DataFusionError> {
         let NamedGuard { name, guard } = self.guard;
         guard.before(name, &arguments)?;
+        if let Some(result) = guard.computed(name, &arguments)? {
+            return Ok(result);
+        }
         let arguments = guard.prepared(arguments)?;
         if !guard.checks_result() {
             return self.function.invoke_with_args(arguments);
