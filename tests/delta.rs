@@ -770,6 +770,60 @@ fn files_before_a_type_was_widened_have_the_wider_type() {
     }
 }
 
+/// Partition values stay as they were written when a type is widened.
+#[test]
+fn partition_values_have_the_widened_types() {
+    let shop = TestDirectory::new();
+    let columns = [
+        column("n", "integer", json!({})),
+        widened("id", "integer", "long"),
+        widened("local", "date", "timestamp_ntz"),
+        column("at", "timestamp", json!({})),
+    ];
+    let partitions = ["id", "local", "at"];
+    let features = ["typeWidening", "timestampNtz"];
+    let mut table = HandmadeTable::create(&shop, "table", &columns, &partitions, &features);
+    let parts = [
+        json!({ "id": "7", "local": "2024-02-29", "at": "2024-02-29 00:00:00" }),
+        json!({
+            "id": "5000000000",
+            "local": "9999-12-31 00:00:00.000001",
+            "at": "9999-12-31T00:00:00.000000Z",
+        }),
+        json!({ "id": null, "local": null, "at": null }),
+    ];
+    for (row, part) in parts.iter().enumerate() {
+        let file = format!("{row}.parquet");
+        let add = table.add(
+            &file,
+            vec![ints("n", [row as i32])],
+            part.clone(),
+            json!({}),
+        );
+        table.commit(&[add]);
+    }
+    let (rows, _) = copy(&shop, "path: table", "");
+    let leap_day = 1_709_164_800_000_000;
+    let last = 253_402_214_400_000_000;
+    assert_eq!(rows["id"].null_count(), 1);
+    assert_eq!(ticks(&rows, "id")[..2], [7, 5_000_000_000]);
+    assert_eq!(ticks(&rows, "local")[..2], [leap_day, last + 1]);
+    assert_eq!(ticks(&rows, "at")[..2], [leap_day, last]);
+    for (condition, expected) in [
+        ("id > 2147483647", 1),
+        ("local > DATE '9999-12-31'", 1),
+        ("at < TIMESTAMP '9999-12-31T00:00:00Z'", 0),
+        ("id IS NULL AND at IS NULL", 2),
+    ] {
+        let (rows, _) = copy(
+            &shop,
+            "path: table",
+            &format!("{{ filter: \"{condition}\" }}"),
+        );
+        assert_eq!(values(&rows, "n"), [expected], "{condition}");
+    }
+}
+
 #[test]
 fn features_that_readers_must_know_are_refused_by_name() {
     let shop = TestDirectory::new();
