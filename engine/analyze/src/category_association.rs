@@ -6,7 +6,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, Float64Array, UInt64Array};
 use arrow::datatypes::DataType;
 use forebay_model::{
-    Analyzer, AnalyzerInput, Finding, MemoryRequest, Result, ScratchSpace, logical_type,
+    AdmittedMemory, Analyzer, AnalyzerInput, Finding, MemoryRequest, Result, ScratchSpace,
+    logical_type,
 };
 use hashbrown::HashMap;
 use serde_json::{Value, json};
@@ -219,16 +220,19 @@ impl Analyzer for CategoryAssociation {
         let mut seconds: HashMap<Vec<u8>, u64> = HashMap::new();
         let mut rows = 0u64;
         let mut firsts = Vec::new();
+        let mut firsts_admitted = AdmittedMemory::default();
+        let mut seconds_admitted = AdmittedMemory::default();
         let mut key_bytes = 0;
         let mut last: Option<Vec<u8>> = None;
         pairs.for_each(|key, count| {
             let (first, second) = split_key(key, &self.types[0])?;
             if last.as_deref() != Some(first) {
                 if firsts.len().is_multiple_of(VALUES_ADMITTED) {
-                    scratch.admit(MemoryRequest {
+                    let request = MemoryRequest {
                         now: VALUES_ADMITTED * size_of::<u64>(),
                         later: 0,
-                    })?;
+                    };
+                    firsts_admitted.renew(|| scratch.admit(request))?;
                 }
                 last = Some(first.to_vec());
                 firsts.push(0u64);
@@ -242,10 +246,11 @@ impl Analyzer for CategoryAssociation {
                     key_bytes += second.len();
                     if seconds.len().is_multiple_of(VALUES_ADMITTED) {
                         let each = VALUE_BYTES + key_bytes / (seconds.len() + 1);
-                        scratch.admit(MemoryRequest {
+                        let request = MemoryRequest {
                             now: VALUES_ADMITTED * each,
                             later: 0,
-                        })?;
+                        };
+                        seconds_admitted.renew(|| scratch.admit(request))?;
                     }
                     seconds.insert(second.to_vec(), *count);
                 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayBuilder, ArrayRef, Float64Builder, UInt64Builder};
 use arrow::datatypes::DataType;
 use forebay_model::{
-    Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace, StateDecoder,
-    StateEncoder, logical_type,
+    AdmittedMemory, Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace,
+    StateDecoder, StateEncoder, logical_type,
 };
 use serde_json::{Value, json};
 
@@ -144,6 +144,7 @@ impl Analyzer for GroupedMoments {
         let mut counts = UInt64Builder::new();
         let mut numbers: [Float64Builder; 4] = Default::default();
         let scratch = state.0.scratch();
+        let mut admitted = AdmittedMemory::default();
         let mut key_bytes = 0;
         let mut key_bytes_admitted = 0;
         state.0.for_each(|key, moment| {
@@ -157,10 +158,8 @@ impl Analyzer for GroupedMoments {
                 key_bytes_admitted = key_bytes + keys;
                 // Buffers double as they grow.
                 let now = 2 * (keys + rows * ROW_BYTES);
-                scratch.admit(MemoryRequest {
-                    now,
-                    later: keys + rows * TABLE_ROW_BYTES,
-                })?;
+                let later = keys + rows * TABLE_ROW_BYTES;
+                admitted.renew(|| scratch.admit(MemoryRequest { now, later }))?;
             }
             keys.push(key)?;
             counts.append_value(moment.count());

@@ -131,7 +131,7 @@ impl TokenRanking {
             needed += text_bytes;
         }
         let finding = self.candidates.len() * FOUND_TOKEN_BYTES + self.arena.len();
-        self.scratch.admit(MemoryRequest {
+        let _admitted = self.scratch.admit(MemoryRequest {
             now: needed + finding,
             later: 0,
         })?;
@@ -211,7 +211,7 @@ impl TokenRanking {
         candidates.sort_unstable_by(|a, b| a.compare(b, &arena, order));
         let bytes: usize = candidates.iter().map(|token| token.length as usize).sum();
         // The transform that uses the finding needs its memory after this state is dropped.
-        scratch.admit(MemoryRequest {
+        let _admitted = scratch.admit(MemoryRequest {
             now: candidates.len() * FOUND_TOKEN_BYTES + bytes,
             later: candidates.len() * USED_TOKEN_BYTES + 2 * bytes,
         })?;

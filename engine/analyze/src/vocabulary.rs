@@ -9,8 +9,8 @@ use arrow::compute::{cast, concat, filter};
 use arrow::datatypes::{DataType, UInt64Type};
 use forebay_model::codes;
 use forebay_model::{
-    Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace, SpillWriter,
-    StateDecoder, StateEncoder, StringColumn, TOKEN_BYTES_MAX, TextRef,
+    AdmittedMemory, Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace,
+    SpillWriter, StateDecoder, StateEncoder, StringColumn, TOKEN_BYTES_MAX, TextRef,
 };
 use serde_json::{Value, json};
 
@@ -131,7 +131,7 @@ fn half_scratch(scratch: &Arc<dyn ScratchSpace>) -> Arc<dyn ScratchSpace> {
         fn create(&self) -> Result<Box<dyn SpillWriter>> {
             self.0.create()
         }
-        fn admit(&self, request: MemoryRequest) -> Result<()> {
+        fn admit(&self, request: MemoryRequest) -> Result<AdmittedMemory> {
             self.0.admit(request)
         }
     }

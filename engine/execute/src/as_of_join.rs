@@ -15,7 +15,7 @@ use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::logical_expr::{
     Expr, LogicalPlan, LogicalPlanBuilder, SortExpr, cast, ident, lit, when,
 };
-use forebay_model::{Result, picked_text_bytes};
+use forebay_model::{AdmittedMemory, Result, picked_text_bytes};
 use forebay_plan::{AdmitBytes, AsOf, GatherOp, JoinOp, canonical_key};
 use forebay_storage::MemoryBudget;
 
@@ -276,9 +276,11 @@ impl AsOfMatcher {
                 None => null.clone(),
             };
             let sources: [&dyn Array; 3] = [&null, &earlier_value, column];
-            if let Some(admit) = &self.admit {
-                admit(picked_text_bytes(&sources, &matches.picks))?;
-            }
+            // Reserved until the column is made.
+            let _admitted = match &self.admit {
+                Some(admit) => admit(picked_text_bytes(&sources, &matches.picks))?,
+                None => AdmittedMemory::default(),
+            };
             outputs.push(interleave(&sources, &matches.picks)?);
         }
         outputs.push(Arc::new(UInt64Array::from(matches.rows)));

@@ -97,7 +97,7 @@ impl MaterializePass<'_> {
                     let bits = stays.entry(span).or_default();
                     if words > bits.len() {
                         let words_allocated = words.max(2 * bits.len());
-                        self.context.memory.admit(
+                        let _admitted = self.context.memory.admit(
                             MemoryRequest {
                                 now: words_allocated * size_of::<u64>(),
                                 later: 0,

@@ -137,7 +137,7 @@ impl<'a> PartitionMerger<'a> {
         self.runs.push(run.rows);
         self.bytes += run.bytes;
         write(full)?;
-        let is_short = self.memory.shortage(run.bytes as u64, 0).is_some();
+        let is_short = self.memory.shortage(run.bytes as u64).is_some();
         if is_short || self.bytes > self.memory.waiting_bytes() {
             self.write_all(write)?;
         }

@@ -8,7 +8,7 @@ use forebay_plan::{
 };
 use forebay_storage::{MemoryBudget, StorageClient};
 
-use crate::admission::admission;
+use crate::admission::waiting_admission;
 use crate::run_state::{RunState, SortedStream};
 use crate::source_input::SourceInput;
 use crate::span_index::SpanDigests;
@@ -84,8 +84,8 @@ impl<'a> PassContext<'a> {
 
     /// Compiles chains with the findings and row orders of the run.
     pub fn with_chains<R>(&self, compile: impl FnOnce(ChainContext<'_>) -> Result<R>) -> Result<R> {
-        let admit = admission(self.memory);
         let check_stop = stop_check_of(self.io);
+        let admit = waiting_admission(self.memory, check_stop.clone());
         compile(ChainContext {
             finding: &|analyzer| self.finding(analyzer),
             row_order: &|op| self.state.row_order(op),

@@ -5,12 +5,12 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use datafusion::common::DataFusionError;
 use datafusion::execution::memory_pool::{
     FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
 };
-use forebay_model::MemoryRequest;
 use forebay_storage::MemoryBudget;
 
 /// The percentage that sorts may fill. A sort reserves twice the bytes of its rows. When it spills,
@@ -52,6 +52,8 @@ pub struct QueryMemoryPool {
     sorts: AtomicUsize,
     /// Registered merges of sorts.
     merges: AtomicUsize,
+    /// Held while a consumer asks and takes.
+    taking: Mutex<()>,
 }
 
 impl QueryMemoryPool {
@@ -67,6 +69,7 @@ impl QueryMemoryPool {
             fixed,
             sorts,
             merges,
+            taking: Mutex::default(),
         }
     }
 
@@ -168,18 +171,10 @@ impl MemoryPool for QueryMemoryPool {
         reservation: &MemoryReservation,
         additional: usize,
     ) -> Result<(), DataFusionError> {
-        if additional >= LARGE_BYTES
-            && self
-                .memory
-                .admit(
-                    MemoryRequest {
-                        now: additional,
-                        later: 0,
-                    },
-                    0,
-                )
-                .is_err()
-        {
+        // Asking and taking are one step: of two requests, the second counts the first.
+        let _taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_large = additional >= LARGE_BYTES;
+        if is_large && self.memory.shortage(additional as u64).is_some() {
             return Err(self.exhausted(reservation, additional));
         }
         let grown_bytes = reservation.size() + additional;
@@ -196,14 +191,12 @@ impl MemoryPool for QueryMemoryPool {
             return self.spilling.try_grow(reservation, additional);
         }
         let free = free.saturating_sub(self.spilling.reserved());
-        let reserved = self
-            .fixed
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |fixed| {
-                fixed.checked_add(additional).filter(|fixed| *fixed <= free)
-            });
-        reserved
-            .map(drop)
-            .map_err(|_| self.exhausted(reservation, additional))
+        let fixed = self.fixed.load(Ordering::Relaxed);
+        if fixed.saturating_add(additional) > free {
+            return Err(self.exhausted(reservation, additional));
+        }
+        self.fixed.fetch_add(additional, Ordering::Relaxed);
+        Ok(())
     }
 
     fn reserved(&self) -> usize {

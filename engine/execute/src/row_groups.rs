@@ -404,7 +404,7 @@ impl<'a> RowGroupBuilder<'a> {
             return Ok(());
         }
         self.admitted_bytes = memory_bytes;
-        match self.limits.memory.shortage(ADMITTED_BYTES as u64, 0) {
+        match self.limits.memory.shortage(ADMITTED_BYTES as u64) {
             None => Ok(()),
             Some(shortage) => {
                 let rows = format!("collecting the rows of {} partitions", self.open.len());

@@ -13,7 +13,7 @@ use arrow::compute::kernels::zip::zip;
 use arrow::datatypes::{Int64Type, SchemaRef};
 use arrow::ipc::reader::FileReader;
 use forebay_model::{Fault, Result, column_bytes};
-use forebay_plan::{GrowingOutput, PrecomputedOutputs, TakenOutputs};
+use forebay_plan::{GrowingOutput, PrecomputedOutputs, TakenOutputs, admit_output, settle_output};
 use tempfile::TempPath;
 
 /// The outputs of a window in the order of its rows: columns of a file whose batches end where spans end.
@@ -188,18 +188,26 @@ pub fn next_rows(
     let mut missing = rows;
     // Joined texts may be long, and the batches of a chunk become one.
     let mut output = GrowingOutput::default();
+    let mut output_bytes = 0;
     while missing > 0 {
         let batch = remainder.take().map_or_else(&mut *next, Ok)?;
         let head = missing.min(batch.num_rows());
         let part = batch.slice(0, head);
         for column in part.columns() {
-            output.grow(column_bytes(column))?;
+            let bytes = column_bytes(column);
+            output.grow(bytes)?;
+            output_bytes += bytes;
         }
+        // The next batch may wait for other threads, which must not wait for this one.
+        settle_output();
         parts.push(part);
         if head < batch.num_rows() {
             *remainder = Some(batch.slice(head, batch.num_rows() - head));
         }
         missing -= head;
+    }
+    if parts.len() > 1 {
+        admit_output(output_bytes)?;
     }
     Ok(parts)
 }

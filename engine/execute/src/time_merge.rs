@@ -12,7 +12,7 @@ use arrow::compute::{CastOptions, cast, cast_with_options, interleave};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
-use forebay_model::{Fault, Result, catch_panic, codes, picked_text_bytes};
+use forebay_model::{AdmittedMemory, Fault, Result, catch_panic, codes, picked_text_bytes};
 use forebay_plan::{
     AdmitBytes, AsOf, JoinBy, JoinOp, MatchDirection, NodeFlow, OpId, PlanOp, SharedSort,
     base_column, span_extents,
@@ -320,9 +320,11 @@ impl LatestRows {
             for batch in &self.batches {
                 sources.push(batch[index].as_ref());
             }
-            if let Some(admit) = admit {
-                admit(picked_text_bytes(&sources, &positions))?;
-            }
+            // Reserved until the column is made.
+            let _admitted = match admit {
+                Some(admit) => admit(picked_text_bytes(&sources, &positions))?,
+                None => AdmittedMemory::default(),
+            };
             columns.push(interleave(&sources, &positions)?);
         }
         Ok(columns)
@@ -923,7 +925,7 @@ mod tests {
                 if bytes > bytes_max {
                     return Err(Fault::new(codes::MEMORY, "the memory is full"));
                 }
-                Ok(())
+                Ok(AdmittedMemory::default())
             }));
             let mut others = batches(&[(Some(1), Some(1), 10)], 1).into_iter();
             let joined = merge.join(&batches(&here, 4)[0], &mut || Ok(others.next()));

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
-use forebay_model::{DuplicateRows, Fault, Result, SeriesCounts, dictionary_text_bytes};
+use forebay_model::{
+    AdmittedMemory, DuplicateRows, Fault, Result, SeriesCounts, dictionary_text_bytes,
+};
 use forebay_plan::{AdmitBytes, GatherOp, WindowOp};
 use forebay_storage::MemoryBudget;
 use forebay_threads::lock;
@@ -128,9 +130,10 @@ impl SortedOperator for WindowOperator {
                     continue;
                 }
                 // Long texts come in a dictionary, and files of sorted rows have none.
-                if let Some(admit) = &admit {
-                    admit(dictionary_text_bytes(output))?;
-                }
+                let _admitted = match &admit {
+                    Some(admit) => admit(dictionary_text_bytes(output))?,
+                    None => AdmittedMemory::default(),
+                };
                 *output = cast(output, field.data_type())?;
             }
             outputs.push(batch.column(batch.num_columns() - 1).clone());

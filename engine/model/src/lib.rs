@@ -82,7 +82,9 @@ pub use row_ledger::{
     ChangeKind, EXAMPLES_MAX, LedgerEntry, RowChange, RowLedger, RowSum, UnfitValues, ValueExample,
 };
 pub use rows::{Chunk, RowKeys};
-pub use scratch::{MemoryRequest, MemoryScratch, ScratchSpace, SpillFile, SpillWriter};
+pub use scratch::{
+    AdmittedMemory, MemoryRequest, MemoryScratch, ScratchSpace, SpillFile, SpillWriter,
+};
 pub use secrets::hide_secrets;
 pub use strings::{
     StringColumn, TextRef, is_unsized_vector, logical_type, type_label, type_text_label, type_words,

@@ -1,5 +1,7 @@
 //! Temporary storage for states that outgrow memory.
 
+use std::any::Any;
+use std::fmt;
 use std::io::{Cursor, Read, Write};
 use std::sync::Arc;
 
@@ -14,11 +16,37 @@ pub trait ScratchSpace: Send + Sync {
     /// Creates a temporary file.
     fn create(&self) -> Result<Box<dyn SpillWriter>>;
 
-    /// Fails if the process would exceed its memory limit with `request`. Call it before allocating memory that cannot
-    /// spill.
-    fn admit(&self, request: MemoryRequest) -> Result<()> {
+    /// Reserves the memory of `request`, and fails if the process would exceed its limit. Call it before allocating memory
+    /// that cannot spill, and hold the answer until the memory is filled.
+    fn admit(&self, request: MemoryRequest) -> Result<AdmittedMemory> {
         let _ = request;
+        Ok(AdmittedMemory::default())
+    }
+}
+
+/// Memory that is reserved for what a thread makes next. Dropping it says that the memory is resident or free again.
+#[derive(Default)]
+pub struct AdmittedMemory(Option<Box<dyn Any>>);
+
+impl AdmittedMemory {
+    /// Memory that `reservation` gives back when it is dropped.
+    pub fn reserved_by(reservation: impl Any) -> AdmittedMemory {
+        AdmittedMemory(Some(Box::new(reservation)))
+    }
+
+    /// Asks for more, once what was admitted is resident.
+    pub fn renew(&mut self, admit: impl FnOnce() -> Result<AdmittedMemory>) -> Result<()> {
+        self.0 = None;
+        *self = admit()?;
         Ok(())
+    }
+}
+
+impl fmt::Debug for AdmittedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AdmittedMemory")
+            .field(&self.0.is_some())
+            .finish()
     }
 }
 

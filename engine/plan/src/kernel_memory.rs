@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{AdmittedMemory, Fault, Result, codes};
 
-/// Fails if the process would exceed its memory with so many bytes more.
-pub type AdmitBytes = Arc<dyn Fn(usize) -> Result<()> + Send + Sync>;
+/// Reserves so many bytes until the answer is dropped, and fails if the process would exceed its memory with them.
+pub type AdmitBytes = Arc<dyn Fn(usize) -> Result<AdmittedMemory> + Send + Sync>;
 
 /// Outputs below these bytes are made without a question: batches have some megabytes.
 pub const ADMITTED_BYTES_MIN: usize = 16 << 20;
@@ -17,25 +17,38 @@ const UNLIMITED_BYTES_MAX: usize = 1 << 30;
 thread_local! {
     /// The limit of the run that the thread computes for.
     static CURRENT: RefCell<Option<AdmitBytes>> = const { RefCell::new(None) };
+
+    /// Memory of the output that the thread makes.
+    static ADMITTED: RefCell<Option<AdmittedMemory>> = const { RefCell::new(None) };
 }
 
-/// Restores the limit of a thread, also after a panic.
-struct RestoredLimit(Option<AdmitBytes>);
+/// Restores the limit of a thread and what it has admitted, also after a panic.
+struct RestoredLimit {
+    limit: Option<AdmitBytes>,
+    admitted: Option<AdmittedMemory>,
+}
 
 impl Drop for RestoredLimit {
     fn drop(&mut self) {
-        CURRENT.set(self.0.take());
+        CURRENT.set(self.limit.take());
+        ADMITTED.set(self.admitted.take());
     }
 }
 
-/// Fails with FB0301 if a kernel must not make so many bytes of the batch that this thread computes.
+/// Reserves the bytes that a kernel makes of the batch that this thread computes: until the kernel asks again or has
+/// ended. Fails with FB0301 if there is no memory for them.
 pub fn admit_output(bytes: usize) -> Result<()> {
     if bytes < ADMITTED_BYTES_MIN {
         return Ok(());
     }
     let admit = CURRENT.with_borrow(Option::clone);
     match admit {
-        Some(admit) => admit(bytes),
+        Some(admit) => {
+            // What was admitted before is made by now.
+            settle_output();
+            ADMITTED.set(Some(admit(bytes)?));
+            Ok(())
+        }
         None if bytes <= UNLIMITED_BYTES_MAX => Ok(()),
         None => {
             let message = format!(
@@ -47,6 +60,11 @@ pub fn admit_output(bytes: usize) -> Result<()> {
                 .hint("make the texts or lists shorter, or give fewer rows at a time"))
         }
     }
+}
+
+/// Ends what was reserved for a kernel: its output is resident, or the kernel waits for other threads.
+pub fn settle_output() {
+    ADMITTED.set(None);
 }
 
 /// The bytes of an output that grows row by row.
@@ -83,12 +101,17 @@ impl GrowingOutput {
 
 /// Calls `work` on this thread, for a run of limited memory.
 pub(crate) fn with_admission<T>(admit: Option<&AdmitBytes>, work: impl FnOnce() -> T) -> T {
-    let _restored = RestoredLimit(CURRENT.replace(admit.cloned()));
+    let _restored = RestoredLimit {
+        limit: CURRENT.replace(admit.cloned()),
+        admitted: ADMITTED.replace(None),
+    };
     work()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[test]
@@ -104,6 +127,40 @@ mod tests {
         assert!(admit_output(UNLIMITED_BYTES_MAX).is_ok());
         let fault = admit_output(UNLIMITED_BYTES_MAX + 1).err();
         assert_eq!(fault.map(|fault| fault.code()), Some(codes::MEMORY));
+    }
+
+    /// Counts the reservations that are open.
+    struct Open(Arc<AtomicUsize>);
+
+    impl Drop for Open {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_is_admitted_is_reserved_until_the_kernel_has_made_it() {
+        let open = Arc::new(AtomicUsize::new(0));
+        let counted = open.clone();
+        let limit: AdmitBytes = Arc::new(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok(AdmittedMemory::reserved_by(Open(counted.clone())))
+        });
+        let count = || open.load(Ordering::Relaxed);
+        with_admission(Some(&limit), || {
+            admit_output(ADMITTED_BYTES_MIN).unwrap();
+            admit_output(ADMITTED_BYTES_MIN).unwrap();
+            assert_eq!(count(), 1);
+            with_admission(Some(&limit), || {
+                admit_output(ADMITTED_BYTES_MIN).unwrap();
+                assert_eq!(count(), 2);
+            });
+            assert_eq!(count(), 1);
+            settle_output();
+            assert_eq!(count(), 0);
+            admit_output(ADMITTED_BYTES_MIN).unwrap();
+        });
+        assert_eq!(count(), 0);
     }
 
     #[test]

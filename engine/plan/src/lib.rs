@@ -113,7 +113,9 @@ pub use future::{FUTURE_PART, future_streams};
 pub use hidden_columns::{FUTURE_ROW, HORIZON_STEP, KNOWN_UNTIL, source_column};
 pub use history::{HistoryBuckets, SourceHistory, needed_history};
 pub use join_faults::{duplicate_key_fault, key_text, met_twice_fault};
-pub use kernel_memory::{ADMITTED_BYTES_MIN, AdmitBytes, GrowingOutput, admit_output};
+pub use kernel_memory::{
+    ADMITTED_BYTES_MIN, AdmitBytes, GrowingOutput, admit_output, settle_output,
+};
 pub use label_horizon::check_horizon;
 pub use lanes::analyzer_scans;
 pub use leakage::{

@@ -9,6 +9,7 @@ pub mod failpoint;
 mod io;
 mod memory;
 mod metadata_cache;
+mod pending_memory;
 mod read_memory;
 mod runtime;
 pub mod scratch;
@@ -35,6 +36,7 @@ pub use memory::{
     MemoryBudget, machine_bytes, peak_resident_bytes, resident_bytes, set_release_hook,
 };
 pub use metadata_cache::{METADATA_CACHE_BYTES_MAX, MetadataCache, metadata_cache_id};
+pub use pending_memory::ThreadReservation;
 pub use read_memory::{MemoryShortage, ReadLease, ReadMemory, ReadReservation};
 pub use runtime::start_runtime;
 pub use scratch::ScratchDir;

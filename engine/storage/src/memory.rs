@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use forebay_model::{Fault, MemoryRequest, Result, codes};
 
+use crate::pending_memory::{PendingMemory, ThreadReservation};
 use crate::read_memory::MemoryShortage;
 
 /// Gives memory back to the system that is free, but kept for use again.
@@ -119,41 +120,57 @@ impl MemoryBudget {
         .hint("raise --memory, or lower --threads"))
     }
 
+    /// Shortage if `needed_bytes` do not fit into the promise beside all that is reserved. Nothing is reserved: for
+    /// callers that write or spill what they hold where memory is short.
+    pub fn shortage(&self, needed_bytes: u64) -> Option<MemoryShortage> {
+        self.shortage_beside(needed_bytes, PendingMemory::of_process().bytes())
+    }
+
     /// Shortage if `needed_bytes` do not fit into the promise beside `owed` bytes that earlier
     /// answers take later.
-    pub fn shortage(&self, needed_bytes: u64, owed: u64) -> Option<MemoryShortage> {
+    pub(crate) fn shortage_beside(&self, needed_bytes: u64, owed: u64) -> Option<MemoryShortage> {
         let wanted_bytes = needed_bytes.saturating_add(owed);
         let held_bytes = self
             .held_bytes(wanted_bytes)
             .filter(|resident| resident.saturating_add(wanted_bytes) > self.promised_bytes())?;
         Some(MemoryShortage {
             needed_bytes,
-            held_bytes,
+            held_bytes: held_bytes.saturating_add(owed),
             limit_bytes: self.limit_bytes,
         })
     }
 
-    /// Fails when the process would hold more than was promised; `owed` is what earlier answers take later.
-    pub fn admit(&self, request: MemoryRequest, owed: u64) -> Result<()> {
-        let requested_bytes = (request.now as u64).saturating_add(owed);
-        let resident = self
-            .held_bytes(requested_bytes)
-            .filter(|resident| resident.saturating_add(requested_bytes) > self.promised_bytes());
-        let Some(resident) = resident else {
-            return Ok(());
-        };
-        let limit = self.limit_bytes >> 20;
-        let allowed = self.promised_bytes() >> 20;
-        let message = format!(
-            "what is learned needs {} MiB more where the process holds {} MiB: --memory {limit} \
-             MiB allows {allowed} MiB",
-            requested_bytes >> 20,
-            resident >> 20
-        );
-        Err(Fault::new(codes::MEMORY, message).hint(
-            "keep fewer values (`top_k`, `min_count`, `hash` instead of a vocabulary), or raise \
-             --memory",
-        ))
+    /// Reserves bytes that this thread takes next: asking and taking are one step. While others hold reservations, `waits`
+    /// is asked at least once a second whether to wait for them.
+    pub fn reserve(
+        &self,
+        bytes: u64,
+        waits: &mut dyn FnMut() -> bool,
+    ) -> Result<ThreadReservation, MemoryShortage> {
+        let shortage = |pending| self.shortage_beside(bytes, pending);
+        PendingMemory::of_process().reserve(bytes, &shortage, waits)
+    }
+
+    /// Reserves what is taken now. Fails when the process would hold more than was promised; `owed` is what earlier answers
+    /// take later.
+    pub fn admit(&self, request: MemoryRequest, owed: u64) -> Result<ThreadReservation> {
+        let bytes = request.now as u64;
+        let shortage = |pending: u64| self.shortage_beside(bytes, pending.saturating_add(owed));
+        let reserved = PendingMemory::of_process().reserve(bytes, &shortage, &mut || false);
+        reserved.map_err(|shortage| {
+            let limit = self.limit_bytes >> 20;
+            let allowed = self.promised_bytes() >> 20;
+            let message = format!(
+                "what is learned needs {} MiB more where the process holds {} MiB: --memory \
+                 {limit} MiB allows {allowed} MiB",
+                shortage.needed_bytes >> 20,
+                shortage.held_bytes >> 20
+            );
+            Fault::new(codes::MEMORY, message).hint(
+                "keep fewer values (`top_k`, `min_count`, `hash` instead of a vocabulary), or \
+                 raise --memory",
+            )
+        })
     }
 }
 

@@ -4,13 +4,13 @@
 //! less at a time. What cannot be divided, such as one page, is reserved: the reservation waits until other readers have
 //! decoded what they reserved, and fails if the process would hold more than was promised.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use forebay_model::{Fault, codes};
 
 use crate::memory::MemoryBudget;
+use crate::pending_memory::PendingMemory;
 
 /// One part in this many of the memory is leased to readers.
 const LEASED_SHARE: u64 = 2;
@@ -21,22 +21,18 @@ const RANGE_SHARE: u64 = 4;
 /// One part in this many of the memory is for rows between readers and writers.
 const ROWS_SHARE: u64 = 8;
 
-/// Time between two looks at the memory of a process while a reservation waits.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-
 /// A chunk of rows may always have this many bytes: smaller ones cost more than they save.
 const CHUNK_BYTES_MIN: u64 = 1 << 20;
 
 /// The memory that all readers of a process take.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ReadMemory {
     /// The user's limit in bytes; 0 where there is none.
     limit_bytes: AtomicU64,
     threads: AtomicUsize,
     leased: AtomicU64,
-    /// Bytes that are reserved and, as far as is known, not resident.
-    reserved: Mutex<u64>,
-    released: Condvar,
+    /// What is reserved and not resident yet, also by steps.
+    pending: &'static PendingMemory,
 }
 
 /// A part of the share of readers. Dropping it gives it back.
@@ -49,7 +45,7 @@ pub struct ReadLease {
 /// Memory for one call of a decoder. Dropping it says that the memory is resident or free again.
 #[derive(Debug)]
 pub struct ReadReservation {
-    memory: Arc<ReadMemory>,
+    pending: &'static PendingMemory,
     bytes: u64,
 }
 
@@ -58,10 +54,21 @@ pub struct ReadReservation {
 pub struct MemoryShortage {
     /// Bytes that were asked for.
     pub needed_bytes: u64,
-    /// Bytes that the process holds.
+    /// Bytes that the process holds, with those that it has promised to others.
     pub held_bytes: u64,
     /// The user's limit in bytes.
     pub limit_bytes: u64,
+}
+
+impl Default for ReadMemory {
+    fn default() -> ReadMemory {
+        ReadMemory {
+            limit_bytes: AtomicU64::new(0),
+            threads: AtomicUsize::new(0),
+            leased: AtomicU64::new(0),
+            pending: PendingMemory::of_process(),
+        }
+    }
 }
 
 impl ReadMemory {
@@ -103,38 +110,22 @@ impl ReadMemory {
         })
     }
 
-    /// Reserves bytes that one call of a decoder takes. With `may_wait`, the call waits while other readers decode what
-    /// they reserved; a reader that holds a reservation must not wait for another one.
-    pub fn reserve(
-        self: &Arc<Self>,
-        bytes: u64,
-        may_wait: bool,
-    ) -> Result<ReadReservation, MemoryShortage> {
-        let mut reserved = self.reserved();
-        loop {
-            let shortage = self
-                .limit()
-                .and_then(|limit| MemoryBudget::new(limit).shortage(bytes, *reserved));
-            match shortage {
-                None => {
-                    *reserved += bytes;
-                    return Ok(ReadReservation {
-                        memory: self.clone(),
-                        bytes,
-                    });
-                }
-                Some(_) if may_wait && *reserved > 0 => {
-                    // Memory may also become free without the end of a reservation.
-                    let woken = self.released.wait_timeout(reserved, LOOK_EVERY);
-                    (reserved, _) = woken.unwrap_or_else(PoisonError::into_inner);
-                }
-                Some(shortage) => return Err(shortage),
-            }
-        }
-    }
-
-    fn reserved(&self) -> MutexGuard<'_, u64> {
-        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Reserves bytes that one call of a decoder takes. With `may_wait`, the call waits while others make what they
+    /// reserved; a reader that holds a reservation must not wait for another one.
+    pub fn reserve(&self, bytes: u64, may_wait: bool) -> Result<ReadReservation, MemoryShortage> {
+        let Some(limit) = self.limit() else {
+            return Ok(ReadReservation {
+                pending: self.pending,
+                bytes: 0,
+            });
+        };
+        let budget = MemoryBudget::new(limit);
+        let shortage = |pending| budget.shortage_beside(bytes, pending);
+        self.pending.take(bytes, &shortage, &mut || may_wait)?;
+        Ok(ReadReservation {
+            pending: self.pending,
+            bytes,
+        })
     }
 }
 
@@ -146,8 +137,7 @@ impl Drop for ReadLease {
 
 impl Drop for ReadReservation {
     fn drop(&mut self) {
-        *self.memory.reserved() -= self.bytes;
-        self.memory.released.notify_all();
+        self.pending.give_back(self.bytes);
     }
 }
 
@@ -186,9 +176,12 @@ mod tests {
     use super::*;
 
     fn limited(limit_bytes: u64) -> Arc<ReadMemory> {
-        let memory = Arc::new(ReadMemory::default());
+        let memory = ReadMemory {
+            pending: Box::leak(Box::new(PendingMemory::new())),
+            ..ReadMemory::default()
+        };
         memory.set_limit(limit_bytes, 2);
-        memory
+        Arc::new(memory)
     }
 
     #[test]
@@ -207,7 +200,8 @@ mod tests {
         let shortage = memory.reserve(8 << 30, true).unwrap_err();
         assert_eq!(shortage.needed_bytes, 8 << 30);
         let sufficient = shortage.sufficient_mib() << 20;
-        assert!(MemoryBudget::new(sufficient).shortage(8 << 30, 0).is_none());
+        let roomy = MemoryBudget::new(sufficient);
+        assert!(roomy.shortage_beside(8 << 30, 0).is_none());
         let fault = shortage.fault("a page");
         assert!(
             fault.message().starts_with("a page needs 8192 MiB more"),
@@ -229,7 +223,7 @@ mod tests {
             second.join().unwrap()
         });
         assert_eq!(second, Ok(()));
-        assert_eq!(*memory.reserved(), 0);
+        assert_eq!(memory.pending.bytes(), 0);
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_model::{
-    ContentId, Fault, MemoryRequest, Result, ScratchSpace, SpillFile, SpillWriter, codes,
+    AdmittedMemory, ContentId, Fault, MemoryRequest, Result, ScratchSpace, SpillFile, SpillWriter,
+    codes,
 };
 use tempfile::{NamedTempFile, TempPath};
 
@@ -57,7 +58,7 @@ pub struct ScratchDir {
     watch: Arc<dyn EventListener>,
     spilled: Arc<AtomicU64>,
     /// Memory that answers of this run will take when they are used.
-    owed: Arc<AtomicU64>,
+    owed: Arc<Mutex<u64>>,
 }
 
 impl ScratchDir {
@@ -152,13 +153,12 @@ impl ScratchSpace for DiskScratch {
         }))
     }
 
-    fn admit(&self, request: MemoryRequest) -> Result<()> {
-        self.memory
-            .admit(request, self.dir.owed.load(Ordering::Relaxed))?;
-        self.dir
-            .owed
-            .fetch_add(request.later as u64, Ordering::Relaxed);
-        Ok(())
+    fn admit(&self, request: MemoryRequest) -> Result<AdmittedMemory> {
+        // Held until the answer counts: another request must not find this memory free.
+        let mut owed = self.dir.owed.lock().unwrap_or_else(PoisonError::into_inner);
+        let reservation = self.memory.admit(request, *owed)?;
+        *owed = owed.saturating_add(request.later as u64);
+        Ok(AdmittedMemory::reserved_by(reservation))
     }
 }
 

@@ -152,7 +152,7 @@ impl Analyzer for CollectRows {
 
     fn encode(&self, state: &mut CollectState, out: &mut dyn Write) -> Result<()> {
         // The rows in one piece now; then the join's index of them, and the artifact's copy.
-        state.scratch.admit(MemoryRequest {
+        let _admitted = state.scratch.admit(MemoryRequest {
             now: 2 * state.bytes,
             later: 2 * state.bytes,
         })?;

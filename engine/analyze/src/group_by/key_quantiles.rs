@@ -7,8 +7,8 @@ use arrow::array::{Array, ArrayRef, new_empty_array};
 use arrow::compute::concat;
 use arrow::datatypes::DataType;
 use forebay_model::{
-    Analyzer, AnalyzerInput, Fault, Finding, GroupBy, GroupFunction, GroupKey, GroupResult,
-    MemoryRequest, Result, ScratchSpace, logical_type,
+    AdmittedMemory, Analyzer, AnalyzerInput, Fault, Finding, GroupBy, GroupFunction, GroupKey,
+    GroupResult, MemoryRequest, Result, ScratchSpace, logical_type,
 };
 use serde_json::{Value, json};
 
@@ -132,16 +132,18 @@ impl Analyzer for GroupedQuantiles {
         let scratch = state.scratch.clone();
         let mut groups = state.into_sorted()?;
         let mut parts: Vec<Vec<ArrayRef>> = vec![Vec::new(); self.keys.len() + self.probabilities];
+        let mut admitted = AdmittedMemory::default();
         while let Some(columns) = groups.next_columns()? {
             let bytes: usize = columns
                 .iter()
                 .map(|column| column.get_array_memory_size())
                 .sum();
             // The parts are concatenated, and the transform's index holds the keys again.
-            scratch.admit(MemoryRequest {
+            let request = MemoryRequest {
                 now: 2 * bytes,
                 later: bytes,
-            })?;
+            };
+            admitted.renew(|| scratch.admit(request))?;
             for (part, column) in parts.iter_mut().zip(columns) {
                 part.push(column);
             }

@@ -31,7 +31,8 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, BinaryArray};
 use forebay_model::{
-    GroupBy, GroupFunction, GroupKey, GroupResult, Result, ScratchSpace, SpillWriter,
+    AdmittedMemory, GroupBy, GroupFunction, GroupKey, GroupResult, MemoryRequest, Result,
+    ScratchSpace, SpillWriter,
 };
 
 use accumulator::{Accumulator, GroupedRows, ValueColumn};
@@ -285,7 +286,7 @@ impl ScratchSpace for ScratchShare {
         self.whole.create()
     }
 
-    fn admit(&self, request: forebay_model::MemoryRequest) -> Result<()> {
+    fn admit(&self, request: MemoryRequest) -> Result<AdmittedMemory> {
         self.whole.admit(request)
     }
 }

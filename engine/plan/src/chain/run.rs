@@ -17,7 +17,7 @@ use super::{
     ChainAction, ChainInstruction, ChainPath, JoinOutputs, OpChain, RowCounts, WindowAction,
 };
 use crate::carry::TakenOutputs;
-use crate::kernel_memory::{ADMITTED_BYTES_MIN, AdmitBytes, admit_output, with_admission};
+use crate::kernel_memory::{ADMITTED_BYTES_MIN, admit_output, settle_output, with_admission};
 use crate::op::{ExpandedRows, RowMark, ValueCount};
 use crate::stop_check::with_stop_check;
 use crate::tried_casts::count_tried;
@@ -75,10 +75,13 @@ impl OpChain {
                 let done = catch_panic_at(
                     |fault| fault.note(row_range_note(chunk)),
                     || {
-                        instruction.admit_outputs(state, self.admit.as_ref())?;
+                        if self.admit.is_some() {
+                            instruction.admit_outputs(state)?;
+                        }
                         instruction.run(state, carry, changed, give)
                     },
                 );
+                settle_output();
                 done.map_err(|fault| instruction.locate_rows(fault, state, chunk))?;
             }
         }
@@ -268,10 +271,7 @@ impl ChunkRegisters {
 impl ChainInstruction {
     /// Fails if there is no memory for what an operation makes of large inputs: texts may be joined to longer ones, and
     /// grow from step to step. Texts of a dictionary count for each row that has them.
-    fn admit_outputs(&self, state: &ChunkRegisters, admit: Option<&AdmitBytes>) -> Result<()> {
-        let Some(admit) = admit else {
-            return Ok(());
-        };
+    fn admit_outputs(&self, state: &ChunkRegisters) -> Result<()> {
         let ChainAction::Map { reads, .. } = &self.step.action else {
             return Ok(());
         };
@@ -285,7 +285,7 @@ impl ChainInstruction {
             return Ok(());
         }
         // The output may be twice as long, and its buffer twice as large while it grows.
-        admit(2 * bytes)
+        admit_output(2 * bytes)
     }
 
     /// Runs over one chunk. Windows run over several chunks at once instead.
