@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOption
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use forebay_model::{
-    AdmittedMemory, DuplicateRows, Fault, Result, SeriesCounts, dictionary_text_bytes,
+    AdmittedMemory, DuplicateRows, Fault, Result, SeriesCounts, shared_value_bytes,
 };
 use forebay_plan::{AdmitBytes, GatherOp, WindowOp};
 use forebay_storage::MemoryBudget;
@@ -131,7 +131,7 @@ impl SortedOperator for WindowOperator {
                 }
                 // Long texts come in a dictionary, and files of sorted rows have none.
                 let _admitted = match &admit {
-                    Some(admit) => admit(dictionary_text_bytes(output))?,
+                    Some(admit) => admit(shared_value_bytes(output))?,
                     None => AdmittedMemory::default(),
                 };
                 *output = cast(output, field.data_type())?;

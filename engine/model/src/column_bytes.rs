@@ -1,14 +1,22 @@
 //! Memory of columns.
 
-use arrow::array::{Array, AsArray, GenericByteArray, Int32Array, StringArray, UInt32Array};
-use arrow::datatypes::{ArrowNativeType, ByteArrayType, DataType, Int32Type};
+use arrow::array::{
+    AnyDictionaryArray, Array, AsArray, GenericByteArray, GenericListArray, Int32Array,
+    OffsetSizeTrait, RunArray, StringArray, UInt32Array,
+};
+use arrow::datatypes::{
+    ArrowNativeType, ByteArrayType, DataType, Int16Type, Int32Type, Int64Type, RunEndIndexType,
+};
 
 /// Bytes of texts below which they are not counted one by one.
 const SMALL_TEXT_BYTES: usize = 1 << 20;
 
-/// Bytes of texts from which on a column has long ones. Most operations leave dictionaries as they are, and a wide table
-/// has many of short texts.
-const LONG_TEXT_BYTES: usize = 2 << 20;
+/// Bytes of shared values from which on a column has long ones. Most operations leave dictionaries as they are, and a wide
+/// table has many of short texts.
+const LONG_VALUE_BYTES: usize = 2 << 20;
+
+/// Values of at most these bytes are stored in their views.
+const VIEW_BYTES_MAX: usize = 12;
 
 /// Bytes of a column, without the rest of an array that it is a slice of.
 pub fn column_bytes(column: &dyn Array) -> usize {
@@ -18,35 +26,184 @@ pub fn column_bytes(column: &dyn Array) -> usize {
         .unwrap_or_else(|_| column.get_array_memory_size())
 }
 
-/// Bytes of a column with the values of its rows in place of a dictionary.
-pub fn plain_bytes(column: &dyn Array) -> usize {
-    let Some(keyed) = column.as_any_dictionary_opt() else {
-        return column_bytes(column);
-    };
-    let values = keyed.values();
-    if values.is_empty() {
-        return column_bytes(keyed.keys());
+/// True for types in which rows share values, at any depth: dictionaries and runs of equal values.
+pub fn has_shared_values(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(..) | DataType::RunEndEncoded(..) => true,
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => has_shared_values(item.data_type()),
+        DataType::Struct(fields) => fields
+            .iter()
+            .any(|field| has_shared_values(field.data_type())),
+        _ => false,
     }
-    let Some(texts) = values.as_string_opt::<i32>() else {
-        return column_bytes(values) / values.len() * column.len();
-    };
+}
+
+/// Bytes of a column with the values of its rows in place of dictionaries, runs and views, at any depth.
+pub fn plain_bytes(column: &dyn Array) -> usize {
+    match column.data_type() {
+        DataType::Utf8View | DataType::BinaryView => {
+            size_of::<i32>() * column.len() + view_value_bytes(column, 0)
+        }
+        plain if !has_shared_values(plain) => column_bytes(column),
+        DataType::Struct(_) => {
+            let fields = column.as_struct().columns().iter();
+            fields.map(|field| plain_bytes(field)).sum()
+        }
+        DataType::List(_) => list_bytes(column.as_list::<i32>()),
+        DataType::LargeList(_) => list_bytes(column.as_list::<i64>()),
+        DataType::FixedSizeList(..) => plain_bytes(column.as_fixed_size_list().values()),
+        DataType::Map(..) => {
+            let map = column.as_map();
+            let first = map.value_offsets().first().map_or(0, |end| *end as usize);
+            let last = map.value_offsets().last().map_or(0, |end| *end as usize);
+            let entries = map.entries().slice(first, last - first);
+            size_of::<i32>() * map.len() + plain_bytes(&entries)
+        }
+        DataType::RunEndEncoded(ends, _) => match ends.data_type() {
+            DataType::Int16 => run_bytes(column.as_run::<Int16Type>()),
+            DataType::Int32 => run_bytes(column.as_run::<Int32Type>()),
+            _ => run_bytes(column.as_run::<Int64Type>()),
+        },
+        _ => match column.as_any_dictionary_opt() {
+            Some(keyed) => keyed_bytes(keyed),
+            None => column_bytes(column),
+        },
+    }
+}
+
+fn keyed_bytes(column: &dyn AnyDictionaryArray) -> usize {
+    let values = column.values();
+    if values.is_empty() {
+        return column_bytes(column.keys());
+    }
     let mut bytes = size_of::<i32>() * column.len();
-    for (row, key) in keyed.normalized_keys().into_iter().enumerate() {
+    if let Some(texts) = values.as_string_opt::<i32>() {
+        for (row, key) in column.normalized_keys().into_iter().enumerate() {
+            if column.is_valid(row) {
+                bytes += texts.value_length(key) as usize;
+            }
+        }
+        return bytes;
+    }
+    let lengths = value_lengths(values);
+    for (row, key) in column.normalized_keys().into_iter().enumerate() {
         if column.is_valid(row) {
-            bytes += texts.value_length(key) as usize;
+            bytes = bytes.saturating_add(lengths[key]);
         }
     }
     bytes
 }
 
-/// Bytes of the texts that stand for the rows of a dictionary; 0 for other columns. A column of few long texts may stand
-/// for thousands of times its bytes.
-pub fn dictionary_text_bytes(column: &dyn Array) -> usize {
-    let Some(keyed) = column.as_any_dictionary_opt() else {
+fn list_bytes<O: OffsetSizeTrait>(lists: &GenericListArray<O>) -> usize {
+    let offsets = lists.value_offsets();
+    let first = offsets.first().map_or(0, |end| end.as_usize());
+    let last = offsets.last().map_or(0, |end| end.as_usize());
+    let items = lists.values().slice(first, last - first);
+    size_of::<O>() * lists.len() + plain_bytes(&items)
+}
+
+fn run_bytes<R: RunEndIndexType>(runs: &RunArray<R>) -> usize {
+    let lengths = value_lengths(runs.values());
+    let run_ends = runs.run_ends();
+    let end = run_ends.offset() + run_ends.len();
+    let mut row = run_ends.offset();
+    let mut bytes = 0usize;
+    for (run_end, length) in run_ends.values().iter().zip(lengths) {
+        let next_row = run_end.as_usize().min(end);
+        if next_row > row {
+            bytes = bytes.saturating_add((next_row - row).saturating_mul(length));
+            row = next_row;
+        }
+    }
+    bytes
+}
+
+/// Bytes of each value of a column, as [`plain_bytes`].
+fn value_lengths(values: &dyn Array) -> Vec<usize> {
+    let mut lengths = Vec::with_capacity(values.len());
+    for row in 0..values.len() {
+        lengths.push(value_bytes(values, row));
+    }
+    lengths
+}
+
+fn value_bytes(values: &dyn Array, row: usize) -> usize {
+    if values.is_null(row) {
         return 0;
+    }
+    let data_type = values.data_type();
+    if let Some(width) = data_type.primitive_width() {
+        return width;
+    }
+    match data_type {
+        DataType::Boolean => 1,
+        DataType::FixedSizeBinary(width) => usize::try_from(*width).unwrap_or(0),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => {
+            text_length(values, row)
+        }
+        DataType::Utf8View => values.as_string_view().value(row).len(),
+        DataType::BinaryView => values.as_binary_view().value(row).len(),
+        DataType::List(_) => plain_bytes(&values.as_list::<i32>().value(row)),
+        DataType::LargeList(_) => plain_bytes(&values.as_list::<i64>().value(row)),
+        DataType::FixedSizeList(..) => plain_bytes(&values.as_fixed_size_list().value(row)),
+        DataType::Map(..) => plain_bytes(&values.as_map().value(row)),
+        DataType::Struct(_) => {
+            let fields = values.as_struct().columns().iter();
+            fields.map(|field| value_bytes(field, row)).sum()
+        }
+        _ => plain_bytes(&values.slice(row, 1)),
+    }
+}
+
+/// Bytes of the values of a column of views that have more than so many bytes.
+fn view_value_bytes(column: &dyn Array, bytes_min: usize) -> usize {
+    let views = match column.data_type() {
+        DataType::Utf8View => column.as_string_view().views(),
+        _ => column.as_binary_view().views(),
+    };
+    let mut bytes = 0;
+    for (row, view) in views.iter().enumerate() {
+        // The length comes first.
+        let length = *view as u32 as usize;
+        if length > bytes_min && column.is_valid(row) {
+            bytes += length;
+        }
+    }
+    bytes
+}
+
+/// Bytes of the values of views, where several rows share them; else 0.
+fn shared_view_bytes(column: &dyn Array) -> usize {
+    let buffers = match column.data_type() {
+        DataType::Utf8View => column.as_string_view().data_buffers(),
+        _ => column.as_binary_view().data_buffers(),
+    };
+    let buffer_bytes: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+    if buffer_bytes == 0 {
+        return 0;
+    }
+    let bytes = view_value_bytes(column, VIEW_BYTES_MAX);
+    if bytes > buffer_bytes { bytes } else { 0 }
+}
+
+/// Bytes of the values that stand for the rows of a dictionary, of runs, or of views that share values; 0 for other
+/// columns. A column of few long values may stand for thousands of times its bytes.
+pub fn shared_value_bytes(column: &dyn Array) -> usize {
+    let data_type = column.data_type();
+    if matches!(data_type, DataType::Utf8View | DataType::BinaryView) {
+        return shared_view_bytes(column);
+    }
+    if !has_shared_values(data_type) {
+        return 0;
+    }
+    let Some(keyed) = column.as_any_dictionary_opt() else {
+        return plain_bytes(column);
     };
     let Some(texts) = keyed.values().as_string_opt::<i32>() else {
-        return 0;
+        return plain_bytes(column);
     };
     if texts.len() <= column.len() {
         // Few texts: their longest one tells of most columns that the rows are small.
@@ -63,10 +220,10 @@ pub fn dictionary_text_bytes(column: &dyn Array) -> usize {
     }
 }
 
-/// Like [`dictionary_text_bytes`], but 0 for dictionaries that stand for few bytes.
-pub fn long_text_bytes(column: &dyn Array) -> usize {
-    let bytes = dictionary_text_bytes(column);
-    if bytes < LONG_TEXT_BYTES { 0 } else { bytes }
+/// Like [`shared_value_bytes`], but 0 for columns that stand for few bytes.
+pub fn long_value_bytes(column: &dyn Array) -> usize {
+    let bytes = shared_value_bytes(column);
+    if bytes < LONG_VALUE_BYTES { 0 } else { bytes }
 }
 
 /// Bytes of the texts of keys, of which each chunk has some thousands: without an allocation.
@@ -150,8 +307,14 @@ pub fn text_length(column: &dyn Array, row: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{ArrayRef, DictionaryArray, Int64Array};
+    use std::sync::Arc;
+
+    use arrow::array::{
+        ArrayRef, BinaryArray, BinaryViewArray, DictionaryArray, Int64Array, ListArray, StructArray,
+    };
+    use arrow::buffer::OffsetBuffer;
     use arrow::compute::cast;
+    use arrow::datatypes::{Field, UInt8Type};
 
     use super::*;
 
@@ -166,7 +329,7 @@ mod tests {
         let nulls: DictionaryArray<Int32Type> = [None::<&str>, None].into_iter().collect();
         // Two keys, and a byte of validity.
         assert_eq!(plain_bytes(&nulls), 8 + 1);
-        let texts: ArrayRef = std::sync::Arc::new(StringArray::from(vec!["abc"]));
+        let texts: ArrayRef = Arc::new(StringArray::from(vec!["abc"]));
         assert_eq!(plain_bytes(&texts), column_bytes(&texts));
     }
 
@@ -174,17 +337,74 @@ mod tests {
     fn texts_of_dictionaries_count_for_each_row() {
         let text = "x".repeat(10_000);
         let keyed: DictionaryArray<Int32Type> = vec![text.as_str(); 1_000].into_iter().collect();
-        let bytes = dictionary_text_bytes(&keyed);
+        let bytes = shared_value_bytes(&keyed);
         assert!(bytes >= 10_000_000, "{bytes}");
-        assert_eq!(long_text_bytes(&keyed), bytes);
+        assert_eq!(long_value_bytes(&keyed), bytes);
         // A slice counts its rows alone, also where it has fewer rows than there are texts.
         let texts: Vec<String> = (0..100).map(|row| format!("{row:05000}")).collect();
         let keyed: DictionaryArray<Int32Type> = texts.iter().map(String::as_str).collect();
-        let bytes = dictionary_text_bytes(&keyed.slice(0, 10));
+        let bytes = shared_value_bytes(&keyed.slice(0, 10));
         assert!((50_000..60_000).contains(&bytes), "{bytes}");
-        assert_eq!(long_text_bytes(&keyed.slice(0, 10)), 0);
+        assert_eq!(long_value_bytes(&keyed.slice(0, 10)), 0);
         let plain = StringArray::from(vec!["x"]);
-        assert_eq!(dictionary_text_bytes(&plain), 0);
+        assert_eq!(shared_value_bytes(&plain), 0);
+    }
+
+    fn keyed(values: ArrayRef, keys: Vec<u8>) -> ArrayRef {
+        Arc::new(DictionaryArray::<UInt8Type>::new(keys.into(), values))
+    }
+
+    fn counted(column: &ArrayRef) -> usize {
+        shared_value_bytes(column) / 1_000_000
+    }
+
+    #[test]
+    fn values_of_all_types_count_for_each_row() {
+        let long = vec![0u8; 1_000_000];
+        let bytes: ArrayRef = Arc::new(BinaryArray::from(vec![&long[..], b"x"]));
+        let rows = vec![0, 0, 0, 1];
+        let binary = keyed(bytes.clone(), rows.clone());
+        assert_eq!(counted(&binary), 3);
+        assert_eq!(counted(&binary.slice(2, 2)), 1);
+        assert_eq!(long_value_bytes(&binary.slice(2, 2)), 0);
+        for data_type in [DataType::LargeBinary, DataType::BinaryView] {
+            let values = cast(&bytes, &data_type).unwrap();
+            assert_eq!(counted(&keyed(values, rows.clone())), 3, "{data_type}");
+        }
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![7; 125_001]));
+        let offsets = OffsetBuffer::from_lengths([125_000, 1]);
+        let item = Arc::new(Field::new_list_field(DataType::Int64, true));
+        let lists: ArrayRef = Arc::new(ListArray::new(item, offsets, numbers, None));
+        assert_eq!(counted(&keyed(lists, rows.clone())), 3);
+        // Also inside of structs and lists.
+        let field = Arc::new(Field::new("f", binary.data_type().clone(), true));
+        let object: ArrayRef = Arc::new(StructArray::from(vec![(field, binary.clone())]));
+        assert_eq!(counted(&object), 3);
+        assert_eq!(counted(&object.slice(1, 3)), 2);
+        let item = Arc::new(Field::new_list_field(binary.data_type().clone(), true));
+        let offsets = OffsetBuffer::from_lengths([1, 3]);
+        let lists: ArrayRef = Arc::new(ListArray::new(item, offsets, binary, None));
+        assert_eq!(counted(&lists), 3);
+        assert_eq!(counted(&lists.slice(1, 1)), 2);
+        let few: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
+        assert_eq!(counted(&keyed(few, rows)), 0);
+    }
+
+    #[test]
+    fn runs_and_views_count_for_each_row() {
+        let long = "x".repeat(1_000_000);
+        let ends = Int32Array::from(vec![3, 5]);
+        let texts = StringArray::from(vec![long.as_str(), "y"]);
+        let runs: ArrayRef = Arc::new(RunArray::<Int32Type>::try_new(&ends, &texts).unwrap());
+        assert_eq!(plain_bytes(&runs), 3_000_002);
+        assert_eq!(plain_bytes(&runs.slice(1, 3)), 2_000_001);
+        // Three rows have the bytes of one.
+        let bytes = BinaryViewArray::from_iter_values([long.as_bytes()]);
+        let view = bytes.views()[0];
+        let views = vec![view; 3].into();
+        let shared = BinaryViewArray::new(views, bytes.data_buffers().to_vec(), None);
+        assert_eq!(long_value_bytes(&shared), 3_000_000);
+        assert_eq!(long_value_bytes(&bytes), 0);
     }
 
     #[test]

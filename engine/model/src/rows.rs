@@ -7,10 +7,10 @@ use arrow::array::{BooleanArray, RecordBatch};
 use arrow::datatypes::SchemaRef;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::{UnfitValues, long_text_bytes};
+use crate::{UnfitValues, long_value_bytes};
 
-/// Most bytes of text for which the dictionaries of a part of a chunk stand, unless it has one row.
-const PART_TEXT_BYTES_MAX: usize = 16 << 20;
+/// Most bytes of values for which the dictionaries of a part of a chunk stand, unless it has one row.
+const PART_VALUE_BYTES_MAX: usize = 16 << 20;
 
 /// One 64-bit key per row, a function of the row's file (its path below the source's root) and
 /// position alone. Samples chosen by these keys are the same for any batch size, span grouping,
@@ -138,13 +138,13 @@ impl Chunk {
         self.batch.schema()
     }
 
-    /// The chunk in parts whose dictionaries stand for few bytes of text each, or of one row. A step may write the texts
+    /// The chunk in parts whose dictionaries stand for few bytes of values each, or of one row. A step may write the values
     /// in place of the dictionary, and a column of one text of 10 MB stands for 80 GB in a batch. Parts share the values.
     pub fn divided(self) -> Vec<Chunk> {
         let rows = self.batch.num_rows();
         let columns = self.batch.columns().iter();
-        let text_bytes: usize = columns.map(|column| long_text_bytes(column)).sum();
-        if text_bytes <= PART_TEXT_BYTES_MAX || rows < 2 {
+        let value_bytes: usize = columns.map(|column| long_value_bytes(column)).sum();
+        if value_bytes <= PART_VALUE_BYTES_MAX || rows < 2 {
             return vec![self];
         }
         // Rows may differ in length, so that halves are divided again.
@@ -174,8 +174,8 @@ impl Chunk {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{ArrayRef, DictionaryArray, Int64Array};
-    use arrow::datatypes::Int32Type;
+    use arrow::array::{ArrayRef, BinaryArray, DictionaryArray, Int64Array};
+    use arrow::datatypes::{Int16Type, Int32Type};
 
     use super::*;
 
@@ -213,5 +213,19 @@ mod tests {
         // A row is not divided, and neither are many rows of short texts.
         assert_eq!(chunk(1, 20 << 20).divided().len(), 1);
         assert_eq!(chunk(10_000, 100).divided().len(), 1);
+    }
+
+    #[test]
+    fn chunks_of_long_values_of_any_type_are_divided() {
+        let value = vec![7u8; 1 << 20];
+        let values: ArrayRef = Arc::new(BinaryArray::from(vec![&value[..]]));
+        let keys = vec![0i16; 100];
+        let coded = DictionaryArray::<Int16Type>::new(keys.into(), values);
+        let columns = [("b", Arc::new(coded) as ArrayRef)];
+        let whole = Chunk::of(RecordBatch::try_from_iter(columns).unwrap());
+        let parts = whole.divided();
+        assert_eq!(parts.len(), 8);
+        let rows: usize = parts.iter().map(|part| part.batch.num_rows()).sum();
+        assert_eq!(rows, 100);
     }
 }

@@ -8,7 +8,7 @@ use arrow::buffer::BooleanBuffer;
 use arrow::compute::{FilterBuilder, FilterPredicate};
 use forebay_model::{
     AnalyzerInput, Chunk, Fault, Result, RowChange, RowKeys, catch_panic, catch_panic_at,
-    long_text_bytes, take_rows, taken_bytes,
+    long_value_bytes, take_rows, taken_bytes,
 };
 use forebay_window::InputRows;
 
@@ -278,7 +278,7 @@ impl ChainInstruction {
         let mut bytes = 0;
         for read in reads {
             if let Some(column) = &state.registers[*read] {
-                bytes += column.get_buffer_memory_size() + long_text_bytes(column);
+                bytes += column.get_buffer_memory_size() + long_value_bytes(column);
             }
         }
         if bytes < ADMITTED_BYTES_MIN {
