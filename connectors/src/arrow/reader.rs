@@ -9,12 +9,13 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::MessageHeader;
 use arrow::ipc::reader::{RecordBatchDecoder, read_dictionary};
-use forebay_model::{Fault, NameIndex, Result, codes, logical_type};
+use forebay_model::{Fault, NameIndex, Result, codes, has_shared_values, logical_type};
 use forebay_storage::{MemoryShortage, ReadLease, ReadMemory, ReadReservation};
 
 use crate::files::conform::conform;
 use crate::files::nested_types::{find_type, is_union};
 use crate::files::rows::{BatchIterator, FileBatch, InputFile};
+use crate::files::shared_values::{CopiedRows, LARGE_COPY_BYTES};
 use crate::files::stream::stream_fault;
 use crate::guard::catch_decode_panic;
 
@@ -76,6 +77,7 @@ pub(super) fn rows(
         batch_index: 0,
         next_row: 0,
         open: None,
+        unconverted: None,
     };
     let batches = batches.map(|batch| batch.map(FileBatch::from));
     Ok((names, Box::new(batches)))
@@ -124,6 +126,8 @@ struct IpcBatchDecoder {
     next_row: u64,
     /// The batch that is being given out.
     open: Option<OpenBatch>,
+    /// Rows that were decoded with those that were given out last.
+    unconverted: Option<RecordBatch>,
 }
 
 /// A batch of a file, of which some rows are given out at a time.
@@ -140,10 +144,12 @@ enum OpenBatch {
 impl IpcBatchDecoder {
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            if let Some(batch) = self.next_rows()? {
-                let converted = self.to_dataset_types(&batch)?;
-                self.next_row += batch.num_rows() as u64;
-                return Ok(Some(converted));
+            let stored = match self.unconverted.take() {
+                Some(stored) => Some(stored),
+                None => self.next_rows()?,
+            };
+            if let Some(stored) = stored {
+                return self.convert(stored).map(Some);
             }
             let opened = catch_decode_panic(|| Ok(self.open_batch()));
             let opened = opened.and_then(|opened| match opened {
@@ -154,7 +160,7 @@ impl IpcBatchDecoder {
             self.open = match opened {
                 Ok(Ok(None)) => return Ok(None),
                 Ok(Ok(open)) => open,
-                Ok(Err(shortage)) => return Err(self.shortage_fault(shortage)),
+                Ok(Err(shortage)) => return Err(self.shortage_fault(shortage, self.batch_index)),
                 Err(error) => return Err(self.batch_fault(error)),
             };
             self.batch_index += 1;
@@ -189,7 +195,9 @@ impl IpcBatchDecoder {
                 error,
                 format!("batch {} cannot be decoded", reader.batch_index - 1),
             ),
-            StreamError::Shortage(shortage) => reader.shortage_fault(shortage),
+            StreamError::Shortage(shortage) => {
+                reader.shortage_fault(shortage, reader.batch_index - 1)
+            }
         };
         let rows = rows.map_err(|error| fault(error, self))?;
         if rows.is_none() {
@@ -203,8 +211,8 @@ impl IpcBatchDecoder {
         decode_fault(&self.path, error, message)
     }
 
-    fn shortage_fault(&self, shortage: MemoryShortage) -> Fault {
-        let batch = format!("decoding batch {}", self.batch_index);
+    fn shortage_fault(&self, shortage: MemoryShortage, batch_index: usize) -> Fault {
+        let batch = format!("decoding batch {batch_index}");
         shortage
             .fault(&batch)
             .file(self.path.as_ref())
@@ -294,6 +302,43 @@ impl IpcBatchDecoder {
         self.memory
             .reserve(bytes, true)
             .map_err(StreamError::Shortage)
+    }
+
+    /// The first of some rows in the dataset's types: few rows where a value of a dictionary is copied to each.
+    fn convert(&mut self, stored: RecordBatch) -> Result<RecordBatch> {
+        let shared = self.shared_columns(&stored);
+        let copied = CopiedRows::first_of(&stored, &shared, self.memory.chunk_bytes());
+        let head = stored.slice(0, copied.rows);
+        if copied.rows < stored.num_rows() {
+            let remaining = stored.num_rows() - copied.rows;
+            self.unconverted = Some(stored.slice(copied.rows, remaining));
+        }
+        let reservation = if copied.bytes >= LARGE_COPY_BYTES {
+            let reserved = self.memory.reserve(copied.bytes, true);
+            Some(reserved.map_err(|shortage| self.shortage_fault(shortage, self.batch_index - 1))?)
+        } else {
+            None
+        };
+        let converted = self.to_dataset_types(&head)?;
+        drop(reservation);
+        self.next_row += head.num_rows() as u64;
+        Ok(converted)
+    }
+
+    /// Columns of a batch whose shared values are copied to each row.
+    fn shared_columns(&self, batch: &RecordBatch) -> Vec<usize> {
+        let index = NameIndex::of_fields(batch.schema_ref().fields());
+        let mut shared = Vec::new();
+        for field in &self.fields {
+            let Some(position) = index.get(field.name()) else {
+                continue;
+            };
+            let stored = batch.column(position);
+            if has_shared_values(stored.data_type()) && !is_read_as(stored, field.data_type()) {
+                shared.push(position);
+            }
+        }
+        shared
     }
 
     /// The columns in the dataset's types.

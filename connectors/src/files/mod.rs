@@ -18,6 +18,7 @@ pub(crate) mod packed;
 pub(crate) mod readable;
 pub(crate) mod records;
 pub(crate) mod rows;
+pub(crate) mod shared_values;
 pub(crate) mod stamp;
 pub(crate) mod stream;
 pub(crate) mod survey;

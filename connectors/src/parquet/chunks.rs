@@ -4,15 +4,17 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, new_empty_array};
-use arrow::compute::filter_record_batch;
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, new_empty_array};
+use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{DataType, Field, FieldRef, Int32Type, Schema};
 use arrow::error::ArrowError;
 use forebay_model::{
     Chunk, ContentId, Fault, FileRange, NameIndex, Result, RowKeys, Span, catch_panic, codes,
     logical_type,
 };
-use forebay_storage::{COALESCE_BYTES_DEFAULT, ReadMemory, ScanRequest, StorageClient};
+use forebay_storage::{
+    COALESCE_BYTES_DEFAULT, ReadMemory, ReadReservation, ScanRequest, StorageClient,
+};
 use forebay_threads::for_current_span;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
@@ -22,6 +24,7 @@ use tokio::task::JoinHandle;
 use crate::files::blob::{FileHandle, is_remote};
 use crate::files::conform::conform;
 use crate::files::origin;
+use crate::files::shared_values::{CopiedRows, LARGE_COPY_BYTES};
 use crate::guard::catch_decode_panic;
 
 use super::fetch::{CachedFile, PageSource, RowGroupReads, column_ranges};
@@ -110,6 +113,8 @@ struct RowGroupScan {
     gate: Arc<PageGate>,
     next_row: u64,
     rows_left: u64,
+    /// Rows that were decoded with those of the last chunk.
+    unconverted: Option<RecordBatch>,
     /// The dictionary of each requested column, so that all chunks of the row group share it.
     dictionaries: HashMap<usize, ArrayRef>,
 }
@@ -419,6 +424,7 @@ impl ParquetPieceScan {
             gate,
             next_row: first_row,
             rows_left: rows,
+            unconverted: None,
             dictionaries: HashMap::new(),
         })
     }
@@ -655,7 +661,9 @@ impl ParquetPieceScan {
         group: &mut RowGroupScan,
         request: &ScanRequest,
     ) -> Result<Option<Chunk>> {
+        let unconverted = group.unconverted.take();
         let (rows, decoded) = match &mut group.reader {
+            _ if unconverted.is_some() => (0, unconverted),
             None if group.rows_left == 0 => return Ok(None),
             None => (
                 group.rows_left.min(request.batch_rows as u64) as usize,
@@ -679,6 +687,13 @@ impl ParquetPieceScan {
             },
         };
         group.gate.settle();
+        let (rows, decoded, _reservation) = match decoded {
+            None => (rows, None, None),
+            Some(decoded) => {
+                let (head, reservation) = self.first_rows(decoded, group)?;
+                (head.num_rows(), Some(head), reservation)
+            }
+        };
         let schema = decoded.as_ref().map(|batch| batch.schema());
         let index = schema
             .as_ref()
@@ -728,6 +743,43 @@ impl ParquetPieceScan {
         }))
     }
 
+    /// The first of some decoded rows, and memory for their values: few rows where a value of a dictionary is copied to
+    /// each.
+    fn first_rows(
+        &self,
+        decoded: RecordBatch,
+        group: &mut RowGroupScan,
+    ) -> Result<(RecordBatch, Option<ReadReservation>)> {
+        let mut shared = Vec::new();
+        for (position, column) in decoded.columns().iter().enumerate() {
+            if *column.data_type() == DataType::BinaryView {
+                shared.push(position);
+            }
+        }
+        if shared.is_empty() {
+            return Ok((decoded, None));
+        }
+        let memory = group.gate.memory().clone();
+        let copied = CopiedRows::first_of(&decoded, &shared, memory.chunk_bytes());
+        if copied.rows < decoded.num_rows() {
+            let remaining = decoded.num_rows() - copied.rows;
+            group.unconverted = Some(decoded.slice(copied.rows, remaining));
+        }
+        let reservation = if copied.bytes >= LARGE_COPY_BYTES {
+            let reserved = memory.reserve(copied.bytes, true);
+            Some(reserved.map_err(|shortage| {
+                self.group_fault(
+                    group.index,
+                    &group.gate,
+                    GroupError::Shortage(shortage, None),
+                )
+            })?)
+        } else {
+            None
+        };
+        Ok((decoded.slice(0, copied.rows), reservation))
+    }
+
     /// A column in the dataset's type; its dictionary is the one that earlier chunks had.
     fn to_dataset_type(
         &self,
@@ -748,6 +800,9 @@ impl ParquetPieceScan {
         if logical_type(stored.data_type()) != *field.data_type() {
             return conform(stored, field, &self.file, group.next_row)
                 .map_err(|fault| fault.row_group(group.index));
+        }
+        if *stored.data_type() == DataType::BinaryView {
+            return Ok(cast(stored, &DataType::Binary)?);
         }
         if !matches!(stored.data_type(), DataType::Dictionary(..)) {
             return Ok(stored.clone());
@@ -813,7 +868,8 @@ impl ParquetPieceScan {
             false,
         );
         let decoded: Result<(), ArrowError> = catch_decode_panic(|| {
-            let options = ArrowReaderOptions::new();
+            let schema = self.plan.layout(&self.footer, group);
+            let options = ArrowReaderOptions::new().with_schema(schema);
             let layout = ArrowReaderMetadata::try_new(metadata.clone(), options)?;
             let stored = metadata.file_metadata().schema_descr();
             let mask = ProjectionMask::leaves(stored, [leaf]);

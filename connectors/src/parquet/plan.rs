@@ -72,7 +72,7 @@ impl FileProjection {
     }
 
     /// The layout to read a row group in: strings as dictionaries where most of their pages are,
-    /// else as views.
+    /// else as views; binary values as views where they have a dictionary.
     pub(super) fn layout(&self, footer: &Footer, group: usize) -> SchemaRef {
         let stored = footer.metadata.file_metadata().schema_descr();
         let group = footer.metadata.row_group(group);
@@ -81,6 +81,15 @@ impl FileProjection {
         let first_leaves = NameIndex::new(root_names);
         let layout = |field: &FieldRef| -> FieldRef {
             let plain = logical_type(field.data_type());
+            let leaf = first_leaves
+                .get(field.name())
+                .map(|position| self.leaves[position]);
+            let is_keyed =
+                leaf.is_some_and(|leaf| group.column(leaf).dictionary_page_offset().is_some());
+            if plain == DataType::Binary && is_keyed {
+                // A row would get a copy of its value, however long, before its size is known.
+                return with_type(field, DataType::BinaryView);
+            }
             if plain != DataType::Utf8 {
                 // Dictionaries of other types gain nothing, nor do long offsets.
                 let changed = matches!(field.data_type(), DataType::Dictionary(..));
@@ -90,9 +99,6 @@ impl FileProjection {
                     field.clone()
                 };
             }
-            let leaf = first_leaves
-                .get(field.name())
-                .map(|position| self.leaves[position]);
             let keyed = leaf.is_some_and(|leaf| {
                 stored.column(leaf).converted_type() == ConvertedType::UTF8
                     && is_mostly_dictionary(group.column(leaf))

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BooleanArray, DictionaryArray, Int64Array, ListArray, ListBuilder, RecordBatch,
-    StringBuilder, StructArray,
+    ArrayRef, BinaryArray, BooleanArray, DictionaryArray, Int64Array, ListArray, ListBuilder,
+    RecordBatch, StringBuilder, StructArray,
 };
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Field, Int32Type};
 use arrow::ipc::CompressionType;
 use arrow::ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
-use forebay_model::{Span, codes};
+use forebay_model::{Chunk, Span, codes};
 use forebay_storage::{MemoryBudget, ReadLease, RowRuns, ScanRequest, StorageClient};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
@@ -246,4 +246,41 @@ fn a_page_beyond_the_memory_is_refused_with_its_place() {
     assert!(message.starts_with("a page of 228 MiB needs"), "{message}");
     let hint = fault.hint_text().unwrap();
     assert!(hint.contains("--memory"), "{hint}");
+}
+
+/// Each row would get a copy of its value: 64 MiB in one batch.
+#[test]
+fn values_that_rows_share_are_copied_to_few_rows_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let values = [vec![1u8; 32 << 10], vec![2u8; 32 << 10]];
+    let values = BinaryArray::from(vec![&values[0][..], &values[1][..]]);
+    let keys: Vec<i32> = (0..2_000).map(|row| row % 2).collect();
+    let coded = DictionaryArray::<Int32Type>::new(keys.into(), Arc::new(values));
+    let numbers: Int64Array = (0..2_000).collect();
+    let columns: [(&str, ArrayRef); 2] = [("bytes", Arc::new(coded)), ("n", Arc::new(numbers))];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let arrow = dir.path().join("a.arrow");
+    let options = IpcWriteOptions::default();
+    let file = File::create(&arrow).unwrap();
+    let mut writer = FileWriter::try_new_with_options(file, &batch.schema(), options).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    let parquet = dir.path().join("a.parquet");
+    let file = File::create(&parquet).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    for (format, path) in [("arrow", arrow), ("parquet", parquet)] {
+        assert!(std::fs::metadata(&path).unwrap().len() < 1 << 20);
+        let source = source(format, json!({"path": path}));
+        let io = StorageClient::new().unwrap();
+        io.set_memory(MemoryBudget::new(1 << 30), 16);
+        let dataset = source.discover(&io, &[]).unwrap();
+        let chunks = chunks(&io, source.as_ref(), &dataset, &request(&dataset)).unwrap();
+        let rows_max = chunks.iter().map(|chunk| chunk.batch.num_rows()).max();
+        assert!(rows_max <= Some(256), "{format}: {rows_max:?}");
+        let first_rows: Vec<u64> = chunks.iter().map(|chunk| chunk.first_row).collect();
+        assert!(first_rows.is_sorted(), "{format}: {first_rows:?}");
+        assert_rows(&whole(&chunks), &whole(&[Chunk::of(batch.clone())]));
+    }
 }
