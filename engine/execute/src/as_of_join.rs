@@ -15,12 +15,12 @@ use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::logical_expr::{
     Expr, LogicalPlan, LogicalPlanBuilder, SortExpr, cast, ident, lit, when,
 };
-use forebay_model::{AdmittedMemory, Result, picked_text_bytes};
+use forebay_model::{AdmittedMemory, Result, picked_text_bytes, picks_within};
 use forebay_plan::{AdmitBytes, AsOf, GatherOp, JoinOp, canonical_key};
 use forebay_storage::MemoryBudget;
 
 use crate::admission::admission;
-use crate::sorted_operator::{BatchFn, SortedOperator};
+use crate::sorted_operator::{BatchFn, GiveOutputsFn, OUTPUT_TEXT_BYTES, SortedOperator};
 
 /// The time by which both sides are sorted: the row's own time on the left, the time from which the row is visible on
 /// the right.
@@ -199,7 +199,7 @@ impl SortedOperator for AsOfOperator {
             carryover: None,
             admit: self.admit.clone(),
         };
-        Box::new(move |batch| matcher.join(batch))
+        Box::new(move |batch, give| matcher.join(batch, give))
     }
 }
 
@@ -260,32 +260,65 @@ struct BatchMatches {
 }
 
 impl AsOfMatcher {
-    fn join(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
+    fn join(&mut self, batch: &RecordBatch, give: GiveOutputsFn<'_>) -> Result<()> {
         let columns = UnionColumns::new(batch, self.key_count);
         let matches = self.match_rows(&columns)?;
-        let count = matches.rows.len();
-        let mut outputs: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(matches.distances))];
-        let earlier = self
-            .carryover
-            .as_ref()
-            .and_then(|earlier| earlier.best.as_ref());
-        for (index, column) in columns.values.iter().enumerate() {
-            let null = new_null_array(column.data_type(), 1);
+        let mut nulls = Vec::with_capacity(columns.values.len());
+        for column in columns.values {
+            nulls.push(new_null_array(column.data_type(), 1));
+        }
+        let sources = self.sources(&columns, &nulls);
+        let mut from = 0;
+        while from < matches.rows.len() {
+            let picks = &matches.picks[from..];
+            let until = from + picks_within(&sources, picks, OUTPUT_TEXT_BYTES);
+            give(&self.outputs(&sources, &matches, from..until)?)?;
+            from = until;
+        }
+        self.carry_over(&columns, matches.best);
+        Ok(())
+    }
+
+    /// The arrays that matches pick each column from.
+    fn sources<'s>(
+        &'s self,
+        columns: &UnionColumns<'s>,
+        nulls: &'s [ArrayRef],
+    ) -> Vec<[&'s dyn Array; 3]> {
+        let carryover = self.carryover.as_ref();
+        let earlier = carryover.and_then(|carryover| carryover.best.as_ref());
+        let mut sources: Vec<[&dyn Array; 3]> = Vec::with_capacity(nulls.len());
+        for (index, (column, null)) in columns.values.iter().zip(nulls).enumerate() {
             let earlier_value = match earlier {
-                Some((values, _)) => values[index].clone(),
-                None => null.clone(),
+                Some((values, _)) => &values[index],
+                None => null,
             };
-            let sources: [&dyn Array; 3] = [&null, &earlier_value, column];
+            sources.push([null, earlier_value, column]);
+        }
+        sources
+    }
+
+    /// The outputs of some matches.
+    fn outputs(
+        &self,
+        sources: &[[&dyn Array; 3]],
+        matches: &BatchMatches,
+        rows: Range<usize>,
+    ) -> Result<RecordBatch> {
+        let picks = &matches.picks[rows.clone()];
+        let distances = matches.distances[rows.clone()].to_vec();
+        let positions = matches.rows[rows.clone()].to_vec();
+        let mut outputs: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(distances))];
+        for sources in sources {
             // Reserved until the column is made.
             let _admitted = match &self.admit {
-                Some(admit) => admit(picked_text_bytes(&sources, &matches.picks))?,
+                Some(admit) => admit(picked_text_bytes(sources, picks))?,
                 None => AdmittedMemory::default(),
             };
-            outputs.push(interleave(&sources, &matches.picks)?);
+            outputs.push(interleave(sources, picks)?);
         }
-        outputs.push(Arc::new(UInt64Array::from(matches.rows)));
-        self.carry_over(&columns, matches.best);
-        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        outputs.push(Arc::new(UInt64Array::from(positions)));
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         let schema = self.schema.clone();
         Ok(RecordBatch::try_new_with_options(
             schema, outputs, &options,
@@ -415,4 +448,64 @@ fn same_key(last: &[ArrayRef], keys: &[ArrayRef]) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::StringArray;
+
+    use super::*;
+
+    /// Each row here gets a copy of the text there.
+    #[test]
+    fn long_texts_are_given_with_few_rows_at_a_time() {
+        let fields = [
+            ("distance", DataType::Int64),
+            ("text", DataType::Utf8),
+            ("row", DataType::UInt64),
+        ];
+        let fields = fields.map(|(name, data_type)| Field::new(name, data_type, true));
+        let mut matcher = AsOfMatcher {
+            key_count: 0,
+            tolerance: None,
+            by_time: true,
+            schema: Arc::new(Schema::new(fields.to_vec())),
+            carryover: None,
+            admit: None,
+        };
+        let text = "x".repeat(1 << 20);
+        let mut texts = vec![None; 13];
+        texts[0] = Some(text.as_str());
+        let sides = (0..13).map(|row| if row == 0 { 1 - HERE } else { HERE });
+        let columns: [(&str, ArrayRef); 5] = [
+            ("seen", Arc::new(Int64Array::from_iter_values(0..13))),
+            ("side", Arc::new(Int8Array::from_iter_values(sides))),
+            ("time", Arc::new(Int64Array::from_iter_values(0..13))),
+            ("text", Arc::new(StringArray::from(texts))),
+            ("row", Arc::new(UInt64Array::from_iter_values(0..13))),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let mut parts = Vec::new();
+        let joined = matcher.join(&batch, &mut |part| {
+            parts.push(part.clone());
+            Ok(())
+        });
+        joined.unwrap();
+        let rows: Vec<usize> = parts.iter().map(RecordBatch::num_rows).collect();
+        assert_eq!(rows, [4, 4, 4]);
+        for part in &parts {
+            let texts = part.column(1).as_string::<i32>();
+            assert!(texts.iter().all(|read| read == Some(text.as_str())));
+        }
+        let last = parts[2].column(2).as_primitive::<UInt64Type>();
+        assert_eq!(last.values(), &[9, 10, 11, 12]);
+        // The text counts for the rows of the next batch, too.
+        let mut next = Vec::new();
+        let joined = matcher.join(&batch.slice(1, 2), &mut |part| {
+            next.push(part.num_rows());
+            Ok(())
+        });
+        joined.unwrap();
+        assert_eq!(next, [2]);
+    }
 }

@@ -4,8 +4,14 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use forebay_model::Result;
 
-/// Computes the outputs of the next sorted rows.
-pub type BatchFn = Box<dyn FnMut(&RecordBatch) -> Result<RecordBatch> + Send>;
+/// Computes the outputs of the next sorted rows, and gives them in parts of limited bytes.
+pub type BatchFn = Box<dyn FnMut(&RecordBatch, GiveOutputsFn<'_>) -> Result<()> + Send>;
+
+/// Takes outputs.
+pub type GiveOutputsFn<'f> = &'f mut dyn FnMut(&RecordBatch) -> Result<()>;
+
+/// Bytes of texts that outputs are given with at once, unless they are of one row. Each row has a copy of its text.
+pub const OUTPUT_TEXT_BYTES: usize = 4 << 20;
 
 /// An operation over sorted rows.
 pub trait SortedOperator: Send + Sync {

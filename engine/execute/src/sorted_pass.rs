@@ -343,7 +343,7 @@ impl SortedPass<'_> {
         let mut run = over.start();
         for batch in self.sorted_rows(op, rows, by, budget_bytes)? {
             let batch = batch?;
-            outputs.push(&run(&batch)?)?;
+            run(&batch, &mut |computed| outputs.push(computed))?;
             gather.watch.on_event(Event::Worked {
                 done: batch.num_rows() as u64,
                 planned: 0,

@@ -146,8 +146,8 @@ fn value_bytes(values: &dyn Array, row: usize) -> usize {
         }
         DataType::Utf8View => values.as_string_view().value(row).len(),
         DataType::BinaryView => values.as_binary_view().value(row).len(),
-        DataType::List(_) => plain_bytes(&values.as_list::<i32>().value(row)),
-        DataType::LargeList(_) => plain_bytes(&values.as_list::<i64>().value(row)),
+        DataType::List(_) => list_value_bytes(values.as_list::<i32>(), row),
+        DataType::LargeList(_) => list_value_bytes(values.as_list::<i64>(), row),
         DataType::FixedSizeList(..) => plain_bytes(&values.as_fixed_size_list().value(row)),
         DataType::Map(..) => plain_bytes(&values.as_map().value(row)),
         DataType::Struct(_) => {
@@ -155,6 +155,13 @@ fn value_bytes(values: &dyn Array, row: usize) -> usize {
             fields.map(|field| value_bytes(field, row)).sum()
         }
         _ => plain_bytes(&values.slice(row, 1)),
+    }
+}
+
+fn list_value_bytes<O: OffsetSizeTrait>(lists: &GenericListArray<O>, row: usize) -> usize {
+    match lists.values().data_type().primitive_width() {
+        Some(width) => lists.value_length(row).as_usize().saturating_mul(width),
+        None => plain_bytes(&lists.value(row)),
     }
 }
 
@@ -239,7 +246,8 @@ fn text_bytes_of_keys(keys: &Int32Array, texts: &StringArray) -> usize {
     bytes
 }
 
-/// Bytes of a copy of some rows of a column. Rows of texts count with their lengths, others with the mean of the column.
+/// Bytes of a copy of some rows of a column. Rows of texts and lists count with their lengths, others with the mean of the
+/// column.
 pub fn taken_bytes(column: &dyn Array, rows: &UInt32Array) -> usize {
     let value_bytes = match column.data_type() {
         DataType::Utf8 => bytes_of_rows(column.as_string::<i32>(), rows),
@@ -249,6 +257,13 @@ pub fn taken_bytes(column: &dyn Array, rows: &UInt32Array) -> usize {
         // Copies share the values.
         DataType::Dictionary(..) | DataType::Utf8View | DataType::BinaryView => {
             return size_of::<u128>() * rows.len();
+        }
+        nested if has_text_length(nested) => {
+            let mut bytes = 0usize;
+            for row in rows.iter().flatten() {
+                bytes = bytes.saturating_add(text_length(column, row as usize));
+            }
+            bytes
         }
         _ => {
             let row_bytes = column_bytes(column) / column.len().max(1);
@@ -270,12 +285,18 @@ fn bytes_of_rows<T: ByteArrayType>(values: &GenericByteArray<T>, rows: &UInt32Ar
 pub fn has_text_length(data_type: &DataType) -> bool {
     match data_type {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => true,
+        DataType::Utf8View | DataType::BinaryView => true,
+        DataType::List(_) | DataType::LargeList(_) | DataType::Map(..) => true,
         DataType::Dictionary(_, values) => has_text_length(values),
+        DataType::FixedSizeList(item, _) => has_text_length(item.data_type()),
+        DataType::Struct(fields) => fields
+            .iter()
+            .any(|field| has_text_length(field.data_type())),
         _ => false,
     }
 }
 
-/// Bytes of the texts or binary values that a copy of rows of several columns of one type has, as
+/// Bytes of the texts, binary values or lists that a copy of rows of several columns of one type has, as
 /// [`interleave`](arrow::compute::interleave) makes it: `picks` are the column and the row of each. 0 for other types.
 pub fn picked_text_bytes(columns: &[&dyn Array], picks: &[(usize, usize)]) -> usize {
     let data_type = columns.first().map(|column| column.data_type());
@@ -289,7 +310,32 @@ pub fn picked_text_bytes(columns: &[&dyn Array], picks: &[(usize, usize)]) -> us
     bytes
 }
 
-/// Bytes of a text or of a binary value, also of a dictionary with keys of 32 bits; 0 in columns of other types.
+/// Number of picks, at least one, whose values take at most so many bytes together. `columns` are the sources of each
+/// column, as in [`picked_text_bytes`].
+pub fn picks_within(
+    columns: &[[&dyn Array; 3]],
+    picks: &[(usize, usize)],
+    bytes_max: usize,
+) -> usize {
+    let mut texts = columns.to_vec();
+    texts.retain(|sources| has_text_length(sources[0].data_type()));
+    if texts.is_empty() {
+        return picks.len();
+    }
+    let mut bytes = 0usize;
+    for (number, (source, row)) in picks.iter().enumerate() {
+        for sources in &texts {
+            bytes = bytes.saturating_add(text_length(sources[*source], *row));
+        }
+        if bytes > bytes_max {
+            return number.max(1);
+        }
+    }
+    picks.len()
+}
+
+/// Bytes of a text, of a binary value or of a list, also of a dictionary with keys of 32 bits, and of those in a struct; 0
+/// in columns of other types.
 pub fn text_length(column: &dyn Array, row: usize) -> usize {
     match column.data_type() {
         DataType::Utf8 => column.as_string::<i32>().value_length(row) as usize,
@@ -301,6 +347,7 @@ pub fn text_length(column: &dyn Array, row: usize) -> usize {
             let text = keyed.and_then(|keyed| Some((keyed.values(), keyed.key(row)?)));
             text.map_or(0, |(values, key)| text_length(values, key))
         }
+        nested if has_text_length(nested) => value_bytes(column, row),
         _ => 0,
     }
 }
@@ -427,5 +474,36 @@ mod tests {
         let numbers = Int64Array::from(vec![1]);
         assert_eq!(picked_text_bytes(&[&numbers], &[(0, 0)]), 0);
         assert_eq!(picked_text_bytes(&[], &[]), 0);
+    }
+
+    #[test]
+    fn picks_count_the_items_of_their_lists() {
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![7; 101]));
+        let item = Arc::new(Field::new_list_field(DataType::Int64, true));
+        let offsets = OffsetBuffer::from_lengths([100, 1]);
+        let lists = ListArray::new(item, offsets, numbers, None);
+        assert_eq!(
+            picked_text_bytes(&[&lists], &[(0, 0), (0, 0), (0, 1)]),
+            1_608
+        );
+        let rows = UInt32Array::from(vec![0, 0, 0]);
+        assert_eq!(taken_bytes(&lists, &rows), 3 * 8 + 2_400);
+        let field = Arc::new(Field::new("l", lists.data_type().clone(), true));
+        let object = StructArray::from(vec![(field, Arc::new(lists) as ArrayRef)]);
+        assert_eq!(text_length(&object, 0), 800);
+    }
+
+    #[test]
+    fn picks_are_divided_by_their_bytes() {
+        let texts = StringArray::from(vec!["x".repeat(100), "y".to_owned()]);
+        let none = StringArray::from(vec![None::<&str>]);
+        let columns: [[&dyn Array; 3]; 1] = [[&none, &none, &texts]];
+        let picks = [(2, 0), (2, 0), (0, 0), (2, 1), (2, 0)];
+        assert_eq!(picks_within(&columns, &picks, 250), 4);
+        assert_eq!(picks_within(&columns, &picks, 99), 1);
+        assert_eq!(picks_within(&columns, &picks[2..4], 99), 2);
+        let number = Int64Array::from(vec![1]);
+        let numbers: [[&dyn Array; 3]; 1] = [[&number, &number, &number]];
+        assert_eq!(picks_within(&numbers, &[(0, 0), (1, 0)], 0), 2);
     }
 }
