@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_model::{Fault, Result, codes};
+use forebay_storage::read_small_text;
 use tokio::sync::Notify;
 
 /// Workers of a run that a launcher starts: it replaces the addresses when workers join or leave.
@@ -112,7 +113,11 @@ impl WorkerDiscovery {
             match from {
                 AddressSource::Name(name) => addresses.extend(resolve(name).await),
                 AddressSource::File(file) => {
-                    let text = tokio::fs::read_to_string(file).await.unwrap_or_default();
+                    let path = file.clone();
+                    let read = tokio::task::spawn_blocking(move || read_small_text(&path));
+                    let Ok(Ok(text)) = read.await else {
+                        continue;
+                    };
                     for line in text.lines().map(str::trim).filter(|line| is_address(line)) {
                         addresses.extend(resolve(line).await);
                     }

@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use forebay_model::{ContentId, Fault, Result, codes};
-use forebay_storage::CancellationToken;
+use forebay_storage::{CancellationToken, read_small_file};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -78,7 +78,7 @@ impl ProbeRequest {
                 fault.hint("mount it at the same path on all machines, or give a bucket")
             };
             let file = mark_file(directory, &self.mark);
-            if !std::fs::read(&file).is_ok_and(|bytes| bytes == self.mark) {
+            if !read_small_file(&file).is_ok_and(|bytes| bytes == self.mark) {
                 return Err(hidden(
                     "the worker does not see a directory of the coordinator",
                 ));

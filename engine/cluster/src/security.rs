@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use forebay_model::{Fault, Result, codes};
+use forebay_storage::read_small_file;
 use ring::digest::{SHA256, digest};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
@@ -191,6 +192,6 @@ pub fn fingerprint(certificate: &CertificateDer<'_>) -> Vec<u8> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path)
+    read_small_file(path)
         .map_err(|error| unreadable_file("the certificate or key cannot be read", path, error))
 }

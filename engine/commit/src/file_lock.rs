@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result, codes};
-use forebay_storage::{AttemptOrigin, Event, StorageClient};
+use forebay_storage::{AttemptOrigin, Event, StorageClient, read_small_file};
 use serde::{Deserialize, Serialize};
 
 use crate::lease::LeaseHolder;
@@ -116,7 +116,7 @@ fn wait_for(
 
 /// The process that has a lock alone. Where it is not known, any name that the file has is of a process before it.
 fn holder_of(path: &Path) -> Option<String> {
-    let text = std::fs::read(path).ok()?;
+    let text = read_small_file(path).ok()?;
     let holder: LockHolder = serde_json::from_slice(&text).ok()?;
     if holder.process.has_ended() {
         None

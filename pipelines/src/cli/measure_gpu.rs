@@ -284,8 +284,7 @@ impl MeasureGpuCommand {
             &mut |_| {},
         )?;
         let file = self.spec.display().to_string();
-        let text = std::fs::read_to_string(&self.spec)
-            .map_err(|error| Fault::disk("the spec cannot be read", error).file(&file))?;
+        let text = spec::read_text(&self.spec)?;
         let forebay = Forebay::new();
         let pipeline = spec::parse(&text, &file, &self.params(sizes), &forebay.spec_catalog())?;
         let epochs = Arc::new(TrainingEpochWatch::default());

@@ -10,11 +10,14 @@ use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use arrow::row::{RowConverter, SortField};
 use forebay_model::{
-    Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace, StateDecoder,
-    StateEncoder, codes, is_unsized_vector, logical_type,
+    AdmittedMemory, Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace,
+    StateDecoder, StateEncoder, codes, is_unsized_vector, logical_type,
 };
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+
+/// Bytes of a stored state that are read at a time. Smaller states do not ask for memory.
+const DECODED_BLOCK_BYTES: usize = 4 << 20;
 
 /// Every row of some columns, in row order. The finding is the whole table; it has to fit the
 /// state's budget, else the run stops and says so.
@@ -196,10 +199,26 @@ impl Analyzer for CollectRows {
         let hash = StateDecoder(input).u64()?;
         let length = StateDecoder(input).length(isize::MAX as usize)?;
         let mut bytes = Vec::new();
-        input
-            .take(length as u64)
-            .read_to_end(&mut bytes)
-            .map_err(|error| fault().cause(error))?;
+        let mut admitted = AdmittedMemory::default();
+        // The length may be damaged: memory is asked for as the bytes come.
+        while bytes.len() < length {
+            let block = DECODED_BLOCK_BYTES.min(length - bytes.len());
+            if bytes.capacity() < bytes.len() + block {
+                let grown = length.min(2 * (bytes.len() + block));
+                let request = MemoryRequest {
+                    now: grown,
+                    later: 0,
+                };
+                if grown > DECODED_BLOCK_BYTES {
+                    admitted.renew(|| scratch.admit(request))?;
+                }
+                bytes.reserve_exact(grown - bytes.len());
+            }
+            let read = (&mut *input).take(block as u64).read_to_end(&mut bytes);
+            if read.map_err(|error| fault().cause(error))? < block {
+                break;
+            }
+        }
         if bytes.len() != length || xxh3_64(&bytes) != hash {
             return Err(fault());
         }

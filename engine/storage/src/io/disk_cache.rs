@@ -24,6 +24,9 @@ const CHECKSUM_BYTES: usize = 8;
 /// Staged files older than this were left by a process that ended during a write.
 const STALE_WRITE_AGE: Duration = Duration::from_secs(3600);
 
+/// Bytes of a number in [`SIZE_FILE`] at most.
+const SIZE_BYTES_MAX: u64 = 64;
+
 /// The file with the sum of all sizes, which is also the lock.
 const SIZE_FILE: &str = "sizes";
 
@@ -153,9 +156,11 @@ impl DiskCache {
 
     /// Reads the ranges of an entry; `None` if its content is not what was written.
     fn read(&self, path: &Path, entry: &CacheKey) -> io::Result<Option<Vec<Bytes>>> {
-        let mut file = File::open(path)?;
-        let mut bytes = Vec::with_capacity(entry.bytes() as usize + CHECKSUM_BYTES);
-        file.read_to_end(&mut bytes)?;
+        let file = File::open(path)?;
+        let stored_bytes = entry.bytes() as usize + CHECKSUM_BYTES;
+        let mut bytes = Vec::with_capacity(stored_bytes);
+        // A longer file is another one.
+        file.take(stored_bytes as u64 + 1).read_to_end(&mut bytes)?;
         let Some((content, sum)) = bytes.split_last_chunk::<CHECKSUM_BYTES>() else {
             return Ok(None);
         };
@@ -310,7 +315,8 @@ impl DiskCache {
     fn size(&self, sizes: &mut File) -> io::Result<u64> {
         let mut text = String::new();
         sizes.seek(SeekFrom::Start(0))?;
-        sizes.read_to_string(&mut text)?;
+        let mut digits = Read::by_ref(sizes).take(SIZE_BYTES_MAX);
+        digits.read_to_string(&mut text)?;
         match text.trim().parse() {
             Ok(size) => Ok(size),
             Err(_) => self.counted(sizes),
@@ -363,7 +369,8 @@ mod tests {
         let mut flipped = whole.clone();
         flipped[7] ^= 1;
         let mut corrupt = 0;
-        for broken in [&flipped[..], &whole[..60], &[]] {
+        let longer = [&whole[..], &[0u8; 100][..]].concat();
+        for broken in [&flipped[..], &whole[..60], &longer[..], &[]] {
             std::fs::write(&path, broken).unwrap();
             assert!(cache.get(&one).is_none());
             corrupt += 1;

@@ -48,7 +48,7 @@ use crate::io::read_scheduler::ReadScheduler;
 use crate::io::retry::{CountingConnector, RetryBudget};
 use crate::io::usage::UsageCounters;
 use crate::memory::MemoryBudget;
-use crate::read_memory::ReadMemory;
+use crate::read_memory::{MemoryShortage, ReadMemory, ReadReservation};
 use crate::start_runtime;
 
 pub use coalesce::COALESCE_BYTES_DEFAULT;
@@ -64,6 +64,9 @@ const UPLOAD_PART_BYTES: usize = 16 << 20;
 
 /// Maximum number of concurrent part uploads of an object.
 const UPLOAD_PARTS_MAX: usize = 4;
+
+/// Objects of at least these bytes are reserved before they are read as a whole.
+const LARGE_OBJECT_BYTES: u64 = 16 << 20;
 
 /// Maximum number of concurrent requests for objects of one operation.
 const REQUESTS_MAX: usize = 32;
@@ -536,23 +539,44 @@ impl StorageClient {
                 e_tag: got.meta.e_tag.clone(),
                 version: got.meta.version.clone(),
             };
+            // Held until the bytes are read.
+            let reservation = match self.reserve_object(size) {
+                Ok(reservation) => reservation,
+                Err(shortage) => return Ok(Err(shortage)),
+            };
             let large = size > REQUEST_BYTES_MAX && location.local.is_none();
             let bytes = if large {
                 None
             } else {
                 Some(got.bytes().await?)
             };
-            Ok((size, version, bytes))
+            Ok(Ok((size, version, bytes, reservation)))
         })?;
-        let Some((size, version, bytes)) = if_present(location, got)? else {
+        let Some(got) = if_present(location, got)? else {
             return Ok(None);
         };
+        let (size, version, bytes, _reservation) = got.map_err(|shortage| {
+            let hint = format!("give {}", shortage.sufficient_option());
+            shortage
+                .fault("reading the file")
+                .file(&location.shown)
+                .hint(hint)
+        })?;
         let bytes = match bytes {
             Some(bytes) if bytes.len() as u64 == size => bytes,
             Some(_) => return Err(fetch::short_read_fault(&location.shown)),
             None => self.get_in_blocks(location, version.e_tag.as_deref(), size)?,
         };
         Ok(Some(VersionedObject { bytes, version }))
+    }
+
+    /// Memory for an object that is read as a whole; `None` where it is small. The caller may hold memory of its own, so
+    /// this does not wait.
+    fn reserve_object(&self, bytes: u64) -> Result<Option<ReadReservation>, MemoryShortage> {
+        if bytes < LARGE_OBJECT_BYTES {
+            return Ok(None);
+        }
+        self.read_memory().reserve(bytes, false).map(Some)
     }
 
     fn get_in_blocks(
@@ -835,6 +859,27 @@ fn if_present<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_object_that_the_memory_cannot_hold_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("large");
+        let file = std::fs::File::create(&path).unwrap();
+        // No byte of it is on the disk.
+        file.set_len(1 << 33).unwrap();
+        let io = StorageClient::new().unwrap();
+        io.set_memory(MemoryBudget::new(64 << 20), 1);
+        let location = io.resolve(path.to_str().unwrap()).unwrap();
+        let fault = io.get(&location).map(drop).unwrap_err();
+        assert_eq!(fault.code(), codes::MEMORY, "{fault:?}");
+        assert!(
+            fault
+                .hint_text()
+                .is_some_and(|hint| hint.contains("--memory"))
+        );
+        file.set_len(3).unwrap();
+        assert_eq!(io.get(&location).unwrap().as_deref(), Some(&[0, 0, 0][..]));
+    }
 
     #[test]
     fn local_disk_works_without_a_runtime() {

@@ -12,6 +12,7 @@ use super::environment::{env_config, env_flag, env_value, metadata_service_respo
 use super::gcs_federation::{ExternalAccount, FederatedCredentials};
 use crate::io::object_url::ObjectUrl;
 use crate::io::retry::{CountingConnector, RetryBudget};
+use crate::small_file::read_small_text;
 
 /// Host of the metadata service of Google's virtual machines and pods, which issues tokens.
 const METADATA_HOST: &str = "metadata.google.internal";
@@ -103,7 +104,7 @@ fn require_key_file(file: &Path, is_default: bool) -> Result<Option<ExternalAcco
     }
     let fault =
         |message: String| Fault::new(codes::ACCESS, message).file(file.display().to_string());
-    let text = std::fs::read_to_string(file).map_err(|error| {
+    let text = read_small_text(file).map_err(|error| {
         fault("the file of Google's credentials cannot be read".to_owned())
             .cause(error)
             .hint(HINT)

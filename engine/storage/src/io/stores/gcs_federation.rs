@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use forebay_model::{Fault, Result, codes};
 use http::{HeaderName, HeaderValue, Method, Uri, header};
+use http_body_util::{BodyExt, Limited};
 use object_store::client::{HttpClient, HttpConnector, HttpRequest};
 use object_store::gcp::GcpCredential;
 use object_store::{ClientOptions, CredentialProvider};
@@ -19,9 +20,13 @@ use tokio::sync::Mutex;
 use url::form_urlencoded::Serializer;
 
 use crate::io::retry::{CountingConnector, RetryBudget};
+use crate::small_file::read_small_file;
 
 const STORAGE_SCOPE: &str = "https://www.googleapis.com/auth/devstorage.read_write";
 const PLATFORM_SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
+
+/// Bytes of an answer with a token at most.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Lifetime of tokens in seconds, where an answer does not give it, and for requested tokens of a
 /// service account.
@@ -217,7 +222,9 @@ impl FederatedCredentials {
         let text = match (&source.file, &source.url) {
             (Some(file), _) => {
                 let unread = |error| denied(format!("{} cannot be read: {error}", file.display()));
-                tokio::fs::read(file).await.map_err(unread)?
+                let path = file.clone();
+                let read = tokio::task::spawn_blocking(move || read_small_file(&path));
+                read.await.map_err(failed)?.map_err(unread)?
             }
             (None, url) => {
                 let mut asking = request(
@@ -259,9 +266,13 @@ impl FederatedCredentials {
         let host = asking.uri().host().unwrap_or_default().to_owned();
         let answer = self.client.execute(asking).await.map_err(failed)?;
         let status = answer.status();
-        let body = answer.into_body().bytes().await.map_err(failed)?;
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
+        let body = body.collect().await.map_err(|_| {
+            let message = format!("the answer of {host} breaks off, or is too long");
+            failed(std::io::Error::other(message))
+        })?;
         if status.is_success() {
-            return Ok(body.into());
+            return Ok(body.to_bytes().into());
         }
         // Requests that fail for a while are repeated.
         Err(

@@ -11,6 +11,7 @@ use object_store::CredentialProvider;
 use object_store::aws::{AwsCredential, AwsCredentialProvider};
 
 use super::environment::{env_flag, env_value, metadata_service_responds};
+use crate::small_file::read_small_text;
 
 /// Address of the metadata service of AWS's virtual machines, which issues credentials.
 const METADATA_ENDPOINT: &str = "http://169.254.169.254";
@@ -125,7 +126,7 @@ impl AwsProfile {
         {
             return Ok(credential.credential.clone());
         }
-        let text = std::fs::read_to_string(&self.file).map_err(|error| {
+        let text = read_small_text(&self.file).map_err(|error| {
             format!(
                 "the credentials of the profile `{}` cannot be read: {error}",
                 self.name
