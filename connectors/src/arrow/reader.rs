@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::MessageHeader;
@@ -226,8 +227,7 @@ impl IpcBatchDecoder {
         while let Some(mut frame) = self.frames.next(&self.memory)? {
             match frame.message()?.header_type() {
                 MessageHeader::DictionaryBatch => {
-                    let reservation = self.reserve_whole(&frame)?;
-                    let body = frame.load(&self.memory)?;
+                    let (body, reservation) = self.load_whole(&mut frame)?;
                     let message = frame.message()?;
                     if let Some(batch) = message.header_as_dictionary_batch() {
                         let dictionaries = &mut self.dictionaries;
@@ -264,11 +264,13 @@ impl IpcBatchDecoder {
                 return Ok(OpenBatch::Streamed(stream));
             }
         }
-        let reservation = match &lease {
-            Some(_) => None,
-            None => Some(self.reserve_whole(&frame)?),
+        let (body, reservation) = match &lease {
+            Some(_) => (frame.load(&self.memory)?, None),
+            None => {
+                let (body, reservation) = self.load_whole(&mut frame)?;
+                (body, Some(reservation))
+            }
         };
-        let body = frame.load(&self.memory)?;
         let message = frame.message()?;
         let batch = message
             .header_as_record_batch()
@@ -293,15 +295,32 @@ impl IpcBatchDecoder {
         })
     }
 
+    /// Loads a body that is decoded as a whole, and reserves memory for what its buffers become.
+    fn load_whole(&self, frame: &mut IpcMessage) -> Result<(Buffer, ReadReservation), StreamError> {
+        let is_in_file = matches!(frame.body, MessageBody::File { .. });
+        let mut reservation = self.reserve_whole(frame)?;
+        let body = frame.load(&self.memory)?;
+        if is_in_file {
+            // The body is resident now, and only it tells the sizes of its buffers.
+            drop(reservation);
+            reservation = self.reserve(frame.decompressed_bytes)?;
+        }
+        Ok((body, reservation))
+    }
+
+    fn reserve(&self, bytes: u64) -> Result<ReadReservation, StreamError> {
+        self.memory
+            .reserve(bytes, true)
+            .map_err(StreamError::Shortage)
+    }
+
     /// Reserves memory for a body that is decoded as a whole.
     fn reserve_whole(&self, frame: &IpcMessage) -> Result<ReadReservation, StreamError> {
         let bytes = match &frame.body {
             MessageBody::Memory(_) => frame.decompressed_bytes,
             MessageBody::File { .. } => frame.body.length(),
         };
-        self.memory
-            .reserve(bytes, true)
-            .map_err(StreamError::Shortage)
+        self.reserve(bytes)
     }
 
     /// The first of some rows in the dataset's types: few rows where a value of a dictionary is copied to each.

@@ -284,3 +284,33 @@ fn values_that_rows_share_are_copied_to_few_rows_at_a_time() {
         assert_rows(&whole(&chunks), &whole(&[Chunk::of(batch.clone())]));
     }
 }
+
+/// Batches with dictionaries are decoded as a whole, and their compressed bytes tell nothing of their size.
+#[test]
+fn a_small_batch_that_becomes_large_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.arrow");
+    let keys = vec![0i32; 60_000_000];
+    let values = BinaryArray::from(vec![&b"x"[..]]);
+    let coded = DictionaryArray::<Int32Type>::new(keys.into(), Arc::new(values));
+    let batch = RecordBatch::try_from_iter([("b", Arc::new(coded) as ArrayRef)]).unwrap();
+    let options = IpcWriteOptions::default()
+        .try_with_compression(Some(CompressionType::ZSTD))
+        .unwrap();
+    let file = File::create(&path).unwrap();
+    let mut writer = FileWriter::try_new_with_options(file, &batch.schema(), options).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    drop((writer, batch));
+    assert!(std::fs::metadata(&path).unwrap().len() < 1 << 20);
+    let source = source("arrow", json!({"path": path}));
+    let io = StorageClient::new().unwrap();
+    let dataset = source.discover(&io, &[]).unwrap();
+    let limit_bytes = 64 << 20;
+    io.set_memory(MemoryBudget::new(limit_bytes), 1);
+    let _lease = io.read_memory().lease(limit_bytes / 2).unwrap();
+    let fault = chunks(&io, source.as_ref(), &dataset, &request(&dataset)).unwrap_err();
+    assert_eq!(fault.code(), codes::MEMORY, "{fault:?}");
+    let message = fault.message();
+    assert!(message.starts_with("decoding batch 0 needs"), "{message}");
+}

@@ -1,10 +1,14 @@
 //! Content-addressed ids: the hash of everything that determines a result.
 
 use std::fmt;
+use std::io::{ErrorKind, Read};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+
+/// Bytes of a reader that are hashed at a time.
+const READ_BLOCK_BYTES: usize = 64 << 10;
 
 /// The first 128 bits of a SHA-256, written as 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -96,6 +100,25 @@ impl IdBuilder {
         self
     }
 
+    /// Adds `length` bytes of a reader, as [`IdBuilder::bytes`] adds them. An error if it has fewer.
+    pub fn read_bytes(&mut self, length: u64, input: impl Read) -> std::io::Result<()> {
+        self.0.update(length.to_le_bytes());
+        let mut input = input.take(length);
+        let mut block = vec![0; READ_BLOCK_BYTES];
+        let mut left = length;
+        while left > 0 {
+            let read = match input.read(&mut block) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            self.0.update(&block[..read]);
+            left -= read as u64;
+        }
+        Ok(())
+    }
+
     /// Adds text.
     pub fn text(&mut self, text: &str) -> &mut Self {
         self.bytes(text.as_bytes())
@@ -171,6 +194,18 @@ mod tests {
             canonical_json(&a),
             r#"{"a":1.5,"b":[1,{"x":"q\"","y":null}]}"#
         );
+    }
+
+    #[test]
+    fn a_reader_counts_as_its_bytes() {
+        let content = vec![7; 200_000];
+        let mut whole = IdBuilder::new("test");
+        whole.bytes(&content);
+        let mut read = IdBuilder::new("test");
+        read.read_bytes(200_000, &content[..]).unwrap();
+        assert_eq!(read.finish(), whole.finish());
+        let mut short = IdBuilder::new("test");
+        assert!(short.read_bytes(200_001, &content[..]).is_err());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Content of the code that a step runs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::Lines;
 
@@ -8,6 +10,9 @@ use forebay_model::{ContentId, Fault, IdBuilder, Result, codes};
 
 /// Most modules that a function may import from the directories of the step.
 const MODULES_MAX: usize = 2_000;
+
+/// Bytes of the source text of a module at most.
+const MODULE_BYTES_MAX: u64 = 16 << 20;
 
 /// Most lines of one import statement.
 const STATEMENT_LINES_MAX: usize = 500;
@@ -82,10 +87,17 @@ fn command_digest(words: &[String]) -> Result<ContentId> {
             id.text("word").text(word);
             continue;
         }
-        let content = std::fs::read(word).map_err(|error| unreadable(Path::new(word), error))?;
-        id.text("file").bytes(&content);
+        id.text("file");
+        add_file(&mut id, word).map_err(|error| unreadable(Path::new(word), error))?;
     }
     Ok(id.finish())
+}
+
+/// Adds the content of a file to an id. Programs may be large.
+fn add_file(id: &mut IdBuilder, path: &str) -> std::io::Result<()> {
+    let file = File::open(path)?;
+    let length = file.metadata()?.len();
+    id.read_bytes(length, file)
 }
 
 fn unreadable(path: &Path, error: std::io::Error) -> Fault {
@@ -216,7 +228,16 @@ impl PythonCode {
 }
 
 fn source_text(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).map_err(|error| unreadable(path, error))?;
+    let mut bytes = Vec::new();
+    let opened = File::open(path).map(|file| file.take(MODULE_BYTES_MAX + 1));
+    opened
+        .and_then(|mut file| file.read_to_end(&mut bytes))
+        .map_err(|error| unreadable(path, error))?;
+    if bytes.len() as u64 > MODULE_BYTES_MAX {
+        let message = format!("a module has more than {} MiB", MODULE_BYTES_MAX >> 20);
+        let fault = Fault::new(codes::LIMIT, message).file(path.display().to_string());
+        return Err(fault.hint("read large tables from files, not from source text"));
+    }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
