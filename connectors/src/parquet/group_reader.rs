@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{FieldRef, Schema};
+use arrow::datatypes::{DataType, FieldRef, Schema};
 use arrow::error::ArrowError;
 use forebay_model::Fault;
 use forebay_storage::{MemoryShortage, ReadLease};
@@ -87,11 +87,32 @@ impl GroupPages {
 
     fn need(&self) -> GroupNeed {
         let rows = self.layout.metadata().row_group(self.group).num_rows();
-        let decoded: u64 = self.columns().map(decoded_bytes).sum();
+        let mut decoded = 0u64;
+        for (leaf, column) in self.leaves.iter().zip(self.columns()) {
+            let bytes = if self.shares_values(*leaf) {
+                decoded_bytes(column)
+            } else {
+                copied_bytes(column)
+            };
+            decoded = decoded.saturating_add(bytes);
+        }
         GroupNeed {
             open: self.columns().map(open_bytes).sum(),
             row: decoded.div_ceil(rows.max(1) as u64).max(1),
         }
+    }
+
+    /// True if the rows of a stored column share the values of its dictionary.
+    fn shares_values(&self, leaf: usize) -> bool {
+        let stored = self.layout.metadata().file_metadata().schema_descr();
+        let root = stored.get_column_root_idx(leaf);
+        let layout = self.layout.schema();
+        layout.fields().get(root).is_some_and(|field| {
+            matches!(
+                field.data_type(),
+                DataType::Dictionary(..) | DataType::Utf8View | DataType::BinaryView
+            )
+        })
     }
 
     /// Decodes some columns of some rows. Columns outside of `leaves` are not read.
@@ -139,6 +160,14 @@ fn decoded_bytes(column: &ColumnChunkMetaData) -> u64 {
         Type::BYTE_ARRAY => return stored.saturating_add(values.saturating_mul(VIEW_BYTES)),
     };
     stored.max(values.saturating_mul(width))
+}
+
+/// Bytes of a column chunk once all its rows are decoded, each with its own value. Values of a dictionary are stored once,
+/// and most writers tell how long they are in all rows.
+fn copied_bytes(column: &ColumnChunkMetaData) -> u64 {
+    let values_bytes = column.unencoded_byte_array_data_bytes().unwrap_or(0);
+    let views_bytes = decoded_bytes(column);
+    views_bytes.max(values_bytes.max(0) as u64)
 }
 
 /// Bytes that a column chunk holds while it is decoded.

@@ -314,3 +314,31 @@ fn a_small_batch_that_becomes_large_is_refused() {
     let message = fault.message();
     assert!(message.starts_with("decoding batch 0 needs"), "{message}");
 }
+
+/// Texts inside of lists are stored once, and each list gets a copy.
+#[test]
+fn lists_of_texts_that_are_stored_once_are_read_some_rows_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.parquet");
+    let text = "x".repeat(32 << 10);
+    let mut lists = ListBuilder::new(StringBuilder::new());
+    for _ in 0..500 {
+        lists.append_value([Some(&text), Some(&text)]);
+    }
+    let columns = [("texts", Arc::new(lists.finish()) as ArrayRef)];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let file = File::create(&path).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    assert!(std::fs::metadata(&path).unwrap().len() < 1 << 20);
+    let source = source("parquet", json!({"path": path}));
+    let io = StorageClient::new().unwrap();
+    // A chunk has 8 MiB, and a row 64 KiB.
+    io.set_memory(MemoryBudget::new(1 << 30), 16);
+    let dataset = source.discover(&io, &[]).unwrap();
+    let read = chunks(&io, source.as_ref(), &dataset, &request(&dataset)).unwrap();
+    let rows_max = read.iter().map(|chunk| chunk.batch.num_rows()).max();
+    assert!(rows_max <= Some(128), "{rows_max:?}");
+    assert_eq!(whole(&read).num_rows(), 500);
+}
