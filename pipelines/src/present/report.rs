@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay_model::{ChangeKind, Fault, LedgerEntry, Result, ValueExample};
+use forebay_model::{ChangeKind, Fault, LedgerEntry, Result, ValueExample, hide_secrets};
 use forebay_run::{
     ContinuedReport, ExpectationReport, ForecastReport, FutureReport, LeftOutReport, OutputReport,
     OutputSum, PassReport, RunReport,
@@ -60,7 +60,7 @@ impl EventListener for WarningLines {
     fn on_event(&self, event: Event) {
         if let Event::Warning { message } = event {
             // Nothing can be said to a reader that has gone away.
-            let message = printable_lines(&message);
+            let message = printable_lines(&hide_secrets(&message));
             let _ = writeln!(anstream::stderr().lock(), "warning: {message}");
         }
     }
