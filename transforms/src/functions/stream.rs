@@ -4,7 +4,7 @@ use std::io::{Error, ErrorKind, Read, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use arrow::ipc::root_as_message;
+use arrow::ipc::{Message, RecordBatch, root_as_message};
 
 /// The marker at the begin of each message.
 const CONTINUATION: [u8; 4] = [0xff; 4];
@@ -83,6 +83,28 @@ impl<R: Read> CheckedStream<R> {
         }
         self.body_bytes = self.checked_body(&metadata)?;
         self.header.extend_from_slice(&metadata);
+        if is_compressed(&metadata) {
+            self.check_compressed(&metadata)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the body of a message with compressed buffers, which tell what they become, and passes it on with the begin.
+    fn check_compressed(&mut self, metadata: &[u8]) -> Result<()> {
+        let mut body = vec![0; std::mem::take(&mut self.body_bytes)];
+        if self.read_whole(&mut body)? < body.len() {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        let body_bytes_max = self.state.body_bytes_max.load(Ordering::Relaxed);
+        let bytes = decompressed_bytes(metadata, &body);
+        if bytes > body_bytes_max as u64 {
+            let message = format!(
+                "its compressed answer becomes {bytes} bytes, of at most {body_bytes_max} for \
+                 this batch"
+            );
+            return Err(Error::new(ErrorKind::InvalidData, message));
+        }
+        self.header.extend_from_slice(&body);
         Ok(())
     }
 
@@ -135,6 +157,38 @@ impl<R: Read> CheckedStream<R> {
     }
 }
 
+/// The batch of a message, or that of its dictionary.
+fn batch_of<'m>(message: &Message<'m>) -> Option<RecordBatch<'m>> {
+    let dictionary = message.header_as_dictionary_batch();
+    message
+        .header_as_record_batch()
+        .or_else(|| dictionary.and_then(|dictionary| dictionary.data()))
+}
+
+fn is_compressed(metadata: &[u8]) -> bool {
+    let message = root_as_message(metadata).ok();
+    let batch = message.as_ref().and_then(batch_of);
+    batch.is_some_and(|batch| batch.compression().is_some())
+}
+
+/// Bytes of the compressed buffers of a message, decompressed, as they tell them. Each begins with its length.
+fn decompressed_bytes(metadata: &[u8], body: &[u8]) -> u64 {
+    let message = root_as_message(metadata).ok();
+    let buffers = message.as_ref().and_then(batch_of);
+    let buffers = buffers.and_then(|batch| batch.buffers());
+    let mut bytes = 0_u64;
+    for buffer in buffers.into_iter().flatten() {
+        let start = usize::try_from(buffer.offset()).unwrap_or(usize::MAX);
+        let prefix = body.get(start..).and_then(<[u8]>::first_chunk);
+        if let Some(prefix) = prefix.filter(|_| buffer.length() > 0) {
+            // A buffer that is not compressed has -1 there.
+            let length = i64::from_le_bytes(*prefix).max(0);
+            bytes = bytes.saturating_add(length as u64);
+        }
+    }
+    bytes
+}
+
 fn metadata_length(bytes: &[u8]) -> usize {
     let mut length = 0;
     // The least significant byte comes first.
@@ -172,8 +226,9 @@ impl<R: Read> Read for CheckedStream<R> {
 #[cfg(test)]
 mod tests {
     use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+    use arrow::ipc::CompressionType;
     use arrow::ipc::reader::StreamReader;
-    use arrow::ipc::writer::StreamWriter;
+    use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 
     use super::*;
 
@@ -215,6 +270,26 @@ mod tests {
             let error = rows(bytes, body_bytes_max).unwrap_err();
             assert!(error.contains(words), "{error}");
         }
+    }
+
+    #[test]
+    fn compressed_answers_count_with_what_they_become() {
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![7; 100_000]));
+        let batch = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
+        let options = IpcWriteOptions::default()
+            .try_with_compression(Some(CompressionType::ZSTD))
+            .unwrap();
+        let schema = batch.schema();
+        let mut writer = StreamWriter::try_new_with_options(Vec::new(), &schema, options).unwrap();
+        writer.write(&batch).unwrap();
+        let stream = writer.into_inner().unwrap();
+        assert!(stream.len() < 100_000);
+        assert_eq!(rows(&stream, 1 << 20), Ok(vec![100_000]));
+        let error = rows(&stream, 700_000).unwrap_err();
+        assert!(
+            error.contains("bytes, of at most 700000 for this batch"),
+            "{error}"
+        );
     }
 
     #[test]
