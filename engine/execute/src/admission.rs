@@ -38,9 +38,13 @@ fn reserve(
 ) -> Result<AdmittedMemory> {
     match memory.reserve(bytes as u64, waits) {
         Ok(reservation) => Ok(AdmittedMemory::reserved_by(reservation)),
-        Err(shortage) => Err(shortage
-            .fault("what the step makes of a chunk")
-            .hint("make the texts shorter, lower `--batch-rows`, or raise `--memory`")),
+        Err(shortage) => {
+            let hint = format!(
+                "make the texts shorter, lower `--batch-rows`, or give {}",
+                shortage.sufficient_option()
+            );
+            Err(shortage.fault("what the step makes of a chunk").hint(hint))
+        }
     }
 }
 
@@ -66,6 +70,8 @@ mod tests {
         for admit in [admission(memory), waiting_admission(memory, running)] {
             let fault = admit(1 << 40).map(drop).unwrap_err();
             assert_eq!(fault.code(), codes::MEMORY);
+            let hint = fault.hint_text().unwrap_or_default();
+            assert!(hint.contains("or give --memory "), "{hint}");
         }
     }
 }

@@ -166,10 +166,11 @@ impl MemoryBudget {
                 shortage.needed_bytes >> 20,
                 shortage.held_bytes >> 20
             );
-            Fault::new(codes::MEMORY, message).hint(
+            Fault::new(codes::MEMORY, message).hint(format!(
                 "keep fewer values (`top_k`, `min_count`, `hash` instead of a vocabulary), or \
-                 raise --memory",
-            )
+                 give {}",
+                shortage.sufficient_option()
+            ))
         })
     }
 }
