@@ -165,7 +165,6 @@ fn literal_nanoseconds(literal: &Expr, time: &DataType) -> Option<i128> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
     use arrow::compute::cast;

@@ -154,7 +154,7 @@ impl TimeRange {
         let mut times = Vec::new();
         let mut last: Option<i64> = None;
         for end in ends {
-            let SplitEnd { tick, text } = self.split_end(end)?;
+            let SplitEnd { tick, text } = self.end_of_part(end)?;
             if last.is_some_and(|last| last >= tick) {
                 let message = format!(
                     "the end `{end}` of the split is {text}, \
@@ -170,7 +170,7 @@ impl TimeRange {
     }
 
     /// A boundary of a split, as a time.
-    fn split_end(&self, end: &str) -> Result<SplitEnd> {
+    fn end_of_part(&self, end: &str) -> Result<SplitEnd> {
         if let Some(length) = last_length(end) {
             let tick = self.begin_of_last(end, length)?;
             let text = time_text(tick, &self.field)?;

@@ -218,15 +218,15 @@ impl LiveState {
                     return Err(other_version());
                 }
             }
-            let mut source_keys = served.source_keys_of(fact);
-            if source_keys.len() != stored.keys.len() {
-                source_keys.clear();
+            let mut window_keys = served.source_keys_of(fact);
+            if window_keys.len() != stored.keys.len() {
+                window_keys.clear();
             }
             windows.push(LiveWindow {
                 answer_op: answer.op,
                 fact_op: fact.op,
                 series: Arc::new(LiveSeries::load(io, reference, stored, &piece_memory)?),
-                source_keys,
+                source_keys: window_keys,
                 is_strict: served.is_strict(fact, &source_keys),
             });
         }

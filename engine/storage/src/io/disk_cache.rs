@@ -160,7 +160,9 @@ impl DiskCache {
         let stored_bytes = entry.bytes() as usize + CHECKSUM_BYTES;
         let mut bytes = Vec::with_capacity(stored_bytes);
         // A longer file is another one.
-        file.take(stored_bytes as u64 + 1).read_to_end(&mut bytes)?;
+        (&file)
+            .take(stored_bytes as u64 + 1)
+            .read_to_end(&mut bytes)?;
         let Some((content, sum)) = bytes.split_last_chunk::<CHECKSUM_BYTES>() else {
             return Ok(None);
         };
