@@ -389,7 +389,8 @@ def predict(
     the summary counts such rows. Otherwise the run fails, and readers keep the previous forecast. A model predicts
     no further than the horizon of the pipeline's `label`: rows beyond it are refused before the run begins. So is a
     label that a step after `future_rows` computes. A column that the label lists as `known`, and that has no value
-    in rows of the future, is a fault with its counts and the last time for which it is known.
+    in rows of the future, is a fault with its counts and the last time for which it is known. So is any other
+    feature that the model predicts by, and that has no value in any row of the future.
 
     path: The directory of the forecast.
     model: The `train` sink whose model predicts.
@@ -401,8 +402,8 @@ def predict(
     name: Name of the column of predictions. Default: "prediction".
     min: The least prediction: smaller ones become it, and the summary counts them. Demand has `min: 0`.
     max: The greatest prediction: greater ones become it.
-    missing: Treatment of columns that the label lists as `known`, where rows of the future have no value for them:
-        `error` when left out.
+    missing: Treatment of columns that the label lists as `known`, where rows of the future have no value for them,
+        and of features without a value in any row of the future: `error` when left out.
     season: Length of a season, such as `7d`; steps or rows where the horizon is a number of them. The rung `naive`
         of a deadline's ladder repeats the label of the last known season: of the same weekday, say. A series that
         has no value there gets that of a season before, up to four seasons further back, else 0. Its quantiles are

@@ -58,6 +58,7 @@ __all__ = [
     "ColumnType",
     "ColumnTypes",
     "CommandFunction",
+    "Compat",
     "ConditionalFilter",
     "ConstantValue",
     "CrossFit",
@@ -81,6 +82,7 @@ __all__ = [
     "DistanceUnit",
     "Drop",
     "Duplicates",
+    "EndTail",
     "EnsembleWeights",
     "EventTable",
     "EwmStatistic",
@@ -235,6 +237,8 @@ __all__ = [
     "Standardize",
     "Step",
     "StrayQuotes",
+    "TailCenter",
+    "TailSide",
     "TargetEncoding",
     "TargetOperation",
     "TargetSmoothing",
@@ -279,6 +283,9 @@ Param = TypedDict(
 
 
 ParamType: TypeAlias = "Literal['path', 'string', 'date', 'timestamp', 'duration', 'integer', 'number', 'boolean']"
+
+
+Compat: TypeAlias = "Literal['tft', 'sklearn', 'nvtabular', 'mlforecast', 'spark']"
 
 
 Source = TypedDict(
@@ -352,6 +359,7 @@ Step = TypedDict(
         "allow_empty": "bool",
         "refit": "str | None",
         "data_age": "Mapping[str, str]",
+        "compat": "Compat | None",
         "optional": "bool",
         "do": "Sequence[AnyTransform]",
     },
@@ -1216,10 +1224,27 @@ Impute = TypedDict(
 )
 
 
-ImputeStrategy: TypeAlias = "Literal['mean', 'median', 'mode'] | Mapping[Literal['constant'], ConstantValue]"
+ImputeStrategy: TypeAlias = "Literal['mean', 'median', 'mode'] | Mapping[Literal['constant'], ConstantValue] | Mapping[Literal['end_tail'], EndTail]"
 
 
 ConstantValue: TypeAlias = "bool | int | float | str"
+
+
+EndTail = TypedDict(
+    "EndTail",
+    {
+        "around": "TailCenter",
+        "side": "TailSide",
+        "fold": "float",
+    },
+    total=False,
+)
+
+
+TailCenter: TypeAlias = "Literal['mean', 'quartiles']"
+
+
+TailSide: TypeAlias = "Literal['upper', 'lower']"
 
 
 Interpolate = TypedDict(
@@ -1269,6 +1294,8 @@ KBins = TypedDict(
         "columns": "Required[ColumnSelector]",
         "bins": "Required[int]",
         "strategy": "BinStrategy",
+        "label": "str | None",
+        "min_rows": "int | None",
         "epsilon": "float | None",
         "exact": "bool",
         "suffix": "str | None",
@@ -1277,7 +1304,7 @@ KBins = TypedDict(
 )
 
 
-BinStrategy: TypeAlias = "Literal['uniform', 'quantile', 'k_means']"
+BinStrategy: TypeAlias = "Literal['uniform', 'quantile', 'k_means', 'tree']"
 
 
 KeepBest = TypedDict(
@@ -1288,12 +1315,13 @@ KeepBest = TypedDict(
         "label": "str | None",
         "count": "int | None",
         "above": "float | None",
+        "correlation_max": "float | None",
     },
     total=False,
 )
 
 
-ColumnScore: TypeAlias = "Literal['variance', 'correlation', 'anova', 'chi_squared']"
+ColumnScore: TypeAlias = "Literal['variance', 'present', 'correlation', 'anova', 'chi_squared', 'mutual_information']"
 
 
 SeriesLag = TypedDict(
@@ -2378,6 +2406,7 @@ Spec = TypedDict(
         "version": "Required[Literal[1]]",
         "name": "Required[str]",
         "params": "Mapping[str, Param]",
+        "compat": "Compat",
         "sources": "Required[Mapping[str, Source]]",
         "steps": "Mapping[str, Step]",
         "label": "Label",

@@ -858,18 +858,22 @@ def impute(
 ) -> spec.AnyTransform:
     """Fills missing values: nulls and, in columns of floats, NaN.
 
-    In: columns of any type that is not nested; mean and median need numbers. Out: the same type, but mean and
-    median of integers give `float64`. Where nothing was seen there is nothing to fill with, and values stay
+    In: columns of any type that is not nested; mean, median and end need numbers. Out: the same type, but mean,
+    median and end of integers give `float64`. Where nothing was seen there is nothing to fill with, and values stay
     missing. Infinities are values: they make the mean infinite. State: none for a constant, 6 KiB for a mean, a
     sample or the distinct values for a median, and the distinct values with their counts for a mode (spilled beyond
     the budget).
+
+    `end_tail` fills a number beyond the values, as feature_engine's `EndTailImputer` with `"gaussian"` and, for
+    `around: quartiles`, with `"iqr"`. Where there are fewer than two values, or infinite ones, values stay missing.
+    State: that of a mean or a median.
 
     With `by`, a mean or a median is that of the values with the same key, the median exactly; null is a key. A key
     without values takes the number of all rows. State: as well, some 300 bytes or the distinct values of each key,
     spilled beyond the budget; the numbers have to fit memory.
 
     columns: Columns to fill.
-    with_: What is filled in: `mean`, `median`, `mode`, or `constant: value`.
+    with_: What is filled in: `mean`, `median`, `mode`, `constant: value`, or `end_tail: {}`.
     by: Key columns: a mean or a median is learned for each of their values.
     indicator: Adds `<column>_missing` (boolean): whether the value was missing. Default: false.
     epsilon: The rank error of the median, as a share of the rows. Default: 0.01.
@@ -934,6 +938,10 @@ def join(
     State: with the strategy `lookup`, the other table's keys and wanted columns, which have to fit the state's
     budget; with `shuffle`, none: both sides are partitioned by key, with spilling. Both give the same rows.
 
+    A range join is `many_to_many` with a `filter` of both times behind it, as the last example shows: it computes
+    all pairs of equal keys. `as_of_join` brings the nearest row in time alone, and `rolling` is a window over the
+    rows of one step.
+
     with_: The other step or source.
     on: The key columns here.
     right_on: The key columns there, in the same order, where their names differ.
@@ -952,12 +960,14 @@ def k_bins(
     *,
     bins: int,
     strategy: spec.BinStrategy | None = None,
+    label: str | None = None,
+    min_rows: int | None = None,
     epsilon: float | None = None,
     exact: bool | None = None,
     suffix: str | None = None,
 ) -> spec.AnyTransform:
-    """The index of the bin, of `bins` bins of equal width between the minimum and the maximum, of about equal size, or
-    around the centers of clusters.
+    """The index of the bin, of `bins` bins of equal width between the minimum and the maximum, of about equal size,
+    around the centers of clusters, or with labels as equal as possible.
 
     In: columns of numbers. Out: `int32`, 0 to `bins - 1`; values outside the range that was learned fall into the
     outer bins. Null stays null, NaN goes into the last bin and does not count. An infinity leaves no bins of equal
@@ -966,11 +976,23 @@ def k_bins(
     sample that is all rows up to about `7.3 / epsilon^2`; infinities do not count, and fewer distinct values than
     bins have a bin each. State: 6 KiB, or a sample as for `bucketize`. Follows scikit-learn's `KBinsDiscretizer`.
 
+    `strategy: tree` grows a decision tree over each column by itself. It adds the edge that lowers the sum of
+    squared distances between a `label` and its mean in each bin most, until there are `bins` bins or no edge lowers
+    it. The label is a number or boolean; rows where it is null or NaN do not count, and an infinite one is a fault.
+    Edges are tried at the least values of `1 / epsilon` buckets of about equal size, which takes two passes, and
+    with `exact` in the middle between any two values. State: a sample, and some 300 bytes for each bucket, or for
+    each distinct value with `exact`, spilled beyond the budget; a table of some 150 bytes each has to fit memory.
+    With `exact`, follows scikit-learn's `DecisionTreeRegressor` with `max_leaf_nodes`, and its
+    `DecisionTreeClassifier` for two classes. Edges know the labels of the rows that they are learned from: with a
+    split, set `fit_on: train`.
+
     columns: Columns of numbers.
-    bins: Number of bins; at least 2, and at most 1,000 with `k_means`.
+    bins: Number of bins; at least 2, and at most 1,000 with `k_means` and `tree`.
     strategy: Where the edges are. Default: "uniform".
+    label: The column of labels for `tree`, of numbers or booleans, which is not among `columns`.
+    min_rows: Least number of rows with a label in a bin of `tree`; 1 where left out.
     epsilon: The rank error of edges that a sample gives, as a share of the rows; where left out, `1 / bins` but at
-        most 0.01.
+        most 0.01, and for `tree` 1 / 256.
     exact: Takes the edges exactly; the state then grows with the distinct values. Default: false.
     suffix: Writes `<column><suffix>` instead of replacing the column.
     """
@@ -984,26 +1006,36 @@ def keep_best(
     label: str | None = None,
     count: int | None = None,
     above: float | None = None,
+    correlation_max: float | None = None,
 ) -> spec.AnyTransform:
     """Keeps the columns that vary most or tell most of a label, as `fit_on` shows it. The other ones of `columns`
     become null.
 
-    In: columns of numbers, and for all scores but the variance a label. Out: the same columns and types, since
-    which columns a table has cannot depend on data: boosted trees pass over columns of nulls, and `missing: 0`
-    makes them constants for other models. Values that become null are counted by column, which names the columns.
+    In: columns of numbers, and for all scores but the variance and the share of values a label. Out: the same
+    columns and types, since which columns a table has cannot depend on data: boosted trees pass over columns of
+    nulls, and `missing: 0` makes them constants for other models. Values that become null are counted by column,
+    which names the columns.
 
     Null and NaN do not count, and neither do rows without a label. A column without a score becomes null: it has no
-    values or infinite ones, or it is constant, which gives no score but the variance 0. Where no column has a
-    score, all stay. If none is above `above`, that is a fault. Of equal scores the later column is the better one.
-    State: 6 KiB for each column, or some 300 bytes for each column and class of the label, spilled beyond the
-    budget. Follows scikit-learn's `VarianceThreshold`, and its `SelectKBest` with `f_regression`, `f_classif` and
-    `chi2`.
+    values or infinite ones, or it is constant, which gives no score but the variance 0 and the share of values.
+    Where no column has a score, all stay. If none is above `above`, that is a fault. Of equal scores the later
+    column is the better one. State: 6 KiB for each column, or some 300 bytes for each column and class of the
+    label, and with `mutual_information` for each of its values there, spilled beyond the budget. Follows scikit-
+    learn's `VarianceThreshold`, and its `SelectKBest` with `f_regression`, `f_classif`, `chi2` and
+    `mutual_info_classif`.
+
+    With `correlation_max`, columns come from the best on, and one that correlates more with a column that stays
+    becomes null, before `count` counts. A pair of columns is compared in the rows where both have a value; constant
+    columns and those with infinities correlate with none. State: some 3 KiB for each pair, of at most 100 columns.
+    Follows feature_engine's `SmartCorrelatedSelection` by variance or by the correlation with the label.
 
     columns: Columns of numbers.
     score: The number by which columns are compared. Default: "variance".
     label: The column of labels, which is not among `columns`.
     count: Number of columns that are kept at most.
     above: The number that a score has to exceed.
+    correlation_max: Greatest absolute value of Pearson's correlation between two columns that stay; from 0 to below
+        1.
     """
     return made("keep_best", locals())
 
@@ -1384,8 +1416,8 @@ def pct_change(
     """The value divided by the value some rows or some time before, less one.
 
     In: columns of numbers. Out, for each length: `<column>_pct_change_<by>`. A share: 0.1 is ten percent. Null
-    where either value is missing or there is no row that far back (by time: exactly that long before); infinite,
-    and counted, where the earlier value is 0, null where both are. Earlier values are not filled in. State per
+    where either value is missing or there is no row that far back (by time: exactly that long before); infinite
+    where the earlier value is 0, null where both are, and both counted. Earlier values are not filled in. State per
     series: some 16 bytes for each row that the longest length reaches back over. It looks at the row itself, which
     a feature of its own label must not: take the `lag` of the change. Follows pandas'
     `pct_change(fill_method=None)`.
