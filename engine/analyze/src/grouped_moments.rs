@@ -157,9 +157,11 @@ impl Analyzer for GroupedMoments {
                 let keys = (rows * key_bytes / (counts.len() + 1)).min(keys_max);
                 key_bytes_admitted = key_bytes + keys;
                 // Buffers double as they grow.
-                let now = 2 * (keys + rows * ROW_BYTES);
-                let later = keys + rows * TABLE_ROW_BYTES;
-                admitted.renew(|| scratch.admit(MemoryRequest { now, later }))?;
+                let request = MemoryRequest {
+                    now: 2 * (keys + rows * ROW_BYTES),
+                    later: keys + rows * TABLE_ROW_BYTES,
+                };
+                admitted.renew(|| scratch.admit(request))?;
             }
             keys.push(key)?;
             counts.append_value(moment.count());

@@ -105,8 +105,8 @@ impl IdBuilder {
         self.0.update(length.to_le_bytes());
         let mut input = input.take(length);
         let mut block = vec![0; READ_BLOCK_BYTES];
-        let mut left = length;
-        while left > 0 {
+        let mut missing = length;
+        while missing > 0 {
             let read = match input.read(&mut block) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(read) => read,
@@ -114,7 +114,7 @@ impl IdBuilder {
                 Err(error) => return Err(error),
             };
             self.0.update(&block[..read]);
-            left -= read as u64;
+            missing -= read as u64;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, Operator, binary_expr, lit};
 use forebay_model::{ColumnClock, tick_nanoseconds};
 
 use crate::date_numbers::is_comparison;
-use crate::local_times::{literal_text, time_value};
+use crate::time_literals::{literal_text, time_value};
 
 /// Replaces comparisons of times with literals of finer units by comparisons with the tick below the literal.
 pub(crate) fn compare_with_ticks(
@@ -37,12 +37,12 @@ pub(crate) fn compare_with_ticks(
 }
 
 /// A comparison with a literal between two ticks; `None` for other comparisons.
-fn comparison(left: &Expr, operator: Operator, right: &Expr, schema: &DFSchema) -> Option<Expr> {
-    if let Some(below) = tick_below(right, left, schema) {
-        return beside_tick(left, operator, below);
+fn comparison(first: &Expr, operator: Operator, second: &Expr, schema: &DFSchema) -> Option<Expr> {
+    if let Some(below) = tick_below(second, first, schema) {
+        return beside_tick(first, operator, below);
     }
-    let below = tick_below(left, right, schema)?;
-    beside_tick(right, operator.swap()?, below)
+    let below = tick_below(first, second, schema)?;
+    beside_tick(second, operator.swap()?, below)
 }
 
 /// The comparison of a time with a literal that follows a tick, and is none. Equality is false, or null beside null.

@@ -15,7 +15,7 @@ use datafusion::physical_expr::expressions::Literal;
 use forebay_model::{Fault, Result, canonical_keys, codes, column_bytes, plain_bytes};
 
 use crate::kernel_memory::{GrowingOutput, admit_output};
-use crate::tried_casts::{add_tried, count_tried};
+use crate::tried_values::{add_tried, count_tried};
 
 /// Most bytes that a function makes of one batch of rows.
 pub(crate) const OUTPUT_BYTES_MAX: u128 = 64 << 20;

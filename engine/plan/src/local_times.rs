@@ -26,7 +26,8 @@ use crate::date_hours::{refuse_date_hours, refuse_tick_parts};
 use crate::date_numbers::{is_comparison, refuse_date_keys, refuse_date_numbers};
 use crate::day_times::align_day_times;
 use crate::exact_lengths::measure_intervals;
-use crate::tried_casts::add_tried_nulls;
+use crate::time_literals::{literal_text, time_value};
+use crate::tried_values::add_tried_nulls;
 
 /// Functions whose result is an instant where their first argument is a number or a time with a zone.
 const INSTANT_FUNCTIONS: [&str; 7] = [
@@ -225,15 +226,6 @@ fn literal_without_zone(literal: &Expr, coarse: Option<&DataType>) -> Option<Loc
     })
 }
 
-pub(crate) fn time_value(unit: TimeUnit, ticks: i64, zone: Option<Arc<str>>) -> ScalarValue {
-    match unit {
-        TimeUnit::Second => ScalarValue::TimestampSecond(Some(ticks), zone),
-        TimeUnit::Millisecond => ScalarValue::TimestampMillisecond(Some(ticks), zone),
-        TimeUnit::Microsecond => ScalarValue::TimestampMicrosecond(Some(ticks), zone),
-        TimeUnit::Nanosecond => ScalarValue::TimestampNanosecond(Some(ticks), zone),
-    }
-}
-
 /// The type of a time with a zone among the parts of an expression.
 fn zoned_child(part: &Expr, schema: &DFSchema) -> Result<Option<DataType>, DataFusionError> {
     // A cast has one part, and says itself what becomes of it.
@@ -414,22 +406,6 @@ fn read_named_zone(text: &str) -> Option<i128> {
         return None;
     }
     clock.read(local)
-}
-
-/// The text of a literal of a time: `TIMESTAMP '...'`, `DATE '...'` or a text alone.
-pub(crate) fn literal_text(expression: &Expr) -> Option<&str> {
-    let literal = match expression {
-        Expr::Cast(cast) => {
-            let target = cast.field.data_type();
-            let is_time = matches!(target, DataType::Date32 | DataType::Timestamp(_, None));
-            is_time.then_some(cast.expr.as_ref())?
-        }
-        other => other,
-    };
-    match literal {
-        Expr::Literal(value, _) => value.try_as_str().flatten(),
-        _ => None,
-    }
 }
 
 /// The instant of a text in the zone of a column, in the column's unit where it has it exactly.

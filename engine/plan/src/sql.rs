@@ -34,7 +34,8 @@ use crate::other_rows::refuse_other_rows;
 use crate::sql_faults::{expression_fault, shown};
 use crate::strict_casts::{strict_casts, text_as_function};
 use crate::time_shift::shifted_column;
-use crate::tried_casts::{add_tried, count_tried, counted_tries, try_as_function};
+use crate::tried_casts::{counted_tries, try_as_function};
+use crate::tried_values::{add_tried, count_tried};
 use crate::{ColumnKernel, MovedTime};
 
 /// Compiles SQL text against schemas. Column names are case-sensitive. Functions that are not deterministic are

@@ -31,7 +31,7 @@ use forebay_model::{CALENDAR_DAYS, TextRules, logical_type, tick_nanoseconds};
 
 use crate::checked_integers::{checked_integers, checked_signs};
 use crate::joined_texts::with_bounds;
-use crate::tried_casts::add_tried_nulls;
+use crate::tried_values::add_tried_nulls;
 
 const DAY_MILLISECONDS: i64 = 86_400_000;
 

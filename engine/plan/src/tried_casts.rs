@@ -1,9 +1,5 @@
-//! Values that `try_cast` turns to null, counted while an expression is evaluated.
-//!
-//! A `try_cast` may lie in a function, or in the branch of a `CASE`: only its evaluation sees the values that it gets.
-//! The query engine evaluates an expression on the thread of its operation, which reads the count when it returns.
+//! The `try_cast`s of expressions, as functions that count what they turn to null.
 
-use std::cell::Cell;
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::Array;
@@ -20,29 +16,7 @@ use forebay_model::type_label;
 
 use crate::sql_faults::shown;
 use crate::strict_casts::{WrittenCast, internal, type_of_name, written_cast};
-
-thread_local! {
-    /// Values that `try_cast` turned to null on this thread.
-    static TRIED: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Counts values that a `try_cast` of this thread turned to null.
-pub(crate) fn add_tried(values: u64) {
-    TRIED.set(TRIED.get() + values);
-}
-
-/// Counts the nulls of a `try_cast` that its input does not have.
-pub(crate) fn add_tried_nulls(input: &dyn Array, output: &dyn Array) {
-    let nulls = output.logical_null_count();
-    add_tried(nulls.saturating_sub(input.logical_null_count()) as u64);
-}
-
-/// Calls `work`; also returns the number of values that `try_cast` turned to null in it.
-pub(crate) fn count_tried<T>(work: impl FnOnce() -> T) -> (T, u64) {
-    let count_before = TRIED.replace(0);
-    let result = work();
-    (result, TRIED.replace(count_before))
-}
+use crate::tried_values::add_tried_nulls;
 
 /// Adds the text of each `try_cast` of an expression, once.
 pub(crate) fn add_tried_casts(expression: &Expr, texts: &mut Vec<String>) {
@@ -166,6 +140,7 @@ mod tests {
 
     use super::*;
     use crate::SqlCompiler;
+    use crate::tried_values::count_tried;
 
     #[test]
     fn casts_count_the_values_that_they_turn_to_null() {

@@ -31,7 +31,7 @@ pub struct ReadMemory {
     limit_bytes: AtomicU64,
     threads: AtomicUsize,
     leased: AtomicU64,
-    /// What is reserved and not resident yet, also by steps.
+    /// Memory that is reserved and not resident yet, also by steps.
     pending: &'static PendingMemory,
 }
 

@@ -237,7 +237,7 @@ impl FeatureStatuses {
             return "PRESENT";
         }
         let known_series = self.known_series.as_ref();
-        match known_series.and_then(|known| known.get(row)) {
+        match known_series.and_then(|rows| rows.get(row)) {
             Some(false) => "NOT_FOUND",
             _ => "NULL_VALUE",
         }

@@ -20,7 +20,7 @@ use crate::carry::TakenOutputs;
 use crate::kernel_memory::{ADMITTED_BYTES_MIN, admit_output, settle_output, with_admission};
 use crate::op::{ExpandedRows, RowMark, ValueCount};
 use crate::stop_check::with_stop_check;
-use crate::tried_casts::count_tried;
+use crate::tried_values::count_tried;
 use crate::{Carry, OpId};
 
 impl OpChain {

@@ -17,7 +17,7 @@ use forebay_storage::Event;
 use serde_json::{Value, json};
 
 use super::config::MissingKnown;
-use super::missing_features::missing_values;
+use super::missing_values::missing_values;
 use super::step::PredictTransform;
 use super::training_of;
 use crate::executor::RunExecutor;

@@ -1,8 +1,5 @@
 //! Features without a value in any row of the future: a forecast says nothing that its model learned of them.
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
-use arrow::compute::is_null;
-use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use forebay_commit::Manifest;
 use forebay_model::{Fault, LedgerEntry, PipelineSink, Result, RowChange, codes};
 use forebay_storage::Event;
@@ -120,27 +117,6 @@ fn missing_text(columns: &[String], rows: u64, sink: &str) -> String {
     }
     let verb = if columns.len() == 1 { "has" } else { "have" };
     format!("{names} {verb} no value in any of the {rows} rows of the future in sink `{sink}`")
-}
-
-/// True for values that models take as missing: nulls and NaN.
-pub(super) fn missing_values(column: &ArrayRef) -> Result<BooleanArray> {
-    Ok(match column.data_type() {
-        DataType::Float64 => {
-            let values = column.as_primitive::<Float64Type>();
-            values
-                .iter()
-                .map(|value| Some(value.is_none_or(f64::is_nan)))
-                .collect()
-        }
-        DataType::Float32 => {
-            let values = column.as_primitive::<Float32Type>();
-            values
-                .iter()
-                .map(|value| Some(value.is_none_or(f32::is_nan)))
-                .collect()
-        }
-        _ => is_null(column)?,
-    })
 }
 
 #[cfg(test)]

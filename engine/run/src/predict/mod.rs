@@ -13,6 +13,7 @@ mod forecast_training;
 mod known_columns;
 mod layout;
 mod missing_features;
+mod missing_values;
 mod model;
 mod naive;
 mod step;

@@ -16,7 +16,7 @@ use forebay_plan::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::missing_features::missing_values;
+use super::missing_values::missing_values;
 use super::model::{LoadedModel, LoadedModels, ModelPredictor, quantile_column};
 use super::values::{PredictionBounds, bounded_columns, in_units_of_rows, prediction_type};
 

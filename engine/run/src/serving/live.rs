@@ -298,7 +298,7 @@ impl LiveState {
     /// For each row, true if some window holds rows of its series. `None` where the keys of no window are columns of the
     /// batch.
     pub fn known_series(&self, batch: &RecordBatch) -> Result<Option<Vec<bool>>> {
-        let mut known: Option<Vec<bool>> = None;
+        let mut has_series: Option<Vec<bool>> = None;
         for window in &self.windows {
             let mut keys = Vec::with_capacity(window.source_keys.len());
             for key in &window.source_keys {
@@ -307,13 +307,13 @@ impl LiveState {
             if keys.is_empty() || keys.len() != window.source_keys.len() {
                 continue;
             }
-            let known = known.get_or_insert_with(|| vec![false; batch.num_rows()]);
+            let rows = has_series.get_or_insert_with(|| vec![false; batch.num_rows()]);
             let hashes = series_hashes(&keys, batch.num_rows())?;
-            for (is_known, hash) in known.iter_mut().zip(hashes) {
+            for (is_known, hash) in rows.iter_mut().zip(hashes) {
                 *is_known = *is_known || window.series.contains(hash)?;
             }
         }
-        Ok(known)
+        Ok(has_series)
     }
 
     /// The time column of the source.
