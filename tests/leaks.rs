@@ -1,5 +1,11 @@
 //! Features that know the future are refused by `check`, whatever brings them; those that do not are not.
 
+use forebay::connectors::{BuiltInConnectors, trainers};
+use forebay::model::PipelineSink;
+use forebay::plan::{FeatureSettings, StepStrategy};
+use forebay::run::{ConnectorRegistry, FeatureColumn};
+use serde_json::json;
+
 use crate::support::TestDirectory;
 
 /// Eighty days of three items with a price, a changing table of prices, and one of what items are.
@@ -372,4 +378,64 @@ fn columns_that_no_model_takes_need_not_be_known() {
     let fed = check(&format!("sinks:\n{net}{feed}"), 78);
     assert!(fed.contains("`price` in the feed"), "{fed}");
     check(&format!("sinks:\n{net}{}", feed.replace("price", "z")), 0);
+}
+
+fn names(columns: &[FeatureColumn]) -> Vec<String> {
+    columns
+        .iter()
+        .map(|column| column.column().to_owned())
+        .collect()
+}
+
+/// The check has no trainer at hand where rows are served: it reads the settings of a training.
+#[test]
+fn the_check_reads_the_columns_that_each_trainer_takes() {
+    let mut formats = trainers().iter();
+    let format = formats.find(|format| format.name == "train").unwrap();
+    let features = json!({ "dense": ["price", "y_lag_7d"], "categorical": ["city"] });
+    for config in [
+        json!({ "model": "mlp", "label": "y", "weight": "share", "missing": 0.0 }),
+        json!({ "model": "linear" }),
+        json!({ "model": "gbdt", "label": "y", "weight": "share", "strategy": "per_step" }),
+        json!({ "model": "gbdt", "strategy": "recursive" }),
+        json!({ "model": "gbdt", "by": ["store", "item"], "fallback": { "column": "y_lag_7d" } }),
+        json!({ "model": "theta", "label": "y", "by": ["item"], "time": "day", "every": "1d" }),
+    ] {
+        let mut configs = vec![config.clone()];
+        if config["model"] != "theta" {
+            let mut with_features = config;
+            for (setting, columns) in features.as_object().unwrap() {
+                with_features[setting] = columns.clone();
+            }
+            configs.push(with_features);
+        }
+        for config in configs {
+            let config = format.fill_defaults(config).unwrap();
+            let trainer = BuiltInConnectors.trainer("train", &config).unwrap();
+            let settings = FeatureSettings::of_training(&PipelineSink {
+                name: "n".into(),
+                from: "f".into(),
+                format: "train".into(),
+                config,
+                split: None,
+                optional: false,
+                at: None,
+            });
+            let feed = trainer.feed();
+            assert_eq!(settings.dense, feed.dense.as_deref().map(names));
+            assert_eq!(settings.categorical, feed.categorical.as_deref().map(names));
+            let label = feed.label.as_ref().map(FeatureColumn::column);
+            assert_eq!(settings.label.as_deref(), label);
+            let weight = feed.weight.as_ref().map(FeatureColumn::column);
+            assert_eq!(settings.weight.as_deref(), weight);
+            assert_eq!(settings.replaces_missing, feed.missing.is_some());
+            let is_per_step = settings.strategy == Some(StepStrategy::PerStep);
+            assert_eq!(is_per_step, trainer.per_step());
+            let is_recursive = settings.strategy == Some(StepStrategy::Recursive);
+            assert_eq!(is_recursive, trainer.recursive());
+            let mut columns = trainer.group_columns();
+            columns.extend(trainer.label_columns());
+            assert_eq!(settings.extra, columns);
+        }
+    }
 }

@@ -230,6 +230,13 @@ pub struct PipelineFeed {
     pub at: Option<SpecLocation>,
 }
 
+impl PipelineFeed {
+    /// The step or source whose rows are delivered; `None` if the configuration leaves it out.
+    pub fn step(&self) -> Option<&str> {
+        self.config["from"].as_str()
+    }
+}
+
 /// Completion deadline of a run and its permitted degradations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PipelineDeadline {

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use arrow::datatypes::{DataType, Schema};
-use forebay_model::{Pipeline, PipelineSink};
-use serde_json::Value;
+use forebay_model::Pipeline;
 
 use crate::column_selector::{ColumnSelector, is_pattern};
+use crate::feature_settings::FeatureSettings;
 use crate::learn_check::{ID_STEPS, step_kind};
 use crate::{BoundPipeline, PlanOp};
 
@@ -40,26 +40,18 @@ pub fn is_number(data_type: &DataType) -> bool {
     }
 }
 
-/// Settings that name columns which a model takes in addition to its features.
-const BESIDE: [&str; 2] = ["by", "beside"];
-
-/// The columns of `schema` that a training or a feed of this configuration takes as features, or to choose a model by.
-/// Where the configuration names none, these are all that could be features: numbers, ids and vectors that are neither
-/// keys nor times of sources.
+/// The columns of `schema` that a training or a feed of these settings takes as features, or to choose a model by.
+/// Where the settings name none, these are all that could be features: numbers, ids and vectors that are neither keys
+/// nor times of sources.
 pub fn taken_columns(
     pipeline: &Pipeline,
     bound: &BoundPipeline,
     schema: &Schema,
-    config: &Value,
+    settings: &FeatureSettings,
 ) -> BTreeSet<String> {
-    let mut columns = BTreeSet::new();
-    let names = |setting: &str| config[setting].as_array().map(|items| column_names(items));
-    let mut dense = names("dense");
-    let mut categorical = names("categorical");
-    for setting in BESIDE {
-        columns.extend(names(setting).into_iter().flatten());
-    }
-    columns.extend(column_name(&config["fallback"]["column"]));
+    let mut columns: BTreeSet<String> = settings.extra.iter().cloned().collect();
+    let mut dense = settings.dense.clone();
+    let mut categorical = settings.categorical.clone();
     let mut named: BTreeSet<String> = dense
         .iter()
         .chain(&categorical)
@@ -67,8 +59,8 @@ pub fn taken_columns(
         .cloned()
         .collect();
     named.extend(columns.iter().cloned());
-    named.extend(column_name(&config["label"]));
-    named.extend(column_name(&config["weight"]));
+    named.extend(settings.label.clone());
+    named.extend(settings.weight.clone());
     named.extend(pipeline.label.iter().map(|label| label.column.clone()));
     for features in [&mut dense, &mut categorical].into_iter().flatten() {
         *features = without_patterns(features, schema, &named);
@@ -104,27 +96,25 @@ pub(crate) fn taken_of_step(
     schema: &Schema,
     from: &str,
 ) -> Option<BTreeSet<String>> {
-    let trainings = pipeline
-        .trainings
-        .iter()
-        .filter(|training| training.from == from);
-    let configs: Vec<&Value> = trainings
-        .map(|training: &PipelineSink| &training.config)
-        .chain(feed_of(pipeline, from))
-        .collect();
-    if configs.is_empty() {
+    let mut all_settings = Vec::new();
+    for training in &pipeline.trainings {
+        if training.from == from {
+            all_settings.push(FeatureSettings::of_training(training));
+        }
+    }
+    if let Some(feed) = &pipeline.feed
+        && feed.step() == Some(from)
+    {
+        all_settings.push(FeatureSettings::of_feed(feed));
+    }
+    if all_settings.is_empty() {
         return None;
     }
-    let columns = configs
-        .into_iter()
-        .flat_map(|config| taken_columns(pipeline, bound, schema, config));
-    Some(columns.collect())
-}
-
-/// The configuration of the feed, where it reads this step.
-pub(crate) fn feed_of<'a>(pipeline: &'a Pipeline, from: &str) -> Option<&'a Value> {
-    let feed = pipeline.feed.as_ref()?;
-    (feed.config["from"] == from).then_some(&feed.config)
+    let mut columns = BTreeSet::new();
+    for settings in &all_settings {
+        columns.extend(taken_columns(pipeline, bound, schema, settings));
+    }
+    Some(columns)
 }
 
 fn is_key_or_time(pipeline: &Pipeline, name: &str) -> bool {
@@ -157,14 +147,4 @@ fn without_patterns(features: &[String], schema: &Schema, named: &BTreeSet<Strin
         names.extend(others.filter(|name| !named.contains(*name)).cloned());
     }
     names
-}
-
-fn column_names(items: &[Value]) -> Vec<String> {
-    items.iter().filter_map(column_name).collect()
-}
-
-/// The column of a setting: its name, or a map with `column`.
-fn column_name(item: &Value) -> Option<String> {
-    let name = item.as_str().or_else(|| item["column"].as_str());
-    name.map(str::to_owned)
 }

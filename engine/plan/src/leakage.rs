@@ -12,8 +12,9 @@ use forebay_window::SeriesLength;
 
 use crate::column_age::{AgeTrace, AgeWalk, ColumnAges, DataAge, WalkFocus};
 use crate::feature_columns::{taken_columns, taken_of_step};
+use crate::feature_settings::{FeatureSettings, StepStrategy};
 use crate::label_horizon::LabelHorizon;
-use crate::step_columns::{FEED_FORMAT, StepStrategy};
+use crate::step_columns::FEED_FORMAT;
 use crate::{
     BaseDataset, BoundPipeline, FutureFlow, NodeFlow, OpStream, base_column, unknown_column,
 };
@@ -43,7 +44,8 @@ impl<'a> JudgedRows<'a> {
             .iter()
             .any(|training| training.name == sink.name);
         let columns_taken = if is_training {
-            Some(taken_columns(pipeline, bound, &flow.schema, &sink.config))
+            let settings = FeatureSettings::of_training(sink);
+            Some(taken_columns(pipeline, bound, &flow.schema, &settings))
         } else {
             taken_of_step(pipeline, bound, &flow.schema, &sink.from)
         };
@@ -71,13 +73,14 @@ impl<'a> JudgedRows<'a> {
         label: &PredictionLabel,
     ) -> Option<JudgedRows<'a>> {
         let feed = pipeline.feed.as_ref()?;
-        let from = feed.config["from"].as_str()?;
+        let from = feed.step()?;
         let flow = flow_with_label(bound, label, from)?;
         let trainings = pipeline
             .trainings
             .iter()
             .filter(|training| training.from == from);
-        let columns_taken = taken_columns(pipeline, bound, &flow.schema, &feed.config);
+        let settings = FeatureSettings::of_feed(feed);
+        let columns_taken = taken_columns(pipeline, bound, &flow.schema, &settings);
         Some(JudgedRows {
             taker: "the feed".to_owned(),
             at: feed.at.as_ref(),

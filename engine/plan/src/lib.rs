@@ -28,6 +28,7 @@ mod expectation;
 mod explain;
 mod expression_depth;
 mod feature_columns;
+mod feature_settings;
 mod framed_times;
 mod fuse;
 mod future;
@@ -110,6 +111,7 @@ pub use explain::{
     ExplainWindow, PassReuse,
 };
 pub use feature_columns::{id_columns, is_ids, is_number, taken_columns};
+pub use feature_settings::{FeatureSettings, StepStrategy};
 pub use fuse::fuse_learn_into_write;
 pub use future::{FUTURE_PART, future_streams};
 pub use hidden_columns::{FUTURE_ROW, HORIZON_STEP, KNOWN_UNTIL, source_column};
@@ -157,7 +159,7 @@ pub use sql::{CompiledExpression, SqlCompiler};
 pub use sql_names::{FOREIGN_FUNCTIONS, ForeignFunction, sql_functions};
 pub use sql_text::{SqlPiece, SqlValue, sql_literal, sql_name, sql_text};
 pub use step_columns::{
-    FEED_FORMAT, StepColumns, StepStrategy, check_recursive, check_recursive_label, step_columns,
+    FEED_FORMAT, StepColumns, check_recursive, check_recursive_label, step_columns,
 };
 pub use stop_check::{CheckStop, check_stop};
 pub use target::{

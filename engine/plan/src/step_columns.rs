@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use forebay_model::{Fault, Pipeline, PipelineSink, PredictionLabel, Result, codes, type_words};
+use forebay_model::{Fault, Pipeline, PredictionLabel, Result, codes, type_words};
 
 use crate::column_age::ColumnAges;
+use crate::feature_settings::StepStrategy;
 use crate::label_horizon::LabelHorizon;
 use crate::{BoundPipeline, FutureFlow, NodeFlow, changed_by, unknown_column};
 
@@ -20,44 +21,6 @@ pub struct StepColumns {
 
 /// Format of a sink that stands for the rows of a feed. It is never written.
 pub const FEED_FORMAT: &str = "feed";
-
-/// Division of the horizon's steps by a training, where its features need only be known one step
-/// ahead. The plan reads no other setting of trainers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StepStrategy {
-    /// A model for each step.
-    PerStep,
-    /// One model, whose predictions of a step are values of the label for the next.
-    Recursive,
-}
-
-impl StepStrategy {
-    /// Strategy of a training; `None` if its features are known for the whole horizon.
-    pub fn of(training: &PipelineSink) -> Option<StepStrategy> {
-        let strategies = [StepStrategy::PerStep, StepStrategy::Recursive];
-        strategies
-            .into_iter()
-            .find(|strategy| training.config["strategy"] == strategy.word())
-    }
-
-    /// Strategy by which the rows of a feed are judged: they may have what a training on them may
-    /// have.
-    pub fn of_feed(pipeline: &Pipeline, from: &str) -> Option<StepStrategy> {
-        for training in &pipeline.trainings {
-            if training.from == from && StepStrategy::of(training).is_some() {
-                return Some(StepStrategy::PerStep);
-            }
-        }
-        None
-    }
-
-    fn word(self) -> &'static str {
-        match self {
-            StepStrategy::PerStep => "per_step",
-            StepStrategy::Recursive => "recursive",
-        }
-    }
-}
 
 /// The flow of a step with rows of the future, these rows, and the label of the pipeline.
 struct PredictedFlow<'a> {

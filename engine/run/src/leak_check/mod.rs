@@ -18,8 +18,8 @@ use forebay_commit::Artifact;
 use forebay_execute::SourceInput;
 use forebay_model::{Dataset, Fault, Pipeline, PipelineSink, Result, codes, tick_nanoseconds};
 use forebay_plan::{
-    BaseDataset, BoundPipeline, FUTURE_PART, KnownAhead, NodeFlow, PlanOp, bind, known_ahead,
-    row_extent, taken_columns,
+    BaseDataset, BoundPipeline, FUTURE_PART, FeatureSettings, KnownAhead, NodeFlow, PlanOp, bind,
+    known_ahead, row_extent, taken_columns,
 };
 use forebay_storage::ScratchDir;
 use forebay_window::WindowReach;
@@ -485,7 +485,8 @@ fn columns_of_trainings(
             let mut columns = BTreeSet::new();
             for training in &judged.trainings {
                 if training.from == sink.from {
-                    columns.extend(taken_columns(judged, bound, &flow.schema, &training.config));
+                    let settings = FeatureSettings::of_training(training);
+                    columns.extend(taken_columns(judged, bound, &flow.schema, &settings));
                 }
             }
             columns

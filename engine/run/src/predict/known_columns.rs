@@ -9,12 +9,12 @@ use arrow::datatypes::Field;
 use forebay_analyze::{ColumnCounts, ColumnMoments};
 use forebay_model::{Fault, Finding, IdBuilder, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
-    AnalyzerId, AnalyzerRequest, BoundAnalyzer, BoundOp, BoundPipeline, FUTURE_PART, FutureFlow,
-    GatherBy, GatherOp, MapOp, NodeFlow, OpStream, PlanOp, future_streams, live_columns,
-    source_column, taken_columns,
+    AnalyzerId, AnalyzerRequest, BoundAnalyzer, BoundOp, BoundPipeline, FUTURE_PART,
+    FeatureSettings, FutureFlow, GatherBy, GatherOp, MapOp, NodeFlow, OpStream, PlanOp,
+    future_streams, live_columns, source_column, taken_columns,
 };
 use forebay_storage::Event;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::config::MissingKnown;
 use super::missing_values::missing_values;
@@ -120,11 +120,12 @@ impl RunExecutor<'_> {
             let Some(training) = training_of(self.pipeline, &config) else {
                 continue;
             };
-            let columns = taken_columns(self.pipeline, bound, &flow.schema, &training.config);
+            let settings = FeatureSettings::of_training(training);
+            let columns = taken_columns(self.pipeline, bound, &flow.schema, &settings);
             takers.push(FutureTaker {
                 sink,
                 future,
-                accepted: accepted_columns(&training.config, &columns),
+                accepted: accepted_columns(&settings, &columns),
                 columns: columns.into_iter().collect(),
                 refuses_missing: config.missing == MissingKnown::Error,
             });
@@ -365,8 +366,9 @@ pub(crate) fn known_by_step(
         let Some((flow, _)) = future_flow(bound, &training.from) else {
             continue;
         };
-        let columns = taken_columns(pipeline, bound, &flow.schema, &training.config);
-        let mut accepted = accepted_columns(&training.config, &columns);
+        let settings = FeatureSettings::of_training(training);
+        let columns = taken_columns(pipeline, bound, &flow.schema, &settings);
+        let mut accepted = accepted_columns(&settings, &columns);
         for sink in &pipeline.predictions {
             let config = session.predict_config(sink)?;
             if config.model == training.name && config.missing == MissingKnown::Accept {
@@ -408,19 +410,21 @@ fn shortened_all(streams: &[OpStream], behind: usize) -> Vec<OpStream> {
 }
 
 /// The columns whose missing numbers a training replaces.
-fn accepted_columns(training: &Value, columns: &BTreeSet<String>) -> BTreeSet<String> {
-    if training["missing"].is_null() {
-        return BTreeSet::new();
+fn accepted_columns(settings: &FeatureSettings, columns: &BTreeSet<String>) -> BTreeSet<String> {
+    let mut accepted = BTreeSet::new();
+    if !settings.replaces_missing {
+        return accepted;
     }
-    let ids = training["categorical"].as_array();
-    let is_id = |name: &String| {
-        ids.is_some_and(|ids| ids.iter().any(|id| id.as_str() == Some(name.as_str())))
-    };
-    columns
-        .iter()
-        .filter(|name| !is_id(name))
-        .cloned()
-        .collect()
+    for name in columns {
+        let is_id = settings
+            .categorical
+            .as_ref()
+            .is_some_and(|ids| ids.contains(name));
+        if !is_id {
+            accepted.insert(name.clone());
+        }
+    }
+    accepted
 }
 
 /// Number of operations after which a column of the rows has its last values; `None` where it is
