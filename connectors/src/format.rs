@@ -23,6 +23,10 @@ pub trait ConnectorConfig: Serialize + DeserializeOwned + JsonSchema {
 }
 
 /// Configuration of a source.
+///
+/// The engine reads or changes these fields by name: `path` or `paths` locate the data, `version` or
+/// `timestamp` choose the state of a table, `columns` declares columns, and `formats` the formats of
+/// dates and times by column. Ids of findings do not depend on locations and versions.
 pub trait SourceFormat: ConnectorConfig {
     /// Endings of the names of its files, without a dot: `csv`. An ending of compressed files, such
     /// as `.gz`, may follow.

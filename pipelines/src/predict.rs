@@ -19,7 +19,7 @@ use forebay_run::{
 };
 use forebay_storage::StorageClient;
 use forebay_transforms::SelectColumns;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::forebay::exact_sql;
 
@@ -217,7 +217,7 @@ impl TrainedModel {
                     format!("nothing says where the source `{}` is", source.name),
                 )
             })?;
-            source.config["path"] = Value::from(path.as_str());
+            source.set_path(path.as_str());
         }
         let mut name = NODE.to_owned();
         while pipeline.node(&name).is_some() || pipeline.source(&name).is_some() {

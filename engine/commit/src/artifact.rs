@@ -25,7 +25,7 @@ use forebay_model::{
     NodeInput, Pipeline, PipelineNode, PipelineSink, PipelineSource, RefitPolicy, Result, Step,
     codes,
 };
-use forebay_plan::{BoundPipeline, SqlCompiler, TransformRegistry, bind, config_without};
+use forebay_plan::{BoundPipeline, SqlCompiler, TransformRegistry, bind};
 use forebay_storage::{StorageClient, StorageLocation};
 use forebay_threads::parallel_map;
 use serde::de::DeserializeOwned;
@@ -313,7 +313,7 @@ impl Artifact {
         }
         Ok(WireSource {
             format: source.format.clone(),
-            config: without_paths(&source.config),
+            config: source.config_without_run(),
             time: source.time.clone(),
             keys: source.keys.clone(),
             duplicates: source.duplicates,
@@ -707,7 +707,7 @@ impl WireSink {
             from: sink.from.clone(),
             format: sink.format.clone(),
             split: sink.split.clone(),
-            config: without_paths(&sink.config),
+            config: sink.config_without_run(),
         }
     }
 
@@ -758,11 +758,6 @@ fn split_from_json(value: &Value) -> Result<Option<DataSplit>> {
 
 fn split_value<T: DeserializeOwned>(value: &Value) -> Result<T> {
     serde_json::from_value(value.clone()).map_err(json_fault("the split of the artifact"))
-}
-
-/// A configuration without the places that belong to a run.
-fn without_paths(config: &Value) -> Value {
-    config_without(config, &["path", "paths", "cache", "version", "timestamp"])
 }
 
 /// Simple types by name; all others as an Arrow IPC schema in hexadecimal.

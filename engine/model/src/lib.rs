@@ -9,6 +9,7 @@ mod column_bytes;
 mod column_clock;
 mod column_notes;
 mod config_error;
+mod connector_settings;
 mod data_split;
 mod dataset;
 mod day_rules;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{DataSplit, DayRules, DuplicateRows, SpecLocation, TimeFormat};
+use crate::{DataSplit, DayRules, DuplicateRows, SpecLocation};
 
 /// The DAG of steps. No later stage can tell whether it came from YAML or from Rust.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -93,14 +93,6 @@ pub struct PipelineSource {
     pub days: DayRules,
     /// Location in the spec.
     pub at: Option<SpecLocation>,
-}
-
-impl PipelineSource {
-    /// The format in which a column of dates or times is written, where its configuration has one.
-    pub fn time_format(&self, column: &str) -> Option<TimeFormat> {
-        let format = self.config.get("formats")?.get(column)?.as_str()?;
-        TimeFormat::parse(format).ok()
-    }
 }
 
 /// Conditions under which a source is complete.
@@ -228,13 +220,6 @@ pub struct PipelineFeed {
     pub config: Value,
     /// Location in the spec.
     pub at: Option<SpecLocation>,
-}
-
-impl PipelineFeed {
-    /// The step or source whose rows are delivered; `None` if the configuration leaves it out.
-    pub fn step(&self) -> Option<&str> {
-        self.config["from"].as_str()
-    }
 }
 
 /// Completion deadline of a run and its permitted degradations.

@@ -4,12 +4,10 @@
 use std::collections::BTreeMap;
 
 use forebay_model::{ContentId, DataSplit, IdBuilder, NameIndex, Pipeline, Result};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::slice::StreamIndexes;
-use crate::{
-    AnalyzerId, BaseDataset, BaseId, BoundOp, BoundPipeline, OpStream, PlanOp, config_without_path,
-};
+use crate::{AnalyzerId, BaseDataset, BaseId, BoundOp, BoundPipeline, OpStream, PlanOp};
 
 /// Identity of every analyzer of a pipeline: the analyzer and all operations before it. File
 /// locations, file contents and dates in row conditions are excluded, because they change from run
@@ -92,8 +90,7 @@ impl IdentityBuilder<'_> {
                     id.text(column).text(&field.data_type().to_string());
                 }
                 if let Some(source) = self.pipeline.source(name) {
-                    id.text(&source.format)
-                        .json(&without_run_paths(&source.config));
+                    id.text(&source.format).json(&source.config_without_run());
                 }
                 return Ok(());
             }
@@ -161,17 +158,6 @@ impl IdentityBuilder<'_> {
 
 fn is_split(op: &BoundOp) -> bool {
     op.label == "split"
-}
-
-/// A configuration without the paths that belong to a run.
-fn without_run_paths(config: &Value) -> Value {
-    let mut config = config_without_path(config);
-    if let Some(map) = config.as_object_mut() {
-        ["paths", "cache"]
-            .iter()
-            .for_each(|key| drop(map.remove(*key)));
-    }
-    config
 }
 
 /// Replaces every date (2016-05-22), together with a following time of day, by `*`.

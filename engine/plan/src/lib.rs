@@ -137,9 +137,7 @@ pub use op::{
     RowBatches, RowMark, ValueCount, WindowOp, WrittenNulls,
 };
 pub use op_list::OpList;
-pub use operation_id::{
-    config_without, config_without_path, join_id, operation_id, ops_before_join,
-};
+pub use operation_id::{join_id, operation_id, ops_before_join};
 pub use pass::{
     AnalyzerLane, ColumnScan, LearnWork, Pass, PassWork, ScanStream, SinkWork, needed_ops,
 };

@@ -2,7 +2,7 @@
 //! results.
 
 use forebay_model::{ContentId, IdBuilder, NameIndex, Pipeline, Result};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::row_order::JoinSide;
 use crate::{AnalyzerId, BaseDataset, BoundPipeline, ColumnScan, OpId, PlanOp, WindowRowOrder};
@@ -121,21 +121,6 @@ pub fn ops_before_join(bound: &BoundPipeline, op: OpId) -> Vec<OpId> {
 /// Adds the format and configuration of a source to an id, without its path.
 pub(crate) fn add_source_format(id: &mut IdBuilder, pipeline: &Pipeline, source: &str) {
     if let Some(source) = pipeline.source(source) {
-        id.text(&source.format)
-            .json(&config_without_path(&source.config));
+        id.text(&source.format).json(&source.config_without_path());
     }
-}
-
-/// The configuration of a source or sink without its path, and without the version of a table: both may change.
-pub fn config_without_path(config: &Value) -> Value {
-    config_without(config, &["path", "version", "timestamp"])
-}
-
-/// A configuration without some of its fields.
-pub fn config_without(config: &Value, fields: &[&str]) -> Value {
-    let mut config = config.clone();
-    if let Some(map) = config.as_object_mut() {
-        fields.iter().for_each(|field| drop(map.remove(*field)));
-    }
-    config
 }

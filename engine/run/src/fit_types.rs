@@ -31,13 +31,10 @@ impl Session {
     pub(crate) fn types_to_declare(
         &self,
         source: &PipelineSource,
-        config: &Value,
         schema: &Schema,
-    ) -> Option<Value> {
-        let is_declared = config
-            .get("columns")
-            .is_some_and(|columns| !columns.is_null());
-        if is_declared || !FORMATS_WITHOUT_TYPES.contains(&source.format.as_str()) {
+    ) -> Option<Map<String, Value>> {
+        let has_types = !FORMATS_WITHOUT_TYPES.contains(&source.format.as_str());
+        if has_types || source.declares_columns() {
             return None;
         }
         if self.fields_of_fit(source, schema).is_empty() {
@@ -51,7 +48,7 @@ impl Session {
             let word = exact_type(&logical_type(data_type))?;
             columns.insert(field.name().clone(), Value::from(word));
         }
-        Some(Value::Object(columns))
+        Some(columns)
     }
 
     /// Columns of a source whose type differs from that of the fit, as they were in the fit.

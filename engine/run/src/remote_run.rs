@@ -186,12 +186,9 @@ pub(crate) fn apply_findings(
 /// during the run.
 fn pinned(mut pipeline: Pipeline, datasets: &BTreeMap<String, Dataset>) -> Pipeline {
     for source in &mut pipeline.sources {
-        let version = datasets
-            .get(&source.name)
-            .and_then(|dataset| dataset.version);
-        if let (Some(version), Some(config)) = (version, source.config.as_object_mut()) {
-            config.remove("timestamp");
-            config.insert("version".to_owned(), version.into());
+        let dataset = datasets.get(&source.name);
+        if let Some(version) = dataset.and_then(|dataset| dataset.version) {
+            source.pin_version(version);
         }
     }
     pipeline

@@ -264,7 +264,7 @@ fn declared_deadline(pipeline: &Pipeline) -> Result<Option<Timestamp>> {
 fn recorded_paths(pipeline: &Pipeline) -> BTreeMap<String, String> {
     let mut paths = BTreeMap::new();
     for source in &pipeline.sources {
-        let Some(path) = source.config["path"].as_str() else {
+        let Some(path) = source.path() else {
             continue;
         };
         if hide_secrets(path) == path {

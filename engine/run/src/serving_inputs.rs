@@ -15,7 +15,6 @@ use forebay_plan::{
 use forebay_storage::{
     ChunkIterator, Event, MetadataCache, ScanRequest, Source, SourceWrapper, StorageClient,
 };
-use serde_json::Value;
 
 use crate::session::Session;
 
@@ -216,21 +215,21 @@ impl Session {
         watched: &[String],
         metadata_cache: &MetadataCache,
     ) -> Result<(Arc<dyn Source>, Dataset)> {
-        let mut config = source.config.clone();
+        let mut declared = source.clone();
         loop {
             let fault = match reader.discover_with_cache(io, watched, metadata_cache) {
                 Ok(dataset) => {
-                    return self.with_declared_types(io, source, config, reader, dataset, watched);
+                    return self.with_declared_types(io, declared, reader, dataset, watched);
                 }
                 Err(fault) => fault,
             };
             let Some(absent) = self.absent_column(source, &fault) else {
                 return Err(fault);
             };
-            if !undeclare(&mut config, &absent) {
+            if !declared.undeclare(&absent) {
                 return Err(fault);
             }
-            reader = self.connectors.source(&source.format, &config)?;
+            reader = self.connectors.source(&declared.format, &declared.config)?;
         }
     }
 
@@ -239,20 +238,18 @@ impl Session {
     fn with_declared_types(
         &self,
         io: &StorageClient,
-        source: &PipelineSource,
-        mut config: Value,
+        mut source: PipelineSource,
         reader: Arc<dyn Source>,
         dataset: Dataset,
         watched: &[String],
     ) -> Result<(Arc<dyn Source>, Dataset)> {
-        let Some(columns) = self.types_to_declare(source, &config, &dataset.schema) else {
+        let Some(types) = self.types_to_declare(&source, &dataset.schema) else {
             return Ok((reader, dataset));
         };
-        let differing = self.fields_of_fit(source, &dataset.schema);
-        config["columns"] = columns;
-        // What an inferred type does not hold is refused here, too: `00742` is no integer.
-        config["found_types"] = Value::from(true);
-        let typed = self.connectors.source(&source.format, &config)?;
+        let differing = self.fields_of_fit(&source, &dataset.schema);
+        // A value that an inferred type does not hold is refused here, too: `00742` is no integer.
+        source.declare_found_types(types);
+        let typed = self.connectors.source(&source.format, &source.config)?;
         // Columns that folders hold cannot be declared: such sources are converted as they are read.
         let Ok(mut dataset) = typed.discover(io, watched) else {
             return Ok((reader, dataset));
@@ -341,28 +338,6 @@ pub(crate) fn has_served_columns(datasets: &BTreeMap<String, Dataset>) -> bool {
         .values()
         .flat_map(|dataset| dataset.schema.fields());
     fields.any(|field| is_absent(field) || field.metadata().contains_key(RETYPED))
-}
-
-/// Removes a column from the declared ones, and its format; false where it has neither.
-fn undeclare(config: &mut Value, column: &str) -> bool {
-    let formats = config.get_mut("formats").and_then(Value::as_object_mut);
-    let had_format = formats.is_some_and(|formats| formats.remove(column).is_some());
-    let was_declared = match config.get_mut("columns") {
-        Some(Value::Object(columns)) => {
-            let declared = columns.len();
-            // The order of the others stays.
-            let others = std::mem::take(columns).into_iter();
-            *columns = others.filter(|(name, _)| name != column).collect();
-            columns.len() < declared
-        }
-        Some(Value::Array(columns)) => {
-            let declared = columns.len();
-            columns.retain(|name| name != column);
-            columns.len() < declared
-        }
-        _ => false,
-    };
-    had_format || was_declared
 }
 
 /// True where a column is an unchanged column of a source.

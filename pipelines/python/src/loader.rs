@@ -133,7 +133,7 @@ impl LoaderRequest {
                 );
                 return Err(Fault::new(codes::MISSING_FIELD, message).hint(hint));
             };
-            source.config["path"] = Value::from(path.as_str());
+            source.set_path(path.as_str());
         }
         Ok((pipeline, Some(artifact)))
     }

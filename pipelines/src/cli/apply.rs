@@ -6,7 +6,6 @@ use clap::Args;
 use forebay_model::{Fault, Pipeline, Result, codes};
 use forebay_plan::FUTURE_PART;
 use forebay_run::{Artifact, ConnectorRegistry, InverseRequest, RunReport, ServedRows, Session};
-use serde_json::Value;
 
 use super::options::{IntervalArgs, MetricsArgs, PublishArgs, RunArgs, ServedArgs};
 use super::sources::source_locations;
@@ -93,7 +92,7 @@ impl ApplyCommand {
         let mut pipeline = artifact.pipeline.clone();
         let locations = source_locations(&artifact.pipeline, &self.sources)?;
         for source in &mut pipeline.sources {
-            source.config["path"] = Value::from(locations[&source.name].as_str());
+            source.set_path(locations[&source.name].as_str());
         }
         if let Some(selected) = &self.sink {
             pipeline.sinks.retain(|sink| sink.name == *selected);
@@ -105,7 +104,7 @@ impl ApplyCommand {
             .ok_or_else(|| self.missing_sink(&artifact.pipeline))?;
         // New rows belong to no part of the split.
         sink.split = sink.split.take().filter(|part| part == FUTURE_PART);
-        sink.config["path"] = Value::from(self.output.as_str());
+        sink.set_path(self.output.as_str());
         let connectors = Forebay::new().connectors;
         sink.config = connectors.canonical(&sink.format, sink.config.take())?;
         match self.interval.interval() {

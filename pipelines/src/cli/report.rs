@@ -50,7 +50,7 @@ impl ReportCommand {
             .chain(&pipeline.predictions);
         let mut outputs = Vec::new();
         for sink in sinks {
-            if let Some(path) = sink.config["path"].as_str() {
+            if let Some(path) = sink.path() {
                 outputs.push(LastOutput {
                     sink: sink.name.clone(),
                     path: path.to_owned(),

@@ -9,7 +9,6 @@ use forebay_model::{Fault, Pipeline, Result, codes};
 use forebay_run::{Artifact, ClusterToken, PreviewOptions, RunRecord, Session};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
-use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::history::RunHistory;
@@ -175,7 +174,7 @@ impl UiService {
             let Some(path) = paths.next() else {
                 return Ok(None);
             };
-            source.config["path"] = Value::from(path.clone());
+            source.set_path(path.clone());
         }
         Ok(Some(located))
     }

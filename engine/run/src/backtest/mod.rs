@@ -24,7 +24,6 @@ use forebay_model::{
 };
 use forebay_plan::{BaseDataset, BoundPipeline, FutureFlow, bind};
 use forebay_storage::{Event, ScratchDir};
-use serde_json::{Value, json};
 
 use self::evaluate::Evaluation;
 use self::origins::KnownTimes;
@@ -248,7 +247,7 @@ impl Session {
         fold_pipeline.deadline = None;
         fold_pipeline.sinks.clear();
         for (number, training) in fold_pipeline.trainings.iter_mut().enumerate() {
-            training.config["path"] = path_in(scratch, &format!("models/{fold}/{number}"));
+            training.set_path(path_in(scratch, &format!("models/{fold}/{number}")));
         }
         let session = Session {
             as_of: Some(TimeCutoff::before(&origin.known_before)),
@@ -408,8 +407,8 @@ fn require_forecasts(pipeline: &Pipeline, command: &str) -> Result<String> {
     }
 }
 
-fn path_in(scratch: &Path, name: &str) -> Value {
-    json!(scratch.join(name).display().to_string())
+fn path_in(scratch: &Path, name: &str) -> String {
+    scratch.join(name).display().to_string()
 }
 
 /// A length of a spec, with days of 24 hours as ticks; `None` if it cannot be told in the column.

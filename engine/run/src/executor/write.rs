@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use forebay_commit::{IntervalEntry, Manifest, ReuseDecision, id_texts};
 use forebay_execute::{ClusterHandle, WritePass, WriteTarget};
 use forebay_model::{ContentId, Fault, IdBuilder, Result, RowChange, RowSum, codes};
-use forebay_plan::{OpId, SinkWork, config_without_path, operation_id};
+use forebay_plan::{OpId, SinkWork, operation_id};
 use forebay_storage::{Event, Sink, StorageLocation, TableScope};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -226,7 +226,7 @@ impl RunExecutor<'_> {
         let sink = &self.pipeline.sinks[work.sink];
         let mut id = IdBuilder::new("shards");
         id.text(&sink.format)
-            .json(&config_without_path(&sink.config))
+            .json(&sink.config_without_path())
             .json(&json!([work.columns, work.part]));
         let digest = |ask| self.state.digest(&self.program, ask);
         let row_order = |op| self.state.row_order(op);

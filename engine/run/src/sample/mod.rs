@@ -7,7 +7,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use forebay_model::{Fault, NodeInput, Pipeline, PipelineSource, Result, codes};
-use serde_json::Value;
 
 pub(crate) use self::source::{RowSample, SampledConnectors};
 use crate::session::{Session, SessionOptions};
@@ -92,7 +91,7 @@ impl Session {
             .chain(&mut trial.trainings)
             .chain(&mut trial.predictions)
         {
-            sink.config["path"] = Value::from(format!("{root}/out/{}", sink.name));
+            sink.set_path(format!("{root}/out/{}", sink.name));
         }
         for source in &mut trial.sources {
             source.ready = None;

@@ -806,10 +806,9 @@ fn text_rules(pipeline: &Pipeline, source: &str, columns: &Schema) -> BTreeMap<S
         return rules;
     };
     let has_types = !FORMATS_WITHOUT_TYPES.contains(&source.format.as_str());
-    let declared = source.config.get("columns").and_then(Value::as_object);
     for field in columns.fields() {
         let is_zoned = matches!(field.data_type(), DataType::Timestamp(_, Some(_)));
-        let is_declared = declared.is_some_and(|declared| declared.contains_key(field.name()));
+        let is_declared = source.declares_type(field.name());
         if (has_types && is_zoned) || (!has_types && is_declared) {
             rules.insert(field.name().clone(), TextRules::declared());
         }

@@ -14,7 +14,7 @@ use forebay_cluster::{
 };
 use forebay_commit::StateStore;
 use forebay_execute::{IncrementalLane, LaneExecution, LearnPass};
-use forebay_model::{ContentId, Fault, Pipeline, Result, catch_panic, codes};
+use forebay_model::{ContentId, Fault, Pipeline, PipelineSource, Result, catch_panic, codes};
 use forebay_plan::{
     AnalyzerLane, BaseDataset, BaseId, ColumnScan, OpId, OpStream, PassWork, WindowRowOrder,
     compile, needed_ops, ops_before_join,
@@ -406,8 +406,7 @@ pub(super) fn other(difference: &str) -> Fault {
 /// The fault of a worker that sees other files of a source than the coordinator.
 pub(super) fn other_files(pipeline: &Pipeline, source: &str) -> Fault {
     let fault = other(&format!("other files of `{source}`"));
-    let config = pipeline.source(source).map(|source| &source.config);
-    match config.and_then(|config| config.get("path")?.as_str()) {
+    match pipeline.source(source).and_then(PipelineSource::path) {
         Some(path) => fault.file(path),
         None => fault,
     }
