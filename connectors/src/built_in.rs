@@ -79,6 +79,10 @@ impl BuiltInConnectors {
 }
 
 impl ConnectorRegistry for BuiltInConnectors {
+    fn intermediate_format(&self) -> &'static str {
+        BUILT_IN.intermediate_format()
+    }
+
     fn format_of_name(&self, name: &str) -> Option<&'static str> {
         BUILT_IN.format_of_name(name)
     }

@@ -7,7 +7,10 @@ use forebay_run::{ConnectorRegistry, ModelPredictor, ReadModelFile, Trainer};
 use forebay_storage::{Sink, Source};
 use serde_json::Value;
 
-use crate::format::{ConnectorFormat, SinkFormat, SourceFormat, TrainerFormat, parse_config};
+use crate::format::{
+    ConnectorConfig, ConnectorFormat, SinkFormat, SourceFormat, TrainerFormat, parse_config,
+};
+use crate::parquet::ParquetSource;
 
 type OpenSource = fn(&Value) -> Result<Arc<dyn Source>>;
 type OpenSink = fn(&Value) -> Result<Arc<dyn Sink>>;
@@ -180,6 +183,10 @@ impl FormatRegistry {
 }
 
 impl ConnectorRegistry for FormatRegistry {
+    fn intermediate_format(&self) -> &'static str {
+        ParquetSource::NAME
+    }
+
     fn format_of_name(&self, name: &str) -> Option<&'static str> {
         let mut name = name;
         for compressed in COMPRESSED_ENDINGS {

@@ -8,6 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::DataType;
 use forebay_connectors::{ConnectorFormat, CsvSource, FormatRegistry, JsonSink, JsonSource};
+use forebay_run::ConnectorRegistry;
 use forebay_storage::{ScanRequest, StorageClient};
 use serde_json::{Value, json};
 
@@ -504,4 +505,14 @@ fn a_registered_kind_replaces_one_of_its_name() {
     );
     assert_eq!(names(built_in.trainers()), ["train"]);
     assert_eq!(names(built_in.predictors()), ["predict"]);
+}
+
+#[test]
+fn files_between_passes_keep_times_in_seconds() {
+    let registry = FormatRegistry::built_in();
+    let format = registry.intermediate_format();
+    let config = json!({ "path": "rows", "keeps_seconds": true });
+    let canonical = registry.canonical(format, config).unwrap();
+    assert!(registry.sink(format, &canonical).is_ok());
+    assert!(registry.source(format, &json!({ "path": "rows" })).is_ok());
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
-use forebay_storage::{Sink, Source};
-use serde_json::Value;
+use forebay_storage::{Sink, Source, literal_path};
+use serde_json::{Value, json};
 
 use crate::predict::ModelPredictor;
 use crate::training::Trainer;
@@ -23,6 +23,12 @@ pub trait ConnectorRegistry: Send + Sync {
 
     /// A configured sink.
     fn sink(&self, format: &str, config: &Value) -> Result<Arc<dyn Sink>>;
+
+    /// Format of the files that a run writes for itself and reads again. Its sink and its source hold
+    /// all types; the sink has the setting `keeps_seconds`, by which times in seconds stay so.
+    fn intermediate_format(&self) -> &'static str {
+        "parquet"
+    }
 
     /// Format of a file by the ending of its name; `None` if the ending does not determine it.
     fn format_of_name(&self, name: &str) -> Option<&'static str> {
@@ -46,5 +52,44 @@ pub trait ConnectorRegistry: Send + Sync {
             codes::UNKNOWN_NAME,
             "there is nothing that reads models",
         ))
+    }
+}
+
+/// Files that a run writes for itself and reads again, in the format that the registry has for them.
+pub(crate) struct IntermediateFiles<'a> {
+    connectors: &'a dyn ConnectorRegistry,
+}
+
+impl<'a> IntermediateFiles<'a> {
+    pub fn new(connectors: &'a dyn ConnectorRegistry) -> IntermediateFiles<'a> {
+        IntermediateFiles { connectors }
+    }
+
+    /// Name of their format.
+    pub fn format(&self) -> String {
+        self.connectors.intermediate_format().to_owned()
+    }
+
+    /// Source of the files at a path, in which wildcards stand for themselves.
+    pub fn source(&self, path: &str) -> Result<Arc<dyn Source>> {
+        let config = json!({ "path": literal_path(path) });
+        self.connectors
+            .source(self.connectors.intermediate_format(), &config)
+    }
+
+    /// Configuration of a sink whose files have the types of published ones.
+    pub fn sink_config(&self, path: &str) -> Result<Value> {
+        self.canonical(json!({ "path": path }))
+    }
+
+    /// Configuration of a sink whose files keep all types, also times in seconds, which no other
+    /// program would read.
+    pub fn exact_sink_config(&self, path: &str) -> Result<Value> {
+        self.canonical(json!({ "path": path, "keeps_seconds": true }))
+    }
+
+    fn canonical(&self, config: Value) -> Result<Value> {
+        self.connectors
+            .canonical(self.connectors.intermediate_format(), config)
     }
 }

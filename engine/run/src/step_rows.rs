@@ -9,10 +9,10 @@ use forebay_commit::Artifact;
 use forebay_model::{
     Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, Span, Step, codes, plain_batch,
 };
-use forebay_storage::{ChunkIterator, ScanRequest, ScratchDir, Source, literal_path};
-use serde_json::{Value, json};
+use forebay_storage::{ChunkIterator, ScanRequest, ScratchDir, Source};
+use serde_json::Value;
 
-use crate::connector_registry::ConnectorRegistry;
+use crate::connector_registry::{ConnectorRegistry, IntermediateFiles};
 use crate::served_rows::ServedRows;
 use crate::session::{Session, SessionOptions};
 
@@ -148,13 +148,12 @@ impl Session {
                 .nodes
                 .push(PipelineNode::new(&from, input, steps));
         }
-        let format = "parquet".to_owned();
-        let config = json!({ "path": path_in_scratch("rows"), "keeps_seconds": true });
+        let files = IntermediateFiles::new(self.connectors.as_ref());
         step_pipeline.sinks.push(PipelineSink {
             name: ROWS.to_owned(),
             from,
-            config: self.connectors.canonical(&format, config)?,
-            format,
+            format: files.format(),
+            config: files.exact_sink_config(&path_in_scratch("rows"))?,
             split: None,
             optional: false,
             at: None,
@@ -193,9 +192,7 @@ impl Session {
             .outputs
             .first()
             .ok_or_else(|| Fault::internal("rows without an output"))?;
-        let source = self
-            .connectors
-            .source("parquet", &json!({ "path": literal_path(&output.data) }))?;
+        let source = files.source(&output.data)?;
         let dataset = source.discover(&session.io, &[])?;
         Ok(StepRows {
             schema: dataset.schema,

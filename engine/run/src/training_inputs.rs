@@ -6,8 +6,8 @@
 
 use forebay_model::{DataSplit, NodeInput, Pipeline, PipelineSink, Result};
 use forebay_plan::{BaseDataset, BoundPipeline, ExplainTraining, training_input_name};
-use serde_json::json;
 
+use crate::connector_registry::IntermediateFiles;
 use crate::feed::late_steps::shared_operations;
 use crate::session::Session;
 use crate::training::training_parts;
@@ -50,14 +50,12 @@ impl Session {
                 let path = self
                     .state()?
                     .join(&format!("rows/{}/{}/{name}", pipeline.name, training.name));
-                let format = "parquet".to_owned();
+                let files = IntermediateFiles::new(self.connectors.as_ref());
                 extended.sinks.push(PipelineSink {
                     name: training_input_name(training, part.as_deref()),
                     from: from.to_owned(),
-                    config: self
-                        .connectors
-                        .canonical(&format, json!({ "path": path.shown }))?,
-                    format,
+                    format: files.format(),
+                    config: files.sink_config(&path.shown)?,
                     split: part,
                     optional: false,
                     at: training.at.clone(),

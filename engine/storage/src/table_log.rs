@@ -11,6 +11,9 @@ use crate::scratch::ScratchDir;
 
 /// The log of the table that a sink writes.
 pub trait TableLog: Debug + Send + Sync {
+    /// Format of the table's files, by which a source reads them.
+    fn file_format(&self) -> &'static str;
+
     /// True if the rows of a run are added to those of the table; otherwise they replace them.
     fn appends(&self) -> bool;
 

@@ -9,6 +9,8 @@ use forebay_storage::{CopiedRows, ScratchDir, StorageClient, TableCommit, TableL
 
 use crate::delta::place::TablePlace;
 use crate::delta::snapshot::{TableSnapshot, VersionChoice};
+use crate::format::ConnectorConfig;
+use crate::parquet::ParquetSource;
 
 use super::actions;
 use super::checkpoints::write_due_checkpoint;
@@ -36,6 +38,10 @@ impl DeltaLog {
 }
 
 impl TableLog for DeltaLog {
+    fn file_format(&self) -> &'static str {
+        ParquetSource::NAME
+    }
+
     fn appends(&self) -> bool {
         self.config.mode == DeltaMode::Append
     }

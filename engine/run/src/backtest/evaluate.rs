@@ -16,7 +16,8 @@ use serde_json::json;
 
 use super::report::{ForecasterScores, GroupScore, StepScore};
 use super::scores::{ErrorSums, ForecastQuantiles};
-use crate::predict::{quantile_column, step_of_future};
+use crate::connector_registry::IntermediateFiles;
+use crate::predict::{ForecastFormat, quantile_column, step_of_future};
 use crate::session::Session;
 
 /// Inputs of the scoring of one forecast.
@@ -68,10 +69,8 @@ impl Evaluation<'_> {
             .outputs
             .first()
             .ok_or_else(|| Fault::internal("scores that were not written"))?;
-        let source = self
-            .session
-            .connectors
-            .source("parquet", &json!({ "path": literal_path(&output.data) }))?;
+        let files = IntermediateFiles::new(self.session.connectors.as_ref());
+        let source = files.source(&output.data)?;
         let dataset = source.discover(&self.session.io, &[])?;
         let request = ScanRequest::of_all_columns(&dataset.schema);
         let mut cells = Vec::new();
@@ -122,7 +121,7 @@ impl Evaluation<'_> {
         let forecasts_path = self.forecasts.display().to_string();
         pipeline.sources.push(PipelineSource {
             name: forecasts.clone(),
-            format: "parquet".to_owned(),
+            format: ForecastFormat::Parquet.name().to_owned(),
             // Of a forecast that was published as text, numbers are wider than those of the naive ones, and only the
             // columns that are needed here are read.
             config: json!({
@@ -153,12 +152,12 @@ impl Evaluation<'_> {
             NodeInput::Sql(self.query(&values, &forecasts, &scales)),
             Vec::new(),
         ));
-        let config = json!({ "path": dir.display().to_string() });
+        let files = IntermediateFiles::new(self.session.connectors.as_ref());
         pipeline.sinks.push(PipelineSink {
             name: scores.clone(),
             from: scores,
-            format: "parquet".to_owned(),
-            config: self.session.canonical_sink("parquet", config)?,
+            format: files.format(),
+            config: files.sink_config(&dir.display().to_string())?,
             split: None,
             optional: false,
             at: None,

@@ -14,7 +14,7 @@ use super::origins::ForecastOrigin;
 use super::report::{BacktestReport, FoldReport};
 use super::{BacktestOptions, ForecastBacktest, require_forecasts};
 use crate::leak_check::{TimeRange, time_text};
-use crate::predict::{STEP, is_text_format};
+use crate::predict::{ForecastFormat, STEP, is_text_format};
 use crate::session::{Session, datasets};
 use crate::text_types::forecast_column_type;
 
@@ -125,8 +125,8 @@ impl Session {
         let sink = PipelineSink {
             name: name.clone(),
             from: name.clone(),
-            format: "parquet".to_owned(),
-            config: self.canonical_sink("parquet", target)?,
+            format: ForecastFormat::Parquet.name().to_owned(),
+            config: self.canonical_sink(ForecastFormat::Parquet.name(), target)?,
             split: None,
             optional: false,
             at: None,

@@ -18,12 +18,13 @@ use forebay_plan::{
     BaseDataset, FutureRowsOp, FutureSeries, GatherBy, GatherOp, JoinsMet, NodeFlow, OpId, Pass,
     PassWork, PlanOp, Program,
 };
-use forebay_storage::{Sink, StorageLocation, literal_path};
+use forebay_storage::{Sink, StorageLocation};
 use serde_json::{Value, json};
 
 use super::RunExecutor;
 use super::aggregate::LearnedGroups;
 use super::row_order::windows_behind;
+use crate::connector_registry::IntermediateFiles;
 use crate::gathered_source::name_by_gather;
 use crate::leak_check::time_text;
 use crate::report::{FutureReport, PassReport};
@@ -228,11 +229,9 @@ impl RunExecutor<'_> {
     ) -> Result<GatheredRows> {
         let session = self.session;
         let directory = shard_directory(pass)?;
-        let config = session.connectors.canonical(
-            "parquet",
-            json!({ "path": location.join(&directory).shown, "keeps_seconds": true }),
-        )?;
-        let sink = session.connectors.sink("parquet", &config)?;
+        let files = IntermediateFiles::new(session.connectors.as_ref());
+        let config = files.exact_sink_config(&location.join(&directory).shown)?;
+        let sink = session.connectors.sink(&files.format(), &config)?;
         let source = match self.learn_groups(op)? {
             Some(groups) => GatherSource::Groups(Box::new(groups)),
             None => GatherSource::Plan(Box::new(self.materialize_pass().open(op)?)),
@@ -325,8 +324,8 @@ impl RunExecutor<'_> {
         let session = self.session;
         let location = self.store.materialized_location(id);
         let directory = location.join(&shard_directory(id)?);
-        let config = json!({ "path": literal_path(&directory.shown) });
-        let source = session.connectors.source("parquet", &config)?;
+        let files = IntermediateFiles::new(session.connectors.as_ref());
+        let source = files.source(&directory.shown)?;
         let dataset = source.discover(&session.io, &row_order_columns(&self.program, op))?;
         let (dataset, source) = name_by_gather(id, dataset, source);
         let dataset = Arc::new(dataset);

@@ -139,12 +139,11 @@ impl FeedPlanner<'_> {
                 continue;
             }
             // The manifest names the files of a table.
-            let is_table = self
-                .session
-                .sink(self.pipeline, work.sink)?
-                .table()
-                .is_some();
-            let format = if is_table { "parquet" } else { &sink.format };
+            let written_sink = self.session.sink(self.pipeline, work.sink)?;
+            let format = match written_sink.table() {
+                Some(table) => table.file_format(),
+                None => sink.format.as_str(),
+            };
             let (input, digests) = self.open_output(format, &out, &manifest)?;
             if late
                 .as_ref()

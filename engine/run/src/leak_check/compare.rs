@@ -10,10 +10,9 @@ use arrow::datatypes::{Field, Schema};
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{Result, logical_type, ticks};
-use forebay_storage::{ChunkIterator, ScanRequest, StorageClient, literal_path};
-use serde_json::json;
+use forebay_storage::{ChunkIterator, ScanRequest, StorageClient};
 
-use crate::connector_registry::ConnectorRegistry;
+use crate::connector_registry::{ConnectorRegistry, IntermediateFiles};
 use crate::leak_check::later_rows::LaterRows;
 use crate::leak_check::report::{LeakedColumn, RowMismatch, SinkComparison};
 
@@ -108,9 +107,7 @@ impl OutputComparison<'_> {
     }
 
     fn open<'s>(&'s self, dir: &str) -> Result<PastRows<'s>> {
-        let source = self
-            .connectors
-            .source("parquet", &json!({ "path": literal_path(dir) }))?;
+        let source = IntermediateFiles::new(self.connectors).source(dir)?;
         let dataset = source.discover(self.io, &[])?;
         let request = ScanRequest::of_all_columns(&dataset.schema);
         let chunks = dataset
@@ -392,9 +389,7 @@ impl OutputComparison<'_> {
         end: i64,
         comparison: &mut SinkComparison,
     ) -> Result<RecordBatch> {
-        let source = self
-            .connectors
-            .source("parquet", &json!({ "path": literal_path(dir) }))?;
+        let source = IntermediateFiles::new(self.connectors).source(dir)?;
         let dataset = source.discover(self.io, &[])?;
         let names = dataset.schema.fields().iter().map(|field| field.name());
         let is_read = |name: &&String| {

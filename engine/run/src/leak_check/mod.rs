@@ -23,8 +23,8 @@ use forebay_plan::{
 };
 use forebay_storage::ScratchDir;
 use forebay_window::WindowReach;
-use serde_json::json;
 
+use crate::connector_registry::IntermediateFiles;
 use crate::leak_check::columns::{TimedPipeline, fixed_columns, keys_of, time_of};
 use crate::leak_check::compare::OutputComparison;
 use crate::leak_check::later_rows::LaterRows;
@@ -165,12 +165,10 @@ impl Session {
         // Sinks in place of trainings have other columns than sinks may have; these were checked before.
         pipeline.label = None;
         let path_in_dir = |name: &str| dir.join(name).display().to_string();
+        let files = IntermediateFiles::new(self.connectors.as_ref());
         for (index, sink) in pipeline.sinks.iter_mut().enumerate() {
-            sink.format = "parquet".to_owned();
-            sink.config = self.connectors.canonical(
-                "parquet",
-                json!({ "path": path_in_dir(&index.to_string()), "keeps_seconds": true }),
-            )?;
+            sink.format = files.format();
+            sink.config = files.exact_sink_config(&path_in_dir(&index.to_string()))?;
         }
         let mut connectors = self.connectors.clone();
         if let Some(scrambles) = scrambles {

@@ -216,6 +216,10 @@ impl ConnectorRegistry for ScramblingConnectors {
         self.inner.sink(format, config)
     }
 
+    fn intermediate_format(&self) -> &'static str {
+        self.inner.intermediate_format()
+    }
+
     fn trainer(&self, format: &str, config: &Value) -> Result<Arc<dyn Trainer>> {
         self.inner.trainer(format, config)
     }

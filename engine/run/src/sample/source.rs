@@ -53,6 +53,10 @@ impl ConnectorRegistry for SampledConnectors {
         self.inner.sink(format, config)
     }
 
+    fn intermediate_format(&self) -> &'static str {
+        self.inner.intermediate_format()
+    }
+
     fn format_of_name(&self, name: &str) -> Option<&'static str> {
         self.inner.format_of_name(name)
     }

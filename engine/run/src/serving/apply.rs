@@ -223,7 +223,7 @@ impl Session {
         let source = PipelineSource {
             name: manifest.node.clone(),
             config: json!({ "path": literal_path(&path) }),
-            format: "parquet".to_owned(),
+            format: ServedWriter::FORMAT.to_owned(),
             time: None,
             keys: Vec::new(),
             ready: None,
@@ -294,6 +294,9 @@ struct ServedWriter {
 }
 
 impl ServedWriter {
+    /// Format of the file.
+    const FORMAT: &'static str = "parquet";
+
     fn create(path: &Path, schema: SchemaRef) -> Result<ServedWriter> {
         let path_text = path.display().to_string();
         let file = File::create(path).map_err(|error| {
