@@ -19,20 +19,21 @@ pub(crate) fn gather_columns(bound: &BoundPipeline, op: OpId) -> Vec<Vec<String>
     let PlanOp::Gather(gather) = &bound.ops[op].op else {
         return Vec::new();
     };
-    let read = match &gather.lower {
+    // A query reads the columns of its leaves; one that cannot be planned, all of them.
+    let columns_of_query = match &gather.lower {
         GatherBy::Query(lower) => query_columns(lower, inputs).ok(),
         _ => None,
     };
     let mut columns = Vec::with_capacity(inputs.len());
     for (input, (name, flow)) in inputs.iter().enumerate() {
         let mut names = flow.column_names();
-        match &read {
-            // A query reads the columns of its leaves; one that cannot be planned, all of them.
-            Some(read) => match read.get(name) {
-                Some(read) => names.retain(|column| read.contains(column)),
+        if let Some(columns_of_leaves) = &columns_of_query {
+            match columns_of_leaves.get(name) {
+                Some(columns_of_leaf) => names.retain(|column| columns_of_leaf.contains(column)),
                 None => names.clear(),
-            },
-            None => names.retain(|column| is_read(gather, input, &flow.schema, column)),
+            }
+        } else {
+            names.retain(|column| is_read(gather, input, &flow.schema, column));
         }
         columns.push(names);
     }
@@ -42,10 +43,13 @@ pub(crate) fn gather_columns(bound: &BoundPipeline, op: OpId) -> Vec<Vec<String>
 /// True if an operation that is not a query reads a column of the input at a place.
 fn is_read(gather: &GatherOp, input: usize, schema: &Schema, column: &str) -> bool {
     match &gather.lower {
-        GatherBy::GroupBy(group) => group
-            .read_columns(schema)
-            .iter()
-            .any(|read| schema.field(*read).name() == column),
+        GatherBy::GroupBy(group) => {
+            let positions = group.read_columns(schema);
+            let mut names = positions
+                .iter()
+                .map(|position| schema.field(*position).name());
+            names.any(|name| name == column)
+        }
         GatherBy::Join { join, .. } if input > 0 => join.columns_there().any(|read| read == column),
         _ => true,
     }
@@ -57,29 +61,31 @@ fn query_columns(
     inputs: &[(String, NodeFlow)],
 ) -> Result<BTreeMap<String, BTreeSet<String>>, DataFusionError> {
     let state = SessionStateBuilder::new().with_default_features().build();
-    let leaves = inputs
-        .iter()
-        .map(|(name, flow)| leaf(name, &flow.schema))
-        .collect::<Result<Vec<_>, DataFusionError>>()?;
+    let mut leaves = Vec::with_capacity(inputs.len());
+    for (name, flow) in inputs {
+        leaves.push(leaf(name, &flow.schema)?);
+    }
     let lowered = lower(leaves).map_err(|fault| DataFusionError::Execution(fault.to_string()))?;
     let plan = state.optimize(&lowered)?;
-    let mut read: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut columns_of_leaves: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node {
-            let names = scan.projected_schema.fields().iter();
-            read.entry(scan.table_name.table().to_owned())
-                .or_default()
-                .extend(names.map(|field| field.name().clone()));
+            let leaf_name = scan.table_name.table().to_owned();
+            let columns = columns_of_leaves.entry(leaf_name).or_default();
+            for field in scan.projected_schema.fields() {
+                columns.insert(field.name().clone());
+            }
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    Ok(read)
+    Ok(columns_of_leaves)
 }
 
 /// A table without rows that has the columns of an input, and the position of each row.
 fn leaf(name: &str, schema: &Schema) -> Result<LogicalPlan, DataFusionError> {
     let position = Arc::new(Field::new(GatherOp::ROW, DataType::UInt64, false));
-    let fields: Vec<_> = schema.fields().iter().cloned().chain([position]).collect();
+    let mut fields: Vec<_> = schema.fields().iter().cloned().collect();
+    fields.push(position);
     let table = EmptyTable::new(Arc::new(Schema::new(fields)));
     let source = provider_as_source(Arc::new(table));
     LogicalPlanBuilder::scan(datafusion::common::TableReference::bare(name), source, None)?.build()

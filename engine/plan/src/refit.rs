@@ -43,46 +43,60 @@ impl BoundPipeline {
 
     /// The analyzers of a step whose findings can be held still.
     pub fn held_analyzers(&self, step: &str) -> Vec<AnalyzerId> {
-        (0..self.asks.len())
-            .filter(|analyzer| self.step_of(*analyzer) == step && self.can_hold(*analyzer))
-            .collect()
+        let mut analyzers = Vec::new();
+        for analyzer in 0..self.asks.len() {
+            if self.step_of(analyzer) == step && self.can_hold(analyzer) {
+                analyzers.push(analyzer);
+            }
+        }
+        analyzers
     }
 
     /// Other steps whose statistics determine those of a step.
     pub fn steps_before(&self, step: &str) -> BTreeSet<&str> {
-        let analyzers = self.held_analyzers(step).into_iter();
-        let columns = analyzers
-            .flat_map(|analyzer| self.asks[analyzer].needed_columns())
-            .collect();
-        let upstream = upstream_analyzers(self, columns)
-            .into_iter()
-            .filter(|analyzer| self.can_hold(*analyzer));
-        upstream
-            .map(|upstream_step| self.step_of(upstream_step))
-            .filter(|upstream_step| *upstream_step != step)
-            .collect()
+        let mut columns = Vec::new();
+        for analyzer in self.held_analyzers(step) {
+            columns.extend(self.asks[analyzer].needed_columns());
+        }
+        let mut steps = BTreeSet::new();
+        for analyzer in upstream_analyzers(self, columns) {
+            let upstream_step = self.step_of(analyzer);
+            if upstream_step != step && self.can_hold(analyzer) {
+                steps.insert(upstream_step);
+            }
+        }
+        steps
     }
 }
 
 /// Refuses steps that would keep the statistics of values that change in each run.
 pub(crate) fn check_refit(pipeline: &Pipeline, bound: &BoundPipeline) -> Result<()> {
     let mut faults = Vec::new();
-    for node in pipeline.nodes.iter().filter(|node| node.refit.is_some()) {
-        let is_changing =
-            |step: &&&str| pipeline.node(step).is_some_and(|node| node.refit.is_none());
-        if let Some(upstream_step) = bound.steps_before(&node.name).iter().find(is_changing) {
-            let message = format!(
-                "`{}` would hold statistics of values that `{upstream_step}` learns anew in each \
-                 run",
-                node.name
-            );
-            let fault = Fault::new(codes::BAD_VALUE, message).step(&node.name);
-            faults.push(
-                fault
-                    .hint(format!("give `{upstream_step}` a `refit`, too"))
-                    .at(node.at.as_ref()),
-            );
+    for node in &pipeline.nodes {
+        if node.refit.is_none() {
+            continue;
         }
+        let Some(upstream_step) = changing_step(pipeline, bound, &node.name) else {
+            continue;
+        };
+        let message = format!(
+            "`{}` would hold statistics of values that `{upstream_step}` learns anew in each run",
+            node.name
+        );
+        let fault = Fault::new(codes::BAD_VALUE, message)
+            .hint(format!("give `{upstream_step}` a `refit`, too"));
+        faults.push(fault.step(&node.name).at(node.at.as_ref()));
     }
     Fault::combine(faults).map_or(Ok(()), Err)
+}
+
+/// A step without a policy whose statistics determine those of another step.
+fn changing_step<'a>(pipeline: &Pipeline, bound: &'a BoundPipeline, step: &str) -> Option<&'a str> {
+    for upstream_step in bound.steps_before(step) {
+        let node = pipeline.node(upstream_step);
+        if node.is_some_and(|node| node.refit.is_none()) {
+            return Some(upstream_step);
+        }
+    }
+    None
 }

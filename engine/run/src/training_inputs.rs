@@ -26,12 +26,9 @@ impl Session {
             if !needs.includes(training) {
                 continue;
             }
-            let is_written = |sink: &PipelineSink| {
-                let holds = sink.from == training.from
-                    || shared_operations(bound, &training.from, &sink.from).is_some();
-                holds && sink.split.is_none()
-            };
-            if !needs_rows(bound, &training.from) || extended.sinks.iter().any(is_written) {
+            if !needs_rows(bound, &training.from)
+                || is_written_whole(&extended, bound, &training.from)
+            {
                 continue;
             }
             let from = written_step(pipeline, bound, &training.from);
@@ -42,27 +39,38 @@ impl Session {
                 training_parts(pipeline, training, self.trainer(training)?.as_ref())
             };
             for part in parts {
-                let alike = |sink: &PipelineSink| sink.from == from && sink.split == part;
-                if extended.sinks.iter().any(alike) {
-                    continue;
+                if !is_part_written(&extended, from, &part) {
+                    let input = self.training_input(pipeline, training, from, part)?;
+                    extended.sinks.push(input);
                 }
-                let name = part.as_deref().unwrap_or("all");
-                let path = self
-                    .state()?
-                    .join(&format!("rows/{}/{}/{name}", pipeline.name, training.name));
-                let files = IntermediateFiles::new(self.connectors.as_ref());
-                extended.sinks.push(PipelineSink {
-                    name: training_input_name(training, part.as_deref()),
-                    from: from.to_owned(),
-                    format: files.format(),
-                    config: files.sink_config(&path.shown)?,
-                    split: part,
-                    optional: false,
-                    at: training.at.clone(),
-                });
             }
         }
-        Ok((extended.sinks.len() > pipeline.sinks.len()).then_some(extended))
+        let is_extended = extended.sinks.len() > pipeline.sinks.len();
+        Ok(is_extended.then_some(extended))
+    }
+
+    /// A sink in the state directory for a part of the rows of a step.
+    fn training_input(
+        &self,
+        pipeline: &Pipeline,
+        training: &PipelineSink,
+        from: &str,
+        part: Option<String>,
+    ) -> Result<PipelineSink> {
+        let name = part.as_deref().unwrap_or("all");
+        let path = self
+            .state()?
+            .join(&format!("rows/{}/{}/{name}", pipeline.name, training.name));
+        let files = IntermediateFiles::new(self.connectors.as_ref());
+        Ok(PipelineSink {
+            name: training_input_name(training, part.as_deref()),
+            from: from.to_owned(),
+            format: files.format(),
+            config: files.sink_config(&path.shown)?,
+            split: part,
+            optional: false,
+            at: training.at.clone(),
+        })
     }
 
     /// The trainings of a pipeline with all outputs that they need, numbered after `passes` passes.
@@ -75,16 +83,19 @@ impl Session {
         let mut explained = Vec::new();
         for (number, training) in (passes + 1..).zip(&pipeline.trainings) {
             let parts = training_parts(pipeline, training, self.trainer(training)?.as_ref());
-            let mut sinks = pipeline.sinks.iter();
-            let read_sink = sinks.find(|sink| {
+            let mut reads = None;
+            for sink in &pipeline.sinks {
                 let holds_parts = sink.split.is_none() || parts.contains(&sink.split);
-                holds_parts && holds_rows(bound, &training.from, &sink.from)
-            });
+                if holds_parts && holds_rows(bound, &training.from, &sink.from) {
+                    reads = Some(sink.name.clone());
+                    break;
+                }
+            }
             explained.push(ExplainTraining {
                 number,
                 sink: training.name.clone(),
                 from: training.from.clone(),
-                reads: read_sink.map(|sink| sink.name.clone()),
+                reads,
                 parts: parts.into_iter().flatten().collect(),
             });
         }
@@ -92,44 +103,68 @@ impl Session {
     }
 }
 
+/// True if a sink holds all rows of a step, or rows that they are made of one by one.
+fn is_written_whole(pipeline: &Pipeline, bound: &BoundPipeline, step: &str) -> bool {
+    for sink in &pipeline.sinks {
+        if sink.split.is_none() && holds_rows(bound, step, &sink.from) {
+            return true;
+        }
+    }
+    false
+}
+
+/// True if a sink holds just a part of the rows of a step.
+fn is_part_written(pipeline: &Pipeline, step: &str, part: &Option<String>) -> bool {
+    for sink in &pipeline.sinks {
+        if sink.from == step && sink.split == *part {
+            return true;
+        }
+    }
+    false
+}
+
 /// True if rows of a step still tell which part of a split by time they belong to.
 fn tells_parts(pipeline: &Pipeline, bound: &BoundPipeline, from: &str) -> bool {
     let Some(DataSplit::Time { column, .. }) = &pipeline.split else {
         return false;
     };
-    bound
-        .flows
-        .get(from)
-        .is_some_and(|flow| flow.streams.len() == 1 && flow.schema.field_with_name(column).is_ok())
+    let Some(flow) = bound.flows.get(from) else {
+        return false;
+    };
+    flow.streams.len() == 1 && flow.schema.field_with_name(column).is_ok()
 }
 
 /// The step whose rows are written for a training: an earlier one, if all later operations are
 /// row-wise and one of them depends on findings. Its rows can then be reused when the findings
 /// change.
 fn written_step<'a>(pipeline: &'a Pipeline, bound: &BoundPipeline, from: &'a str) -> &'a str {
-    let Some([stream]) = bound.flows.get(from).map(|flow| flow.streams.as_slice()) else {
+    let Some(flow) = bound.flows.get(from) else {
+        return from;
+    };
+    let [stream] = flow.streams.as_slice() else {
         return from;
     };
     let mut step = from;
     let mut written = from;
     let mut end = stream.ops.len();
     while let Some(NodeInput::From(upstream)) = pipeline.node(step).map(|node| &node.input) {
-        let shared =
-            shared_operations(bound, from, upstream).filter(|_| needs_rows(bound, upstream));
-        let Some(shared) = shared else { break };
+        let Some(shared) = shared_operations(bound, from, upstream) else {
+            break;
+        };
+        if !needs_rows(bound, upstream) {
+            break;
+        }
         // Parts that a later step marks cannot be written apart.
-        if !bound
-            .flows
-            .get(upstream)
-            .is_some_and(|flow| flow.parts || pipeline.split.is_none())
-        {
+        let marks_parts = match bound.flows.get(upstream) {
+            Some(flow) => flow.parts || pipeline.split.is_none(),
+            None => false,
+        };
+        if !marks_parts {
             break;
         }
         // Of steps with the same statistics before them, the nearest leaves least to do.
-        if stream.ops[shared..end]
-            .iter()
-            .any(|op| !bound.ops[*op].asks.is_empty())
-        {
+        let mut later_ops = stream.ops[shared..end].iter();
+        if later_ops.any(|op| !bound.ops[*op].asks.is_empty()) {
             written = upstream;
             end = shared;
         }
@@ -140,19 +175,19 @@ fn written_step<'a>(pipeline: &'a Pipeline, bound: &BoundPipeline, from: &'a str
 
 /// True if rows depend on others, so that they cannot be computed one by one.
 fn needs_rows(bound: &BoundPipeline, from: &str) -> bool {
-    let streams = bound
-        .flows
-        .get(from)
-        .into_iter()
-        .flat_map(|flow| &flow.streams);
-    let mut streams = streams.map(|stream| {
-        matches!(bound.bases[stream.base], BaseDataset::Gathered(_))
-            || stream
-                .ops
-                .iter()
-                .any(|op| bound.ops[*op].op.is_over_series())
-    });
-    streams.any(|needs| needs)
+    let Some(flow) = bound.flows.get(from) else {
+        return false;
+    };
+    for stream in &flow.streams {
+        if matches!(bound.bases[stream.base], BaseDataset::Gathered(_)) {
+            return true;
+        }
+        let mut ops = stream.ops.iter();
+        if ops.any(|op| bound.ops[*op].op.is_over_series()) {
+            return true;
+        }
+    }
+    false
 }
 
 /// True if the rows of a step are those of a sink, or made of them row by row.

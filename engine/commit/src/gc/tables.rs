@@ -14,6 +14,9 @@ use crate::output::{ATTEMPT, Manifest, TABLE_DATA};
 /// The files that the log of a table needs, relative to it; `None` where there is no table.
 pub type TableReferences = fn(&StorageClient, &StorageLocation) -> Result<Option<BTreeSet<String>>>;
 
+/// Directory of the log of a table.
+const LOG: &str = "_delta_log";
+
 /// Directories of runs below a table that neither its log nor a manifest names, and temporary files
 /// of unfinished commits to its log.
 pub(crate) fn unreferenced_table_files(
@@ -22,50 +25,61 @@ pub(crate) fn unreferenced_table_files(
     needed: &BTreeSet<String>,
     manifest: Option<&Manifest>,
 ) -> Result<Vec<StateEntry>> {
-    let mut retained: BTreeSet<String> = BTreeSet::new();
-    if let Some(manifest) = manifest {
-        retained.extend(manifest.previous.iter().cloned().map(String::from));
-        let directories = manifest
-            .shards
-            .iter()
-            .filter(|shard| !shard.files.is_empty())
-            .map(|shard| shard.directory());
-        retained.extend(
-            directories
-                .map(|directory| directory.map(String::from))
-                .collect::<Result<Vec<_>>>()?,
-        );
-    }
-    let directory_of = |path: &str| {
-        path.match_indices('/')
-            .nth(1)
-            .map(|(end, _)| path[..end].to_owned())
-    };
-    retained.extend(needed.iter().filter_map(|path| directory_of(path)));
+    let retained = retained_directories(needed, manifest)?;
     let mut lost: BTreeMap<String, Vec<ListedObject>> = BTreeMap::new();
     for file in list_files(io, &table.join(TABLE_DATA))? {
         let name = file.path.split('/').next().unwrap_or_default();
-        let id = name.split('.').next().unwrap_or_default();
         let directory = format!("{TABLE_DATA}/{name}");
-        if (ContentId::parse(id).is_some() || name.starts_with(ATTEMPT))
-            && !retained.contains(&directory)
-        {
+        if is_run_directory(name) && !retained.contains(&directory) {
             lost.entry(directory).or_default().push(file);
         }
     }
-    const LOG: &str = "_delta_log";
+    // Object stores have no temporary files: an upload that ends early leaves no object.
     if table.local.is_some() {
-        for file in list_files(io, &table.join(LOG))?
-            .into_iter()
-            .filter(|file| is_staged(&file.path))
-        {
-            lost.entry(format!("{LOG}/{}", file.path))
-                .or_default()
-                .push(file);
+        for file in list_files(io, &table.join(LOG))? {
+            if is_staged(&file.path) {
+                let name = format!("{LOG}/{}", file.path);
+                lost.entry(name).or_default().push(file);
+            }
         }
     }
-    let entry = |(name, files): (String, Vec<ListedObject>)| {
-        StateEntry::new(OUTPUT, &name, table.join(&name), files)
-    };
-    Ok(lost.into_iter().map(entry).collect())
+    let mut entries = Vec::with_capacity(lost.len());
+    for (name, files) in lost {
+        entries.push(StateEntry::new(OUTPUT, &name, table.join(&name), files));
+    }
+    Ok(entries)
+}
+
+/// Directories of runs that the log or the manifest of a table names, relative to the table.
+fn retained_directories(
+    needed: &BTreeSet<String>,
+    manifest: Option<&Manifest>,
+) -> Result<BTreeSet<String>> {
+    let mut retained = BTreeSet::new();
+    if let Some(manifest) = manifest {
+        for directory in &manifest.previous {
+            retained.insert(String::from(directory.clone()));
+        }
+        for shard in &manifest.shards {
+            if !shard.files.is_empty() {
+                retained.insert(String::from(shard.directory()?));
+            }
+        }
+    }
+    for path in needed {
+        retained.extend(directory_in_table(path).map(str::to_owned));
+    }
+    Ok(retained)
+}
+
+/// The first two folders of a path; `None` if it has fewer.
+fn directory_in_table(path: &str) -> Option<&str> {
+    let (end, _) = path.match_indices('/').nth(1)?;
+    Some(&path[..end])
+}
+
+/// True for the directory of a run: its name begins with an id or is that of an attempt.
+fn is_run_directory(name: &str) -> bool {
+    let id = name.split('.').next().unwrap_or_default();
+    ContentId::parse(id).is_some() || name.starts_with(ATTEMPT)
 }

@@ -9,42 +9,59 @@ const BASELINES: [&str; 2] = ["seasonal_naive", "last_value"];
 /// Sets the skill of all scores beside those of the naive forecast of the same rows; returns the sentence that sums it
 /// up. Nothing happens where no naive forecast was made.
 pub(super) fn set_skill(forecasters: &mut [ForecasterScores]) -> Option<String> {
-    let baseline = BASELINES.iter().find_map(|name| {
-        let naive = forecasters.iter().find(|scores| scores.forecaster == *name);
-        naive.cloned()
-    })?;
-    for scores in forecasters
-        .iter_mut()
-        .filter(|scores| scores.forecaster != baseline.forecaster)
-    {
-        compare(&mut scores.overall, Some(&baseline.overall));
-        for (fold, score) in scores.folds.iter_mut().enumerate() {
-            compare(score, baseline.folds.get(fold));
-        }
-        for step in &mut scores.steps {
-            let same = baseline.steps.iter().find(|other| other.step == step.step);
-            compare(&mut step.score, same.map(|other| &other.score));
-        }
-        for group in &mut scores.groups {
-            let same = baseline
-                .groups
-                .iter()
-                .find(|other| other.group == group.group);
-            compare(&mut group.score, same.map(|other| &other.score));
+    let baseline = find_baseline(forecasters)?.clone();
+    for scores in forecasters.iter_mut() {
+        if scores.forecaster != baseline.forecaster {
+            compare_forecaster(scores, &baseline);
         }
     }
     let model = forecasters.first()?;
     sentence(model, &baseline.forecaster)
 }
 
+fn find_baseline(forecasters: &[ForecasterScores]) -> Option<&ForecasterScores> {
+    for name in BASELINES {
+        for scores in forecasters {
+            if scores.forecaster == name {
+                return Some(scores);
+            }
+        }
+    }
+    None
+}
+
+/// Compares each score with that of the baseline for the same rows.
+fn compare_forecaster(scores: &mut ForecasterScores, baseline: &ForecasterScores) {
+    compare(&mut scores.overall, Some(&baseline.overall));
+    for (fold, score) in scores.folds.iter_mut().enumerate() {
+        compare(score, baseline.folds.get(fold));
+    }
+    for step in &mut scores.steps {
+        let same = baseline.steps.iter().find(|other| other.step == step.step);
+        compare(&mut step.score, same.map(|other| &other.score));
+    }
+    for group in &mut scores.groups {
+        let same = baseline
+            .groups
+            .iter()
+            .find(|other| other.group == group.group);
+        compare(&mut group.score, same.map(|other| &other.score));
+    }
+}
+
 /// One less the ratio of both mean absolute errors.
 fn compare(score: &mut ForecastScore, baseline: Option<&ForecastScore>) {
-    let ours = score.mae;
-    let theirs = baseline.and_then(|baseline| baseline.mae);
-    if let (Some(ours), Some(theirs)) = (ours, theirs)
-        && theirs > 0.0
-    {
-        score.skill = Some(1.0 - ours / theirs);
+    let Some(baseline) = baseline else {
+        return;
+    };
+    let Some(error) = score.mae else {
+        return;
+    };
+    let Some(baseline_error) = baseline.mae else {
+        return;
+    };
+    if baseline_error > 0.0 {
+        score.skill = Some(1.0 - error / baseline_error);
     }
 }
 
@@ -53,12 +70,18 @@ fn sentence(model: &ForecasterScores, baseline: &str) -> Option<String> {
     let skill = model.overall.skill?;
     let percent = (skill.abs() * 100.0).round();
     let baseline = baseline.replace('_', " ");
-    let compared: Vec<f64> = model.folds.iter().filter_map(|fold| fold.skill).collect();
     let is_better = skill > 0.0;
-    let agreeing = compared
-        .iter()
-        .filter(|fold| (**fold > 0.0) == is_better)
-        .count();
+    let mut compared = 0_usize;
+    let mut agreeing = 0_usize;
+    for fold in &model.folds {
+        let Some(fold_skill) = fold.skill else {
+            continue;
+        };
+        compared += 1;
+        if (fold_skill > 0.0) == is_better {
+            agreeing += 1;
+        }
+    }
     if percent == 0.0 {
         return Some(format!(
             "{}: as good as {baseline}, within half a percent",
@@ -66,10 +89,11 @@ fn sentence(model: &ForecasterScores, baseline: &str) -> Option<String> {
         ));
     }
     let word = if is_better { "better" } else { "worse" };
-    let folds = match compared.len() {
-        // The fold says it all.
-        0 | 1 => String::new(),
-        folds => format!(", on {agreeing} of {folds} folds"),
+    // A single fold has the skill of the whole.
+    let folds = if compared > 1 {
+        format!(", on {agreeing} of {compared} folds")
+    } else {
+        String::new()
     };
     Some(format!(
         "{}: {word} than {baseline} by {percent} %{folds}",
