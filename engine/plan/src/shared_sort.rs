@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use arrow::datatypes::Field;
-
 use crate::{BoundPipeline, NodeFlow, OpId, OpStream, PlanOp, WindowOp, slice_for_columns};
 
 /// Windows computed from one sort, and the window at whose position the rows are taken.
@@ -24,19 +22,14 @@ pub fn find_shared_sort(bound: &BoundPipeline, first: OpId, others: &BTreeSet<Op
     };
     // Operation ids are in step order.
     for other in others.range(first + 1..) {
-        let windows: Vec<OpId> = shared_sort
-            .windows
-            .iter()
-            .copied()
-            .chain([*other])
-            .collect();
+        let mut windows = shared_sort.windows.clone();
+        windows.push(*other);
         // All windows move to the position of the other one, or it moves to theirs.
-        let stands = [*other, shared_sort.stand];
-        if let Some(stand) = stands
-            .into_iter()
-            .find(|stand| can_share(bound, &windows, *stand))
-        {
-            shared_sort = SharedSort { windows, stand };
+        for stand in [*other, shared_sort.stand] {
+            if can_share(bound, &windows, stand) {
+                shared_sort = SharedSort { windows, stand };
+                break;
+            }
         }
     }
     shared_sort
@@ -44,24 +37,13 @@ pub fn find_shared_sort(bound: &BoundPipeline, first: OpId, others: &BTreeSet<Op
 
 /// True if all windows of a group can be computed at the position of one of them.
 fn can_share(bound: &BoundPipeline, group: &[OpId], stand: OpId) -> bool {
-    let windows: Option<Vec<&WindowOp>> = group.iter().map(|op| window(bound, *op)).collect();
-    let Some(windows) = windows else { return false };
-    let names: BTreeSet<&String> = windows
-        .iter()
-        .flat_map(|window| &window.writes)
-        .map(Field::name)
-        .collect();
-    let are_distinct = names.len()
-        == windows
-            .iter()
-            .map(|window| window.writes.len())
-            .sum::<usize>();
-    let alike = windows.windows(2).all(|pair| pair[0].is_alike(pair[1]));
-    let columns: Vec<&str> = windows
-        .iter()
-        .flat_map(|window| window.columns())
-        .map(String::as_str)
-        .collect();
+    let mut windows = Vec::with_capacity(group.len());
+    for op in group {
+        let Some(window) = window(bound, *op) else {
+            return false;
+        };
+        windows.push(window);
+    }
     let first_flow = group.first().and_then(|op| bound.window_inputs.get(op));
     let Some(first_flow) = first_flow else {
         return false;
@@ -69,8 +51,13 @@ fn can_share(bound: &BoundPipeline, group: &[OpId], stand: OpId) -> bool {
     let Some(stand_flow) = bound.window_inputs.get(&stand) else {
         return false;
     };
-    if !are_distinct || !alike {
+    let are_alike = windows.windows(2).all(|pair| pair[0].is_alike(pair[1]));
+    if !are_alike || !writes_distinct_columns(&windows) {
         return false;
+    }
+    let mut columns: Vec<&str> = Vec::new();
+    for window in &windows {
+        columns.extend(window.columns().map(String::as_str));
     }
     for (op, window) in group.iter().zip(&windows) {
         if !can_move(bound, *op, window, stand, stand_flow) {
@@ -79,6 +66,18 @@ fn can_share(bound: &BoundPipeline, group: &[OpId], stand: OpId) -> bool {
     }
     let mut streams = first_flow.streams.iter().zip(&stand_flow.streams);
     streams.all(|(from, to)| needs_no_window(bound, from, to, &columns))
+}
+
+fn writes_distinct_columns(windows: &[&WindowOp]) -> bool {
+    let mut names = BTreeSet::new();
+    for window in windows {
+        for field in &window.writes {
+            if !names.insert(field.name()) {
+                return false;
+            }
+        }
+    }
+    true
 }
 
 /// True if a window has the same input rows at the position `stand`.
@@ -107,9 +106,12 @@ fn needs_no_window(
     columns: &[&str],
 ) -> bool {
     let (positions, _) = slice_for_columns(bound, to, columns);
-    positions.iter().all(|position| {
-        *position < from.ops.len() || !bound.ops[to.ops[*position]].op.is_over_series()
-    })
+    for position in positions {
+        if position >= from.ops.len() && bound.ops[to.ops[position]].op.is_over_series() {
+            return false;
+        }
+    }
+    true
 }
 
 /// True if the operations between a flow and a later one preserve the rows and the columns that a

@@ -22,50 +22,74 @@ pub(crate) fn check_overlap(
         if let Some(fault) = shell_path_fault(sink, location) {
             faults.push(fault);
         }
-        let out = canonical_address(location);
-        let mut clash = |message: String, hint: &str| {
-            faults.push(
-                Fault::new(codes::OUTPUT_CLASH, message)
-                    .file(&location.shown)
-                    .hint(hint)
-                    .at(sink.at.as_ref()),
-            );
+        let output = SinkAddress {
+            sink,
+            location,
+            address: canonical_address(location),
         };
-        if let Some((other, _)) = seen.iter().find(|(_, address)| *address == out) {
-            let message = format!("`{}` and `{other}` write to the same directory", sink.name);
-            clash(message, "give each sink a directory of its own");
-        }
-        for source in &pipeline.sources {
-            // Paths without wildcards may be directories.
-            let source_paths = paths.get(&source.name).into_iter().flatten();
-            let mut folders = source_paths.filter_map(|path| plain_path(path));
-            let read = datasets
-                .get(&source.name)
-                .map(read_folders)
-                .unwrap_or_default();
-            if let Some(folder) = read
-                .into_iter()
-                .find(|folder| is_inside(&address_of(io, folder), &out))
-            {
-                let message = format!(
-                    "`{}` would write where `{}` reads `{folder}`",
-                    sink.name, source.name
-                );
-                clash(message, "write to a directory that holds no input");
-            } else if folders.any(|folder| is_inside(&out, &address_of(io, &folder))) {
-                let message = format!(
-                    "`{}` would write into the directory that `{}` reads",
-                    sink.name, source.name
-                );
-                clash(
-                    message,
-                    "write beside it: the next run would read what this one wrote",
-                );
+        for (other, address) in &seen {
+            if *address == output.address {
+                let message = format!("`{}` and `{other}` write to the same directory", sink.name);
+                faults.push(output.clash(message, "give each sink a directory of its own"));
+                break;
             }
         }
-        seen.push((&sink.name, out));
+        for source in &pipeline.sources {
+            let source_paths = paths.get(&source.name).map_or(&[][..], Vec::as_slice);
+            let dataset = datasets.get(&source.name);
+            faults.extend(output.source_fault(io, &source.name, source_paths, dataset));
+        }
+        seen.push((&sink.name, output.address));
     }
     Fault::combine(faults).map_or(Ok(()), Err)
+}
+
+/// A sink with the location that it writes to.
+struct SinkAddress<'a> {
+    sink: &'a PipelineSink,
+    location: &'a StorageLocation,
+    /// Canonical text of the location.
+    address: String,
+}
+
+impl SinkAddress<'_> {
+    /// The fault of a sink whose directory holds files that a source reads, or lies in a directory
+    /// that it reads.
+    fn source_fault(
+        &self,
+        io: &StorageClient,
+        source: &str,
+        source_paths: &[String],
+        dataset: Option<&Dataset>,
+    ) -> Option<Fault> {
+        let sink = &self.sink.name;
+        for folder in dataset.map(read_folders).unwrap_or_default() {
+            if is_inside(&address_of(io, folder), &self.address) {
+                let message = format!("`{sink}` would write where `{source}` reads `{folder}`");
+                return Some(self.clash(message, "write to a directory that holds no input"));
+            }
+        }
+        for path in source_paths {
+            // Paths without wildcards may be directories.
+            let Some(folder) = plain_path(path) else {
+                continue;
+            };
+            if is_inside(&self.address, &address_of(io, &folder)) {
+                let message =
+                    format!("`{sink}` would write into the directory that `{source}` reads");
+                let hint = "write beside it: the next run would read what this one wrote";
+                return Some(self.clash(message, hint));
+            }
+        }
+        None
+    }
+
+    fn clash(&self, message: String, hint: &str) -> Fault {
+        Fault::new(codes::OUTPUT_CLASH, message)
+            .file(&self.location.shown)
+            .hint(hint)
+            .at(self.sink.at.as_ref())
+    }
 }
 
 /// The fault for a local path that only a shell would read as it is meant: without one, the output would go to a folder
@@ -81,43 +105,49 @@ fn shell_path_fault(sink: &PipelineSink, location: &StorageLocation) -> Option<F
 
 /// The directories in which a dataset's files lie; files come in the order of their paths.
 fn read_folders(dataset: &Dataset) -> Vec<&str> {
-    let files = dataset.spans.iter().flat_map(|span| &span.pieces);
-    let mut folders: Vec<&str> = files
-        .filter_map(|piece| piece.path.rsplit_once('/'))
-        .map(|(folder, _)| folder)
-        .collect();
+    let mut folders = Vec::new();
+    for span in &dataset.spans {
+        for piece in &span.pieces {
+            if let Some((folder, _)) = piece.path.rsplit_once('/') {
+                folders.push(folder);
+            }
+        }
+    }
     folders.dedup();
     folders
 }
 
 fn is_inside(path: &str, folder: &str) -> bool {
-    path.strip_prefix(folder).is_some_and(|remainder| {
-        remainder.is_empty() || remainder.starts_with('/') || folder.ends_with('/')
-    })
+    let Some(remainder) = path.strip_prefix(folder) else {
+        return false;
+    };
+    remainder.is_empty() || remainder.starts_with('/') || folder.ends_with('/')
 }
 
 fn address_of(io: &StorageClient, text: &str) -> String {
-    // A path that cannot be resolved has been reported by its readers and writers.
-    io.resolve(text)
-        .map_or_else(|_| text.to_owned(), |location| canonical_address(&location))
+    match io.resolve(text) {
+        Ok(location) => canonical_address(&location),
+        // A path that cannot be resolved has been reported by its readers and writers.
+        Err(_) => text.to_owned(),
+    }
 }
 
 /// Canonical text of a location, with links followed and `..` resolved.
 fn canonical_address(location: &StorageLocation) -> String {
-    match &location.local {
-        Some(local) => resolved(local).display().to_string(),
-        None => location
-            .at(&location.path)
-            .shown
-            .trim_end_matches('/')
-            .to_owned(),
+    if let Some(local) = &location.local {
+        return resolved(local).display().to_string();
     }
+    let address = location.at(&location.path).shown;
+    address.trim_end_matches('/').to_owned()
 }
 
 /// The path with links followed as far as it exists.
 fn resolved(path: &Path) -> PathBuf {
     for ancestor in path.ancestors() {
-        if let (Ok(real), Ok(remainder)) = (ancestor.canonicalize(), path.strip_prefix(ancestor)) {
+        let Ok(real) = ancestor.canonicalize() else {
+            continue;
+        };
+        if let Ok(remainder) = path.strip_prefix(ancestor) {
             return real.join(remainder);
         }
     }

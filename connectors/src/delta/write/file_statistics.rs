@@ -1,6 +1,6 @@
 //! Statistics of a file's values for the log, from the file's footer.
 
-use arrow::datatypes::{DataType, Schema, TimeUnit};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use arrow::temporal_conversions::{date32_to_datetime, timestamp_us_to_datetime};
 use forebay_model::BoundValue;
 use parquet::file::metadata::ParquetMetaData;
@@ -28,31 +28,48 @@ pub(super) fn file_statistics(metadata: &ParquetMetaData, schema: &Schema, rows:
         if let Some(count) = null_count(metadata, field.name()) {
             nulls.insert(field.name().clone(), count.into());
         }
-        let bounds = row_group_extents(metadata, schema, field.name())
-            .into_iter()
-            .collect::<Option<Vec<_>>>();
-        let Some(bounds) = bounds else { continue };
-        let min = bounds.iter().map(|extent| &extent.min).min();
-        let max = bounds.iter().map(|extent| &extent.max).max();
-        let text = |bound: Option<&BoundValue>| bound_value(bound?, field.data_type());
-        if let (Some(min), Some(max)) = (text(min), text(max)) {
-            mins.insert(field.name().clone(), min);
-            maxes.insert(field.name().clone(), max);
+        if let Some(bounds) = column_bounds(metadata, schema, field) {
+            mins.insert(field.name().clone(), bounds.min);
+            maxes.insert(field.name().clone(), bounds.max);
         }
     }
     json!({ "numRecords": rows, "minValues": mins, "maxValues": maxes, "nullCount": nulls })
         .to_string()
 }
 
+/// The least and the greatest value of a column, as the log writes them.
+struct ColumnBounds {
+    min: Value,
+    max: Value,
+}
+
+/// Bounds of a column; `None` if a row group has none, or the log has no form for them.
+fn column_bounds(
+    metadata: &ParquetMetaData,
+    schema: &Schema,
+    field: &Field,
+) -> Option<ColumnBounds> {
+    let mut extents = Vec::new();
+    for extent in row_group_extents(metadata, schema, field.name()) {
+        extents.push(extent?);
+    }
+    let min = extents.iter().map(|extent| &extent.min).min()?;
+    let max = extents.iter().map(|extent| &extent.max).max()?;
+    Some(ColumnBounds {
+        min: bound_value(min, field.data_type())?,
+        max: bound_value(max, field.data_type())?,
+    })
+}
+
 fn null_count(metadata: &ParquetMetaData, column: &str) -> Option<u64> {
     let roots = metadata.file_metadata().schema_descr();
     let leaf =
         (0..roots.num_columns()).find(|leaf| roots.get_column_root(*leaf).name() == column)?;
-    metadata
-        .row_groups()
-        .iter()
-        .map(|group| group.column(leaf).statistics()?.null_count_opt())
-        .sum()
+    let mut count = 0;
+    for group in metadata.row_groups() {
+        count += group.column(leaf).statistics()?.null_count_opt()?;
+    }
+    Some(count)
 }
 
 fn bound_value(bound: &BoundValue, data_type: &DataType) -> Option<Value> {
@@ -69,7 +86,8 @@ fn bound_value(bound: &BoundValue, data_type: &DataType) -> Option<Value> {
         ),
         DataType::Timestamp(TimeUnit::Microsecond, zone) => {
             let time = timestamp_us_to_datetime(tick)?.format("%Y-%m-%dT%H:%M:%S%.6f");
-            json!(format!("{time}{}", if zone.is_some() { "Z" } else { "" }))
+            let suffix = if zone.is_some() { "Z" } else { "" };
+            json!(format!("{time}{suffix}"))
         }
         _ => return None,
     })

@@ -29,12 +29,10 @@ impl Manifest {
             return Ok(true);
         };
         let needed = visible.directories()?;
-        if needed
-            .iter()
-            .chain(&visible.previous)
-            .any(|directory| directories.contains(directory))
-        {
-            return Ok(false);
+        for directory in needed.iter().chain(&visible.previous) {
+            if directories.contains(directory) {
+                return Ok(false);
+            }
         }
         let mut removed = directories;
         removed.extend(visible.removed.iter().cloned());
@@ -54,43 +52,42 @@ impl Manifest {
         io: &StorageClient,
         out: &StorageLocation,
     ) -> Result<Vec<RelativePath>> {
-        let holds_files =
-            |directory: &StorageLocation| Ok::<_, Fault>(!io.list(directory)?.is_empty());
+        let mut with_files = Vec::new();
         // One listing of all data is cheaper than one per directory where many are removed at once.
         if self.removed.len() * LISTED_AT_ONCE <= self.files().count() + LISTED_AT_ONCE {
-            let with_files = self
-                .removed
-                .iter()
-                .map(|directory| Ok((holds_files(&out.join(directory))?, directory)));
-            let with_files = with_files.filter_map(|checked| {
-                checked
-                    .map(|(holds, of)| holds.then(|| of.clone()))
-                    .transpose()
-            });
-            return with_files.collect();
+            for directory in &self.removed {
+                if !io.list(&out.join(directory))?.is_empty() {
+                    with_files.push(directory.clone());
+                }
+            }
+            return Ok(with_files);
         }
-        let data = io.list(&out.join(self.data.split('/').next().unwrap_or(DATA)))?;
-        let paths: BTreeSet<String> = data
-            .iter()
-            .map(|object| object.location.to_string())
-            .collect();
-        let is_there = |directory: &&RelativePath| {
+        let data_folder = self.data.split('/').next().unwrap_or(DATA);
+        let mut paths = BTreeSet::new();
+        for object in &io.list(&out.join(data_folder))? {
+            paths.insert(object.location.to_string());
+        }
+        for directory in &self.removed {
             let prefix = format!("{}/", out.join(directory).path);
-            paths
-                .range(prefix.clone()..)
-                .next()
-                .is_some_and(|path| path.starts_with(&prefix))
-        };
-        Ok(self.removed.iter().filter(is_there).cloned().collect())
+            let first_path = paths.range(prefix.clone()..).next();
+            if first_path.is_some_and(|path| path.starts_with(&prefix)) {
+                with_files.push(directory.clone());
+            }
+        }
+        Ok(with_files)
     }
 
     /// True if a directory of this manifest is among the removed ones.
     pub fn is_being_removed(&self, removed: &BTreeSet<RelativePath>) -> Result<bool> {
-        Ok(!removed.is_empty()
-            && self
-                .directories()?
-                .iter()
-                .any(|directory| removed.contains(directory)))
+        if removed.is_empty() {
+            return Ok(false);
+        }
+        for directory in &self.directories()? {
+            if removed.contains(directory) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The directories of an output that are being removed. Local outputs have none while they are not locked.
@@ -98,13 +95,12 @@ impl Manifest {
         io: &StorageClient,
         out: &StorageLocation,
     ) -> Result<BTreeSet<RelativePath>> {
-        match out.local {
-            Some(_) => Ok(BTreeSet::new()),
-            None => Ok(Manifest::read(io, out)?
-                .map(|visible| visible.removed)
-                .unwrap_or_default()
-                .into_iter()
-                .collect()),
+        if out.local.is_some() {
+            return Ok(BTreeSet::new());
+        }
+        match Manifest::read(io, out)? {
+            Some(visible) => Ok(visible.removed.into_iter().collect()),
+            None => Ok(BTreeSet::new()),
         }
     }
 }
@@ -123,16 +119,16 @@ pub fn lock_output(io: &StorageClient, out: &StorageLocation) -> Result<Option<F
 /// Removes a directory of files.
 pub fn remove_directory(io: &StorageClient, directory: &StorageLocation) -> Result<()> {
     step("remove", &directory.shown);
-    match &directory.local {
-        Some(local) => match std::fs::remove_dir_all(local) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Fault::disk("old data cannot be removed", error))
-            }
-            _ => Ok(()),
-        },
-        None => io
-            .list(directory)?
-            .iter()
-            .try_for_each(|object| io.delete(&directory.at(&object.location))),
+    let Some(local) = &directory.local else {
+        for object in &io.list(directory)? {
+            io.delete(&directory.at(&object.location))?;
+        }
+        return Ok(());
+    };
+    match std::fs::remove_dir_all(local) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Fault::disk("old data cannot be removed", error))
+        }
+        _ => Ok(()),
     }
 }
