@@ -11,34 +11,34 @@ const SET_VALUES_MAX: u64 = 20;
 /// Rows that each value of such a set has, on average, at least.
 const ROWS_PER_VALUE_MIN: u64 = 10;
 
+/// Words that YAML reads as something else than texts.
+const OTHER_WORDS: [&str; 9] = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
+
 /// The characters of a line of YAML.
 const LINE_CHARS_MAX: usize = 110;
 
 /// The rules as an item of `do:`. All of them hold for the profiled rows. Columns of `keys` get no range
 /// and no set: new series come.
 pub(crate) fn expectations(profile: &DatasetProfile, keys: &[String]) -> String {
-    let present = profile.columns.iter();
-    let present = present.filter(|column| column.rows > 0 && column.nulls == 0);
-    let mut rules = Vec::new();
-    rules.extend(not_null_rules(
-        present.map(|column| yaml_name(&column.name)),
-    ));
+    let mut names_without_nulls = Vec::new();
     let mut ranges = Vec::new();
     let mut sets = Vec::new();
     for column in &profile.columns {
+        let name = yaml_name(&column.name);
+        if column.rows > 0 && column.nulls == 0 {
+            names_without_nulls.push(name.clone());
+        }
         if keys.contains(&column.name) {
             continue;
         }
-        let name = yaml_name(&column.name);
-        let numeric = column.numeric.as_ref();
-        let numeric = numeric.filter(|_| !column.r#type.starts_with("Bool"));
-        if let Some([least, greatest]) = numeric.and_then(bounds) {
+        if let Some([least, greatest]) = range_of(column) {
             ranges.push(format!("range: {{ {name}: [{least}, {greatest}] }}"));
         }
         if let Some(values) = value_set(column) {
             sets.push(format!("in_set: {{ {name}: [{values}] }}"));
         }
     }
+    let mut rules = not_null_rules(names_without_nulls);
     rules.extend(ranges);
     rules.extend(sets);
     if profile.rows > 1 {
@@ -55,7 +55,7 @@ pub(crate) fn expectations(profile: &DatasetProfile, keys: &[String]) -> String 
 }
 
 /// Rules about columns without nulls, of lines that are not too long.
-fn not_null_rules(names: impl Iterator<Item = String>) -> Vec<String> {
+fn not_null_rules(names: Vec<String>) -> Vec<String> {
     let mut lists: Vec<String> = Vec::new();
     for name in names {
         match lists.last_mut() {
@@ -66,10 +66,19 @@ fn not_null_rules(names: impl Iterator<Item = String>) -> Vec<String> {
             _ => lists.push(name),
         }
     }
-    lists
-        .into_iter()
-        .map(|list| format!("not_null: [{list}]"))
-        .collect()
+    let mut rules = Vec::with_capacity(lists.len());
+    for list in lists {
+        rules.push(format!("not_null: [{list}]"));
+    }
+    rules
+}
+
+/// The range of a column of numbers.
+fn range_of(column: &ColumnProfile) -> Option<[f64; 2]> {
+    if column.r#type.starts_with("Bool") {
+        return None;
+    }
+    bounds(column.numeric.as_ref()?)
 }
 
 /// A range that is twice as wide as the values; numbers that are never negative stay so.
@@ -84,8 +93,11 @@ fn bounds(numbers: &NumericProfile) -> Option<[f64; 2]> {
     } else {
         -rounded_up(width - min)
     };
-    Some([least, rounded_up(max + width)])
-        .filter(|bounds| bounds.iter().all(|bound| bound.is_finite()))
+    let greatest = rounded_up(max + width);
+    if !least.is_finite() || !greatest.is_finite() {
+        return None;
+    }
+    Some([least, greatest])
 }
 
 /// The next number with one digit that is not zero.
@@ -99,46 +111,44 @@ fn rounded_up(value: f64) -> f64 {
 
 /// The values of a text that has few.
 fn value_set(column: &ColumnProfile) -> Option<String> {
-    let distinct = column
-        .distinct
-        .filter(|distinct| (1..=SET_VALUES_MAX).contains(distinct))?;
-    let values = column.rows - column.nulls;
-    let counted: u64 = column.frequent.iter().map(|value| value.count).sum();
-    let is_text = column.r#type.contains("Utf8");
-    let is_whole = counted == values && distinct == column.frequent.len() as u64;
-    if !is_text || !is_whole || values < distinct * ROWS_PER_VALUE_MIN {
+    let distinct = column.distinct?;
+    if !column.r#type.contains("Utf8") || !(1..=SET_VALUES_MAX).contains(&distinct) {
         return None;
     }
-    let mut names: Vec<&str> = column
-        .frequent
-        .iter()
-        .map(|value| value.value.as_str())
-        .collect();
-    names.sort_unstable();
-    Some(
-        names
-            .into_iter()
-            .map(yaml_text)
-            .collect::<Vec<_>>()
-            .join(", "),
-    )
+    let mut texts = Vec::with_capacity(column.frequent.len());
+    let mut counted = 0;
+    for frequent in &column.frequent {
+        texts.push(frequent.value.as_str());
+        counted += frequent.count;
+    }
+    let values = column.rows - column.nulls;
+    let is_whole = counted == values && distinct == texts.len() as u64;
+    if !is_whole || values < distinct * ROWS_PER_VALUE_MIN {
+        return None;
+    }
+    texts.sort_unstable();
+    let quoted: Vec<String> = texts.into_iter().map(yaml_text).collect();
+    Some(quoted.join(", "))
 }
 
 /// A name as YAML has it inside brackets.
 fn yaml_name(name: &str) -> String {
-    let is_plain = |name: &str| {
-        name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
-            && name
-                .chars()
-                .all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
-            && !["null", "true", "false", "yes", "no", "on", "off", "y", "n"]
-                .contains(&name.to_lowercase().as_str())
-    };
     if is_plain(name) {
         name.to_owned()
     } else {
         yaml_text(name)
     }
+}
+
+/// True if YAML reads a name without quotes as a text.
+fn is_plain(name: &str) -> bool {
+    let first = name.chars().next().unwrap_or_default();
+    if !first.is_ascii_alphabetic() && first != '_' {
+        return false;
+    }
+    let mut letters = name.chars();
+    letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+        && !OTHER_WORDS.contains(&name.to_lowercase().as_str())
 }
 
 /// A text in double quotes, which YAML reads as JSON does.

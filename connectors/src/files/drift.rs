@@ -20,15 +20,13 @@ const LINES_MAX: usize = 1000;
 
 /// Schema in logical types and without metadata, by which files are compared.
 pub(crate) fn logical_fields(fields: &Fields) -> Fields {
-    let plain = |field: &FieldRef| {
-        let plain = Field::new(
-            field.name(),
-            logical_type(&plain_layout(field.data_type())),
-            field.is_nullable(),
-        );
-        Arc::new(plain.with_metadata(lasting_notes(field)))
-    };
-    with_wide_decimals(&fields.iter().map(plain).collect())
+    with_wide_decimals(&fields.iter().map(logical_field).collect())
+}
+
+fn logical_field(field: &FieldRef) -> FieldRef {
+    let data_type = logical_type(&plain_layout(field.data_type()));
+    let plain = Field::new(field.name(), data_type, field.is_nullable());
+    Arc::new(plain.with_metadata(lasting_notes(field)))
 }
 
 /// Fields whose times in nanoseconds, at any depth, are in microseconds.
@@ -83,34 +81,30 @@ pub(crate) struct FileSchemas {
 impl FileSchemas {
     /// Adds the next file, with the columns of it that are read.
     pub(crate) fn add(&mut self, path: &str, fields: Fields) {
-        let known = self.distinct.iter().position(|known| *known == fields);
-        let at = known.unwrap_or_else(|| {
-            self.distinct.push(fields);
-            self.distinct.len() - 1
-        });
-        self.files.push((path.to_owned(), at));
+        let position = self.distinct.iter().position(|schema| *schema == fields);
+        let schema = match position {
+            Some(schema) => schema,
+            None => {
+                self.distinct.push(fields);
+                self.distinct.len() - 1
+            }
+        };
+        self.files.push((path.to_owned(), schema));
     }
 
     /// Refuses files in which several columns of those that `is_read` selects have one name: the
     /// choice would be ambiguous.
     pub(crate) fn refuse_duplicate_columns(&self, is_read: impl Fn(&str) -> bool) -> Result<()> {
-        let twin = |fields: &Fields| {
+        for (schema, fields) in self.distinct.iter().enumerate() {
             let names = fields.iter().map(|field| field.name().as_str());
-            first_repeated(names.filter(|name| is_read(name))).map(str::to_owned)
-        };
-        for (at, fields) in self.distinct.iter().enumerate() {
-            let Some(name) = twin(fields) else { continue };
-            let file = self
-                .files
-                .iter()
-                .find(|(_, schema)| *schema == at)
-                .map_or("", |(path, _)| path.as_str());
-            return Err(
-                Fault::new(codes::DUPLICATE, format!("two columns are called `{name}`"))
-                    .file(file)
-                    .column(name)
-                    .hint("rename one of them where the file is written"),
-            );
+            let Some(name) = first_repeated(names.filter(|name| is_read(name))) else {
+                continue;
+            };
+            let message = format!("two columns are called `{name}`");
+            let fault = Fault::new(codes::DUPLICATE, message)
+                .file(self.first_path_of(schema))
+                .column(name);
+            return Err(fault.hint("rename one of them where the file is written"));
         }
         Ok(())
     }
@@ -128,8 +122,8 @@ impl FileSchemas {
         let Some(first) = self.distinct.first() else {
             return Ok(Fields::empty());
         };
-        let found = self.differences(0, policy);
-        if found.iter().any(|lines| !lines.is_empty()) {
+        let differences = self.differences(0, policy);
+        if differences.iter().any(|lines| !lines.is_empty()) {
             return Err(self.drift_fault(policy));
         }
         let merged = self.merge_types(first, policy);
@@ -143,12 +137,8 @@ impl FileSchemas {
     fn with_instants(&self) -> FileSchemas {
         let mut distinct = Vec::with_capacity(self.distinct.len());
         for fields in &self.distinct {
-            let fields = fields.iter();
-            distinct.push(
-                fields
-                    .map(|field| replace_types(field, instant_of))
-                    .collect(),
-            );
+            let instants = fields.iter().map(|field| replace_types(field, instant_of));
+            distinct.push(instants.collect());
         }
         FileSchemas {
             distinct,
@@ -158,24 +148,19 @@ impl FileSchemas {
 
     /// The columns of all files, whose differences are permitted, in their common types.
     fn merge_types(&self, first: &Fields, policy: &SchemaPolicy) -> Fields {
-        let mut merged: Vec<Field> = first.iter().map(|field| field.as_ref().clone()).collect();
-        let mut merged_names: HashSet<String> =
-            merged.iter().map(|field| field.name().clone()).collect();
+        let mut merged: Vec<Field> = Vec::with_capacity(first.len());
+        let mut merged_names: HashSet<String> = HashSet::new();
+        for field in first {
+            merged.push(field.as_ref().clone());
+            merged_names.insert(field.name().clone());
+        }
         for fields in &self.distinct[1..] {
             let index = NameIndex::of_fields(fields);
             for field in &mut merged {
-                match index.get(field.name()).map(|position| &fields[position]) {
-                    Some(other) => {
-                        let wide = common_type(field.data_type(), other.data_type())
-                            .map_or_else(|_| field.data_type().clone(), |common| common.data_type);
-                        let nullable = field.is_nullable() || other.is_nullable();
-                        let mut notes = field.metadata().clone();
-                        // What only some files note does not hold of the column.
-                        notes.retain(|key, value| other.metadata().get(key) == Some(value));
-                        *field = Field::new(field.name(), wide, nullable).with_metadata(notes);
-                    }
-                    None => *field = field.clone().with_nullable(true),
-                }
+                *field = match index.get(field.name()) {
+                    Some(position) => common_field(field, &fields[position]),
+                    None => field.clone().with_nullable(true),
+                };
             }
             for field in fields {
                 if policy.added.includes() && merged_names.insert(field.name().clone()) {
@@ -186,117 +171,44 @@ impl FileSchemas {
         merged.into()
     }
 
-    /// Differences of each distinct schema from one of them: (column, sentence).
+    /// Differences of each distinct schema from one of them, as sentences.
     fn differences(&self, reference: usize, policy: &SchemaPolicy) -> Vec<Vec<String>> {
-        let expected = &self.distinct[reference];
-        let expected_names = NameIndex::of_fields(expected);
-        // Types are compared with the widest so far, so that widening works in any order.
-        let mut widest: Vec<DataType> = expected
-            .iter()
-            .map(|field| field.data_type().clone())
-            .collect();
-        let compare = |fields: &Fields| {
-            let mut lines = Vec::new();
-            let index = NameIndex::of_fields(fields);
-            for (i, field) in expected.iter().enumerate() {
-                let name = field.name();
-                match index.get(name).map(|position| &fields[position]) {
-                    None if policy.missing == MissingColumnPolicy::Fault => {
-                        lines.push(format!("column `{name}` is missing"))
-                    }
-                    None => {}
-                    Some(other) => {
-                        let differs = || {
-                            format!(
-                                "column `{name}` is {}, expected {}",
-                                type_words(other.data_type()),
-                                type_words(field.data_type())
-                            )
-                        };
-                        match common_type(&widest[i], other.data_type()) {
-                            Ok(common) if policy.widening || !common.is_wider => {
-                                widest[i] = common.data_type;
-                            }
-                            Ok(_) => lines.push(format!("{} (`widening` takes both)", differs())),
-                            Err(reason) => lines.push(format!("{}: {reason}", differs())),
-                        }
-                        if !policy.nullable && other.is_nullable() != field.is_nullable() {
-                            let may = |field: &Field| {
-                                if field.is_nullable() {
-                                    "may be null"
-                                } else {
-                                    "is never null"
-                                }
-                            };
-                            lines.push(format!(
-                                "column `{name}` {}, expected that it {}",
-                                may(other),
-                                may(field)
-                            ));
-                        }
-                    }
-                }
-            }
-            for field in fields
-                .iter()
-                .filter(|_| policy.added == AddedColumnPolicy::Fault)
-            {
-                if !expected_names.contains(field.name()) {
-                    lines.push(format!(
-                        "column `{}` ({}) is not expected",
-                        field.name(),
-                        type_label(field.data_type())
-                    ));
-                }
-            }
-            lines
-        };
-        self.distinct.iter().map(compare).collect()
+        let mut comparison = SchemaComparison::new(&self.distinct[reference], policy);
+        let mut differences = Vec::with_capacity(self.distinct.len());
+        for fields in &self.distinct {
+            differences.push(comparison.compare(fields));
+        }
+        differences
     }
 
     fn drift_fault(&self, policy: &SchemaPolicy) -> Fault {
-        // Compared with the most common schema, one odd file is one line, at any position.
-        let count = |at: usize| {
-            self.files
-                .iter()
-                .filter(|(_, schema)| *schema == at)
-                .count()
-        };
-        let common = (0..self.distinct.len())
-            .max_by_key(|at| (count(*at), usize::MAX - at))
-            .unwrap_or(0);
-        let reference = [common, 0]
-            .into_iter()
-            .find(|at| {
-                self.differences(*at, policy)
-                    .iter()
-                    .any(|lines| !lines.is_empty())
-            })
-            .unwrap_or(0);
-        let found = self.differences(reference, policy);
-        let odd: Vec<_> = self
-            .files
-            .iter()
-            .filter(|(_, at)| !found[*at].is_empty())
-            .collect();
-        let model = self
-            .files
-            .iter()
-            .find(|(_, at)| *at == reference)
-            .map_or("", |(path, _)| path.as_str());
+        let reference = self.reference(policy);
+        let differences = self.differences(reference, policy);
+        let mut first_path = None;
+        let mut odd_files = 0_usize;
+        let mut lines = Vec::new();
+        for (path, schema) in &self.files {
+            let sentences = &differences[*schema];
+            if sentences.is_empty() {
+                continue;
+            }
+            odd_files += 1;
+            if first_path.is_none() {
+                first_path = Some(path);
+            }
+            for sentence in sentences {
+                lines.push(format!("{path}: {sentence}"));
+            }
+        }
         let message = format!(
-            "{} of {} files differ from the schema of {model}",
-            odd.len(),
-            self.files.len()
+            "{odd_files} of {} files differ from the schema of {}",
+            self.files.len(),
+            self.first_path_of(reference)
         );
         let mut fault = Fault::new(codes::SCHEMA_DRIFT, message);
-        if let Some((path, _)) = odd.first() {
+        if let Some(path) = first_path {
             fault = fault.file(path);
         }
-        let lines: Vec<String> = odd
-            .iter()
-            .flat_map(|(path, at)| found[*at].iter().map(move |line| format!("{path}: {line}")))
-            .collect();
         for line in lines.iter().take(LINES_MAX) {
             fault = fault.note(line);
         }
@@ -304,6 +216,144 @@ impl FileSchemas {
             fault = fault.note(format!("and {} more differences", lines.len() - LINES_MAX));
         }
         fault.hint(drift_hint(&lines))
+    }
+
+    /// The schema that a fault compares others with. With the most common one, one odd file is one
+    /// line, at any position. The first is taken where no schema differs from the most common one.
+    fn reference(&self, policy: &SchemaPolicy) -> usize {
+        let most_common = self.most_common();
+        let differences = self.differences(most_common, policy);
+        if differences.iter().any(|lines| !lines.is_empty()) {
+            most_common
+        } else {
+            0
+        }
+    }
+
+    /// The schema of most files; of several, the first.
+    fn most_common(&self) -> usize {
+        let mut counts = vec![0_usize; self.distinct.len()];
+        for (_, schema) in &self.files {
+            counts[*schema] += 1;
+        }
+        let mut most_common = 0;
+        for (schema, count) in counts.iter().enumerate() {
+            if *count > counts[most_common] {
+                most_common = schema;
+            }
+        }
+        most_common
+    }
+
+    /// The first file with a schema.
+    fn first_path_of(&self, schema: usize) -> &str {
+        for (path, file_schema) in &self.files {
+            if *file_schema == schema {
+                return path;
+            }
+        }
+        ""
+    }
+}
+
+/// A column that holds the values of two, whose differences are permitted.
+fn common_field(field: &Field, other: &Field) -> Field {
+    let data_type = match common_type(field.data_type(), other.data_type()) {
+        Ok(common) => common.data_type,
+        Err(_) => field.data_type().clone(),
+    };
+    let is_nullable = field.is_nullable() || other.is_nullable();
+    let mut notes = field.metadata().clone();
+    // A note of some files only does not hold of the column.
+    notes.retain(|key, value| other.metadata().get(key) == Some(value));
+    Field::new(field.name(), data_type, is_nullable).with_metadata(notes)
+}
+
+/// Comparison of schemas with an expected one.
+struct SchemaComparison<'a> {
+    expected: &'a Fields,
+    expected_names: NameIndex<'a>,
+    policy: &'a SchemaPolicy,
+    /// The widest type so far of each expected column, so that widening works in any order.
+    widest: Vec<DataType>,
+}
+
+impl<'a> SchemaComparison<'a> {
+    fn new(expected: &'a Fields, policy: &'a SchemaPolicy) -> SchemaComparison<'a> {
+        let types = expected.iter().map(|field| field.data_type().clone());
+        SchemaComparison {
+            expected,
+            expected_names: NameIndex::of_fields(expected),
+            policy,
+            widest: types.collect(),
+        }
+    }
+
+    /// Differences that the policy does not permit, as sentences.
+    fn compare(&mut self, fields: &Fields) -> Vec<String> {
+        let mut lines = Vec::new();
+        let index = NameIndex::of_fields(fields);
+        let expected = self.expected;
+        for (column, field) in expected.iter().enumerate() {
+            if let Some(position) = index.get(field.name()) {
+                self.compare_column(column, &fields[position], &mut lines);
+            } else if self.policy.missing == MissingColumnPolicy::Fault {
+                lines.push(format!("column `{}` is missing", field.name()));
+            }
+        }
+        if self.policy.added != AddedColumnPolicy::Fault {
+            return lines;
+        }
+        for field in fields {
+            if !self.expected_names.contains(field.name()) {
+                lines.push(format!(
+                    "column `{}` ({}) is not expected",
+                    field.name(),
+                    type_label(field.data_type())
+                ));
+            }
+        }
+        lines
+    }
+
+    fn compare_column(&mut self, column: usize, other: &Field, lines: &mut Vec<String>) {
+        let expected = self.expected;
+        let field = &expected[column];
+        match common_type(&self.widest[column], other.data_type()) {
+            Ok(common) if self.policy.widening || !common.is_wider => {
+                self.widest[column] = common.data_type;
+            }
+            Ok(_) => {
+                let difference = type_difference(field, other);
+                lines.push(format!("{difference} (`widening` takes both)"));
+            }
+            Err(reason) => lines.push(format!("{}: {reason}", type_difference(field, other))),
+        }
+        if !self.policy.nullable && other.is_nullable() != field.is_nullable() {
+            lines.push(format!(
+                "column `{}` {}, expected that it {}",
+                field.name(),
+                null_words(other),
+                null_words(field)
+            ));
+        }
+    }
+}
+
+fn type_difference(expected: &Field, other: &Field) -> String {
+    format!(
+        "column `{}` is {}, expected {}",
+        expected.name(),
+        type_words(other.data_type()),
+        type_words(expected.data_type())
+    )
+}
+
+fn null_words(field: &Field) -> &'static str {
+    if field.is_nullable() {
+        "may be null"
+    } else {
+        "is never null"
     }
 }
 
@@ -318,11 +368,12 @@ fn drift_hint(lines: &[String]) -> String {
         ("` is missing", "`missing`"),
         (") is not expected", "`added`"),
     ];
-    let helpful: Vec<&str> = options
-        .iter()
-        .filter(|(words, _)| lines.iter().any(|line| line.contains(words)))
-        .map(|(_, option)| *option)
-        .collect();
+    let mut helpful = Vec::new();
+    for (words, option) in options {
+        if lines.iter().any(|line| line.contains(words)) {
+            helpful.push(option);
+        }
+    }
     if helpful.is_empty() {
         return "correct these files, read those of each kind as a source of their own, or leave the column out under \
                 `columns`"
