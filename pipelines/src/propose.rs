@@ -112,11 +112,8 @@ impl DataSample<'_> {
                 field.data_type(),
                 DataType::Date32 | DataType::Timestamp(..)
             );
-            let nulls: usize = batches
-                .iter()
-                .map(|batch| batch.column(index).null_count())
-                .sum();
-            if is_time && nulls == 0 {
+            let mut columns = batches.iter().map(|batch| batch.column(index));
+            if is_time && columns.all(|column| column.null_count() == 0) {
                 return Some(field.name().clone());
             }
         }
@@ -132,62 +129,13 @@ impl DataSample<'_> {
             "# Made by `forebay new`: change what you like, then `forebay check` and `forebay \
              run`.\n#\n",
         );
-        let sample = match (self.whole, self.files) {
-            (true, _) => units::rows(rows as u64),
-            (false, 1) => format!("the first {}", units::rows(rows as u64)),
-            (false, files) => format!("{} of {files} files", units::rows(rows as u64)),
-        };
-        if let (None, Some(number)) = (
-            self.label,
-            facts
-                .iter()
-                .find(|column| self.may_be_label(column, &series, rows)),
-        ) {
-            text += &format!(
-                "# `--label COLUMN` names what is predicted, such as `--label {}`: it gets lags \
-                 and means of the\n# time before where there are series, and is not changed \
-                 itself.\n#\n",
-                number.name
-            );
-        }
+        text += &self.label_advice(&facts, &series, rows);
         for finding in &self.dialect.findings {
             text += &format!("# In its files, {finding}.\n");
         }
-        text += &format!("# Columns, by {sample}:\n");
-        let width = facts
-            .iter()
-            .map(|column| column.name.chars().count())
-            .max()
-            .unwrap_or(0);
-        for column in &facts {
-            let share = match 100.0 * column.nulls as f64 / rows.max(1) as f64 {
-                share if share > 0.0 && share < 0.1 => "<0.1".to_owned(),
-                share => format!("{share:.1}"),
-            };
-            text += &format!(
-                "#   {:width$}  {:9}  {share}% null, {} distinct{}\n",
-                column.name,
-                type_label(&column.data_type),
-                units::grouped(column.distinct as u64),
-                self.role(column, &series, rows)
-                    .map_or_else(String::new, |role| format!(", {role}")),
-            );
-        }
+        text += &self.column_table(&facts, &series, rows);
+        text += &self.source_section(&series);
         let name = self.name;
-        let format = self.format;
-        let mut options = format!("path: {}", quoted(self.path));
-        for (option, value) in &self.dialect.options {
-            options += &format!(", {option}: {value}");
-        }
-        text += &format!(
-            "version: 1\nname: {name}\n\nsources:\n  {name}:\n    {format}: {{ {options} }}\n"
-        );
-        if let Some(time) = &series.time {
-            text += &format!("    time: {}\n", quoted(time));
-        }
-        if !series.keys.is_empty() {
-            text += &format!("    keys: [{}]\n", listed(&series.keys));
-        }
         let split = series
             .time
             .as_ref()
@@ -218,6 +166,77 @@ impl DataSample<'_> {
         spec::format(&text, name)
     }
 
+    /// Comment that says how a label is named; empty where one is, or no column could be one.
+    fn label_advice(&self, facts: &[ColumnFacts], series: &SeriesGuess, rows: usize) -> String {
+        if self.label.is_some() {
+            return String::new();
+        }
+        let mut columns = facts.iter();
+        let Some(number) = columns.find(|column| self.may_be_label(column, series, rows)) else {
+            return String::new();
+        };
+        format!(
+            "# `--label COLUMN` names what is predicted, such as `--label {}`: it gets lags and \
+             means of the\n# time before where there are series, and is not changed itself.\n#\n",
+            number.name
+        )
+    }
+
+    /// Comment with the facts of each column.
+    fn column_table(&self, facts: &[ColumnFacts], series: &SeriesGuess, rows: usize) -> String {
+        let mut width = 0;
+        for column in facts {
+            width = width.max(column.name.chars().count());
+        }
+        let mut text = format!("# Columns, by {}:\n", self.sample_words(rows));
+        for column in facts {
+            let role = match self.role(column, series, rows) {
+                Some(role) => format!(", {role}"),
+                None => String::new(),
+            };
+            text += &format!(
+                "#   {:width$}  {:9}  {}% null, {} distinct{role}\n",
+                column.name,
+                type_label(&column.data_type),
+                percent_text(column.nulls, rows),
+                units::grouped(column.distinct as u64),
+            );
+        }
+        text
+    }
+
+    /// The rows that facts are from, in words.
+    fn sample_words(&self, rows: usize) -> String {
+        let rows = units::rows(rows as u64);
+        if self.whole {
+            rows
+        } else if self.files == 1 {
+            format!("the first {rows}")
+        } else {
+            format!("{rows} of {} files", self.files)
+        }
+    }
+
+    /// The head of the spec and its source.
+    fn source_section(&self, series: &SeriesGuess) -> String {
+        let name = self.name;
+        let format = self.format;
+        let mut options = format!("path: {}", quoted(self.path));
+        for (option, value) in &self.dialect.options {
+            options += &format!(", {option}: {value}");
+        }
+        let mut text = format!(
+            "version: 1\nname: {name}\n\nsources:\n  {name}:\n    {format}: {{ {options} }}\n"
+        );
+        if let Some(time) = &series.time {
+            text += &format!("    time: {}\n", quoted(time));
+        }
+        if !series.keys.is_empty() {
+            text += &format!("    keys: [{}]\n", listed(&series.keys));
+        }
+        text
+    }
+
     fn facts(&self) -> Result<Vec<ColumnFacts>> {
         let Some(first) = self.batches.first() else {
             return Ok(Vec::new());
@@ -229,14 +248,18 @@ impl DataSample<'_> {
             for batch in self.batches {
                 let column = batch.column(index);
                 let texts = ArrayFormatter::try_new(column.as_ref(), &options)?;
-                let text = |row| column.is_valid(row).then(|| texts.value(row).to_string());
-                values.extend((0..column.len()).map(text));
+                for row in 0..column.len() {
+                    let is_valid = column.is_valid(row);
+                    values.push(is_valid.then(|| texts.value(row).to_string()));
+                }
             }
-            let distinct = values.iter().flatten().collect::<BTreeSet<_>>().len();
+            let present: Vec<&String> = values.iter().flatten().collect();
+            let nulls = values.len() - present.len();
+            let distinct = BTreeSet::from_iter(present).len();
             facts.push(ColumnFacts {
                 name: field.name().clone(),
                 data_type: logical_type(field.data_type()),
-                nulls: values.iter().filter(|value| value.is_none()).count(),
+                nulls,
                 distinct,
                 values,
             });
@@ -248,32 +271,39 @@ impl DataSample<'_> {
         let Some(time) = DataSample::time_column(self.batches) else {
             return Ok(SeriesGuess::default());
         };
-        let mut candidates: Vec<&ColumnFacts> = facts
-            .iter()
-            .filter(|column| self.may_be_key(column))
-            .collect();
+        let candidates = self.key_candidates(facts);
+        let time_facts = find_column(facts, &time);
+        let step = self.time_step(&time)?;
+        let mut series = SeriesGuess {
+            time: Some(time),
+            step,
+            ..SeriesGuess::default()
+        };
+        for keys in subsets(&candidates, KEYS_MAX) {
+            if is_unique(&keys, time_facts, rows) {
+                series.unique = true;
+                series.keys = keys.iter().map(|column| column.name.clone()).collect();
+                break;
+            }
+        }
+        Ok(series)
+    }
+
+    /// Columns that may be keys, the likeliest first.
+    fn key_candidates<'c>(&self, facts: &'c [ColumnFacts]) -> Vec<&'c ColumnFacts> {
+        let mut candidates: Vec<&ColumnFacts> = Vec::new();
+        for column in facts {
+            if self.may_be_key(column) {
+                candidates.push(column);
+            }
+        }
         // Names and texts are likelier keys than other whole numbers.
         candidates.sort_by_key(|column| {
-            (
-                !is_id_name(&column.name),
-                column.data_type != DataType::Utf8,
-            )
+            let is_text = column.data_type == DataType::Utf8;
+            (!is_id_name(&column.name), !is_text)
         });
         candidates.truncate(KEY_CANDIDATES_MAX);
-        let time_facts = find_column(facts, &time);
-        let key = subsets(&candidates, KEYS_MAX)
-            .into_iter()
-            .find(|keys| is_unique(keys, time_facts, rows));
-        let unique = key.is_some();
-        let keys = key.unwrap_or_default();
-        let keys = keys.iter().map(|column| column.name.clone()).collect();
-        let step = self.time_step(&time)?;
-        Ok(SeriesGuess {
-            time: Some(time),
-            keys,
-            unique,
-            step,
-        })
+        candidates
     }
 
     fn may_be_key(&self, column: &ColumnFacts) -> bool {
@@ -396,97 +426,131 @@ impl DataSample<'_> {
     }
 
     fn steps(&self, facts: &[ColumnFacts], series: &SeriesGuess, rows: usize) -> Vec<String> {
-        let features: Vec<&ColumnFacts> = facts
-            .iter()
-            .filter(|column| self.role(column, series, rows).is_none())
-            .collect();
-        let names = |accepts: &dyn Fn(&ColumnFacts) -> bool| -> Vec<String> {
-            features
-                .iter()
-                .filter(|column| accepts(column))
-                .map(|column| column.name.clone())
-                .collect()
-        };
-        let is_number = |column: &ColumnFacts| column.data_type.is_numeric() && !column.is_code();
-        let is_text = |column: &ColumnFacts| column.data_type == DataType::Utf8 || column.is_code();
         let mut steps = Vec::new();
-        let label = self
-            .label
-            .and_then(|label| facts.iter().find(|column| column.name == label));
-        if let Some(label) = label.filter(|label| label.nulls > 0) {
+        if let Some(label) = self.label.and_then(|label| find_column(facts, label)) {
             // Rows to be scored have no label.
-            let is_word = |letter: char| letter.is_ascii_lowercase() || letter == '_';
-            let name = if label.name.chars().all(is_word) {
-                label.name.clone()
-            } else {
-                sql_name(&label.name)
-            };
-            let condition = format!("{name} IS NOT NULL").replace('\'', "''");
-            steps.push(format!("filter: {{ sql: '{condition}', when: learning }}"));
-        }
-        let length = |count: i128| series.step.and_then(|step| length_text(step, count));
-        let season = series.step.map_or(1, season_of);
-        if let (Some(label), true) = (label.filter(|label| is_number(label)), series.unique)
-            && let (Some(one), Some(season), Some(four)) =
-                (length(1), length(season), length(4 * season))
-        {
-            let label = quoted(&label.name);
-            steps.push(format!(
-                "lag: {{ columns: [{label}], by: [{one}, {season}] }}"
-            ));
-            steps.push(format!(
-                "rolling: {{ columns: [{label}], compute: [mean], over: [{season}, {four}], gap: {one} }}"
-            ));
-        }
-        let mut add = |columns: Vec<String>, step: &dyn Fn(String) -> String| {
-            if !columns.is_empty() {
-                steps.push(step(listed(&columns)));
+            if label.nulls > 0 {
+                steps.push(label_filter(&label.name));
             }
-        };
-        add(
-            names(&|column| is_number(column) && column.nulls > 0),
-            &|columns| format!("impute: {{ columns: [{columns}], with: median }}"),
-        );
-        add(
-            names(&|column| is_number(column) && column.distinct > 2),
-            &|columns| format!("standardize: {{ columns: [{columns}] }}"),
-        );
-        add(
-            names(&|column| is_text(column) && column.distinct <= ONE_HOT_MAX),
-            &|columns| format!("one_hot: {{ columns: [{columns}] }}"),
-        );
-        add(
-            names(&|column| is_text(column) && column.distinct > ONE_HOT_MAX),
-            &|columns| {
-                format!("vocabulary: {{ columns: [{columns}], min_count: 2, oov_buckets: 1 }}")
-            },
-        );
+            if label.is_number() && series.unique {
+                steps.extend(label_windows(&label.name, series.step));
+            }
+        }
+        let mut imputed = Vec::new();
+        let mut standardized = Vec::new();
+        let mut one_hot = Vec::new();
+        let mut vocabulary = Vec::new();
+        for column in facts {
+            if self.role(column, series, rows).is_some() {
+                continue;
+            }
+            if column.is_number() && column.nulls > 0 {
+                imputed.push(column.name.clone());
+            }
+            if column.is_number() && column.distinct > 2 {
+                standardized.push(column.name.clone());
+            }
+            if column.is_category() && column.distinct <= ONE_HOT_MAX {
+                one_hot.push(column.name.clone());
+            }
+            if column.is_category() && column.distinct > ONE_HOT_MAX {
+                vocabulary.push(column.name.clone());
+            }
+        }
+        steps.extend(step_of("impute", &imputed, ", with: median"));
+        steps.extend(step_of("standardize", &standardized, ""));
+        steps.extend(step_of("one_hot", &one_hot, ""));
+        let options = ", min_count: 2, oov_buckets: 1";
+        steps.extend(step_of("vocabulary", &vocabulary, options));
         steps
     }
 }
 
+/// A step over some columns; `None` without any.
+fn step_of(kind: &str, columns: &[String], options: &str) -> Option<String> {
+    if columns.is_empty() {
+        return None;
+    }
+    let columns = listed(columns);
+    Some(format!("{kind}: {{ columns: [{columns}]{options} }}"))
+}
+
+/// A filter of the rows that have a label.
+fn label_filter(label: &str) -> String {
+    let mut letters = label.chars();
+    let name = if letters.all(|letter| letter.is_ascii_lowercase() || letter == '_') {
+        label.to_owned()
+    } else {
+        sql_name(label)
+    };
+    let condition = format!("{name} IS NOT NULL").replace('\'', "''");
+    format!("filter: {{ sql: '{condition}', when: learning }}")
+}
+
+/// Lags and means of a label over seasons; none where specs have no such length of time.
+fn label_windows(label: &str, step: Option<TimeStep>) -> Vec<String> {
+    let Some(step) = step else {
+        return Vec::new();
+    };
+    let season_steps = season_of(step);
+    let Some(step_length) = length_text(step, 1) else {
+        return Vec::new();
+    };
+    let Some(season) = length_text(step, season_steps) else {
+        return Vec::new();
+    };
+    let Some(four_seasons) = length_text(step, 4 * season_steps) else {
+        return Vec::new();
+    };
+    let label = quoted(label);
+    let lag = format!("lag: {{ columns: [{label}], by: [{step_length}, {season}] }}");
+    let rolling = format!(
+        "rolling: {{ columns: [{label}], compute: [mean], over: [{season}, {four_seasons}], \
+         gap: {step_length} }}"
+    );
+    vec![lag, rolling]
+}
+
+/// Share of missing values in percent.
+fn percent_text(nulls: usize, rows: usize) -> String {
+    let percent = 100.0 * nulls as f64 / rows.max(1) as f64;
+    if percent > 0.0 && percent < 0.1 {
+        "<0.1".to_owned()
+    } else {
+        format!("{percent:.1}")
+    }
+}
+
 impl ColumnFacts {
+    /// True if its numbers measure something.
+    fn is_number(&self) -> bool {
+        self.data_type.is_numeric() && !self.is_code()
+    }
+
+    /// True if its values are names.
+    fn is_category(&self) -> bool {
+        self.data_type == DataType::Utf8 || self.is_code()
+    }
+
     /// True if its whole numbers are names, such as districts: their order and distance have no
     /// meaning.
     fn is_code(&self) -> bool {
-        let name = self.name.to_lowercase();
-        self.data_type.is_integer()
-            && CODE_WORDS
-                .iter()
-                .any(|word| name == *word || name.ends_with(&format!("_{word}")))
+        self.data_type.is_integer() && ends_with_word(&self.name, &CODE_WORDS)
     }
 
     /// True if it holds seconds since 1970 and its name suggests a time.
     fn is_unix_time(&self) -> bool {
-        let name = self.name.to_lowercase();
-        let is_time_name = ["timestamp", "time", "ts", "epoch"]
-            .iter()
-            .any(|word| name == *word || name.ends_with(&format!("_{word}")));
-        let seconds = |text: &String| {
-            text.parse::<i64>()
-                .is_ok_and(|value| UNIX_SECONDS.contains(&value))
-        };
-        is_time_name && self.data_type.is_integer() && self.values.iter().flatten().all(seconds)
+        let is_time_name = ends_with_word(&self.name, &["timestamp", "time", "ts", "epoch"]);
+        if !is_time_name || !self.data_type.is_integer() {
+            return false;
+        }
+        for text in self.values.iter().flatten() {
+            let number = text.parse::<i64>();
+            if !number.is_ok_and(|seconds| UNIX_SECONDS.contains(&seconds)) {
+                return false;
+            }
+        }
+        true
     }
 
     /// True if all of its texts are dates or times, as those of JSON can be.
@@ -523,6 +587,17 @@ impl ColumnFacts {
     }
 }
 
+/// True if a name is one of some words, or ends with one behind an underscore.
+fn ends_with_word(name: &str, words: &[&str]) -> bool {
+    let name = name.to_lowercase();
+    for word in words {
+        if name == *word || name.ends_with(&format!("_{word}")) {
+            return true;
+        }
+    }
+    false
+}
+
 fn is_id_name(name: &str) -> bool {
     let name = name.to_lowercase();
     name == "id" || name.ends_with("_id") || name.ends_with("_key") || name == "uuid"
@@ -545,12 +620,15 @@ fn is_unique(keys: &[&ColumnFacts], time: Option<&ColumnFacts>, rows: usize) -> 
 fn subsets<'c>(items: &[&'c ColumnFacts], max: usize) -> Vec<Vec<&'c ColumnFacts>> {
     let mut sets: Vec<Vec<&ColumnFacts>> = vec![Vec::new()];
     for item in items {
-        let longer: Vec<Vec<&ColumnFacts>> = sets
-            .iter()
-            .filter(|set| set.len() < max)
-            .map(|set| set.iter().copied().chain([*item]).collect())
-            .collect();
-        sets.extend(longer);
+        let mut longer_sets = Vec::new();
+        for set in &sets {
+            if set.len() < max {
+                let mut longer = set.clone();
+                longer.push(*item);
+                longer_sets.push(longer);
+            }
+        }
+        sets.extend(longer_sets);
     }
     sets.sort_by_key(Vec::len);
     sets
@@ -585,28 +663,29 @@ fn length_text(step: TimeStep, count: i128) -> Option<String> {
 }
 
 fn listed(names: &[String]) -> String {
-    names
-        .iter()
-        .map(|name| quoted(name))
-        .collect::<Vec<_>>()
-        .join(", ")
+    let quoted_names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
+    quoted_names.join(", ")
 }
 
 /// A YAML scalar: quoted where plain text could mean something else.
 fn quoted(text: &str) -> String {
-    let plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '.' | '-'))
-        && !matches!(
-            text,
-            "true" | "false" | "null" | "yes" | "no" | "on" | "off" | "y" | "n"
-        );
-    if plain {
+    if is_plain(text) {
         text.to_owned()
     } else {
         serde_json::Value::from(text).to_string()
     }
+}
+
+/// True if YAML reads a text without quotes as it is.
+fn is_plain(text: &str) -> bool {
+    let is_word = matches!(
+        text,
+        "true" | "false" | "null" | "yes" | "no" | "on" | "off" | "y" | "n"
+    );
+    let mut letters = text.chars();
+    let has_plain_letters =
+        letters.all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '.' | '-'));
+    !is_word && has_plain_letters && text.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
 fn find_column<'c>(facts: &'c [ColumnFacts], name: &str) -> Option<&'c ColumnFacts> {
