@@ -1,4 +1,5 @@
-//! A pool of threads that wait for disks and uploads, so that computing threads do not.
+//! A pool of threads that wait for disks and uploads, so that computing threads do not. In a pool of `rayon` they would
+//! take the places of those.
 
 use forebay_model::{Result, catch_panic};
 

@@ -1,4 +1,7 @@
 //! A state that threads advance along a line of points and hand over to the threads that start at those points.
+//!
+//! A thread of `rayon` that advances the state may run another task while it waits for a nested call; that task may
+//! need the state, and neither would end.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;

@@ -1,4 +1,4 @@
-//! A counting semaphore.
+//! A counting semaphore. `rayon` limits the threads of a pool, and no part of the work on them.
 
 use std::sync::PoisonError;
 

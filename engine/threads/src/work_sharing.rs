@@ -1,5 +1,6 @@
 //! Work sharing between threads that own ranges of input and idle threads. Idle threads prefetch chunks, run parts of
-//! computations in parallel, and take over work that the owners of ranges spawn, piece by piece.
+//! computations in parallel, and take over work that the owners of ranges spawn, piece by piece. `rayon` has no order
+//! between reading and computing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
