@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use forebay_feed::NonFinite;
+use forebay_feed::{FeedCache, NonFinite};
 use forebay_model::{ConfigError, ConfigResult};
-use forebay_run::FeedCache;
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,8 @@
 //! Networks as a training of a run.
 
-use forebay_feed::{BatchFeatures, CategoricalType};
+use forebay_feed::{BatchFeatures, CategoricalType, FeatureColumn, FeedConfig};
 use forebay_model::{Fault, RefitPolicy, Result, codes};
-use forebay_run::{
-    FeatureColumn, FeedConfig, ReadModelFile, Trainer, TrainingContext, TrainingOutput, WarmStart,
-};
+use forebay_run::{ReadModelFile, Trainer, TrainingContext, TrainingOutput, WarmStart};
 use serde_json::Value;
 
 use super::config::{MISSING_ID, REPLAY_DEFAULT, TrainConfig, TrainingStart};

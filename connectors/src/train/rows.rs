@@ -1,8 +1,11 @@
 //! Converts batches to inputs of a model, and collects facts about the rows before a training.
 
-use forebay_feed::{FeatureField, Feed, FeedBatch, LoadCounts, PartRole, SampleOrder};
+use forebay_feed::{
+    FeatureField, Feed, FeedBatch, FeedCache, FeedConfig, FeedOrder, LoadCounts, PartRole,
+    SampleOrder,
+};
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{FeedCache, FeedConfig, FeedOrder, FeedSource, TrainingContext};
+use forebay_run::{FeedSource, TrainingContext};
 
 use super::compute::SliceWorkspace;
 use super::config::{MISSING_ID, TrainConfig};
