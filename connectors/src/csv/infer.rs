@@ -35,49 +35,47 @@ fn with_time_formats(config: &CsvSource, fields: &Fields) -> Result<Fields> {
         .time_formats()
         .map_err(|error| error.into_fault("csv"))?;
     check_format_columns(formats.keys(), fields)?;
-    let with_format = |field: &Arc<Field>| match formats.get(field.name()) {
-        Some(format) => Arc::new(field.as_ref().clone().with_data_type(format.data_type())),
-        None => field.clone(),
-    };
-    Ok(fields.iter().map(with_format).collect())
+    let mut formatted = Vec::with_capacity(fields.len());
+    for field in fields {
+        formatted.push(match formats.get(field.name()) {
+            Some(format) => Arc::new(field.as_ref().clone().with_data_type(format.data_type())),
+            None => field.clone(),
+        });
+    }
+    Ok(formatted.into())
 }
 
 fn known_fields(config: &CsvSource, io: &StorageClient, files: &[ListedFile]) -> Result<Fields> {
-    let headers = match (&config.columns, config.header) {
-        (Some(columns), false) => return Ok(declared_fields(columns)),
-        _ => inspect_parallel(files, |file| {
-            header::open_records(config, &rows::open(io, file)?).map(|opened| opened.names)
-        })?,
-    };
-    // A file without any byte has no header, no rows, and nothing to say.
-    let known = || {
-        files
-            .iter()
-            .zip(&headers)
-            .filter(|(_, names)| !names.is_empty())
-    };
+    if let Some(columns) = &config.columns
+        && !config.header
+    {
+        return Ok(declared_fields(columns));
+    }
+    let headers = inspect_parallel(files, |file| {
+        header::open_records(config, &rows::open(io, file)?).map(|opened| opened.names)
+    })?;
     if let Some(columns) = &config.columns {
-        let faults = known().flat_map(|(file, names)| {
-            let index = NameIndex::new(names.iter().map(String::as_str));
-            let missing = columns.names().filter(move |name| {
-                config.missing == MissingColumnPolicy::Fault && !index.contains(name)
-            });
-            missing.map(|name| missing_column_fault(&file.path, name, names))
-        });
-        return match Fault::combine(faults.collect()) {
+        let mut faults = Vec::new();
+        if config.missing == MissingColumnPolicy::Fault {
+            for (file, names) in files.iter().zip(&headers) {
+                faults.extend(missing_column_faults(&file.path, columns, names));
+            }
+        }
+        return match Fault::combine(faults) {
             Some(fault) => Err(fault),
             None => Ok(declared_fields(columns)),
         };
     }
     let mut schemas = FileSchemas::default();
-    for (file, names) in known() {
-        schemas.add(
-            &file.path,
-            names
-                .iter()
-                .map(|name| Field::new(name, DataType::Utf8, true))
-                .collect(),
-        );
+    for (file, names) in files.iter().zip(&headers) {
+        // A file without any byte has no header, no rows, and nothing to say.
+        if names.is_empty() {
+            continue;
+        }
+        let texts = names
+            .iter()
+            .map(|name| Field::new(name, DataType::Utf8, true));
+        schemas.add(&file.path, texts.collect());
     }
     let policy = SchemaPolicy {
         missing: config.missing,
@@ -95,11 +93,26 @@ fn known_fields(config: &CsvSource, io: &StorageClient, files: &[ListedFile]) ->
 }
 
 fn declared_fields(columns: &ColumnTypes) -> Fields {
-    columns
-        .0
-        .iter()
+    let fields = columns.0.iter();
+    fields
         .map(|(name, of)| Field::new(name, of.data_type(), true))
         .collect()
+}
+
+/// Faults of declared columns that the header of a file does not name. A file without any byte has
+/// no header.
+fn missing_column_faults(path: &str, columns: &ColumnTypes, names: &[String]) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    if names.is_empty() {
+        return faults;
+    }
+    let index = NameIndex::new(names.iter().map(String::as_str));
+    for name in columns.names() {
+        if !index.contains(name) {
+            faults.push(missing_column_fault(path, name, names));
+        }
+    }
+    faults
 }
 
 fn missing_column_fault(path: &str, name: &str, names: &[String]) -> Fault {

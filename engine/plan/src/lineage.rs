@@ -6,7 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_window::WindowFunction;
 
 use crate::slice::{ColumnKey, StreamIndexes, column_key};
-use crate::{BaseDataset, BoundPipeline, NodeFlow, OpId, OpStream, PlanOp};
+use crate::{
+    AnalyzerRequest, BaseDataset, BoundPipeline, JoinOp, MapOp, NodeFlow, OpId, OpStream, PlanOp,
+    WindowOp,
+};
 
 /// A column of a source.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,10 +40,15 @@ impl<'a> ColumnLineage<'a> {
 
     /// The source columns that a column of a flow depends on.
     pub fn origins(&mut self, flow: &NodeFlow, column: &str) -> BTreeSet<ColumnOrigin> {
-        let streams = flow.streams.iter();
-        streams
-            .flat_map(|stream| self.column(stream, column))
-            .collect()
+        self.of_streams(&flow.streams, column)
+    }
+
+    fn of_streams(&mut self, streams: &[OpStream], column: &str) -> BTreeSet<ColumnOrigin> {
+        let mut origins = BTreeSet::new();
+        for stream in streams {
+            origins.extend(self.column(stream, column));
+        }
+        origins
     }
 
     fn all<'n>(
@@ -48,8 +56,11 @@ impl<'a> ColumnLineage<'a> {
         stream: &OpStream,
         names: impl IntoIterator<Item = &'n String>,
     ) -> BTreeSet<ColumnOrigin> {
-        let names = names.into_iter();
-        names.flat_map(|name| self.column(stream, name)).collect()
+        let mut origins = BTreeSet::new();
+        for name in names {
+            origins.extend(self.column(stream, name));
+        }
+        origins
     }
 
     /// Lineage of a column at the end of a stream.
@@ -82,34 +93,25 @@ impl<'a> ColumnLineage<'a> {
             }
             BaseDataset::Gathered(op) => op,
         };
-        let inputs = || {
-            bound
-                .gather_inputs
-                .get(op)
-                .into_iter()
-                .flatten()
-                .map(|(_, flow)| flow)
-        };
-        let with_it = |flow: &&NodeFlow| flow.schema.field_with_name(name).is_ok();
-        if let Some(latest) = bound.ops[*op]
-            .asks
-            .first()
-            .map(|analyzer| &bound.asks[*analyzer])
-            && latest.ask.inputs.iter().any(|input| input == name)
-        {
-            let streams = latest.streams.iter();
-            return streams
-                .flat_map(|stream| self.column(stream, name))
-                .collect();
+        if let Some(analyzer) = bound.ops[*op].asks.first() {
+            let latest = &bound.asks[*analyzer];
+            if latest.ask.inputs.iter().any(|input| input == name) {
+                return self.of_streams(&latest.streams, name);
+            }
         }
-        if inputs().any(|flow| with_it(&flow)) {
-            return inputs()
-                .filter(with_it)
-                .flat_map(|flow| self.origins(flow, name))
-                .collect();
-        }
+        let inputs = bound.gather_inputs.get(op).map_or(&[][..], Vec::as_slice);
         let mut origins = BTreeSet::new();
-        for flow in inputs() {
+        let mut is_passed = false;
+        for (_, flow) in inputs {
+            if flow.schema.field_with_name(name).is_ok() {
+                origins.extend(self.origins(flow, name));
+                is_passed = true;
+            }
+        }
+        if is_passed {
+            return origins;
+        }
+        for (_, flow) in inputs {
             for field in flow.schema.fields() {
                 origins.extend(self.origins(flow, field.name()));
             }
@@ -125,55 +127,12 @@ impl<'a> ColumnLineage<'a> {
     ) -> BTreeSet<ColumnOrigin> {
         let bound = self.bound;
         match &bound.ops[last].op {
-            PlanOp::Map(map) if map.is_written(name) => {
-                let mut origins = self.all(input_stream, &map.reads);
-                for analyzer in &bound.ops[last].asks {
-                    let bound_analyzer = &bound.asks[*analyzer];
-                    // A join names its outputs after the columns of the other table.
-                    let is_named = |input: &&String| {
-                        bound_analyzer.ask.of.is_some() && name.contains(input.as_str())
-                    };
-                    let mut inputs: Vec<&String> =
-                        bound_analyzer.ask.inputs.iter().filter(is_named).collect();
-                    if inputs.is_empty() {
-                        inputs = bound_analyzer.ask.inputs.iter().collect();
-                    }
-                    for stream in &bound_analyzer.streams {
-                        origins.extend(self.all(stream, inputs.iter().copied()));
-                    }
-                }
-                origins
-            }
+            PlanOp::Map(map) if map.is_written(name) => self.of_map(input_stream, last, map, name),
             PlanOp::Expand(expand) if expand.is_written(name) => {
                 self.all(input_stream, &expand.reads)
             }
-            PlanOp::Window(window) => {
-                match window.writes.iter().position(|field| field.name() == name) {
-                    None => self.column(input_stream, name),
-                    Some(output) => {
-                        let function = &window.plan.functions[output];
-                        let parent = match function.compute {
-                            WindowFunction::SeasonalIndex { parent, .. } => parent,
-                            _ => None,
-                        };
-                        let reads = [Some(function.input), parent].into_iter().flatten();
-                        self.all(
-                            input_stream,
-                            reads.filter_map(|read| window.reads.get(read)),
-                        )
-                    }
-                }
-            }
-            PlanOp::Join(join) => match join.columns.iter().find(|(_, field)| field.name() == name)
-            {
-                None if join.is_written(name) => self.all(input_stream, join.columns_here()),
-                None => self.column(input_stream, name),
-                Some((other_column, _)) => {
-                    let flow = bound.join_inputs.get(&last);
-                    flow.map(|flow| self.origins(flow, other_column))
-                        .unwrap_or_default()
-                }
-            },
+            PlanOp::Window(window) => self.of_window(input_stream, window, name),
+            PlanOp::Join(join) => self.of_join(input_stream, last, join, name),
             PlanOp::Project(columns) => {
                 let from = columns
                     .iter()
@@ -186,4 +145,87 @@ impl<'a> ColumnLineage<'a> {
             }
         }
     }
+
+    /// Lineage of a column that a map writes: what the map reads, and the inputs of its statistics.
+    fn of_map(
+        &mut self,
+        input_stream: &OpStream,
+        op: OpId,
+        map: &MapOp,
+        name: &str,
+    ) -> BTreeSet<ColumnOrigin> {
+        let bound = self.bound;
+        let mut origins = self.all(input_stream, &map.reads);
+        for analyzer in &bound.ops[op].asks {
+            let bound_analyzer = &bound.asks[*analyzer];
+            let inputs = inputs_for(&bound_analyzer.ask, name);
+            for stream in &bound_analyzer.streams {
+                origins.extend(self.all(stream, inputs.iter().copied()));
+            }
+        }
+        origins
+    }
+
+    fn of_window(
+        &mut self,
+        input_stream: &OpStream,
+        window: &WindowOp,
+        name: &str,
+    ) -> BTreeSet<ColumnOrigin> {
+        let mut fields = window.writes.iter();
+        let Some(output) = fields.position(|field| field.name() == name) else {
+            return self.column(input_stream, name);
+        };
+        let function = &window.plan.functions[output];
+        let mut inputs = vec![function.input];
+        if let WindowFunction::SeasonalIndex {
+            parent: Some(parent),
+            ..
+        } = function.compute
+        {
+            inputs.push(parent);
+        }
+        let reads = inputs
+            .into_iter()
+            .filter_map(|input| window.reads.get(input));
+        self.all(input_stream, reads)
+    }
+
+    fn of_join(
+        &mut self,
+        input_stream: &OpStream,
+        op: OpId,
+        join: &JoinOp,
+        name: &str,
+    ) -> BTreeSet<ColumnOrigin> {
+        let bound = self.bound;
+        for (other_column, field) in &join.columns {
+            if field.name() == name {
+                return match bound.join_inputs.get(&op) {
+                    Some(flow) => self.origins(flow, other_column),
+                    None => BTreeSet::new(),
+                };
+            }
+        }
+        if join.is_written(name) {
+            self.all(input_stream, join.columns_here())
+        } else {
+            self.column(input_stream, name)
+        }
+    }
+}
+
+/// The inputs of an analyzer that a column depends on. A join names its outputs after the columns of
+/// the other table: only the inputs that the name contains count, if there are any.
+fn inputs_for<'r>(request: &'r AnalyzerRequest, name: &str) -> Vec<&'r String> {
+    let mut named = Vec::new();
+    for input in &request.inputs {
+        if request.of.is_some() && name.contains(input.as_str()) {
+            named.push(input);
+        }
+    }
+    if named.is_empty() {
+        named.extend(&request.inputs);
+    }
+    named
 }

@@ -1,5 +1,6 @@
 //! The policy of a step's refits: its text, and the check whether it is time.
 
+use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
 use forebay_model::{DAY_NANOSECONDS, Fault, RefitPolicy, Result, TimeLength, codes};
 use jiff::Span;
 use jiff::civil::DateTime;
@@ -15,52 +16,58 @@ const DRIFT: &str = "drift above ";
 /// Reads `always` (`None`), `never`, `weekly`, a duration such as `7d`, `drift above 0.1`, or
 /// `30d or drift above 0.1`.
 pub fn parse_refit(text: &str) -> Result<Option<RefitPolicy>> {
-    let wrong = || {
-        let fault = Fault::new(
-            codes::BAD_VALUE,
-            format!("`{text}` does not say when a step learns anew"),
-        );
-        fault.hint(
-            "write always, never, weekly, a duration such as 7d, `drift above 0.1`, or \
-                    `30d or drift above 0.1`",
-        )
-    };
-    match text.trim() {
-        "always" => return Ok(None),
-        "never" => return Ok(Some(RefitPolicy::default())),
-        _ => {}
+    let policy_text = text.trim();
+    if policy_text == "always" {
+        return Ok(None);
     }
     let mut policy = RefitPolicy::default();
-    for condition in text.trim().split(OR).map(str::trim) {
-        if let Some(drift) = condition.strip_prefix(DRIFT) {
-            let drift: f64 = drift.trim().parse().map_err(|_| wrong())?;
-            if !(0.0..=1.0).contains(&drift) || policy.drift_above.replace(drift).is_some() {
-                return Err(wrong());
-            }
-            continue;
-        }
-        let length_text = if condition == "weekly" {
-            "7d"
-        } else {
-            condition
-        };
-        let length = length_text
-            .parse::<u64>()
-            .ok()
-            .or_else(|| Some(parse_duration(length_text)?.as_nanos() as u64))
-            .or_else(|| {
-                length_text
-                    .parse()
-                    .ok()
-                    .map(|length: TimeLength| length.count().into())
-            });
-        if length.is_none_or(|length| length == 0)
-            || policy.after.replace(length_text.to_owned()).is_some()
-        {
-            return Err(wrong());
+    if policy_text == "never" {
+        return Ok(Some(policy));
+    }
+    for condition in policy_text.split(OR) {
+        if !add_condition(&mut policy, condition.trim()) {
+            return Err(policy_fault(text));
         }
     }
     Ok(Some(policy))
+}
+
+/// Adds a condition to a policy; false if it is no condition, or the policy has one of its kind.
+fn add_condition(policy: &mut RefitPolicy, condition: &str) -> bool {
+    if let Some(drift_text) = condition.strip_prefix(DRIFT) {
+        let Ok(drift) = drift_text.trim().parse::<f64>() else {
+            return false;
+        };
+        let is_first = policy.drift_above.replace(drift).is_none();
+        return is_first && (0.0..=1.0).contains(&drift);
+    }
+    let length_text = if condition == "weekly" {
+        "7d"
+    } else {
+        condition
+    };
+    let is_first = policy.after.replace(length_text.to_owned()).is_none();
+    is_first && length_count(length_text).is_some_and(|count| count > 0)
+}
+
+/// A length of time as a count of ticks, nanoseconds or units of the calendar.
+fn length_count(text: &str) -> Option<u64> {
+    if let Ok(ticks) = text.parse() {
+        return Some(ticks);
+    }
+    if let Some(duration) = parse_duration(text) {
+        return Some(duration.as_nanos() as u64);
+    }
+    let length: TimeLength = text.parse().ok()?;
+    Some(length.count().into())
+}
+
+fn policy_fault(text: &str) -> Fault {
+    let message = format!("`{text}` does not say when a step learns anew");
+    Fault::new(codes::BAD_VALUE, message).hint(
+        "write always, never, weekly, a duration such as 7d, `drift above 0.1`, or `30d or drift \
+         above 0.1`",
+    )
 }
 
 /// A time of the data: a whole number where times are numbers, else a date or timestamp.
@@ -72,9 +79,12 @@ pub(super) enum DataTick {
 
 /// Reads a time of the data.
 pub(super) fn data_tick(text: &str) -> Option<DataTick> {
-    let number = text.trim().parse().ok().map(DataTick::Number);
-    let time = || arrow::compute::kernels::cast_utils::string_to_timestamp_nanos(text.trim()).ok();
-    number.or_else(|| time().map(DataTick::Nanoseconds))
+    let text = text.trim();
+    if let Ok(number) = text.parse() {
+        return Some(DataTick::Number(number));
+    }
+    let nanoseconds = string_to_timestamp_nanos(text).ok()?;
+    Some(DataTick::Nanoseconds(nanoseconds))
 }
 
 /// True if a length of time has passed; `None` where it does not measure such times. Days and longer lengths are of the
@@ -87,16 +97,17 @@ pub(super) fn has_passed(length_text: &str, since: &str, now: &str) -> Option<bo
         let until = civil_time(since)?.checked_add(span).ok()?;
         return Some(until <= civil_time(now)?);
     }
-    let (from, to, length) = match (data_tick(since)?, data_tick(now)?) {
+    match (data_tick(since)?, data_tick(now)?) {
         (DataTick::Number(from), DataTick::Number(to)) => {
-            (from, to, length_text.parse::<i128>().ok()?)
+            let length: i128 = length_text.parse().ok()?;
+            Some(i128::from(to) - i128::from(from) >= length)
         }
         (DataTick::Nanoseconds(from), DataTick::Nanoseconds(to)) => {
-            (from, to, parse_duration(length_text)?.as_nanos() as i128)
+            let length = parse_duration(length_text)?.as_nanos() as i128;
+            Some(i128::from(to) - i128::from(from) >= length)
         }
-        _ => return None,
-    };
-    Some(i128::from(to) - i128::from(from) >= length)
+        _ => None,
+    }
 }
 
 /// A written time without its offset.
