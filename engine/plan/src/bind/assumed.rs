@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, TimeUnit};
 use forebay_model::{Fault, Result, codes, nearest_word};
 
 use crate::bind_faults::{has_word, is_of_column};
@@ -84,103 +84,122 @@ impl AssumedColumns {
 
     /// Assumes the column that a fault is about. Returns true if there is one.
     fn add(&mut self, fault: &Fault, tables: &[NamedTable]) -> bool {
-        let Some(name) = fault.site().column.as_ref().filter(|_| is_of_column(fault)) else {
+        if !is_of_column(fault) {
+            return false;
+        }
+        let Some(name) = &fault.site().column else {
             return false;
         };
-        let known_type = |table: &NamedTable| {
-            table
-                .schema
-                .field_with_name(name)
-                .ok()
-                .map(|field| field.data_type().clone())
-        };
-        let type_of_nearest = |table: &NamedTable| {
-            let names = table
-                .schema
-                .fields()
-                .iter()
-                .map(|field| field.name().as_str());
-            let nearest_field = nearest_word(name, names)?;
-            table
-                .schema
-                .field_with_name(nearest_field)
-                .ok()
-                .map(|field| field.data_type().clone())
-        };
-        let mut table_names: Vec<Option<String>> = tables
-            .iter()
-            .map(|table| Some(table.name.clone()))
-            .collect();
-        if tables.len() > 1 {
-            table_names.push(None);
-        }
         let mut guesses = Vec::new();
-        for table in table_names {
-            let only = tables
-                .iter()
-                .find(|named| Some(&named.name) == table.as_ref());
-            let wrong = only.and_then(known_type);
-            let types = only
-                .and_then(type_of_nearest)
-                .into_iter()
-                .chain(common_types());
-            guesses.extend(
-                types
-                    .filter(|data_type| wrong.as_ref() != Some(data_type))
-                    .map(|data_type| ColumnGuess {
-                        table: table.clone(),
-                        data_type,
-                    }),
-            );
+        for table in tables {
+            guesses.extend(guesses_in(table, name));
         }
-        let column = AssumedColumn {
+        if tables.len() > 1 {
+            for data_type in common_types() {
+                guesses.push(ColumnGuess {
+                    table: None,
+                    data_type,
+                });
+            }
+        }
+        if guesses.is_empty() {
+            return false;
+        }
+        self.0.push(AssumedColumn {
             name: name.clone(),
             guesses,
             current: 0,
-        };
-        let is_guessed = !column.guesses.is_empty();
-        self.0.extend(Some(column).filter(|_| is_guessed));
-        is_guessed
+        });
+        true
     }
 
     /// A fault whose hint names no assumed column.
     fn without_hints(&self, fault: Fault, tables: &[NamedTable]) -> Fault {
-        let site = fault.site();
         let hint = fault.hint_text().unwrap_or_default();
-        let Some(name) = site
-            .column
-            .clone()
-            .filter(|_| self.names().any(|name| has_word(hint, name)))
-        else {
+        let Some(name) = fault.site().column.clone() else {
             return fault;
         };
-        let is_of = |table: &&NamedTable| {
-            let extended = self.extend(&table.name, &table.schema);
-            unknown_column(&name, &extended).hint_text() == Some(hint)
+        if !self.names().any(|name| has_word(hint, name)) {
+            return fault;
+        }
+        let schema = match self.table_of_hint(&name, hint, tables) {
+            Some(table) => table.schema.clone(),
+            None => Arc::new(Schema::new(fields_of_all(tables))),
         };
-        let table = tables.iter().find(is_of).map(|table| table.schema.clone());
-        let guessed_fields = || {
-            tables
-                .iter()
-                .flat_map(|table| table.schema.fields().iter().cloned())
-                .collect::<Vec<_>>()
-        };
-        let schema = table.unwrap_or_else(|| Arc::new(Schema::new(guessed_fields())));
         match unknown_column(&name, &schema).hint_text() {
             Some(hint) => fault.hint(hint),
             None => fault,
         }
     }
 
+    /// The table whose columns, with the assumed ones, give a fault about a column this hint.
+    fn table_of_hint<'t>(
+        &self,
+        column: &str,
+        hint: &str,
+        tables: &'t [NamedTable],
+    ) -> Option<&'t NamedTable> {
+        for table in tables {
+            let extended = self.extend(&table.name, &table.schema);
+            if unknown_column(column, &extended).hint_text() == Some(hint) {
+                return Some(table);
+            }
+        }
+        None
+    }
+
     /// The assumed columns that a fault is about.
     fn of_fault(&mut self, fault: &Fault) -> Vec<&mut AssumedColumn> {
-        let by_column = is_of_column(fault);
-        let is_of = |column: &AssumedColumn| match &fault.site().column {
-            Some(name) if by_column => *name == column.name,
-            _ => has_word(fault.message(), &column.name),
-        };
-        self.0.iter_mut().filter(|column| is_of(column)).collect()
+        let mut columns = Vec::new();
+        for column in &mut self.0 {
+            let is_of_fault = match &fault.site().column {
+                Some(name) if is_of_column(fault) => *name == column.name,
+                _ => has_word(fault.message(), &column.name),
+            };
+            if is_of_fault {
+                columns.push(column);
+            }
+        }
+        columns
     }
+}
+
+/// Types that a column of a table may have: that of the column with the nearest name first. A type
+/// that was reported as wrong is none of them.
+fn guesses_in(table: &NamedTable, name: &str) -> Vec<ColumnGuess> {
+    let wrong_type = type_in(table, name);
+    let mut types = Vec::new();
+    types.extend(type_of_nearest(table, name));
+    types.extend(common_types());
+    let mut guesses = Vec::with_capacity(types.len());
+    for data_type in types {
+        if wrong_type.as_ref() != Some(&data_type) {
+            guesses.push(ColumnGuess {
+                table: Some(table.name.clone()),
+                data_type,
+            });
+        }
+    }
+    guesses
+}
+
+fn type_in(table: &NamedTable, name: &str) -> Option<DataType> {
+    let field = table.schema.field_with_name(name).ok()?;
+    Some(field.data_type().clone())
+}
+
+fn type_of_nearest(table: &NamedTable, name: &str) -> Option<DataType> {
+    let fields = table.schema.fields().iter();
+    let nearest_name = nearest_word(name, fields.map(|field| field.name().as_str()))?;
+    type_in(table, nearest_name)
+}
+
+fn fields_of_all(tables: &[NamedTable]) -> Vec<FieldRef> {
+    let mut fields = Vec::new();
+    for table in tables {
+        fields.extend(table.schema.fields().iter().cloned());
+    }
+    fields
 }
 
 /// Binds until all faults are known. After a fault about a column, the column is assumed, of one

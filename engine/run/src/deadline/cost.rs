@@ -133,15 +133,11 @@ impl CostHistory {
 
     /// Cost of each run, oldest first.
     pub fn totals(&self) -> Vec<RunCost> {
-        let total = |passes: &Vec<PassCost>| RunCost {
-            seconds: passes.iter().map(|pass| pass.seconds).sum(),
-            read_bytes: passes.iter().map(|pass| pass.read).sum(),
-            longest: passes
-                .iter()
-                .max_by(|a, b| a.seconds.total_cmp(&b.seconds))
-                .map(|pass| (pass.pass.clone(), pass.seconds)),
-        };
-        self.runs.iter().map(total).collect()
+        let mut totals = Vec::with_capacity(self.runs.len());
+        for passes in &self.runs {
+            totals.push(total_cost(passes));
+        }
+        totals
     }
 
     /// True if the cost of at least one run is recorded.
@@ -163,67 +159,78 @@ impl CostHistory {
     /// the run that read the most similar number of bytes, in proportion. Where several runs read
     /// about as much, the median counts, since single runs are slow for unrelated reasons.
     pub fn estimate(&self, planned: &PlannedPass) -> PassEstimate<'_> {
-        let latest_first = || {
-            self.runs
-                .iter()
-                .rev()
-                .flatten()
-                .filter(|cost| cost.pass == planned.pass)
+        let costs = self.costs_of(&planned.pass);
+        let Some(like) = most_alike(&costs, planned.read) else {
+            return self.unmeasured_estimate(planned);
         };
-        let most_alike = match planned.read {
-            None => latest_first().next(),
-            Some(read) => latest_first()
-                .min_by(|a, b| log_ratio(a.read, read).total_cmp(&log_ratio(b.read, read))),
+        let Some(scale) = planned.scale(like) else {
+            return self.unmeasured_estimate(planned);
         };
-        let scaled = most_alike.and_then(|like| Some((like, planned.scale(like)?)));
-        let Some((like, scale)) = scaled else {
-            let bytes = planned.read.unwrap_or(planned.total);
-            return PassEstimate {
-                seconds: bytes as f64 * self.seconds_per_byte(),
-                spread: None,
-                rows: None,
-                is_recent: false,
-            };
-        };
-        let similar = latest_first()
-            .filter(|cost| log_ratio(cost.read, like.read) <= SIMILAR_RATIO.ln())
-            .take(SIMILAR_MAX);
-        let mut seconds: Vec<f64> = similar
-            .filter_map(|cost| Some(cost.seconds * planned.scale(cost)?))
-            .collect();
+        let mut seconds = Vec::new();
+        let similar = costs
+            .iter()
+            .filter(|cost| log_ratio(cost.read, like.read) <= SIMILAR_RATIO.ln());
+        for cost in similar.take(SIMILAR_MAX) {
+            if let Some(scale) = planned.scale(cost) {
+                seconds.push(cost.seconds * scale);
+            }
+        }
         seconds.sort_by(f64::total_cmp);
-        let middle = match seconds.get(seconds.len() / 2) {
-            Some(above) if seconds.len() % 2 == 1 => *above,
-            Some(above) => (seconds[seconds.len() / 2 - 1] + above) / 2.0,
-            None => like.seconds * scale,
+        let median = median_of(&seconds).unwrap_or(like.seconds * scale);
+        let rows = if like.is_steps {
+            like.rows as f64
+        } else {
+            like.rows as f64 * scale
         };
-        let scale = if like.is_steps { 1.0 } else { scale };
-        let rows = Some(like.rows as f64 * scale).filter(|rows| *rows > 0.0);
         PassEstimate {
-            seconds: middle,
-            spread: Some(spread_of(&seconds, middle)),
-            rows: rows.map(|rows| (rows, &like.curve)),
+            seconds: median,
+            spread: Some(spread_of(&seconds, median)),
+            rows: (rows > 0.0).then_some((rows, &like.curve)),
             is_recent: self.last_run_executed(&planned.pass),
         }
     }
 
+    /// Costs of a pass in earlier runs, the latest first.
+    fn costs_of(&self, pass: &str) -> Vec<&PassCost> {
+        let mut costs = Vec::new();
+        for run in self.runs.iter().rev() {
+            for cost in run {
+                if cost.pass == pass {
+                    costs.push(cost);
+                }
+            }
+        }
+        costs
+    }
+
+    /// Estimate of a pass that no earlier run tells the cost of: by its bytes.
+    fn unmeasured_estimate(&self, planned: &PlannedPass) -> PassEstimate<'_> {
+        let bytes = planned.read.unwrap_or(planned.total);
+        PassEstimate {
+            seconds: bytes as f64 * self.seconds_per_byte(),
+            spread: None,
+            rows: None,
+            is_recent: false,
+        }
+    }
+
     fn last_run_executed(&self, pass: &str) -> bool {
-        let last_run = self.runs.last().into_iter().flatten();
-        last_run.into_iter().any(|cost| cost.pass == pass)
+        match self.runs.last() {
+            Some(last_run) => last_run.iter().any(|cost| cost.pass == pass),
+            None => false,
+        }
     }
 
     /// Seconds per byte of the last run; an arbitrary constant if no run is recorded.
     fn seconds_per_byte(&self) -> f64 {
-        let passes = || {
-            self.runs
-                .last()
-                .into_iter()
-                .flatten()
-                .filter(|cost| cost.read > 0)
-        };
-        let (seconds, bytes) = passes().fold((0.0, 0.0), |(seconds, bytes), cost| {
-            (seconds + cost.seconds, bytes + cost.read as f64)
-        });
+        let mut seconds = 0.0;
+        let mut bytes = 0.0;
+        for cost in self.runs.last().into_iter().flatten() {
+            if cost.read > 0 {
+                seconds += cost.seconds;
+                bytes += cost.read as f64;
+            }
+        }
         if bytes > 0.0 && seconds > 0.0 {
             seconds / bytes
         } else {
@@ -249,6 +256,35 @@ impl PlannedPass {
             None => Some(self.total as f64 / like.total as f64),
         }
     }
+}
+
+fn total_cost(passes: &[PassCost]) -> RunCost {
+    let longest = passes.iter().max_by(|a, b| a.seconds.total_cmp(&b.seconds));
+    RunCost {
+        seconds: passes.iter().map(|pass| pass.seconds).sum(),
+        read_bytes: passes.iter().map(|pass| pass.read).sum(),
+        longest: longest.map(|pass| (pass.pass.clone(), pass.seconds)),
+    }
+}
+
+/// The cost of the run that read the most similar number of bytes; the first one where the bytes to
+/// read are unknown.
+fn most_alike<'c>(costs: &[&'c PassCost], read: Option<u64>) -> Option<&'c PassCost> {
+    let Some(read) = read else {
+        return costs.first().copied();
+    };
+    let costs = costs.iter().copied();
+    costs.min_by(|a, b| log_ratio(a.read, read).total_cmp(&log_ratio(b.read, read)))
+}
+
+/// The median of sorted numbers; `None` without any.
+fn median_of(sorted: &[f64]) -> Option<f64> {
+    let half = sorted.len() / 2;
+    let above = *sorted.get(half)?;
+    if sorted.len() % 2 == 1 {
+        return Some(above);
+    }
+    Some((sorted[half - 1] + above) / 2.0)
 }
 
 /// The share by which a pass may differ from the middle one of some durations.
