@@ -197,7 +197,7 @@ impl Session {
             });
         }
         if let Some(feed) = &pipeline.feed
-            && let Ok(config) = serde_json::from_value::<FeedConfig>(feed.config.clone())
+            && let Ok(config) = FeedConfig::from_json(feed.config.clone())
             && let Ok((from, _)) = feed_rows(pipeline, &config)
             && let Ok(label) = label_column(pipeline, &config)
         {

@@ -191,7 +191,7 @@ impl Session {
             report(checked.map_err(at_training), &training.from);
         }
         if let Some(feed) = &pipeline.feed
-            && let Ok(config) = serde_json::from_value::<FeedConfig>(feed.config.clone())
+            && let Ok(config) = FeedConfig::from_json(feed.config.clone())
             && let Ok((from, _)) = feed_rows(pipeline, &config)
         {
             report(check_feed(pipeline, bound, &from, &config), &from);
