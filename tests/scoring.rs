@@ -530,9 +530,10 @@ fn faults_of_rows_computed_from_the_serving_state_name_the_file() {
     }
 }
 
-/// A served model reads no serving state. The fault names the commands that do, and these work.
+/// A model with windows needs the serving state of its step. The fault names what declares one, and the command that reads
+/// the rows before in another way.
 #[test]
-fn a_model_with_windows_is_not_served_and_predicts_from_the_state() {
+fn a_model_with_windows_is_not_served_without_a_state_and_predicts_from_it() {
     let dir = TestDirectory::new();
     let mut text = String::from("item,day,y\n");
     for day in 1..=20 {
@@ -548,11 +549,12 @@ fn a_model_with_windows_is_not_served_and_predicts_from_the_state() {
          sinks: { net: { from: f, train: { path: net, model: linear, label: y, dense: [y_lag_1d], missing: 0, epochs: 1 } } }\n",
     );
     dir.forebay(&["run", "spec.yaml"]).expect(0);
-    let refused = dir.forebay(&["serve", "net", "--listen=127.0.0.1:0"]);
+    let refused = dir.forebay(&["serve", "net", "--listen=127.0.0.1:0", "--state=other"]);
     let refused = refused.expect(78);
     for words in [
         "`f.lag` needs the rows before",
-        "forebay predict",
+        "serving: { from: f }",
+        "`forebay predict`",
         "--state",
     ] {
         assert!(refused.stderr.contains(words), "{}", refused.stderr);

@@ -40,7 +40,7 @@ use crate::time::hide_helper_columns;
 ///
 /// ```yaml
 /// - k_bins: { columns: [price], bins: 5, suffix: _bin }
-/// - k_bins: { columns: [price], bins: 5, strategy: tree, label: qty, min_rows: 100, suffix: _bin }
+/// - k_bins: { columns: [price], bins: 5, strategy: tree, label: qty, min_rows: 100, suffix: _like }
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
