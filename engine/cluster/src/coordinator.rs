@@ -584,7 +584,7 @@ impl Coordinator {
         if let Some(running) = self.attempts.get_mut(&sender.attempt) {
             running.moved = Instant::now();
         }
-        self.schedule.clear_deaths(sender.task, sender.attempt);
+        self.schedule.clear_deaths(sender.task);
         let Some(task) = self.tasks.get_mut(&sender.task) else {
             return false;
         };

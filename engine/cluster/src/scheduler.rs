@@ -71,10 +71,7 @@ struct ScheduledTask {
     prefers: Option<WorkerId>,
     attempts: Vec<TaskAttempt>,
     done_by: Option<WorkerId>,
-    /// Workers that ended during it since an attempt got on.
     deaths: u32,
-    /// The first attempt that may begin behind the last of these.
-    next_after_death: AttemptId,
 }
 
 #[derive(Clone, Copy)]
@@ -153,7 +150,6 @@ impl TaskScheduler {
                 attempts,
                 done_by,
                 deaths,
-                next_after_death: 0,
             },
         );
         match predecessor.filter(|predecessor| {
@@ -338,10 +334,7 @@ impl TaskScheduler {
             return FailureAction::Again;
         };
         let worker = failed.attempts.remove(at).worker;
-        if blamed {
-            failed.deaths += 1;
-            failed.next_after_death = self.next_attempt;
-        }
+        failed.deaths += u32::from(blamed);
         let given_up = failed.deaths >= deaths_max;
         let is_alone = failed.attempts.is_empty();
         if is_alone {
@@ -356,12 +349,10 @@ impl TaskScheduler {
         }
     }
 
-    /// Resets the count of workers that ended during a task, after an attempt got on that began behind the last of them:
-    /// the task is then not the cause. A copy that ran beside that worker may just come to the rows that ended it.
-    pub fn clear_deaths(&mut self, task: TaskId, attempt: AttemptId) {
-        if let Some(task) = self.tasks.get_mut(&task)
-            && attempt >= task.next_after_death
-        {
+    /// Resets the count of workers that ended during a task, after an attempt made progress: the task
+    /// is then not the cause.
+    pub fn clear_deaths(&mut self, task: TaskId) {
+        if let Some(task) = self.tasks.get_mut(&task) {
             task.deaths = 0;
         }
     }
@@ -938,39 +929,6 @@ mod tests {
             "the third one takes what the others took"
         );
         assert_eq!(schedule.assign(27.0).len(), 1, "it is late");
-    }
-
-    #[test]
-    fn a_copy_that_gets_on_does_not_excuse_the_rows_that_ended_a_worker() {
-        let mut schedule = TaskScheduler::for_local_workers();
-        let task = schedule.add(1, PARTS, None);
-        schedule.add_worker(1, 1);
-        let first = schedule.assign(0.0)[0];
-        schedule.add_worker(2, 1);
-        let copy = schedule.assign(1000.0)[0];
-        assert_eq!(copy.task, task);
-        schedule.remove_worker(1);
-        let failed = schedule.attempt_failed(task, first.attempt, true);
-        assert_eq!(failed, FailureAction::Again);
-        // The copy commits what the first has committed before.
-        schedule.clear_deaths(task, copy.attempt);
-        schedule.remove_worker(2);
-        let failed = schedule.attempt_failed(task, copy.attempt, true);
-        assert_eq!(failed, FailureAction::GivenUp);
-    }
-
-    #[test]
-    fn an_attempt_that_gets_on_after_a_death_excuses_the_task() {
-        let mut schedule = TaskScheduler::for_local_workers();
-        let task = schedule.add(1, PARTS, None);
-        for worker in 1..=4 {
-            schedule.add_worker(worker, 1);
-            let begun = schedule.assign(0.0)[0];
-            schedule.clear_deaths(task, begun.attempt);
-            schedule.remove_worker(worker as WorkerId);
-            let failed = schedule.attempt_failed(task, begun.attempt, true);
-            assert_eq!(failed, FailureAction::Again);
-        }
     }
 
     #[test]
