@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, LazyLock};
 
-use arrow::array::Array;
 use arrow::compute::CastOptions;
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::format::DEFAULT_FORMAT_OPTIONS;

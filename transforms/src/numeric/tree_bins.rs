@@ -12,7 +12,8 @@ use forebay_plan::{AnalyzerRequest, LoweredMap, MapOp, PlanOp};
 
 use crate::shared::{ask_quantiles, bad_value, doubles, finding_at, keyed_moments};
 
-/// Least part of the variation of the labels' means that an edge has to explain; less is rounding.
+/// Least part of the variation of the labels' means that an edge has to explain, and of a gain that another has to
+/// exceed; less is rounding.
 const PART_MIN: f64 = 1e-12;
 
 /// Most buckets between which edges are tried.
@@ -319,8 +320,11 @@ impl LabelTree {
                 continue;
             }
             let gain = lower.gain(upper);
-            let least = best.as_ref().map_or(self.min_gain, |best| best.gain);
-            if gain > least {
+            let is_best = match &best {
+                Some(best) => is_greater(gain, best.gain),
+                None => gain > self.min_gain,
+            };
+            if is_best {
                 best = Some(Division {
                     groups: groups.clone(),
                     start,
@@ -332,11 +336,16 @@ impl LabelTree {
     }
 }
 
+/// True for a gain that is greater than another by more than rounding.
+fn is_greater(gain: f64, other: f64) -> bool {
+    gain > other * (1.0 + PART_MIN)
+}
+
 /// The index of the division with the greatest gain, the first of equal ones.
 fn greatest_gain(divisions: &[Division]) -> Option<usize> {
     let mut best: Option<usize> = None;
     for (index, division) in divisions.iter().enumerate() {
-        if best.is_none_or(|best| division.gain > divisions[best].gain) {
+        if best.is_none_or(|best| is_greater(division.gain, divisions[best].gain)) {
             best = Some(index);
         }
     }
