@@ -125,10 +125,6 @@ mod tests {
 
     use super::*;
 
-    fn pending() -> &'static PendingMemory {
-        Box::leak(Box::new(PendingMemory::new()))
-    }
-
     /// Sixty bytes do not fit into a hundred where others have reserved more than forty.
     fn shortage_of_sixty(pending: u64) -> Option<u64> {
         (pending + 60 > 100).then_some(pending)
@@ -144,7 +140,8 @@ mod tests {
 
     #[test]
     fn a_request_counts_what_others_reserved_and_did_not_take() {
-        let pending = pending();
+        static PENDING: PendingMemory = PendingMemory::new();
+        let pending = &PENDING;
         let first = pending.reserve(60, &shortage_of_sixty, &mut never);
         let first = first.unwrap();
         let second = pending.reserve(60, &shortage_of_sixty, &mut never);
@@ -156,7 +153,8 @@ mod tests {
 
     #[test]
     fn of_threads_that_ask_at_once_only_one_gets_memory_for_one() {
-        let pending = pending();
+        static PENDING: PendingMemory = PendingMemory::new();
+        let pending = &PENDING;
         let all_asked = Barrier::new(4);
         let ask = || {
             let reserved = pending.reserve(60, &shortage_of_sixty, &mut never);
@@ -177,7 +175,8 @@ mod tests {
 
     #[test]
     fn a_thread_with_a_reservation_does_not_wait_for_itself() {
-        let pending = pending();
+        static PENDING: PendingMemory = PendingMemory::new();
+        let pending = &PENDING;
         let first = pending.reserve(60, &shortage_of_sixty, &mut always);
         let first = first.unwrap();
         assert!(pending.take(60, &shortage_of_sixty, &mut always).is_err());

@@ -175,9 +175,9 @@ impl MemoryShortage {
 mod tests {
     use super::*;
 
-    fn limited(limit_bytes: u64) -> Arc<ReadMemory> {
+    fn limited(limit_bytes: u64, pending: &'static PendingMemory) -> Arc<ReadMemory> {
         let memory = ReadMemory {
-            pending: Box::leak(Box::new(PendingMemory::new())),
+            pending,
             ..ReadMemory::default()
         };
         memory.set_limit(limit_bytes, 2);
@@ -186,7 +186,8 @@ mod tests {
 
     #[test]
     fn leases_end_with_the_share_and_are_given_back() {
-        let memory = limited(64 << 20);
+        static PENDING: PendingMemory = PendingMemory::new();
+        let memory = limited(64 << 20, &PENDING);
         let lease = memory.lease(20 << 20);
         assert!(lease.is_some() && memory.lease(20 << 20).is_none());
         drop(lease);
@@ -196,7 +197,8 @@ mod tests {
 
     #[test]
     fn a_reservation_beyond_the_promise_names_the_memory_that_would_do() {
-        let memory = limited(64 << 20);
+        static PENDING: PendingMemory = PendingMemory::new();
+        let memory = limited(64 << 20, &PENDING);
         let shortage = memory.reserve(8 << 30, true).unwrap_err();
         assert_eq!(shortage.needed_bytes, 8 << 30);
         let sufficient = shortage.sufficient_mib() << 20;
@@ -212,7 +214,8 @@ mod tests {
 
     #[test]
     fn a_reader_waits_for_what_another_decodes() {
-        let memory = limited(64 << 20);
+        static PENDING: PendingMemory = PendingMemory::new();
+        let memory = limited(64 << 20, &PENDING);
         // Two of these do not fit beside each other.
         let bytes = MemoryBudget::new(64 << 20).promised_bytes() / 2;
         let first = memory.reserve(bytes, true).unwrap();
