@@ -15,7 +15,9 @@ use super::usage;
 use crate::Forebay;
 use crate::metrics::ServeMetrics;
 use crate::present::units::parse_bytes;
-use crate::serve::{FeatureServer, LogOptions, ServeLimits, ServeOptions, ServeTls, ShadowOptions};
+use crate::serve::{
+    FeatureServer, LogOptions, ServeLimits, ServeOptions, ServeTls, ShadowOptions, short_id,
+};
 use crate::settings::Settings;
 
 /// Share of the memory that requests may take.
@@ -269,11 +271,11 @@ impl ServeCommand {
         let ended = CancellationToken::default();
         stop_on_signals(&ended)?;
         let server = FeatureServer::load(session.io(), options, &metrics)?;
-        let version = server.current().version.clone();
-        let version = version.get(..12).unwrap_or(&version).to_owned();
+        let current = server.current();
         super::write_stdout(&format!(
-            "serving `{}` version {version} at {address}\n",
-            server.name()
+            "serving `{}` version {} at {address}\n",
+            server.name(),
+            short_id(&current.version)
         ))?;
         server.serve(listener, &ended)?;
         Ok(ExitCode::SUCCESS)

@@ -57,7 +57,7 @@ use self::batch_queue::BatchQueue;
 pub(crate) use self::limits::ServeLimits;
 pub(crate) use self::listener::{ConnectionLimits, HttpListener};
 use self::model::AnswerOptions;
-pub(crate) use self::model::ServedModel;
+pub(crate) use self::model::{ServedModel, short_id};
 use self::request_log::RequestLog;
 use self::service::{PERMIT_BYTES, ServeService};
 use self::shadow::ShadowVersions;

@@ -462,7 +462,7 @@ fn fitting_input(field: &Field, array: ArrayRef) -> Result<ArrayRef, ServeError>
 }
 
 /// First characters of an id, for people.
-pub(super) fn short_id(id: &str) -> &str {
+pub(crate) fn short_id(id: &str) -> &str {
     // The version of a serving state tells its hash, too.
     let letters = if id.contains('-') { 21 } else { 12 };
     id.get(..letters).unwrap_or(id)
