@@ -295,6 +295,24 @@ fn versions_are_those_of_the_log() {
     }
 }
 
+/// The kernel follows links, and names files by the directories in which they lie.
+#[test]
+fn a_table_behind_a_link_is_read() {
+    let shop = TestDirectory::new();
+    let mut table = HandmadeTable::create(
+        &shop,
+        "table",
+        &[column("n", "integer", json!({}))],
+        &[],
+        &[],
+    );
+    let add = table.add("a.parquet", vec![ints("n", 0..3)], json!({}), json!({}));
+    table.commit(&[add]);
+    std::os::unix::fs::symlink(shop.path("table"), shop.path("link")).unwrap();
+    let (rows, _) = copy(&shop, "path: link", "");
+    assert_eq!(values(&rows, "n"), [0, 1, 2]);
+}
+
 #[test]
 fn partition_values_have_the_types_of_the_table() {
     let shop = TestDirectory::new();

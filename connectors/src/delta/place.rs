@@ -120,9 +120,26 @@ fn outside_fault(logged: &str, table: &str, same_storage: bool) -> Fault {
     }
 }
 
+/// The location without symbolic links: the kernel follows those, and names files by the directories in which they lie.
+fn resolve_links(io: &StorageClient, location: StorageLocation) -> Result<StorageLocation> {
+    let Some(local) = &location.local else {
+        return Ok(location);
+    };
+    // A table that does not exist yet has no links.
+    let Ok(directory) = local.canonicalize() else {
+        return Ok(location);
+    };
+    if directory == *local {
+        return Ok(location);
+    }
+    let mut resolved = io.resolve(&directory.display().to_string())?;
+    resolved.shown = location.shown;
+    Ok(resolved)
+}
+
 impl TablePlace {
     pub(super) fn new(io: &StorageClient, path: &str) -> Result<TablePlace> {
-        let root = io.resolve(path.trim_end_matches('/'))?;
+        let root = resolve_links(io, io.resolve(path.trim_end_matches('/'))?)?;
         let url = match &root.local {
             Some(local) => Url::from_directory_path(local).map_err(|()| url_fault(path))?,
             None => {
