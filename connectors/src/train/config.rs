@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use forebay_feed::{FeedCache, NonFinite};
 use forebay_model::{ConfigError, ConfigResult};
+use forebay_run::WarmStart;
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -197,7 +198,15 @@ pub(super) fn is_default_start(start: &TrainingStart) -> bool {
 }
 
 /// Default for the share of old rows that is learned from again.
-pub(super) const REPLAY_DEFAULT: f64 = 0.1;
+const REPLAY_DEFAULT: f64 = 0.1;
+
+impl TrainingStart {
+    /// The share of old rows that a training learns from again; `None` for one that begins with nothing.
+    pub(super) fn warm_start(self, replay: Option<f64>) -> Option<WarmStart> {
+        let replay = replay.unwrap_or(REPLAY_DEFAULT);
+        (self == TrainingStart::Last).then_some(WarmStart { replay })
+    }
+}
 
 /// Treatment of values that are not finite.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -5,7 +5,7 @@ use forebay_model::{Fault, RefitPolicy, Result, codes};
 use forebay_run::{ReadModelFile, Trainer, TrainingContext, TrainingOutput, WarmStart};
 use serde_json::Value;
 
-use super::config::{MISSING_ID, REPLAY_DEFAULT, TrainConfig, TrainingStart};
+use super::config::{MISSING_ID, TrainConfig};
 use super::device::{self, Accelerator, DeviceEngine};
 use super::place::{Precision, TrainingDevice};
 use super::refit::training_refit;
@@ -100,8 +100,7 @@ impl Trainer for TrainConfig {
     }
 
     fn warm_start(&self) -> Option<WarmStart> {
-        let replay = self.replay.unwrap_or(REPLAY_DEFAULT);
-        (self.start == TrainingStart::Last).then_some(WarmStart { replay })
+        self.start.warm_start(self.replay)
     }
 
     fn refuse_start(

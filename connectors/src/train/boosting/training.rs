@@ -14,7 +14,7 @@ use super::config::BoostingConfig;
 use super::fallback_kind::GroupFallbackKind;
 use super::steps::{ForecastStrategy, StepModels, check_whole_columns};
 use super::{part, start, trainer};
-use crate::train::config::{MISSING_ID, REPLAY_DEFAULT, TrainingStart};
+use crate::train::config::MISSING_ID;
 use crate::train::refit::training_refit;
 
 impl Trainer for BoostingConfig {
@@ -112,8 +112,7 @@ impl Trainer for BoostingConfig {
     }
 
     fn warm_start(&self) -> Option<WarmStart> {
-        let replay = self.replay.unwrap_or(REPLAY_DEFAULT);
-        (self.start == TrainingStart::Last).then_some(WarmStart { replay })
+        self.start.warm_start(self.replay)
     }
 
     fn refuse_start(
