@@ -22,8 +22,15 @@ pub(super) struct ServedLocation {
     /// The state directory, which has the serving states of models.
     state: StorageLocation,
     kind: LocationKind,
-    /// The features of the model that was read last.
-    features: Mutex<Option<ModelFeatures>>,
+    /// The model that was read last.
+    last_model: Mutex<Option<ReadModel>>,
+}
+
+/// A model that was read.
+struct ReadModel {
+    features: ModelFeatures,
+    /// The model, until it is loaded as a version.
+    trained: Option<TrainedModel>,
 }
 
 /// The features that a model reads.
@@ -71,7 +78,7 @@ impl ServedLocation {
             shown: path.to_owned(),
             state,
             kind,
-            features: Mutex::default(),
+            last_model: Mutex::default(),
         })
     }
 
@@ -127,24 +134,37 @@ impl ServedLocation {
 
     /// Loads a model with the serving state of its features.
     fn load_model(&self, directory: &str, options: &AnswerOptions) -> Result<ServedModel> {
-        let mut trained = TrainedModel::load(&self.io, directory)?;
+        let mut trained = match self.take_model(directory)? {
+            Some(trained) => trained,
+            None => TrainedModel::load(&self.io, directory)?,
+        };
         let features = ModelFeatures::of(directory, &trained);
         trained.artifact.serving = self.model_state(&features)?;
-        *lock(&self.features)? = Some(features);
         ServedModel::of_trained(trained, options.clone())
+    }
+
+    /// The model of a directory, if it was the last one to be read and is not loaded yet.
+    fn take_model(&self, directory: &str) -> Result<Option<TrainedModel>> {
+        let mut last_model = lock(&self.last_model)?;
+        let read = last_model.as_mut();
+        let read = read.filter(|read| read.features.model == directory);
+        Ok(read.and_then(|read| read.trained.take()))
     }
 
     /// The features of a model, which is read where another one was read last.
     fn features_of(&self, directory: &str) -> Result<ModelFeatures> {
-        let mut last = lock(&self.features)?;
-        if let Some(features) = last.as_ref()
-            && features.model == directory
+        let mut last_model = lock(&self.last_model)?;
+        if let Some(read) = last_model.as_ref()
+            && read.features.model == directory
         {
-            return Ok(features.clone());
+            return Ok(read.features.clone());
         }
         let trained = TrainedModel::load(&self.io, directory)?;
         let features = ModelFeatures::of(directory, &trained);
-        *last = Some(features.clone());
+        *last_model = Some(ReadModel {
+            features: features.clone(),
+            trained: Some(trained),
+        });
         Ok(features)
     }
 
