@@ -144,9 +144,11 @@ fn calendar_span(unit: &str) -> Option<CalendarSpan> {
 /// True if nanoseconds do not hold all of some times.
 fn has_far_times(times: &ArrayRef) -> Result<bool, DataFusionError> {
     let tick = tick_nanoseconds(times.data_type()).unwrap_or(1);
+    let tick = i64::try_from(tick).unwrap_or(1);
+    let near_ticks = i64::MIN / tick..=i64::MAX / tick;
     let ticks = cast(times, &DataType::Int64)?;
     let mut ticks = ticks.as_primitive::<Int64Type>().iter().flatten();
-    Ok(ticks.any(|time| i64::try_from(i128::from(time) * tick).is_err()))
+    Ok(ticks.any(|time| !near_ticks.contains(&time)))
 }
 
 /// The midnights at which the days, weeks, months, quarters or years of times begin.
