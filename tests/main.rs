@@ -15,6 +15,7 @@ mod backtest;
 mod bits;
 mod bucket;
 mod builder;
+mod business_days;
 mod cache;
 mod chains;
 mod command_lines;

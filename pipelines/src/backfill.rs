@@ -1,7 +1,9 @@
 //! Backfills: the consecutive intervals of a period, those of them that exist already, and the runs
 //! for the others.
 
-use forebay_model::{DAY_NANOSECONDS, Fault, Interval, Pipeline, Result, TimeLength, codes};
+use forebay_model::{
+    DAY_NANOSECONDS, Fault, Interval, Pipeline, Result, TimeLength, business_days_hint, codes,
+};
 use forebay_run::{OutputReport, RunReport, Session};
 use jiff::civil::{DateTime, Time};
 use jiff::{Span, ToSpan};
@@ -320,7 +322,16 @@ const HOUR_NANOSECONDS: i128 = DAY_NANOSECONDS / 24;
 
 /// Reads `12h`, `1d`, `1w`, `1mo`, `1q` or `1y`.
 pub(crate) fn parse_interval_length(text: &str) -> Result<Span, String> {
-    let wrong = || format!("`{text}` is no length of an interval; write 1d, 12h, 1w or 1mo");
+    let wrong = || {
+        let remedy = match business_days_hint(text) {
+            Some(_) => {
+                "intervals of business days would leave rows of other days out: write `1d`, which \
+                 finds no rows on days without business, or `1w`"
+            }
+            None => "write 1d, 12h, 1w or 1mo",
+        };
+        format!("`{text}` is no length of an interval; {remedy}")
+    };
     let length: TimeLength = text.parse().map_err(|_| wrong())?;
     let (months, nanoseconds) = length.months_and_nanoseconds();
     let span = match length {

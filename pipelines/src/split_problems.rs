@@ -1,6 +1,8 @@
 //! Problems of a split, from a spec or a builder.
 
-use forebay_model::{DataSplit, FaultCode, TimeLength, codes, last_length};
+use forebay_model::{
+    DataSplit, FaultCode, LENGTH_HINT, TimeLength, civil_length_hint, codes, last_length,
+};
 use jiff::civil::DateTime;
 
 /// A problem of a split.
@@ -72,7 +74,10 @@ fn time_problems(parts: &[String], ends: &[String], embargo: Option<&str>) -> Ve
         let place = format!("ends[{index}]");
         if let Some(length) = last_length(text) {
             match length {
-                Err(message) => report(codes::BAD_VALUE, place, message, DURATION_HINT),
+                Err(message) => {
+                    let hint = civil_length_hint(text.trim().trim_start_matches("last"));
+                    report(codes::BAD_VALUE, place, message, hint);
+                }
                 Ok(length) if length.count() == 0 => {
                     let message = format!("the part after `{text}` would have no rows");
                     report(codes::BAD_VALUE, place, message, "write a length above 0");
@@ -112,7 +117,7 @@ fn time_problems(parts: &[String], ends: &[String], embargo: Option<&str>) -> Ve
             codes::BAD_VALUE,
             "embargo".into(),
             format!("`{text}` is not a length of time"),
-            DURATION_HINT,
+            civil_length_hint(text),
         );
     }
     problems
@@ -139,8 +144,14 @@ fn share_problem(total: f64) -> Option<SplitProblem> {
     ((total - 1.0).abs() > 1e-6).then_some(problem)
 }
 
-/// Hint with the notation of lengths of time.
-pub(crate) const DURATION_HINT: &str = forebay_model::LENGTH_HINT;
+/// The remedy for a text that is no length of days of the calendar.
+pub(crate) fn civil_duration_hint(text: &str) -> String {
+    let hint = civil_length_hint(text);
+    match forebay_transforms::duration_hint(text) {
+        Some(notation) if hint == LENGTH_HINT => notation,
+        _ => hint.to_owned(),
+    }
+}
 
 /// `30m`, `12h`, `7d`, `2w`, `1mo`.
 pub(crate) fn is_duration_text(text: &str) -> bool {

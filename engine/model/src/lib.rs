@@ -95,7 +95,8 @@ pub use text_values::{NumberMarks, ReadTexts, TextRules, is_utc_name, plain_inte
 pub use time_cutoff::{TimeCutoff, tick_nanoseconds, ticks};
 pub use time_format::TimeFormat;
 pub use time_length::{
-    CalendarSpan, CalendarUnit, DAY_NANOSECONDS, ExactUnit, LENGTH_HINT, TimeDistance, TimeLength,
+    CIVIL_BUSINESS_DAYS_HINT, CalendarSpan, CalendarUnit, DAY_NANOSECONDS, ExactUnit, LENGTH_HINT,
+    TimeDistance, TimeLength, business_days_hint, civil_length_hint, length_hint,
     month_nanoseconds,
 };
 pub use trace_context::{NoTraceContext, TRACE_HEADER, TraceContext};

@@ -29,7 +29,7 @@ const MONTHS_DAYS_MOST: [i128; 12] = [31, 62, 92, 123, 153, 184, 215, 245, 276, 
 ///
 /// Days and longer units are of the calendar: a day ends at the same time of the next day, whatever the clock did
 /// between, and a month at the same day of the next month or at its end. Hours and shorter units are exact. Business
-/// days would be a further [`CalendarUnit`].
+/// days are no unit, since each country and company has its own: their numbers are a time of whole steps.
 ///
 /// ```
 /// use forebay_model::{CalendarUnit, ExactUnit, TimeLength};
@@ -128,6 +128,60 @@ impl ExactUnit {
 
 /// Units of time as a hint of faults names them.
 pub const LENGTH_HINT: &str = "write a whole number and a unit: 30m, 12h, 7d, 2w or 1mo";
+
+/// Hint of faults for business days where days of the calendar are counted.
+pub const CIVIL_BUSINESS_DAYS_HINT: &str = "business days are no unit here, where all days count: \
+    write days or weeks, such as `7d` for five business days and a weekend";
+
+/// Units that stand for business days, in lower case.
+const BUSINESS_DAY_WORDS: [&str; 7] = [
+    "b",
+    "bd",
+    "bday",
+    "bdays",
+    "business day",
+    "business days",
+    "businessdays",
+];
+
+/// The number of business days that a text counts; `None` for other texts.
+fn business_days(text: &str) -> Option<u32> {
+    let text = text.trim().to_lowercase();
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (count, word) = text.split_at(digits);
+    let count: u32 = count.parse().ok()?;
+    BUSINESS_DAY_WORDS.contains(&word.trim()).then_some(count)
+}
+
+/// The remedy for a text that counts business days where a step takes a length; `None` for other texts.
+///
+/// ```
+/// use forebay_model::business_days_hint;
+///
+/// assert!(business_days_hint("5bd").is_some_and(|hint| hint.contains("`5t`")));
+/// assert_eq!(business_days_hint("5d"), None);
+/// ```
+pub fn business_days_hint(text: &str) -> Option<String> {
+    let count = business_days(text)?;
+    Some(format!(
+        "business days are no unit, since each calendar has its own: number them with \
+         `calendar: {{ parts: [business_day_number] }}`, filter days without a number out, name \
+         the number as `time`, and write `{count}t`"
+    ))
+}
+
+/// The remedy for a text that is no length, where a step takes one.
+pub fn length_hint(text: &str) -> String {
+    business_days_hint(text).unwrap_or_else(|| LENGTH_HINT.to_owned())
+}
+
+/// The remedy for a text that is no length, where days of the calendar are counted.
+pub fn civil_length_hint(text: &str) -> &'static str {
+    match business_days(text) {
+        Some(_) => CIVIL_BUSINESS_DAYS_HINT,
+        None => LENGTH_HINT,
+    }
+}
 
 impl FromStr for TimeLength {
     type Err = String;
@@ -455,6 +509,21 @@ mod tests {
         ] {
             assert!(text.parse::<TimeLength>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn business_days_are_told_from_other_texts() {
+        for text in ["5bd", "1b", "5B", "20 bdays", " 5 business days", "0bd"] {
+            assert!(text.parse::<TimeLength>().is_err(), "{text}");
+            assert!(business_days_hint(text).is_some(), "{text}");
+            assert_eq!(civil_length_hint(text), CIVIL_BUSINESS_DAYS_HINT, "{text}");
+        }
+        for text in ["", "bd", "b", "5d", "5 days", "-5bd", "5bdd", "1.5bd"] {
+            assert_eq!(business_days_hint(text), None, "{text}");
+            assert_eq!(length_hint(text), LENGTH_HINT, "{text}");
+            assert_eq!(civil_length_hint(text), LENGTH_HINT, "{text}");
+        }
+        assert!(length_hint("20bd").ends_with("write `20t`"));
     }
 
     #[test]

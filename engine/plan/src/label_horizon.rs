@@ -2,7 +2,7 @@
 
 use forebay_model::{
     CalendarSpan, Fault, LENGTH_HINT, Pipeline, PredictionLabel, Result, TimeDistance, TimeLength,
-    codes,
+    business_days_hint, codes,
 };
 use forebay_window::SeriesLength;
 
@@ -80,9 +80,11 @@ impl LabelHorizon {
             return Ok(LabelHorizon::Time(AgeTime::nanoseconds(steps.into())));
         }
         let length: TimeLength = text.parse().map_err(|wrong: String| {
+            let hint = business_days_hint(text)
+                .unwrap_or_else(|| format!("{LENGTH_HINT}; or a number of rows"));
             Fault::new(codes::BAD_VALUE, wrong.replace(" of time", ""))
                 .fragment(text, 0)
-                .hint(format!("{LENGTH_HINT}; or a number of rows"))
+                .hint(hint)
         })?;
         Ok(LabelHorizon::Time(match length.calendar_span() {
             Some(span) => AgeTime::of_span(span, 1),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use forebay_model::{
-    CalendarUnit, DataSplit, ExactUnit, Fault, LENGTH_HINT, Result, StringColumn, TimeLength, codes,
+    CalendarUnit, DataSplit, ExactUnit, Fault, Result, StringColumn, TimeLength, civil_length_hint,
+    codes,
 };
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -114,9 +115,9 @@ fn time_conditions(
 
 /// Converts `7d`, `12h`, `30m`, `2w` or `1mo` to the text of a SQL interval.
 fn interval(text: &str) -> Result<String> {
-    let length: TimeLength = text
-        .parse()
-        .map_err(|wrong: String| Fault::new(codes::BAD_VALUE, wrong).hint(LENGTH_HINT))?;
+    let length: TimeLength = text.parse().map_err(|wrong: String| {
+        Fault::new(codes::BAD_VALUE, wrong).hint(civil_length_hint(text))
+    })?;
     let count = length.count();
     Ok(match length {
         TimeLength::Calendar { unit, .. } => match unit {

@@ -12,7 +12,7 @@ use forebay_run::{DeadlineSpec, FeedConfig, PredictConfig};
 use super::expressions::ExpressionFinder;
 use crate::cycles::step_cycles;
 use crate::spec::name::{is_name, name_complaint, name_hint};
-use crate::split_problems::{DURATION_HINT, is_duration_text, split_problems};
+use crate::split_problems::{civil_duration_hint, is_duration_text, split_problems};
 
 /// A name that a step uses.
 struct NameUse {
@@ -279,11 +279,10 @@ impl<'a> PipelineCheck<'a> {
             .filter_map(|source| source.lookback.as_deref());
         let wrong: Vec<&str> = lookbacks.filter(|text| !is_duration_text(text)).collect();
         for text in wrong {
-            let hint = forebay_transforms::duration_hint(text).unwrap_or(DURATION_HINT.to_owned());
             self.report(
                 codes::BAD_VALUE,
                 format!("`{text}` is not a length of time"),
-                Some(hint),
+                Some(civil_duration_hint(text)),
             );
         }
     }

@@ -20,7 +20,7 @@ use super::node::{TextPosition, YamlData, YamlKey, YamlNode};
 use super::wire;
 use super::words::{ConnectorFormat, SpecCatalog};
 use crate::present::units;
-use crate::split_problems::{DURATION_HINT, SplitProblem, is_duration_text, split_problems};
+use crate::split_problems::{SplitProblem, civil_duration_hint, is_duration_text, split_problems};
 
 /// Place of the format of a source's time.
 const TIME_FORMAT: &str = "time.format";
@@ -498,9 +498,7 @@ impl SpecConverter<'_> {
             path,
             format!("`{text}` is not a length of time"),
         );
-        let hint = forebay_transforms::duration_hint(text);
-        self.faults
-            .push(fault.hint(hint.unwrap_or(DURATION_HINT.to_owned())));
+        self.faults.push(fault.hint(civil_duration_hint(text)));
     }
 
     fn serving(&mut self, key: &YamlKey, node: &YamlNode) -> Option<PipelineServing> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema};
 use forebay_model::{
     CalendarSpan, ColumnClock, DAY_NANOSECONDS, Fault, GroupBy, GroupFunction, GroupKey,
-    GroupResult, LENGTH_HINT, Result, TimeBucket, TimeLength, codes, logical_type,
-    tick_nanoseconds, type_words,
+    GroupResult, LENGTH_HINT, Result, TimeBucket, TimeLength, business_days_hint, codes,
+    logical_type, tick_nanoseconds, type_words,
 };
 use forebay_plan::{
     BindScope, ConfiguredTransform, GatherBy, GatherOp, GroupByOp, PlanOp, Transform,
@@ -463,10 +463,21 @@ const NO_BUCKET: TimeBucket = TimeBucket::Even {
     origin: 0,
 };
 
+/// The remedy for a length that no buckets have.
+fn bucket_hint(every: &str) -> &'static str {
+    if business_days_hint(every).is_some() {
+        return "business days are no unit, since each calendar has its own: number them with \
+                `calendar: { parts: [business_day_number] }`, divide the number in `derive`, and \
+                group by the quotient";
+    }
+    LENGTH_HINT
+}
+
 /// The buckets of a column. Those of days and longer begin at midnight in the column's zone; those of hours and shorter
 /// are counted from 1970-01-01 00:00 UTC.
 fn time_bucket(name: &str, data_type: &DataType, every: &str) -> Result<TimeBucket> {
-    let wrong = || bad_value(format!("`every: {every}` is not a length of time")).hint(LENGTH_HINT);
+    let wrong =
+        || bad_value(format!("`every: {every}` is not a length of time")).hint(bucket_hint(every));
     let length: TimeLength = every.parse().map_err(|_| wrong())?;
     if length.count() == 0 {
         return Err(wrong());

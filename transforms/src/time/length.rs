@@ -9,7 +9,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use forebay_model::{
     CalendarSpan, ColumnClock, DAY_NANOSECONDS, LENGTH_HINT, Result, TimeDistance, TimeLength,
-    tick_nanoseconds, type_words,
+    business_days_hint, tick_nanoseconds, type_words,
 };
 use forebay_window::SeriesLength;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -262,7 +262,7 @@ impl FromStr for LengthSpec {
                 text.trim_start_matches('-')
             )),
             _ => {
-                let hint = duration_hint(text);
+                let hint = business_days_hint(text).or_else(|| duration_hint(text));
                 if hint == Some(format!("write `{text}`")) {
                     return Err(format!("`{text}` is longer than a length can be"));
                 }
@@ -297,11 +297,6 @@ pub fn duration_hint(text: &str) -> Option<String> {
         "mo" | "mon" | "month" => "mo",
         "q" | "quarter" => "q",
         "y" | "yr" | "year" => "y",
-        "bd" | "business day" => {
-            return Some(
-                "business days are no unit: filter the other days out, and count rows".to_owned(),
-            );
-        }
         _ => return None,
     };
     Some(format!("write `{count}{unit}`"))

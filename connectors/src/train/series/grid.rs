@@ -4,7 +4,8 @@ use std::str::FromStr;
 
 use arrow::datatypes::DataType;
 use forebay_model::{
-    CalendarSpan, ColumnClock, Fault, Result, TimeLength, codes, tick_nanoseconds, type_words,
+    CalendarSpan, ColumnClock, Fault, Result, TimeLength, business_days_hint, codes,
+    tick_nanoseconds, type_words,
 };
 
 /// A length of a spec: of time (`1d`, `1mo`), or of ticks of a column of whole numbers (`7t`).
@@ -21,7 +22,12 @@ impl FromStr for StepLength {
 
     fn from_str(text: &str) -> Result<StepLength, String> {
         let Some(count) = text.strip_suffix('t') else {
-            return Ok(StepLength::Time(text.parse()?));
+            let length: Result<TimeLength, String> = text.parse();
+            let length = length.map_err(|message| match business_days_hint(text) {
+                Some(hint) => format!("{message}; hint: {hint}"),
+                None => message,
+            })?;
+            return Ok(StepLength::Time(length));
         };
         match count.parse::<u32>() {
             Ok(count) => Ok(StepLength::Ticks(i64::from(count))),

@@ -2,7 +2,8 @@
 
 use arrow::datatypes::Field;
 use forebay_model::{
-    CalendarSpan, ColumnClock, Fault, Result, TimeLength, codes, tick_nanoseconds, type_words,
+    CalendarSpan, ColumnClock, Fault, Result, TimeLength, business_days_hint, codes,
+    tick_nanoseconds, type_words,
 };
 use jiff::SignedDuration;
 
@@ -92,13 +93,17 @@ impl KnownTimes<'_> {
 
     fn span_of(&self, text: &str) -> Result<CalendarSpan> {
         let wrong = |problem: &str| {
-            Fault::new(
-                codes::BAD_VALUE,
-                format!("`{text}` is no distance of folds: {problem}"),
-            )
+            let message = format!("`{text}` is no distance of folds: {problem}");
+            let fault = Fault::new(codes::BAD_VALUE, message);
+            match business_days_hint(text) {
+                Some(hint) => fault.hint(hint),
+                None => fault,
+            }
         };
         let Some(tick) = tick_nanoseconds(self.time.data_type()) else {
             let steps = text
+                .strip_suffix('t')
+                .unwrap_or(text)
                 .parse()
                 .map_err(|_| wrong("times are whole numbers, so it is one, too"))?;
             return Ok(CalendarSpan::ticks(steps));
@@ -212,6 +217,11 @@ mod tests {
                 behind: None
             }
         );
+        let steps = known.origins(2, Some("10t")).unwrap_or_default();
+        assert_eq!(steps, origins);
         assert!(known.origins(2, Some("10d")).is_err());
+        let refused = known.origins(2, Some("10bd")).err();
+        let hint = refused.as_ref().and_then(Fault::hint_text);
+        assert!(hint.is_some_and(|hint| hint.ends_with("write `10t`")));
     }
 }

@@ -6,7 +6,10 @@ use arrow::datatypes::{DataType, FieldRef, Schema, TimeUnit};
 use forebay_feed::{
     BatchFeatures, FeatureColumn, FeatureField, FeedConfig, FeedSeries, SequenceOptions,
 };
-use forebay_model::{DuplicateRows, Fault, Pipeline, Result, codes, type_words};
+use forebay_model::{
+    CIVIL_BUSINESS_DAYS_HINT, DuplicateRows, Fault, Pipeline, Result, business_days_hint, codes,
+    type_words,
+};
 use forebay_plan::{
     BoundPipeline, ColumnSelector, id_columns, is_ids, is_number, is_pattern, unknown_column,
 };
@@ -295,7 +298,10 @@ fn parse_ticks(text: &str, time: &str, data_type: &DataType) -> Result<i64> {
     let seconds = seconds.ok_or_else(|| {
         bad(
             format!("`within: {text}` is no length of time"),
-            "write 28d, 12h or 2w",
+            match business_days_hint(text) {
+                Some(_) => CIVIL_BUSINESS_DAYS_HINT,
+                None => "write 28d, 12h or 2w",
+            },
         )
     })?;
     let ticks = if per_second == 0 {

@@ -1,6 +1,6 @@
 //! Configuration of a forecast in a spec.
 
-use forebay_model::{ConfigError, ConfigResult};
+use forebay_model::{ConfigError, ConfigResult, TimeLength, length_hint};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -174,6 +174,23 @@ impl PredictConfig {
         expects && self.season.is_none()
     }
 
+    /// True if the season is no length.
+    fn has_unreadable_season(&self) -> bool {
+        let Some(season) = &self.season else {
+            return false;
+        };
+        // A number of steps or of rows.
+        let count = season.strip_suffix('t').unwrap_or(season);
+        count.parse::<u64>().is_err() && season.parse::<TimeLength>().is_err()
+    }
+
+    /// The reason why the season is no length, and the remedy.
+    fn season_problem(&self) -> String {
+        let season = self.season.as_deref().unwrap_or_default();
+        let hint = length_hint(season);
+        format!("`{season}` is not a length; hint: {hint}")
+    }
+
     /// Checks the configuration. The error names the wrong field.
     pub fn check(&self) -> ConfigResult<()> {
         let wrong = |field: &str, message: String| Err(ConfigError::at(field, message));
@@ -193,6 +210,7 @@ impl PredictConfig {
             _ if self.expect.is_some_and(|expect| !expect.is_finite()) => {
                 wrong("expect", "a limit is a finite number".to_owned())
             }
+            _ if self.has_unreadable_season() => wrong("season", self.season_problem()),
             _ if self.path.is_empty() => wrong("path", "the path is empty".to_owned()),
             _ if self.name.is_empty() => wrong("name", "the name is empty".to_owned()),
             _ => Ok(()),

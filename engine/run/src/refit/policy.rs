@@ -1,7 +1,10 @@
 //! The policy of a step's refits: its text, and the check whether it is time.
 
 use arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
-use forebay_model::{DAY_NANOSECONDS, Fault, RefitPolicy, Result, TimeLength, codes};
+use forebay_model::{
+    CIVIL_BUSINESS_DAYS_HINT, DAY_NANOSECONDS, Fault, RefitPolicy, Result, TimeLength,
+    business_days_hint, codes,
+};
 use jiff::Span;
 use jiff::civil::DateTime;
 
@@ -64,7 +67,12 @@ fn length_count(text: &str) -> Option<u64> {
 
 fn policy_fault(text: &str) -> Fault {
     let message = format!("`{text}` does not say when a step learns anew");
-    Fault::new(codes::BAD_VALUE, message).hint(
+    let fault = Fault::new(codes::BAD_VALUE, message);
+    let mut conditions = text.split(OR).map(str::trim);
+    if conditions.any(|condition| business_days_hint(condition).is_some()) {
+        return fault.hint(CIVIL_BUSINESS_DAYS_HINT);
+    }
+    fault.hint(
         "write always, never, weekly, a duration such as 7d, `drift above 0.1`, or `30d or drift \
          above 0.1`",
     )

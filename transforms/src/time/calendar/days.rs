@@ -2,7 +2,7 @@
 
 use arrow::array::{Array, ArrayRef};
 use chrono::{Datelike, Days, NaiveDate, NaiveDateTime, Weekday};
-use forebay_model::{ColumnClock, Fault, Result, codes, ticks, type_label};
+use forebay_model::{CALENDAR_DAYS, ColumnClock, Fault, Result, codes, ticks, type_label};
 
 use super::holidays::HolidayCalendar;
 
@@ -110,6 +110,50 @@ impl BusinessCalendar {
             .count() as i32
     }
 
+    /// Business days from 1970-01-01 up to a day, which does not count; of earlier days, less than zero. A business day
+    /// has the number after that of the business day before it.
+    pub fn business_day_number(&self, day: i32) -> i32 {
+        let holidays = if day < 0 {
+            -self.holidays_of_business(day, 0)
+        } else {
+            self.holidays_of_business(0, day)
+        };
+        self.working_days_until(day) - holidays
+    }
+
+    /// Days from 1970-01-01 up to a day that are not of the weekend.
+    fn working_days_until(&self, day: i32) -> i32 {
+        let in_week = self.weekend.iter().filter(|is_free| !**is_free).count() as i32;
+        let rest = day.rem_euclid(DAYS_OF_WEEK);
+        let in_rest = (day - rest..day).filter(|day| !self.is_weekend(*day));
+        day.div_euclid(DAYS_OF_WEEK) * in_week + in_rest.count() as i32
+    }
+
+    /// Holidays between two days, the second of which does not count, that are not of the weekend.
+    fn holidays_of_business(&self, from: i32, to: i32) -> i32 {
+        let holidays = self.holidays.days.range(from..to);
+        holidays.filter(|(day, _)| !self.is_weekend(**day)).count() as i32
+    }
+
+    /// The business day with a number; `None` beyond the calendar.
+    pub fn day_of_number(&self, number: i32) -> Option<i32> {
+        let mut first = i32::try_from(*CALENDAR_DAYS.start()).ok()?;
+        let mut last = i32::try_from(*CALENDAR_DAYS.end()).ok()?;
+        if number < self.business_day_number(first) || number >= self.business_day_number(last) {
+            return None;
+        }
+        // Of the days with the number, the last one is the business day: those before it are free.
+        while last - first > 1 {
+            let middle = first + (last - first) / 2;
+            if self.business_day_number(middle) > number {
+                last = middle;
+            } else {
+                first = middle;
+            }
+        }
+        Some(first)
+    }
+
     /// The payday of the month of a day: a day of the month, or the last of a shorter one; a day without business moves it
     /// to the business day before.
     fn payday(&self, day: i32, day_of_month: u32) -> i32 {
@@ -150,6 +194,8 @@ impl BusinessCalendar {
         })
     }
 }
+
+const DAYS_OF_WEEK: i32 = 7;
 
 /// Days that are looked through for a business day.
 const DAYS_SEARCHED: i32 = 31;
@@ -192,6 +238,49 @@ mod tests {
         assert_eq!(calendar.business_day_of_month(day("2024-12-31")), 20);
         assert_eq!(calendar.business_days_left(day("2024-12-24")), 3);
         assert_eq!(calendar.business_days_left(day("2024-12-31")), 0);
+    }
+
+    /// Values of `Timestamp + n * CustomBusinessDay(holidays=...)` of pandas 3.1.1.
+    #[test]
+    fn numbers_count_the_business_days_of_pandas() {
+        let calendar = calendar(&["2024-12-25", "2024-12-26", "2025-01-01", "1969-12-25"]);
+        for (from, count, to) in [
+            ("2024-12-24", 1, "2024-12-27"),
+            ("2024-12-24", 5, "2025-01-03"),
+            ("2024-12-20", -3, "2024-12-17"),
+            ("2025-01-02", -4, "2024-12-24"),
+            ("2024-02-28", 2, "2024-03-01"),
+            ("1969-12-24", 1, "1969-12-26"),
+            ("1970-01-02", -7, "1969-12-23"),
+            ("2024-12-23", 260, "2025-12-25"),
+            ("2000-01-03", 6000, "2023-01-02"),
+        ] {
+            let later = calendar.business_day_number(day(from)) + count;
+            assert_eq!(
+                calendar.day_of_number(later),
+                Some(day(to)),
+                "{from} {count}"
+            );
+            assert_eq!(calendar.business_day_number(day(to)), later, "{to}");
+        }
+        assert_eq!(calendar.business_day_number(day("1970-01-01")), 0);
+        assert_eq!(calendar.day_of_number(i32::MAX), None);
+        assert_eq!(calendar.day_of_number(i32::MIN), None);
+    }
+
+    #[test]
+    fn each_business_day_has_the_number_after_the_one_before() {
+        for weekend in [[false; 7], [false, false, false, false, true, true, false]] {
+            let mut calendar = calendar(&["1969-12-30", "1970-01-01", "1970-01-06"]);
+            calendar.weekend = weekend;
+            let days = day("1969-11-01")..day("1970-03-01");
+            let days: Vec<i32> = days.filter(|day| calendar.is_business_day(*day)).collect();
+            for pair in days.windows(2) {
+                let first = calendar.business_day_number(pair[0]);
+                assert_eq!(calendar.business_day_number(pair[1]), first + 1, "{pair:?}");
+                assert_eq!(calendar.day_of_number(first), Some(pair[0]), "{pair:?}");
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float32Array};
 use arrow::datatypes::{DataType, Field};
-use forebay_model::{Fault, Result};
+use forebay_model::{CIVIL_BUSINESS_DAYS_HINT, Fault, Result, business_days_hint};
 use forebay_plan::{MapOp, PlanOp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -93,7 +93,11 @@ fn period_seconds(text: &str) -> Result<f64> {
     seconds
         .filter(|seconds| *seconds > 0.0 && seconds.is_finite())
         .ok_or_else(|| {
-            bad_value(format!("`period: {text}` is not a length above 0"))
+            let fault = bad_value(format!("`period: {text}` is not a length above 0"));
+            if business_days_hint(text).is_some() {
+                return fault.hint(CIVIL_BUSINESS_DAYS_HINT);
+            }
+            fault
                 .hint("write a number and a unit of exact length: w, d, h, m or s, such as 365.25d")
         })
 }

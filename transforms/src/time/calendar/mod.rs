@@ -8,10 +8,11 @@ mod holidays;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, Int32Array, StringArray};
-use arrow::datatypes::{DataType, Field};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Date32Array, Int32Array, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field, Int64Type};
 use chrono::Datelike;
-use forebay_model::{Fault, Result};
+use forebay_model::{Fault, Result, codes};
 use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform};
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -37,6 +38,10 @@ use holidays::HolidayCalendar;
 /// that follow the moon are estimates where they lie ahead. Business days are those that are neither holidays nor
 /// `weekend`. A payday (`payday: [15, 31]`) is that day of the month, or its last, or the business day before where it is
 /// none. The holidays are those of the package `holidays` 0.109 of Python.
+///
+/// Business days are no unit of a length, since each calendar has its own. `business_day_number` makes them a time: of its
+/// column, `5t` is five business days in every step that takes a length. `business_day_date` is its inverse, and has the
+/// dates of `future_rows` with that time.
 ///
 /// ```yaml
 /// - calendar: { columns: [date], country: DE, parts: [is_holiday, days_until_holiday, business_day_of_month] }
@@ -91,6 +96,11 @@ pub enum CalendarFact {
     BusinessDayOfMonth,
     /// Business days of the month that follow.
     BusinessDaysLeft,
+    /// Business days from 1970-01-01 up to the day: 1 more than that of the business day before. Null on other days. It is a
+    /// time whose steps are business days.
+    BusinessDayNumber,
+    /// The date of a number of business days. Its columns are whole numbers.
+    BusinessDayDate,
     /// True on the first day of a month.
     IsMonthStart,
     /// True on the last day of a month.
@@ -162,6 +172,8 @@ impl CalendarFact {
             CalendarFact::IsBusinessDay => "is_business_day",
             CalendarFact::BusinessDayOfMonth => "business_day_of_month",
             CalendarFact::BusinessDaysLeft => "business_days_left",
+            CalendarFact::BusinessDayNumber => "business_day_number",
+            CalendarFact::BusinessDayDate => "business_day_date",
             CalendarFact::IsMonthStart => "is_month_start",
             CalendarFact::IsMonthEnd => "is_month_end",
             CalendarFact::IsQuarterStart => "is_quarter_start",
@@ -181,6 +193,7 @@ impl CalendarFact {
             | CalendarFact::IsMonthEnd
             | CalendarFact::IsQuarterStart
             | CalendarFact::IsQuarterEnd => DataType::Boolean,
+            CalendarFact::BusinessDayDate => DataType::Date32,
             _ => DataType::Int32,
         }
     }
@@ -211,6 +224,7 @@ impl CalendarFact {
             CalendarFact::IsBusinessDay
                 | CalendarFact::BusinessDayOfMonth
                 | CalendarFact::BusinessDaysLeft
+                | CalendarFact::BusinessDayNumber
         );
         counts_business || self.needs_holidays() || self.needs_paydays()
     }
@@ -261,6 +275,11 @@ impl CalendarFeatures {
             return Err(bad_value(format!("`{}` needs `payday`", part.name()))
                 .hint("list the days of the month: `payday: [15, 31]`"));
         }
+        let is_alone = self.parts.len() == 1 && self.fourier.is_empty() && self.events.is_none();
+        if self.takes_numbers() && !is_alone {
+            let message = "`business_day_date` takes whole numbers, and all else takes dates";
+            return Err(bad_value(message).hint("write it in a step `calendar` of its own"));
+        }
         if let Some(day) = self.payday.iter().find(|day| !(1..=31).contains(*day)) {
             return Err(bad_value(format!(
                 "`payday: {day}` is not a day of the month from 1 to 31"
@@ -274,12 +293,18 @@ impl Transform for CalendarFeatures {
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         self.check()?;
         let calendar = Arc::new(self.business_calendar()?);
-        let fields = scope.typed_columns(&self.columns, "a date or timestamp", |field| {
-            matches!(
-                field.data_type(),
-                DataType::Date32 | DataType::Date64 | DataType::Timestamp(..)
-            )
-        })?;
+        let fields = if self.takes_numbers() {
+            scope.typed_columns(&self.columns, "a whole number", |field| {
+                field.data_type().is_integer() && *field.data_type() != DataType::UInt64
+            })?
+        } else {
+            scope.typed_columns(&self.columns, "a date or timestamp", |field| {
+                matches!(
+                    field.data_type(),
+                    DataType::Date32 | DataType::Date64 | DataType::Timestamp(..)
+                )
+            })?
+        };
         let mut ops = Vec::new();
         for field in fields {
             for part in &self.parts {
@@ -297,6 +322,11 @@ impl Transform for CalendarFeatures {
 }
 
 impl CalendarFeatures {
+    /// True if the columns are numbers of business days.
+    fn takes_numbers(&self) -> bool {
+        self.parts.contains(&CalendarFact::BusinessDayDate)
+    }
+
     fn fact_op(
         &self,
         field: &Field,
@@ -314,6 +344,9 @@ impl CalendarFeatures {
             let Some(column) = columns.first() else {
                 return Err(Fault::internal("a calendar of no column"));
             };
+            if part == CalendarFact::BusinessDayDate {
+                return Ok(vec![facts.dates_of(column)?]);
+            }
             Ok(vec![facts.of(&days_of(column)?)?])
         }))
     }
@@ -361,6 +394,41 @@ impl DayFacts {
         Ok(Arc::new(Int32Array::from(values)))
     }
 
+    /// The date of each number of business days; each different number is looked up once.
+    fn dates_of(&self, column: &ArrayRef) -> Result<ArrayRef> {
+        let numbers = cast(column, &DataType::Int64)?;
+        let mut dates: HashMap<i64, i32> = HashMap::new();
+        let mut values = Vec::with_capacity(numbers.len());
+        for number in numbers.as_primitive::<Int64Type>() {
+            let Some(number) = number else {
+                values.push(None);
+                continue;
+            };
+            let date = match dates.get(&number) {
+                Some(date) => *date,
+                None => {
+                    let date = self.date_of(number)?;
+                    dates.insert(number, date);
+                    date
+                }
+            };
+            values.push(Some(date));
+        }
+        Ok(Arc::new(Date32Array::from(values)))
+    }
+
+    fn date_of(&self, number: i64) -> Result<i32> {
+        let small = i32::try_from(number).ok();
+        let day = small.and_then(|number| self.calendar.day_of_number(number));
+        let Some(day) = day else {
+            let message = format!("the business day {number} lies beyond the years 1 to 9999");
+            return Err(Fault::new(codes::BAD_ROW, message)
+                .hint("`business_day_date` takes numbers of `business_day_number`"));
+        };
+        self.calendar.holidays.check_day(day)?;
+        Ok(day)
+    }
+
     fn number(&self, day: i32) -> Result<Option<i32>> {
         let calendar = &self.calendar;
         if self.part.is_bounded() {
@@ -369,13 +437,15 @@ impl DayFacts {
         let date = date_of_day(day);
         let since = |earlier: Option<i32>| earlier.map(|earlier| day - earlier);
         Ok(match self.part {
-            CalendarFact::Holiday => None,
+            CalendarFact::Holiday | CalendarFact::BusinessDayDate => None,
             CalendarFact::IsHoliday => Some(i32::from(calendar.holidays.holds(day))),
             CalendarFact::DaysSinceHoliday => since(calendar.holidays.before(day)),
             CalendarFact::DaysUntilHoliday => calendar.holidays.after(day).map(|next| next - day),
             CalendarFact::IsBusinessDay => Some(i32::from(calendar.is_business_day(day))),
             CalendarFact::BusinessDayOfMonth => Some(calendar.business_day_of_month(day)),
             CalendarFact::BusinessDaysLeft => Some(calendar.business_days_left(day)),
+            CalendarFact::BusinessDayNumber if !calendar.is_business_day(day) => None,
+            CalendarFact::BusinessDayNumber => Some(calendar.business_day_number(day)),
             CalendarFact::IsMonthStart => Some(i32::from(date.day() == 1)),
             CalendarFact::IsMonthEnd => Some(i32::from(day == last_of_month(day))),
             CalendarFact::IsQuarterStart => Some(i32::from(
