@@ -237,3 +237,125 @@ fn what_predicts_in_place_of_a_model_has_the_units_of_the_label() {
         .write("spec.yaml", &text.replace("split:", filled));
     shop.shop.forebay(&["run", "spec.yaml"]).expect(0);
 }
+
+impl Shop {
+    /// Runs a spec with trees, a theta model, and a forecast whose settings are `predict`.
+    fn run_both(&self, train: &str, predict: &str) -> (Value, BTreeMap<SeriesDay, f64>) {
+        self.spec_of_both(train, predict);
+        let call = self.shop.forebay(&["run", "spec.yaml", "--json"]);
+        let summary = call.expect(0).summary();
+        (summary, forecast(&self.shop.rows("out/forecast")))
+    }
+
+    fn spec_of_both(&self, train: &str, predict: &str) {
+        self.spec(train);
+        let text = std::fs::read_to_string(self.shop.path("spec.yaml")).unwrap();
+        let one_model = "  forecast: { from: features, predict: { model: trees,";
+        let both = format!(
+            "  theta:\n    from: features\n    train: {{ path: out/theta, model: theta, \
+             by: [store_id, item_id], time: date, every: 1d, season: 7d }}\n  \
+             forecast: {{ from: features, predict: {{ {predict},"
+        );
+        assert_eq!(text.matches(one_model).count(), 1, "{text}");
+        self.shop
+            .write("spec.yaml", &text.replace(one_model, &both));
+    }
+}
+
+#[test]
+fn a_small_group_is_predicted_by_another_training() {
+    let shop = Shop::new();
+    let (summary, predicted) = shop.run_both(BY_SERIES, "model: trees, fallback: theta");
+    let without = without_models(&summary);
+    assert!(without.len() > 1, "{without:?}");
+    let (_, of_trees) = shop.run_both(BY_SERIES, "model: trees");
+    let (_, of_theta) = shop.run_both(BY_SERIES, "model: theta");
+    assert_eq!(predicted.len(), of_trees.len());
+    let mut changed = 0;
+    for (key, value) in &predicted {
+        let expected = if without.contains_key(&(key.0.clone(), key.1.clone())) {
+            changed += usize::from(of_theta[key] != of_trees[key]);
+            &of_theta
+        } else {
+            &of_trees
+        };
+        assert_eq!(*value, expected[key], "{key:?}");
+    }
+    assert!(changed > 3, "{changed} forecasts are others than before");
+}
+
+#[test]
+fn an_ensemble_is_the_weighted_mean_of_its_models() {
+    let shop = Shop::new();
+    let (_, of_trees) = shop.run_both("", "model: trees");
+    let (_, of_theta) = shop.run_both("", "model: theta");
+    let ensemble = "model: trees, ensemble: { with: [theta], weights: [3, 1] }";
+    let (_, predicted) = shop.run_both("", ensemble);
+    assert_eq!(predicted.len(), of_trees.len());
+    let mut compared = 0;
+    for (key, value) in &predicted {
+        let trees = of_trees[key];
+        let theta = of_theta[key];
+        // Bounds are of what is written: a forecast at the bound may have been less.
+        if trees > 0.0 && theta > 0.0 {
+            let expected = (0.75 * trees + 0.25 * theta) as f32;
+            assert_eq!(*value, f64::from(expected), "{key:?}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 10, "{compared} forecasts are above the bound");
+}
+
+#[test]
+fn models_that_do_not_go_together_are_refused() {
+    let shop = Shop::new();
+    let ensemble = "model: trees, ensemble: { with: [theta] }";
+    for (train, predict, words) in [
+        (
+            "",
+            "model: trees, fallback: theta",
+            "one model for all rows",
+        ),
+        (BY_SERIES, "model: trees, fallback: thetta", "thetta"),
+        (
+            BY_SERIES,
+            "model: trees, fallback: trees",
+            "no fallback of itself",
+        ),
+        (
+            "",
+            "model: trees, ensemble: { with: [] }",
+            "two models or more",
+        ),
+        (
+            "",
+            "model: trees, ensemble: { with: [theta, theta] }",
+            "`theta` is named twice",
+        ),
+        (
+            "",
+            "model: trees, ensemble: { with: [theta], weights: [1] }",
+            "2 models, and 1 weights",
+        ),
+        (
+            "",
+            "model: trees, ensemble: { with: [theta], weights: [0, 0] }",
+            "one of them is above 0",
+        ),
+        (
+            "",
+            "model: trees, ensemble: { with: [theta], combine: median, weights: [1, 1] }",
+            "a median has no weights",
+        ),
+        ("quantiles: [0.1, 0.9]", ensemble, "other quantiles"),
+        ("refit: 7d", ensemble, "has a `refit`"),
+    ] {
+        shop.spec_of_both(train, predict);
+        let call = shop.shop.forebay(&["check", "spec.yaml"]);
+        assert!(
+            call.code == 78 && call.stderr.contains(words),
+            "{predict}: {}",
+            call.stderr
+        );
+    }
+}

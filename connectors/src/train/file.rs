@@ -1,6 +1,6 @@
 //! Files of models, and predictions of the models.
 
-use arrow::array::ArrayRef;
+use arrow::array::{ArrayRef, BooleanArray};
 use forebay_feed::BatchFeatures;
 use forebay_model::{Fault, Result, codes};
 use forebay_run::{Predictions, TrainingContext, TrainingReport};
@@ -297,6 +297,21 @@ impl Predictor {
         match &self.model {
             PredictorModel::Boosted(model) => model.predict(features, columns, rows).map(Some),
             PredictorModel::Series(model) => model.predict(columns).map(Some),
+            PredictorModel::Network(_) => Ok(None),
+        }
+    }
+
+    /// Marks the rows of groups or series that there is a model of; `None` where one model predicts all rows. Columns come
+    /// in the order of [`BatchFeatures::columns`].
+    pub fn rows_of_groups(
+        &self,
+        features: &BatchFeatures,
+        columns: &[ArrayRef],
+        rows: usize,
+    ) -> Result<Option<BooleanArray>> {
+        match &self.model {
+            PredictorModel::Boosted(model) => model.rows_of_groups(features, columns, rows),
+            PredictorModel::Series(model) => model.rows_of_series(columns).map(Some),
             PredictorModel::Network(_) => Ok(None),
         }
     }

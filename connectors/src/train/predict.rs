@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float32Array, Float32Builder, RecordBatch};
+use arrow::array::{ArrayRef, BooleanArray, Float32Array, Float32Builder, RecordBatch};
 use arrow::datatypes::{DataType, Field as Column, Schema};
 use forebay_feed::{BatchFeatures, CategoricalType, FeatureField, PackedRows, PartRole};
 use forebay_model::{Fault, Result, codes, type_words};
@@ -83,6 +83,11 @@ impl ModelPredictor for Predictor {
             .boosting
             .as_ref()
             .map_or(&[], |boosting| &boosting.quantiles)
+    }
+
+    fn rows_with_models(&self, columns: &[ArrayRef], rows: usize) -> Result<Option<BooleanArray>> {
+        let features = model_features(&self.card);
+        self.rows_of_groups(&features, columns, rows)
     }
 
     fn predict(&self, columns: &[ArrayRef], rows: usize) -> Result<Predictions> {

@@ -113,9 +113,10 @@ pub use leak_check::{
 pub use part_context::PartContext;
 pub use portable_artifact::portable_artifact_steps;
 pub use predict::{
-    ForecastColumns, ForecastExamples, ForecastExpectation, ForecastFormat, ForecastLayout,
-    ForecastPoint, LoadedModel, MissingKnown, ModelPredictor, PredictConfig, PredictTransform,
-    PredictedRows, Predictions, SeriesExample, SeriesKey, SeriesPoint, quantile_column,
+    EnsembleCombination, ForecastColumns, ForecastEnsemble, ForecastExamples, ForecastExpectation,
+    ForecastFormat, ForecastLayout, ForecastPoint, LoadedModel, MissingKnown, ModelPredictor,
+    PredictConfig, PredictTransform, PredictedRows, Predictions, SeriesExample, SeriesKey,
+    SeriesPoint, quantile_column,
 };
 pub use preview::Preview;
 pub use preview_options::PreviewOptions;

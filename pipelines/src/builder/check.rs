@@ -329,8 +329,10 @@ impl<'a> PipelineCheck<'a> {
             else {
                 continue;
             };
-            let model = config.model.as_str();
-            if !trainings.contains(&model) {
+            for model in config.models() {
+                if trainings.contains(&model) {
+                    continue;
+                }
                 let message = format!(
                     "`{}` predicts with `{model}`, and there is no such training",
                     prediction.name

@@ -233,7 +233,8 @@ fn nodes(pipeline: &Pipeline) -> Vec<(String, GraphNode)> {
     for prediction in &pipeline.predictions {
         let (name, mut node) = sink_node(prediction, "predict");
         if let Ok(config) = serde_json::from_value::<PredictConfig>(prediction.config.clone()) {
-            node.inputs.push(sink_node_name(&config.model));
+            let models = config.models().into_iter();
+            node.inputs.extend(models.map(sink_node_name));
         }
         nodes.push((name, node));
     }

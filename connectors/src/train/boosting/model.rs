@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use arrow::array::{ArrayRef, Float32Array};
+use arrow::array::{ArrayRef, BooleanArray, Float32Array};
 use forebay_feed::BatchFeatures;
 use forebay_model::{Fault, Result, codes};
 use forebay_run::Predictions;
@@ -292,6 +292,32 @@ impl BoostedModel {
                 Err(Fault::new(codes::UNSUPPORTED, message).hint("name a group with a model"))
             }
         }
+    }
+
+    /// Marks the rows of groups with a model of their own, or of a group above; `None` where there are no groups. Columns
+    /// come in the order that [`BoostedModel::predict`] takes.
+    pub fn rows_of_groups(
+        &self,
+        features: &BatchFeatures,
+        columns: &[ArrayRef],
+        rows: usize,
+    ) -> Result<Option<BooleanArray>> {
+        let columns = match (&self.steps, columns.split_last()) {
+            (Some(_), Some((_, columns))) => columns,
+            _ => columns,
+        };
+        let names = columns
+            .get(features.dense.len() + features.categorical.len()..)
+            .unwrap_or(&[]);
+        if names.is_empty() {
+            return Ok(None);
+        }
+        let names = group_columns(names)?;
+        let mut has_model = Vec::with_capacity(rows);
+        for row in 0..rows {
+            has_model.push(self.model_of(&group_name(&names, row)).is_some());
+        }
+        Ok(Some(BooleanArray::from(has_model)))
     }
 
     /// The trees, in the order of the card.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use arrow::array::{Array, ArrayRef, Float32Array};
+use arrow::array::{Array, ArrayRef, BooleanArray, Float32Array};
 use arrow::datatypes::DataType;
 use forebay_model::{Fault, Result, codes, tick_nanoseconds, ticks, type_words};
 use forebay_run::Predictions;
@@ -242,6 +242,17 @@ impl SeriesForecasts {
             point: Float32Array::from(points),
             quantiles: quantiles.into_iter().map(Float32Array::from).collect(),
         })
+    }
+
+    /// Marks the rows of series that have a forecast. Columns come in the order of [`SeriesCard::columns`].
+    pub fn rows_of_series(&self, columns: &[ArrayRef]) -> Result<BooleanArray> {
+        let (time, keys) = columns.split_last().ok_or_else(invalid_model_fault)?;
+        let names = group_columns(keys)?;
+        let mut has_model = Vec::with_capacity(time.len());
+        for row in 0..time.len() {
+            has_model.push(self.numbers.contains_key(&group_name(&names, row)));
+        }
+        Ok(BooleanArray::from(has_model))
     }
 
     fn far_step_fault(&self, row: usize) -> Fault {
@@ -762,6 +773,16 @@ mod tests {
         };
         assert_eq!(predict(102).unwrap().point.values().to_vec(), [2.0]);
         assert_eq!(predict(103).unwrap_err().code(), codes::BAD_ROW);
+    }
+
+    #[test]
+    fn rows_of_other_series_have_no_model() {
+        let columns: [ArrayRef; 2] = [
+            Arc::new(StringArray::from(vec![Some("a"), Some("b"), None])),
+            Arc::new(Date32Array::from(vec![101, 101, 91])),
+        ];
+        let has_model = read().rows_of_series(&columns).unwrap();
+        assert_eq!(has_model, BooleanArray::from(vec![true, false, true]));
     }
 
     #[test]

@@ -334,7 +334,7 @@ impl<'a> ForecastBacktest<'a> {
                 )));
         }
         let mut forecasters = vec![Forecaster {
-            name: config.model.clone(),
+            name: config.models_text(),
             season: None,
         }];
         if let Some(season) = &config.season {

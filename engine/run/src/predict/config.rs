@@ -76,10 +76,49 @@ pub struct PredictConfig {
     /// back, else 0. Its quantiles are those of the last five known seasons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub season: Option<String>,
+    /// The `train` sink whose model predicts for groups and series that `model` has no model of: those with few rows, or
+    /// that were not there when it learned. It comes before the `fallback` of the training.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<String>,
+    /// Models whose predictions are combined with those of `model`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ensemble: Option<ForecastEnsemble>,
     /// Scores that `backtest` and `score` expect of the forecast; they fail where it has others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[setters(skip)]
     pub expect: Option<ForecastExpectation>,
+}
+
+/// Models whose predictions are combined. Predictions of each row, and each quantile of it, are combined in the units of
+/// the label that the models learned.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ForecastEnsemble {
+    /// The other `train` sinks, which learn from the same step.
+    pub with: Vec<String>,
+    /// The combination.
+    #[serde(default, skip_serializing_if = "EnsembleCombination::is_mean")]
+    pub combine: EnsembleCombination,
+    /// Weights of a mean, that of `model` first; equal ones when left out. Only their ratios count.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weights: Vec<f64>,
+}
+
+/// Combination of the predictions of several models.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EnsembleCombination {
+    /// The mean.
+    #[default]
+    Mean,
+    /// The median of each row.
+    Median,
+}
+
+impl EnsembleCombination {
+    fn is_mean(&self) -> bool {
+        *self == EnsembleCombination::Mean
+    }
 }
 
 /// Expected scores of a forecast, over all folds.
@@ -164,8 +203,54 @@ impl PredictConfig {
             max: None,
             missing: MissingKnown::default(),
             season: None,
+            fallback: None,
+            ensemble: None,
             expect: None,
         }
+    }
+
+    /// The names of all models: the one that predicts, its fallback, and the others of an ensemble.
+    pub fn models(&self) -> Vec<&str> {
+        let mut names = vec![self.model.as_str()];
+        names.extend(self.fallback.as_deref());
+        if let Some(ensemble) = &self.ensemble {
+            names.extend(ensemble.with.iter().map(String::as_str));
+        }
+        names
+    }
+
+    /// The models in words, as reports name them.
+    pub(crate) fn models_text(&self) -> String {
+        let mut text = self.model.clone();
+        if let Some(fallback) = &self.fallback {
+            text += &format!(", else {fallback}");
+        }
+        if let Some(ensemble) = &self.ensemble {
+            text += &format!(" with {}", ensemble.with.join(" and "));
+        }
+        text
+    }
+
+    /// Checks the other models that predict.
+    fn check_models(&self) -> ConfigResult<()> {
+        if self.fallback.as_ref() == Some(&self.model) {
+            let message = format!("`{}` is no fallback of itself", self.model);
+            return Err(ConfigError::at("fallback", message));
+        }
+        let Some(ensemble) = &self.ensemble else {
+            return Ok(());
+        };
+        if ensemble.with.is_empty() {
+            let message = "an ensemble has two models or more: name others, `with: [theta]`";
+            return Err(ConfigError::at("ensemble.with", message));
+        }
+        for (number, name) in ensemble.with.iter().enumerate() {
+            if *name == self.model || ensemble.with[..number].contains(name) {
+                let message = format!("`{name}` is named twice");
+                return Err(ConfigError::at("ensemble.with", message));
+            }
+        }
+        ensemble.check_weights()
     }
 
     /// True if a skill is expected, and there is no naive forecast to measure it by.
@@ -199,6 +284,7 @@ impl PredictConfig {
                 return wrong(field, "a bound is a finite number".to_owned());
             }
         }
+        self.check_models()?;
         match (self.min, self.max) {
             (Some(min), Some(max)) if min > max => {
                 wrong("max", format!("{max} is less than `min: {min}`"))
@@ -215,6 +301,31 @@ impl PredictConfig {
             _ if self.name.is_empty() => wrong("name", "the name is empty".to_owned()),
             _ => Ok(()),
         }
+    }
+}
+
+impl ForecastEnsemble {
+    fn check_weights(&self) -> ConfigResult<()> {
+        if self.weights.is_empty() {
+            return Ok(());
+        }
+        let count = self.with.len() + 1;
+        let total: f64 = self.weights.iter().sum();
+        let mut weights = self.weights.iter();
+        let are_shares = weights.all(|weight| weight.is_finite() && *weight >= 0.0);
+        let message = if !self.combine.is_mean() {
+            "a median has no weights: leave them out, or choose `combine: mean`".to_owned()
+        } else if self.weights.len() != count {
+            format!(
+                "there are {count} models, and {} weights",
+                self.weights.len()
+            )
+        } else if !are_shares || !total.is_finite() || total <= 0.0 {
+            "weights are numbers from 0 on, and one of them is above 0".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::at("ensemble.weights", message))
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use forebay_commit::{Artifact, Manifest, StateStore};
 use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
 
-use super::{ForecastModel, ForecastPlan, training_of};
+use super::forecast_training::training_named;
+use super::{ForecastMember, ForecastPlan};
 use crate::degradation::PreviousArtifact;
 use crate::session::Session;
 use crate::training::model_location;
@@ -32,8 +33,23 @@ impl Session {
         sink: &PipelineSink,
     ) -> Result<ForecastPlan> {
         let config = self.predict_config(sink)?;
-        let training = training_of(pipeline, &config);
-        let training = training.ok_or_else(|| Fault::internal("a forecast without a training"))?;
+        let mut members = Vec::new();
+        for name in config.models() {
+            let training = training_named(pipeline, name);
+            let training =
+                training.ok_or_else(|| Fault::internal("a forecast without a training"))?;
+            members.push(self.earlier_member(pipeline, store, training)?);
+        }
+        self.plan_with_members(pipeline, sink, &config, members)
+    }
+
+    /// The newest model of a training, with the artifact of its features.
+    fn earlier_member(
+        &self,
+        pipeline: &Pipeline,
+        store: &StateStore,
+        training: &PipelineSink,
+    ) -> Result<ForecastMember> {
         let out = model_location(self, pipeline, training, store)?;
         let Some(visible) = Manifest::read(&self.io, &out)? else {
             let message = format!(
@@ -45,21 +61,10 @@ impl Session {
                 .hint("give the first run more time, or add `naive` to the ladder"));
         };
         let files = out.join(&visible.data);
-        let predictor = self
-            .connectors
-            .predictor(&|name: &str| self.io.get(&files.join(name)))?;
         let location = files.join("artifact");
         let artifact = Artifact::load(&self.io, &location)?;
         let earlier = PreviousArtifact::of(self, artifact, location)?;
-        let model = ForecastModel {
-            model: self.models.load(predictor, Some(&files)),
-            artifact: Some(earlier.artifact.id.to_string()),
-            doubles: false,
-        };
-        let plan = self.plan_forecast(pipeline, sink, &config, model)?;
-        Ok(ForecastPlan {
-            earlier: Some(Arc::new(earlier)),
-            ..plan
-        })
+        let artifact_id = earlier.artifact.id;
+        self.forecast_member(&training.name, files, artifact_id, Some(Arc::new(earlier)))
     }
 }

@@ -9,8 +9,8 @@ use crate::session::Session;
 pub(crate) fn accepts_missing(session: &Session, pipeline: &Pipeline, from: &str) -> Result<bool> {
     for sink in &pipeline.predictions {
         let config = session.predict_config(sink)?;
-        let training = training_of(pipeline, &config);
-        let is_of_step = training.is_some_and(|training| training.from == from);
+        let trainings = trainings_of(pipeline, &config);
+        let is_of_step = trainings.iter().any(|training| training.from == from);
         if is_of_step && config.missing == MissingKnown::Accept {
             return Ok(true);
         }
@@ -18,13 +18,29 @@ pub(crate) fn accepts_missing(session: &Session, pipeline: &Pipeline, from: &str
     Ok(false)
 }
 
-/// The training whose model makes a forecast.
+/// The training of the model of a forecast that its configuration names first.
 pub(super) fn training_of<'p>(
     pipeline: &'p Pipeline,
     config: &PredictConfig,
 ) -> Option<&'p PipelineSink> {
+    training_named(pipeline, &config.model)
+}
+
+/// The trainings of all models of a forecast.
+pub(super) fn trainings_of<'p>(
+    pipeline: &'p Pipeline,
+    config: &PredictConfig,
+) -> Vec<&'p PipelineSink> {
+    let names = config.models().into_iter();
+    names
+        .filter_map(|name| training_named(pipeline, name))
+        .collect()
+}
+
+/// The training of this name.
+pub(super) fn training_named<'p>(pipeline: &'p Pipeline, name: &str) -> Option<&'p PipelineSink> {
     let mut trainings = pipeline.trainings.iter();
-    trainings.find(|training| training.name == config.model)
+    trainings.find(|training| training.name == name)
 }
 
 /// Declared horizon of the label of a pipeline.

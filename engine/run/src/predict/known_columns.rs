@@ -17,9 +17,9 @@ use forebay_storage::Event;
 use serde_json::json;
 
 use super::config::MissingKnown;
+use super::forecast_training::trainings_of;
 use super::missing_values::missing_values;
 use super::step::PredictTransform;
-use super::training_of;
 use crate::executor::RunExecutor;
 use crate::leak_check::time_text;
 use crate::session::Session;
@@ -117,15 +117,27 @@ impl RunExecutor<'_> {
                 continue;
             };
             let config = self.session.predict_config(sink)?;
-            let Some(training) = training_of(self.pipeline, &config) else {
+            let trainings = trainings_of(self.pipeline, &config);
+            if trainings.is_empty() {
                 continue;
-            };
-            let settings = FeatureSettings::of_training(training);
-            let columns = taken_columns(self.pipeline, bound, &flow.schema, &settings);
+            }
+            let mut columns = BTreeSet::new();
+            let mut accepted = BTreeSet::new();
+            let mut refused = BTreeSet::new();
+            for training in trainings {
+                let settings = FeatureSettings::of_training(training);
+                let of_model = taken_columns(self.pipeline, bound, &flow.schema, &settings);
+                let accepted_by_model = accepted_columns(&settings, &of_model);
+                refused.extend(of_model.difference(&accepted_by_model).cloned());
+                accepted.extend(accepted_by_model);
+                columns.extend(of_model);
+            }
+            // A column counts as accepted where all models that take it accept it.
+            accepted.retain(|column| !refused.contains(column));
             takers.push(FutureTaker {
                 sink,
                 future,
-                accepted: accepted_columns(&settings, &columns),
+                accepted,
                 columns: columns.into_iter().collect(),
                 refuses_missing: config.missing == MissingKnown::Error,
             });
@@ -371,7 +383,8 @@ pub(crate) fn known_by_step(
         let mut accepted = accepted_columns(&settings, &columns);
         for sink in &pipeline.predictions {
             let config = session.predict_config(sink)?;
-            if config.model == training.name && config.missing == MissingKnown::Accept {
+            let predicts = config.models().contains(&training.name.as_str());
+            if predicts && config.missing == MissingKnown::Accept {
                 accepted.extend(label.known.iter().cloned());
             }
         }

@@ -4,6 +4,7 @@
 //! own that runs when the model is trained. All guarantees of a sink hold for it, and its contract
 //! is checked on its files before any output of the run is published.
 
+mod combination;
 mod config;
 mod contract;
 mod earlier;
@@ -26,23 +27,26 @@ use arrow::datatypes::Field;
 use forebay_commit::{Artifact, DegradationReport};
 use forebay_execute::RunState;
 use forebay_model::{
-    CalendarSpan, Dataset, Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink,
-    Result, codes, tick_nanoseconds,
+    CalendarSpan, ContentId, Dataset, Fault, Interval, NodeInput, Pipeline, PipelineNode,
+    PipelineSink, Result, codes, tick_nanoseconds,
 };
 use forebay_plan::{
     BoundPipeline, FUTURE_PART, FutureFlow, GatherBy, GatherOp, OpId, PlanOp, changed_by,
     check_horizon, compile, computed_by, unknown_column,
 };
+use forebay_storage::StorageLocation;
 use forebay_window::SeriesLength;
 use serde_json::{Value, json};
 
+use self::combination::forecast_predictor;
 pub use self::config::{
-    ForecastExpectation, ForecastFormat, MissingKnown, PredictConfig, PredictedRows,
+    EnsembleCombination, ForecastEnsemble, ForecastExpectation, ForecastFormat, MissingKnown,
+    PredictConfig, PredictedRows,
 };
 pub use self::examples::{ForecastExamples, ForecastPoint, SeriesExample, SeriesKey, SeriesPoint};
 pub(crate) use self::forecast_files::is_text_format;
-use self::forecast_training::training_of;
 pub(crate) use self::forecast_training::{accepts_missing, declared_horizon};
+use self::forecast_training::{training_named, training_of};
 pub(crate) use self::known_columns::known_by_step;
 pub use self::layout::ForecastLayout;
 pub(crate) use self::model::LoadedModels;
@@ -73,6 +77,19 @@ pub(crate) struct ForecastModel {
     artifact: Option<String>,
     /// See [`PredictTransform::doubles`].
     doubles: bool,
+}
+
+/// A model of a forecast that several may make together.
+struct ForecastMember {
+    /// The name of its training.
+    name: String,
+    predictor: Arc<dyn ModelPredictor>,
+    /// The directory of its files.
+    files: StorageLocation,
+    /// The id of the artifact that its features are made with.
+    artifact: String,
+    /// That artifact, if it is one of an earlier run.
+    earlier: Option<Arc<PreviousArtifact>>,
 }
 
 /// A pipeline with the step and the sink of a forecast, and its model.
@@ -172,12 +189,72 @@ impl Session {
         check_horizon(future, declared_horizon(pipeline))?;
         let feed = self.trainer(training)?.feed();
         check_predicted_units(bound, future, &label_column(pipeline, &feed)?)?;
+        self.check_models(pipeline, &config, training)?;
         for column in &config.columns {
             if future.source.field_with_name(column).is_err() {
                 return Err(unknown_column(column, &future.source));
             }
         }
         Ok(())
+    }
+
+    /// Refuses models of one forecast whose predictions do not go together.
+    fn check_models(
+        &self,
+        pipeline: &Pipeline,
+        config: &PredictConfig,
+        training: &PipelineSink,
+    ) -> Result<()> {
+        let names = config.models();
+        if names.len() < 2 {
+            return Ok(());
+        }
+        let trainer = self.trainer(training)?;
+        if config.fallback.is_some() && trainer.group_columns().is_empty() {
+            return Err(needless_fallback_fault(&training.name));
+        }
+        let label = label_column(pipeline, &trainer.feed())?;
+        let quantiles = trainer.quantiles();
+        let mut faults = Vec::new();
+        for name in names {
+            let Some(other) = training_named(pipeline, name) else {
+                faults.push(no_training_fault(pipeline, name));
+                continue;
+            };
+            let trainer = self.trainer(other)?;
+            if other.from != training.from {
+                faults.push(other_step_fault(training, other));
+            }
+            let other_label = label_column(pipeline, &trainer.feed())?;
+            if other_label != label {
+                let message = format!(
+                    "`{}` predicts `{label}`, and `{name}` predicts `{other_label}`",
+                    training.name
+                );
+                let hint = "models that predict together have one label";
+                faults.push(Fault::new(codes::BAD_VALUE, message).hint(hint));
+            }
+            if trainer.quantiles() != quantiles {
+                faults.push(other_quantiles_fault(training, name));
+            }
+            if trainer.refit()?.is_some() {
+                let message = format!(
+                    "`{name}` has a `refit`, so that its features may be those of an earlier run \
+                     than the features of the other models of this forecast"
+                );
+                let hint = "leave `refit` out of its training: all models learn in each run";
+                faults.push(Fault::new(codes::UNSUPPORTED, message).hint(hint));
+            }
+            if config.ensemble.is_some() && trainer.recursive() {
+                let message = format!(
+                    "`{name}` predicts one step from another, and would take predictions of the \
+                     ensemble for its own"
+                );
+                let hint = "choose `strategy: direct` or `per_step` for it";
+                faults.push(Fault::new(codes::UNSUPPORTED, message).hint(hint));
+            }
+        }
+        Fault::combine(faults).map_or(Ok(()), Err)
     }
 
     /// The forecasts of a run, each with the model of its training.
@@ -203,23 +280,75 @@ impl Session {
         sink: &PipelineSink,
     ) -> Result<ForecastPlan> {
         let config = self.predict_config(sink)?;
-        let trained = trained.iter().find(|model| model.name() == config.model);
-        let trained = trained.ok_or_else(|| Fault::internal("a forecast without a model"))?;
-        let files = trained.directory()?;
+        let mut members = Vec::new();
+        for name in config.models() {
+            let model = trained.iter().find(|model| model.name() == name);
+            let model = model.ok_or_else(|| Fault::internal("a forecast without a model"))?;
+            let earlier = model.earlier().cloned();
+            let artifact_id = match &earlier {
+                Some(earlier) => earlier.artifact.id,
+                None => artifact.id,
+            };
+            members.push(self.forecast_member(name, model.directory()?, artifact_id, earlier)?);
+        }
+        self.plan_with_members(pipeline, sink, &config, members)
+    }
+
+    /// A model of a forecast, which is read from its directory.
+    fn forecast_member(
+        &self,
+        name: &str,
+        files: StorageLocation,
+        artifact: ContentId,
+        earlier: Option<Arc<PreviousArtifact>>,
+    ) -> Result<ForecastMember> {
         let predictor = self
             .connectors
             .predictor(&|name: &str| self.io.get(&files.join(name)))?;
-        let earlier = trained.earlier().cloned();
-        let artifact_id = match &earlier {
-            Some(earlier) => earlier.artifact.id,
-            None => artifact.id,
+        Ok(ForecastMember {
+            name: name.to_owned(),
+            predictor,
+            files,
+            artifact: artifact.to_string(),
+            earlier,
+        })
+    }
+
+    /// The forecast of one model, or of several that predict together.
+    fn plan_with_members(
+        &self,
+        pipeline: &Pipeline,
+        sink: &PipelineSink,
+        config: &PredictConfig,
+        members: Vec<ForecastMember>,
+    ) -> Result<ForecastPlan> {
+        let Some(first) = members.first() else {
+            return Err(Fault::internal("a forecast without a model"));
         };
+        let artifact = first.artifact.clone();
+        let earlier = first.earlier.clone();
+        if let Some(other) = members.iter().find(|member| member.artifact != artifact) {
+            let message = format!(
+                "`{}` and `{}` were trained by different runs, and their features mean different \
+                 things",
+                first.name, other.name
+            );
+            return Err(Fault::new(codes::STATE_VERSION, message)
+                .hint("run the spec once without a deadline: all models learn in one run"));
+        }
+        // Only a model that is alone has one directory, from which workers load it.
+        let files = (members.len() == 1).then(|| first.files.clone());
+        let mut predictors = Vec::with_capacity(members.len());
+        for member in members {
+            predictors.push(member.predictor);
+        }
+        let predictor = forecast_predictor(config, predictors)?;
         let model = ForecastModel {
-            model: self.models.load(predictor, Some(&files)),
-            artifact: Some(artifact_id.to_string()),
+            model: self.models.load(predictor, files.as_ref()),
+            artifact: Some(artifact),
             doubles: false,
         };
-        let plan = self.plan_forecast(pipeline, sink, &config, model)?;
+        let plan = self.plan_forecast(pipeline, sink, config, model)?;
         Ok(ForecastPlan { earlier, ..plan })
     }
 
@@ -475,6 +604,36 @@ fn no_training_fault(pipeline: &Pipeline, model: &str) -> Fault {
     };
     let message = format!("no sink trains a model `{model}`");
     Fault::new(codes::UNKNOWN_NAME, message).hint(hint)
+}
+
+fn needless_fallback_fault(model: &str) -> Fault {
+    let message = format!(
+        "`fallback` predicts for groups without a model of their own, and `{model}` has one model \
+         for all rows"
+    );
+    Fault::new(codes::BAD_VALUE, message).hint(
+        "name the columns of groups under `by` of its training, or combine both models: \
+         `ensemble: { with: [...] }`",
+    )
+}
+
+fn other_step_fault(training: &PipelineSink, other: &PipelineSink) -> Fault {
+    let message = format!(
+        "`{}` learns from `{}`, and `{}` from `{}`",
+        training.name, training.from, other.name, other.from
+    );
+    Fault::new(codes::UNSUPPORTED, message)
+        .hint("models that predict together learn from one step: give both the same `from`")
+}
+
+fn other_quantiles_fault(training: &PipelineSink, other: &str) -> Fault {
+    let message = format!(
+        "`{other}` predicts other quantiles than `{}`",
+        training.name
+    );
+    Fault::new(codes::UNSUPPORTED, message).hint(
+        "give both the same: `intervals: { levels: [80] }` has those of `quantiles: [0.1, 0.9]`",
+    )
 }
 
 /// Refuses to publish forecasts of a label that a step behind `future_rows` computes: they would be in its units.

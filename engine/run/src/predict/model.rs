@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use arrow::array::{ArrayRef, Float32Array};
+use arrow::array::{ArrayRef, BooleanArray, Float32Array};
 use arrow::datatypes::{DataType, Schema};
 use forebay_model::{Fault, Result, codes};
 use forebay_storage::StorageLocation;
@@ -55,6 +55,16 @@ pub trait ModelPredictor: Debug + Send + Sync {
     /// The label, where the predictions for a row are values of the label in features of later rows.
     fn feeds_back(&self) -> Option<&str> {
         None
+    }
+
+    /// Marks the rows of the groups or series that it has models of, given its columns; `None` where one model predicts
+    /// all rows.
+    fn rows_with_models(
+        &self,
+        _columns: &[ArrayRef],
+        _rows: usize,
+    ) -> Result<Option<BooleanArray>> {
+        Ok(None)
     }
 
     /// Predictions, given its columns; null for rows that do not count.
