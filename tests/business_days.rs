@@ -158,4 +158,11 @@ fn numbers_of_business_days_are_a_time() {
     let texts: Vec<&str> = texts.as_string::<i32>().iter().flatten().collect();
     // 31 May 2024 is a Friday, and 3 June a holiday of this calendar.
     assert_eq!(texts, ["2024-06-04", "2024-06-05", "2024-06-06"]);
+    // Folds cut off rows of the source, which has no such time.
+    let call = shop.forebay(&["backtest", "spec.yaml", "--folds", "2"]);
+    assert!(
+        call.code == 78 && call.stderr.contains("is computed by a step"),
+        "{}",
+        call.stderr
+    );
 }

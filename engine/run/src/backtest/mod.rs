@@ -90,6 +90,9 @@ impl Session {
         let input = inputs
             .get(source)
             .ok_or_else(|| Fault::internal("a source without data"))?;
+        if input.dataset.schema.field_with_name(time).is_err() {
+            return Err(computed_time_fault(time, source));
+        }
         let range = TimeRange::of(&self.io, input, time)?;
         let range = range.ok_or_else(|| {
             Fault::new(codes::EMPTY, "the history has no row with a time").column(time)
@@ -446,6 +449,17 @@ fn step_after(last: i64, horizon: CalendarSpan, steps: u64, time: &Field) -> Res
         let message = "the history ends at the last time that can be told";
         Fault::new(codes::LIMIT, message).column(time.name())
     })
+}
+
+/// The fault of a forecast whose time the source does not have: folds cut the rows of the source off by it.
+fn computed_time_fault(time: &str, source: &str) -> Fault {
+    let message = format!(
+        "`{time}`, the time of the forecast, is computed by a step: folds cut off the rows of \
+         `{source}`, which has no such column"
+    );
+    Fault::new(codes::UNSUPPORTED, message)
+        .column(time)
+        .hint("write the column with a first pipeline, and declare it as `time` of the source")
 }
 
 /// The source whose rows a forecast continues.

@@ -151,10 +151,7 @@ impl ModelPredictor for CombinedModels {
     fn filled_columns(&self) -> Vec<String> {
         let mut names = self.columns.names.clone();
         names.retain(|name| {
-            let readers = self
-                .models
-                .iter()
-                .filter(|model| reads(model.as_ref(), name));
+            let readers = self.models.iter().filter(|model| reads(model, name));
             let mut fills = readers.map(|model| model.filled_columns().contains(name));
             fills.all(|is_filled| is_filled)
         });
@@ -243,7 +240,7 @@ impl SharedColumns {
     }
 }
 
-fn reads(model: &dyn ModelPredictor, name: &str) -> bool {
+fn reads(model: &Arc<dyn ModelPredictor>, name: &str) -> bool {
     model.columns().iter().any(|column| column == name)
 }
 
