@@ -138,7 +138,8 @@ sinks:
     train: { path: theta, model: theta, by: [rate], time: number, every: 1t, season: 5t }
   forecast:
     from: features
-    predict: { model: theta, path: forecast, season: 5t, columns: [number_business_day_date] }
+    predict: { model: theta, path: forecast, season: 5t }
+  days: { from: features, split: future, parquet: { path: days } }
 ";
 
 #[test]
@@ -152,8 +153,9 @@ fn numbers_of_business_days_are_a_time() {
     shop.write("spec.yaml", NUMBERED);
     shop.forebay(&["check", "spec.yaml"]).expect(0);
     shop.forebay(&["run", "spec.yaml"]).expect(0);
-    let forecast = shop.visible("forecast");
-    let dates = forecast.column_by_name("number_business_day_date").unwrap();
+    assert_eq!(shop.visible("forecast").num_rows(), 3);
+    let days = shop.visible("days");
+    let dates = days.column_by_name("number_business_day_date").unwrap();
     let texts = arrow::compute::cast(dates, &DataType::Utf8).unwrap();
     let texts: Vec<&str> = texts.as_string::<i32>().iter().flatten().collect();
     // 31 May 2024 is a Friday, and 3 June a holiday of this calendar.

@@ -255,13 +255,13 @@ mod tests {
             ("2024-12-23", 260, "2025-12-25"),
             ("2000-01-03", 6000, "2023-01-02"),
         ] {
-            let later = calendar.business_day_number(day(from)) + count;
+            let number = calendar.business_day_number(day(from)) + count;
             assert_eq!(
-                calendar.day_of_number(later),
+                calendar.day_of_number(number),
                 Some(day(to)),
                 "{from} {count}"
             );
-            assert_eq!(calendar.business_day_number(day(to)), later, "{to}");
+            assert_eq!(calendar.business_day_number(day(to)), number, "{to}");
         }
         assert_eq!(calendar.business_day_number(day("1970-01-01")), 0);
         assert_eq!(calendar.day_of_number(i32::MAX), None);
