@@ -11,6 +11,7 @@ version: 1
 name: rates
 sources:
   history: { csv: { path: history.csv }, time: day, keys: [rate], lookback: 3d }
+  plans: { csv: { path: plans.csv }, time: day, keys: [rate] }
 steps:
   features:
     from: history
@@ -21,9 +22,16 @@ steps:
       - lag: { columns: [value], by: [5d] }
       - rolling: { columns: [value], compute: [mean], over: [6d], gap: 8d }
       - seasonal_rolling: { columns: [value], compute: [mean], season: 1w, over: [2], gap: 7d }
+      - expect: [{ fresh: { day: 20000d } }]
+      - as_of_join: { with: plans, on: [rate], columns: [plan], tolerance: 13d }
+      - diff: { columns: [value], by: [15d], gaps: { error: { every: 48h } } }
+      - pooled: { columns: [value], by: [rate], compute: [mean], over: [16d], gap: 17d }
       - ewm: { columns: [value], compute: [mean], half_life: 12d, gap: 10d }
       - calendar: { columns: [day], fourier: [{ period: 365.25d, order: 1 }] }
       - standardize: { columns: [value_lag_5d] }
+  largest:
+    sql: SELECT rate, day, max(value) AS top FROM history GROUP BY rate, day
+    data_age: { top: 19d }
   buckets:
     from: history
     do:
@@ -32,6 +40,7 @@ label: { column: value, horizon: 4d }
 split: { by_time: { column: day, parts: [train, validation], ends: [last 9d], embargo: 2d } }
 sinks:
   sums: { from: buckets, parquet: { path: sums } }
+  largest: { from: largest, parquet: { path: largest } }
   theta:
     from: features
     train: { path: theta, model: theta, by: [rate], time: day, every: 24h, season: 14d }
@@ -45,7 +54,7 @@ const STEPS: &str = "business days are no unit, since each calendar has its own"
 const CIVIL: &str = "business days are no unit here, where all days count";
 
 /// Each place with a length, as it stands in the spec, and the remedy for business days.
-const PLACES: [(&str, &str); 19] = [
+const PLACES: [(&str, &str); 26] = [
     ("lookback: 3d", CIVIL),
     ("refit: 11d", CIVIL),
     ("horizon: 4d, every", STEPS),
@@ -55,6 +64,13 @@ const PLACES: [(&str, &str); 19] = [
     ("over: [6d]", STEPS),
     ("gap: 8d", STEPS),
     ("season: 1w", STEPS),
+    ("day: 20000d", STEPS),
+    ("tolerance: 13d", STEPS),
+    ("by: [15d]", STEPS),
+    ("every: 48h", STEPS),
+    ("over: [16d]", STEPS),
+    ("gap: 17d", STEPS),
+    ("top: 19d", STEPS),
     ("half_life: 12d", STEPS),
     ("gap: 10d", STEPS),
     ("period: 365.25d", CIVIL),
@@ -82,6 +98,7 @@ fn shop() -> TestDirectory {
         .map(|day| format!("2024-02-{day:02},usd,{day}.5\n"))
         .collect();
     shop.write("history.csv", &format!("day,rate,value\n{rows}"));
+    shop.write("plans.csv", &format!("day,rate,plan\n{rows}"));
     shop.write("spec.yaml", SPEC);
     shop
 }
