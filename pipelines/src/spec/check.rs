@@ -312,7 +312,7 @@ impl<'a> SchemaChecker<'a> {
         at: ValueContext<'_>,
     ) {
         let message = format!("{} cannot be `{text}`", subject(at.path));
-        let hint = suggest_words(text, words);
+        let hint = other_training_hint(at.path, text).unwrap_or_else(|| suggest_words(text, words));
         self.fault(codes::BAD_VALUE, node.mark, at.path, message, Some(hint));
     }
 
@@ -1002,6 +1002,30 @@ pub(super) fn quoted(words: &[&str]) -> String {
         .map(|word| format!("`{word}`"))
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+/// Models of single series, which no training of trees holds.
+const SERIES_MODELS: [&str; 4] = ["theta", "ets", "ensemble", "seasonal_naive"];
+
+/// Models of features, which no ensemble of methods for single series holds.
+const FEATURE_MODELS: [&str; 4] = ["gbdt", "linear", "logistic", "mlp"];
+
+/// The remedy for a model that stands inside the training of another one; `None` for other words.
+fn other_training_hint(path: &str, word: &str) -> Option<String> {
+    if path.ends_with(".train.fallback") && SERIES_MODELS.contains(&word) {
+        return Some(format!(
+            "train it in a sink of its own, such as `{word}`, and name that sink in the forecast: \
+             `predict: {{ ..., fallback: {word} }}`"
+        ));
+    }
+    if path.contains(".train.of[") && FEATURE_MODELS.contains(&word) {
+        return Some(
+            "train each model in a sink of its own, and combine them in the forecast: \
+             `predict: { ..., ensemble: { with: [...] } }`"
+                .to_owned(),
+        );
+    }
+    None
 }
 
 /// The nearest word, or all of them.
