@@ -133,8 +133,9 @@ pub struct FeedSeries {
 }
 
 /// A cache on a local disk. It holds the bytes of the columns that are read as they are stored
-/// (compressed); objects that change are read anew. All feeds on a machine may share one. When it is
-/// full, it gives up what no feed at work has used, and keeps the rest: what does not fit is read again.
+/// (compressed); objects that change are read again. All feeds on a machine may share one. A full cache keeps its
+/// entries, and each epoch reads from the store what does not fit. Entries that are not used for several epochs, such as
+/// those of objects that changed, make room for others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FeedCache {
