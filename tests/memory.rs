@@ -1157,6 +1157,31 @@ fn queries_that_make_or_hold_many_rows_stay_within_the_promise() {
     }
 }
 
+/// Each row of a join's output has a copy of the text.
+#[test]
+fn joins_of_queries_that_repeat_a_long_text_stay_within_the_promise() {
+    let workshop = TestDirectory::new();
+    let text = |row: u64| "x".repeat(if row == 0 { 1 << 20 } else { 3 });
+    let columns = vec![
+        ("id", numbers(0..400, |row| row as i64)),
+        ("k", numbers(0..400, |_| 1)),
+        ("s", texts(0..400, text)),
+    ];
+    table(&workshop, "rows.parquet", std::iter::once(columns));
+    for join in ["JOIN rows b ON a.k = b.k", "CROSS JOIN rows b"] {
+        let query =
+            format!("SELECT b.id AS id, length(a.s) AS n FROM rows a {join} WHERE a.id = 0");
+        let steps = format!("steps: {{ made: {{ sql: \"{query}\" }} }}\n");
+        let call = run_within_promise(&workshop, &format!("{HEAD}{steps}{SINK}")).expect(0);
+        let messages = format!("{}{}", call.stdout, call.stderr);
+        assert!(
+            messages.contains("joins rows with long values"),
+            "{messages}"
+        );
+        std::fs::remove_dir_all(workshop.path("state")).unwrap();
+    }
+}
+
 #[test]
 fn cells_of_megabytes_stay_within_the_promise() {
     let workshop = TestDirectory::new();

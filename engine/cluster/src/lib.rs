@@ -62,9 +62,10 @@ pub use protocol::{
     protocol_version,
 };
 pub use query::{
-    AdmittedInputCodec, ClusterSize, ComputeLayer, DistributedQuery, ExchangeChannels, QueryEnd,
-    QueryFailure, QueryHeader, QueryRows, QueryWorker, ScannedSpans, SpanScanCodec, SpanScanner,
-    SpanTable, explain_stages, new_query_id, remote_fault, wire_error, with_admitted_inputs,
+    AdmittedInputCodec, ClusterSize, ComputeLayer, DistributedQuery, ExchangeChannels,
+    JoinBatchRows, QueryEnd, QueryFailure, QueryHeader, QueryRows, QueryWorker, ScannedSpans,
+    SpanScanCodec, SpanScanner, SpanTable, explain_stages, new_query_id, remote_fault, wire_error,
+    with_admitted_inputs,
 };
 pub use row_codec::{encode_rows, split_batch};
 pub use run_credentials::RunCredentials;

@@ -18,8 +18,8 @@ use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
-use datafusion::prelude::SessionContext;
-use forebay_cluster::{QueryEnd, QueryRows, with_admitted_inputs};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use forebay_cluster::{JoinBatchRows, QueryEnd, QueryRows, with_admitted_inputs};
 use forebay_model::{
     Chunk, ContentId, Dataset, Fault, IdBuilder, Result, RowChange, catch_panic, codes,
     is_unsized_vector, logical_type,
@@ -34,7 +34,7 @@ use futures::StreamExt;
 
 use crate::cluster_handle::ClusterHandle;
 use crate::pass_context::PassContext;
-use crate::query_engine::{engine_fault, query_config, query_runtime};
+use crate::query_engine::{ENGINE_BATCH_ROWS, engine_fault, query_config, query_runtime};
 use crate::read_ahead::{PlannedSpan, ReadAhead};
 use crate::row_position::ROW_BITS;
 use crate::run_state::{RowOrderFailure, SortedStream, record_order_failure};
@@ -256,10 +256,44 @@ impl MaterializePass<'_> {
         Ok(false)
     }
 
-    /// Runs a query in this process.
+    /// Runs a query in this process. Where its joins meet long values, it begins again with fewer rows at a time.
     fn query_here(&self, op: OpId, plan: &LogicalPlan, rows: &mut ConformedRows<'_>) -> Result<()> {
+        let mut batch_rows = ENGINE_BATCH_ROWS;
+        loop {
+            let join_rows = Arc::new(JoinBatchRows::default());
+            let fault = match self.query_in_batches(op, plan, batch_rows, &join_rows, rows) {
+                Ok(()) => return Ok(()),
+                Err(fault) => fault,
+            };
+            let fewer_rows = join_rows.sufficient().filter(|fewer| *fewer < batch_rows);
+            let Some(fewer_rows) = fewer_rows.filter(|_| fault.code() == codes::MEMORY) else {
+                return Err(fault);
+            };
+            let label = &self.context.program.bound.ops[op].label;
+            let message = format!(
+                "`{label}` joins rows with long values: it begins again, with {fewer_rows} rows at \
+                 a time instead of {batch_rows}"
+            );
+            self.watch.on_event(Event::Warning { message });
+            rows.restart()?;
+            batch_rows = fewer_rows;
+        }
+    }
+
+    /// Runs a query in batches of some rows.
+    fn query_in_batches(
+        &self,
+        op: OpId,
+        plan: &LogicalPlan,
+        batch_rows: usize,
+        join_rows: &Arc<JoinBatchRows>,
+        rows: &mut ConformedRows<'_>,
+    ) -> Result<()> {
         let io = self.context.io;
-        let context = self.engine_context()?;
+        let config = query_config(self.context.memory, self.context.threads)
+            .with_batch_size(batch_rows)
+            .with_extension(join_rows.clone());
+        let context = self.context_with(config)?;
         let state = context.state();
         let physical = io
             .block_on_computation(query_plan(&state, plan))?
@@ -326,7 +360,10 @@ impl MaterializePass<'_> {
     }
 
     pub fn engine_context(&self) -> Result<SessionContext> {
-        let config = query_config(self.context.memory, self.context.threads);
+        self.context_with(query_config(self.context.memory, self.context.threads))
+    }
+
+    fn context_with(&self, config: SessionConfig) -> Result<SessionContext> {
         let runtime = query_runtime(self.context.memory, self.scratch.path())?;
         let state = SessionStateBuilder::new()
             .with_config(config)

@@ -165,6 +165,36 @@ fn list_value_bytes<O: OffsetSizeTrait>(lists: &GenericListArray<O>, row: usize)
     }
 }
 
+/// Bytes of the longest value of a column: those of its copy in another row.
+pub fn longest_value_bytes(column: &dyn Array) -> usize {
+    match column.data_type() {
+        DataType::Utf8 => longest_text(column.as_string::<i32>()),
+        DataType::LargeUtf8 => longest_text(column.as_string::<i64>()),
+        DataType::Binary => longest_text(column.as_binary::<i32>()),
+        DataType::LargeBinary => longest_text(column.as_binary::<i64>()),
+        data_type => match data_type.primitive_width() {
+            Some(width) => width,
+            None => longest_value(column),
+        },
+    }
+}
+
+fn longest_text<T: ByteArrayType>(texts: &GenericByteArray<T>) -> usize {
+    let mut longest = 0;
+    for ends in texts.value_offsets().windows(2) {
+        longest = longest.max(ends[1].as_usize() - ends[0].as_usize());
+    }
+    longest
+}
+
+fn longest_value(values: &dyn Array) -> usize {
+    let mut longest = 0;
+    for row in 0..values.len() {
+        longest = longest.max(value_bytes(values, row));
+    }
+    longest
+}
+
 /// Bytes of the values of a column of views that have more than so many bytes.
 fn view_value_bytes(column: &dyn Array, bytes_min: usize) -> usize {
     let views = match column.data_type() {

@@ -44,8 +44,8 @@ mod type_depth;
 pub use analyzer::{Analyzer, AnalyzerInput, AnyAnalyzer, AnyState};
 pub use codec::{COUNT_MAX, StateDecoder, StateEncoder};
 pub use column_bytes::{
-    column_bytes, has_shared_values, has_text_length, long_value_bytes, picked_text_bytes,
-    picks_within, plain_bytes, shared_value_bytes, taken_bytes, text_length,
+    column_bytes, has_shared_values, has_text_length, long_value_bytes, longest_value_bytes,
+    picked_text_bytes, picks_within, plain_bytes, shared_value_bytes, taken_bytes, text_length,
 };
 pub use column_clock::{CALENDAR_DAYS, ColumnClock, PlaceInMonth, nanoseconds_of_day};
 pub use column_notes::{PARQUET_TYPES, lasting_notes, without_lasting_notes};

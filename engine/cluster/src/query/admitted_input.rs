@@ -2,24 +2,31 @@
 //!
 //! A window over a whole partition holds all its rows and a copy of them. An aggregate that collects values in an order
 //! holds a record of each, and makes them of a whole batch before it counts any. A constant list stands in each row of a
-//! batch.
-//! The inputs of such operators are counted in the memory pool, or come in fewer rows at a time.
+//! batch. A join repeats the values of a row for each of its pairs.
+//! The inputs of such operators are counted in the memory pool, or come in fewer rows at a time. A query whose joins meet
+//! longer values than a batch of pairs may repeat begins again with smaller batches.
 
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::SchemaRef;
+use datafusion::common::JoinType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::window::WindowExpr;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec,
+};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
@@ -28,7 +35,7 @@ use datafusion::physical_plan::{
     replace_children_if_necessary,
 };
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
-use forebay_model::column_bytes;
+use forebay_model::{column_bytes, longest_value_bytes};
 use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +61,38 @@ const LIST_MAKERS: [&str; 4] = ["array_repeat", "array_resize", "generate_series
 /// Rows for which such lists are made at a time.
 const MADE_LISTS_ROWS: usize = 64;
 
+/// One part in this many of the engine's memory, divided by its partitions, is for the pairs of a join's batch.
+const PAIRS_SHARE: usize = 4;
+
+/// The pairs of a batch may always take this many bytes: smaller batches cost more than they save.
+const PAIRS_BYTES_MIN: usize = 4 << 20;
+
+/// Where a value is too long, room is left for later ones of so many times its bytes.
+const LONGER_VALUES: usize = 4;
+
+/// Rows of a batch with which a query can run whose joins met too long values for larger batches.
+///
+/// It is an extension of the session of a query that can begin again. Joins of other sessions, such as those on workers,
+/// refuse only what cannot fit into all of the engine's memory.
+#[derive(Debug, Default)]
+pub struct JoinBatchRows(AtomicUsize);
+
+impl JoinBatchRows {
+    /// The rows; `None` while no value was too long.
+    pub fn sufficient(&self) -> Option<usize> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|rows| *rows > 0)
+    }
+
+    fn record(&self, rows: usize) {
+        // Partitions record beside each other: the least counts. An error says that it is recorded already.
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |least| {
+                (least == 0 || rows < least).then_some(rows)
+            });
+    }
+}
+
 /// The plan with the inputs of operators admitted whose memory is not counted.
 pub fn with_admitted_inputs(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let admitted = plan.transform_up(|node| {
@@ -63,19 +102,36 @@ pub fn with_admitted_inputs(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Exec
         let Some(admission) = Admission::of_input(node.as_ref()) else {
             return Ok(Transformed::no(node));
         };
-        let children = node
-            .children()
-            .into_iter()
-            .map(|input| {
-                Arc::new(AdmittedInputExec {
-                    input: input.clone(),
-                    admission,
-                }) as Arc<dyn ExecutionPlan>
-            })
-            .collect();
+        let mut children = Vec::new();
+        for input in node.children() {
+            children.push(admitted_input(input, admission)?);
+        }
         replace_children_if_necessary(node, children).map(Transformed::yes)
     })?;
     Ok(admitted.data)
+}
+
+/// An input of an operator, admitted. The collected partitions of a side of a join are admitted before they are collected:
+/// planners of stages look for the collection.
+fn admitted_input(
+    input: &Arc<dyn ExecutionPlan>,
+    admission: Admission,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let collection = match admission {
+        Admission::Paired => input.downcast_ref::<CoalescePartitionsExec>(),
+        _ => None,
+    };
+    let Some(collection) = collection else {
+        return Ok(Arc::new(AdmittedInputExec {
+            input: input.clone(),
+            admission,
+        }));
+    };
+    let partitions = Arc::new(AdmittedInputExec {
+        input: collection.input().clone(),
+        admission,
+    });
+    replace_children_if_necessary(input.clone(), vec![partitions])
 }
 
 /// Divides rows among threads before lists are made of them, and not after: the operator that divides them joins small
@@ -116,10 +172,15 @@ enum Admission {
     Collected,
     /// At most so many rows come at a time.
     Sliced(usize),
+    /// A batch of pairs may repeat each row: batches are small enough for the longest one.
+    Paired,
 }
 
 impl Admission {
     fn of_input(operator: &dyn ExecutionPlan) -> Option<Admission> {
+        if repeats_rows(operator) {
+            return Some(Admission::Paired);
+        }
         if operator.downcast_ref::<WindowAggExec>().is_some() {
             return Some(Admission::Held(WINDOW_COPIES));
         }
@@ -141,6 +202,26 @@ impl Admission {
             .any(makes_lists)
             .then_some(Admission::Sliced(MADE_LISTS_ROWS))
     }
+}
+
+/// True if an operator gives a row for each pair of its inputs' rows.
+fn repeats_rows(operator: &dyn ExecutionPlan) -> bool {
+    let join_type = if operator.downcast_ref::<CrossJoinExec>().is_some() {
+        JoinType::Inner
+    } else if let Some(join) = operator.downcast_ref::<SortMergeJoinExec>() {
+        join.join_type()
+    } else if let Some(join) = operator.downcast_ref::<HashJoinExec>() {
+        *join.join_type()
+    } else if let Some(join) = operator.downcast_ref::<NestedLoopJoinExec>() {
+        *join.join_type()
+    } else {
+        return false;
+    };
+    // The others give each row of one side once.
+    matches!(
+        join_type,
+        JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full
+    )
 }
 
 /// True if an aggregate collects values in an order, and gives its results. One that gives partial results gives them as
@@ -250,6 +331,7 @@ impl ExecutionPlan for AdmittedInputExec {
         let consumer = MemoryConsumer::new(format!("AdmittedInput[{partition}]"));
         Ok(Box::pin(AdmittedStream {
             reservation: consumer.register(context.memory_pool()),
+            pairs: PairLimit::of_task(&context),
             input: self.input.execute(partition, context)?,
             admission: self.admission,
             rest: None,
@@ -273,7 +355,10 @@ impl PhysicalExtensionCodec for AdmittedInputCodec {
             .map_err(|error| DataFusionError::External(Box::new(error)))?;
         match (admission, inputs) {
             (
-                Admission::Held(1..=WINDOW_COPIES) | Admission::Collected | Admission::Sliced(1..),
+                Admission::Held(1..=WINDOW_COPIES)
+                | Admission::Collected
+                | Admission::Sliced(1..)
+                | Admission::Paired,
                 [input],
             ) => Ok(Arc::new(AdmittedInputExec {
                 input: input.clone(),
@@ -305,11 +390,71 @@ fn batch_bytes(batch: &RecordBatch) -> usize {
     columns.map(|column| column_bytes(column)).sum()
 }
 
+/// Bytes of a row at most, with the longest value of each column.
+fn longest_row_bytes(batch: &RecordBatch) -> usize {
+    let columns = batch.columns().iter();
+    columns.map(|column| longest_value_bytes(column)).sum()
+}
+
+/// Limit of the pairs that a join gives at a time.
+struct PairLimit {
+    batch_rows: usize,
+    /// Bytes that one side may take in a batch of pairs.
+    bytes_max: usize,
+    /// Present where the query can begin again.
+    retry: Option<Arc<JoinBatchRows>>,
+}
+
+impl PairLimit {
+    fn of_task(context: &TaskContext) -> PairLimit {
+        let config = context.session_config();
+        let pool_bytes = match context.memory_pool().memory_limit() {
+            MemoryLimit::Finite(bytes) => bytes,
+            MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
+        };
+        let retry = config.get_extension::<JoinBatchRows>();
+        let bytes_max = if retry.is_some() {
+            let share = pool_bytes / PAIRS_SHARE / config.target_partitions().max(1);
+            share.max(PAIRS_BYTES_MIN)
+        } else {
+            pool_bytes
+        };
+        PairLimit {
+            batch_rows: config.batch_size().max(1),
+            bytes_max,
+            retry,
+        }
+    }
+
+    /// Asks for the pairs of a batch, each of which may be the longest row.
+    fn admit(&self, batch: &RecordBatch, reservation: &MemoryReservation) -> Result<()> {
+        let row_bytes = longest_row_bytes(batch);
+        if row_bytes.saturating_mul(self.batch_rows) <= self.bytes_max {
+            return Ok(());
+        }
+        if self.batch_rows == 1 {
+            // There is no smaller batch: the join makes one copy at a time.
+            reservation.try_grow(row_bytes)?;
+            reservation.shrink(row_bytes);
+            return Ok(());
+        }
+        if let Some(retry) = &self.retry {
+            let longer_bytes = row_bytes.saturating_mul(LONGER_VALUES).max(1);
+            retry.record((self.bytes_max / longer_bytes).clamp(1, self.batch_rows - 1));
+        }
+        let rows = self.batch_rows;
+        Err(DataFusionError::ResourcesExhausted(format!(
+            "a join may repeat a row of {row_bytes} bytes in each of {rows} pairs"
+        )))
+    }
+}
+
 /// The batches of an admitted input. An operator keeps its input until it ends, and so does the reservation.
 struct AdmittedStream {
     input: SendableRecordBatchStream,
     admission: Admission,
     reservation: MemoryReservation,
+    pairs: PairLimit,
     rest: Option<RecordBatch>,
 }
 
@@ -328,12 +473,23 @@ impl AdmittedStream {
                 self.reservation.try_grow(bytes)?;
                 Ok(batch)
             }
-            Admission::Sliced(rows_max) if batch.num_rows() > rows_max => {
-                self.rest = Some(batch.slice(rows_max, batch.num_rows() - rows_max));
-                Ok(batch.slice(0, rows_max))
+            Admission::Sliced(rows_max) => Ok(self.first_rows(batch, rows_max)),
+            Admission::Paired => {
+                // A join of all pairs makes those of a row and a whole batch at once.
+                let batch = self.first_rows(batch, self.pairs.batch_rows);
+                self.pairs.admit(&batch, &self.reservation)?;
+                Ok(batch)
             }
-            Admission::Sliced(_) => Ok(batch),
         }
+    }
+
+    /// The first rows of a batch, at most `rows_max`. The others come next.
+    fn first_rows(&mut self, batch: RecordBatch, rows_max: usize) -> RecordBatch {
+        if batch.num_rows() <= rows_max {
+            return batch;
+        }
+        self.rest = Some(batch.slice(rows_max, batch.num_rows() - rows_max));
+        batch.slice(0, rows_max)
     }
 }
 
@@ -426,6 +582,79 @@ mod tests {
         let query = "SELECT sum(value) OVER (ORDER BY value) FROM generate_series(1, 1000)";
         let (plan, _) = run(query, 64 << 20, 1);
         assert!(!plan.contains("AdmittedInputExec"), "{plan}");
+    }
+
+    /// The rows of a join in batches of some rows, or its error, and the rows of a batch that would do.
+    fn run_join(query: &str, threads: usize, batch_rows: usize) -> (Result<usize>, Option<usize>) {
+        let pool = Arc::new(GreedyMemoryPool::new(JOIN_POOL_BYTES));
+        let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
+        let join_rows = Arc::new(JoinBatchRows::default());
+        let mut config = SessionConfig::new()
+            .with_target_partitions(threads)
+            .with_batch_size(batch_rows)
+            .with_extension(join_rows.clone());
+        config.options_mut().optimizer.prefer_hash_join = false;
+        let context = SessionContext::new_with_config_rt(config, runtime.build_arc().unwrap());
+        let io = StorageClient::new().unwrap();
+        let batches = io.block_on(async {
+            let plan = context.sql(query).await.unwrap();
+            let plan = plan.create_physical_plan().await.unwrap();
+            let plan = with_admitted_inputs(plan).unwrap();
+            collect(plan, context.task_ctx()).await
+        });
+        let rows = batches
+            .unwrap()
+            .map(|batches| batches.iter().map(RecordBatch::num_rows).sum());
+        (rows, join_rows.sufficient())
+    }
+
+    const JOIN_POOL_BYTES: usize = 256 << 20;
+
+    #[test]
+    fn joins_of_long_values_run_with_small_batches() {
+        const LENGTH: usize = 20_000;
+        for threads in [1, 2] {
+            for (join, pairs) in [
+                ("JOIN series b ON a.k = b.value % 2", 400),
+                ("LEFT JOIN series b ON a.k = b.value % 2", 400),
+                ("CROSS JOIN series b", 800),
+                ("JOIN series b ON a.k < b.value", 798),
+            ] {
+                let query = |length: usize| {
+                    format!(
+                        "WITH series AS (SELECT value FROM generate_series(1, 200)), \
+                         texts AS (SELECT repeat('x', {length}) || CAST(value AS VARCHAR) AS t, \
+                         value % 2 AS k FROM series WHERE value < 5) \
+                         SELECT a.t, b.value FROM texts a {join}"
+                    )
+                };
+                let (rows, sufficient) = run_join(&query(10), threads, 8192);
+                assert_eq!((rows.unwrap(), sufficient), (pairs, None), "{join}");
+                let (rows, sufficient) = run_join(&query(LENGTH), threads, 8192);
+                let error = rows.unwrap_err().find_root().to_string();
+                assert!(error.contains("a join may repeat a row"), "{join}: {error}");
+                let sufficient = sufficient.unwrap();
+                let pairs_bytes = JOIN_POOL_BYTES / PAIRS_SHARE / threads;
+                assert!(sufficient * LENGTH <= pairs_bytes, "{join}: {sufficient}");
+                let (rows, sufficient) = run_join(&query(LENGTH), threads, sufficient);
+                assert_eq!((rows.unwrap(), sufficient), (pairs, None), "{join}");
+                let (rows, _) = run_join(&query(LENGTH), threads, 1);
+                assert_eq!(rows.unwrap(), pairs, "{join}");
+            }
+        }
+    }
+
+    /// Rows of one side come at most once.
+    #[test]
+    fn joins_that_repeat_no_row_have_usual_inputs() {
+        let query = "SELECT value FROM generate_series(1, 4) \
+                     WHERE value IN (SELECT value FROM generate_series(1, 3))";
+        for threads in [1, 2] {
+            let (plan, rows) = run(query, 64 << 20, threads);
+            assert!(plan.contains("Semi"), "{plan}");
+            assert!(!plan.contains("AdmittedInputExec"), "{plan}");
+            assert_eq!(rows.unwrap(), 3);
+        }
     }
 
     #[test]
