@@ -15,7 +15,7 @@ use arrow::ipc::CompressionType;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow::row::{RowConverter, Rows, SortField};
-use forebay_model::{Fault, Result};
+use forebay_model::{Fault, Result, column_bytes};
 use forebay_storage::ScratchDir;
 use tempfile::TempPath;
 
@@ -221,11 +221,11 @@ pub fn compressed_ipc() -> Result<IpcWriteOptions> {
 
 /// Copies the batch if it is a slice of much larger columns.
 pub fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
-    let sliced = batch
+    let sliced: usize = batch
         .columns()
         .iter()
-        .map(|column| column.to_data().get_slice_memory_size());
-    let sliced: usize = sliced.sum::<Result<usize, _>>()?;
+        .map(|column| column_bytes(column))
+        .sum();
     if batch.get_array_memory_size() <= 2 * sliced + (64 << 10) {
         return Ok(batch.clone());
     }

@@ -22,6 +22,7 @@ use hashbrown::HashTable;
 
 use crate::admission::admission;
 use crate::as_of_join::AsOfOperator;
+use crate::external_sort::compact;
 use crate::join_keys::{EncodedKeys, JoinKeys};
 use crate::materialize::{FlowSpans, QUEUE_BATCHES};
 use crate::sorted_file::SortedFile;
@@ -706,6 +707,7 @@ impl TimeMerge {
         for (index, field) in self.takes.iter().zip(self.columns.fields()) {
             columns.push(cast(batch.column(*index), field.data_type())?);
         }
+        let columns = self.without_hidden_rows(columns)?;
         let keys = self.keys[1].encode(batch)?;
         let times = self.ticks(1, batch)?;
         self.other = Some(OtherRows {
@@ -715,6 +717,15 @@ impl TimeMerge {
             at: 0,
         });
         Ok(())
+    }
+
+    /// Columns of rows that are held. A slice would hold all rows of the batch that it is a slice of.
+    fn without_hidden_rows(&self, columns: Vec<ArrayRef>) -> Result<Vec<ArrayRef>> {
+        if columns.is_empty() {
+            return Ok(columns);
+        }
+        let batch = RecordBatch::try_new(self.columns.clone(), columns)?;
+        Ok(compact(&batch)?.columns().to_vec())
     }
 
     /// Sees the rows of a batch of the other side up to a time; `None` if the batch has no more rows.
@@ -907,16 +918,40 @@ mod tests {
         }
     }
 
-    #[test]
-    fn texts_count_for_each_row_that_meets_them() {
-        let as_of = AsOf {
+    /// A join with the last row at or before each row.
+    fn any_earlier() -> AsOf {
+        AsOf {
             time: "time".to_owned(),
             other_time: "time".to_owned(),
             known_at: None,
             direction: MatchDirection::Backward,
             tolerance: None,
             exact: true,
-        };
+        }
+    }
+
+    #[test]
+    fn slices_do_not_hold_the_batches_that_they_are_slices_of() {
+        let there: Vec<Row> = (0..20_000)
+            .map(|time| (Some(time), Some(1), time as i32))
+            .collect();
+        let whole = batches(&there, there.len()).remove(0);
+        let mut slices = (0..there.len())
+            .step_by(100)
+            .map(|from| whole.slice(from, 100));
+        let mut merge = merge_of(&any_earlier());
+        let here = batches(&[(Some(999), Some(1), 0)], 1);
+        let joined = merge.join(&here[0], &mut || Ok(slices.next()));
+        let output = joined.unwrap().unwrap().remove(0);
+        assert_eq!(output.column(1).as_string::<i32>().value(0), "v999");
+        // Eleven of two hundred slices are read.
+        let whole_bytes = whole.column(2).get_array_memory_size();
+        assert!(merge.latest.batch_bytes < whole_bytes / 4);
+    }
+
+    #[test]
+    fn texts_count_for_each_row_that_meets_them() {
+        let as_of = any_earlier();
         let here: Vec<Row> = (2..6).map(|time| (Some(time), Some(1), 0)).collect();
         // Four rows meet three bytes.
         for (bytes_max, is_refused) in [(12, false), (11, true)] {
