@@ -1,5 +1,6 @@
 //! Parts of a training on workers: rows travel through the state directory, and so do the models that come back.
 
+use arrow::buffer::Buffer;
 use forebay_cluster::{TaskEvent, TaskKind, TaskSpec, TrainSpec};
 use forebay_commit::StateStore;
 use forebay_model::{ContentId, Fault, IdBuilder, Result};
@@ -8,7 +9,7 @@ use forebay_storage::ScratchDir;
 use crate::training::{TrainingContext, TrainingRun};
 
 /// Callback for the result of a part, by its number.
-pub type TakePartFn<'t> = &'t mut dyn FnMut(usize, Vec<u8>) -> Result<()>;
+pub type TakePartFn<'t> = &'t mut dyn FnMut(usize, &[u8]) -> Result<()>;
 
 impl TrainingContext<'_> {
     /// Number of parts that workers can train at the same time; `None` without workers.
@@ -59,7 +60,7 @@ impl TrainingContext<'_> {
             let rows = rows?;
             let part = part_id(&train_spec, &rows);
             if let Some(models) = exchange.models(part)? {
-                take(number, models)?;
+                take(number, models.as_slice())?;
                 continue;
             }
             exchange.put_rows(part, &rows, scratch)?;
@@ -76,7 +77,8 @@ impl TrainingContext<'_> {
             };
             let missing = || Fault::internal("a worker has left no models");
             let (number, part) = *parts_away.get(task).ok_or_else(missing)?;
-            take(number, exchange.models(part)?.ok_or_else(missing)?)
+            let models = exchange.models(part)?.ok_or_else(missing)?;
+            take(number, models.as_slice())
         })
     }
 }
@@ -89,8 +91,8 @@ pub(crate) struct PartExchange<'a> {
 
 impl PartExchange<'_> {
     /// The rows of a part, for the worker that trains it.
-    pub fn rows(&self, part: ContentId) -> Result<Option<Vec<u8>>> {
-        self.get(&rows_name(part))
+    pub fn rows(&self, part: ContentId) -> Result<Option<Buffer>> {
+        self.store.get_shared_bytes(self.training, &rows_name(part))
     }
 
     /// Leaves the rows of a part.
@@ -99,23 +101,14 @@ impl PartExchange<'_> {
     }
 
     /// Result of a part, where a worker has trained it.
-    pub fn models(&self, part: ContentId) -> Result<Option<Vec<u8>>> {
-        self.get(&models_name(part))
+    pub fn models(&self, part: ContentId) -> Result<Option<Buffer>> {
+        self.store
+            .get_shared_bytes(self.training, &models_name(part))
     }
 
     /// Stores the result of a part.
     pub fn put_models(&self, part: ContentId, models: &[u8], scratch: &ScratchDir) -> Result<()> {
         self.put(&models_name(part), models, scratch)
-    }
-
-    fn get(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        self.store.get_shared(self.training, name, |input| {
-            let mut bytes = Vec::new();
-            input
-                .read_to_end(&mut bytes)
-                .map_err(|error| Fault::disk("a part cannot be read", error))?;
-            Ok(bytes)
-        })
     }
 
     fn put(&self, name: &str, bytes: &[u8], scratch: &ScratchDir) -> Result<()> {

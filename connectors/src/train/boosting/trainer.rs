@@ -803,7 +803,7 @@ impl<'a> BoostingRun<'a> {
         let context = self.context;
         let mut parts = self.parts;
         context.train_on_workers(&mut encoded, &mut |part, bytes| {
-            let fits = decode_fits(&bytes, self.shape.features())?;
+            let fits = decode_fits(bytes, self.shape.features())?;
             let chunk = chunks.get(part).filter(|chunk| chunk.len() == fits.len());
             let chunk = chunk.ok_or_else(|| Fault::internal("a worker trained other groups"))?;
             let trained: Vec<&FittedModel> = fits.iter().flatten().flatten().collect();

@@ -62,6 +62,11 @@ impl StateStore {
         )
     }
 
+    /// Like [`StateStore::get_shared`], for a body that the caller holds as a whole.
+    pub fn get_shared_bytes(&self, of: ContentId, name: &str) -> Result<Option<Buffer>> {
+        self.shared_bytes(of, name, false)
+    }
+
     /// The names of all that workers left under an id.
     pub fn shared_names(&self, of: ContentId) -> Result<Vec<String>> {
         let folder = self.root.join(&format!("exchanges/{of}"));
@@ -121,17 +126,36 @@ impl StateStore {
         let location = self.shared_location(of, name);
         let bytes = match &location.local {
             Some(path) if mapped => map_file(path)?,
-            Some(path) => if_exists(std::fs::read(path))?.map(Buffer::from_vec),
+            Some(path) => self.read_file(&location, path)?.map(Buffer::from_vec),
             None => self.io.get(&location)?.map(Buffer::from),
         };
         let header = FrameHeader::new(of, EXCHANGED, EXCHANGED_VERSION);
         Ok(bytes.and_then(|bytes| framed_body(&bytes, &header)))
     }
 
+    /// A whole local file; `None` when it is absent. Its memory is reserved before it is read.
+    fn read_file(&self, location: &StorageLocation, path: &Path) -> Result<Option<Vec<u8>>> {
+        let Some(file) = if_exists(File::open(path))? else {
+            return Ok(None);
+        };
+        let bytes = file.metadata().map_err(read_failed)?.len();
+        let _reservation = self.io.reserve_file(location, bytes)?;
+        let mut content = Vec::with_capacity(bytes as usize);
+        // Exchanged files do not grow once they have their names.
+        file.take(bytes)
+            .read_to_end(&mut content)
+            .map_err(read_failed)?;
+        Ok(Some(content))
+    }
+
     /// Removes all exchanged objects under a name.
     pub fn drop_shared(&self, of: ContentId) -> Result<()> {
         remove_directory(&self.io, &self.root.join(&format!("exchanges/{of}")))
     }
+}
+
+fn read_failed(error: std::io::Error) -> Fault {
+    Fault::disk("a state cannot be read", error)
 }
 
 /// The one table of a stream.
@@ -157,10 +181,33 @@ mod tests {
     use std::sync::Arc;
 
     use arrow::array::{ArrayRef, Int64Array, StringArray};
+    use forebay_model::codes;
     use forebay_storage::{IgnoreEvents, StorageClient};
 
     use super::super::frame::ALIGNED;
     use super::*;
+
+    #[test]
+    fn files_beyond_memory_are_refused_before_they_are_read() {
+        let io = StorageClient::new().unwrap();
+        io.read_memory().set_limit(64 << 20, 1);
+        let folder = tempfile::tempdir().unwrap();
+        let root = io.resolve(folder.path().to_str().unwrap()).unwrap();
+        let store = StateStore::new(io, root);
+        let id = ContentId::of(b"a finding");
+        let path = store.shared_location(id, FINDING).local.unwrap();
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        // Zeros take no room on the disk.
+        File::create(&path).unwrap().set_len(8 << 30).unwrap();
+        for fault in [
+            store.shared_table(id, false).map(drop).unwrap_err(),
+            store.get_shared_bytes(id, FINDING).map(drop).unwrap_err(),
+        ] {
+            assert_eq!(fault.code(), codes::MEMORY);
+            let hint = fault.hint_text().unwrap_or_default();
+            assert!(hint.contains("--memory"), "{hint}");
+        }
+    }
 
     #[test]
     fn shared_findings_round_trip() {

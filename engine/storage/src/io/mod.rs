@@ -555,13 +555,8 @@ impl StorageClient {
         let Some(got) = if_present(location, got)? else {
             return Ok(None);
         };
-        let (size, version, bytes, _reservation) = got.map_err(|shortage| {
-            let hint = format!("give {}", shortage.sufficient_option());
-            shortage
-                .fault("reading the file")
-                .file(&location.shown)
-                .hint(hint)
-        })?;
+        let (size, version, bytes, _reservation) =
+            got.map_err(|shortage| large_object_fault(&shortage, location))?;
         let bytes = match bytes {
             Some(bytes) if bytes.len() as u64 == size => bytes,
             Some(_) => return Err(fetch::short_read_fault(&location.shown)),
@@ -577,6 +572,17 @@ impl StorageClient {
             return Ok(None);
         }
         self.read_memory().reserve(bytes, false).map(Some)
+    }
+
+    /// Reserves memory for a file that the caller reads as a whole, of a local disk; `None` where it is small. It is given
+    /// back once the file is read.
+    pub fn reserve_file(
+        &self,
+        location: &StorageLocation,
+        bytes: u64,
+    ) -> Result<Option<ReadReservation>> {
+        self.reserve_object(bytes)
+            .map_err(|shortage| large_object_fault(&shortage, location))
     }
 
     fn get_in_blocks(
@@ -826,6 +832,14 @@ fn name_durably(
         std::fs::File::open(folder)?.sync_all()
     });
     written.inspect_err(|_| drop(std::fs::remove_file(&staged)))
+}
+
+/// Fault for a file that does not fit into the memory as a whole.
+fn large_object_fault(shortage: &MemoryShortage, location: &StorageLocation) -> Fault {
+    shortage
+        .fault("reading the file")
+        .file(&location.shown)
+        .hint(format!("give {}", shortage.sufficient_option()))
 }
 
 /// Refuses a place that is only read.
