@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from . import spec
     from ._loader import Loader
 
+# The program refuses longer specs, too.
+_SPEC_CHARACTERS_MAX = 4 << 20
+
 
 class Pipeline:
     """A pipeline: what is read, what is done with it, and where it goes.
@@ -110,7 +113,10 @@ class Pipeline:
         then, by their paths."""
         if self._spec is None:
             with open(self.path or "", encoding="utf-8") as file:
-                return file.read()
+                text = file.read(_SPEC_CHARACTERS_MAX + 1)
+            if len(text) > _SPEC_CHARACTERS_MAX:
+                raise _arguments.wrong("path", self.path, f"a spec of at most {_SPEC_CHARACTERS_MAX} characters")
+            return text
         return self._text(_arguments.machine(state=None, memory=None, threads=None))
 
     def _text(self, machine: Mapping[str, Any]) -> str:

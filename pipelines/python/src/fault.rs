@@ -1,17 +1,17 @@
 //! Faults as Python exceptions.
 
 use forebay::model::{Fault, FaultDomain};
-use forebay::present::fault::{SpecText, plain};
+use forebay::present::fault::{SpecText, plain, spec_of};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 /// The exception of a fault: code, message and hint are its attributes, and its text is what the
 /// program prints. `spec` is the text of a spec that is in no file.
 pub(crate) fn fault_exception(py: Python<'_>, fault: &Fault, spec: Option<SpecText<'_>>) -> PyErr {
-    let file = fault.site().spec.as_ref().map(|at| at.file.as_str());
-    let read = file
-        .filter(|_| spec.is_none())
-        .and_then(|file| Some((file, std::fs::read_to_string(file).ok()?)));
+    let read = match spec {
+        Some(_) => None,
+        None => spec_of(fault),
+    };
     let text = plain(
         fault,
         spec.or(read.as_ref().map(|(file, text)| SpecText { file, text })),

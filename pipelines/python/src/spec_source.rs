@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use forebay::Forebay;
-use forebay::model::{Fault, Pipeline, codes};
+use forebay::model::{Fault, Pipeline};
 use forebay::present::fault::SpecText;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -27,19 +27,10 @@ pub(crate) struct SpecSource {
 impl SpecSource {
     /// Reads the spec.
     pub fn pipeline(&self) -> Result<Pipeline, Fault> {
-        let read = || {
-            std::fs::read_to_string(Path::new(&self.file)).map_err(|error| {
-                let code = if error.kind() == std::io::ErrorKind::NotFound {
-                    codes::NOT_FOUND
-                } else {
-                    codes::STORAGE
-                };
-                Fault::new(code, "the spec cannot be read")
-                    .file(&self.file)
-                    .cause(error)
-            })
+        let text = match &self.text {
+            Some(text) => text.clone(),
+            None => forebay::spec::read_text(Path::new(&self.file))?,
         };
-        let text = self.text.clone().map_or_else(read, Ok)?;
         forebay::spec::parse(
             &text,
             &self.file,

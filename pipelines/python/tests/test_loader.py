@@ -221,6 +221,10 @@ def test_faults_have_codes_and_hints(shop: Shop) -> None:
         shop.loader(rank=2, world_size=2)
     with pytest.raises(forebay.Fault, match="the spec cannot be read"):
         forebay.Loader("nowhere.yaml")
+    with pytest.raises(forebay.ResourceFault, match="more than the limit of"):
+        forebay.Loader("/dev/zero")
+    with pytest.raises(forebay.SpecFault, match="a spec of at most"):
+        forebay.Pipeline.open("/dev/zero").to_yaml()
     with pytest.raises(forebay.Fault) as unfitted:
         forebay.Loader(shop.spec, params=shop.params | {"out": shop.root / "none"}, state=shop.root / "empty")
     assert unfitted.value.code == "FB0402" and "forebay fit" in (unfitted.value.hint or "")

@@ -91,8 +91,8 @@ pub(crate) fn report_warnings(warnings: &[Fault]) {
     let _ = anstream::stderr().lock().write_all(text.as_bytes());
 }
 
-/// The spec that a fault, or one reported with it, points to.
-fn spec_of(fault: &Fault) -> Option<(String, String)> {
+/// The file of the spec that a fault, or one reported with it, points to, and its text; `None` where it cannot be read.
+pub fn spec_of(fault: &Fault) -> Option<(String, String)> {
     let mut sites = std::iter::once(fault)
         .chain(fault.others())
         .map(Fault::site);
