@@ -6,6 +6,7 @@ use arrow::array::{
     Array, ArrayRef, AsArray, FixedSizeListArray, GenericListArray, MapArray, OffsetSizeTrait,
     StructArray, new_null_array,
 };
+use arrow::buffer::OffsetBuffer;
 use arrow::compute::kernels::cmp::distinct;
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit};
@@ -88,13 +89,14 @@ fn conform_type(column: &ArrayRef, to: &DataType) -> Result<ArrayRef, Misfit> {
                 return Ok(cast(column, to)?);
             };
             let stored: ArrayRef = Arc::new(map.entries().clone());
+            let (offsets, stored) = items_of_rows(map.offsets(), &stored);
             let stored = conform_by_position(&stored, fields).map_err(|misfit| {
-                let ends = &map.offsets()[1..];
+                let ends = &offsets[1..];
                 misfit.in_row(|at| ends.partition_point(|end| (*end as usize) <= at))
             })?;
             Ok(Arc::new(MapArray::try_new(
                 entries.clone(),
-                map.offsets().clone(),
+                offsets,
                 stored,
                 map.nulls().cloned(),
                 *sorted,
@@ -146,16 +148,36 @@ fn conform_list<O: OffsetSizeTrait>(
     let stored_type = GenericListArray::<O>::DATA_TYPE_CONSTRUCTOR(stored);
     let lists = cast(column, &stored_type)?;
     let lists = lists.as_list::<O>();
-    let values = conform_type(lists.values(), item.data_type()).map_err(|misfit| {
-        let ends = &lists.offsets()[1..];
+    let (offsets, values) = items_of_rows(lists.offsets(), lists.values());
+    let values = conform_type(&values, item.data_type()).map_err(|misfit| {
+        let ends = &offsets[1..];
         misfit.in_row(|at| ends.partition_point(|end| end.as_usize() <= at))
     })?;
     Ok(Arc::new(GenericListArray::<O>::try_new(
         item.clone(),
-        lists.offsets().clone(),
+        offsets,
         values,
         lists.nulls().cloned(),
     )?))
+}
+
+/// The items of rows, and their offsets among these. A slice of lists has the items of all of them, which are not
+/// converted for each slice.
+fn items_of_rows<O: OffsetSizeTrait>(
+    offsets: &OffsetBuffer<O>,
+    items: &ArrayRef,
+) -> (OffsetBuffer<O>, ArrayRef) {
+    let first = offsets.first().map_or(0, |end| end.as_usize());
+    let last = offsets.last().map_or(0, |end| end.as_usize());
+    if first == 0 && last == items.len() {
+        return (offsets.clone(), items.clone());
+    }
+    let mut shifted: Vec<O> = Vec::with_capacity(offsets.len());
+    for offset in offsets.iter() {
+        shifted.push(O::usize_as(offset.as_usize() - first));
+    }
+    let items = items.slice(first, last - first);
+    (OffsetBuffer::new(shifted.into()), items)
 }
 
 fn conform_vectors(vectors: &FixedSizeListArray, item: &FieldRef) -> Result<ArrayRef, Misfit> {
@@ -263,7 +285,6 @@ mod tests {
         TimestampMicrosecondArray, TimestampMillisecondArray, TimestampNanosecondArray, UInt8Array,
         UInt16Array, UInt32Array, UInt64Array,
     };
-    use arrow::buffer::OffsetBuffer;
     use arrow::datatypes::{Int32Type, Int64Type};
 
     use super::*;
@@ -272,6 +293,23 @@ mod tests {
 
     fn conformed(column: ArrayRef, to: DataType) -> Result<ArrayRef> {
         conform(&column, &Field::new("c", to, true), "f", 10)
+    }
+
+    #[test]
+    fn the_items_of_slices_are_converted_alone() {
+        let lists = ListArray::from_iter_primitive::<Int32Type, _, _>([
+            Some(vec![Some(1), Some(2)]),
+            None,
+            Some(vec![Some(3)]),
+            Some(vec![Some(4), Some(5)]),
+        ]);
+        let item = Arc::new(Field::new_list_field(DataType::Int64, true));
+        let slice: ArrayRef = Arc::new(lists.slice(1, 2));
+        let column = conformed(slice, DataType::List(item)).unwrap();
+        let expected =
+            ListArray::from_iter_primitive::<Int64Type, _, _>([None, Some(vec![Some(3)])]);
+        assert_eq!(column.as_list::<i32>(), &expected);
+        assert_eq!(column.as_list::<i32>().values().len(), 1);
     }
 
     #[test]

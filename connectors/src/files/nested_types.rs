@@ -73,6 +73,27 @@ pub(crate) fn find_type(
     }
 }
 
+/// True for types in which rows share texts or bytes: dictionaries and views.
+pub(crate) fn is_shared(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Dictionary(..) | DataType::Utf8View | DataType::BinaryView
+    )
+}
+
+/// A list, map or struct with views of its texts and bytes: rows share them until they are copied.
+pub(crate) fn with_views(field: &FieldRef) -> FieldRef {
+    replace_types(field, view_type)
+}
+
+fn view_type(data_type: &DataType) -> Option<DataType> {
+    match data_type {
+        DataType::Utf8 | DataType::LargeUtf8 => Some(DataType::Utf8View),
+        DataType::Binary | DataType::LargeBinary => Some(DataType::BinaryView),
+        _ => None,
+    }
+}
+
 /// True for values of which each has one of several types.
 pub(crate) fn is_union(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Union(..))

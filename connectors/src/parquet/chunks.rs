@@ -23,6 +23,7 @@ use tokio::task::JoinHandle;
 
 use crate::files::blob::{FileHandle, is_remote};
 use crate::files::conform::conform;
+use crate::files::nested_types::{find_type, is_shared};
 use crate::files::origin;
 use crate::files::shared_values::{CopiedRows, LARGE_COPY_BYTES};
 use crate::guard::catch_decode_panic;
@@ -752,7 +753,8 @@ impl ParquetPieceScan {
     ) -> Result<(RecordBatch, Option<ReadReservation>)> {
         let mut shared = Vec::new();
         for (position, column) in decoded.columns().iter().enumerate() {
-            if *column.data_type() == DataType::BinaryView {
+            let data_type = column.data_type();
+            if *data_type == DataType::BinaryView || shares_items(data_type) {
                 shared.push(position);
             }
         }
@@ -797,7 +799,9 @@ impl ParquetPieceScan {
             return conform(&named, field, &self.file, group.next_row)
                 .map_err(|fault| fault.row_group(group.index));
         }
-        if logical_type(stored.data_type()) != *field.data_type() {
+        if logical_type(stored.data_type()) != *field.data_type()
+            || shares_items(stored.data_type())
+        {
             return conform(stored, field, &self.file, group.next_row)
                 .map_err(|fault| fault.row_group(group.index));
         }
@@ -920,6 +924,11 @@ fn rows_of(footer: &Footer, group: usize, row_range: Option<(u64, u64)>) -> u64 
         Some((from, to)) => to - from,
         None => footer.metadata.row_group(group).num_rows() as u64,
     }
+}
+
+/// True for lists, maps and structs whose texts or bytes are shared, and copied into the dataset's type.
+fn shares_items(data_type: &DataType) -> bool {
+    data_type.is_nested() && find_type(data_type, is_shared).is_some()
 }
 
 /// True if two arrays of strings share their memory.

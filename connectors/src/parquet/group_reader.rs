@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{DataType, FieldRef, Schema};
+use arrow::datatypes::{FieldRef, Schema};
 use arrow::error::ArrowError;
 use forebay_model::Fault;
 use forebay_storage::{MemoryShortage, ReadLease};
@@ -21,6 +21,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use super::checked_pages::CheckedRowGroup;
 use super::int96::NanosecondReader;
 use super::page_gate::GatedPages;
+use crate::files::nested_types::{find_type, is_shared};
 use crate::guard::catch_decode_panic;
 
 /// Bytes of the dictionary and the page that an open column holds, as writers make them.
@@ -107,12 +108,8 @@ impl GroupPages {
         let stored = self.layout.metadata().file_metadata().schema_descr();
         let root = stored.get_column_root_idx(leaf);
         let layout = self.layout.schema();
-        layout.fields().get(root).is_some_and(|field| {
-            matches!(
-                field.data_type(),
-                DataType::Dictionary(..) | DataType::Utf8View | DataType::BinaryView
-            )
-        })
+        let field = layout.fields().get(root);
+        field.is_some_and(|field| find_type(field.data_type(), is_shared).is_some())
     }
 
     /// Decodes some columns of some rows. Columns outside of `leaves` are not read.

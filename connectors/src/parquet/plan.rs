@@ -6,9 +6,11 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use forebay_model::{FileRange, NameIndex, Result, logical_type};
 use forebay_storage::ScanRequest;
-use parquet::basic::{ConvertedType, Encoding, PageType};
-use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::basic::{ConvertedType, Encoding, PageType, Type};
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
+use parquet::schema::types::SchemaDescriptor;
 
+use crate::files::nested_types::with_views;
 use crate::files::origin::{self, FileColumnOrigin};
 
 use super::footer::Footer;
@@ -72,7 +74,8 @@ impl FileProjection {
     }
 
     /// The layout to read a row group in: strings as dictionaries where most of their pages are,
-    /// else as views; binary values as views where they have a dictionary.
+    /// else as views; binary values, and texts inside of other types, as views where they have a
+    /// dictionary.
     pub(super) fn layout(&self, footer: &Footer, group: usize) -> SchemaRef {
         let stored = footer.metadata.file_metadata().schema_descr();
         let group = footer.metadata.row_group(group);
@@ -81,9 +84,8 @@ impl FileProjection {
         let first_leaves = NameIndex::new(root_names);
         let layout = |field: &FieldRef| -> FieldRef {
             let plain = logical_type(field.data_type());
-            let leaf = first_leaves
-                .get(field.name())
-                .map(|position| self.leaves[position]);
+            let position = first_leaves.get(field.name());
+            let leaf = position.map(|position| self.leaves[position]);
             let is_keyed =
                 leaf.is_some_and(|leaf| group.column(leaf).dictionary_page_offset().is_some());
             if plain == DataType::Binary && is_keyed {
@@ -92,9 +94,14 @@ impl FileProjection {
             }
             if plain != DataType::Utf8 {
                 // Dictionaries of other types gain nothing, nor do long offsets.
-                let changed = matches!(field.data_type(), DataType::Dictionary(..));
-                return if changed {
-                    with_type(field, plain)
+                if matches!(field.data_type(), DataType::Dictionary(..)) {
+                    return with_type(field, plain);
+                }
+                let first = position.filter(|_| plain.is_nested());
+                let is_keyed =
+                    first.is_some_and(|first| self.has_keyed_texts(stored, group, first));
+                return if is_keyed {
+                    with_views(field)
                 } else {
                     field.clone()
                 };
@@ -117,6 +124,24 @@ impl FileProjection {
             fields,
             footer.schema.metadata().clone(),
         ))
+    }
+
+    /// True if texts or bytes of the column whose leaves begin at `first` have a dictionary. Each row would get a copy of
+    /// its values, and not all writers store how long these are.
+    fn has_keyed_texts(
+        &self,
+        stored: &SchemaDescriptor,
+        group: &RowGroupMetaData,
+        first: usize,
+    ) -> bool {
+        let root = stored.get_column_root_idx(self.leaves[first]);
+        let mut leaves = self.leaves[first..]
+            .iter()
+            .take_while(|leaf| stored.get_column_root_idx(**leaf) == root);
+        leaves.any(|leaf| {
+            let column = group.column(*leaf);
+            column.column_type() == Type::BYTE_ARRAY && column.dictionary_page_offset().is_some()
+        })
     }
 }
 

@@ -5,18 +5,22 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BinaryArray, BooleanArray, DictionaryArray, Int64Array, ListArray, ListBuilder,
-    RecordBatch, StringBuilder, StructArray,
+    ArrayRef, AsArray, BinaryArray, BooleanArray, DictionaryArray, Int64Array, ListArray,
+    ListBuilder, RecordBatch, StringArray, StringBuilder, StructArray,
 };
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Field, Int32Type};
 use arrow::ipc::CompressionType;
 use arrow::ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+use bytes::Bytes;
 use forebay_model::{Chunk, Span, codes};
 use forebay_storage::{MemoryBudget, ReadLease, RowRuns, ScanRequest, StorageClient};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::file::metadata::ParquetMetaDataReader;
 use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
 use serde_json::json;
 
 use crate::help::{assert_rows, chunks, keys, request, rows, source, whole};
@@ -341,4 +345,82 @@ fn lists_of_texts_that_are_stored_once_are_read_some_rows_at_a_time() {
     let rows_max = read.iter().map(|chunk| chunk.batch.num_rows()).max();
     assert!(rows_max <= Some(128), "{rows_max:?}");
     assert_eq!(whole(&read).num_rows(), 500);
+}
+
+/// Writes a file again, without the lengths that the texts of its columns have in all rows: older writers do not tell
+/// them.
+fn remove_size_statistics(path: &Path) {
+    let bytes = Bytes::from(std::fs::read(path).unwrap());
+    let metadata = ParquetMetaDataReader::new()
+        .parse_and_finish(&bytes)
+        .unwrap();
+    let schema = metadata.file_metadata().schema_descr().root_schema_ptr();
+    let file = File::create(path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).unwrap();
+    for group in metadata.row_groups() {
+        let mut appended = writer.next_row_group().unwrap();
+        for column in group.columns() {
+            let without_sizes = column
+                .clone()
+                .into_builder()
+                .set_unencoded_byte_array_data_bytes(None);
+            let close = ColumnCloseResult {
+                bytes_written: column.compressed_size() as u64,
+                rows_written: group.num_rows() as u64,
+                metadata: without_sizes.build().unwrap(),
+                bloom_filter: None,
+                column_index: None,
+                offset_index: None,
+            };
+            appended.append_column(&bytes, close).unwrap();
+        }
+        appended.close().unwrap();
+    }
+    writer.close().unwrap();
+}
+
+/// Each row would get copies of its texts: 96 KiB, of which the footer tells nothing.
+#[test]
+fn nested_texts_of_unknown_size_are_read_some_rows_at_a_time() {
+    const ROWS: usize = 500;
+    const TEXT_BYTES: usize = 32 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.parquet");
+    let text = "x".repeat(TEXT_BYTES);
+    let mut lists = ListBuilder::new(StringBuilder::new());
+    for _ in 0..ROWS {
+        lists.append_value([Some(&text), Some(&text)]);
+    }
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values(vec![&text; ROWS]));
+    let field = Arc::new(Field::new("text", DataType::Utf8, true));
+    let columns: [(&str, ArrayRef); 2] = [
+        ("lists", Arc::new(lists.finish())),
+        ("object", Arc::new(StructArray::from(vec![(field, texts)]))),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let file = File::create(&path).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    drop(batch);
+    remove_size_statistics(&path);
+    assert!(std::fs::metadata(&path).unwrap().len() < 1 << 20);
+    let source = source("parquet", json!({"path": path}));
+    let io = StorageClient::new().unwrap();
+    // A chunk has 8 MiB.
+    io.set_memory(MemoryBudget::new(1 << 30), 16);
+    let dataset = source.discover(&io, &[]).unwrap();
+    let mut rows = 0;
+    for chunk in chunks(&io, source.as_ref(), &dataset, &request(&dataset)).unwrap() {
+        let chunk_rows = chunk.batch.num_rows();
+        assert!(chunk_rows * 3 * TEXT_BYTES <= 8 << 20, "{chunk_rows} rows");
+        let lists = chunk.batch.column_by_name("lists").unwrap();
+        let items = lists.as_list::<i32>().values().as_string::<i32>();
+        assert_eq!(items.values().len(), chunk_rows * 2 * TEXT_BYTES);
+        let object = chunk.batch.column_by_name("object").unwrap();
+        let texts = object.as_struct().column(0).as_string::<i32>();
+        assert_eq!(texts.value(0), text);
+        rows += chunk_rows;
+    }
+    assert_eq!(rows, ROWS);
 }

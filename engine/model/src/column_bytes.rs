@@ -28,15 +28,33 @@ pub fn column_bytes(column: &dyn Array) -> usize {
 
 /// True for types in which rows share values, at any depth: dictionaries and runs of equal values.
 pub fn has_shared_values(data_type: &DataType) -> bool {
+    contains_type(data_type, is_shared)
+}
+
+fn is_shared(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Dictionary(..) | DataType::RunEndEncoded(..)
+    )
+}
+
+fn is_view(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8View | DataType::BinaryView)
+}
+
+/// True if a predicate holds for a type, or for one inside of it.
+fn contains_type(data_type: &DataType, predicate: fn(&DataType) -> bool) -> bool {
+    if predicate(data_type) {
+        return true;
+    }
     match data_type {
-        DataType::Dictionary(..) | DataType::RunEndEncoded(..) => true,
         DataType::List(item)
         | DataType::LargeList(item)
         | DataType::FixedSizeList(item, _)
-        | DataType::Map(item, _) => has_shared_values(item.data_type()),
+        | DataType::Map(item, _) => contains_type(item.data_type(), predicate),
         DataType::Struct(fields) => fields
             .iter()
-            .any(|field| has_shared_values(field.data_type())),
+            .any(|field| contains_type(field.data_type(), predicate)),
         _ => false,
     }
 }
@@ -47,7 +65,9 @@ pub fn plain_bytes(column: &dyn Array) -> usize {
         DataType::Utf8View | DataType::BinaryView => {
             size_of::<i32>() * column.len() + view_value_bytes(column, 0)
         }
-        plain if !has_shared_values(plain) => column_bytes(column),
+        plain if !has_shared_values(plain) && !contains_type(plain, is_view) => {
+            column_bytes(column)
+        }
         DataType::Struct(_) => {
             let fields = column.as_struct().columns().iter();
             fields.map(|field| plain_bytes(field)).sum()
@@ -387,7 +407,8 @@ mod tests {
     use std::sync::Arc;
 
     use arrow::array::{
-        ArrayRef, BinaryArray, BinaryViewArray, DictionaryArray, Int64Array, ListArray, StructArray,
+        ArrayRef, BinaryArray, BinaryViewArray, DictionaryArray, Int64Array, ListArray,
+        StringViewArray, StructArray,
     };
     use arrow::buffer::OffsetBuffer;
     use arrow::compute::cast;
@@ -482,6 +503,23 @@ mod tests {
         let shared = BinaryViewArray::new(views, bytes.data_buffers().to_vec(), None);
         assert_eq!(long_value_bytes(&shared), 3_000_000);
         assert_eq!(long_value_bytes(&bytes), 0);
+    }
+
+    #[test]
+    fn views_inside_of_lists_and_structs_count_for_each_row() {
+        let long = "x".repeat(1_000);
+        let texts = StringViewArray::from_iter_values([&long, &long, &long, &long]);
+        let texts: ArrayRef = Arc::new(texts);
+        let item = Arc::new(Field::new_list_field(DataType::Utf8View, true));
+        let offsets = OffsetBuffer::new(vec![0, 1, 1, 4].into());
+        let lists = ListArray::new(item, offsets, texts.clone(), None);
+        let texts_of = |rows: usize| 4 * rows + 1_000 * rows;
+        assert_eq!(plain_bytes(&lists), 4 * 3 + texts_of(4));
+        assert_eq!(plain_bytes(&lists.slice(0, 2)), 4 * 2 + texts_of(1));
+        let field = Arc::new(Field::new("text", DataType::Utf8View, true));
+        let rows = StructArray::from(vec![(field, texts)]);
+        assert_eq!(plain_bytes(&rows), texts_of(4));
+        assert_eq!(plain_bytes(&rows.slice(1, 2)), texts_of(2));
     }
 
     #[test]
