@@ -256,7 +256,7 @@ impl MaterializePass<'_> {
         Ok(false)
     }
 
-    /// Runs a query in this process. Where its joins meet long values, it begins again with fewer rows at a time.
+    /// Runs a query in this process. Where it repeats long values, it begins again with fewer rows at a time.
     fn query_here(&self, op: OpId, plan: &LogicalPlan, rows: &mut ConformedRows<'_>) -> Result<()> {
         let mut batch_rows = ENGINE_BATCH_ROWS;
         loop {
@@ -271,8 +271,8 @@ impl MaterializePass<'_> {
             };
             let label = &self.context.program.bound.ops[op].label;
             let message = format!(
-                "`{label}` joins rows with long values: it begins again, with {fewer_rows} rows at \
-                 a time instead of {batch_rows}"
+                "`{label}` repeats long values: it begins again, with {fewer_rows} rows at a time \
+                 instead of {batch_rows}"
             );
             self.watch.on_event(Event::Warning { message });
             rows.restart()?;

@@ -200,7 +200,7 @@ pub fn longest_value_bytes(column: &dyn Array) -> usize {
 }
 
 fn longest_text<T: ByteArrayType>(texts: &GenericByteArray<T>) -> usize {
-    let mut longest = 0;
+    let mut longest = 0usize;
     for ends in texts.value_offsets().windows(2) {
         longest = longest.max(ends[1].as_usize() - ends[0].as_usize());
     }
@@ -208,7 +208,7 @@ fn longest_text<T: ByteArrayType>(texts: &GenericByteArray<T>) -> usize {
 }
 
 fn longest_value(values: &dyn Array) -> usize {
-    let mut longest = 0;
+    let mut longest = 0usize;
     for row in 0..values.len() {
         longest = longest.max(value_bytes(values, row));
     }

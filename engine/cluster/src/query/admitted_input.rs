@@ -2,7 +2,7 @@
 //!
 //! A window over a whole partition holds all its rows and a copy of them. An aggregate that collects values in an order
 //! holds a record of each, and makes them of a whole batch before it counts any. A constant list stands in each row of a
-//! batch. A join repeats the values of a row for each of its pairs.
+//! batch. A join repeats the values of a row for each of its pairs, and so does a list that becomes rows.
 //! The inputs of such operators are counted in the memory pool, or come in fewer rows at a time. A query whose joins meet
 //! longer values than a batch of pairs may repeat begins again with smaller batches.
 
@@ -29,13 +29,14 @@ use datafusion::physical_plan::joins::{
 };
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
     replace_children_if_necessary,
 };
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
-use forebay_model::{column_bytes, longest_value_bytes};
+use forebay_model::{column_bytes, longest_value_bytes, text_length};
 use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 
@@ -174,12 +175,18 @@ enum Admission {
     Sliced(usize),
     /// A batch of pairs may repeat each row: batches are small enough for the longest one.
     Paired,
+    /// The items of lists become rows, and repeat the other columns.
+    Unnested,
 }
 
 impl Admission {
     fn of_input(operator: &dyn ExecutionPlan) -> Option<Admission> {
         if repeats_rows(operator) {
             return Some(Admission::Paired);
+        }
+        if let Some(unnest) = operator.downcast_ref::<UnnestExec>() {
+            let has_lists = !unnest.list_column_indices().is_empty();
+            return has_lists.then_some(Admission::Unnested);
         }
         if operator.downcast_ref::<WindowAggExec>().is_some() {
             return Some(Admission::Held(WINDOW_COPIES));
@@ -358,7 +365,8 @@ impl PhysicalExtensionCodec for AdmittedInputCodec {
                 Admission::Held(1..=WINDOW_COPIES)
                 | Admission::Collected
                 | Admission::Sliced(1..)
-                | Admission::Paired,
+                | Admission::Paired
+                | Admission::Unnested,
                 [input],
             ) => Ok(Arc::new(AdmittedInputExec {
                 input: input.clone(),
@@ -396,6 +404,34 @@ fn longest_row_bytes(batch: &RecordBatch) -> usize {
     columns.map(|column| longest_value_bytes(column)).sum()
 }
 
+/// Like [`longest_row_bytes`], without lists.
+fn longest_bytes_beside_lists(batch: &RecordBatch) -> usize {
+    let mut bytes = 0;
+    for column in batch.columns() {
+        if column.as_list_opt::<i32>().is_none() {
+            bytes += longest_value_bytes(column);
+        }
+    }
+    bytes
+}
+
+/// Bytes of the texts of a row with a copy for each item of its longest list, of the row in which they are most.
+fn most_copied_bytes(batch: &RecordBatch) -> usize {
+    let mut most = 0usize;
+    for row in 0..batch.num_rows() {
+        let mut items = 0usize;
+        let mut text_bytes = 0usize;
+        for column in batch.columns() {
+            match column.as_list_opt::<i32>() {
+                Some(lists) => items = items.max(lists.value_length(row) as usize),
+                None => text_bytes += text_length(column, row),
+            }
+        }
+        most = most.max(text_bytes.saturating_mul(items));
+    }
+    most
+}
+
 /// Limit of the pairs that a join gives at a time.
 struct PairLimit {
     batch_rows: usize,
@@ -426,17 +462,14 @@ impl PairLimit {
         }
     }
 
-    /// Asks for the pairs of a batch, each of which may be the longest row.
-    fn admit(&self, batch: &RecordBatch, reservation: &MemoryReservation) -> Result<()> {
-        let row_bytes = longest_row_bytes(batch);
+    /// Asks for a batch of pairs, each of which may have a copy of a row of so many bytes.
+    fn admit(&self, row_bytes: usize, reservation: &MemoryReservation) -> Result<()> {
         if row_bytes.saturating_mul(self.batch_rows) <= self.bytes_max {
             return Ok(());
         }
         if self.batch_rows == 1 {
-            // There is no smaller batch: the join makes one copy at a time.
-            reservation.try_grow(row_bytes)?;
-            reservation.shrink(row_bytes);
-            return Ok(());
+            // There is no smaller batch: one copy is made at a time.
+            return ask(row_bytes, reservation);
         }
         if let Some(retry) = &self.retry {
             let longer_bytes = row_bytes.saturating_mul(LONGER_VALUES).max(1);
@@ -444,9 +477,24 @@ impl PairLimit {
         }
         let rows = self.batch_rows;
         Err(DataFusionError::ResourcesExhausted(format!(
-            "a join may repeat a row of {row_bytes} bytes in each of {rows} pairs"
+            "a row of {row_bytes} bytes may be repeated in each of {rows} rows of an output"
         )))
     }
+
+    /// Asks for the copies of a row whose list has more items than a batch has rows: they are made at once.
+    fn admit_copies(&self, copies_bytes: usize, reservation: &MemoryReservation) -> Result<()> {
+        if copies_bytes <= self.bytes_max {
+            return Ok(());
+        }
+        ask(copies_bytes, reservation)
+    }
+}
+
+/// Asks for memory that is free again once the next operator passes on what it makes.
+fn ask(bytes: usize, reservation: &MemoryReservation) -> Result<()> {
+    reservation.try_grow(bytes)?;
+    reservation.shrink(bytes);
+    Ok(())
 }
 
 /// The batches of an admitted input. An operator keeps its input until it ends, and so does the reservation.
@@ -477,7 +525,15 @@ impl AdmittedStream {
             Admission::Paired => {
                 // A join of all pairs makes those of a row and a whole batch at once.
                 let batch = self.first_rows(batch, self.pairs.batch_rows);
-                self.pairs.admit(&batch, &self.reservation)?;
+                self.pairs
+                    .admit(longest_row_bytes(&batch), &self.reservation)?;
+                Ok(batch)
+            }
+            Admission::Unnested => {
+                let row_bytes = longest_bytes_beside_lists(&batch);
+                self.pairs.admit(row_bytes, &self.reservation)?;
+                self.pairs
+                    .admit_copies(most_copied_bytes(&batch), &self.reservation)?;
                 Ok(batch)
             }
         }
@@ -632,7 +688,7 @@ mod tests {
                 assert_eq!((rows.unwrap(), sufficient), (pairs, None), "{join}");
                 let (rows, sufficient) = run_join(&query(LENGTH), threads, 8192);
                 let error = rows.unwrap_err().find_root().to_string();
-                assert!(error.contains("a join may repeat a row"), "{join}: {error}");
+                assert!(error.contains("bytes may be repeated"), "{join}: {error}");
                 let sufficient = sufficient.unwrap();
                 let pairs_bytes = JOIN_POOL_BYTES / PAIRS_SHARE / threads;
                 assert!(sufficient * LENGTH <= pairs_bytes, "{join}: {sufficient}");
@@ -642,6 +698,29 @@ mod tests {
                 assert_eq!(rows.unwrap(), pairs, "{join}");
             }
         }
+    }
+
+    #[test]
+    fn lists_beside_long_values_become_rows_with_small_batches() {
+        let query = |length: usize, divisor: usize| {
+            format!(
+                "WITH lists AS (SELECT value % {divisor} AS k, array_agg(value) AS l \
+                 FROM generate_series(1, 200) GROUP BY value % {divisor}), \
+                 texts AS (SELECT repeat('x', {length}) || CAST(k AS VARCHAR) AS t, l FROM lists) \
+                 SELECT t, unnest(l) AS v FROM texts"
+            )
+        };
+        for threads in [1, 2] {
+            let (rows, sufficient) = run_join(&query(10, 4), threads, 8192);
+            assert_eq!((rows.unwrap(), sufficient), (200, None));
+            let (rows, sufficient) = run_join(&query(20_000, 4), threads, 8192);
+            assert!(rows.is_err());
+            let (rows, sufficient) = run_join(&query(20_000, 4), threads, sufficient.unwrap());
+            assert_eq!((rows.unwrap(), sufficient), (200, None));
+        }
+        // Copies beside a list of 200 items: 400 MB.
+        let (rows, _) = run_join(&query(2_000_000, 1), 1, 1);
+        assert!(rows.is_err());
     }
 
     /// Rows of one side come at most once.

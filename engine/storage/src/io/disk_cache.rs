@@ -561,7 +561,8 @@ mod tests {
     /// in one process for each scan.
     #[test]
     fn scans_of_more_data_than_fits_hit_what_fits() {
-        for (count, capacity) in [(3, 1), (3, 2), (16, 8), (64, 4), (40, 32), (9, 9)] {
+        let sizes: [(usize, usize); 6] = [(3, 1), (3, 2), (16, 8), (64, 4), (40, 32), (9, 9)];
+        for (count, capacity) in sizes {
             let entries = equal_entries("a", count);
             for seeds in [[0, 0, 0, 0], [1, 2, 3, 4], [5, 6, 5, 6]] {
                 for scans_of_a_process in [1, 4] {
