@@ -523,6 +523,25 @@ mod tests {
     }
 
     #[test]
+    fn the_longest_value_is_one_of_the_rows() {
+        let texts = StringArray::from(vec![Some("abcd"), None, Some("x")]);
+        assert_eq!(longest_value_bytes(&texts), 4);
+        assert_eq!(longest_value_bytes(&texts.slice(1, 2)), 1);
+        assert_eq!(longest_value_bytes(&texts.slice(1, 0)), 0);
+        let views = StringViewArray::from(vec![Some("a text beyond a view"), None]);
+        assert_eq!(longest_value_bytes(&views), 20);
+        let numbers = Int64Array::from(vec![None, Some(1)]);
+        assert_eq!(longest_value_bytes(&numbers), 8);
+        let lists = ListArray::from_iter_primitive::<Int32Type, _, _>([
+            Some(vec![Some(1), None]),
+            None,
+            Some(vec![Some(1), Some(2), Some(3)]),
+        ]);
+        assert_eq!(longest_value_bytes(&lists), 3 * 4);
+        assert_eq!(longest_value_bytes(&lists.slice(0, 2)), 2 * 4);
+    }
+
+    #[test]
     fn copies_of_rows_count_their_texts() {
         let texts = StringArray::from(vec![Some("x".repeat(1_000)), None, Some("y".to_owned())]);
         let rows = UInt32Array::from(vec![0, 0, 2, 1]);
