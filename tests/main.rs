@@ -18,6 +18,7 @@ mod builder;
 mod business_days;
 mod cache;
 mod chains;
+mod classes;
 mod command_lines;
 mod commands;
 mod conformal;

@@ -67,7 +67,7 @@ pub fn numbers(rows: &RecordBatch, name: &str) -> Vec<Option<f64>> {
         .collect()
 }
 
-fn columns(rows: &RecordBatch) -> Vec<String> {
+pub fn columns(rows: &RecordBatch) -> Vec<String> {
     rows.schema()
         .fields()
         .iter()

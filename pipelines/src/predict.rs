@@ -7,15 +7,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::{DataType, Field};
 use forebay_connectors::{MODEL_FILE, ModelCard, ModelPart, Predictor, lightgbm_model, onnx_model};
 use forebay_model::{
     Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes,
 };
 use forebay_plan::{ConfiguredTransform, FUTURE_PART, unknown_column};
 use forebay_run::{
-    Artifact, ForecastColumns, ForecastFormat, LoadedModel, Manifest, ModelPredictor,
+    Artifact, ForecastColumns, ForecastFormat, LoadedModel, Manifest, ModelClasses, ModelPredictor,
     PredictTransform, Predictions, RunReport, ServedRows, Session, output_root,
-    portable_artifact_steps, quantile_column,
+    portable_artifact_steps, prediction_fields,
 };
 use forebay_storage::StorageClient;
 use forebay_transforms::SelectColumns;
@@ -131,6 +132,17 @@ impl TrainedModel {
     pub fn quantiles(&self) -> &[f64] {
         let model: &dyn ModelPredictor = self.predictor.as_ref();
         model.quantiles()
+    }
+
+    /// The classes that it tells apart, in ascending order; `None` if it predicts numbers.
+    pub fn classes(&self) -> Option<&ModelClasses> {
+        let model: &dyn ModelPredictor = self.predictor.as_ref();
+        model.classes()
+    }
+
+    /// The columns of predictions of which the first has this name.
+    pub(crate) fn prediction_fields(&self, point: &str) -> Vec<Field> {
+        prediction_fields(self.predictor.as_ref(), point, &DataType::Float32)
     }
 
     /// The model as a file of ONNX, with the row-wise steps before it: it takes columns of the source, and results of
@@ -253,18 +265,11 @@ impl TrainedModel {
             .step()?,
         ];
         if selects {
-            let predictor: &dyn ModelPredictor = self.predictor.as_ref();
-            let quantiles = predictor
-                .quantiles()
-                .iter()
-                .map(|quantile| quantile_column(&column, *quantile));
-            let columns = scoring
-                .columns
-                .iter()
-                .cloned()
-                .chain([column.clone()])
-                .chain(quantiles);
-            steps.push(SelectColumns(columns.collect()).step()?);
+            let mut columns = scoring.columns.clone();
+            for field in self.prediction_fields(&column) {
+                columns.push(field.name().clone());
+            }
+            steps.push(SelectColumns(columns.into_iter().collect()).step()?);
         }
         let input = NodeInput::From(card.origin.from.clone());
         pipeline.nodes.push(PipelineNode::new(&name, input, steps));

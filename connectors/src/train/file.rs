@@ -33,8 +33,11 @@ const FORMAT_SERIES: u32 = 6;
 /// The version of files with other models of single series.
 const FORMAT_SERIES_MODELS: u32 = 7;
 
+/// The version of files with models of classes.
+const FORMAT_CLASSES: u32 = 8;
+
 /// Versions of model files that can be read.
-const READABLE_FORMATS: [u32; 7] = [
+const READABLE_FORMATS: [u32; 8] = [
     1,
     FORMAT,
     FORMAT_STEPS,
@@ -42,6 +45,7 @@ const READABLE_FORMATS: [u32; 7] = [
     FORMAT_INTERVALS,
     FORMAT_SERIES,
     FORMAT_SERIES_MODELS,
+    FORMAT_CLASSES,
 ];
 
 /// The model's file.
@@ -160,7 +164,9 @@ pub(super) fn write_boosted_model(
         width: 0,
     });
     let card = ModelCard {
-        format: if boosting.intervals {
+        format: if boosting.classes.is_some() {
+            FORMAT_CLASSES
+        } else if boosting.intervals {
             FORMAT_INTERVALS
         } else if boosting.recursive {
             FORMAT_RECURSIVE
@@ -250,7 +256,7 @@ impl Predictor {
             .any(|format| words["format"] == *format)
         {
             let message = format!(
-                "the model has format {}, this program reads up to {FORMAT_SERIES_MODELS}",
+                "the model has format {}, this program reads up to {FORMAT_CLASSES}",
                 words["format"]
             );
             return Err(

@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, BooleanArray, Float32Array, Float32Builder, RecordB
 use arrow::datatypes::{DataType, Field as Column, Schema};
 use forebay_feed::{BatchFeatures, CategoricalType, FeatureField, PackedRows, PartRole};
 use forebay_model::{Fault, Result, codes, type_words};
-use forebay_run::{HORIZON_STEP, ModelPredictor, Predictions, ReadModelFile};
+use forebay_run::{HORIZON_STEP, ModelClasses, ModelPredictor, Predictions, ReadModelFile};
 
 use super::config::MISSING_ID;
 use super::file::{MODEL_FILE, ModelCard, Predictor};
@@ -90,12 +90,18 @@ impl ModelPredictor for Predictor {
         self.rows_of_groups(&features, columns, rows)
     }
 
+    fn classes(&self) -> Option<&ModelClasses> {
+        self.card.boosting.as_ref()?.classes.as_ref()
+    }
+
     fn predict(&self, columns: &[ArrayRef], rows: usize) -> Result<Predictions> {
         if rows == 0 {
-            let quantiles = self.quantiles();
+            let nothing = Float32Array::new_null(0);
+            let classes = self.classes().map_or(0, ModelClasses::count);
             return Ok(Predictions {
-                point: Float32Array::new_null(0),
-                quantiles: vec![Float32Array::new_null(0); quantiles.len()],
+                quantiles: vec![nothing.clone(); self.quantiles().len()],
+                probabilities: vec![nothing.clone(); classes],
+                point: nothing,
             });
         }
         let features = model_features(&self.card);

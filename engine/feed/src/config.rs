@@ -102,6 +102,11 @@ pub struct FeedConfig {
     #[serde(skip_serializing_if = "is_false")]
     #[schemars(skip)]
     pub missing_numbers: bool,
+    /// Passes the label to a trainer as it is, such as names of classes. Batches cannot be made of it.
+    #[serde(skip_serializing_if = "is_false")]
+    #[schemars(skip)]
+    #[setters(skip)]
+    pub label_as_is: bool,
 }
 
 fn is_false(value: &bool) -> bool {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::*;
-use arrow::datatypes::{Float32Type, Int32Type, Int64Type};
+use arrow::datatypes::{DataType, Float32Type, Int32Type, Int64Type};
 use common::*;
 use forebay_feed::*;
 use forebay_model::{DuplicateRows, Fault, codes};
@@ -565,4 +565,31 @@ fn rows_of_sequences_with_equal_times_are_counted_or_refused() {
     );
     let expected = "2 rows of a block have the same keys and the same time as a row before them: key a, time 2; key a, time 2";
     assert_eq!(fault.message(), expected);
+}
+
+#[test]
+fn a_label_that_is_read_as_it_is_stays_a_text() {
+    let features = BatchFeatures {
+        label: Some(FeatureField::new("kind")),
+        label_as_is: true,
+        weight: Some(FeatureField::new("w")),
+        ..dense(vec![FeatureField::new("x")])
+    };
+    let kinds: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
+    let weights: ArrayRef = Arc::new(Float64Array::from(vec![0.5, 1.0]));
+    let columns = vec![
+        ("x", weights.clone()),
+        ("kind", kinds.clone()),
+        ("w", weights),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let ahead = features.precast(&batch, 0).unwrap();
+    assert_eq!(ahead.column(1), &kinds);
+    assert_eq!(ahead.column(2).data_type(), &DataType::Float32);
+    let as_number = BatchFeatures {
+        label_as_is: false,
+        ..features
+    };
+    let fault = as_number.precast(&batch, 0).unwrap_err();
+    assert_eq!(fault.code(), codes::COLUMN_TYPE);
 }

@@ -37,6 +37,8 @@ pub enum RowChange {
     NotFinite,
     /// A training or a step takes a sample of the rows, and they are not in it.
     Unsampled,
+    /// A validation leaves them out, since no row that was learned from has their class.
+    UnknownClass,
     /// A list gives a row for each of its values.
     Exploded,
     /// A join gives a row for each match.
@@ -110,7 +112,8 @@ impl RowChange {
             | RowChange::OtherPart
             | RowChange::OutsideInterval
             | RowChange::NotFinite
-            | RowChange::Unsampled => ChangeKind::Removed,
+            | RowChange::Unsampled
+            | RowChange::UnknownClass => ChangeKind::Removed,
             RowChange::Exploded
             | RowChange::Multiplied
             | RowChange::Future
@@ -145,6 +148,7 @@ impl RowChange {
             RowChange::OutsideInterval => "outside_interval",
             RowChange::NotFinite => "not_finite",
             RowChange::Unsampled => "unsampled",
+            RowChange::UnknownClass => "unknown_class",
             RowChange::Exploded => "exploded",
             RowChange::Multiplied => "multiplied",
             RowChange::Future => "future",
@@ -179,6 +183,7 @@ impl RowChange {
             RowChange::OutsideInterval => "outside of the interval",
             RowChange::NotFinite => "with values that are not finite left out",
             RowChange::Unsampled => "not in the sample",
+            RowChange::UnknownClass => "of classes that were not learned",
             RowChange::Exploded => "exploded",
             RowChange::Multiplied => "more matches",
             RowChange::Future => "of the future",
@@ -471,6 +476,7 @@ mod tests {
             RowChange::Missing,
             RowChange::NotFinite,
             RowChange::Unsampled,
+            RowChange::UnknownClass,
             RowChange::Zeroed,
         ] {
             let name = serde_json::to_value(change).unwrap();

@@ -23,6 +23,7 @@ mod inverse;
 mod inverse_step;
 mod kept_table;
 mod label_copies;
+mod label_kind;
 mod late_data;
 mod leak_check;
 mod null_checks;
@@ -106,6 +107,7 @@ pub use forebay_storage::DriftMeasures;
 pub use function_check::CheckedFunction;
 pub use inverse::InverseColumns;
 pub use inverse_step::InverseRequest;
+pub use label_kind::LabelKind;
 pub use leak_check::{
     CutoffChoice, CutoffReport, LeakReport, LeakedColumn, RowMismatch, ScrambledSource,
     SinkComparison,
@@ -114,9 +116,9 @@ pub use part_context::PartContext;
 pub use portable_artifact::portable_artifact_steps;
 pub use predict::{
     EnsembleCombination, ForecastColumns, ForecastEnsemble, ForecastExamples, ForecastExpectation,
-    ForecastFormat, ForecastLayout, ForecastPoint, LoadedModel, MissingKnown, ModelPredictor,
-    PredictConfig, PredictTransform, PredictedRows, Predictions, SeriesExample, SeriesKey,
-    SeriesPoint, quantile_column,
+    ForecastFormat, ForecastLayout, ForecastPoint, LoadedModel, MissingKnown, ModelClasses,
+    ModelPredictor, PredictConfig, PredictTransform, PredictedRows, Predictions, SeriesExample,
+    SeriesKey, SeriesPoint, prediction_fields, quantile_column,
 };
 pub use preview::Preview;
 pub use preview_options::PreviewOptions;

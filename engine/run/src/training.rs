@@ -29,6 +29,7 @@ use crate::degradation::PreviousArtifact;
 use crate::executor::RunExecutor;
 use crate::feed::FeedSource;
 use crate::label_copies::{copy_warning, label_copies};
+use crate::label_kind::LabelKind;
 use crate::part_context::PartContext;
 use crate::predict::{accepts_missing, declared_horizon};
 use crate::report::{BaselineReport, ModelReport, PassReport, TrainingReport};
@@ -48,6 +49,11 @@ pub trait Trainer: std::fmt::Debug + Send + Sync {
 
     /// The part of the split that the model is validated on, where the configuration names one.
     fn validation(&self) -> Option<&str>;
+
+    /// The kind of labels that it learns.
+    fn label_kind(&self) -> LabelKind {
+        LabelKind::Numbers
+    }
 
     /// Columns that predict in place of a model, so that they must hold the label of other times in its own units.
     fn label_columns(&self) -> Vec<String> {

@@ -80,9 +80,10 @@ pub(crate) fn check_training(
         )
     })?;
     let label = label_column(pipeline, &trainer.feed())?;
-    if flow.schema.field_with_name(&label).is_err() {
+    let Ok(label_field) = flow.schema.field_with_name(&label) else {
         return Err(unknown_column(&label, &flow.schema));
-    }
+    };
+    trainer.label_kind().check(label_field)?;
     if trainer.per_step() {
         trainer.check_steps(&step_columns(pipeline, bound, &training.from)?)?;
     }

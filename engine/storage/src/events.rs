@@ -347,8 +347,8 @@ pub struct EpochReport {
     /// Rounds of boosting, of a training that has no epochs: the most of any of its models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u64>,
-    /// Measures on the validation rows, by name: `loss`, `rmse`, `mae` and `wmape`, or `log_loss`
-    /// and `auc`.
+    /// Measures on the validation rows, by name: `loss`, `rmse`, `mae` and `wmape`; `log_loss` and
+    /// `auc` of a probability; `log_loss` and `accuracy` of classes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub validation: BTreeMap<String, f64>,
 }

@@ -2288,7 +2288,7 @@ ForecastStrategy: TypeAlias = "Literal['direct', 'per_step', 'recursive']"
 GroupFallbackKind: TypeAlias = "Literal['all_rows', 'parent'] | Mapping[Literal['column'], str]"
 
 
-BoostingLoss: TypeAlias = "Literal['squared_error', 'absolute_error', 'poisson', 'tweedie', 'quantile', 'logistic']"
+BoostingLoss: TypeAlias = "Literal['squared_error', 'absolute_error', 'poisson', 'tweedie', 'quantile', 'logistic', 'softmax']"
 
 
 ForecastIntervals = TypedDict(

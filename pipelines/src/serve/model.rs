@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, new_null_array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, Schema, SchemaRef};
 use forebay_model::{Fault, Result, codes, logical_type, shorten, type_label, type_words};
-use forebay_run::{Artifact, ServingModel, quantile_column};
+use forebay_run::{Artifact, ServingModel};
 use serde_json::{Value, json};
 
 use super::drift::DriftMonitor;
@@ -123,6 +123,11 @@ impl ServedModel {
             return Err(Fault::new(codes::UNSUPPORTED, message)
                 .hint("use `forebay predict` on the dataset"));
         }
+        let (min, max) = options.bounds;
+        if trained.classes().is_some() && (min.is_some() || max.is_some()) {
+            let message = "the model predicts classes, and `--min` and `--max` bound numbers";
+            return Err(Fault::new(codes::USAGE, message).hint("leave them out"));
+        }
         let outputs = prediction_schema(&trained, &features, &options)?;
         Ok(ServedModel {
             version: state_version(trained.card().origin.training.clone(), &trained.artifact)?,
@@ -183,7 +188,10 @@ impl ServedModel {
         };
         let predictions = trained.predict(&features)?;
         let (min, max) = self.options.bounds;
-        let mut columns = predictions.into_bounded_columns(min, max)?;
+        let mut columns = match trained.classes() {
+            Some(classes) => predictions.into_class_columns(classes),
+            None => predictions.into_bounded_columns(min, max)?,
+        };
         let mut fields: Vec<FieldRef> = self.outputs.fields()[..columns.len()].to_vec();
         if self.options.with_features {
             fields.extend(features.schema_ref().fields().iter().cloned());
@@ -407,17 +415,14 @@ fn prediction_schema(
     features: &ServingModel,
     options: &AnswerOptions,
 ) -> Result<SchemaRef> {
-    let point = options.prediction.clone();
-    let quantiles = trained.quantiles().iter();
-    let quantiles = quantiles.map(|quantile| quantile_column(&point, *quantile));
-    let names: Vec<String> = std::iter::once(point.clone()).chain(quantiles).collect();
-    let mut fields: Vec<FieldRef> = names
-        .iter()
-        .map(|name| Arc::new(Field::new(name, DataType::Float32, true)))
-        .collect();
+    let mut fields: Vec<FieldRef> = Vec::new();
+    for field in trained.prediction_fields(&options.prediction) {
+        fields.push(Arc::new(field));
+    }
     if options.with_features {
-        if let Some(name) = names
+        if let Some(name) = fields
             .iter()
+            .map(|field| field.name())
             .find(|name| features.output().index_of(name).is_ok())
         {
             let message = format!("the model's step has a column `{name}` already");

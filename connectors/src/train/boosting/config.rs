@@ -224,9 +224,17 @@ pub(super) struct BoostedOutput {
 }
 
 impl BoostingConfig {
-    pub(super) fn objective(&self) -> Objective {
+    /// The objective of a loss of numbers.
+    pub(super) fn objective(&self) -> Result<Objective> {
         let power = self.tweedie_power.unwrap_or(TWEEDIE_POWER_DEFAULT);
-        Objective::new(self.loss, power, self.quantile.unwrap_or(QUANTILE_DEFAULT))
+        let quantile = self.quantile.unwrap_or(QUANTILE_DEFAULT);
+        Objective::new(self.loss, power, quantile)
+            .ok_or_else(|| Fault::internal("a loss of classes is not one of numbers"))
+    }
+
+    /// True if the label is a class, of which each has trees of its own.
+    pub(super) fn learns_classes(&self) -> bool {
+        self.loss == BoostingLoss::Softmax
     }
 
     /// Outputs for which trees are grown: the point forecast, then the quantiles; for each model of
@@ -269,7 +277,7 @@ impl BoostingConfig {
                 .map(|quantile| (Some(*quantile), of_quantile(quantile))),
         );
         let output = |(quantile, config): (Option<f64>, BoostingConfig)| {
-            let objective = config.objective();
+            let objective = config.objective()?;
             let identity = config.model_identity()?;
             Ok(BoostedOutput {
                 quantile,
@@ -282,17 +290,17 @@ impl BoostingConfig {
         let mut outputs = configs
             .map(output)
             .collect::<Result<Vec<BoostedOutput>>>()?;
-        outputs.extend(self.interval_outputs(point.model_identity()?));
+        outputs.extend(self.interval_outputs(point.objective()?, point.model_identity()?));
         Ok(outputs)
     }
 
-    /// The ends of intervals around the point forecast, whose identity this is.
-    fn interval_outputs(&self, point_identity: Value) -> Vec<BoostedOutput> {
+    /// The ends of intervals around the point forecast, whose objective and identity these are.
+    fn interval_outputs(&self, point: Objective, point_identity: Value) -> Vec<BoostedOutput> {
         let Some(intervals) = &self.intervals else {
             return Vec::new();
         };
         let mut outputs = Vec::new();
-        let bounds = intervals.bounds(self.objective());
+        let bounds = intervals.bounds(point);
         for (quantile, bound) in intervals.quantiles().into_iter().zip(bounds) {
             let mut identity = point_identity.clone();
             identity["interval"] = json!([intervals, quantile]);
@@ -338,6 +346,7 @@ impl BoostingConfig {
             BoostingLoss::Logistic => {
                 "`loss: logistic` predicts a probability, which has no interval"
             }
+            BoostingLoss::Softmax => "`loss: softmax` predicts classes, which have no intervals",
             BoostingLoss::Quantile => {
                 "`loss: quantile` predicts an end of an interval: choose a loss of a mean or a \
                  median"
@@ -353,11 +362,16 @@ impl BoostingConfig {
             rounds: self.rounds,
             learning_rate: self.learning_rate,
             leaves: self.leaves as usize,
-            limits: SplitLimits {
-                leaf_rows_min: self.min_leaf_rows,
-                l2: self.l2,
-            },
+            limits: self.split_limits(),
             patience_rounds: self.patience_rounds,
+        }
+    }
+
+    /// Limits of the leaves of a tree.
+    pub(super) fn split_limits(&self) -> SplitLimits {
+        SplitLimits {
+            leaf_rows_min: self.min_leaf_rows,
+            l2: self.l2,
         }
     }
 
@@ -415,6 +429,41 @@ impl BoostingConfig {
             return Err(ConfigError::at("replay", "a share is from 0 to 1"));
         }
         Ok(())
+    }
+
+    /// Checks that the other settings suit a loss of classes.
+    fn check_classes(&self) -> ConfigResult<()> {
+        if !self.learns_classes() {
+            return Ok(());
+        }
+        let settings = [
+            (
+                "quantiles",
+                !self.quantiles.is_empty(),
+                "predicts classes, which have no quantiles",
+            ),
+            (
+                "by",
+                !self.by.is_empty(),
+                "has one model over all rows: name the columns under `categorical`, as ids",
+            ),
+            (
+                "strategy",
+                !self.strategy.is_default(),
+                "predicts known rows, and `strategy` divides a horizon",
+            ),
+            (
+                "start",
+                self.start == TrainingStart::Last,
+                "grows all trees in each training: leave `start` out",
+            ),
+        ];
+        match settings.into_iter().find(|(_, is_set, _)| *is_set) {
+            Some((field, _, reason)) => {
+                Err(ConfigError::at(field, format!("`loss: softmax` {reason}")))
+            }
+            None => Ok(()),
+        }
     }
 
     pub(super) fn group_rows_min(&self) -> u64 {
@@ -488,6 +537,7 @@ impl ConnectorConfig for BoostingConfig {
                 "`loss: logistic` predicts a probability, which has no quantiles".to_owned(),
             );
         }
+        self.check_classes()?;
         self.check_intervals()?;
         self.check_start()?;
         match (self.loss == BoostingLoss::Tweedie, self.tweedie_power) {

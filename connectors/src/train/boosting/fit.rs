@@ -206,7 +206,8 @@ impl<'a> ModelFitter<'a> {
                         Some(matrix) => matrix,
                         None => {
                             let binned = BinnedMatrix::new(&rows.learn, threads.each);
-                            self.check_histograms(&binned, rows.learn.rows(), threads.groups)?;
+                            let limit = self.histogram_bytes_max / threads.groups as u64;
+                            check_histograms(self.config, &binned, rows.learn.rows(), limit)?;
                             matrix.insert(binned)
                         }
                     };
@@ -367,37 +368,34 @@ impl<'a> ModelFitter<'a> {
         }
         errors
     }
+}
 
-    /// Checks that the histograms fit into memory: each leaf of a tree has one of each feature
-    /// while the tree grows.
-    fn check_histograms(
-        &self,
-        matrix: &BinnedMatrix,
-        rows: usize,
-        side_by_side: usize,
-    ) -> Result<()> {
-        let leaves =
-            (self.config.leaves as usize).min(rows / self.config.min_leaf_rows as usize + 1);
-        let bins: usize = matrix
-            .columns
-            .iter()
-            .map(|column| column.bins.count())
-            .sum();
-        let needed = (leaves * bins * size_of::<GradientSums>()) as u64;
-        let limit = self.histogram_bytes_max / side_by_side as u64;
-        if needed <= limit {
-            return Ok(());
-        }
-        let needed = needed.div_ceil(1 << 20);
-        let limit = limit >> 20;
-        let message = format!(
-            "the histograms of {leaves} leaves would hold {needed} MiB, and may hold {limit}"
-        );
-        Err(Fault::new(codes::MEMORY, message).hint(
-            "lower `leaves`, give categorical columns fewer ids (`min_count`, \
-             `hash_bucket`), or raise --memory",
-        ))
+/// Checks that the histograms of a tree take no more than `limit` bytes: each leaf has one of each feature while the tree
+/// grows.
+pub fn check_histograms(
+    config: &BoostingConfig,
+    matrix: &BinnedMatrix,
+    rows: usize,
+    limit: u64,
+) -> Result<()> {
+    let leaves = (config.leaves as usize).min(rows / config.min_leaf_rows as usize + 1);
+    let bins: usize = matrix
+        .columns
+        .iter()
+        .map(|column| column.bins.count())
+        .sum();
+    let needed = (leaves * bins * size_of::<GradientSums>()) as u64;
+    if needed <= limit {
+        return Ok(());
     }
+    let needed = needed.div_ceil(1 << 20);
+    let limit = limit >> 20;
+    let message =
+        format!("the histograms of {leaves} leaves would hold {needed} MiB, and may hold {limit}");
+    Err(Fault::new(codes::MEMORY, message).hint(
+        "lower `leaves`, give categorical columns fewer ids (`min_count`, \
+         `hash_bucket`), or raise --memory",
+    ))
 }
 
 /// The point forecast that an interval lies around, among the models before that of its end.
@@ -472,7 +470,7 @@ pub fn model_result(
 }
 
 /// Sum of the gains of all trees for each feature.
-fn gains_by_feature(gains_of_trees: &[Vec<FeatureGain>], features: usize) -> Vec<f64> {
+pub fn gains_by_feature(gains_of_trees: &[Vec<FeatureGain>], features: usize) -> Vec<f64> {
     let mut sums = vec![0.0; features];
     for (feature, gain) in gains_of_trees.iter().flatten() {
         sums[*feature as usize] += f64::from(*gain);
@@ -481,8 +479,13 @@ fn gains_by_feature(gains_of_trees: &[Vec<FeatureGain>], features: usize) -> Vec
 }
 
 fn digest_rows(rows: &GroupRows) -> u128 {
+    digest_tables([&rows.learn, &rows.validate])
+}
+
+/// Digest of the values of rows to learn from and rows to validate on.
+pub fn digest_tables(tables: [&FeatureTable; 2]) -> u128 {
     let mut hasher = Xxh3::new();
-    for table in [&rows.learn, &rows.validate] {
+    for table in tables {
         hasher.update(bytemuck::cast_slice(&table.dense));
         hasher.update(bytemuck::cast_slice(&table.categories));
         hasher.update(bytemuck::cast_slice(&table.labels));
@@ -505,7 +508,8 @@ fn sum_errors(objective: Objective, ensemble: &TreeEnsemble, rows: &FeatureTable
     sums
 }
 
-fn is_finite(ensemble: &TreeEnsemble) -> bool {
+/// True if all numbers of an ensemble are finite.
+pub fn is_finite(ensemble: &TreeEnsemble) -> bool {
     let mut leaves = ensemble.trees.iter().flat_map(|tree| &tree.leaves);
     ensemble.base.is_finite() && leaves.all(|leaf| leaf.is_finite())
 }

@@ -6,7 +6,7 @@ use forebay_model::Result;
 use forebay_run::ColumnImportance;
 use forebay_threads::parallel_map;
 
-use super::loss::Objective;
+use super::loss::{Objective, class_loss};
 use super::table::{FeatureTable, RowFeatures};
 use super::tree::TreeEnsemble;
 use crate::train::random::UniformGenerator;
@@ -68,10 +68,56 @@ pub fn split_columns(features: &BatchFeatures, gains_of_models: &[&[f64]]) -> Ve
     columns
 }
 
-/// Trees over all rows, one ensemble for each group of steps, and the rows on which their columns are shuffled.
+/// Trees over all rows.
+pub enum MeasuredTrees<'a> {
+    /// One ensemble for each group of steps, each with a loss of its own.
+    Points(Vec<(Objective, &'a TreeEnsemble)>),
+    /// One ensemble for each class, with one loss.
+    Classes(Vec<&'a TreeEnsemble>),
+}
+
+/// Trees over all rows, and the rows on which their columns are shuffled.
 pub struct ShuffledColumns<'a> {
-    pub points: Vec<(Objective, &'a TreeEnsemble)>,
+    pub trees: MeasuredTrees<'a>,
     pub validation: &'a FeatureTable,
+}
+
+/// Losses of some rows, and their weights.
+#[derive(Default)]
+struct LossSum {
+    lost: f64,
+    weight: f64,
+}
+
+impl MeasuredTrees<'_> {
+    /// Number of ensembles.
+    fn count(&self) -> usize {
+        match self {
+            MeasuredTrees::Points(points) => points.len(),
+            MeasuredTrees::Classes(classes) => classes.len(),
+        }
+    }
+
+    /// Adds the losses of a row.
+    fn add_row(&self, features: RowFeatures<'_>, label: f32, weight: f64, sum: &mut LossSum) {
+        match self {
+            MeasuredTrees::Points(points) => {
+                for (objective, ensemble) in points {
+                    let output = ensemble.predict(features);
+                    sum.lost += weight * objective.value(output, label);
+                    sum.weight += weight;
+                }
+            }
+            MeasuredTrees::Classes(classes) => {
+                let scores: Vec<f64> = classes
+                    .iter()
+                    .map(|ensemble| ensemble.predict(features))
+                    .collect();
+                sum.lost += weight * class_loss(&scores, label as usize);
+                sum.weight += weight;
+            }
+        }
+    }
 }
 
 impl ShuffledColumns<'_> {
@@ -94,7 +140,7 @@ impl ShuffledColumns<'_> {
                 measured.push((index, features));
             }
         }
-        let rows = self.sampled_rows(measured.len() * self.points.len());
+        let rows = self.sampled_rows(measured.len() * self.trees.count());
         if rows.is_empty() || measured.is_empty() {
             return Ok(());
         }
@@ -124,8 +170,7 @@ impl ShuffledColumns<'_> {
     fn loss(&self, rows: &[usize], shuffled_column: Option<(&FeatureColumn, &[usize])>) -> f64 {
         let mut numbers = vec![0.0; self.validation.numbers];
         let mut ids = vec![0; self.validation.ids];
-        let mut lost = 0.0;
-        let mut total = 0.0;
+        let mut sum = LossSum::default();
         for (at, row) in rows.iter().enumerate() {
             let features = self.validation.row(*row);
             numbers.copy_from_slice(features.dense);
@@ -138,14 +183,11 @@ impl ShuffledColumns<'_> {
                 dense: &numbers,
                 categories: &ids,
             };
+            let label = self.validation.labels[*row];
             let weight = f64::from(self.validation.weight(*row));
-            for (objective, ensemble) in &self.points {
-                let output = ensemble.predict(features);
-                lost += weight * objective.value(output, self.validation.labels[*row]);
-                total += weight;
-            }
+            self.trees.add_row(features, label, weight, &mut sum);
         }
-        lost / total
+        sum.lost / sum.weight
     }
 }
 
@@ -264,7 +306,7 @@ mod tests {
         let trees = sign_of_price();
         let mut importance = column_gains(&features(), &[&GAINS]);
         let shuffled = ShuffledColumns {
-            points: vec![(Objective::SquaredError, &trees)],
+            trees: MeasuredTrees::Points(vec![(Objective::SquaredError, &trees)]),
             validation: &rows,
         };
         shuffled.measure(&features(), &mut importance, 2).unwrap();

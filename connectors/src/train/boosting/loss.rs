@@ -20,9 +20,12 @@ pub enum BoostingLoss {
     Quantile,
     /// The negative logarithm of the probability of labels between 0 and 1: predicts a probability.
     Logistic,
+    /// The negative logarithm of the probability of the label's class: predicts the probability of each class, and the
+    /// most probable one. Classes are texts, whole numbers or booleans.
+    Softmax,
 }
 
-/// A loss with its parameter.
+/// A loss of one number with its parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Objective {
     SquaredError,
@@ -37,14 +40,16 @@ pub enum Objective {
 const POISSON_DAMPING: f64 = 2.013_752_707_470_477;
 
 impl Objective {
-    pub fn new(loss: BoostingLoss, tweedie_power: f64, quantile: f64) -> Objective {
+    /// The objective of a loss; `None` of `softmax`, which is a loss of a number for each class.
+    pub fn new(loss: BoostingLoss, tweedie_power: f64, quantile: f64) -> Option<Objective> {
         match loss {
-            BoostingLoss::SquaredError => Objective::SquaredError,
-            BoostingLoss::AbsoluteError => Objective::AbsoluteError,
-            BoostingLoss::Poisson => Objective::Poisson,
-            BoostingLoss::Tweedie => Objective::Tweedie(tweedie_power),
-            BoostingLoss::Quantile => Objective::Quantile(quantile),
-            BoostingLoss::Logistic => Objective::Logistic,
+            BoostingLoss::SquaredError => Some(Objective::SquaredError),
+            BoostingLoss::AbsoluteError => Some(Objective::AbsoluteError),
+            BoostingLoss::Poisson => Some(Objective::Poisson),
+            BoostingLoss::Tweedie => Some(Objective::Tweedie(tweedie_power)),
+            BoostingLoss::Quantile => Some(Objective::Quantile(quantile)),
+            BoostingLoss::Logistic => Some(Objective::Logistic),
+            BoostingLoss::Softmax => None,
         }
     }
 
@@ -177,6 +182,45 @@ impl Objective {
     }
 }
 
+/// Replaces the scores of classes by their probabilities.
+pub fn softmax(scores: &mut [f64]) {
+    let greatest = greatest_of(scores);
+    let mut sum = 0.0;
+    for score in scores.iter_mut() {
+        *score = (*score - greatest).exp();
+        sum += *score;
+    }
+    for score in scores {
+        *score /= sum;
+    }
+}
+
+/// The negative logarithm of the probability of a class, given the scores of all.
+pub fn class_loss(scores: &[f64], class: usize) -> f64 {
+    let greatest = greatest_of(scores);
+    let mut sum = 0.0;
+    for score in scores {
+        sum += (score - greatest).exp();
+    }
+    sum.ln() + greatest - scores[class]
+}
+
+/// First and second derivative of [`class_loss`] by the score of a class with this probability. The second one is that of
+/// the diagonal, times `K / (K - 1)` for `K` classes, as in Friedman's algorithm (Greedy Function Approximation, 2001,
+/// section 4.6) and in LightGBM.
+pub fn class_derivatives(probability: f64, is_label: bool, classes: usize) -> (f64, f64) {
+    let factor = classes as f64 / (classes as f64 - 1.0);
+    let label = if is_label { 1.0 } else { 0.0 };
+    (
+        probability - label,
+        factor * probability * (1.0 - probability),
+    )
+}
+
+fn greatest_of(scores: &[f64]) -> f64 {
+    scores.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+}
+
 fn sign(value: f64) -> f64 {
     if value == 0.0 { 0.0 } else { value.signum() }
 }
@@ -231,6 +275,33 @@ mod tests {
                     (slope - factor * first).abs() < 1e-6,
                     "{objective:?} at {output}, {label}: {slope}, {first}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn probabilities_sum_to_one_and_derivatives_are_those_of_their_loss() {
+        let scores = [0.5, -2.0, 1.25, 700.0, -700.0];
+        for classes in 2..=scores.len() {
+            let scores = &scores[..classes];
+            let mut probabilities = scores.to_vec();
+            softmax(&mut probabilities);
+            assert!((probabilities.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+            for class in 0..classes {
+                let loss = class_loss(scores, class);
+                assert!((loss.min(600.0) + probabilities[class].ln().max(-600.0)).abs() < 1e-9);
+                for (by, share) in probabilities.iter().enumerate() {
+                    let step = 1e-5;
+                    let mut moved = [scores.to_vec(), scores.to_vec()];
+                    moved[0][by] += step;
+                    moved[1][by] -= step;
+                    let [above, below] = moved.map(|scores| class_loss(&scores, class));
+                    let (first, second) = class_derivatives(*share, by == class, classes);
+                    let slope = (above - below) / (2.0 * step);
+                    assert!((slope - first).abs() < 1e-6, "{slope}, {first}");
+                    let factor = classes as f64 / (classes - 1) as f64;
+                    assert_eq!(second, factor * share * (1.0 - share));
+                }
             }
         }
     }

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 use arrow::array::{ArrayRef, BooleanArray, Float32Array};
 use forebay_feed::BatchFeatures;
 use forebay_model::{Fault, Result, codes};
-use forebay_run::Predictions;
+use forebay_run::{ModelClasses, Predictions};
 use serde::{Deserialize, Serialize};
 
 use super::column_fallback::ColumnFallback;
 use super::encode::{FeatureCounts, decode_ensembles};
 use super::importance::split_columns;
 use super::intervals::{IntervalScale, bound_value};
-use super::loss::{BoostingLoss, Objective};
+use super::loss::{BoostingLoss, Objective, softmax};
 use super::rows::feature_table;
 use super::steps::StepModels;
 use super::tree::TreeEnsemble;
@@ -38,6 +38,9 @@ pub struct BoostingCard {
     /// True if the quantiles are ends of intervals: the bases of their models are distances to the point forecast.
     #[serde(default, skip_serializing_if = "is_false")]
     pub intervals: bool,
+    /// The classes of the label, where it is one: each has a model, in this order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<ModelClasses>,
     /// The columns that name groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by: Vec<String>,
@@ -56,10 +59,41 @@ pub struct BoostingCard {
 }
 
 impl BoostingCard {
+    /// Number of models of a group for a step of the horizon: one for each class, or for the point forecast and each
+    /// quantile.
+    fn outputs(&self) -> usize {
+        match &self.classes {
+            Some(classes) => classes.count(),
+            None => 1 + self.quantiles.len(),
+        }
+    }
+
+    /// Objectives of the point forecast and of the quantiles; none of classes.
+    fn objectives(&self) -> Result<Vec<Objective>> {
+        let power = self.tweedie_power.unwrap_or(1.5);
+        let point = Objective::new(self.loss, power, self.quantile.unwrap_or(0.5));
+        match (&self.classes, point) {
+            (None, Some(point)) => {
+                let mut objectives = vec![point];
+                for quantile in &self.quantiles {
+                    objectives.push(Objective::Quantile(*quantile));
+                }
+                Ok(objectives)
+            }
+            (Some(classes), None) if classes.is_sound() && self.is_plain() => Ok(Vec::new()),
+            _ => Err(invalid_model_fault()),
+        }
+    }
+
+    /// True if one model serves all rows and steps, and predicts no quantiles.
+    fn is_plain(&self) -> bool {
+        self.quantiles.is_empty() && self.by.is_empty() && self.steps.is_none() && !self.recursive
+    }
+
     /// The columns that predictions for all steps of the horizon depend on: those that name groups, and those that trees
     /// split by. The models of the last step take the columns that the models of all steps take.
     pub fn decisive_columns(&self, features: &BatchFeatures) -> Vec<String> {
-        let outputs = 1 + self.quantiles.len();
+        let outputs = self.outputs();
         let models = outputs * self.steps.as_ref().map_or(1, StepModels::count);
         let mut gains = Vec::new();
         for models_of_group in self.models.chunks(models.max(1)) {
@@ -183,8 +217,10 @@ pub struct ModelOutput<'a> {
 /// Boosted trees that can predict.
 #[derive(Debug)]
 pub struct BoostedModel {
-    /// Objectives of the outputs of each model: the point forecast, then the quantiles.
+    /// Objectives of the outputs of each model: the point forecast, then the quantiles. None of a model of classes.
     objectives: Vec<Objective>,
+    /// True if each ensemble is that of a class.
+    of_classes: bool,
     /// True if the quantiles are ends of intervals around the point forecast.
     intervals: bool,
     steps: Option<StepModels>,
@@ -206,7 +242,8 @@ impl BoostedModel {
         };
         let ensembles = decode_ensembles(bytes, features)?;
         card.steps.iter().try_for_each(StepModels::check)?;
-        let outputs = (1 + card.quantiles.len()) * card.steps.as_ref().map_or(1, StepModels::count);
+        let objectives = card.objectives()?;
+        let outputs = card.outputs() * card.steps.as_ref().map_or(1, StepModels::count);
         let is_whole =
             ensembles.len() == card.models.len() && ensembles.len().is_multiple_of(outputs);
         if !is_whole || ensembles.is_empty() {
@@ -225,20 +262,15 @@ impl BoostedModel {
         let groups = groups
             .map(|(number, model)| (model.group.clone(), number))
             .collect();
+        // A model of classes has no groups: one ensemble of each class is all of it.
+        if card.classes.is_some() && ensembles.len() != outputs {
+            return Err(invalid_model_fault());
+        }
         let fallback = card.fallback.clone();
-        let point = Objective::new(
-            card.loss,
-            card.tweedie_power.unwrap_or(1.5),
-            card.quantile.unwrap_or(0.5),
-        );
-        let quantiles = card
-            .quantiles
-            .iter()
-            .map(|quantile| Objective::Quantile(*quantile));
-        let objectives = std::iter::once(point).chain(quantiles).collect();
         let steps = card.steps.clone();
         Ok(BoostedModel {
             objectives,
+            of_classes: card.classes.is_some(),
             intervals: card.intervals,
             steps,
             ensembles,
@@ -333,6 +365,9 @@ impl BoostedModel {
         columns: &[ArrayRef],
         rows: usize,
     ) -> Result<Predictions> {
+        if self.of_classes {
+            return self.predict_classes(features, columns, rows);
+        }
         let (columns, of_step) = match (&self.steps, columns.split_last()) {
             (Some(steps), Some((step_column, columns))) => (columns, steps.of_rows(step_column)?),
             _ => (columns, Vec::new()),
@@ -387,6 +422,137 @@ impl BoostedModel {
         Ok(Predictions {
             point,
             quantiles: predicted.collect(),
+            probabilities: Vec::new(),
         })
+    }
+
+    /// Probabilities of the classes for rows.
+    fn predict_classes(
+        &self,
+        features: &BatchFeatures,
+        columns: &[ArrayRef],
+        rows: usize,
+    ) -> Result<Predictions> {
+        let table = feature_table(features, columns, rows)?;
+        let mut point = Vec::with_capacity(rows);
+        let mut predicted: Vec<Vec<f32>> = vec![Vec::with_capacity(rows); self.ensembles.len()];
+        let mut scores = vec![0.0; self.ensembles.len()];
+        for row in 0..rows {
+            for (score, ensemble) in scores.iter_mut().zip(&self.ensembles) {
+                *score = ensemble.predict(table.row(row));
+            }
+            softmax(&mut scores);
+            let mut greatest = 0.0_f32;
+            for (column, probability) in predicted.iter_mut().zip(&scores) {
+                let probability = *probability as f32;
+                greatest = greatest.max(probability);
+                column.push(probability);
+            }
+            point.push(greatest);
+        }
+        Ok(Predictions {
+            point: Float32Array::from(point),
+            quantiles: Vec::new(),
+            probabilities: predicted.into_iter().map(Float32Array::from).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::Float64Array;
+    use forebay_feed::FeatureField;
+
+    use super::*;
+    use crate::train::boosting::encode::encode_ensembles;
+
+    fn features() -> BatchFeatures {
+        BatchFeatures {
+            dense: vec![FeatureField::new("x")],
+            ..BatchFeatures::default()
+        }
+    }
+
+    fn card(classes: ModelClasses) -> BoostingCard {
+        BoostingCard {
+            loss: BoostingLoss::Softmax,
+            tweedie_power: None,
+            quantile: None,
+            quantiles: Vec::new(),
+            intervals: false,
+            classes: Some(classes),
+            by: Vec::new(),
+            steps: None,
+            recursive: false,
+            fallback: None,
+            models: vec![GroupModelCard::default(); 2],
+        }
+    }
+
+    /// Reads a model of classes with the shares 1/4 and 3/4 in all rows.
+    fn read(card: &BoostingCard) -> Result<BoostedModel> {
+        let shape = ModelShape {
+            dense: features().dense,
+            embeddings: Vec::new(),
+            hidden: Vec::new(),
+            added: false,
+        };
+        let mut ensembles = Vec::new();
+        for share in [0.25_f64, 0.75] {
+            ensembles.push(TreeEnsemble {
+                base: share.ln() + 7.0,
+                trees: Vec::new(),
+            });
+        }
+        let bytes = encode_ensembles(ensembles.iter(), "{}".to_owned())?;
+        BoostedModel::read(&bytes, card, &shape)
+    }
+
+    #[test]
+    fn each_class_has_the_probability_of_its_trees() {
+        let model = read(&card(ModelClasses::Integers(vec![3, 5]))).unwrap();
+        let column: ArrayRef = Arc::new(Float64Array::from(vec![1.0, 2.0]));
+        let predicted = model.predict(&features(), &[column], 2).unwrap();
+        assert!(predicted.quantiles.is_empty());
+        assert_eq!(predicted.probabilities.len(), 2);
+        for (column, share) in predicted.probabilities.iter().zip([0.25_f32, 0.75]) {
+            assert!(
+                column
+                    .values()
+                    .iter()
+                    .all(|value| (value - share).abs() < 1e-6)
+            );
+        }
+        assert_eq!(predicted.point, predicted.probabilities[1]);
+    }
+
+    #[test]
+    fn classes_that_the_file_does_not_hold_are_refused() {
+        let sound = card(ModelClasses::Integers(vec![3, 5]));
+        let others = [
+            card(ModelClasses::Integers(vec![5, 3])),
+            card(ModelClasses::Integers(vec![3, 4, 5])),
+            BoostingCard {
+                classes: None,
+                ..sound.clone()
+            },
+            BoostingCard {
+                loss: BoostingLoss::Logistic,
+                ..sound.clone()
+            },
+            BoostingCard {
+                by: vec!["store".to_owned()],
+                ..sound.clone()
+            },
+            BoostingCard {
+                models: vec![GroupModelCard::default(); 4],
+                ..sound
+            },
+        ];
+        for card in others {
+            assert!(read(&card).is_err(), "{card:?}");
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::sync::Arc;
 
+use forebay_feed::{BatchFeatures, FeatureField};
 use forebay_model::{Fault, Result, ScratchSpace, SpillFile, SpillWriter};
 
 use super::encode::FeatureCounts;
@@ -30,6 +31,15 @@ pub struct RowShape {
 }
 
 impl RowShape {
+    /// Layout of the rows of a feed.
+    pub fn new(features: &BatchFeatures) -> RowShape {
+        RowShape {
+            numbers: total_width(&features.dense),
+            ids: total_width(&features.categorical),
+            weighted: features.weight.is_some(),
+        }
+    }
+
     pub fn features(self) -> FeatureCounts {
         FeatureCounts {
             numbers: self.numbers,
@@ -49,6 +59,11 @@ impl RowShape {
             validate: table,
         }
     }
+}
+
+/// Values per row of some features.
+fn total_width(fields: &[FeatureField]) -> usize {
+    fields.iter().map(|field| field.width as usize).sum()
 }
 
 /// Divides rows by group.
@@ -297,6 +312,7 @@ mod tests {
         }
         ReadRows {
             table,
+            classes: None,
             groups: vec![Arc::new(StringArray::from(names)) as ArrayRef],
             counts: LoadCounts::default(),
         }

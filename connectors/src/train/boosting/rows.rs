@@ -9,6 +9,7 @@ use forebay_run::{FeedSource, TrainingContext};
 use forebay_threads::parallel_map;
 use std::ops::ControlFlow;
 
+use super::classes::ClassLabels;
 use super::loss::Objective;
 use super::table::FeatureTable;
 use crate::train::config::OnNonFinite;
@@ -17,6 +18,8 @@ use crate::train::group_names::group_columns;
 /// Rows that were read together.
 pub struct ReadRows {
     pub table: FeatureTable,
+    /// The classes of the rows, where the label is one: the table's labels are 0 then.
+    pub classes: Option<ClassLabels>,
     /// The columns that name groups, as text.
     pub groups: Vec<ArrayRef>,
     /// Rows that were left out, and values that were changed.
@@ -26,7 +29,8 @@ pub struct ReadRows {
 /// Treatment of labels and weights.
 #[derive(Clone, Copy)]
 pub struct LabelPolicy {
-    pub objective: Objective,
+    /// `None` of labels that are classes.
+    pub objective: Option<Objective>,
     pub non_finite: OnNonFinite,
 }
 
@@ -145,12 +149,19 @@ fn to_rows(features: &BatchFeatures, batch: &RecordBatch, policy: LabelPolicy) -
         counts.filled.push(filled_values(field, column)?);
     }
     counts.values.filled = counts.filled.iter().sum();
-    if let Some(label) = &features.label {
+    let mut classes = None;
+    if let Some(label) = &features.label
+        && features.label_as_is
+    {
+        let column = columns_left.next().ok_or_else(too_few)?;
+        classes = Some(ClassLabels::read(&label.column, column)?);
+        table.labels = vec![0.0; batch.num_rows()];
+    } else if let Some(label) = &features.label {
         table.labels = real_values(label, columns_left.next().ok_or_else(too_few)?)?;
         let changed = check_finite(label, &mut table.labels, &mut keep, policy.non_finite)?;
         counts.values.non_finite += changed;
         let refused =
-            |(row, value): (usize, &f32)| Some((row, *value, policy.objective.refuse(*value)?));
+            |(row, value): (usize, &f32)| Some((row, *value, policy.objective?.refuse(*value)?));
         if let Some((row, value, reason)) = table.labels.iter().enumerate().find_map(refused) {
             let fault = Fault::new(codes::BAD_ROW, format!("the label {value} {reason}"));
             let fault = fault.column(&label.column).rows([row as u64]);
@@ -186,9 +197,13 @@ fn to_rows(features: &BatchFeatures, batch: &RecordBatch, policy: LabelPolicy) -
             .iter()
             .map(|column| Ok(arrow::compute::filter(column, &mask)?))
             .collect::<Result<_>>()?;
+        if let Some(labels) = &mut classes {
+            labels.retain(&mask)?;
+        }
     }
     Ok(ReadRows {
         table,
+        classes,
         groups,
         counts,
     })

@@ -238,7 +238,8 @@ impl TrainingSummary {
     }
 }
 
-fn curve(losses: &[f64]) -> Vec<(u64, f64)> {
+/// Losses by round: at most 200 points, the last one among them.
+pub fn curve(losses: &[f64]) -> Vec<(u64, f64)> {
     let step = losses.len().div_ceil(CURVE_POINTS_MAX).max(1);
     let last = losses.len().saturating_sub(1);
     let is_shown = |round: &usize| (*round + 1).is_multiple_of(step) || *round == last;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use forebay_feed::LoadCounts;
+use forebay_feed::{BatchFeatures, LoadCounts};
 use forebay_model::{Fault, Result, RowChange, codes};
 use forebay_run::{
     BaselineReport, ColumnImportance, FeedSource, NaiveBaseline, Trainer, TrainingContext,
@@ -20,7 +20,7 @@ use super::encode::{decode_ensembles, encode_ensembles};
 use super::fallback::GroupFallbacks;
 use super::fallback_kind::GroupFallbackKind;
 use super::fit::{FitThreads, FitWatch, FittedGroup, FittedModel, ModelFitter};
-use super::importance::{ShuffledColumns, column_gains};
+use super::importance::{MeasuredTrees, ShuffledColumns, column_gains};
 use super::loss::BoostingLoss;
 use super::model::{BoostingCard, GroupModelCard};
 use super::part::{decode_fits, encode_part};
@@ -46,25 +46,42 @@ const PART_GROUPS: usize = 64;
 const PARTS_PER_SLOT: usize = 4;
 
 /// Rounds between checkpoints of a model over all rows.
-const CHECKPOINT_ROUNDS: u64 = 50;
+pub const CHECKPOINT_ROUNDS: u64 = 50;
 
 /// Interval of progress reports.
-const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+pub const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Bytes of a row while trees are grown over it, besides its features: sum of its results, two
 /// derivatives, two row numbers, label and weight.
 const ROW_STATE_BYTES: u64 = 8 + 16 + 8 + 8;
 
 pub fn run(config: &BoostingConfig, context: &TrainingContext<'_>) -> Result<TrainingOutput> {
-    let features = &context.rows.features;
-    if features.dense.is_empty() && features.categorical.is_empty() {
-        let fault = Fault::new(
-            codes::EMPTY,
-            "there is nothing to learn from: no column is a number",
-        );
-        return Err(fault.hint("name columns under `dense` or `categorical`"));
-    }
+    check_features(&context.rows.features)?;
     BoostingRun::new(config, context)?.run()
+}
+
+/// Refuses to learn from no columns.
+pub fn check_features(features: &BatchFeatures) -> Result<()> {
+    if !features.dense.is_empty() || !features.categorical.is_empty() {
+        return Ok(());
+    }
+    let fault = Fault::new(
+        codes::EMPTY,
+        "there is nothing to learn from: no column is a number",
+    );
+    Err(fault.hint("name columns under `dense` or `categorical`"))
+}
+
+/// Refuses to learn from rows of which none counts.
+pub fn check_weights(rows: &FeatureTable) -> Result<()> {
+    if (0..rows.rows()).any(|row| rows.weight(row) != 0.0) {
+        return Ok(());
+    }
+    let fault = Fault::new(
+        codes::EMPTY,
+        "no row counts: all are left out or have weight 0",
+    );
+    Err(fault.hint("look at `weight`, and at what `non_finite: skip` leaves out"))
 }
 
 struct BoostingRun<'a> {
@@ -110,14 +127,7 @@ impl<'a> BoostingRun<'a> {
         context: &'a TrainingContext<'a>,
     ) -> Result<BoostingRun<'a>> {
         let features = &context.rows.features;
-        let width = |fields: &[forebay_feed::FeatureField]| {
-            fields.iter().map(|field| field.width as usize).sum()
-        };
-        let shape = RowShape {
-            numbers: width(&features.dense),
-            ids: width(&features.categorical),
-            weighted: features.weight.is_some(),
-        };
+        let shape = RowShape::new(features);
         let columns = json!([features.dense, features.categorical, config.by]);
         let (steps, of_steps) = match &context.steps {
             Some(columns) => {
@@ -186,14 +196,7 @@ impl<'a> BoostingRun<'a> {
 
         let rows = self.read_all(limit - needed, learn_rows + validation_rows)?;
         let whole = rows.whole;
-        let learned = &whole.learn;
-        if (0..learned.rows()).all(|row| learned.weight(row) == 0.0) {
-            let fault = Fault::new(
-                codes::EMPTY,
-                "no row counts: all are left out or have weight 0",
-            );
-            return Err(fault.hint("look at `weight`, and at what `non_finite: skip` leaves out"));
-        }
+        check_weights(&whole.learn)?;
 
         self.check_interval_rows(&whole.validate)?;
 
@@ -271,7 +274,10 @@ impl<'a> BoostingRun<'a> {
                 points.push((output.objective, &model.ensemble));
             }
         }
-        let shuffled = ShuffledColumns { points, validation };
+        let shuffled = ShuffledColumns {
+            trees: MeasuredTrees::Points(points),
+            validation,
+        };
         shuffled.measure(features, &mut importance, self.context.threads)?;
         Ok(Some(importance))
     }
@@ -327,7 +333,7 @@ impl<'a> BoostingRun<'a> {
     ) -> Result<()> {
         let config = self.config;
         let policy = LabelPolicy {
-            objective: config.objective(),
+            objective: Some(config.objective()?),
             non_finite: config.non_finite,
         };
         let sample = if validate {
@@ -956,6 +962,7 @@ impl<'a> BoostingRun<'a> {
             quantile: self.config.quantile,
             quantiles: self.config.predicted_quantiles(),
             intervals: self.config.intervals.is_some(),
+            classes: None,
             by: self.config.by.clone(),
             steps: self.steps.clone(),
             recursive: self.config.recursive(),
@@ -985,14 +992,14 @@ fn point_gains(models: &[FittedModel]) -> Vec<&[f64]> {
 }
 
 /// Bytes that training one model takes, rows included.
-fn training_bytes(shape: RowShape, learn: u64, validate: u64) -> u64 {
+pub fn training_bytes(shape: RowShape, learn: u64, validate: u64) -> u64 {
     let row = shape.bytes();
     let bins = (shape.numbers + 2 * shape.ids) as u64;
     // Bins are made of one column at a time, of two bytes each.
     learn * (row + bins + ROW_STATE_BYTES) + validate * (row + 8)
 }
 
-fn check_memory(needed: u64, limit: u64, subject: &str, group: &str) -> Result<()> {
+pub fn check_memory(needed: u64, limit: u64, subject: &str, group: &str) -> Result<()> {
     if needed <= limit {
         return Ok(());
     }
@@ -1109,7 +1116,8 @@ fn encode_state(id: &str, state: &BoostingState) -> Result<Vec<u8>> {
     encode_ensembles(std::iter::once(&state.ensemble), words)
 }
 
-fn step_event(
+/// Progress of a training: a step of so many, and its loss.
+pub fn step_event(
     context: &TrainingContext<'_>,
     learning_rate: f64,
     (step, steps, unit): (u64, u64, TrainingUnit),

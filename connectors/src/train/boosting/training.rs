@@ -5,15 +5,15 @@ use forebay_feed::{
 };
 use forebay_model::{RefitPolicy, Result};
 use forebay_run::{
-    PartContext, ReadModelFile, StepColumns, Trainer, TrainingContext, TrainingOutput, WarmStart,
-    is_pattern,
+    LabelKind, PartContext, ReadModelFile, StepColumns, Trainer, TrainingContext, TrainingOutput,
+    WarmStart, is_pattern,
 };
 use serde_json::{Value, json};
 
 use super::config::BoostingConfig;
 use super::fallback_kind::GroupFallbackKind;
 use super::steps::{ForecastStrategy, StepModels, check_whole_columns};
-use super::{part, start, trainer};
+use super::{class_trainer, part, start, trainer};
 use crate::train::config::MISSING_ID;
 use crate::train::refit::training_refit;
 
@@ -41,7 +41,16 @@ impl Trainer for BoostingConfig {
             order: FeedOrder::Sequential,
             beside: self.by.clone(),
             missing_numbers: true,
+            label_as_is: self.learns_classes(),
             ..FeedConfig::default()
+        }
+    }
+
+    fn label_kind(&self) -> LabelKind {
+        if self.learns_classes() {
+            LabelKind::Classes
+        } else {
+            LabelKind::Numbers
         }
     }
 
@@ -124,7 +133,11 @@ impl Trainer for BoostingConfig {
     }
 
     fn train(&self, course: &TrainingContext<'_>) -> Result<TrainingOutput> {
-        trainer::run(self, course)
+        if self.learns_classes() {
+            class_trainer::run(self, course)
+        } else {
+            trainer::run(self, course)
+        }
     }
 
     fn train_part(&self, part: &[u8], context: &PartContext<'_>) -> Result<Vec<u8>> {

@@ -122,6 +122,11 @@ fn boosted_outputs<'a>(
     let Some(boosting) = &card.boosting else {
         return Err(Fault::internal("boosted trees have no description"));
     };
+    if boosting.classes.is_some() {
+        let message = "models of `loss: softmax` cannot be exported: files hold trees of one label";
+        return Err(Fault::new(codes::UNSUPPORTED, message)
+            .hint("predict with `forebay predict` or `forebay serve`"));
+    }
     let group = group_name(boosting, part)?;
     let step = horizon_step(boosting, part)?;
     let outputs = model.outputs(group.as_ref(), step)?;

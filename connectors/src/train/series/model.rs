@@ -241,6 +241,7 @@ impl SeriesForecasts {
         Ok(Predictions {
             point: Float32Array::from(points),
             quantiles: quantiles.into_iter().map(Float32Array::from).collect(),
+            probabilities: Vec::new(),
         })
     }
 

@@ -60,6 +60,10 @@ fn one() -> u32 {
     1
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 impl FeatureField {
     /// A column of single values that are never missing.
     pub fn new(column: impl Into<String>) -> FeatureField {
@@ -117,6 +121,9 @@ pub struct BatchFeatures {
     pub categorical_type: CategoricalType,
     /// The label, `f32`.
     pub label: Option<FeatureField>,
+    /// True if the label is read as it is, such as names of classes. Batches cannot be made of it.
+    #[serde(skip_serializing_if = "is_false")]
+    pub label_as_is: bool,
     /// The weight, `f32`.
     pub weight: Option<FeatureField>,
     /// Columns that are read with the others and are no part of batches.

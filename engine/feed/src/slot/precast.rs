@@ -31,8 +31,12 @@ impl BatchFeatures {
         let fields = dense
             .chain(categorical)
             .chain(numbers.map(|field| (field, false)));
+        let label = self.dense.len() + self.categorical.len();
         let mut arrays = batch.columns().to_vec();
-        for (array, (field, whole)) in arrays.iter_mut().zip(fields) {
+        for (number, (array, (field, whole))) in arrays.iter_mut().zip(fields).enumerate() {
+            if self.label_as_is && number == label {
+                continue;
+            }
             *array = precast_column(field, array, first_row, whole)?;
         }
         let mut fields = Vec::with_capacity(arrays.len());

@@ -77,6 +77,7 @@ pub(crate) fn choose_features(
         categorical: fields(&categorical, config.missing_id.map(f64::from)),
         categorical_type: config.categorical_type,
         label: fields(label.as_slice(), None).pop(),
+        label_as_is: config.label_as_is,
         weight: fields(config.weight.as_slice(), None).pop(),
         beside: config.beside.clone(),
         series: None,

@@ -4,6 +4,7 @@
 //! own that runs when the model is trained. All guarantees of a sink hold for it, and its contract
 //! is checked on its files before any output of the run is published.
 
+mod classes;
 mod combination;
 mod config;
 mod contract;
@@ -38,6 +39,7 @@ use forebay_storage::StorageLocation;
 use forebay_window::SeriesLength;
 use serde_json::{Value, json};
 
+pub use self::classes::ModelClasses;
 use self::combination::forecast_predictor;
 pub use self::config::{
     EnsembleCombination, ForecastEnsemble, ForecastExpectation, ForecastFormat, MissingKnown,
@@ -50,15 +52,18 @@ use self::forecast_training::{training_named, training_of};
 pub(crate) use self::known_columns::known_by_step;
 pub use self::layout::ForecastLayout;
 pub(crate) use self::model::LoadedModels;
-pub use self::model::{LoadedModel, ModelPredictor, Predictions, quantile_column};
+pub use self::model::{
+    LoadedModel, ModelPredictor, Predictions, prediction_fields, quantile_column,
+};
 pub(crate) use self::naive::{naive_passes, step_of_future};
 pub use self::step::{ForecastColumns, PredictTransform};
 pub(crate) use self::step::{STEP, register_predict_step};
 
 use self::contract::ForecastContract;
-use self::step::no_future;
+use self::step::{classes_in_forecast_fault, no_future};
 use crate::degradation::{PreviousArtifact, replace_findings};
 use crate::executor::{RunExecutor, StagedOutput};
+use crate::label_kind::LabelKind;
 use crate::remote_run::RemoteRun;
 use crate::report::{ForecastReport, PassReport};
 use crate::session::Session;
@@ -187,8 +192,12 @@ impl Session {
         let future = future_of(bound, &sink.from)?;
         only_future_rows(future)?;
         check_horizon(future, declared_horizon(pipeline))?;
-        let feed = self.trainer(training)?.feed();
-        check_predicted_units(bound, future, &label_column(pipeline, &feed)?)?;
+        let trainer = self.trainer(training)?;
+        if trainer.label_kind() == LabelKind::Classes {
+            return Err(classes_in_forecast_fault()
+                .hint("choose a `loss` of numbers, or predict known rows: `forebay predict`"));
+        }
+        check_predicted_units(bound, future, &label_column(pipeline, &trainer.feed())?)?;
         self.check_models(pipeline, &config, training)?;
         for column in &config.columns {
             if future.source.field_with_name(column).is_err() {

@@ -5,10 +5,11 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrow::array::{ArrayRef, BooleanArray, Float32Array};
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{DataType, Field, Schema};
 use forebay_model::{Fault, Result, codes};
 use forebay_storage::StorageLocation;
 
+use super::classes::{ModelClasses, class_column};
 use super::values::{PredictionBounds, bounded_columns, in_units_of_rows};
 
 /// A model that predicts rows of the step that it was trained on.
@@ -47,6 +48,11 @@ pub trait ModelPredictor: Debug + Send + Sync {
         &[]
     }
 
+    /// The classes that it tells apart; `None` if it predicts numbers.
+    fn classes(&self) -> Option<&ModelClasses> {
+        None
+    }
+
     /// The column whose values it learned; `None` if it predicts values of the rows.
     fn label(&self) -> Option<&str> {
         None
@@ -74,10 +80,12 @@ pub trait ModelPredictor: Debug + Send + Sync {
 /// Predictions of a model for some rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Predictions {
-    /// The point forecast.
+    /// The point forecast; of a model of classes, the probability of the most probable one.
     pub point: Float32Array,
     /// Predictions of each quantile of the model, in their order. They may cross.
     pub quantiles: Vec<Float32Array>,
+    /// Probabilities of each class of the model, in their order.
+    pub probabilities: Vec<Float32Array>,
 }
 
 impl Predictions {
@@ -88,6 +96,16 @@ impl Predictions {
         let bounds = PredictionBounds::new(min, max);
         Ok(bounded_columns(&columns, bounds, &DataType::Float32)?.columns)
     }
+
+    /// Columns as `predict` writes them for a model of classes: the most probable class, then the
+    /// probability of each.
+    pub fn into_class_columns(self, classes: &ModelClasses) -> Vec<ArrayRef> {
+        let mut columns = vec![classes.most_probable(&self.probabilities)];
+        for probability in self.probabilities {
+            columns.push(Arc::new(probability));
+        }
+        columns
+    }
 }
 
 impl From<Float32Array> for Predictions {
@@ -95,6 +113,7 @@ impl From<Float32Array> for Predictions {
         Predictions {
             point,
             quantiles: Vec::new(),
+            probabilities: Vec::new(),
         }
     }
 }
@@ -103,6 +122,33 @@ impl From<Float32Array> for Predictions {
 /// 0.1.
 pub fn quantile_column(point: &str, quantile: f64) -> String {
     format!("{point}_q{}", (quantile * 1e10).round() / 1e8)
+}
+
+/// The columns of a model's predictions: the point forecast and its quantiles, of `number_type`; or
+/// the most probable class and the probability of each. `point` is the name of the first.
+pub fn prediction_fields(
+    model: &dyn ModelPredictor,
+    point: &str,
+    number_type: &DataType,
+) -> Vec<Field> {
+    let mut fields = Vec::new();
+    match model.classes() {
+        Some(classes) => {
+            fields.push(Field::new(point, classes.data_type(), true));
+            for class in classes.names() {
+                let name = class_column(point, &class);
+                fields.push(Field::new(name, DataType::Float32, true));
+            }
+        }
+        None => {
+            fields.push(Field::new(point, number_type.clone(), true));
+            for quantile in model.quantiles() {
+                let name = quantile_column(point, *quantile);
+                fields.push(Field::new(name, number_type.clone(), true));
+            }
+        }
+    }
+    fields
 }
 
 /// A model in memory. Steps find it by its id as long as it is held.

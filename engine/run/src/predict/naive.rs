@@ -105,6 +105,7 @@ impl ModelPredictor for SeasonalNaive {
         Ok(Predictions {
             point,
             quantiles: quantiles.into_iter().map(Float32Array::from).collect(),
+            probabilities: Vec::new(),
         })
     }
 }

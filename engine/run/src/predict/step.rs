@@ -17,8 +17,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::missing_values::missing_values;
-use super::model::{LoadedModel, LoadedModels, ModelPredictor, quantile_column};
-use super::values::{PredictionBounds, bounded_columns, in_units_of_rows, prediction_type};
+use super::model::{LoadedModel, LoadedModels, ModelPredictor, prediction_fields, quantile_column};
+use super::values::{
+    BoundedColumns, PredictionBounds, bounded_columns, in_units_of_rows, prediction_type,
+};
 
 /// Columns of a forecast in addition to keys, time, source columns and the prediction.
 pub(crate) const STEP: &str = "step";
@@ -29,7 +31,8 @@ const ARTIFACT: &str = "artifact";
 /// Temporary column of the prediction.
 const PREDICTED: &str = "__future_prediction";
 
-/// Adds a model's prediction to the rows that it takes, and its quantiles, sorted.
+/// Adds a model's prediction to the rows that it takes, and its quantiles, sorted; or the most probable class, and the
+/// probability of each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PredictTransform {
@@ -111,9 +114,14 @@ impl PredictTransform {
     }
 
     fn bind_model(&self, model: Arc<LoadedModel>, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        let written = self.written_columns(&self.column, model.predictor.quantiles());
+        if model.predictor.classes().is_some() {
+            self.check_classes(model.predictor.as_ref(), scope)?;
+        }
+        let data_type = prediction_type(scope.target.is_some() || self.doubles);
+        let written = prediction_fields(model.predictor.as_ref(), &self.column, &data_type);
         let existing = written
             .iter()
+            .map(Field::name)
             .find(|name| self.forecast.is_none() && scope.schema.field_with_name(name).is_ok());
         if let Some(name) = existing {
             let fault = Fault::new(
@@ -150,16 +158,12 @@ impl PredictTransform {
             return Err(fault);
         }
         let quantiles = model.predictor.quantiles().to_vec();
-        let names = if self.forecast.is_some() {
-            self.written_columns(PREDICTED, &quantiles)
+        let predicted = if self.forecast.is_some() {
+            prediction_fields(model.predictor.as_ref(), PREDICTED, &data_type)
         } else {
             written
         };
         let target = transformed_target(model.predictor.as_ref(), scope);
-        let data_type = prediction_type(scope.target.is_some() || self.doubles);
-        let predicted = names
-            .iter()
-            .map(|name| Field::new(name, data_type.clone(), true));
         let bounds = self.bounds();
         let marks_empty = model.predictor.predicts_empty_rows();
         let filled = model.predictor.filled_columns();
@@ -175,8 +179,13 @@ impl PredictTransform {
                 .split_at_checked(model_columns)
                 .ok_or_else(|| Fault::internal("a model without its columns"))?;
             let predictions = model.predictor.predict(columns, rows)?;
-            let predictions = in_units_of_rows(predictions, undone.as_deref(), parameters)?;
-            let bounded = bounded_columns(&predictions, bounds, &written_type)?;
+            let bounded = match model.predictor.classes() {
+                Some(classes) => BoundedColumns::of_classes(predictions, classes),
+                None => {
+                    let predictions = in_units_of_rows(predictions, undone.as_deref(), parameters)?;
+                    bounded_columns(&predictions, bounds, &written_type)?
+                }
+            };
             let mut written = bounded.columns;
             written.push(Arc::new(bounded.clipped));
             written.push(Arc::new(bounded.crossed));
@@ -243,6 +252,26 @@ fn empty_rows(columns: &[ArrayRef], rows: usize) -> Result<BooleanArray> {
 impl PredictTransform {
     pub(super) fn bounds(&self) -> PredictionBounds {
         PredictionBounds::new(self.min, self.max)
+    }
+
+    /// Refuses settings and rows for which classes have no meaning.
+    fn check_classes(&self, model: &dyn ModelPredictor, scope: &BindScope<'_>) -> Result<()> {
+        if self.forecast.is_some() {
+            return Err(classes_in_forecast_fault()
+                .hint("predict known rows: name another part than `future` with `--split`"));
+        }
+        if self.min.is_some() || self.max.is_some() {
+            let message = "the model predicts classes, and `min` and `max` bound numbers";
+            return Err(Fault::new(codes::BAD_VALUE, message).hint("leave them out"));
+        }
+        if let Some(target) = transformed_target(model, scope) {
+            let label = &target.column;
+            let message = format!("the model predicts classes, and a step transforms `{label}`");
+            return Err(Fault::new(codes::UNSUPPORTED, message)
+                .column(label)
+                .hint("train it on the label as it is"));
+        }
+        Ok(())
     }
 
     /// The columns of a model whose missing values a forecast counts: the model predicts by them, and does not fill them.
@@ -392,6 +421,12 @@ fn transformed_target(
 ) -> Option<Arc<TargetChain>> {
     let chain = scope.target?;
     (model.label() == Some(chain.column.as_str())).then(|| chain.clone())
+}
+
+/// The fault of a forecast by a model of classes.
+pub(super) fn classes_in_forecast_fault() -> Fault {
+    let message = "a forecast is of numbers, and the model predicts classes";
+    Fault::new(codes::UNSUPPORTED, message)
 }
 
 pub(super) fn no_future() -> Fault {

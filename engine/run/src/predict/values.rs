@@ -8,6 +8,7 @@ use arrow::datatypes::{DataType, Float64Type};
 use forebay_model::{Fault, Result};
 use forebay_plan::TargetChain;
 
+use super::classes::ModelClasses;
 use super::model::Predictions;
 
 /// Bounds of predictions.
@@ -60,6 +61,18 @@ pub(super) struct BoundedColumns {
     pub clipped: BooleanArray,
     /// True for rows whose quantiles were not in ascending order.
     pub crossed: BooleanArray,
+}
+
+impl BoundedColumns {
+    /// Columns of predicted classes: probabilities need no bounds.
+    pub fn of_classes(predictions: Predictions, classes: &ModelClasses) -> BoundedColumns {
+        let unchanged = BooleanArray::from(vec![false; predictions.point.len()]);
+        BoundedColumns {
+            columns: predictions.into_class_columns(classes),
+            clipped: unchanged.clone(),
+            crossed: unchanged,
+        }
+    }
 }
 
 /// The type of written predictions. Those of a target that was transformed are doubles: a sum of a small change and a
@@ -170,6 +183,7 @@ mod tests {
                 Float32Array::from(vec![Some(0.25), Some(1.0), Some(2.0), Some(4.0)]),
                 Float32Array::from(vec![Some(2.0), Some(0.5), Some(1.0), Some(12.0)]),
             ],
+            probabilities: Vec::new(),
         };
         let predictions = in_units_of_rows(predictions, None, &[]).unwrap();
         let bounds = PredictionBounds::new(Some(0.0), Some(10.0));

@@ -1,0 +1,570 @@
+//! Trains a model of classes over all rows.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use forebay_feed::LoadCounts;
+use forebay_model::{ContentId, Fault, IdBuilder, Result, RowChange, codes};
+use forebay_run::{
+    BaselineReport, ColumnImportance, ModelClasses, TrainingContext, TrainingOutput, TrainingReport,
+};
+use forebay_storage::{EpochReport, Event, TrainingUnit};
+use serde_json::json;
+
+use super::class_boost::{ClassBooster, ClassBoostingState, fill_row_scores, log_priors};
+use super::classes::{ClassLabels, ClassNumbers, SortedClasses};
+use super::config::BoostingConfig;
+use super::encode::{decode_ensembles, encode_ensembles};
+use super::fit::{check_histograms, digest_tables, gains_by_feature, is_finite};
+use super::importance::{MeasuredTrees, ShuffledColumns, column_gains};
+use super::loss::class_loss;
+use super::matrix::BinnedMatrix;
+use super::model::{BoostingCard, ErrorSums, GroupModelCard};
+use super::partitions::{GroupRows, RowShape};
+use super::rows::{LabelPolicy, ReadRows, read_rows};
+use super::sample::take_sample;
+use super::summary::curve;
+use super::table::FeatureTable;
+use super::trainer::{
+    CHECKPOINT_ROUNDS, REPORT_INTERVAL, check_features, check_memory, check_weights, step_event,
+    training_bytes,
+};
+use super::tree::TreeEnsemble;
+use crate::train::constants::warn_of_constants;
+use crate::train::file::write_boosted_model;
+use crate::train::group_names::GroupName;
+use crate::train::row_changes::{RowsRead, validation_step};
+use crate::train::tensors::TensorFile;
+
+/// Bytes of a class for each row to learn from: score, probability, and a row number of its tree.
+const LEARN_CLASS_BYTES: u64 = 8 + 8 + 4;
+
+/// Bytes of a class for each validation row: its score.
+const VALIDATION_CLASS_BYTES: u64 = 8;
+
+/// Trains on the rows of a context.
+pub fn run(config: &BoostingConfig, context: &TrainingContext<'_>) -> Result<TrainingOutput> {
+    check_features(&context.rows.features)?;
+    let training = ClassTraining {
+        config,
+        context,
+        shape: RowShape::new(&context.rows.features),
+        began: Instant::now(),
+        skipped: 0,
+        learn: RowsRead::default(),
+        validate: RowsRead::default(),
+    };
+    training.run()
+}
+
+struct ClassTraining<'a> {
+    config: &'a BoostingConfig,
+    context: &'a TrainingContext<'a>,
+    shape: RowShape,
+    began: Instant,
+    /// Rows that are left out.
+    skipped: u64,
+    /// Rows to learn from and rows to validate on, as they were read.
+    learn: RowsRead,
+    validate: RowsRead,
+}
+
+/// Validation rows whose class no row of the training has.
+#[derive(Debug, Default)]
+struct UnknownClasses {
+    rows: u64,
+    /// The class of the first of them.
+    first: Option<String>,
+}
+
+impl UnknownClasses {
+    /// The rows of known classes, with their labels.
+    fn leave_out(&mut self, read: &ReadRows, classes: &SortedClasses) -> Result<FeatureTable> {
+        let mut table = FeatureTable::new(read.table.numbers, read.table.ids);
+        for (row, class) in labels_of(read)?.texts().enumerate() {
+            let Some(label) = classes.rank_of(class) else {
+                self.rows += 1;
+                self.first.get_or_insert_with(|| class.to_owned());
+                continue;
+            };
+            table.push_row(&read.table, row);
+            if let Some(last) = table.labels.last_mut() {
+                *last = label;
+            }
+        }
+        Ok(table)
+    }
+}
+
+fn labels_of(read: &ReadRows) -> Result<&ClassLabels> {
+    let labels = read.classes.as_ref();
+    labels.ok_or_else(|| Fault::internal("rows without classes"))
+}
+
+impl ClassTraining<'_> {
+    fn run(mut self) -> Result<TrainingOutput> {
+        let learn_rows = self.sampled_rows(self.context.rows.rows());
+        let validation_rows = self.context.validation.map_or(0, |fed| fed.rows());
+        let validation_rows = self.sampled_rows(validation_rows);
+        let limit = self.context.memory_bytes / 2;
+        let row_bytes = training_bytes(self.shape, learn_rows, validation_rows);
+        check_memory(row_bytes, limit, "the model over all rows", "")?;
+
+        let (learn, classes) = self.read_learn_rows()?;
+        check_weights(&learn)?;
+        self.check_classes(&classes.classes)?;
+        let class_bytes = learn_rows * LEARN_CLASS_BYTES + validation_rows * VALIDATION_CLASS_BYTES;
+        let needed = row_bytes + class_bytes * classes.classes.count() as u64;
+        check_memory(needed, limit, "the model over all rows", "")?;
+        let validate = self.read_validation_rows(&classes)?;
+        let rows = GroupRows { learn, validate };
+
+        let id = self.model_id(&rows, &classes.classes)?.to_string();
+        let state = self.boost(&id, &rows, classes.classes.count())?;
+        self.finish(id, classes.classes, &rows, &state)
+    }
+
+    /// The label's column.
+    fn label(&self) -> &str {
+        let label = self.context.rows.features.label.as_ref();
+        label.map_or("", |label| &label.column)
+    }
+
+    /// Number of rows that are taken of so many.
+    fn sampled_rows(&self, rows: u64) -> u64 {
+        match self.config.sample_rows {
+            Some(sample_rows) => rows.min(sample_rows),
+            None => rows,
+        }
+    }
+
+    fn policy(&self) -> LabelPolicy {
+        LabelPolicy {
+            objective: None,
+            non_finite: self.config.non_finite,
+        }
+    }
+
+    fn empty_table(&self) -> FeatureTable {
+        FeatureTable::new(self.shape.numbers, self.shape.ids)
+    }
+
+    /// Refuses labels of one class.
+    fn check_classes(&self, classes: &ModelClasses) -> Result<()> {
+        if classes.count() > 1 {
+            return Ok(());
+        }
+        let label = self.label();
+        let message = format!(
+            "`{label}` has the class `{}` in all rows that are learned from",
+            classes.names().concat()
+        );
+        Err(Fault::new(codes::BAD_ROW, message)
+            .column(label)
+            .hint("look at the split, and at what the steps filter"))
+    }
+
+    /// The rows to learn from, and their classes, which are those of all rows where a sample is taken.
+    fn read_learn_rows(&mut self) -> Result<(FeatureTable, SortedClasses)> {
+        let fed = self.context.rows;
+        let row_count = fed.rows();
+        let sample_rows = self.config.sample_rows;
+        let label = self.label();
+        let mut sample = self.empty_table();
+        let mut numbers = ClassNumbers::default();
+        let mut counts = LoadCounts::default();
+        let mut rows = 0;
+        read_rows(
+            fed,
+            self.context,
+            self.policy(),
+            &mut |mut read: ReadRows| {
+                counts.add(&read.counts);
+                read.table.labels = numbers.add(label, labels_of(&read)?)?;
+                take_sample(&mut sample, &read.table, (rows, row_count), sample_rows);
+                rows += read.table.rows() as u64;
+                Ok(())
+            },
+        )?;
+        let classes = numbers.sort();
+        classes.rank(&mut sample.labels);
+        let features = &self.context.rows.features;
+        let constants = sample.constant_columns(&features.dense, &features.categorical);
+        warn_of_constants(self.context, &constants, "all rows");
+
+        let step = self.context.sink().to_owned();
+        let sampled = sample.rows() as u64;
+        self.skipped += counts.values.skipped;
+        self.learn = self.count_rows(&step, rows, sampled, &counts);
+        Ok((sample, classes))
+    }
+
+    /// The rows to validate on. Those of classes that were not learned are left out, and counted.
+    fn read_validation_rows(&mut self, classes: &SortedClasses) -> Result<FeatureTable> {
+        let mut sample = self.empty_table();
+        let Some(fed) = self.context.validation else {
+            return Ok(sample);
+        };
+        let row_count = fed.rows();
+        let sample_rows = self.config.sample_rows;
+        let mut unknown = UnknownClasses::default();
+        let mut counts = LoadCounts::default();
+        let mut rows = 0;
+        read_rows(fed, self.context, self.policy(), &mut |read: ReadRows| {
+            counts.add(&read.counts);
+            let table = unknown.leave_out(&read, classes)?;
+            take_sample(&mut sample, &table, (rows, row_count), sample_rows);
+            rows += table.rows() as u64;
+            Ok(())
+        })?;
+        let step = validation_step(self.context.sink());
+        let sampled = sample.rows() as u64;
+        self.skipped += counts.values.skipped;
+        self.validate = self.count_rows(&step, rows, sampled, &counts);
+        self.validate
+            .changes
+            .record(&step, RowChange::UnknownClass, unknown.rows);
+        self.warn_of_unknown(&unknown);
+        Ok(sample)
+    }
+
+    /// Counts rows of learned classes, of which some are sampled.
+    fn count_rows(&self, step: &str, rows: u64, sampled: u64, counts: &LoadCounts) -> RowsRead {
+        let features = &self.context.rows.features;
+        let policy = self.config.non_finite.feed_policy();
+        let mut read = RowsRead::new(sampled, step, features, counts, policy);
+        let unsampled = rows.saturating_sub(sampled);
+        read.changes.record(step, RowChange::Unsampled, unsampled);
+        read
+    }
+
+    fn warn_of_unknown(&self, unknown: &UnknownClasses) {
+        let Some(class) = &unknown.first else {
+            return;
+        };
+        let message = format!(
+            "{} validation rows of `{}` are left out: no row that it learns from has their class, \
+             such as `{class}`; split so that each class is among the rows to learn from",
+            unknown.rows,
+            self.context.sink()
+        );
+        self.context.emit(Event::Warning { message });
+    }
+
+    /// Id of everything that determines the trees.
+    fn model_id(&self, rows: &GroupRows, classes: &ModelClasses) -> Result<ContentId> {
+        let features = &self.context.rows.features;
+        let mut id = IdBuilder::new("boosted classes");
+        id.json(&json!([
+            self.config.model_identity()?,
+            features.dense,
+            features.categorical,
+            classes,
+            rows.learn.rows(),
+            rows.validate.rows()
+        ]));
+        let digest = digest_tables([&rows.learn, &rows.validate]);
+        id.bytes(&digest.to_le_bytes());
+        Ok(id.finish())
+    }
+
+    /// Grows the trees, from the last checkpoint on if there is one.
+    fn boost(&self, id: &str, rows: &GroupRows, classes: usize) -> Result<ClassBoostingState> {
+        let context = self.context;
+        let matrix = BinnedMatrix::new(&rows.learn, context.threads);
+        let histogram_bytes_max = context.memory_bytes / 4;
+        check_histograms(self.config, &matrix, rows.learn.rows(), histogram_bytes_max)?;
+        let mut booster = ClassBooster::new(self.config, classes, &matrix, rows, context.threads);
+        let rounds = u64::from(self.config.rounds);
+        if let Some(state) = self.checkpoint(id, classes)? {
+            context.emit(Event::TrainingResumed {
+                sink: context.sink().to_owned(),
+                step: state.losses.len() as u64,
+                steps: rounds,
+            });
+            booster.resume(state);
+        }
+        let mut reported = Instant::now();
+        while !booster.is_done() {
+            booster.round();
+            let round = booster.state.losses.len() as u64;
+            let stop = context.check();
+            if round.is_multiple_of(CHECKPOINT_ROUNDS) || stop.is_err() {
+                context.save_checkpoint(&encode_state(id, &booster.state)?)?;
+            }
+            if reported.elapsed() >= REPORT_INTERVAL {
+                reported = Instant::now();
+                let loss = booster.state.losses.last().copied().unwrap_or_default();
+                let progress = (round, rounds, TrainingUnit::Round);
+                context.emit(step_event(
+                    context,
+                    self.config.learning_rate,
+                    progress,
+                    loss,
+                ));
+            }
+            stop?;
+        }
+        let state = booster.finish();
+        if !state.ensembles.iter().all(is_finite) {
+            let fault = Fault::new(codes::NOT_FINITE, "its trees are not finite");
+            return Err(fault.hint("lower `learning_rate`"));
+        }
+        Ok(state)
+    }
+
+    /// State of these trees that an earlier run left.
+    fn checkpoint(&self, id: &str, classes: usize) -> Result<Option<ClassBoostingState>> {
+        let Some(bytes) = self.context.checkpoint()? else {
+            return Ok(None);
+        };
+        let words = TensorFile::read(&bytes)?.words;
+        let (state_id, losses, best, stopped, gains): (String, _, _, _, _) =
+            serde_json::from_str(&words).map_err(|error| {
+                Fault::new(codes::CORRUPT, "a checkpoint cannot be read").cause(error)
+            })?;
+        let state = ClassBoostingState {
+            ensembles: decode_ensembles(&bytes, self.shape.features())?,
+            best,
+            losses,
+            stopped,
+            gains,
+        };
+        Ok((state_id == id && state.ensembles.len() == classes).then_some(state))
+    }
+
+    fn finish(
+        self,
+        id: String,
+        classes: ModelClasses,
+        rows: &GroupRows,
+        state: &ClassBoostingState,
+    ) -> Result<TrainingOutput> {
+        let context = self.context;
+        let errors = ClassErrors::of(&state.ensembles, &rows.validate);
+        let rounds = state.ensembles.first().map_or(0, |first| first.trees.len());
+        let learned_loss = match rounds.checked_sub(1) {
+            Some(last) => state.losses.get(last).copied().unwrap_or_default(),
+            None => ClassErrors::of(&state.ensembles, &rows.learn).loss(),
+        };
+        let epoch = EpochReport {
+            epoch: 0,
+            step: (rounds * state.ensembles.len()) as u64,
+            loss: learned_loss,
+            learning_rate: self.config.learning_rate,
+            rounds: Some(rounds as u64),
+            validation: errors.metrics(),
+        };
+        context.emit(Event::TrainingEpoch {
+            sink: context.sink().to_owned(),
+            epoch: epoch.clone(),
+            seconds: self.began.elapsed().as_secs_f64(),
+            wait_seconds: 0.0,
+            starved_steps: 0,
+            bottleneck: "training",
+            non_finite: 0,
+            skipped_rows: self.skipped,
+        });
+        let mut models = Vec::with_capacity(state.ensembles.len());
+        for gains in &state.gains {
+            models.push(GroupModelCard {
+                group: GroupName::new(),
+                quantile: None,
+                id: id.clone(),
+                rows: rows.learn.rows() as u64,
+                validation_rows: rows.validate.rows() as u64,
+                learned_loss,
+                errors: errors.sums(),
+                gains: gains_by_feature(gains, rows.learn.features()),
+                scale: None,
+            });
+        }
+        let learned = TrainingReport {
+            start: None,
+            rows: context.rows.rows(),
+            changes: self.learn.changes.clone(),
+            validation_rows: context.validation.map_or(0, |fed| fed.rows()),
+            validation_changes: self.validate.changes.clone(),
+            parameters: tree_numbers(&state.ensembles),
+            epochs: vec![epoch],
+            best_epoch: 0,
+            batch_rows: 0,
+            baseline: baseline(rows, classes.count(), &errors),
+            curve: curve(&state.losses),
+            step_models: None,
+            groups: None,
+            importance: self.importance(&models, &state.ensembles, &rows.validate)?,
+        };
+        let card = BoostingCard {
+            loss: self.config.loss,
+            tweedie_power: None,
+            quantile: None,
+            quantiles: Vec::new(),
+            intervals: false,
+            classes: Some(classes),
+            by: Vec::new(),
+            steps: None,
+            recursive: false,
+            fallback: None,
+            models,
+        };
+        let files =
+            write_boosted_model(context, self.config.non_finite, card, &learned, |words| {
+                encode_ensembles(state.ensembles.iter(), words)
+            })?;
+        Ok(TrainingOutput {
+            files,
+            learned,
+            rows_learned: self.learn.rows,
+            rows_validated: self.validate.rows,
+        })
+    }
+
+    /// Importance of the columns for all classes together.
+    fn importance(
+        &self,
+        models: &[GroupModelCard],
+        ensembles: &[TreeEnsemble],
+        validation: &FeatureTable,
+    ) -> Result<Vec<ColumnImportance>> {
+        let features = &self.context.rows.features;
+        let mut gains = Vec::with_capacity(models.len());
+        for model in models {
+            gains.push(model.gains.as_slice());
+        }
+        let mut importance = column_gains(features, &gains);
+        let shuffled = ShuffledColumns {
+            trees: MeasuredTrees::Classes(ensembles.iter().collect()),
+            validation,
+        };
+        shuffled.measure(features, &mut importance, self.context.threads)?;
+        Ok(importance)
+    }
+}
+
+/// Sums over rows from which metrics of classes are computed.
+#[derive(Debug, Default)]
+struct ClassErrors {
+    weight: f64,
+    lost: f64,
+    /// Weight of the rows whose most probable class is theirs.
+    right: f64,
+}
+
+impl ClassErrors {
+    fn of(ensembles: &[TreeEnsemble], rows: &FeatureTable) -> ClassErrors {
+        let mut errors = ClassErrors::default();
+        let mut scores = vec![0.0; ensembles.len()];
+        for (row, label) in rows.labels.iter().enumerate() {
+            fill_row_scores(ensembles, rows, row, &mut scores);
+            errors.add(&scores, *label as usize, f64::from(rows.weight(row)));
+        }
+        errors
+    }
+
+    fn add(&mut self, scores: &[f64], label: usize, weight: f64) {
+        self.weight += weight;
+        self.lost += weight * class_loss(scores, label);
+        // Of equal scores, the first is predicted.
+        let is_best = |(class, score): (usize, &f64)| {
+            if class < label {
+                *score < scores[label]
+            } else {
+                *score <= scores[label]
+            }
+        };
+        if scores.iter().enumerate().all(is_best) {
+            self.right += weight;
+        }
+    }
+
+    fn loss(&self) -> f64 {
+        self.lost / self.weight
+    }
+
+    /// Metrics by name; none of no rows.
+    fn metrics(&self) -> BTreeMap<String, f64> {
+        let mut metrics = BTreeMap::new();
+        if self.weight > 0.0 {
+            metrics.insert("loss".to_owned(), self.loss());
+            metrics.insert("log_loss".to_owned(), self.loss());
+            metrics.insert("accuracy".to_owned(), self.right / self.weight);
+        }
+        metrics
+    }
+
+    /// The sums that a model's file has.
+    fn sums(&self) -> ErrorSums {
+        ErrorSums {
+            weight: self.weight,
+            loss: self.lost,
+            ..ErrorSums::default()
+        }
+    }
+}
+
+/// The loss on the validation rows, and that of the shares of the classes; `None` if no row counts.
+fn baseline(rows: &GroupRows, classes: usize, errors: &ClassErrors) -> Option<BaselineReport> {
+    let priors = log_priors(&rows.learn, classes);
+    let mut constant = ClassErrors::default();
+    for (row, label) in rows.validate.labels.iter().enumerate() {
+        let weight = f64::from(rows.validate.weight(row));
+        constant.add(&priors, *label as usize, weight);
+    }
+    (errors.weight > 0.0).then(|| BaselineReport {
+        loss: errors.loss(),
+        constant: constant.loss(),
+        naive: None,
+    })
+}
+
+/// Numbers in all trees.
+fn tree_numbers(ensembles: &[TreeEnsemble]) -> u64 {
+    let trees = ensembles.iter().flat_map(|ensemble| &ensemble.trees);
+    trees
+        .map(|tree| (tree.nodes.len() + tree.leaves.len()) as u64)
+        .sum()
+}
+
+fn encode_state(id: &str, state: &ClassBoostingState) -> Result<Vec<u8>> {
+    let words = (id, &state.losses, state.best, state.stopped, &state.gains);
+    let words = serde_json::to_string(&words)
+        .map_err(|error| Fault::internal("a training").cause(error))?;
+    encode_ensembles(state.ensembles.iter(), words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_equal_scores_is_predicted() {
+        let mut errors = ClassErrors::default();
+        errors.add(&[1.0, 1.0, 0.0], 0, 1.0);
+        errors.add(&[1.0, 1.0, 0.0], 1, 2.0);
+        errors.add(&[0.0, 1.0, 3.0], 2, 1.0);
+        let metrics = errors.metrics();
+        assert_eq!(metrics["accuracy"], 0.5);
+        assert_eq!(metrics["loss"], metrics["log_loss"]);
+        assert!(ClassErrors::default().metrics().is_empty());
+    }
+
+    #[test]
+    fn the_baseline_is_the_entropy_of_the_classes() {
+        let labels = vec![0.0, 1.0, 1.0, 1.0];
+        let table = FeatureTable {
+            labels,
+            ..FeatureTable::new(0, 0)
+        };
+        let rows = GroupRows {
+            learn: table.clone(),
+            validate: table,
+        };
+        let ensembles = vec![TreeEnsemble::default(); 2];
+        let errors = ClassErrors::of(&ensembles, &rows.validate);
+        let baseline = baseline(&rows, 2, &errors).unwrap();
+        let entropy = -(0.25 * f64::ln(0.25) + 0.75 * f64::ln(0.75));
+        assert!((baseline.constant - entropy).abs() < 1e-12);
+        assert!((baseline.loss - f64::ln(2.0)).abs() < 1e-12);
+    }
+}
