@@ -2,19 +2,24 @@
 //!
 //! Left to itself, the query engine cuts such a literal to the unit of the column: in a column of seconds,
 //! `t < TIMESTAMP '2024-12-31 23:59:59.999'` leaves out the last second of the year, and `t = TIMESTAMP '... .999'`
-//! holds for it. Here a comparison is one with the tick below.
+//! holds for it. Here a comparison is one with the tick below. So is one with a constant that is computed, such as
+//! `TIMESTAMP '2025-01-01' - INTERVAL '1 millisecond'`.
+
+use std::sync::Arc;
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, ScalarValue};
-use datafusion::logical_expr::expr::{Between, InList};
-use datafusion::logical_expr::{Expr, ExprSchemable, Operator, binary_expr, lit};
+use datafusion::logical_expr::expr::{Between, InList, ScalarFunction};
+use datafusion::logical_expr::{Case, Expr, ExprSchemable, Operator, binary_expr, lit};
 use forebay_model::{ColumnClock, tick_nanoseconds};
 
+use crate::constant_times::constant_time;
 use crate::date_numbers::is_comparison;
 use crate::time_literals::{literal_text, time_value};
 
-/// Replaces comparisons of times with literals of finer units by comparisons with the tick below the literal.
+/// Replaces comparisons of times with constants of finer units by comparisons with the tick below the constant. Those of
+/// `CASE t WHEN ...` and of `nullif` get constants in the unit of the time, or none.
 pub(crate) fn compare_with_ticks(
     expression: Expr,
     schema: &DFSchema,
@@ -26,6 +31,8 @@ pub(crate) fn compare_with_ticks(
             }
             Expr::Between(between) => range(between, schema),
             Expr::InList(list) => membership(list, schema),
+            Expr::Case(case) => matched_case(case, schema),
+            Expr::ScalarFunction(call) if call.func.name() == "nullif" => null_beside(call, schema),
             _ => None,
         };
         Ok(match exact {
@@ -99,7 +106,9 @@ fn membership(list: &InList, schema: &DFSchema) -> Option<Expr> {
             None => values.push(value.clone()),
         }
     }
-    let below = below?;
+    let Some(below) = below else {
+        return literal_membership(list, schema);
+    };
     if values.is_empty() {
         let operator = if list.negated {
             Operator::NotEq
@@ -112,42 +121,136 @@ fn membership(list: &InList, schema: &DFSchema) -> Option<Expr> {
     Some(Expr::InList(list))
 }
 
+/// Membership of a literal in a list of times, where it lies between two ticks of one of them: equality with one of
+/// these.
+fn literal_membership(list: &InList, schema: &DFSchema) -> Option<Expr> {
+    let literal = &list.expr;
+    let mut times = list.list.iter();
+    if !times.any(|time| tick_below(literal, time, schema).is_some()) {
+        return None;
+    }
+    let mut is_member = lit(false);
+    for time in &list.list {
+        let equal = comparison(literal, Operator::Eq, time, schema);
+        let equal = equal
+            .unwrap_or_else(|| binary_expr(literal.as_ref().clone(), Operator::Eq, time.clone()));
+        is_member = is_member.or(equal);
+    }
+    Some(if list.negated {
+        Expr::Not(Box::new(is_member))
+    } else {
+        is_member
+    })
+}
+
+/// A `CASE` of a time whose literals have the time's unit: left to itself, the query engine computes in the finest unit,
+/// which need not hold the time. A literal between two ticks is null, which no time matches.
+fn matched_case(case: &Case, schema: &DFSchema) -> Option<Expr> {
+    let time = case.expr.as_ref()?;
+    let mut is_changed = false;
+    let mut branches = Vec::with_capacity(case.when_then_expr.len());
+    for (value, result) in &case.when_then_expr {
+        let literal = match place_of(value, time, schema) {
+            Some(place) => {
+                is_changed = true;
+                Box::new(Expr::Literal(place.equal_tick()?, None))
+            }
+            None => value.clone(),
+        };
+        branches.push((literal, result.clone()));
+    }
+    if !is_changed {
+        return None;
+    }
+    let case = Case::new(Some(time.clone()), branches, case.else_expr.clone());
+    Some(Expr::Case(case))
+}
+
+/// A `nullif` of a time and a literal, in the unit of the time. One with a literal between two ticks is the first of
+/// both: they are never equal.
+fn null_beside(call: &ScalarFunction, schema: &DFSchema) -> Option<Expr> {
+    let [first, second] = call.args.as_slice() else {
+        return None;
+    };
+    if let Some(place) = place_of(second, first, schema) {
+        if place.is_between {
+            return Some(first.clone());
+        }
+        let literal = Expr::Literal(place.equal_tick()?, None);
+        return Some(call.func.call(vec![first.clone(), literal]));
+    }
+    let place = place_of(first, second, schema)?;
+    if place.is_between {
+        let literal = time_value(TimeUnit::Nanosecond, place.nanoseconds?, place.zone);
+        return Some(Expr::Literal(literal, None));
+    }
+    let literal = Expr::Literal(place.equal_tick()?, None);
+    Some(call.func.call(vec![literal, second.clone()]))
+}
+
 /// The last tick of a time before a literal that lies between two of them, as a literal. `None` of other expressions.
 fn tick_below(literal: &Expr, time: &Expr, schema: &DFSchema) -> Option<Expr> {
+    let place = place_of(literal, time, schema)?;
+    if !place.is_between {
+        return None;
+    }
+    let below = time_value(place.unit, place.tick, place.zone);
+    Some(Expr::Literal(below, None))
+}
+
+/// The place of a literal among the ticks of a time.
+struct LiteralPlace {
+    unit: TimeUnit,
+    zone: Option<Arc<str>>,
+    /// The tick at the literal, or the last one before it.
+    tick: i64,
+    is_between: bool,
+    /// `None` where they do not hold the literal.
+    nanoseconds: Option<i64>,
+}
+
+impl LiteralPlace {
+    /// The tick that is equal to the literal; null if none is.
+    fn equal_tick(&self) -> Option<ScalarValue> {
+        if self.is_between {
+            let data_type = DataType::Timestamp(self.unit, self.zone.clone());
+            return ScalarValue::try_new_null(&data_type).ok();
+        }
+        Some(time_value(self.unit, self.tick, self.zone.clone()))
+    }
+}
+
+/// The place of a literal, or of a constant that is computed, among the ticks of a time. `None` of other expressions, and
+/// of times in nanoseconds: no literal has more digits.
+fn place_of(literal: &Expr, time: &Expr, schema: &DFSchema) -> Option<LiteralPlace> {
     let data_type = time.get_type(schema).ok()?;
     let DataType::Timestamp(unit, zone) = &data_type else {
         return None;
     };
-    // No literal has more digits.
     if *unit == TimeUnit::Nanosecond {
         return None;
     }
     let tick = tick_nanoseconds(&data_type)?;
     let nanoseconds = literal_nanoseconds(literal, &data_type)?;
-    if nanoseconds % tick == 0 {
-        return None;
-    }
-    let below = i64::try_from(nanoseconds.div_euclid(tick)).ok()?;
-    let below = time_value(*unit, below, zone.clone());
-    Some(Expr::Literal(below, None))
+    Some(LiteralPlace {
+        unit: *unit,
+        zone: zone.clone(),
+        tick: i64::try_from(nanoseconds.div_euclid(tick)).ok()?,
+        is_between: nanoseconds % tick != 0,
+        nanoseconds: i64::try_from(nanoseconds).ok(),
+    })
 }
 
 /// Nanoseconds since 1970 of a literal beside a time; of a local one beside a local time.
 fn literal_nanoseconds(literal: &Expr, time: &DataType) -> Option<i128> {
     if let Expr::Literal(value, _) = literal
-        && let DataType::Timestamp(_, zone) = value.data_type()
+        && matches!(value.data_type(), DataType::Timestamp(..))
     {
-        let is_zoned = matches!(time, DataType::Timestamp(_, Some(_)));
-        if zone.is_some() != is_zoned {
-            return None;
-        }
-        let tick = tick_nanoseconds(&value.data_type())?;
-        let ScalarValue::Int64(Some(ticks)) = value.cast_to(&DataType::Int64).ok()? else {
-            return None;
-        };
-        return Some(i128::from(ticks) * tick);
+        return value_nanoseconds(value, time);
     }
-    let text = literal_text(literal)?;
+    let Some(text) = literal_text(literal) else {
+        return value_nanoseconds(&constant_time(literal)?, time);
+    };
     if !matches!(time, DataType::Timestamp(_, None)) || ColumnClock::has_offset(text) {
         return None;
     }
@@ -161,6 +264,23 @@ fn literal_nanoseconds(literal: &Expr, time: &DataType) -> Option<i128> {
         }
         _ => Some(nanoseconds),
     }
+}
+
+/// Nanoseconds since 1970 of a constant beside a time. `None` where one of both has a zone, and the other has none.
+fn value_nanoseconds(value: &ScalarValue, time: &DataType) -> Option<i128> {
+    let data_type = value.data_type();
+    let DataType::Timestamp(_, zone) = &data_type else {
+        return None;
+    };
+    let is_zoned = matches!(time, DataType::Timestamp(_, Some(_)));
+    if zone.is_some() != is_zoned {
+        return None;
+    }
+    let tick = tick_nanoseconds(&data_type)?;
+    let ScalarValue::Int64(Some(ticks)) = value.cast_to(&DataType::Int64).ok()? else {
+        return None;
+    };
+    Some(i128::from(ticks) * tick)
 }
 
 #[cfg(test)]
@@ -195,6 +315,94 @@ mod tests {
             .collect()
     }
 
+    /// Constants that are computed are as exact as those that are written.
+    #[test]
+    fn computed_constants_between_ticks_are_neither() {
+        for unit in [
+            TimeUnit::Second,
+            TimeUnit::Millisecond,
+            TimeUnit::Microsecond,
+            TimeUnit::Nanosecond,
+        ] {
+            for zone in [None, Some("UTC"), Some("Europe/London")] {
+                let data_type = DataType::Timestamp(unit, zone.map(Into::into));
+                // In London, the clock of 1970 was an hour ahead.
+                let hour = if zone == Some("Europe/London") { 1 } else { 0 };
+                let epoch = format!("TIMESTAMP '1970-01-01 0{hour}:00:00'");
+                for after in [
+                    format!("{epoch} + INTERVAL '1 nanosecond'"),
+                    format!("INTERVAL '1 nanosecond' + {epoch}"),
+                    format!("{epoch} - INTERVAL '1 day' + INTERVAL '1 day 1 nanosecond'"),
+                ] {
+                    for (condition, expected) in [
+                        ("t < AFTER", vec![1, 2]),
+                        ("t >= AFTER", vec![3]),
+                        ("AFTER > t", vec![1, 2]),
+                        ("t = AFTER", vec![]),
+                        ("t <> AFTER", vec![1, 2, 3]),
+                        ("t NOT IN (AFTER)", vec![1, 2, 3]),
+                        ("AFTER IN (t)", vec![]),
+                        ("AFTER NOT IN (t)", vec![1, 2, 3]),
+                        ("t BETWEEN AFTER AND '2024-01-01'", vec![3]),
+                        ("CASE t WHEN AFTER THEN true ELSE false END", vec![]),
+                        ("nullif(t, AFTER) IS NULL", vec![0]),
+                    ] {
+                        let condition = condition.replace("AFTER", &format!("({after})"));
+                        let selected = rows(&condition, &data_type);
+                        assert_eq!(selected, expected, "{condition} beside {data_type}");
+                    }
+                }
+                let before = format!("t > {epoch} - INTERVAL '1 nanosecond'");
+                assert_eq!(
+                    rows(&before, &data_type),
+                    [2, 3],
+                    "{before} beside {data_type}"
+                );
+            }
+        }
+    }
+
+    /// The unit of a time holds times that the finer unit of a literal does not.
+    #[test]
+    fn times_of_all_years_are_matched_with_literals() {
+        let day_seconds = 86_400;
+        let seconds = [-719_162, 19_723, 2_932_896].map(|day: i64| day * day_seconds);
+        for unit in [
+            TimeUnit::Second,
+            TimeUnit::Millisecond,
+            TimeUnit::Microsecond,
+        ] {
+            let data_type = DataType::Timestamp(unit, None);
+            let tick = tick_nanoseconds(&data_type).unwrap();
+            let second = i64::try_from(1_000_000_000 / tick).unwrap();
+            let ticks = Int64Array::from(seconds.map(|time| time * second).to_vec());
+            let times: ArrayRef = cast(&ticks, &data_type).unwrap();
+            for (condition, expected) in [
+                (
+                    "CASE t WHEN TIMESTAMP '2024-01-01' THEN true ELSE false END",
+                    vec![1],
+                ),
+                (
+                    "CASE t WHEN '9999-12-31' THEN true WHEN DATE '2024-01-01' THEN true END",
+                    vec![1, 2],
+                ),
+                ("nullif(t, TIMESTAMP '2024-01-01') IS NULL", vec![1]),
+                ("nullif(t, '9999-12-31') IS NULL", vec![2]),
+            ] {
+                let schema = Schema::new(vec![Field::new("t", data_type.clone(), true)]);
+                let compiled = SqlCompiler::default()
+                    .condition(condition, &schema)
+                    .unwrap();
+                let selected = (compiled.kernel)(std::slice::from_ref(&times), 3).unwrap();
+                let selected = selected[0].as_boolean().clone();
+                let selected: Vec<usize> = (0..3)
+                    .filter(|row| selected.is_valid(*row) && selected.value(*row))
+                    .collect();
+                assert_eq!(selected, expected, "{condition} beside {data_type}");
+            }
+        }
+    }
+
     #[test]
     fn literals_between_ticks_are_neither() {
         for unit in [
@@ -225,6 +433,15 @@ mod tests {
                     ("t NOT IN (AFTER)", vec![1, 2, 3]),
                     ("t IN (AFTER, EPOCH)", vec![2]),
                     ("t NOT IN (EPOCH, AFTER)", vec![1, 3]),
+                    ("CASE t WHEN AFTER THEN true ELSE false END", vec![]),
+                    ("CASE t WHEN EPOCH THEN true ELSE false END", vec![2]),
+                    (
+                        "CASE t WHEN AFTER THEN false WHEN EPOCH THEN true END",
+                        vec![2],
+                    ),
+                    ("nullif(t, AFTER) IS NULL", vec![0]),
+                    ("nullif(t, EPOCH) IS NULL", vec![0, 2]),
+                    ("nullif(AFTER, t) IS NULL", vec![]),
                 ] {
                     for quoted in ["TIMESTAMP ", ""] {
                         let after = format!("{quoted}'1970-01-01 0{hour}:00:00.000000001'");

@@ -46,11 +46,11 @@ pub(crate) const BOUNDED: [(&str, &dyn FunctionGuard); 24] = [
     ("concat", &GrowthBound(joined_values)),
     ("concat_ws", &GrowthBound(separated_text)),
     ("encode", &OutputBound(encoded_text)),
-    ("generate_series", &OutputBound(series_elements)),
+    ("generate_series", &SeriesBound),
     ("lpad", &PaddingBound),
     ("make_array", &GrowthBound(joined_values)),
     ("overlay", &GrowthBound(joined_values)),
-    ("range", &OutputBound(series_elements)),
+    ("range", &SeriesBound),
     ("regexp_replace", &SubstitutionBound),
     ("repeat", &OutputBound(repeated_text)),
     ("replace", &OutputBound(replaced_text)),
@@ -72,6 +72,43 @@ impl FunctionGuard for OutputBound {
         }
         check_output(name, bytes, rows)
     }
+}
+
+/// Refuses series that are too long, and series of times that nanoseconds do not hold: left to itself, the query engine
+/// gives null for those.
+struct SeriesBound;
+
+impl FunctionGuard for SeriesBound {
+    fn before(&self, name: &str, arguments: &ScalarFunctionArgs) -> Result<(), DataFusionError> {
+        OutputBound(series_elements).before(name, arguments)
+    }
+
+    fn behind(
+        &self,
+        name: &str,
+        columns: &[ArrayRef],
+        result: &ArrayRef,
+    ) -> Result<(), DataFusionError> {
+        if result.null_count() == 0 {
+            return Ok(());
+        }
+        if (0..result.len()).any(|row| result.is_null(row) && is_given(columns, row)) {
+            return Err(DataFusionError::Execution(format!(
+                "`{name}` has no series of times that nanoseconds do not hold: cast them to dates"
+            )));
+        }
+        Ok(())
+    }
+
+    fn checks_result(&self) -> bool {
+        true
+    }
+}
+
+/// True if no argument of a row is null.
+fn is_given(columns: &[ArrayRef], row: usize) -> bool {
+    let mut arguments = columns.iter();
+    arguments.all(|column| column.is_valid(row_in(column, row)))
 }
 
 /// Refuses lengths of texts that are too much together. Negative ones are 0: the engine takes room for them as if they

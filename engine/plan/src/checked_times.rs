@@ -14,16 +14,20 @@
 //!
 //! `to_timestamp` makes 1970 of NaN, and of numbers beyond nanoseconds the last time that these hold. Such numbers are
 //! refused. So is a bin of a time of day that began on the day before, which is negative.
+//!
+//! `to_date` takes whole numbers as days since 1970, as casts do, and 20240101 for a day of the year 57385. Numbers beyond
+//! the calendar are refused. Dates in milliseconds lie in the day and in the second that began last.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
-use arrow::compute::cast;
+use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
 use forebay_model::{CalendarSpan, tick_nanoseconds, type_label};
 
+use crate::day_counts::{days_of_dates, days_of_numbers};
 use crate::guarded_functions::{FunctionGuard, argument_columns};
 use crate::local_times::{clock_of, placed};
 
@@ -38,10 +42,11 @@ const MICROSECOND_NANOSECONDS: i128 = 1_000;
 const FIRST_MONDAY: i64 = -3;
 
 /// The functions by name.
-pub(crate) const CHECKED_TIMES: [(&str, &dyn FunctionGuard); 8] = [
+pub(crate) const CHECKED_TIMES: [(&str, &dyn FunctionGuard); 9] = [
     ("date_bin", &LostTimes),
     ("date_part", &LostTimes),
     ("date_trunc", &TruncatedTimes),
+    ("to_date", &CountedDays),
     ("to_timestamp", &TimesOfFloats),
     ("to_timestamp_micros", &WholeTicks(MICROSECOND_NANOSECONDS)),
     ("to_timestamp_millis", &WholeTicks(MILLISECOND_NANOSECONDS)),
@@ -313,9 +318,47 @@ impl FunctionGuard for WholeTicks {
     }
 }
 
+/// Takes dates in milliseconds and numbers for days, before the function cuts digits or gives a day beyond the calendar.
+struct CountedDays;
+
+impl FunctionGuard for CountedDays {
+    fn prepared(
+        &self,
+        mut arguments: ScalarFunctionArgs,
+    ) -> Result<ScalarFunctionArgs, DataFusionError> {
+        if let [date] = arguments.args.as_mut_slice() {
+            *date = match &*date {
+                ColumnarValue::Array(values) => ColumnarValue::Array(counted_days(values)?),
+                ColumnarValue::Scalar(constant) => {
+                    let days = counted_days(&constant.to_array()?)?;
+                    ColumnarValue::Scalar(ScalarValue::try_from_array(&days, 0)?)
+                }
+            };
+        }
+        Ok(arguments)
+    }
+}
+
+/// Dates in milliseconds and numbers as days. Other columns stay as they are.
+fn counted_days(values: &ArrayRef) -> Result<ArrayRef, DataFusionError> {
+    let data_type = values.data_type();
+    if *data_type == DataType::Date64 {
+        return days_of_dates(values, false);
+    }
+    if !data_type.is_numeric() {
+        return Ok(values.clone());
+    }
+    let strict = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
+    let numbers = cast_with_options(values, &DataType::Int64, &strict)?;
+    days_of_numbers(&numbers, false)
+}
+
 /// Times of finer units as ticks of a unit, as integers. Other columns stay as they are.
 fn whole_ticks(times: &ArrayRef, unit_nanoseconds: i128) -> Result<ArrayRef, DataFusionError> {
-    if !is_timestamp(times) {
+    if !is_timestamp(times) && *times.data_type() != DataType::Date64 {
         return Ok(times.clone());
     }
     let tick = tick_nanoseconds(times.data_type()).unwrap_or(1);
@@ -347,7 +390,10 @@ fn far_time(name: &str, time: i64, column: &ArrayRef) -> DataFusionError {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Float64Array, Time64MicrosecondArray, TimestampNanosecondArray};
+    use arrow::array::{
+        Date32Array, Date64Array, Float64Array, Time64MicrosecondArray, TimestampNanosecondArray,
+        TimestampSecondArray,
+    };
     use arrow::datatypes::{Field, Schema, TimeUnit};
     use forebay_model::{Result as FaultResult, codes};
 
@@ -640,29 +686,104 @@ mod tests {
         assert!(kept_far > 120, "{kept_far} kept");
     }
 
+    /// A column of one date, in days or in milliseconds.
+    fn column_of_date(text: &str, data_type: &DataType) -> ArrayRef {
+        let days = column_of_time(&text[..10], &DataType::Date32).unwrap();
+        cast(&days, data_type).unwrap()
+    }
+
     #[test]
     fn operations_keep_the_dates_of_all_years_or_refuse_them() {
-        for (row, text) in TIMES.into_iter().enumerate() {
-            let column = column_of_time(&text[..10], &DataType::Date32).unwrap();
-            for (expression, expected) in MOVES {
-                let expected = expected[row].get(..10).unwrap_or_default();
-                // Dates have no hours, and no bins.
-                let has_hours = expression.contains("hour") || expression.starts_with("date_bin");
-                if expected.is_empty() || has_hours {
-                    continue;
+        for data_type in [DataType::Date32, DataType::Date64] {
+            for (row, text) in TIMES.into_iter().enumerate() {
+                let column = column_of_date(text, &data_type);
+                for (expression, expected) in MOVES {
+                    let expected = expected[row].get(..10).unwrap_or_default();
+                    // Dates have no hours, and no bins.
+                    let has_hours =
+                        expression.contains("hour") || expression.starts_with("date_bin");
+                    if expected.is_empty() || has_hours {
+                        continue;
+                    }
+                    let context = format!("{expression} of {text} in {data_type}");
+                    let moved = values(expression, &column);
+                    let moved = moved.unwrap_or_else(|fault| panic!("{context}: {fault:?}"));
+                    let moved = cast(&moved, &DataType::Date32).unwrap();
+                    let expected = column_of_date(expected, &DataType::Date32);
+                    assert_eq!(days(&moved), days(&expected), "{context}");
                 }
-                let Ok(moved) = values(expression, &column) else {
-                    assert!(!is_near(row), "{expression} of {text} is refused");
-                    continue;
-                };
-                let moved = cast(&moved, &DataType::Date32).unwrap();
-                let expected = column_of_time(expected, &DataType::Date32).unwrap();
-                assert_eq!(ticks(&moved), ticks(&expected), "{expression} of {text}");
-            }
-            for (part, expected) in &PARTS[..8] {
-                let value = values(&format!("date_part('{part}', t)"), &column).unwrap();
-                assert_eq!(ticks(&value)[0], expected[row], "{part} of {text}");
+                for (part, expected) in &PARTS[..8] {
+                    let value = values(&format!("date_part('{part}', t)"), &column).unwrap();
+                    assert_eq!(ticks(&value)[0], expected[row], "{part} of {text}");
+                }
             }
         }
+    }
+
+    fn days(dates: &ArrayRef) -> Vec<i64> {
+        let days = cast(dates, &DataType::Int32).unwrap();
+        ticks(&days)
+    }
+
+    /// Days beyond the calendar, some 262,000 years, and dates in milliseconds that no day holds.
+    #[test]
+    fn dates_beyond_the_calendar_are_refused() {
+        let beyond: [ArrayRef; 4] = [
+            Arc::new(Date32Array::from(vec![i32::MAX])),
+            Arc::new(Date32Array::from(vec![i32::MIN])),
+            Arc::new(Date64Array::from(vec![i64::MAX])),
+            Arc::new(Date64Array::from(vec![i64::MIN])),
+        ];
+        for column in beyond {
+            for expression in [
+                "date_trunc('day', t)",
+                "date_trunc('year', t)",
+                "date_part('year', t)",
+                "date_part('dow', t)",
+                "t + INTERVAL '1 day'",
+                "t - INTERVAL '1 month'",
+                "CAST(t AS VARCHAR)",
+                "to_char(t, '%Y')",
+            ] {
+                let context = format!("{expression} of {}", column.data_type());
+                assert!(values(expression, &column).is_err(), "{context}");
+            }
+        }
+        let milliseconds: ArrayRef = Arc::new(Date64Array::from(vec![i64::MAX]));
+        assert!(values("to_date(t)", &milliseconds).is_err());
+        let seconds = TimestampSecondArray::from(vec![253_370_764_800]);
+        let seconds: ArrayRef = Arc::new(seconds);
+        for series in ["range", "generate_series"] {
+            let expression = format!("{series}(t, t + INTERVAL '1 day', INTERVAL '1 day')");
+            assert!(values(&expression, &seconds).is_err(), "{series}");
+        }
+    }
+
+    /// The time and the day of a date in milliseconds began last, before 1970 as after it.
+    #[test]
+    fn dates_in_milliseconds_are_cut_to_the_tick_that_began_last() {
+        let day = 86_400_000;
+        let column: ArrayRef = Arc::new(Date64Array::from(vec![-day - 1, -1, 0, 1, day]));
+        let dates = values("to_date(t)", &column).unwrap();
+        assert_eq!(days(&dates), [-2, -1, 0, 0, 1]);
+        let seconds = values("to_unixtime(t)", &column).unwrap();
+        assert_eq!(ticks(&seconds), [-86_401, -1, 0, 0, 86_400]);
+    }
+
+    /// A number is a count of days since 1970, and 20240101 is a date as it is written.
+    #[test]
+    fn numbers_beyond_the_calendar_are_no_dates() {
+        for number in [20_240_101, 2_932_897, -719_163] {
+            let whole: ArrayRef = Arc::new(Int64Array::from(vec![number]));
+            let real: ArrayRef = Arc::new(Float64Array::from(vec![number as f64]));
+            for column in [whole, real] {
+                let refused = values("to_date(t)", &column).unwrap_err();
+                assert_eq!(refused.code(), codes::BAD_ROW, "{number}");
+            }
+        }
+        let whole: ArrayRef = Arc::new(Int64Array::from(vec![Some(2_932_896), None]));
+        let dates = values("to_date(t)", &whole).unwrap();
+        assert_eq!(dates.null_count(), 1);
+        assert_eq!(days(&dates)[0], 2_932_896);
     }
 }

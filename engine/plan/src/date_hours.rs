@@ -41,7 +41,7 @@ pub(crate) fn refuse_tick_parts(
 }
 
 fn is_time_beside_parts(time: &Expr, length: &Expr, schema: &DFSchema) -> bool {
-    let Some(nanoseconds) = literal_nanoseconds(length) else {
+    let Some(nanoseconds) = interval_nanoseconds(length) else {
         return false;
     };
     match time.get_type(schema) {
@@ -52,14 +52,25 @@ fn is_time_beside_parts(time: &Expr, length: &Expr, schema: &DFSchema) -> bool {
     }
 }
 
-/// Nanoseconds of a literal of an interval, besides its days and months.
-fn literal_nanoseconds(length: &Expr) -> Option<i128> {
+/// Nanoseconds of an interval of constants, besides its days and months: of a literal, of one behind a minus, and of sums
+/// of them.
+pub(crate) fn interval_nanoseconds(length: &Expr) -> Option<i128> {
     match length {
         Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(length)), _) => {
             Some(i128::from(length.nanoseconds))
         }
         Expr::Literal(ScalarValue::IntervalDayTime(Some(length)), _) => {
             Some(i128::from(length.milliseconds) * 1_000_000)
+        }
+        Expr::Negative(positive) => Some(-interval_nanoseconds(positive)?),
+        Expr::BinaryExpr(sum) => {
+            let first = interval_nanoseconds(&sum.left)?;
+            let second = interval_nanoseconds(&sum.right)?;
+            match sum.op {
+                Operator::Plus => Some(first + second),
+                Operator::Minus => Some(first - second),
+                _ => None,
+            }
         }
         _ => None,
     }
@@ -98,9 +109,9 @@ fn is_date_beside_hours(date: &Expr, length: &Expr, schema: &DFSchema) -> bool {
         )
 }
 
-/// True for a literal of an interval with a part of a day.
+/// True for an interval of constants with a part of a day.
 fn has_hours(length: &Expr) -> bool {
-    literal_nanoseconds(length).is_some_and(|nanoseconds| nanoseconds % DAY_NANOSECONDS != 0)
+    interval_nanoseconds(length).is_some_and(|nanoseconds| nanoseconds % DAY_NANOSECONDS != 0)
 }
 
 #[cfg(test)]
@@ -128,6 +139,8 @@ mod tests {
             "INTERVAL '36 hours' + day",
             "day - INTERVAL '90 minutes'",
             "day + INTERVAL '1 month 1 second'",
+            "day + -INTERVAL '1 hour'",
+            "day + (INTERVAL '1 day' + INTERVAL '1 hour')",
             "t > day + INTERVAL '6 hours'",
             "DATE '2024-01-31' + INTERVAL '1 hour' > t",
         ] {
@@ -155,6 +168,8 @@ mod tests {
             "t + INTERVAL '1 nanosecond'",
             "INTERVAL '1 day 500 nanoseconds' + t",
             "z - INTERVAL '1 nanosecond'",
+            "t + -INTERVAL '1 nanosecond'",
+            "t - (INTERVAL '1 day' - INTERVAL '1 nanosecond')",
             "z > t - INTERVAL '1 nanosecond'",
             "arrow_cast(t, 'Timestamp(Second, None)') + INTERVAL '500 milliseconds'",
         ] {

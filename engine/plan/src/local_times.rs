@@ -12,17 +12,19 @@ use arrow::datatypes::{DataType, Field, FieldRef, Int64Type, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError, ScalarValue};
 use datafusion::functions::datetime::to_local_time;
+use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, Volatility, cast as cast_expression, lit,
+    Case, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs,
+    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, cast as cast_expression,
+    lit,
 };
 use forebay_model::{ColumnClock, logical_type, shorten, tick_nanoseconds, type_label};
 
 use crate::between_ticks::compare_with_ticks;
 use crate::calendar_moves::move_by_calendar;
-use crate::date_hours::{refuse_date_hours, refuse_tick_parts};
+use crate::date_hours::{interval_nanoseconds, refuse_date_hours, refuse_tick_parts};
 use crate::date_numbers::{is_comparison, refuse_date_keys, refuse_date_numbers};
 use crate::day_times::align_day_times;
 use crate::exact_lengths::measure_intervals;
@@ -54,28 +56,86 @@ pub(crate) fn local_time_function() -> &'static ScalarUDF {
 /// Places dates, times and literals without a zone into the zone of the time that they stand beside: as operands of a
 /// comparison, arguments of a function, or alternatives. A literal with an offset becomes its instant. A cast of a time
 /// with a zone to one without gives its local time. Intervals move times with a zone by its calendar, and are exact
-/// beside differences of times. Literals of times that nanoseconds do not hold have a unit that does, and times of day
-/// the finest unit beside them. A date beside a whole number is refused. So is a move of a date by hours, or of a time
-/// by less than its unit.
+/// beside differences of times. Literals of times that nanoseconds do not hold have a unit that does, as dates that are
+/// truncated do, and times of day have the finest unit beside them. A date beside a whole number is refused. So is a
+/// move of a date by hours, or of a time by less than its unit.
 pub(crate) fn localize_times(expression: Expr, schema: &DFSchema) -> Result<Expr, DataFusionError> {
     refuse_date_numbers(&expression, schema)?;
-    let done = expression.transform_up(|part| {
-        if let Some(zoned) = zoned_child(&part, schema)? {
-            return part.map_children(|child| localize_child(child, &zoned, schema));
-        }
-        if let Some(local) = local_cast(&part, schema)? {
-            return Ok(Transformed::yes(local));
-        }
-        reach_far_times(part, schema)
-    });
-    let exact = compare_with_ticks(done?.data, schema)?;
-    let aligned = align_day_times(exact, schema)?;
+    let placed = expression.transform_up(|part| match part {
+        Expr::Case(case) if case.expr.is_some() => localize_case(case, schema),
+        other => localize_part(other, schema),
+    })?;
+    let aligned = align_day_times(placed.data, schema)?;
     let measured = measure_intervals(aligned, schema)?;
     refuse_tick_parts(&measured, schema)?;
     let moved = move_by_calendar(measured, schema)?;
     // Dates beside times with a zone are times by now.
     refuse_date_hours(&moved, schema)?;
-    Ok(moved)
+    // Constants that are computed have all their parts by now.
+    compare_with_ticks(moved, schema)
+}
+
+/// [`localize_times`] for a part whose own parts are done.
+fn localize_part(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>, DataFusionError> {
+    if joins_texts(&part) {
+        return Ok(Transformed::no(part));
+    }
+    if let Some(zoned) = zoned_child(&part, schema)? {
+        return part.map_children(|child| localize_child(child, &zoned, schema));
+    }
+    if let Some(local) = local_cast(&part, schema)? {
+        return Ok(Transformed::yes(local));
+    }
+    if let Some(truncated) = truncated_date(&part, schema) {
+        return Ok(Transformed::yes(truncated));
+    }
+    reach_far_times(part, schema)
+}
+
+/// True for an expression that makes a text of its parts: a text there is no time.
+fn joins_texts(part: &Expr) -> bool {
+    match part {
+        Expr::BinaryExpr(joined) => joined.op == Operator::StringConcat,
+        Expr::ScalarFunction(call) => matches!(call.func.name(), "concat" | "concat_ws"),
+        _ => false,
+    }
+}
+
+/// [`localize_times`] for `CASE value WHEN ...`. The values stand beside each other, and so do the results: neither
+/// stands beside the other.
+fn localize_case(mut case: Case, schema: &DFSchema) -> Result<Transformed<Expr>, DataFusionError> {
+    let Some(compared) = case.expr.take() else {
+        return localize_part(Expr::Case(case), schema);
+    };
+    let mut values = Vec::with_capacity(case.when_then_expr.len());
+    for (value, _) in &mut case.when_then_expr {
+        // A condition stands in its place meanwhile.
+        values.push(std::mem::replace(&mut **value, lit(true)));
+    }
+    let members = Expr::InList(InList::new(compared, values, false));
+    let members = localize_part(members, schema)?;
+    let results = localize_part(Expr::Case(case), schema)?;
+    let is_changed = members.transformed || results.transformed;
+    let Expr::InList(members) = members.data else {
+        return Err(DataFusionError::Internal(
+            "values of a `CASE` that are none".to_owned(),
+        ));
+    };
+    let Expr::Case(mut case) = results.data else {
+        return Err(DataFusionError::Internal(
+            "results of a `CASE` that are none".to_owned(),
+        ));
+    };
+    case.expr = Some(members.expr);
+    for (branch, value) in case.when_then_expr.iter_mut().zip(members.list) {
+        *branch.0 = value;
+    }
+    let case = Expr::Case(case);
+    Ok(if is_changed {
+        Transformed::yes(case)
+    } else {
+        Transformed::no(case)
+    })
 }
 
 /// A cast of a time with a zone to one without, as a cast of its local time. `None` for other expressions.
@@ -95,8 +155,34 @@ fn local_cast(part: &Expr, schema: &DFSchema) -> Result<Option<Expr>, DataFusion
     Ok(Some(local.data))
 }
 
+/// A call of `date_trunc` for a date, as one for the date's midnight in microseconds, which hold the dates of all years.
+/// Left to itself, the query engine takes a date as nanoseconds, which end in 2262. `None` for other expressions.
+fn truncated_date(part: &Expr, schema: &DFSchema) -> Option<Expr> {
+    let Expr::ScalarFunction(call) = part else {
+        return None;
+    };
+    let [unit, date] = call.args.as_slice() else {
+        return None;
+    };
+    if call.func.name() != "date_trunc" {
+        return None;
+    }
+    if !matches!(
+        date.get_type(schema),
+        Ok(DataType::Date32 | DataType::Date64)
+    ) {
+        return None;
+    }
+    let midnight = cast_expression(
+        date.clone(),
+        DataType::Timestamp(TimeUnit::Microsecond, None),
+    );
+    Some(call.func.call(vec![unit.clone(), midnight]))
+}
+
 /// [`localize_times`] for all expressions of a query.
 pub(crate) fn localize_plan(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
+    let mut has_changes = false;
     let done = plan.transform_up_with_subqueries(|node| {
         if let LogicalPlan::Join(join) = &node {
             refuse_date_keys(join)?;
@@ -115,7 +201,9 @@ pub(crate) fn localize_plan(plan: LogicalPlan) -> Result<LogicalPlan, DataFusion
                 Transformed::no(expression_before)
             })
         })?;
-        if localized.transformed {
+        // Nodes above one that has changed may have inputs of other types.
+        has_changes |= localized.transformed;
+        if has_changes {
             Ok(Transformed::yes(localized.data.recompute_schema()?))
         } else {
             Ok(localized)
@@ -270,6 +358,7 @@ fn localize_child(
     if let Some((time, length)) = exactly_moved(&child) {
         // Hours are exact: they move the instant.
         let placed = localize_child(time.clone(), zoned, schema)?.data;
+        let placed = in_unit_of_move(placed, length);
         let moved = child.clone().map_children(|part| {
             Ok(if part == *length {
                 Transformed::no(part)
@@ -305,6 +394,33 @@ fn exactly_moved(expression: &Expr) -> Option<(&Expr, &Expr)> {
         return Some((&moved.left, &moved.right));
     }
     is_exact(&moved.left).then_some((&moved.right, &moved.left))
+}
+
+/// A literal that is moved by less than its unit, in nanoseconds. Other expressions stay as they are.
+fn in_unit_of_move(time: Expr, length: &Expr) -> Expr {
+    let Expr::Literal(value, _) = &time else {
+        return time;
+    };
+    let data_type = value.data_type();
+    let DataType::Timestamp(_, zone) = &data_type else {
+        return time;
+    };
+    let Some(tick) = tick_nanoseconds(&data_type) else {
+        return time;
+    };
+    if interval_nanoseconds(length).is_none_or(|nanoseconds| nanoseconds % tick == 0) {
+        return time;
+    }
+    let Ok(ScalarValue::Int64(Some(ticks))) = value.cast_to(&DataType::Int64) else {
+        return time;
+    };
+    match i64::try_from(i128::from(ticks) * tick) {
+        Ok(nanoseconds) => {
+            let moved = time_value(TimeUnit::Nanosecond, nanoseconds, zone.clone());
+            Expr::Literal(moved, None)
+        }
+        Err(_) => time,
+    }
 }
 
 /// Literals with an offset inside of an expression of literals become instants: from above, so that a cast goes with the
@@ -818,6 +934,30 @@ mod tests {
                 day(0, 24),
             ),
             ("t = CAST(t AS TIMESTAMP)", day(0, 72)),
+            // Values stand beside values, and results beside results.
+            (
+                "CASE t WHEN DATE '2024-03-31' THEN true ELSE false END",
+                vec![24],
+            ),
+            (
+                "CASE CAST(day AS VARCHAR) || '!' WHEN '2024-03-31' THEN NULL ELSE t END = t",
+                day(0, 72),
+            ),
+            (
+                "CASE day WHEN DATE '2024-03-31' THEN t ELSE DATE '2024-03-31' END = t",
+                day(0, 72),
+            ),
+            // A text that is joined to others is no time.
+            ("t || ' 2024-03-31' LIKE '% 2024-03-31'", day(0, 72)),
+            // Constants that are computed have digits that the column does not hold.
+            (
+                "t < TIMESTAMP '2024-03-31 00:00:00' - INTERVAL '1 nanosecond'",
+                day(0, 24),
+            ),
+            (
+                "t = TIMESTAMP '2024-03-31 00:00:00' + INTERVAL '1 nanosecond'",
+                vec![],
+            ),
             // A cast to a time without a zone gives the local clock, as those to days and times of day.
             (
                 "CAST(t AS TIMESTAMP) = CAST(CAST(t AS DATE) AS TIMESTAMP)",

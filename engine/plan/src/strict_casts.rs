@@ -19,7 +19,6 @@ use std::sync::{Arc, LazyLock};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array};
 use arrow::compute::{CastOptions, cast, cast_with_options, nullif};
 use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, Int64Type, TimeUnit};
-use arrow::util::display::array_value_to_string;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, ExprSchema, ScalarValue};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -27,13 +26,12 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs,
     ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
-use forebay_model::{CALENDAR_DAYS, TextRules, logical_type, tick_nanoseconds};
+use forebay_model::{TextRules, logical_type, tick_nanoseconds};
 
 use crate::checked_integers::{checked_integers, checked_signs};
+use crate::day_counts::{days_of_dates, days_of_numbers};
 use crate::joined_texts::with_bounds;
 use crate::tried_values::add_tried_nulls;
-
-const DAY_MILLISECONDS: i64 = 86_400_000;
 
 static TEXT_AS: LazyLock<ScalarUDF> = LazyLock::new(|| {
     ScalarUDF::new_from_impl(TextAsUdf {
@@ -183,17 +181,14 @@ fn as_days_or_times(
     target: &DataType,
     is_try: bool,
 ) -> Result<ArrayRef, DataFusionError> {
+    if *target == DataType::Date32 {
+        return days_of_dates(dates, is_try);
+    }
     let checked = CastOptions {
         safe: is_try,
         ..CastOptions::default()
     };
     let ticks = cast(dates, &DataType::Int64)?;
-    if *target == DataType::Date32 {
-        let ticks = ticks.as_primitive::<Int64Type>();
-        let days: Int64Array = ticks.unary(|tick| tick.div_euclid(DAY_MILLISECONDS));
-        let days = cast_with_options(&days, &DataType::Int32, &checked)?;
-        return Ok(cast(&days, target)?);
-    }
     let times = cast(&ticks, &DataType::Timestamp(TimeUnit::Millisecond, None))?;
     if is_coarser(target, TimeUnit::Millisecond) {
         return in_coarser_unit(&times, target);
@@ -226,32 +221,6 @@ fn in_narrower_float(
     }
     let beyond: BooleanArray = (0..wide.len()).map(|row| Some(is_beyond(row))).collect();
     Ok(nullif(&narrow, &beyond)?)
-}
-
-/// Whole numbers as days since 1970. With `is_try`, numbers beyond the calendar are null.
-fn in_days(
-    numbers: &ArrayRef,
-    target: &DataType,
-    is_try: bool,
-) -> Result<ArrayRef, DataFusionError> {
-    let days = cast(numbers, &DataType::Int64)?;
-    let ticks = days.as_primitive::<Int64Type>();
-    let mut beyond = Vec::with_capacity(numbers.len());
-    for row in 0..numbers.len() {
-        let is_day = ticks.is_valid(row) && CALENDAR_DAYS.contains(&ticks.value(row));
-        beyond.push(numbers.is_valid(row) && !is_day);
-    }
-    let Some(row) = beyond.iter().position(|is_beyond| *is_beyond) else {
-        return Ok(cast(&days, target)?);
-    };
-    if !is_try {
-        let number = array_value_to_string(numbers, row)?;
-        return Err(DataFusionError::Execution(format!(
-            "{number} is no day of the years 1 to 9999: whole numbers count days since 1970-01-01"
-        )));
-    }
-    let within = nullif(&days, &BooleanArray::from(beyond))?;
-    Ok(cast(&within, target)?)
 }
 
 /// True if the grammar of texts has values of a type.
@@ -356,7 +325,7 @@ impl ScalarUDFImpl for TextAsUdf {
             DataType::Timestamp(..) => in_coarser_unit(&column, &target)?,
             DataType::Date64 => as_days_or_times(&column, &target, is_try)?,
             DataType::Float32 | DataType::Float64 => in_narrower_float(&column, &target, is_try)?,
-            whole if whole.is_integer() => in_days(&column, &target, is_try)?,
+            whole if whole.is_integer() => days_of_numbers(&column, is_try)?,
             _ => values_of_texts(&column, &target, is_try)?,
         };
         if is_scalar {
@@ -425,7 +394,6 @@ mod tests {
         for expression in [
             "arrow_cast(t, 'Timestamp(Nanosecond, None)')",
             "t < TIMESTAMP '2024-01-01'",
-            "date_trunc('month', t)",
         ] {
             let compiled = SqlCompiler::default()
                 .expression(expression, &Schema::new(vec![field.clone()]))

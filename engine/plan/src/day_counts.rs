@@ -1,0 +1,49 @@
+//! Days of dates in milliseconds, and of whole numbers.
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array};
+use arrow::compute::{CastOptions, cast, cast_with_options, nullif};
+use arrow::datatypes::{DataType, Int64Type};
+use arrow::util::display::array_value_to_string;
+use datafusion::common::DataFusionError;
+use forebay_model::CALENDAR_DAYS;
+
+const DAY_MILLISECONDS: i64 = 86_400_000;
+
+/// Dates in milliseconds as days: each lies in the day that began last. With `is_try`, dates that days do not hold are
+/// null.
+pub(crate) fn days_of_dates(dates: &ArrayRef, is_try: bool) -> Result<ArrayRef, DataFusionError> {
+    let checked = CastOptions {
+        safe: is_try,
+        ..CastOptions::default()
+    };
+    let ticks = cast(dates, &DataType::Int64)?;
+    let ticks = ticks.as_primitive::<Int64Type>();
+    let days: Int64Array = ticks.unary(|tick| tick.div_euclid(DAY_MILLISECONDS));
+    let days = cast_with_options(&days, &DataType::Int32, &checked)?;
+    Ok(cast(&days, &DataType::Date32)?)
+}
+
+/// Whole numbers as days since 1970. With `is_try`, numbers beyond the calendar are null.
+pub(crate) fn days_of_numbers(
+    numbers: &ArrayRef,
+    is_try: bool,
+) -> Result<ArrayRef, DataFusionError> {
+    let days = cast(numbers, &DataType::Int64)?;
+    let ticks = days.as_primitive::<Int64Type>();
+    let mut beyond = Vec::with_capacity(numbers.len());
+    for row in 0..numbers.len() {
+        let is_day = ticks.is_valid(row) && CALENDAR_DAYS.contains(&ticks.value(row));
+        beyond.push(numbers.is_valid(row) && !is_day);
+    }
+    let Some(row) = beyond.iter().position(|is_beyond| *is_beyond) else {
+        return Ok(cast(&days, &DataType::Date32)?);
+    };
+    if !is_try {
+        let number = array_value_to_string(numbers, row)?;
+        return Err(DataFusionError::Execution(format!(
+            "{number} is no day of the years 1 to 9999: whole numbers count days since 1970-01-01"
+        )));
+    }
+    let within = nullif(&days, &BooleanArray::from(beyond))?;
+    Ok(cast(&within, &DataType::Date32)?)
+}
