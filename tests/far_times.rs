@@ -174,11 +174,7 @@ fn joins_sorts_and_windows_keep_times_or_refuse_them() {
                 let times = nanoseconds(&batch["t"]);
                 for (steps, check) in STEPS {
                     let context = format!("{of}, {steps}");
-                    let spec = format!(
-                        "{}steps:\n  {steps}\nsinks:\n  table: {{ from: made, arrow: {{ path: out }} }}\n",
-                        sources("arrow: { path: rows.arrow }")
-                    );
-                    match run(&shop, &spec, &context) {
+                    match run(&shop, &with_steps(steps), &context) {
                         Outcome::Kept(made) => {
                             assert!(check(&made, &times), "{context}: {made:?}");
                             kept += 1;
@@ -190,6 +186,61 @@ fn joins_sorts_and_windows_keep_times_or_refuse_them() {
         }
     }
     assert!(kept > 130, "{kept} kept");
+}
+
+/// Both sides of a join and all inputs of a union, whose zones have two names.
+#[test]
+fn zones_by_several_names_are_one() {
+    for (name, other_name, is_one) in [
+        ("UTC", "+00:00", true),
+        ("Etc/UTC", "GMT", true),
+        ("US/Eastern", "America/New_York", true),
+        ("Asia/Kolkata", "Asia/Calcutta", true),
+        ("+05:30", "+0530", true),
+        ("Europe/Berlin", "Europe/Paris", false),
+    ] {
+        let of = DataType::Timestamp(TimeUnit::Microsecond, Some(name.into()));
+        let other_type = DataType::Timestamp(TimeUnit::Microsecond, Some(other_name.into()));
+        let shop = TestDirectory::new();
+        let ticks = near(1_000, 7);
+        let rows = table("id", &ticks, &of);
+        let times = nanoseconds(&rows["t"]);
+        write_arrow(&shop, "rows.arrow", &rows);
+        write_arrow(&shop, "there.arrow", &table("other", &ticks, &other_type));
+        for strategy in ["lookup", "shuffle"] {
+            let join = format!(
+                "made: {{ from: rows, do: [{{ join: {{ with: there, on: [t], columns: [other], \
+                 strategy: {strategy} }} }}] }}"
+            );
+            let context = format!("{of} and {other_type}, {join}");
+            match run(&shop, &with_steps(&join), &context) {
+                Outcome::Kept(made) => assert!(is_one && meets_itself(&made, &times), "{context}"),
+                Outcome::Refused => assert!(!is_one, "{context}"),
+            }
+        }
+        write_arrow(&shop, "there.arrow", &table("id", &ticks, &other_type));
+        let united = "made: { union: [rows, there], do: [{ derive: { day: CAST(t AS DATE) } }] }";
+        let context = format!("{of} and {other_type}, {united}");
+        match run(&shop, &with_steps(united), &context) {
+            Outcome::Kept(made) => {
+                assert!(is_one, "{context}");
+                assert_eq!(made["t"].data_type(), &of, "{context}");
+                let mut united_times = nanoseconds(&made["t"]);
+                united_times.sort_unstable();
+                united_times.dedup();
+                assert_eq!(made.num_rows(), 2 * times.len(), "{context}");
+                assert_eq!(united_times, times, "{context}");
+            }
+            Outcome::Refused => assert!(!is_one, "{context}"),
+        }
+    }
+}
+
+fn with_steps(steps: &str) -> String {
+    format!(
+        "{}steps:\n  {steps}\nsinks:\n  table: {{ from: made, arrow: {{ path: out }} }}\n",
+        sources("arrow: { path: rows.arrow }")
+    )
 }
 
 /// Runs a spec whose sink writes Arrow files, which have all units. A refusal is a fault about data or the spec.

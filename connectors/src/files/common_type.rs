@@ -6,6 +6,7 @@
 //! | a column without any value, and another | the other | silently |
 //! | times in two units, durations in two units | the finer unit | silently |
 //! | times whose zones are names of UTC | UTC | silently |
+//! | times whose zones are names of one zone, such as `US/Eastern` and `America/New_York` | the zone's name of today | silently |
 //! | list elements or fields that may be null, and others that may not | they may | silently |
 //! | fields of structs in another order | the first order | silently |
 //! | integers | the narrowest that holds both; of `uint64` and signed ones `int64` | with `widening` |
@@ -27,7 +28,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, TimeUnit};
-use forebay_model::{NameIndex, is_utc_name, logical_type};
+use forebay_model::{NameIndex, common_zone_name, logical_type};
 
 /// The reason why times with and without a zone have no common type.
 pub(crate) const ONE_HAS_A_ZONE: &str = "one of them has a time zone";
@@ -114,16 +115,17 @@ fn finer_unit(a: TimeUnit, b: TimeUnit) -> TimeUnit {
     a.max(b)
 }
 
-/// Common time zone: one name of UTC for all its names, or the zone that both have.
+/// Common time zone: the zone that both names stand for.
 fn common_zone(
     a: &Option<Arc<str>>,
     b: &Option<Arc<str>>,
 ) -> Result<Option<Arc<str>>, &'static str> {
     match (a, b) {
         (None, None) => Ok(None),
-        (Some(a), Some(b)) if a == b => Ok(Some(a.clone())),
-        (Some(a), Some(b)) if is_utc_name(a) && is_utc_name(b) => Ok(Some("UTC".into())),
-        (Some(_), Some(_)) => Err("their time zones differ, and with them their days"),
+        (Some(a), Some(b)) => match common_zone_name(a, b) {
+            Some(zone) => Ok(Some(zone)),
+            None => Err("their time zones differ, and with them their days"),
+        },
         _ => Err(ONE_HAS_A_ZONE),
     }
 }

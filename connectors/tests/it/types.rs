@@ -257,6 +257,23 @@ fn files_of_several_writers_are_one_column() {
         let found = read_together(format, &zones, &json!({})).unwrap();
         let utc = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
         assert_eq!(found.data_type(), &utc, "{format}");
+        for (names, expected) in [
+            (["US/Eastern", "America/New_York"], Some("America/New_York")),
+            (["Asia/Kolkata", "Asia/Calcutta"], Some("Asia/Kolkata")),
+            (["+05:30", "+0530"], Some("+05:30")),
+            (["GMT", "Zulu"], Some("UTC")),
+            (["Europe/Berlin", "Europe/Paris"], None),
+        ] {
+            let zones: [ArrayRef; 2] = names.map(|name| {
+                let times = TimestampMicrosecondArray::from(vec![1]).with_timezone(name);
+                Arc::new(times) as ArrayRef
+            });
+            let found = read_together(format, &zones, &json!({}));
+            let data_type = found.as_ref().ok().map(|found| found.data_type().clone());
+            let expected =
+                expected.map(|zone| DataType::Timestamp(TimeUnit::Microsecond, Some(zone.into())));
+            assert_eq!(data_type, expected, "{names:?} in {format}");
+        }
         // Whole numbers that pandas made floats where one was missing.
         let numbers: ArrayRef = Arc::new(Int64Array::from(vec![1, 2]));
         let floats = cast(&numbers, &DataType::Float64).unwrap();

@@ -40,6 +40,7 @@ mod time_format;
 mod time_length;
 mod trace_context;
 mod type_depth;
+mod zone_names;
 
 pub use analyzer::{Analyzer, AnalyzerInput, AnyAnalyzer, AnyState};
 pub use codec::{COUNT_MAX, StateDecoder, StateEncoder};
@@ -101,3 +102,4 @@ pub use time_length::{
 };
 pub use trace_context::{NoTraceContext, TRACE_HEADER, TraceContext};
 pub use type_depth::check_type_levels;
+pub use zone_names::{common_zone_name, common_zoned_type};

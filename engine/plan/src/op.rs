@@ -6,7 +6,9 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::logical_expr::{Expr, LogicalPlan};
-use forebay_model::{AnyAnalyzer, ContentId, DuplicateRows, Finding, GroupBy, Result, RowChange};
+use forebay_model::{
+    AnyAnalyzer, ContentId, DuplicateRows, Finding, GroupBy, Result, RowChange, common_zoned_type,
+};
 use forebay_window::{SeriesLength, WindowPlan};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -694,7 +696,8 @@ impl JoinOp {
                 })
             }
             (a, b) if a.is_floating() && b.is_floating() => Some(DataType::Float64),
-            _ => None,
+            // Zones by several names are one.
+            _ => common_zoned_type(own_type, other_type),
         }
     }
 

@@ -8,7 +8,8 @@ use arrow::datatypes::{DataType, Field, Schema, UInt32Type};
 use arrow::util::display::array_value_to_string;
 use forebay_analyze::{TokenVocabulary, VocabularyOrder};
 use forebay_model::{
-    Fault, Finding, Result, RowChange, codes, look_up_rows, taken_bytes, type_words,
+    Fault, Finding, Result, RowChange, codes, common_zoned_type, look_up_rows, taken_bytes,
+    type_words,
 };
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, FilterOp, GatherBy, GatherOp,
@@ -25,7 +26,7 @@ use crate::shared::{KeyIndex, bad_value, finding_at};
 
 /// Columns of the matching rows of another step or source.
 ///
-/// In: key columns of equal types here and there (integers of any width). Out: the other table's
+/// In: key columns of equal types here and there (integers of any width, zones by any name). Out: the other table's
 /// columns behind this table's, nullable. Rows keep their order. A null key matches nothing; NaN
 /// matches NaN, and -0.0 matches 0.0. `left` keeps rows without a match, with nulls; `inner` removes them, counted as
 /// `filtered`; `semi` keeps the rows with a match and `anti` those without one, and neither brings columns. Two rows of
@@ -209,7 +210,8 @@ impl Join {
             let here = scope.field(here)?;
             let a = here.data_type();
             let b = there.data_type();
-            if a != b && !(a.is_integer() && b.is_integer()) {
+            let is_zone_alike = common_zoned_type(a, b).is_some();
+            if a != b && !(a.is_integer() && b.is_integer()) && !is_zone_alike {
                 let message = format!(
                     "`{}` is {} here and `{}` is {} in `{}`",
                     here.name(),

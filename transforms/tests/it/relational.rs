@@ -105,6 +105,36 @@ fn join_with_a_step_by_two_keys_of_other_widths() {
     );
 }
 
+/// Zones by two names are one.
+#[test]
+fn join_by_times_of_zones_with_two_names() {
+    for (name, other_name) in [("UTC", "+00:00"), ("US/Eastern", "America/New_York")] {
+        let here = TimestampSecondArray::from(vec![5, 6, 7]).with_timezone(name);
+        let there = TimestampSecondArray::from(vec![7, 5]).with_timezone(other_name);
+        check_nodes(
+            join_nodes(json!({"join": {"with": "there", "on": ["t"]}})),
+            vec![
+                ("this", vec![col("t", here.clone())]),
+                (
+                    "there",
+                    vec![col("t", there), col("v", ints(&[Some(70), Some(50)]))],
+                ),
+            ],
+            vec![col("t", here), col("v", ints(&[Some(50), None, Some(70)]))],
+        );
+    }
+    let berlin = TimestampSecondArray::from(vec![5]).with_timezone("Europe/Berlin");
+    let paris = TimestampSecondArray::from(vec![5]).with_timezone("Europe/Paris");
+    check_fault_nodes(
+        join_nodes(json!({"join": {"with": "there", "on": ["t"], "how": "semi"}})),
+        vec![
+            ("this", vec![col("t", berlin)]),
+            ("there", vec![col("t", paris)]),
+        ],
+        codes::COLUMN_TYPE,
+    );
+}
+
 #[test]
 fn join_checks_cardinality_and_names() {
     let sources = || vec![("this", sales()), ("items", items())];

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::datatypes::Schema;
+use arrow::compute::cast;
+use arrow::datatypes::{Field, Schema};
 use forebay_model::{
     ContentId, Fault, IdBuilder, PipelineNode, Result, SpecLocation, UNION_STREAMS_MAX, codes,
-    type_words,
+    common_zoned_type, type_words,
 };
 
 use super::PipelineBinder;
@@ -14,7 +15,10 @@ use super::assumed::{MendedBinding, NamedTable, bind_with_assumptions};
 use crate::bind_faults::{BindResult, BindStop, ColumnDoubt, field_location};
 use crate::column_selector::unknown_column;
 use crate::label_horizon::LabelHorizon;
-use crate::{BaseDataset, BoundOp, FutureFlow, GatherBy, GatherOp, NodeFlow, PlanOp};
+use crate::{
+    BaseDataset, BoundOp, FutureFlow, GatherBy, GatherOp, MapOp, MovedTime, NodeFlow, PlanOp,
+    TimeShift,
+};
 
 impl PipelineBinder<'_> {
     pub(super) fn union(
@@ -22,13 +26,16 @@ impl PipelineBinder<'_> {
         names: &[String],
         doubt: &mut ColumnDoubt,
     ) -> BindResult<NodeFlow> {
-        let mut flows = Vec::new();
+        let mut flows: Vec<NodeFlow> = Vec::new();
         let mut streams = 0;
         for name in names {
-            let flow = self.node(name)?;
+            let mut flow = self.node(name)?;
             streams += flow.streams.len();
             if streams > UNION_STREAMS_MAX {
                 return Err(large_union(streams).into());
+            }
+            if let Some(first) = flows.first() {
+                flow = self.with_zone_names(flow, first)?;
             }
             flows.push(flow);
         }
@@ -71,6 +78,39 @@ impl PipelineBinder<'_> {
         }
         union.future = future.map(Arc::new);
         Ok(union)
+    }
+
+    /// The flow of an input of a union whose zones have the names that they have in the first input: `UTC` and `+00:00`
+    /// are one, as `US/Eastern` and `America/New_York` are.
+    fn with_zone_names(&mut self, mut flow: NodeFlow, first: &NodeFlow) -> Result<NodeFlow> {
+        for field in first.schema.fields() {
+            let target = field.data_type();
+            let Ok(own_field) = flow.schema.field_with_name(field.name()) else {
+                continue;
+            };
+            let own_type = own_field.data_type();
+            if own_type == target || common_zoned_type(own_type, target).is_none() {
+                continue;
+            }
+            let name = field.name().clone();
+            let renamed = own_field.clone().with_data_type(target.clone());
+            let mut identity = IdBuilder::new("zone name");
+            identity.text(&name);
+            identity.text(&target.to_string());
+            let op = renamed_zone(&name, renamed.clone());
+            flow.follow_target(&op)?;
+            let fields = flow.schema.fields().iter().map(|other| {
+                if *other.name() == name {
+                    renamed.clone()
+                } else {
+                    other.as_ref().clone()
+                }
+            });
+            let fields: Vec<Field> = fields.collect();
+            flow.schema = Arc::new(Schema::new(fields));
+            self.push(&mut flow, op, "union".to_owned(), identity.finish(), None);
+        }
+        Ok(flow)
     }
 
     pub(super) fn gather(
@@ -181,6 +221,19 @@ impl PipelineBinder<'_> {
             node.at.as_ref(),
         )
     }
+}
+
+/// Gives the zone of a column of times another name.
+fn renamed_zone(name: &str, renamed: Field) -> PlanOp {
+    let target = renamed.data_type().clone();
+    let map = MapOp::new([name], [renamed], move |inputs, _| {
+        let renamed = inputs.iter().map(|times| Ok(cast(times, &target)?));
+        renamed.collect()
+    });
+    PlanOp::Map(map.moving(Some(MovedTime {
+        from: name.to_owned(),
+        shift: TimeShift::NONE,
+    })))
 }
 
 /// The gather of a query whose step declares how old the data of columns is.
