@@ -92,7 +92,31 @@ fn to_texts(column: &ArrayRef) -> Result<StringArray> {
         ..CastOptions::default()
     };
     let texts = cast_with_options(column, &DataType::Utf8, &lenient)?;
-    Ok(texts.as_string::<i32>().clone())
+    let texts = texts.as_string::<i32>();
+    if !has_negative_scale(column.data_type()) {
+        return Ok(texts.clone());
+    }
+    // Zero has the zeros that the type does not store, too.
+    let written = texts.iter().map(|text| text.map(without_zeros));
+    Ok(written.collect())
+}
+
+fn has_negative_scale(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Decimal32(_, scale)
+        | DataType::Decimal64(_, scale)
+        | DataType::Decimal128(_, scale)
+        | DataType::Decimal256(_, scale) => *scale < 0,
+        _ => false,
+    }
+}
+
+fn without_zeros(text: &str) -> &str {
+    if text.bytes().all(|digit| digit == b'0') {
+        "0"
+    } else {
+        text
+    }
 }
 
 /// Rows whose texts are not read back as their values.

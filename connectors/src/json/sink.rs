@@ -195,12 +195,13 @@ fn json_column(column: &ArrayRef) -> Result<ArrayRef> {
                 objects.nulls().cloned(),
             )?))
         }
-        // Numbers of more digits are rounded by most readers, also by ours where no type is declared.
-        DataType::Decimal32(precision, _)
-        | DataType::Decimal64(precision, _)
-        | DataType::Decimal128(precision, _)
-        | DataType::Decimal256(precision, _)
-            if *precision <= EXACT_DIGITS =>
+        // Numbers of more digits are rounded by most readers, also by ours where no type is declared. Of a negative scale,
+        // the writer gives zero several digits.
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale)
+            if *precision <= EXACT_DIGITS && *scale >= 0 =>
         {
             readable_column(column)?;
             Ok(column.clone())

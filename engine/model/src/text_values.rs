@@ -3,12 +3,13 @@
 //! Types are chosen by it, files are read by it, and `cast` and the serving of rows follow it, so that no value is read
 //! looser than the type of its column was chosen. A text that does not fit is named; nothing of it is cut off.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::timezone::Tz;
 use arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray, StringArray,
-    StringBuilder,
+    StringBuilder, make_array, new_null_array,
 };
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::kernels::cast_utils::string_to_datetime;
@@ -256,9 +257,13 @@ impl TextRules {
                 let is_code = self.is_inferred && is_padded(text);
                 !is_code && is_decimal(text) && holds_digits(text, scale)
             });
-            plain.append_option(text.filter(|_| fits));
+            let text = text.filter(|_| fits);
+            // Arrow reads no decimals of a negative scale.
+            plain.append_option(text.map(|text| stored_digits(text, scale)));
         }
-        let ReadTexts { values, .. } = cast_others(&plain.finish(), of);
+        let whole = with_scale(of, scale.max(0));
+        let ReadTexts { values, .. } = cast_others(&plain.finish(), &whole);
+        let values = in_decimal_type(&values, of);
         let rows = 0..texts.len();
         let lost = rows.filter(|row| texts.is_valid(*row) && values.is_null(*row));
         let lost = lost.collect();
@@ -538,6 +543,45 @@ fn holds_digits(text: &str, scale: i8) -> bool {
     is_rounded && fraction.bytes().all(|digit| digit == b'0')
 }
 
+/// The digits of a number that a decimal stores: of a negative scale, all but the last ones, which are zeros.
+fn stored_digits(text: &str, scale: i8) -> Cow<'_, str> {
+    if scale >= 0 {
+        return Cow::Borrowed(text);
+    }
+    let whole = text.split('.').next().unwrap_or(text);
+    let unsigned = whole.strip_prefix(['-', '+']).unwrap_or(whole);
+    let sign = &whole[..whole.len() - unsigned.len()];
+    let length = unsigned.len();
+    let stored = length.saturating_sub(usize::from(scale.unsigned_abs()));
+    Cow::Owned(match &unsigned[..stored] {
+        "" => "0".to_owned(),
+        digits => format!("{sign}{digits}"),
+    })
+}
+
+/// A decimal type with other digits behind the point. Other types stay as they are.
+fn with_scale(of: &DataType, scale: i8) -> DataType {
+    match of {
+        DataType::Decimal32(precision, _) => DataType::Decimal32(*precision, scale),
+        DataType::Decimal64(precision, _) => DataType::Decimal64(*precision, scale),
+        DataType::Decimal128(precision, _) => DataType::Decimal128(*precision, scale),
+        DataType::Decimal256(precision, _) => DataType::Decimal256(*precision, scale),
+        other => other.clone(),
+    }
+}
+
+/// Stored digits as decimals of a type of the same width.
+fn in_decimal_type(values: &ArrayRef, of: &DataType) -> ArrayRef {
+    if values.data_type() == of {
+        return values.clone();
+    }
+    let data = values.to_data().into_builder().data_type(of.clone());
+    match data.build() {
+        Ok(data) => make_array(data),
+        Err(_) => new_null_array(of, values.len()),
+    }
+}
+
 /// Nanoseconds of the digits behind the point; none, or more than nine that count, are no fraction.
 fn nanoseconds(digits: &[u8]) -> Option<i64> {
     if digits.is_empty() || digits.iter().skip(9).any(|digit| *digit != b'0') {
@@ -720,7 +764,7 @@ fn cast_others(texts: &StringArray, of: &DataType) -> ReadTexts {
         Err(_) => {
             let lost = (0..texts.len()).filter(|row| texts.is_valid(*row));
             ReadTexts {
-                values: arrow::array::new_null_array(of, texts.len()),
+                values: new_null_array(of, texts.len()),
                 lost: lost.collect(),
             }
         }
@@ -889,6 +933,14 @@ mod tests {
             (Decimal128(10, 2), "", NEVER),
             (Decimal128(10, 2), "NaN", NEVER),
             (Decimal128(10, 2), "123456789.00", NEVER),
+            (Decimal128(5, -2), "1234500", ALWAYS),
+            (Decimal128(5, -2), "-100", ALWAYS),
+            (Decimal128(5, -2), "12300.00", ALWAYS),
+            (Decimal128(5, -2), "0", ALWAYS),
+            (Decimal128(5, -2), "000", DECLARED),
+            (Decimal128(5, -2), "1234567", NEVER),
+            (Decimal128(5, -2), "50", NEVER),
+            (Decimal128(5, -2), "123456700", NEVER),
             (Decimal256(60, 0), "1", ALWAYS),
             (Decimal256(60, 0), "1.5", NEVER),
             (Time64(TimeUnit::Nanosecond), "12:30", ALWAYS),
@@ -940,6 +992,23 @@ mod tests {
             ticks("9999-12-31T23:59:59", &time(TimeUnit::Second, None)),
             253_402_300_799
         );
+    }
+
+    #[test]
+    fn decimals_of_a_negative_scale_have_the_digits_before_it() {
+        let texts = StringArray::from(vec![
+            Some("1234500"),
+            None,
+            Some("-100.0"),
+            Some("0"),
+            Some("+300"),
+        ]);
+        let of = DataType::Decimal128(5, -2);
+        let read = TextRules::declared().read_all(&texts, &of).unwrap();
+        assert_eq!(read.data_type(), &of);
+        let stored = read.as_primitive::<arrow::datatypes::Decimal128Type>();
+        let stored: Vec<Option<i128>> = stored.iter().collect();
+        assert_eq!(stored, [Some(12_345), None, Some(-1), Some(0), Some(3)]);
     }
 
     #[test]
