@@ -447,6 +447,70 @@ fn building_reports_every_problem() {
     }
 }
 
+/// A rule that refuses days keeps them out, or is refused where nothing tells such days: it never says nothing.
+#[test]
+fn days_of_built_sources_are_judged_or_their_rules_refused() {
+    let shop = TestDirectory::new();
+    let header = "day,hour,qty\n";
+    let rows: Vec<String> = (1..29)
+        .filter(|day| *day != 14)
+        .map(|day| format!("2024-02-{day:02},{day},1\n"))
+        .collect();
+    shop.write("sales.csv", &format!("{header}{}", rows.concat()));
+    let options = SessionOptions::default().state(shop.at("state"));
+    let forebay = Forebay::new().with_options(options);
+    let copied = PipelineBuilder::new("copied");
+    let sales = copied.source("sales", CsvSource::at(shop.at("sales.csv")));
+    copied.sink("arrow", &sales, ArrowSink::at(shop.at("arrow")));
+    forebay.run(&copied.build().unwrap()).unwrap();
+    let allowed = DayRules {
+        late: DayRule::Allow,
+        duplicate: DayRule::Allow,
+        empty: DayRule::Allow,
+    };
+    let late = DayRules {
+        late: DayRule::Error,
+        ..allowed
+    };
+    let of_files = DayRules {
+        duplicate: DayRule::Error,
+        empty: DayRule::Error,
+        ..allowed
+    };
+    for (time, rules, expected) in [
+        (Some("day"), allowed, vec![]),
+        (Some("day"), late, vec!["1 day is late"]),
+        (
+            Some("day"),
+            of_files,
+            vec!["`days.duplicate` cannot", "`days.empty` cannot"],
+        ),
+        (Some("hour"), late, vec!["`days.late` cannot"]),
+        (None, late, vec!["`days.late` cannot"]),
+    ] {
+        for is_text in [true, false] {
+            let pipeline = PipelineBuilder::new("sales");
+            let sales = if is_text {
+                pipeline.source("sales", CsvSource::at(shop.at("sales.csv")))
+            } else {
+                pipeline.source("sales", ArrowSource::at(shop.at("arrow")))
+            };
+            let sales = match time {
+                Some(time) => sales.time(time).days(rules),
+                None => sales.days(rules),
+            };
+            pipeline.sink("table", &sales, ParquetSink::at(shop.at("out")));
+            let fault = forebay.run(&pipeline.build().unwrap()).err();
+            let faults = fault.map(Fault::into_each).unwrap_or_default();
+            let messages: Vec<&str> = faults.iter().map(Fault::message).collect();
+            assert_eq!(messages.len(), expected.len(), "{messages:?}");
+            for (message, words) in messages.iter().zip(&expected) {
+                assert!(message.contains(words), "{message}");
+            }
+        }
+    }
+}
+
 #[test]
 fn checks_and_runs_of_a_built_pipeline_report_every_problem() {
     let shop = TestDirectory::new();

@@ -207,20 +207,24 @@ fn rules_of_days_need_a_time() {
 fn rules_that_texts_cannot_keep_are_refused() {
     let shop = TestDirectory::new();
     shop.write("sales.csv", "day,qty\n2024-02-01,1\n");
-    let declare = |rules: &str| {
+    let declare = |format: &str, rules: &str| {
         let spec = "version: 1\nname: texts\nsources:\n  \
-                    sales: { csv: { path: sales.csv }, time: day, days: { RULES } }\n\
+                    sales: { FORMAT: { path: sales.FORMAT }, time: day, days: { RULES } }\n\
                     sinks:\n  table: { from: sales, parquet: { path: out } }\n";
+        let spec = spec.replace("FORMAT", format);
         shop.write("spec.yaml", &spec.replace("RULES", rules));
     };
-    declare("duplicate: error, empty: warn");
-    let call = shop.forebay(&["check", "spec.yaml"]).expect(78);
-    for words in [
-        "`days.duplicate` is judged by the footers of Parquet files, and csv files have none",
-        "`days.empty` is judged by the footers of Parquet files, and csv files have none",
-    ] {
-        assert!(call.stderr.contains(words), "{}", call.stderr);
+    for format in ["csv", "json", "arrow"] {
+        declare(format, "duplicate: error, empty: warn");
+        let call = shop.forebay(&["check", "spec.yaml"]).expect(78);
+        for rule in ["duplicate", "empty"] {
+            let words = format!(
+                "`days.{rule}` is judged by the footers of Parquet files, and {format} files have \
+                 none"
+            );
+            assert!(call.stderr.contains(&words), "{}", call.stderr);
+        }
     }
-    declare("late: error, duplicate: allow");
+    declare("csv", "late: error, duplicate: allow");
     shop.forebay(&["check", "spec.yaml"]).expect(0);
 }

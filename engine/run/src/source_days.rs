@@ -52,6 +52,7 @@ impl Session {
             let Some(input) = inputs.get(&source.name) else {
                 continue;
             };
+            faults.extend(untold_rules(source, &input.dataset));
             let label = pipeline.label.as_ref().map(|label| label.column.as_str());
             let Some(mut days) = SourceDays::new(source, &input.dataset, label, interval)? else {
                 continue;
@@ -82,6 +83,56 @@ impl Session {
             }
         }
         Fault::combine(faults).map_or(Ok(reports), Err)
+    }
+}
+
+/// The faults of the rules that refuse days of a source, where nothing tells such days.
+pub(crate) fn untold_rules(source: &PipelineSource, dataset: &Dataset) -> Vec<Fault> {
+    let has_rows = dataset.spans.iter().any(|span| !span.pieces.is_empty());
+    let mut faults = Vec::new();
+    for kind in [DayProblem::Late, DayProblem::Duplicate, DayProblem::Empty] {
+        let is_judged_by_files = kind != DayProblem::Late;
+        if kind.rule(source) != DayRule::Error {
+            continue;
+        }
+        let reason = if !has_days(source, dataset) {
+            "rows without a `time` of dates or times have no days"
+        } else if is_judged_by_files && dataset.files.is_empty() && has_rows {
+            "only the footers of Parquet files tell such days"
+        } else {
+            continue;
+        };
+        let name = kind.name();
+        let message = format!(
+            "source `{}`: `days.{name}` cannot be judged: {reason}",
+            source.name
+        );
+        let hint = match kind {
+            DayProblem::Late => "declare such a `time`, or leave out `late`",
+            DayProblem::Duplicate => {
+                "leave out `duplicate`, and declare `unique` in `expect` of the step that reads \
+                 the source"
+            }
+            DayProblem::Empty => {
+                "leave out `empty`, and declare `not_null` in `expect` of the step that reads the \
+                 source"
+            }
+        };
+        let fault = Fault::new(codes::UNSUPPORTED, message).hint(hint);
+        faults.push(fault.at(source.at.as_ref()));
+    }
+    faults
+}
+
+/// True if the rows of a source have days.
+fn has_days(source: &PipelineSource, dataset: &Dataset) -> bool {
+    let Some(time) = &source.time else {
+        return false;
+    };
+    match dataset.schema.field_with_name(time) {
+        Ok(field) => !ColumnClock::of(field.data_type()).is_ok_and(|clock| clock.is_none()),
+        // The pipeline is refused for it where it is bound.
+        Err(_) => true,
     }
 }
 
@@ -214,9 +265,6 @@ impl<'d> SourceDays<'d> {
             return Ok(None);
         };
         let watched = dataset.watched.iter().position(|name| name == time);
-        let Some(watched) = watched else {
-            return Ok(None);
-        };
         let interval = match interval {
             Some(interval) => {
                 let (first, last) = interval.ticks(field)?;
@@ -236,7 +284,8 @@ impl<'d> SourceDays<'d> {
             if piece.rows == Some(0) {
                 continue;
             }
-            let Some(mut days) = piece_days(piece, watched, &clock) else {
+            let days = watched.and_then(|watched| piece_days(piece, watched, &clock));
+            let Some(mut days) = days else {
                 is_complete = false;
                 continue;
             };
@@ -562,6 +611,11 @@ fn exceptional_days(days: &[(i64, bool)]) -> Vec<i64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use arrow::datatypes::Schema;
+    use forebay_model::{DayRules, IdBuilder, LeftOutFiles, Span};
+
     use super::*;
 
     fn covered(days: impl IntoIterator<Item = i64>) -> Vec<DayRange> {
@@ -594,6 +648,79 @@ mod tests {
 
     fn without(days: std::ops::Range<i64>, missing: &[i64]) -> Vec<i64> {
         days.filter(|day| !missing.contains(day)).collect()
+    }
+
+    /// A source whose days are refused, and rows in a file of which no metadata tell anything.
+    fn untold(time: Option<&str>, data_type: DataType, files: Vec<FileContent>) -> Vec<String> {
+        let source = PipelineSource {
+            name: "demand".to_owned(),
+            format: "own".to_owned(),
+            config: serde_json::Value::Null,
+            time: time.map(str::to_owned),
+            keys: Vec::new(),
+            duplicates: None,
+            ready: None,
+            lookback: None,
+            days: DayRules {
+                late: DayRule::Error,
+                duplicate: DayRule::Error,
+                empty: DayRule::Error,
+            },
+            at: None,
+        };
+        let piece = FileRange {
+            path: "demand".to_owned(),
+            relative: "demand".to_owned(),
+            row_groups: None,
+            row_range: None,
+            byte_range: None,
+            first_row: 0,
+            rows: Some(1),
+            bytes: 8,
+            partition: Vec::new(),
+            extents: Vec::new(),
+            fingerprint: IdBuilder::new("file").finish(),
+        };
+        let field = Field::new("day", data_type, true);
+        let dataset = Dataset {
+            schema: Arc::new(Schema::new(vec![field])),
+            spans: vec![Span {
+                pieces: vec![piece],
+            }],
+            column_bytes: None,
+            null_counts: Vec::new(),
+            watched: Vec::new(),
+            version: None,
+            left_out: LeftOutFiles::default(),
+            files,
+        };
+        let mut refused = Vec::new();
+        for fault in untold_rules(&source, &dataset) {
+            assert_eq!(fault.code(), codes::UNSUPPORTED);
+            let message = fault.message();
+            assert!(message.contains("source `demand`"), "{message}");
+            let (_, rule) = message.split_once("`days.").unwrap();
+            refused.push(rule.split('`').next().unwrap().to_owned());
+        }
+        refused
+    }
+
+    #[test]
+    fn rules_whose_days_nothing_tells_are_refused() {
+        let all = ["late", "duplicate", "empty"];
+        let of_files = ["duplicate", "empty"];
+        assert_eq!(untold(None, DataType::Date32, Vec::new()), all);
+        let whole = DataType::Int64;
+        assert_eq!(untold(Some("day"), whole, Vec::new()), all);
+        assert_eq!(untold(Some("day"), DataType::Utf8, Vec::new()), all);
+        assert_eq!(untold(Some("day"), DataType::Date32, Vec::new()), of_files);
+        let content = FileContent {
+            path: "demand".to_owned(),
+            digest: IdBuilder::new("footer").finish(),
+            empty_columns: Vec::new(),
+        };
+        let told = untold(Some("day"), DataType::Date32, vec![content]);
+        assert_eq!(told, [""; 0]);
     }
 
     #[test]

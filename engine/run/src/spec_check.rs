@@ -16,6 +16,7 @@ use crate::null_checks::null_warnings_of_feed;
 use crate::output_overlap;
 use crate::serving::{UnservedStep, check_serving, unserved_steps};
 use crate::session::{Session, datasets};
+use crate::source_days::untold_rules;
 use crate::training_checks::{check_training, check_training_columns, label_column};
 use forebay_feed::FeedConfig;
 
@@ -69,6 +70,11 @@ impl Session {
             warnings.extend(null_warnings_of_feed(pipeline, &bound, &datasets));
         }
         warnings.extend(left_out_warnings(pipeline, &datasets));
+        for source in &pipeline.sources {
+            if let Some(dataset) = datasets.get(&source.name) {
+                faults.extend(untold_rules(source, dataset));
+            }
+        }
         faults.extend(binding_faults);
         let OutputPlaces { locations, roots } = self.check_places(pipeline, &mut faults);
         warnings.extend(self.unwritable_outputs(&roots));

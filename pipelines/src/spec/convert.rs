@@ -251,7 +251,7 @@ impl SpecConverter<'_> {
             self.faults.push(fault.hint(hint));
         }
         if let Some(days) = &wire.days {
-            self.check_days_of_texts(node, days, &format, &path);
+            self.check_days_of_files(node, days, &format, &path);
         }
         let at = self.key_location(key, &path);
         Some(PipelineSource {
@@ -268,15 +268,15 @@ impl SpecConverter<'_> {
         })
     }
 
-    /// Reports rules of days that could never say anything: files of texts have no footers.
-    fn check_days_of_texts(
+    /// Reports rules of days that could never say anything: the footers of these files do not tell them.
+    fn check_days_of_files(
         &mut self,
         node: &YamlNode,
         days: &wire::YamlDays,
         format: &str,
         path: &str,
     ) {
-        if !matches!(format, "csv" | "json") {
+        if !matches!(format, "arrow" | "csv" | "json") {
             return;
         }
         for (rule_name, rule, instead) in [

@@ -101,11 +101,11 @@ pub(super) struct YamlDays {
     #[serde(default)]
     pub late: Option<YamlDayRule>,
     /// Days of which several files hold the same rows, by the metadata of these: copies under other
-    /// names. Of Parquet files; refused at CSV and JSON files.
+    /// names. Of Parquet files; refused at others.
     #[serde(default)]
     pub duplicate: Option<YamlDayRule>,
     /// Days on which a column is null throughout that has values on each of up to 28 days before.
-    /// Of Parquet files; refused at CSV and JSON files.
+    /// Of Parquet files; refused at others.
     #[serde(default)]
     pub empty: Option<YamlDayRule>,
 }
