@@ -3,9 +3,7 @@
 //! Left to itself, the query engine cuts such a literal to the unit of the column: in a column of seconds,
 //! `t < TIMESTAMP '2024-12-31 23:59:59.999'` leaves out the last second of the year, and `t = TIMESTAMP '... .999'`
 //! holds for it. Here a comparison is one with the tick below. So is one with a constant that is computed, such as
-//! `TIMESTAMP '2025-01-01' - INTERVAL '1 millisecond'`.
-
-use std::sync::Arc;
+//! `TIMESTAMP '2025-01-01' - INTERVAL '1 millisecond'`. A time of day beside a date lies between two days.
 
 use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -180,11 +178,15 @@ fn null_beside(call: &ScalarFunction, schema: &DFSchema) -> Option<Expr> {
         return Some(call.func.call(vec![first.clone(), literal]));
     }
     let place = place_of(first, second, schema)?;
+    let DataType::Timestamp(_, zone) = &place.data_type else {
+        return None;
+    };
     if place.is_between {
-        let literal = time_value(TimeUnit::Nanosecond, place.nanoseconds?, place.zone);
+        let nanoseconds = i64::try_from(place.nanoseconds).ok()?;
+        let literal = time_value(TimeUnit::Nanosecond, nanoseconds, zone.clone());
         return Some(Expr::Literal(literal, None));
     }
-    let literal = Expr::Literal(place.equal_tick()?, None);
+    let literal = Expr::Literal(place.tick_value()?, None);
     Some(call.func.call(vec![literal, second.clone()]))
 }
 
@@ -194,50 +196,52 @@ fn tick_below(literal: &Expr, time: &Expr, schema: &DFSchema) -> Option<Expr> {
     if !place.is_between {
         return None;
     }
-    let below = time_value(place.unit, place.tick, place.zone);
-    Some(Expr::Literal(below, None))
+    Some(Expr::Literal(place.tick_value()?, None))
 }
 
 /// The place of a literal among the ticks of a time.
 struct LiteralPlace {
-    unit: TimeUnit,
-    zone: Option<Arc<str>>,
+    /// The type of the time.
+    data_type: DataType,
     /// The tick at the literal, or the last one before it.
     tick: i64,
     is_between: bool,
-    /// `None` where they do not hold the literal.
-    nanoseconds: Option<i64>,
+    nanoseconds: i128,
 }
 
 impl LiteralPlace {
+    fn tick_value(&self) -> Option<ScalarValue> {
+        match &self.data_type {
+            DataType::Timestamp(unit, zone) => Some(time_value(*unit, self.tick, zone.clone())),
+            _ => Some(ScalarValue::Date32(Some(i32::try_from(self.tick).ok()?))),
+        }
+    }
+
     /// The tick that is equal to the literal; null if none is.
     fn equal_tick(&self) -> Option<ScalarValue> {
         if self.is_between {
-            let data_type = DataType::Timestamp(self.unit, self.zone.clone());
-            return ScalarValue::try_new_null(&data_type).ok();
+            return ScalarValue::try_new_null(&self.data_type).ok();
         }
-        Some(time_value(self.unit, self.tick, self.zone.clone()))
+        self.tick_value()
     }
 }
 
-/// The place of a literal, or of a constant that is computed, among the ticks of a time. `None` of other expressions, and
-/// of times in nanoseconds: no literal has more digits.
+/// The place of a literal, or of a constant that is computed, among the ticks of a time or the days of a date. `None` of
+/// other expressions, and of times in nanoseconds: no literal has more digits.
 fn place_of(literal: &Expr, time: &Expr, schema: &DFSchema) -> Option<LiteralPlace> {
     let data_type = time.get_type(schema).ok()?;
-    let DataType::Timestamp(unit, zone) = &data_type else {
-        return None;
-    };
-    if *unit == TimeUnit::Nanosecond {
-        return None;
+    match &data_type {
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => return None,
+        DataType::Timestamp(..) | DataType::Date32 => {}
+        _ => return None,
     }
     let tick = tick_nanoseconds(&data_type)?;
     let nanoseconds = literal_nanoseconds(literal, &data_type)?;
     Some(LiteralPlace {
-        unit: *unit,
-        zone: zone.clone(),
+        data_type,
         tick: i64::try_from(nanoseconds.div_euclid(tick)).ok()?,
         is_between: nanoseconds % tick != 0,
-        nanoseconds: i64::try_from(nanoseconds).ok(),
+        nanoseconds,
     })
 }
 
@@ -251,7 +255,8 @@ fn literal_nanoseconds(literal: &Expr, time: &DataType) -> Option<i128> {
     let Some(text) = literal_text(literal) else {
         return value_nanoseconds(&constant_time(literal)?, time);
     };
-    if !matches!(time, DataType::Timestamp(_, None)) || ColumnClock::has_offset(text) {
+    let is_local = matches!(time, DataType::Timestamp(_, None) | DataType::Date32);
+    if !is_local || ColumnClock::has_offset(text) {
         return None;
     }
     let clock = ColumnClock::of(time).ok().flatten()?;
@@ -285,8 +290,9 @@ fn value_nanoseconds(value: &ScalarValue, time: &DataType) -> Option<i128> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
 
-    use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+    use arrow::array::{Array, ArrayRef, AsArray, Date32Array, Int64Array};
     use arrow::compute::cast;
     use arrow::datatypes::{Field, Schema};
 
@@ -358,6 +364,54 @@ mod tests {
                     [2, 3],
                     "{before} beside {data_type}"
                 );
+            }
+        }
+    }
+
+    /// Left to itself, the query engine cuts the time of day off a text beside a date.
+    #[test]
+    fn times_of_day_lie_between_days() {
+        let dates: ArrayRef = Arc::new(Date32Array::from(vec![
+            Some(19_722),
+            Some(19_723),
+            Some(2_932_896),
+            None,
+        ]));
+        let schema = Schema::new(vec![Field::new("d", DataType::Date32, true)]);
+        for (condition, expected) in [
+            ("d = NOON", vec![]),
+            ("d <> NOON", vec![0, 1, 2]),
+            ("d < NOON", vec![0, 1]),
+            ("d >= NOON", vec![2]),
+            ("NOON > d", vec![0, 1]),
+            ("d IN (NOON, '2023-12-31')", vec![0]),
+            ("d BETWEEN '2023-12-31' AND NOON", vec![0, 1]),
+            ("d IS NOT DISTINCT FROM NOON", vec![]),
+            ("CASE d WHEN NOON THEN true ELSE false END", vec![]),
+            ("CASE d WHEN '2024-01-01' THEN true ELSE false END", vec![1]),
+            ("nullif(d, NOON) IS NULL", vec![3]),
+            ("nullif(d, DATE '2024-01-01') IS NULL", vec![1, 3]),
+        ] {
+            for noon in [
+                "'2024-01-01 12:00:00'",
+                "TIMESTAMP '2024-01-01 12:00:00'",
+                "(TIMESTAMP '2024-01-01' + INTERVAL '12 hours')",
+            ] {
+                let condition = condition.replace("NOON", noon);
+                let compiled = SqlCompiler::default()
+                    .condition(&condition, &schema)
+                    .unwrap();
+                let inputs = if compiled.reads.is_empty() {
+                    Vec::new()
+                } else {
+                    vec![dates.clone()]
+                };
+                let selected = (compiled.kernel)(&inputs, 4).unwrap();
+                let selected = selected[0].as_boolean().clone();
+                let selected: Vec<usize> = (0..4)
+                    .filter(|row| selected.is_valid(*row) && selected.value(*row))
+                    .collect();
+                assert_eq!(selected, expected, "{condition}");
             }
         }
     }
