@@ -92,7 +92,7 @@ impl FunctionGuard for SeriesBound {
         if result.null_count() == 0 {
             return Ok(());
         }
-        if (0..result.len()).any(|row| result.is_null(row) && is_given(columns, row)) {
+        if (0..result.len()).any(|row| result.is_null(row) && has_all_arguments(columns, row)) {
             return Err(DataFusionError::Execution(format!(
                 "`{name}` has no series of times that nanoseconds do not hold: cast them to dates"
             )));
@@ -106,7 +106,7 @@ impl FunctionGuard for SeriesBound {
 }
 
 /// True if no argument of a row is null.
-fn is_given(columns: &[ArrayRef], row: usize) -> bool {
+fn has_all_arguments(columns: &[ArrayRef], row: usize) -> bool {
     let mut arguments = columns.iter();
     arguments.all(|column| column.is_valid(row_in(column, row)))
 }

@@ -182,9 +182,9 @@ def json(
 
     A value is written so that a JSON source reads it back equal where its column is declared, or where it is a text
     that is then `cast`. What JSON has no form for is written by one rule: floats that are no numbers are the texts
-    `"NaN"`, `"Infinity"` and `"-Infinity"`, decimals of more than 15 digits are texts, and a map is a list of
-    objects with `key` and `value`. Bytes, lengths of time, objects without fields and years beyond 0 to 9999 are
-    refused.
+    `"NaN"`, `"Infinity"` and `"-Infinity"`, decimals of more than 15 digits or of a negative scale are texts, and a
+    map is a list of objects with `key` and `value`. Bytes, lengths of time, objects without fields and years beyond
+    0 to 9999 are refused.
 
     A file without rows names no columns: declare them where it is read.
 

@@ -162,16 +162,16 @@ def as_of_join(
 ) -> spec.AnyTransform:
     """Columns of another step or source as they were at the time of each row (point in time).
 
-    In: a time column and key columns here and there. Keys have equal types, or are integers of any widths or
-    floats; -0.0 meets 0.0. Times have equal types, or are timestamps of any units that have both a time zone or
-    both none: they are compared in the finer unit, and one that it does not hold is a fault. Out: the other table's
-    columns behind this table's, nullable; one row for each row, in the same order. Of the other table's rows with
-    the key, the last one at or before the row's time counts (`backward`), the first one at or after it (`forward`),
-    or the nearer of both (`nearest`, the earlier where both are as near); of rows with equal times the last. Rows
-    there whose time or `known_at` is null are never met; a null key or time here meets nothing. Both sides may be
-    larger than memory: they are sorted together by key and time, with spilling. A backward join of two sources
-    whose files follow each other in time sorts nothing: it holds the last row of each key, and a new day costs the
-    rows of that day. Learns nothing.
+    In: a time column and key columns here and there. Keys have equal types, or are integers of any widths, floats,
+    or times of one zone by any name; -0.0 meets 0.0. Times have equal types, or are timestamps of any units that
+    have both a time zone or both none: they are compared in the finer unit, and one that it does not hold is a
+    fault. Out: the other table's columns behind this table's, nullable; one row for each row, in the same order. Of
+    the other table's rows with the key, the last one at or before the row's time counts (`backward`), the first one
+    at or after it (`forward`), or the nearer of both (`nearest`, the earlier where both are as near); of rows with
+    equal times the last. Rows there whose time or `known_at` is null are never met; a null key or time here meets
+    nothing. Both sides may be larger than memory: they are sorted together by key and time, with spilling. A
+    backward join of two sources whose files follow each other in time sorts nothing: it holds the last row of each
+    key, and a new day costs the rows of that day. Learns nothing.
 
     with_: The other step or source.
     on: The key columns here; by default those that the source declares. `[]` joins by time alone.
@@ -930,13 +930,14 @@ def join(
 ) -> spec.AnyTransform:
     """Columns of the matching rows of another step or source.
 
-    In: key columns of equal types here and there (integers of any width). Out: the other table's columns behind
-    this table's, nullable. Rows keep their order. A null key matches nothing; NaN matches NaN, and -0.0 matches
-    0.0. `left` keeps rows without a match, with nulls; `inner` removes them, counted as `filtered`; `semi` keeps
-    the rows with a match and `anti` those without one, and neither brings columns. Two rows of the other table with
-    one key are a fault that names the key, unless the cardinality is `many_to_many` or only the match counts.
-    State: with the strategy `lookup`, the other table's keys and wanted columns, which have to fit the state's
-    budget; with `shuffle`, none: both sides are partitioned by key, with spilling. Both give the same rows.
+    In: key columns of equal types here and there (integers of any width, zones by any name). Out: the other table's
+    columns behind this table's, nullable. Rows keep their order. A null key matches nothing; NaN matches NaN, and
+    -0.0 matches 0.0. `left` keeps rows without a match, with nulls; `inner` removes them, counted as `filtered`;
+    `semi` keeps the rows with a match and `anti` those without one, and neither brings columns. Two rows of the
+    other table with one key are a fault that names the key, unless the cardinality is `many_to_many` or only the
+    match counts. State: with the strategy `lookup`, the other table's keys and wanted columns, which have to fit
+    the state's budget; with `shuffle`, none: both sides are partitioned by key, with spilling. Both give the same
+    rows.
 
     A range join is `many_to_many` with a `filter` of both times behind it, as the last example shows: it computes
     all pairs of equal keys. `as_of_join` brings the nearest row in time alone, and `rolling` is a window over the

@@ -16,8 +16,8 @@ use crate::time::{LengthSpec, TimeColumn, time_column};
 
 /// Columns of another step or source as they were at the time of each row (point in time).
 ///
-/// In: a time column and key columns here and there. Keys have equal types, or are integers of any widths
-/// or floats; -0.0 meets 0.0. Times have equal types, or are timestamps of any units that have both a time
+/// In: a time column and key columns here and there. Keys have equal types, or are integers of any widths,
+/// floats, or times of one zone by any name; -0.0 meets 0.0. Times have equal types, or are timestamps of any units that have both a time
 /// zone or both none: they are compared in the finer unit, and one that it does not hold is a fault. Out: the other table's columns
 /// behind this table's, nullable; one row for each row, in the same order. Of the other table's
 /// rows with the key, the last one at or before the row's time counts (`backward`), the first one
