@@ -369,13 +369,13 @@ mod tests {
             assert!(!is_utc_name(name), "{name}");
             assert_eq!(linked_zone(zone), zone, "{name} leads to a link");
             let linked = Tz::from_str(name).unwrap();
-            let own = Tz::from_str(zone).unwrap();
+            let target = Tz::from_str(zone).unwrap();
             for week in -3_600..4_200 {
                 let instant = DateTime::from_timestamp(week * 604_800, 0).unwrap();
                 let instant = instant.naive_utc();
                 let linked_offset = linked.offset_from_utc_datetime(&instant).fix();
-                let own_offset = own.offset_from_utc_datetime(&instant).fix();
-                assert_eq!(linked_offset, own_offset, "{name} at {instant}");
+                let target_offset = target.offset_from_utc_datetime(&instant).fix();
+                assert_eq!(linked_offset, target_offset, "{name} at {instant}");
             }
         }
     }

@@ -148,10 +148,10 @@ fn matched_case(case: &Case, schema: &DFSchema) -> Option<Expr> {
     let mut is_changed = false;
     let mut branches = Vec::with_capacity(case.when_then_expr.len());
     for (value, result) in &case.when_then_expr {
-        let literal = match place_of(value, time, schema) {
-            Some(place) => {
+        let literal = match position_of(value, time, schema) {
+            Some(position) => {
                 is_changed = true;
-                Box::new(Expr::Literal(place.equal_tick()?, None))
+                Box::new(Expr::Literal(position.equal_tick()?, None))
             }
             None => value.clone(),
         };
@@ -170,37 +170,37 @@ fn null_beside(call: &ScalarFunction, schema: &DFSchema) -> Option<Expr> {
     let [first, second] = call.args.as_slice() else {
         return None;
     };
-    if let Some(place) = place_of(second, first, schema) {
-        if place.is_between {
+    if let Some(position) = position_of(second, first, schema) {
+        if position.is_between {
             return Some(first.clone());
         }
-        let literal = Expr::Literal(place.equal_tick()?, None);
+        let literal = Expr::Literal(position.equal_tick()?, None);
         return Some(call.func.call(vec![first.clone(), literal]));
     }
-    let place = place_of(first, second, schema)?;
-    let DataType::Timestamp(_, zone) = &place.data_type else {
+    let position = position_of(first, second, schema)?;
+    let DataType::Timestamp(_, zone) = &position.data_type else {
         return None;
     };
-    if place.is_between {
-        let nanoseconds = i64::try_from(place.nanoseconds).ok()?;
+    if position.is_between {
+        let nanoseconds = i64::try_from(position.nanoseconds).ok()?;
         let literal = time_value(TimeUnit::Nanosecond, nanoseconds, zone.clone());
         return Some(Expr::Literal(literal, None));
     }
-    let literal = Expr::Literal(place.tick_value()?, None);
+    let literal = Expr::Literal(position.tick_value()?, None);
     Some(call.func.call(vec![literal, second.clone()]))
 }
 
 /// The last tick of a time before a literal that lies between two of them, as a literal. `None` of other expressions.
 fn tick_below(literal: &Expr, time: &Expr, schema: &DFSchema) -> Option<Expr> {
-    let place = place_of(literal, time, schema)?;
-    if !place.is_between {
+    let position = position_of(literal, time, schema)?;
+    if !position.is_between {
         return None;
     }
-    Some(Expr::Literal(place.tick_value()?, None))
+    Some(Expr::Literal(position.tick_value()?, None))
 }
 
 /// The place of a literal among the ticks of a time.
-struct LiteralPlace {
+struct LiteralPosition {
     /// The type of the time.
     data_type: DataType,
     /// The tick at the literal, or the last one before it.
@@ -209,7 +209,7 @@ struct LiteralPlace {
     nanoseconds: i128,
 }
 
-impl LiteralPlace {
+impl LiteralPosition {
     fn tick_value(&self) -> Option<ScalarValue> {
         match &self.data_type {
             DataType::Timestamp(unit, zone) => Some(time_value(*unit, self.tick, zone.clone())),
@@ -228,7 +228,7 @@ impl LiteralPlace {
 
 /// The place of a literal, or of a constant that is computed, among the ticks of a time or the days of a date. `None` of
 /// other expressions, and of times in nanoseconds: no literal has more digits.
-fn place_of(literal: &Expr, time: &Expr, schema: &DFSchema) -> Option<LiteralPlace> {
+fn position_of(literal: &Expr, time: &Expr, schema: &DFSchema) -> Option<LiteralPosition> {
     let data_type = time.get_type(schema).ok()?;
     match &data_type {
         DataType::Timestamp(TimeUnit::Nanosecond, _) => return None,
@@ -237,7 +237,7 @@ fn place_of(literal: &Expr, time: &Expr, schema: &DFSchema) -> Option<LiteralPla
     }
     let tick = tick_nanoseconds(&data_type)?;
     let nanoseconds = literal_nanoseconds(literal, &data_type)?;
-    Some(LiteralPlace {
+    Some(LiteralPosition {
         data_type,
         tick: i64::try_from(nanoseconds.div_euclid(tick)).ok()?,
         is_between: nanoseconds % tick != 0,
@@ -335,7 +335,7 @@ mod tests {
                 // In London, the clock of 1970 was an hour ahead.
                 let hour = if zone == Some("Europe/London") { 1 } else { 0 };
                 let epoch = format!("TIMESTAMP '1970-01-01 0{hour}:00:00'");
-                for after in [
+                for constant in [
                     format!("{epoch} + INTERVAL '1 nanosecond'"),
                     format!("INTERVAL '1 nanosecond' + {epoch}"),
                     format!("{epoch} - INTERVAL '1 day' + INTERVAL '1 day 1 nanosecond'"),
@@ -353,16 +353,16 @@ mod tests {
                         ("CASE t WHEN AFTER THEN true ELSE false END", vec![]),
                         ("nullif(t, AFTER) IS NULL", vec![0]),
                     ] {
-                        let condition = condition.replace("AFTER", &format!("({after})"));
+                        let condition = condition.replace("AFTER", &format!("({constant})"));
                         let selected = rows(&condition, &data_type);
                         assert_eq!(selected, expected, "{condition} beside {data_type}");
                     }
                 }
-                let before = format!("t > {epoch} - INTERVAL '1 nanosecond'");
+                let condition = format!("t > {epoch} - INTERVAL '1 nanosecond'");
                 assert_eq!(
-                    rows(&before, &data_type),
+                    rows(&condition, &data_type),
                     [2, 3],
-                    "{before} beside {data_type}"
+                    "{condition} beside {data_type}"
                 );
             }
         }

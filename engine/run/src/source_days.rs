@@ -707,20 +707,20 @@ mod tests {
 
     #[test]
     fn rules_whose_days_nothing_tells_are_refused() {
-        let all = ["late", "duplicate", "empty"];
+        let all_rules = ["late", "duplicate", "empty"];
         let of_files = ["duplicate", "empty"];
-        assert_eq!(untold(None, DataType::Date32, Vec::new()), all);
+        assert_eq!(untold(None, DataType::Date32, Vec::new()), all_rules);
         let whole = DataType::Int64;
-        assert_eq!(untold(Some("day"), whole, Vec::new()), all);
-        assert_eq!(untold(Some("day"), DataType::Utf8, Vec::new()), all);
+        assert_eq!(untold(Some("day"), whole, Vec::new()), all_rules);
+        assert_eq!(untold(Some("day"), DataType::Utf8, Vec::new()), all_rules);
         assert_eq!(untold(Some("day"), DataType::Date32, Vec::new()), of_files);
         let content = FileContent {
             path: "demand".to_owned(),
             digest: IdBuilder::new("footer").finish(),
             empty_columns: Vec::new(),
         };
-        let told = untold(Some("day"), DataType::Date32, vec![content]);
-        assert_eq!(told, [""; 0]);
+        let refused = untold(Some("day"), DataType::Date32, vec![content]);
+        assert_eq!(refused, [""; 0]);
     }
 
     #[test]
