@@ -1,8 +1,8 @@
 //! Cutting files into spans.
 
 use forebay_model::{
-    ColumnExtent, Fault, FileRange, Result, SPAN_BYTES_TARGET, SPAN_FILES_MAX, SPANS_MAX, Span,
-    codes,
+    ColumnExtent, Fault, FileRange, Result, SPAN_BYTES_TARGET, SPAN_FILES_MAX, SPAN_ROW_BYTES_MIN,
+    SPANS_MAX, Span, codes,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -21,6 +21,12 @@ pub(crate) struct RowGroupSummary {
     pub(crate) extents: Vec<Option<ColumnExtent>>,
 }
 
+/// The size of rows against the target of a span: their stored bytes, or more where they are
+/// packed so well that computing with them takes longer than reading them.
+fn span_weight(bytes: u64, rows: u64) -> u64 {
+    bytes.max(rows.saturating_mul(SPAN_ROW_BYTES_MIN))
+}
+
 /// Cuts files, in order, into spans: large ones at their row groups, small ones together. A range
 /// of bytes is a span. `groups` of a format without row groups is empty. Extents that a file
 /// already has are those of its folders, and apply to all of its row groups.
@@ -29,26 +35,27 @@ pub(crate) fn cut_spans(
 ) -> Result<Vec<Span>> {
     let mut spans = Vec::new();
     let mut open: Vec<FileRange> = Vec::new();
-    let mut open_bytes = 0;
+    let mut open_weight = 0;
     for (mut whole, groups) in files {
         if whole.byte_range.is_some() {
             if !open.is_empty() {
                 spans.push(Span {
                     pieces: std::mem::take(&mut open),
                 });
-                open_bytes = 0;
+                open_weight = 0;
             }
             spans.push(Span {
                 pieces: vec![whole],
             });
             continue;
         }
-        if whole.bytes > SPAN_BYTES_TARGET && groups.len() > 1 {
+        let weight = span_weight(whole.bytes, whole.rows.unwrap_or(0));
+        if weight > SPAN_BYTES_TARGET && groups.len() > 1 {
             if !open.is_empty() {
                 spans.push(Span {
                     pieces: std::mem::take(&mut open),
                 });
-                open_bytes = 0;
+                open_weight = 0;
             }
             spans.extend(row_group_runs(&groups).into_iter().map(|(from, to)| Span {
                 pieces: vec![row_group_piece(&whole, &groups, from, to)],
@@ -57,21 +64,21 @@ pub(crate) fn cut_spans(
         }
         whole.extents = extents(&whole, &groups);
         if !open.is_empty()
-            && (open_bytes + whole.bytes > SPAN_BYTES_TARGET || open.len() >= SPAN_FILES_MAX)
+            && (open_weight + weight > SPAN_BYTES_TARGET || open.len() >= SPAN_FILES_MAX)
         {
             spans.push(Span {
                 pieces: std::mem::take(&mut open),
             });
-            open_bytes = 0;
+            open_weight = 0;
         }
         let boundary = xxh3_64(whole.relative.as_bytes()).is_multiple_of(BOUNDARY_EVERY);
-        open_bytes += whole.bytes;
+        open_weight += weight;
         open.push(whole);
         if boundary {
             spans.push(Span {
                 pieces: std::mem::take(&mut open),
             });
-            open_bytes = 0;
+            open_weight = 0;
         }
     }
     if !open.is_empty() {
@@ -94,13 +101,15 @@ pub(crate) fn cut_spans(
 fn row_group_runs(groups: &[RowGroupSummary]) -> Vec<(usize, usize)> {
     let mut runs = Vec::new();
     let mut from = 0;
-    let mut bytes = 0;
+    let mut run_weight = 0;
     for (i, group) in groups.iter().enumerate() {
-        if i > from && bytes + group.bytes > SPAN_BYTES_TARGET {
+        let weight = span_weight(group.bytes, group.rows);
+        if i > from && run_weight + weight > SPAN_BYTES_TARGET {
             runs.push((from, i));
-            (from, bytes) = (i, 0);
+            from = i;
+            run_weight = 0;
         }
-        bytes += group.bytes;
+        run_weight += weight;
     }
     runs.push((from, groups.len()));
     runs
@@ -182,6 +191,40 @@ mod tests {
                 .map(|span| span.pieces.len())
                 .sum::<usize>(),
             3
+        );
+    }
+
+    #[test]
+    fn rows_that_are_packed_well_are_cut_by_their_number() {
+        let rows = SPAN_BYTES_TARGET / SPAN_ROW_BYTES_MIN / 4;
+        let groups = vec![
+            RowGroupSummary {
+                rows,
+                bytes: 1000,
+                extents: Vec::new()
+            };
+            10
+        ];
+        let mut large = file("large", 10_000);
+        large.rows = Some(10 * rows);
+        let mut small = file("small", 10);
+        small.rows = Some(3 * rows);
+        let files = [
+            (large, groups),
+            (small.clone(), Vec::new()),
+            (small, Vec::new()),
+        ];
+        let spans = cut_spans(files).unwrap();
+        let rows_of = |span: &Span| {
+            span.pieces
+                .iter()
+                .filter_map(|piece| piece.rows)
+                .sum::<u64>()
+        };
+        let span_rows: Vec<u64> = spans.iter().map(rows_of).collect();
+        assert_eq!(
+            span_rows,
+            [4 * rows, 4 * rows, 2 * rows, 3 * rows, 3 * rows]
         );
     }
 

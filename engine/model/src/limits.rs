@@ -10,6 +10,10 @@ pub const BATCH_ROWS_MAX: usize = 1 << 24;
 /// last spans of a pass spread over all threads.
 pub const SPAN_BYTES_TARGET: u64 = 64 << 20;
 
+/// Bytes that each row counts for at least when spans are cut: a span has a million rows at most, however well they are
+/// packed. Ten million rows of few columns can be smaller than the target, and would be work for one thread.
+pub const SPAN_ROW_BYTES_MIN: u64 = 64;
+
 /// Most files in one coalesced span: a lost span costs little.
 pub const SPAN_FILES_MAX: usize = 256;
 
