@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::{SortOptions, interleave_record_batch};
 use arrow::datatypes::SchemaRef;
 use arrow::ipc::CompressionType;

@@ -108,7 +108,12 @@ impl CombinedModels {
             }
             quantiles.push(combined_column(&of_models, combine));
         }
-        Ok(Predictions { point, quantiles })
+        Ok(Predictions {
+            point,
+            quantiles,
+            // Forecasts are of numbers.
+            probabilities: Vec::new(),
+        })
     }
 
     /// The predictions of the first model for its rows, and those of the second one for all others.
@@ -131,6 +136,7 @@ impl CombinedModels {
         Ok(Predictions {
             point: merged(&has_model, &predicted.point, &others.point),
             quantiles,
+            probabilities: Vec::new(),
         })
     }
 }
@@ -317,6 +323,7 @@ fn predict_rows(
         return Ok(Predictions {
             point: Float32Array::new_null(0),
             quantiles: vec![Float32Array::new_null(0); model.quantiles().len()],
+            probabilities: Vec::new(),
         });
     }
     let mut chosen = Vec::with_capacity(columns.len());
@@ -419,6 +426,7 @@ mod tests {
             Ok(Predictions {
                 point,
                 quantiles: vec![upper],
+                probabilities: Vec::new(),
             })
         }
     }
