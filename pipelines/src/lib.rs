@@ -12,6 +12,8 @@ mod builder;
 pub mod cli;
 mod cycles;
 mod forebay;
+#[cfg(test)]
+mod forecast_law;
 mod infer_expectations;
 mod metrics;
 mod observe;
@@ -327,7 +329,7 @@ pub use forebay_storage::EventListener;
 /// ```
 pub use forebay_storage::IgnoreEvents;
 pub use forebay_transforms as transforms;
-pub use predict::{ScoringRequest, TrainedModel};
+pub use predict::{ForecastForm, ScoringRequest, TrainedModel};
 pub use visible::{VisibleDataset, VisibleFile};
 
 /// Sessions, storage, and the traits of connectors.
@@ -403,8 +405,8 @@ pub mod extend {
 pub mod prelude {
     pub use crate::TrainedModel;
     pub use crate::{
-        Artifact, Backfill, FeedConfig, Forebay, IgnoreEvents, PipelineBuilder, PreviewOptions,
-        RunReport, ScoringRequest, ServingModel, Session, SessionOptions, Setters,
+        Artifact, Backfill, FeedConfig, Forebay, ForecastForm, IgnoreEvents, PipelineBuilder,
+        PreviewOptions, RunReport, ScoringRequest, ServingModel, Session, SessionOptions, Setters,
     };
     pub use forebay_connectors::{
         AddedColumnPolicy, AddedTableColumns, ArrowCompression, ArrowSink, ArrowSource,

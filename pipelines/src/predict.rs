@@ -14,15 +14,18 @@ use forebay_model::{
 };
 use forebay_plan::{ConfiguredTransform, FUTURE_PART, unknown_column};
 use forebay_run::{
-    Artifact, ForecastColumns, ForecastFormat, LoadedModel, Manifest, ModelClasses, ModelPredictor,
-    PredictTransform, Predictions, RunReport, ServedRows, Session, output_root,
-    portable_artifact_steps, prediction_fields,
+    Artifact, ForecastColumns, ForecastFormat, ForecastRequest, HORIZON_STEP, LoadedModel,
+    Manifest, ModelClasses, ModelPredictor, PredictTransform, Predictions, RunReport, ServedRows,
+    ServingModel, Session, output_root, portable_artifact_steps, prediction_fields,
 };
 use forebay_storage::StorageClient;
 use forebay_transforms::SelectColumns;
 use serde_json::json;
 
-use crate::forebay::exact_sql;
+use crate::forebay::{Forebay, exact_sql};
+
+/// Name of the column of predictions, unless a request says another.
+const PREDICTION: &str = "prediction";
 
 /// The step that predicts.
 const NODE: &str = "predictions";
@@ -86,6 +89,24 @@ pub struct ScoringRequest {
     pub whole_history: bool,
 }
 
+/// Form of served forecasts.
+///
+/// ```
+/// use forebay::prelude::*;
+///
+/// let form = ForecastForm { bounds: (Some(0.0), None), ..ForecastForm::default() };
+/// # let _ = form;
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct ForecastForm {
+    /// Name of the column of predictions: `prediction` when left out.
+    pub name: Option<String>,
+    /// Source columns in addition to keys and time: those that `future_rows` carries on.
+    pub columns: Vec<String>,
+    /// Least and greatest prediction: what lies beyond is moved to them.
+    pub bounds: (Option<f64>, Option<f64>),
+}
+
 impl TrainedModel {
     /// Reads the directory of a `train` sink as its readers see it, or one of its `_data` directories.
     pub fn load(io: &StorageClient, dir: &str) -> Result<TrainedModel> {
@@ -143,6 +164,63 @@ impl TrainedModel {
     /// The columns of predictions of which the first has this name.
     pub(crate) fn prediction_fields(&self, point: &str) -> Vec<Field> {
         prediction_fields(self.predictor.as_ref(), point, &DataType::Float32)
+    }
+
+    /// True if it predicts rows of the future alone: it has trees for each step of the horizon, or predicts one step from
+    /// another.
+    pub fn predicts_future_alone(&self) -> bool {
+        let model: &dyn ModelPredictor = self.predictor.as_ref();
+        let mut columns = model.columns().into_iter();
+        model.feeds_back().is_some() || columns.any(|column| column == HORIZON_STEP)
+    }
+
+    /// Its forecasts for series of the serving state of its artifact: [`ServingModel::forecast`] gives the whole horizon of
+    /// some series. A model that is loaded has no serving state yet; that of its run lies in the state directory, beside
+    /// the run's artifact.
+    ///
+    /// ```no_run
+    /// use forebay::prelude::*;
+    ///
+    /// let forebay = Forebay::new();
+    /// let session = forebay.session()?;
+    /// let mut model = TrainedModel::load(session.io(), "out/trees")?;
+    /// model.artifact.serving = forebay.artifact(".forebay/artifacts/1c291ca3d5f0")?.serving;
+    /// let served = model.forecasts(&forebay, &ForecastForm::default())?;
+    /// println!("{:?}", served.forecast_keys());
+    /// # Ok::<(), Fault>(())
+    /// ```
+    pub fn forecasts(&self, forebay: &Forebay, form: &ForecastForm) -> Result<ServingModel> {
+        let card = &self.predictor.card;
+        let column = form.name.clone().unwrap_or_else(|| PREDICTION.to_owned());
+        let columns = ForecastColumns {
+            columns: form.columns.clone(),
+            artifact: Some(self.artifact.id.to_string()),
+            horizon: card.origin.horizon.clone(),
+        };
+        let step = self.prediction_step(column, form.bounds, Some(columns));
+        let request = ForecastRequest {
+            from: &card.origin.from,
+            model: &self.loaded,
+            step: &step,
+        };
+        ServingModel::with_forecast(&self.artifact, &forebay.registry, &exact_sql(), &request)
+    }
+
+    /// The step that predicts with it.
+    fn prediction_step(
+        &self,
+        column: String,
+        (min, max): (Option<f64>, Option<f64>),
+        forecast: Option<ForecastColumns>,
+    ) -> PredictTransform {
+        PredictTransform {
+            model: self.predictor.card.origin.training.clone(),
+            column,
+            min,
+            max,
+            doubles: false,
+            forecast,
+        }
     }
 
     /// The model as a file of ONNX, with the row-wise steps before it: it takes columns of the source, and results of
@@ -238,7 +316,7 @@ impl TrainedModel {
         let column = scoring
             .name
             .clone()
-            .unwrap_or_else(|| "prediction".to_owned());
+            .unwrap_or_else(|| PREDICTION.to_owned());
         let card = &self.predictor.card;
         let has_future = session.has_future_rows(&self.artifact, &card.origin.from, &card.label)?;
         let split = scoring
@@ -251,19 +329,8 @@ impl TrainedModel {
             horizon: card.origin.horizon.clone(),
         });
         let selects = forecast.is_none() && !scoring.columns.is_empty();
-        let model = card.origin.training.clone();
-        let (min, max) = scoring.bounds;
-        let mut steps = vec![
-            PredictTransform {
-                model,
-                column: column.clone(),
-                min,
-                max,
-                doubles: false,
-                forecast,
-            }
-            .step()?,
-        ];
+        let step = self.prediction_step(column.clone(), scoring.bounds, forecast);
+        let mut steps = vec![step.step()?];
         if selects {
             let mut columns = scoring.columns.clone();
             for field in self.prediction_fields(&column) {

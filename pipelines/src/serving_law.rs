@@ -13,14 +13,14 @@ use serde_json::{Map, Value, json};
 use crate::Forebay;
 
 /// Days of the history; the days after them are answered row by row.
-const HISTORY_DAYS: u32 = 60;
+pub(crate) const HISTORY_DAYS: u32 = 60;
 
 /// Days in all.
-const DAYS: u32 = 74;
+pub(crate) const DAYS: u32 = 74;
 
 /// Series: every pair of a store and an item.
-const STORES: [&str; 2] = ["north", "south"];
-const ITEMS: [&str; 3] = ["apple", "pear", "plum"];
+pub(crate) const STORES: [&str; 2] = ["north", "south"];
+pub(crate) const ITEMS: [&str; 3] = ["apple", "pear", "plum"];
 
 /// Steps whose windows are served.
 const SERVED: [(&str, &str); 15] = [
@@ -238,7 +238,7 @@ const HELD_ELSEWHERE: [(&str, &str); 3] = [
     ),
     (
         "future_rows",
-        "rows of the source pass it; those of the future are predicted",
+        "rows of the source pass it; forecasts of those of the future have a law of their own",
     ),
     (
         "target",
@@ -289,12 +289,12 @@ fn write_days(path: &Path, days: std::ops::Range<u32>) {
 }
 
 /// A directory with a history, later days, and a spec.
-struct Shop {
+pub(crate) struct Shop {
     directory: tempfile::TempDir,
 }
 
 impl Shop {
-    fn new(steps: &str) -> Shop {
+    pub fn new(steps: &str) -> Shop {
         let directory = tempfile::tempdir().unwrap();
         let shop = Shop { directory };
         std::fs::create_dir(shop.path("data")).unwrap();
@@ -303,7 +303,7 @@ impl Shop {
         shop
     }
 
-    fn path(&self, name: &str) -> String {
+    pub fn path(&self, name: &str) -> String {
         self.directory.path().join(name).display().to_string()
     }
 
@@ -371,14 +371,14 @@ impl Shop {
         std::fs::write(self.path("spec.yaml"), text).unwrap();
     }
 
-    fn add_later_days(&self) {
+    pub fn add_later_days(&self) {
         write_days(
             &self.directory.path().join("data/2.csv"),
             HISTORY_DAYS..DAYS,
         );
     }
 
-    fn forebay(&self) -> Forebay {
+    pub fn forebay(&self) -> Forebay {
         Forebay::new().with_options(
             SessionOptions::default()
                 .state(self.path("state"))
@@ -409,7 +409,7 @@ impl Shop {
     }
 
     /// The later rows of the source.
-    fn later_rows(&self) -> RecordBatch {
+    pub fn later_rows(&self) -> RecordBatch {
         let rows = self.rows("sales");
         let dates = cast(rows.column_by_name("date").unwrap(), &DataType::Utf8).unwrap();
         let first = jiff::civil::date(2024, 1, 1) + jiff::Span::new().days(i64::from(HISTORY_DAYS));
@@ -422,10 +422,10 @@ impl Shop {
     }
 }
 
-const NO_PARAMS: [(&str, &str); 0] = [];
+pub(crate) const NO_PARAMS: [(&str, &str); 0] = [];
 
 /// The values of a column with the bits of numbers.
-fn bits(column: &ArrayRef) -> Vec<String> {
+pub(crate) fn bits(column: &ArrayRef) -> Vec<String> {
     let text = |row: usize| {
         if column.is_null(row) {
             return "null".to_owned();
@@ -446,7 +446,7 @@ fn bits(column: &ArrayRef) -> Vec<String> {
 }
 
 /// The rows as texts, column by column: equal texts are equal bits.
-fn row_bits(rows: &RecordBatch) -> Vec<Vec<String>> {
+pub(crate) fn row_bits(rows: &RecordBatch) -> Vec<Vec<String>> {
     let columns: Vec<Vec<String>> = rows.columns().iter().map(bits).collect();
     let row = |row: usize| columns.iter().map(|column| column[row].clone()).collect();
     (0..rows.num_rows()).map(row).collect()
@@ -541,7 +541,7 @@ fn each_transform_is_served_or_refused_with_a_reason() {
 }
 
 /// The rows of a batch whose positions meet a condition.
-fn rows_where(batch: &RecordBatch, is_meant: impl Fn(usize) -> bool) -> RecordBatch {
+pub(crate) fn rows_where(batch: &RecordBatch, is_meant: impl Fn(usize) -> bool) -> RecordBatch {
     let rows: Vec<RecordBatch> = (0..batch.num_rows())
         .filter(|row| is_meant(*row))
         .map(|row| batch.slice(row, 1))

@@ -45,8 +45,8 @@ pub use output::{
 };
 pub use output_layout::{DATA_SUFFIX, check_name_lengths, output_root, visible_location};
 pub use serving_state::{
-    PieceWriter, SeriesPiece, ServingManifest, ServingReference, SpanPrefix, StoredPiece,
-    StoredTable, StoredWindow, read_table, write_table,
+    PieceWriter, SeriesPiece, ServingManifest, ServingReference, SpanPrefix, StoredLatest,
+    StoredPiece, StoredTable, StoredWindow, read_table, write_table,
 };
 pub use state_store::{
     MERGES_MIN, RetainedIds, SHARES, SHARES_AT_ONCE, StateStore, id_texts, merge_pairwise,

@@ -3,7 +3,8 @@
 //! ```text
 //! artifacts/<id>/serving.json                 as of when, of which files, and the names of the pieces
 //! artifacts/<id>/serving/<hash>.arrow         states of the series whose keys' hashes lie in a range: Arrow IPC with the
-//!                                             columns `series` (hash of the keys) and `state`, compressed with Zstandard
+//!                                             columns `series` (hash of the keys) and `state`, compressed with Zstandard;
+//!                                             rows of joined tables, and the last rows of all series
 //! artifacts/<id>/serving/appended.log         facts that a serving program received since
 //! ```
 //! A piece is named after its bytes. The next artifact shares the pieces that did not change: as hard links on local
@@ -72,6 +73,9 @@ pub struct ServingManifest {
     /// Tables that rows are joined with, in the order of the joins.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<StoredTable>,
+    /// The last rows of all series, after which forecasts begin; absent where the step has no rows of the future.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latest: Option<StoredLatest>,
     /// Treatment of facts that are appended late.
     #[serde(default, skip_serializing_if = "LateFacts::is_refuse")]
     pub late: LateFacts,
@@ -135,6 +139,15 @@ pub struct StoredTable {
     pub piece: StoredPiece,
 }
 
+/// The state of the analyzer that finds the last row of each series.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredLatest {
+    /// Hash of the analyzer and of the operations before it, with what they learned.
+    pub operations: String,
+    /// The file: a table with the bytes of the state.
+    pub piece: StoredPiece,
+}
+
 impl ServingManifest {
     /// The description of a new state.
     pub fn new(
@@ -153,15 +166,19 @@ impl ServingManifest {
             operations: operations.to_string(),
             windows: Vec::new(),
             tables: Vec::new(),
+            latest: None,
             late: LateFacts::default(),
             before: Vec::new(),
         }
     }
 
-    /// True if answers depend on it: it holds rows for windows and joins by time, or the time up to which steps over all
-    /// series have learned.
+    /// True if answers depend on it: it holds rows for windows, joins by time and forecasts, or the time up to which steps
+    /// over all series have learned.
     pub fn keeps_rows(&self) -> bool {
-        !self.windows.is_empty() || !self.tables.is_empty() || self.as_of_ticks.is_some()
+        !self.windows.is_empty()
+            || !self.tables.is_empty()
+            || self.latest.is_some()
+            || self.as_of_ticks.is_some()
     }
 
     /// True if the windows of both hold the same of each row, so that either state serves the artifact of the other.
@@ -170,14 +187,26 @@ impl ServingManifest {
             && self.operations == other.operations
             && self.windows.len() == other.windows.len()
             && self.tables.len() == other.tables.len()
+            && self.continues_latest(other)
+    }
+
+    /// True if forecasts that begin after the last rows of the other state can begin after those of this one.
+    fn continues_latest(&self, other: &ServingManifest) -> bool {
+        let Some(other_latest) = &other.latest else {
+            return true;
+        };
+        let latest = self.latest.as_ref();
+        latest.is_some_and(|latest| latest.operations == other_latest.operations)
     }
 
     /// All pieces that have a file.
     pub fn files(&self) -> BTreeSet<String> {
         let windows = self.windows.iter().flat_map(|window| &window.pieces);
         let tables = self.tables.iter().map(|table| &table.piece);
+        let latest = self.latest.iter().map(|latest| &latest.piece);
         windows
             .chain(tables)
+            .chain(latest)
             .filter_map(|piece| piece.file.clone())
             .collect()
     }
@@ -186,7 +215,8 @@ impl ServingManifest {
     pub fn bytes(&self) -> u64 {
         let windows: u64 = self.windows.iter().map(|window| window.bytes).sum();
         let tables: u64 = self.tables.iter().map(|table| table.piece.bytes).sum();
-        windows + tables
+        let latest = self.latest.as_ref().map_or(0, |latest| latest.piece.bytes);
+        windows + tables + latest
     }
 
     /// The greatest number of series of a window.

@@ -211,6 +211,7 @@ impl Carry {
             .map(|reservation| BudgetReservation::new(&reservation.budget, reservation.bytes));
         Carry {
             engines: self.engines.clone(),
+            stored: self.stored.clone(),
             held: reservation,
             ..Carry::default()
         }

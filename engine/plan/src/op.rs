@@ -825,6 +825,9 @@ pub type RowBatches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 /// Makes rows from findings.
 pub type LowerRows = Arc<dyn Fn(&[Arc<Finding>]) -> Result<RowBatches> + Send + Sync>;
 
+/// Makes the rows of the future of some series, given the finding of all last rows, and the rows of these series in it.
+pub type RowsOfSeries = Arc<dyn Fn(&Finding, &[u32]) -> Result<RowBatches> + Send + Sync>;
+
 /// Counts series, given the finding of their last rows.
 pub type CountSeries = Arc<dyn Fn(&Finding) -> Result<FutureSeries> + Send + Sync>;
 
@@ -885,6 +888,8 @@ pub struct FutureRowsOp {
     /// Makes the rows, with the hidden columns [`KNOWN_UNTIL`](crate::KNOWN_UNTIL) and
     /// [`HORIZON_STEP`](crate::HORIZON_STEP).
     pub rows: LowerRows,
+    /// Makes those of the rows that continue some of the series.
+    pub rows_of_series: RowsOfSeries,
 }
 
 impl GatherOp {

@@ -140,7 +140,9 @@ pub use run_record::{
 };
 pub use sample::RunSample;
 pub use served_rows::ServedRows;
-pub use serving::{AppendReport, ColumnFit, ServingModel, StateSummary, UnservedStep};
+pub use serving::{
+    AppendReport, ColumnFit, ForecastRequest, ServingModel, StateSummary, UnservedStep,
+};
 pub use session::{Session, SessionOptions};
 pub use step_rows::StepRows;
 pub use task::{RowStream, Task};

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::drift::DriftMonitor;
 use super::error::ServeError;
-use crate::{Forebay, TrainedModel};
+use crate::{Forebay, ForecastForm, TrainedModel};
 
 /// Settings of the answers of a version.
 #[derive(Debug, Clone, Default)]
@@ -60,6 +60,16 @@ fn with_state_hint(fault: Fault, step: &str) -> Fault {
     ))
 }
 
+/// Answers of a version.
+enum AnswerKind {
+    /// The columns of a step.
+    Features,
+    /// Predictions of a model, for rows of its source.
+    Predictions(Box<TrainedModel>),
+    /// Forecasts of a model, for series of the serving state.
+    Forecasts,
+}
+
 /// A version that answers requests.
 pub(crate) struct ServedModel {
     /// Id of the artifact or of the model's training. With a serving state there is a version for each state: beginning
@@ -76,7 +86,8 @@ pub(crate) struct ServedModel {
     features: ServingModel,
     /// Columns of the source by name.
     source_fields: HashMap<String, FieldRef>,
-    trained: Option<TrainedModel>,
+    kind: AnswerKind,
+    inputs: SchemaRef,
     outputs: SchemaRef,
     options: AnswerOptions,
 }
@@ -94,14 +105,19 @@ impl ServedModel {
             drift: DriftMonitor::new(features.column_fits()),
             outputs: features.output().clone(),
             source_fields: fields_by_name(&features),
+            inputs: features.input().clone(),
             features,
-            trained: None,
+            kind: AnswerKind::Features,
             options,
         })
     }
 
-    /// Serves predictions of a model, from rows of its source, and from the serving state of its artifact, if that has one.
+    /// Serves predictions of a model, from rows of its source, and from the serving state of its artifact, if that has
+    /// one. A model that predicts rows of the future alone answers series of that state with forecasts.
     pub fn of_trained(trained: TrainedModel, options: AnswerOptions) -> Result<ServedModel> {
+        if trained.predicts_future_alone() {
+            return ServedModel::of_forecasts(&trained, options);
+        }
         let from = trained.card().origin.from.clone();
         let features = Forebay::new()
             .model(&trained.artifact, Some(&from))
@@ -116,13 +132,6 @@ impl ServedModel {
                     "the model predicts rows of the future: use `forebay predict` on the dataset",
                 ));
         }
-        if let Some(boosting) = &trained.card().boosting
-            && boosting.recursive
-        {
-            let message = "the model predicts one step from another, and so no single rows";
-            return Err(Fault::new(codes::UNSUPPORTED, message)
-                .hint("use `forebay predict` on the dataset"));
-        }
         let (min, max) = options.bounds;
         if trained.classes().is_some() && (min.is_some() || max.is_some()) {
             let message = "the model predicts classes, and `--min` and `--max` bound numbers";
@@ -136,8 +145,49 @@ impl ServedModel {
             time: time_column(&trained.artifact, &features),
             drift: DriftMonitor::new(features.column_fits()),
             source_fields: fields_by_name(&features),
+            inputs: features.input().clone(),
             features,
-            trained: Some(trained),
+            kind: AnswerKind::Predictions(Box::new(trained)),
+            outputs,
+            options,
+        })
+    }
+
+    /// Serves forecasts of a model: a request names series, and each is answered with its whole horizon.
+    fn of_forecasts(trained: &TrainedModel, options: AnswerOptions) -> Result<ServedModel> {
+        if options.with_features {
+            let message = "the model answers series with forecasts, whose rows have no features";
+            return Err(Fault::new(codes::UNSUPPORTED, message)
+                .hint("leave `--with-features` out, or serve the artifact of its run"));
+        }
+        let from = &trained.card().origin.from;
+        let form = ForecastForm {
+            name: Some(options.prediction.clone()),
+            columns: Vec::new(),
+            bounds: options.bounds,
+        };
+        let has_state = trained.artifact.serving.is_some();
+        let features = trained.forecasts(&Forebay::new(), &form);
+        let features = match features {
+            Err(fault) if !has_state => return Err(with_state_hint(fault, from)),
+            features => options.with_state_memory(features?),
+        };
+        let outputs = features
+            .series_output()
+            .cloned()
+            .ok_or_else(|| Fault::internal("a model of forecasts without them"))?;
+        let keys = features.forecast_keys().iter();
+        let inputs: Vec<Field> = keys.map(|key| key.clone().with_nullable(true)).collect();
+        Ok(ServedModel {
+            version: state_version(trained.card().origin.training.clone(), &trained.artifact)?,
+            pipeline: trained.artifact.pipeline.name.clone(),
+            keys: inputs.iter().map(|key| key.name().clone()).collect(),
+            time: time_column(&trained.artifact, &features),
+            drift: DriftMonitor::new(features.column_fits()),
+            source_fields: fields_by_name(&features),
+            inputs: Arc::new(Schema::new(inputs)),
+            features,
+            kind: AnswerKind::Forecasts,
             outputs,
             options,
         })
@@ -145,20 +195,21 @@ impl ServedModel {
 
     /// Kind of the version, in metadata.
     pub fn platform(&self) -> &'static str {
-        match self.trained {
-            Some(_) => "forebay_model",
-            None => "forebay_artifact",
+        match self.kind {
+            AnswerKind::Predictions(_) | AnswerKind::Forecasts => "forebay_model",
+            AnswerKind::Features => "forebay_artifact",
         }
     }
 
     /// Columns that rows need. Those of [`ServedModel::is_optional`] may be absent.
     pub fn inputs(&self) -> &SchemaRef {
-        self.features.input()
+        &self.inputs
     }
 
     /// True for an input that answers repeat and nothing else uses, such as a label.
     pub fn is_optional(&self, column: &str) -> bool {
-        self.features.optional_inputs().contains(&column)
+        let is_forecast = matches!(self.kind, AnswerKind::Forecasts);
+        !is_forecast && self.features.optional_inputs().contains(&column)
     }
 
     /// The column of the source with this name: rows may have columns that no step uses.
@@ -173,19 +224,27 @@ impl ServedModel {
 
     /// Answers rows in their order. Rows that a step of the pipeline removes are missing in the answer.
     pub fn apply_batch(&self, rows: &RecordBatch) -> Result<RecordBatch> {
-        self.answer(self.features.apply(rows)?)
+        match &self.kind {
+            AnswerKind::Forecasts => self.features.forecast_by_series(rows),
+            AnswerKind::Features => self.features.apply(rows),
+            AnswerKind::Predictions(trained) => self.predict(trained, self.features.apply(rows)?),
+        }
     }
 
     /// Answers rows, and refuses some that a step of the pipeline removes: the fault names the step.
     pub fn apply_aligned(&self, rows: &RecordBatch) -> Result<RecordBatch, ServeError> {
-        let features = self.features.apply_aligned(rows)?;
-        Ok(self.answer(features)?)
+        let answer = match &self.kind {
+            AnswerKind::Forecasts => self.features.forecast_by_series(rows)?,
+            AnswerKind::Features => self.features.apply_aligned(rows)?,
+            AnswerKind::Predictions(trained) => {
+                self.predict(trained, self.features.apply_aligned(rows)?)?
+            }
+        };
+        Ok(answer)
     }
 
-    fn answer(&self, features: RecordBatch) -> Result<RecordBatch> {
-        let Some(trained) = &self.trained else {
-            return Ok(features);
-        };
+    /// Predictions of a model from its features.
+    fn predict(&self, trained: &TrainedModel, features: RecordBatch) -> Result<RecordBatch> {
         let predictions = trained.predict(&features)?;
         let (min, max) = self.options.bounds;
         let mut columns = match trained.classes() {

@@ -640,3 +640,109 @@ fn the_drift_of_requests_from_the_fit_is_a_metric() {
     // No step has learned from `id`.
     assert!(!text.contains("forebay_serve_drift{column=\"id\""));
 }
+
+/// Runs a pipeline that trains a model for each step of the horizon. Returns the directory of the model.
+fn train_forecaster(directory: &TempDir) -> String {
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let mut rows = "day,item,qty\n".to_owned();
+    for day in 1..=28 {
+        for item in 0..3 {
+            writeln!(rows, "2024-02-{day:02},i{item},{}.5", (day * 7 + item) % 11).unwrap();
+        }
+    }
+    std::fs::write(path("sales.csv"), rows).unwrap();
+    let spec = format!(
+        "version: 1\nname: shop\nsources:\n  sales:\n    \
+         csv: {{ path: \"{}\", columns: {{ day: date, item: string, qty: float64 }} }}\n    \
+         time: day\n    keys: [item]\n\
+         steps:\n  features:\n    from: sales\n    do:\n      \
+         - future_rows: {{ horizon: 3d, every: 1d }}\n      \
+         - lag: {{ columns: [qty], by: [1d, 3d] }}\n\
+         label: {{ column: qty, horizon: 3d }}\nserving: {{ from: features }}\n\
+         sinks:\n  trees:\n    from: features\n    train: {{ path: \"{}\", model: gbdt, \
+         strategy: per_step, rounds: 4, leaves: 4, min_leaf_rows: 2, categorical: [], \
+         dense: [qty_lag_1d, qty_lag_3d] }}\n",
+        path("sales.csv"),
+        path("trees")
+    );
+    std::fs::write(path("spec.yaml"), spec).unwrap();
+    let options = SessionOptions::default().state(path("state")).threads(2);
+    let forebay = Forebay::new().with_options(options);
+    let params: [(&str, &str); 0] = [];
+    let pipeline = forebay.read_spec(path("spec.yaml"), params).unwrap();
+    forebay.run(&pipeline).unwrap();
+    path("trees")
+}
+
+/// A request of the Open Inference Protocol for some items.
+fn items_request(items: &[&str]) -> Request<Body> {
+    let inputs = serde_json::json!([
+        { "name": "item", "datatype": "BYTES", "shape": [items.len()], "data": items }
+    ]);
+    let request = Request::post("/v2/models/shop/infer");
+    let body = serde_json::json!({ "inputs": inputs }).to_string();
+    request.body(Body::from(body)).unwrap()
+}
+
+fn json_of(answer: &TestAnswer) -> Value {
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+    serde_json::from_slice(&answer.body).unwrap()
+}
+
+#[test]
+fn series_are_answered_with_their_whole_horizon() {
+    let directory = tempfile::tempdir().unwrap();
+    let trees = train_forecaster(&directory);
+    let server = TestServer::of(directory, trees, limits());
+    let request = Request::get("/v2/models/shop").body(Body::empty()).unwrap();
+    let metadata = json_of(&server.call(request));
+    assert_eq!(metadata["platform"], "forebay_model");
+    let item = serde_json::json!([{ "name": "item", "datatype": "BYTES", "shape": [-1] }]);
+    assert_eq!(metadata["inputs"], item);
+    let answer = json_of(&server.call(items_request(&["i2", "i0"])));
+    let output = |answer: &Value, name: &str| -> Value {
+        let outputs = answer["outputs"].as_array().unwrap();
+        let output = outputs.iter().find(|output| output["name"] == name);
+        output
+            .unwrap_or_else(|| panic!("no output `{name}`"))
+            .clone()
+    };
+    let data = |answer: &Value, name: &str| output(answer, name)["data"].clone();
+    assert_eq!(data(&answer, "item"), serde_json::json!(["i2", "i0"]));
+    assert_eq!(output(&answer, "day")["shape"], serde_json::json!([2, 3]));
+    let days = ["2024-02-29", "2024-03-01", "2024-03-02"];
+    assert_eq!(
+        data(&answer, "day"),
+        serde_json::json!([days, days].concat())
+    );
+    assert_eq!(data(&answer, "step"), serde_json::json!([1, 2, 3, 1, 2, 3]));
+    assert_eq!(output(&answer, "prediction")["datatype"], "FP32");
+    let predictions = data(&answer, "prediction");
+    let predictions = predictions.as_array().unwrap();
+    assert_eq!(predictions.len(), 6);
+    // Each series has the forecast that it has alone.
+    let alone = json_of(&server.call(items_request(&["i0"])));
+    assert_eq!(
+        data(&alone, "prediction").as_array().unwrap(),
+        &predictions[3..]
+    );
+    // The same as a table.
+    let body = r#"{ "rows": [{ "item": "i0" }] }"#;
+    let request = Request::post("/apply").body(Body::from(body)).unwrap();
+    let rows = json_of(&server.call(request));
+    assert_eq!(rows["rows"][0]["day"], serde_json::json!(days));
+    // A new fact moves the forecasts of all series.
+    let body = r#"{ "rows": [{ "item": "i0", "day": "2024-02-29", "qty": 3.5 }] }"#;
+    let request = Request::post("/rows").body(Body::from(body)).unwrap();
+    assert_eq!(json_of(&server.call(request))["rows"], 1);
+    let moved = json_of(&server.call(items_request(&["i0"])));
+    let days = ["2024-03-01", "2024-03-02", "2024-03-03"];
+    assert_eq!(data(&moved, "day"), serde_json::json!(days));
+    assert_eq!(
+        data(&moved, "known_until"),
+        serde_json::json!(["2024-02-29"])
+    );
+    let unknown = server.call(items_request(&["i0", "i9"]));
+    assert_eq!(unknown.status, 400);
+    assert!(unknown.error().contains("`item` i9"), "{}", unknown.error());
+}

@@ -169,6 +169,9 @@ impl Transform for FutureRows {
         let counted_ends = ends.clone();
         let columns = inputs.clone();
         let row_schema = schema.clone();
+        let chosen_ends = ends.clone();
+        let chosen_columns = inputs.clone();
+        let chosen_schema = schema.clone();
         let future = FutureRowsOp {
             latest: AnalyzerRequest::new(latest, inputs).per_run(),
             keys: keys.clone(),
@@ -179,7 +182,19 @@ impl Transform for FutureRows {
             count: Arc::new(move |latest| counted_ends.count(latest)),
             rows: Arc::new(move |findings| {
                 let latest = finding_at(findings, 0)?;
-                let rows = SeriesSteps::new(&ends, latest, &columns, &row_schema)?;
+                let all_series = 0..latest.rows();
+                let rows = SeriesSteps::new(&ends, latest, all_series, &columns, &row_schema)?;
+                Ok(Box::new(rows) as RowBatches)
+            }),
+            rows_of_series: Arc::new(move |latest: &Finding, series: &[u32]| {
+                let chosen = series.iter().map(|series| *series as usize);
+                let rows = SeriesSteps::new(
+                    &chosen_ends,
+                    latest,
+                    chosen,
+                    &chosen_columns,
+                    &chosen_schema,
+                )?;
                 Ok(Box::new(rows) as RowBatches)
             }),
         };
@@ -492,16 +507,18 @@ struct SeriesSteps {
 }
 
 impl SeriesSteps {
-    /// `columns` names those of the finding: keys, time, carried columns.
+    /// The rows of some series, by their rows in the finding. `columns` names those of the finding: keys, time, carried
+    /// columns.
     fn new(
         ends: &Arc<SeriesEnds>,
         latest: &Finding,
+        chosen_series: impl Iterator<Item = usize>,
         columns: &[String],
         schema: &SchemaRef,
     ) -> Result<SeriesSteps> {
         let times = SeriesEnds::times(latest)?;
         let activity = ends.activity(latest)?;
-        let mut open = Vec::with_capacity(times.len());
+        let mut open = Vec::new();
         let times_of_day = SeriesEnds::times_of_day(latest)?;
         let common_time = times_of_day.as_ref().and_then(common_value);
         let month_days = ends.month_days(latest)?;
@@ -511,16 +528,15 @@ impl SeriesSteps {
             }
             _ => None,
         };
-        for (series, own) in times
-            .values()
-            .iter()
-            .enumerate()
-            .filter(|(_, own)| activity.includes(**own))
-        {
+        for series in chosen_series {
+            let last_time = times.value(series);
+            if !activity.includes(last_time) {
+                continue;
+            }
             let known_until = if ends.start == FutureStart::Data {
-                activity.last.unwrap_or(*own)
+                activity.last.unwrap_or(last_time)
             } else {
-                *own
+                last_time
             };
             let series = u32::try_from(series)
                 .map_err(|_| Fault::new(codes::LIMIT, "more than 2^32 series"))?;

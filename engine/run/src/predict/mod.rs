@@ -57,7 +57,7 @@ pub use self::model::{
 };
 pub(crate) use self::naive::{naive_passes, step_of_future};
 pub use self::step::{ForecastColumns, PredictTransform};
-pub(crate) use self::step::{STEP, register_predict_step};
+pub(crate) use self::step::{STEP, is_constant_of_series, register_predict_step};
 
 use self::contract::ForecastContract;
 use self::step::{classes_in_forecast_fault, no_future};

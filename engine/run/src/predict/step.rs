@@ -28,6 +28,11 @@ pub(super) const KNOWN: &str = "known_until";
 const MODEL: &str = "model";
 const ARTIFACT: &str = "artifact";
 
+/// True for a column of a forecast that all rows of a series have in common, besides its keys.
+pub(crate) fn is_constant_of_series(column: &str) -> bool {
+    [KNOWN, MODEL, ARTIFACT].contains(&column)
+}
+
 /// Temporary column of the prediction.
 const PREDICTED: &str = "__future_prediction";
 

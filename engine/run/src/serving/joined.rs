@@ -231,7 +231,11 @@ fn newer_of(best: Option<usize>, row: usize, by_time: bool, times: &Int64Array) 
 }
 
 /// The keys of rows as bytes that are equal where the keys are.
-fn row_keys(converter: &RowConverter, keys: &[ArrayRef], rows: usize) -> Result<Vec<Box<[u8]>>> {
+pub(super) fn row_keys(
+    converter: &RowConverter,
+    keys: &[ArrayRef],
+    rows: usize,
+) -> Result<Vec<Box<[u8]>>> {
     if keys.is_empty() {
         return Ok(vec![Box::default(); rows]);
     }

@@ -21,6 +21,7 @@ use super::append_log::AppendLog;
 use super::fit_type;
 use super::joined::{JoinedTable, NextOutputs};
 use super::late_facts::{FactsBySeries, GroupFacts};
+use super::latest::{ContinuedSeries, FactEnds, LiveLatest, SeriesEnds};
 use super::series::{GrownSeries, LiveSeries, PieceMemory, RunSeries};
 use super::stream::{PooledStep, ServedChain, ServedStream, artifact_finding};
 use crate::leak_check::time_text;
@@ -56,8 +57,6 @@ pub struct AppendReport {
 
 /// Windows that share the states of their series.
 struct LiveWindow {
-    /// The window in the chain that answers rows.
-    answer_op: OpId,
     /// The window in the chain that takes up facts: filters for learning apply to those.
     fact_op: OpId,
     series: Arc<LiveSeries>,
@@ -118,9 +117,11 @@ pub(super) struct LiveState {
     reference: ServingReference,
     windows: Vec<LiveWindow>,
     /// The rows of joins by time, in the order of the joins.
-    tables: Vec<(OpId, JoinedTable)>,
+    tables: Vec<JoinedTable>,
+    /// The states that the chain which answers rows takes.
+    answers: ChainStates,
     facts: OpChain,
-    /// The columns of facts, in the order of the chain.
+    /// The columns of facts, in the order of the chain, then those that the last rows of series need.
     fact_columns: SchemaRef,
     /// The column of times.
     time: Field,
@@ -136,6 +137,31 @@ pub(super) struct LiveState {
     piece_memory: Arc<PieceMemory>,
     /// The rows that steps over all series can answer.
     pooled: Vec<PooledReach>,
+    /// The last rows of all series, where forecasts are answered.
+    latest: Option<LiveLatest>,
+}
+
+/// The states that the windows and joins of a chain take, by their indices in a serving state.
+#[derive(Debug, Default)]
+pub(super) struct ChainStates {
+    windows: Vec<(OpId, usize)>,
+    tables: Vec<(OpId, usize)>,
+}
+
+/// What facts make of the state.
+struct Growth {
+    /// New states of the series of each window.
+    windows: Vec<GrownSeries>,
+    /// The facts as ends of their series, where forecasts are answered.
+    ends: Option<FactEnds>,
+}
+
+impl Growth {
+    /// An upper bound of the bytes that it adds.
+    fn added_bytes(&self) -> usize {
+        let windows: usize = self.windows.iter().map(LiveSeries::added_bytes).sum();
+        windows + self.ends.as_ref().map_or(0, FactEnds::bytes)
+    }
 }
 
 /// The chains of a step whose windows read a state.
@@ -147,13 +173,15 @@ pub(super) struct LiveChains<'a> {
     pub answer_bound: &'a BoundPipeline,
     /// The pipeline with its filters for learning.
     pub fact_bound: &'a BoundPipeline,
+    /// True if forecasts are answered, too.
+    pub forecasts: bool,
 }
 
 /// Windows and joins of one answer.
 pub(super) struct LiveAnswer<'s> {
-    state: &'s LiveState,
     carry: Carry,
-    joined: Vec<NextOutputs>,
+    /// The rows of each join, and its outputs.
+    joined: Vec<(&'s JoinedTable, NextOutputs)>,
     /// Keeps the state as it is.
     _unchanged: RwLockReadGuard<'s, ()>,
 }
@@ -161,15 +189,13 @@ pub(super) struct LiveAnswer<'s> {
 /// The joins of one answer.
 #[derive(Clone, Copy)]
 pub(super) struct AnswerJoins<'a> {
-    tables: &'a [(OpId, JoinedTable)],
-    joined: &'a [NextOutputs],
+    joined: &'a [(&'a JoinedTable, NextOutputs)],
 }
 
 impl LiveAnswer<'_> {
     /// The windows, and the joins beside them.
     pub fn parts(&mut self) -> (&mut Carry, AnswerJoins<'_>) {
         let joins = AnswerJoins {
-            tables: &self.state.tables,
             joined: &self.joined,
         };
         (&mut self.carry, joins)
@@ -179,8 +205,7 @@ impl LiveAnswer<'_> {
 impl AnswerJoins<'_> {
     /// Looks up the rows that a join is about to read.
     pub fn look_up(&self, join: usize, inputs: &[ArrayRef], rows: usize) -> Result<()> {
-        let sides = self.tables.get(join).zip(self.joined.get(join));
-        let Some(((_, table), outputs)) = sides else {
+        let Some((table, outputs)) = self.joined.get(join) else {
             return Err(Fault::internal("a served join without rows"));
         };
         outputs.set(table.look_up(inputs, rows)?)
@@ -196,6 +221,7 @@ impl LiveState {
             answers,
             answer_bound,
             fact_bound,
+            forecasts,
         } = chains;
         let manifest = &reference.manifest;
         let served = ServedStream::of(fact_bound, &manifest.node)?;
@@ -210,6 +236,7 @@ impl LiveState {
         let source_keys = source.map(|source| source.keys.clone()).unwrap_or_default();
         let piece_memory = Arc::new(PieceMemory::default());
         let mut windows = Vec::new();
+        let mut answer_states = ChainStates::default();
         let pairs = answers.windows().into_iter().zip(facts.windows());
         for ((answer, fact), stored) in pairs.zip(&manifest.windows) {
             for plan in [&answer.plan, &fact.plan] {
@@ -222,8 +249,8 @@ impl LiveState {
             if window_keys.len() != stored.keys.len() {
                 window_keys.clear();
             }
+            answer_states.windows.push((answer.op, windows.len()));
             windows.push(LiveWindow {
-                answer_op: answer.op,
                 fact_op: fact.op,
                 series: Arc::new(LiveSeries::load(io, reference, stored, &piece_memory)?),
                 source_keys: window_keys,
@@ -232,8 +259,8 @@ impl LiveState {
         }
         let mut tables = Vec::new();
         for (op, stored) in answers.joins.iter().zip(&manifest.tables) {
-            let table = JoinedTable::load(io, reference, stored, answer_bound, *op)?;
-            tables.push((*op, table));
+            answer_states.tables.push((*op, tables.len()));
+            tables.push(JoinedTable::load(io, reference, stored, answer_bound, *op)?);
         }
         let common_keys = served.common_keys(&facts.windows());
         let facts = facts.chain;
@@ -250,6 +277,21 @@ impl LiveState {
             )
         })?;
         let time = base.field_with_name(&time)?.clone();
+        let latest = match &manifest.latest {
+            Some(stored) if forecasts => {
+                let continued = ContinuedSeries::of(fact_bound, &manifest.node);
+                let continued = continued.map_err(|_| other_version())?;
+                let finding = |analyzer| artifact_finding(artifact, analyzer);
+                let piece = stored.piece.file.as_ref().ok_or_else(other_version)?;
+                let piece = reference.piece(io, piece)?;
+                Some(LiveLatest::new(&continued, piece, &finding)?)
+            }
+            _ => None,
+        };
+        if let Some(latest) = &latest {
+            add_fact_fields(&mut fact_fields, base, latest.columns())?;
+            add_fact_fields(&mut fact_fields, base, std::slice::from_ref(time.name()))?;
+        }
         let fact_columns = Arc::new(Schema::new(fact_fields));
         let replays = manifest.late == LateFacts::Replay;
         let replayed = replays.then(|| {
@@ -265,6 +307,7 @@ impl LiveState {
             reference: reference.clone(),
             windows,
             tables,
+            answers: answer_states,
             facts,
             fact_columns,
             time,
@@ -275,6 +318,7 @@ impl LiveState {
             grown_bytes_max: GROWN_BYTES_DEFAULT,
             piece_memory,
             pooled,
+            latest,
         };
         state.replay_log()?;
         Ok(state)
@@ -336,6 +380,15 @@ impl LiveState {
         Ok(())
     }
 
+    /// Refuses rows of the future for which a step over all series would need facts that were appended: it has learned
+    /// from the rows of the run alone.
+    pub fn refuse_pooled_behind_facts(&self, times: &ArrayRef) -> Result<()> {
+        if lock(&self.newest)?.is_none() {
+            return Ok(());
+        }
+        self.refuse_beyond_pooled(times)
+    }
+
     fn beyond_pooled(&self, step: &str, time: i64) -> Result<()> {
         let as_of = self.reference.manifest.as_of.as_deref();
         let message = format!(
@@ -372,21 +425,66 @@ impl LiveState {
             .hint("put the fact into the data, and run the pipeline again"))
     }
 
+    /// The states that the windows and joins of another chain of the step take.
+    pub fn states_of(
+        &self,
+        bound: &BoundPipeline,
+        chain: &OpChain,
+        joins: &[OpId],
+    ) -> Result<ChainStates> {
+        let manifest = &self.reference.manifest;
+        let mut states = ChainStates::default();
+        let mut stored_windows = manifest.windows.iter().enumerate();
+        for window in chain.windows() {
+            let Some(plan) = &window.plan else {
+                continue;
+            };
+            let step = &bound.ops[window.op].label;
+            let version = format!("{:016x}", plan.state_version()?);
+            let alike = stored_windows
+                .find(|(_, stored)| stored.step == *step && stored.version == version);
+            let (index, _) = alike.ok_or_else(|| other_series(step))?;
+            states.windows.push((window.op, index));
+        }
+        let mut stored_tables = manifest.tables.iter().enumerate();
+        for op in joins {
+            let step = &bound.ops[*op].label;
+            let alike = stored_tables.find(|(_, stored)| stored.step == *step);
+            let (index, _) = alike.ok_or_else(|| other_series(step))?;
+            states.tables.push((*op, index));
+        }
+        Ok(states)
+    }
+
+    /// The last rows of all series; `None` where the state does not hold them.
+    pub fn series_ends(&self) -> Result<Option<Arc<SeriesEnds>>> {
+        self.latest.as_ref().map(LiveLatest::ends).transpose()
+    }
+
+    /// True if forecasts can begin after the last rows of series.
+    pub fn holds_ends(&self) -> bool {
+        self.latest.is_some()
+    }
+
     /// Windows that read the state, for one answer.
     pub fn answer(&self) -> Result<LiveAnswer<'_>> {
+        self.answer_by(&self.answers)
+    }
+
+    /// The windows of a chain that read the state, for one answer.
+    pub fn answer_by(&self, chain: &ChainStates) -> Result<LiveAnswer<'_>> {
         let unchanged = self.visible.read().map_err(|_| poisoned())?;
         let mut carry = Carry::default();
-        for window in &self.windows {
-            carry.restore_from(window.answer_op, window.stored());
+        for (op, index) in &chain.windows {
+            carry.restore_from(*op, self.windows[*index].stored());
         }
         let mut joined = Vec::new();
-        for (op, _) in &self.tables {
+        for (op, index) in &chain.tables {
             let outputs = NextOutputs::default();
             carry.set_precomputed(*op, Box::new(outputs.clone()));
-            joined.push(outputs);
+            joined.push((&self.tables[*index], outputs));
         }
         Ok(LiveAnswer {
-            state: self,
             carry,
             joined,
             _unchanged: unchanged,
@@ -395,7 +493,7 @@ impl LiveState {
 
     /// Makes facts part of the next answers, once they are on the disk.
     pub fn append(&self, batch: &RecordBatch) -> Result<AppendReport> {
-        if self.windows.is_empty() {
+        if !self.takes_facts() {
             let message = "no window of the served step reads the rows before, so that facts \
                            would change no answer";
             return Err(Fault::new(codes::UNSUPPORTED, message)
@@ -407,6 +505,11 @@ impl LiveState {
             Some(order) => fault.map_rows(|row| row_before(order, row)),
             None => fault,
         })
+    }
+
+    /// True if facts change answers.
+    fn takes_facts(&self) -> bool {
+        !self.windows.is_empty() || self.latest.is_some()
     }
 
     fn append_in_order(&self, facts: &RecordBatch) -> Result<AppendReport> {
@@ -445,7 +548,7 @@ impl LiveState {
     /// Appends the facts that are later than the run which stored the state, unless they were appended before: a batch of
     /// them is one append.
     pub fn append_after_run(&self, appends: &[RecordBatch]) -> Result<AppendReport> {
-        if self.windows.is_empty() {
+        if !self.takes_facts() {
             return Ok(AppendReport { rows: 0 });
         }
         let appended = self.appended()?;
@@ -484,8 +587,8 @@ impl LiveState {
         for earlier in log.take()? {
             self.replay(&earlier)?;
         }
-        let grown = self.advance_with_late(facts)?;
-        let mut added: usize = grown.iter().map(LiveSeries::added_bytes).sum();
+        let growth = self.growth(facts)?;
+        let mut added = growth.added_bytes();
         if self.replayed.is_some() {
             added += FactsBySeries::bytes_of(facts);
         }
@@ -498,7 +601,7 @@ impl LiveState {
                 .hint("run the pipeline with the new facts in its data, and serve its artifact"));
         }
         log.append(facts)?;
-        self.install(grown, facts)?;
+        self.install(growth, facts)?;
         Ok(AppendReport {
             rows: facts.num_rows() as u64,
         })
@@ -530,6 +633,9 @@ impl LiveState {
         }
         if let Some(replayed) = &self.replayed {
             bytes += lock(replayed)?.bytes();
+        }
+        if let Some(latest) = &self.latest {
+            bytes += latest.appended_bytes()?;
         }
         Ok(bytes)
     }
@@ -563,6 +669,15 @@ impl LiveState {
             None => facts,
         };
         Ok(FactRows { rows, order })
+    }
+
+    /// What these facts make of the state.
+    fn growth(&self, facts: &RecordBatch) -> Result<Growth> {
+        let ends = self.latest.as_ref().map(|latest| latest.read(facts));
+        Ok(Growth {
+            windows: self.advance_with_late(facts)?,
+            ends: ends.transpose()?,
+        })
     }
 
     /// The states of the series of these facts once they have taken them up.
@@ -618,7 +733,7 @@ impl LiveState {
         Ok(grown)
     }
 
-    fn install(&self, grown: Vec<GrownSeries>, facts: &RecordBatch) -> Result<()> {
+    fn install(&self, growth: Growth, facts: &RecordBatch) -> Result<()> {
         if let Some(times) = facts.column_by_name(self.time()) {
             let last = arrow::compute::max(&ticks(times)?);
             let mut newest = lock(&self.newest)?;
@@ -626,8 +741,11 @@ impl LiveState {
         }
         // No answer sees the states of some windows only.
         let _exclusive = self.visible.write().map_err(|_| poisoned())?;
-        for (window, grown) in self.windows.iter().zip(grown) {
+        for (window, grown) in self.windows.iter().zip(growth.windows) {
             window.series.install(grown)?;
+        }
+        if let (Some(latest), Some(ends)) = (&self.latest, growth.ends) {
+            latest.add(ends)?;
         }
         if let Some(replayed) = &self.replayed {
             lock(replayed)?.add(facts)?;
@@ -650,15 +768,15 @@ impl LiveState {
     /// Takes up facts of the log. Those that the state holds already are left out: the data had them, too.
     fn replay(&self, facts: &RecordBatch) -> Result<()> {
         let facts = self.fact_rows(facts)?.rows;
-        match self.advance_with_late(&facts) {
-            Ok(grown) => return self.install(grown, &facts),
+        match self.growth(&facts) {
+            Ok(growth) => return self.install(growth, &facts),
             Err(fault) if fault.code() != codes::OUT_OF_ORDER => return Err(fault),
             Err(_) => {}
         }
         for row in 0..facts.num_rows() {
             let fact = facts.slice(row, 1);
-            match self.advance_with_late(&fact) {
-                Ok(grown) => self.install(grown, &fact)?,
+            match self.growth(&fact) {
+                Ok(growth) => self.install(growth, &fact)?,
                 Err(fault) if fault.code() != codes::OUT_OF_ORDER => return Err(fault),
                 Err(_) => {}
             }
@@ -726,6 +844,29 @@ pub(super) fn take_all(batch: &RecordBatch, order: &UInt32Array) -> Result<Recor
         columns.collect::<Result<Vec<_>>>()?,
         &options,
     )?)
+}
+
+/// Adds columns of the source to those of facts.
+fn add_fact_fields(fields: &mut Vec<Field>, source: &Schema, columns: &[String]) -> Result<()> {
+    for column in columns {
+        if fields.iter().any(|field| field.name() == column) {
+            continue;
+        }
+        let field = source.field_with_name(column)?.clone();
+        fields.push(field.with_nullable(true));
+    }
+    Ok(())
+}
+
+/// The fault of a window or a join that the rows of the future share with rows before them.
+fn other_series(step: &str) -> Fault {
+    let message = format!(
+        "`{step}` shares its series with a step before `future_rows`, so that the serving state \
+         does not have them for rows of the future"
+    );
+    Fault::new(codes::UNSUPPORTED, message)
+        .step(step)
+        .hint("move `future_rows` before all windows and joins by time")
 }
 
 fn other_version() -> Fault {

@@ -3,8 +3,10 @@
 mod append_log;
 mod apply;
 mod column_fit;
+mod forecast;
 mod joined;
 mod late_facts;
+mod latest;
 mod live;
 mod nightly;
 mod series;
@@ -32,6 +34,8 @@ use forebay_storage::StorageClient;
 use serde_json::{Map, Value};
 
 pub use self::column_fit::ColumnFit;
+pub use self::forecast::ForecastRequest;
+use self::forecast::ServedForecast;
 pub use self::live::{AppendReport, StateSummary};
 use self::live::{LiveAnswer, LiveChains, LiveState, order_of_time, take_all};
 pub use self::stream::UnservedStep;
@@ -65,6 +69,8 @@ pub struct ServingModel {
     /// Predicted columns: rows whose windows read a state are answered before theirs are known.
     labels: BTreeSet<String>,
     fits: Vec<ColumnFit>,
+    /// Forecasts of the series of the state.
+    forecast: Option<ServedForecast>,
 }
 
 /// The result of a batch.
@@ -89,6 +95,32 @@ impl ServingModel {
         registry: &TransformRegistry,
         sql: &SqlCompiler,
         node: Option<&str>,
+    ) -> Result<ServingModel> {
+        ServingModel::load(artifact, registry, sql, node, false)
+    }
+
+    /// Like [`ServingModel::new`], and answers forecasts of a model of the step ([`ServingModel::forecast`]): the
+    /// artifact's serving state is one of this step.
+    pub fn with_forecast(
+        artifact: &Artifact,
+        registry: &TransformRegistry,
+        sql: &SqlCompiler,
+        request: &ForecastRequest<'_>,
+    ) -> Result<ServingModel> {
+        let from = request.from;
+        let mut model = ServingModel::load(artifact, registry, sql, Some(from), true)?;
+        let live = model.live.as_ref().ok_or_else(|| without_state(from))?;
+        let forecast = ServedForecast::new(artifact, registry, sql, live, request)?;
+        model.forecast = Some(forecast);
+        Ok(model)
+    }
+
+    fn load(
+        artifact: &Artifact,
+        registry: &TransformRegistry,
+        sql: &SqlCompiler,
+        node: Option<&str>,
+        forecasts: bool,
     ) -> Result<ServingModel> {
         let name = served_node(artifact, node)?;
         let reference = artifact
@@ -118,6 +150,7 @@ impl ServingModel {
                     answers: &answers,
                     answer_bound: &bound,
                     fact_bound: &fitted,
+                    forecasts,
                 };
                 Some(LiveState::load(&StorageClient::new()?, chains)?)
             }
@@ -164,6 +197,46 @@ impl ServingModel {
             live,
             labels: artifact.origin.labels.clone(),
             fits,
+            forecast: None,
+        })
+    }
+
+    /// The columns of the source that name a series in [`ServingModel::forecast`]; none of a model without forecasts.
+    pub fn forecast_keys(&self) -> &[Field] {
+        self.forecast.as_ref().map_or(&[], ServedForecast::keys)
+    }
+
+    /// Schema of [`ServingModel::forecast`]; `None` for a model without forecasts.
+    pub fn forecast_output(&self) -> Option<&SchemaRef> {
+        self.forecast.as_ref().map(ServedForecast::output)
+    }
+
+    /// Schema of [`ServingModel::forecast_by_series`]; `None` for a model without forecasts.
+    pub fn series_output(&self) -> Option<&SchemaRef> {
+        self.forecast.as_ref().map(ServedForecast::lists_output)
+    }
+
+    /// The forecasts of the whole horizon for the series that rows name by their keys, with the rows, columns and bits of
+    /// the forecast that a run with the same state publishes. Each begins after the last row that the state has of its
+    /// series, appended facts included. A series that the state does not have is a fault.
+    pub fn forecast(&self, series: &RecordBatch) -> Result<RecordBatch> {
+        let (forecast, live) = self.forecasting()?;
+        forecast.rows(live, &self.with_texts_read(series)?)
+    }
+
+    /// Like [`ServingModel::forecast`], with one row for each row of the batch: what differs from step to step, such as
+    /// times and predictions, is a list with one item for each step. Steps that a filter takes are nulls at its end.
+    pub fn forecast_by_series(&self, series: &RecordBatch) -> Result<RecordBatch> {
+        let (forecast, live) = self.forecasting()?;
+        forecast.lists(live, &self.with_texts_read(series)?)
+    }
+
+    fn forecasting(&self) -> Result<(&ServedForecast, &LiveState)> {
+        let parts = self.forecast.as_ref().zip(self.live.as_ref());
+        parts.ok_or_else(|| {
+            let message = "the model is loaded without forecasts";
+            Fault::new(codes::UNSUPPORTED, message)
+                .hint("load it with a model of rows of the future: `ServingModel::with_forecast`")
         })
     }
 
@@ -555,6 +628,18 @@ impl ServingModel {
         serde_json::from_slice(&text)
             .map_err(|error| Fault::internal("a row cannot be read back").cause(error))
     }
+}
+
+/// The fault of forecasts without the state of the rows before.
+fn without_state(node: &str) -> Fault {
+    let message = format!(
+        "forecasts begin after the last rows of series, and there is no serving state of `{node}`"
+    );
+    Fault::new(codes::UNSUPPORTED, message)
+        .step(node)
+        .hint(format!(
+            "declare `serving: {{ from: {node} }}` in the spec, and run it"
+        ))
 }
 
 /// The step that is served: the named one, that of the serving state, or that of the first sink.

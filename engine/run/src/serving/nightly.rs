@@ -22,6 +22,7 @@ use forebay_storage::{ScanRequest, ScratchDir};
 use forebay_window::WindowEngine;
 
 use super::joined::TableRequest;
+use super::latest::{ContinuedSeries, LatestRequest};
 use super::series::{LiveSeries, PieceMemory, piece_of};
 use super::stream::ServedStream;
 use crate::executor::RunExecutor;
@@ -93,12 +94,15 @@ impl RunExecutor<'_> {
             span_prefix(spans),
             operations,
         );
-        let holds_rows = !windows.is_empty() || !served_chain.joins.is_empty();
+        // Forecasts begin after the last rows of series, where a state can hold those.
+        let continued = ContinuedSeries::of(bound, node).ok();
+        let holds_rows =
+            !windows.is_empty() || !served_chain.joins.is_empty() || continued.is_some();
         if !holds_rows && served.pooled_steps().is_empty() {
             return Ok(manifest);
         }
         let Some(time) = served.state_time(self.pipeline) else {
-            if !holds_rows {
+            if windows.is_empty() && served_chain.joins.is_empty() {
                 return Ok(manifest);
             }
             let message = "the times of windows are computed, \
@@ -153,6 +157,20 @@ impl RunExecutor<'_> {
             };
             let table = self.session.store_joined(&writer, &request)?;
             manifest.tables.push(table);
+        }
+        if let Some(continued) = &continued {
+            let session = self.session;
+            let memory = session.memory();
+            let bytes_max = memory.states_bytes();
+            let request = LatestRequest {
+                session,
+                input,
+                earlier: earlier.as_ref(),
+                finding: &finding,
+                digest: &|analyzer| self.program.state_ids[analyzer],
+                scratch: self.scratch.scratch_with_budget(memory, bytes_max),
+            };
+            manifest.latest = Some(continued.store(&writer, &request)?);
         }
         if let Some(replaced) = ServingReference::read(io, &directory).ok().flatten() {
             let named = manifest.files();

@@ -1,0 +1,389 @@
+//! The law of served forecasts: they have the bits of the forecast that a run with the same state publishes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
+use arrow::compute::{cast, concat_batches};
+use arrow::datatypes::DataType;
+use forebay_model::{Result, codes};
+use forebay_run::ServingModel;
+
+use crate::serving_law::{
+    DAYS, HISTORY_DAYS, ITEMS, NO_PARAMS, STORES, Shop, bits, row_bits, rows_where,
+};
+use crate::{ForecastForm, ScoringRequest, TrainedModel};
+
+/// A model of the rows of the future.
+struct ForecastCase {
+    name: &'static str,
+    /// The steps of its features.
+    steps: &'static str,
+    /// What its training says besides the kind.
+    train: &'static str,
+    /// Source columns of the forecast.
+    columns: &'static [&'static str],
+}
+
+const CASES: [ForecastCase; 6] = [
+    ForecastCase {
+        name: "a model for each step",
+        steps: "{ filter: \"qty IS NOT NULL\" }, \
+                { future_rows: { horizon: 5d, every: 1d, carry: [tag] } }, \
+                { lag: { columns: [qty], by: [1d, 3d, 7d] } }, \
+                { rolling: { columns: [qty], compute: [mean], over: [7d], gap: 2d } }",
+        train: "strategy: per_step, quantiles: [0.1, 0.9], \
+                dense: [qty_lag_1d, qty_lag_3d, qty_lag_7d, qty_mean_7d]",
+        columns: &["tag"],
+    },
+    ForecastCase {
+        name: "series that end at times of their own",
+        steps: "{ filter: \"qty IS NOT NULL\" }, \
+                { future_rows: { horizon: 5d, every: 1d, after: series, active_within: 30d } }, \
+                { lag: { columns: [qty], by: [1d, 7d] } }",
+        train: "strategy: per_step, dense: [qty_lag_1d, qty_lag_7d]",
+        columns: &[],
+    },
+    ForecastCase {
+        name: "predictions that feed windows",
+        steps: "{ filter: \"qty IS NOT NULL\" }, { drop: [price, tag] }, \
+                { future_rows: { horizon: 5d, every: 1d } }, \
+                { lag: { columns: [qty], by: [1d, 2d] } }, \
+                { rolling: { columns: [qty], compute: [max], over: [3d], gap: 1d } }",
+        train: "strategy: recursive, dense: [qty_lag_1d, qty_lag_2d, qty_max_3d]",
+        columns: &[],
+    },
+    ForecastCase {
+        name: "differences that are undone",
+        steps: "{ filter: \"qty IS NOT NULL\" }, { drop: [price, tag] }, \
+                { future_rows: { horizon: 5d, every: 1d, after: series } }, \
+                { target: { column: qty, do: [{ difference: 1d }] } }, \
+                { lag: { columns: [qty], by: [5d, 7d] } }",
+        train: "dense: [qty_lag_5d, qty_lag_7d]",
+        columns: &[],
+    },
+    ForecastCase {
+        name: "rows joined with plans",
+        steps: "{ filter: \"qty IS NOT NULL\" }, \
+                { future_rows: { horizon: 5d, every: 1d } }, \
+                { as_of_join: { with: plans, columns: [list] } }, \
+                { lag: { columns: [qty], by: [1d, 7d] } }",
+        train: "strategy: per_step, dense: [qty_lag_1d, qty_lag_7d, list]",
+        columns: &[],
+    },
+    ForecastCase {
+        name: "one model for all steps",
+        steps: "{ filter: \"qty IS NOT NULL\" }, \
+                { future_rows: { horizon: 5d, every: 1d, carry: [price] } }, \
+                { lag: { columns: [qty], by: [5d, 7d] } }",
+        train: "dense: [qty_lag_5d, qty_lag_7d]",
+        columns: &["price"],
+    },
+];
+
+/// Steps whose forecasts cannot be served, with words of the reason.
+const REFUSED: [(&str, &str); 2] = [
+    (
+        "{ filter: \"qty IS NOT NULL\" }, { lag: { columns: [price], by: [7d] } }, \
+         { future_rows: { horizon: 5d, every: 1d, carry: [price_lag_7d] } }, \
+         { derive: { twice: \"qty * 2\" } }, \
+         { lag: { columns: [twice], by: [1d, 7d] } }",
+        "before `future_rows` to know the last rows",
+    ),
+    (
+        "{ filter: \"qty IS NOT NULL\" }, \
+         { rolling: { columns: [price], compute: [mean], over: [7d] } }, \
+         { future_rows: { horizon: 5d, every: 1d } }, \
+         { lag: { columns: [qty], by: [1d, 7d] } }",
+        "shares its series",
+    ),
+];
+
+/// Writes plans for all days and those after them.
+fn write_plans(shop: &Shop) {
+    let mut text = "date,store,item,list\n".to_owned();
+    for day in (0..DAYS + 20).step_by(3) {
+        let date = jiff::civil::date(2024, 1, 1) + jiff::Span::new().days(i64::from(day));
+        for store in STORES {
+            for item in ITEMS {
+                let list = f64::from(day % 11) + item.len() as f64;
+                writeln!(text, "{date},{store},{item},{list}").unwrap();
+            }
+        }
+    }
+    std::fs::write(shop.path("plans.csv"), text).unwrap();
+}
+
+/// Writes a spec that trains a model of the rows of the future, with or without its forecast.
+fn write_spec(shop: &Shop, steps: &str, train: &str, forecast: &str) {
+    let types = "date: date, store: string, item: string";
+    let text = format!(
+        "version: 1\nname: shop\nsources:\n  sales:\n    \
+         csv: {{ path: \"{}/*.csv\", columns: {{ {types}, qty: float64, price: float64, \
+         tag: string }} }}\n    time: date\n    keys: [store, item]\n  plans:\n    \
+         csv: {{ path: \"{}\", columns: {{ {types}, list: float64 }} }}\n    \
+         time: date\n    keys: [store, item]\n\
+         steps:\n  features:\n    from: sales\n    do: [{steps}]\n\
+         label: {{ column: qty, horizon: 5d, known: [list] }}\n\
+         serving: {{ from: features }}\n\
+         sinks:\n  trees: {{ from: features, train: {{ path: \"{}\", model: gbdt, rounds: 8, \
+         leaves: 4, min_leaf_rows: 5, categorical: [], {train} }} }}\n{forecast}",
+        shop.path("data"),
+        shop.path("plans.csv"),
+        shop.path("trees"),
+    );
+    // Steps without plans need no word of them.
+    let text = if steps.contains("plans") {
+        text
+    } else {
+        text.replace(", known: [list]", "")
+    };
+    std::fs::write(shop.path("spec.yaml"), text).unwrap();
+}
+
+impl ForecastCase {
+    fn shop(&self) -> Shop {
+        let shop = Shop::new(self.steps);
+        write_plans(&shop);
+        let forecast = format!(
+            "  forecast: {{ from: features, predict: {{ model: trees, path: \"{}\", min: 0, \
+             columns: [{}] }} }}\n",
+            shop.path("forecast"),
+            self.columns.join(", ")
+        );
+        write_spec(&shop, self.steps, self.train, &forecast);
+        shop
+    }
+
+    fn form(&self) -> ForecastForm {
+        ForecastForm {
+            columns: self.columns.iter().map(ToString::to_string).collect(),
+            bounds: (Some(0.0), None),
+            ..ForecastForm::default()
+        }
+    }
+
+    /// Forecasts of all data by the model of the first run.
+    fn scored(&self, shop: &Shop, model: &TrainedModel) -> RecordBatch {
+        let mut sources = BTreeMap::new();
+        sources.insert("sales".to_owned(), shop.path("data/*.csv"));
+        sources.insert("plans".to_owned(), shop.path("plans.csv"));
+        let scoring = ScoringRequest {
+            sources,
+            output: shop.path("scored"),
+            columns: self.form().columns,
+            bounds: self.form().bounds,
+            ..ScoringRequest::default()
+        };
+        let session = shop.forebay().session().unwrap();
+        let scored = model.score(&session, &scoring);
+        scored.unwrap_or_else(|fault| panic!("{}: {fault}", self.name));
+        output_rows(shop, "scored")
+    }
+}
+
+/// Runs the spec. Returns the model with the serving state of its run.
+fn run(shop: &Shop) -> Result<TrainedModel> {
+    let forebay = shop.forebay();
+    let pipeline = forebay.read_spec(shop.path("spec.yaml"), NO_PARAMS)?;
+    let report = forebay.run(&pipeline)?;
+    let artifact = forebay.artifact(&report.artifact_path.unwrap())?;
+    let session = forebay.session()?;
+    let mut model = TrainedModel::load(session.io(), &shop.path("trees"))?;
+    model.artifact.serving = artifact.serving;
+    Ok(model)
+}
+
+/// The rows of an output.
+fn output_rows(shop: &Shop, name: &str) -> RecordBatch {
+    let text = format!(
+        "version: 1\nname: read\nsources: {{ rows: {{ parquet: {{ path: \"{}\" }} }} }}\n",
+        shop.path(name)
+    );
+    std::fs::write(shop.path("read.yaml"), text).unwrap();
+    let forebay = shop.forebay();
+    let read = forebay
+        .read_spec(shop.path("read.yaml"), NO_PARAMS)
+        .unwrap();
+    let batches = forebay.collect(&read, "rows").unwrap();
+    concat_batches(&batches[0].schema(), &batches).unwrap()
+}
+
+/// The keys of the series of each row.
+fn keys_of(rows: &RecordBatch) -> Vec<[String; 2]> {
+    let texts = |name: &str| {
+        let column = cast(rows.column_by_name(name).unwrap(), &DataType::Utf8).unwrap();
+        let column = column.as_string::<i32>().clone();
+        column
+            .iter()
+            .map(|text| text.unwrap().to_owned())
+            .collect::<Vec<String>>()
+    };
+    let pairs = texts("store").into_iter().zip(texts("item"));
+    pairs.map(|(store, item)| [store, item]).collect()
+}
+
+/// A request for series.
+fn request(series: &[[String; 2]]) -> RecordBatch {
+    let column = |key: usize| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(
+            series.iter().map(|keys| &keys[key]),
+        ))
+    };
+    RecordBatch::try_from_iter([("store", column(0)), ("item", column(1))]).unwrap()
+}
+
+/// Compares served forecasts with one that was published: of all series, of some, and as lists.
+fn check_forecasts(name: &str, served: &ServingModel, expected: &RecordBatch) {
+    let keys = keys_of(expected);
+    let mut series = keys.clone();
+    series.sort();
+    series.dedup();
+    assert!(series.len() > 3, "{name}: {series:?}");
+    let forecast = |series: &[[String; 2]]| {
+        let rows = served.forecast(&request(series));
+        rows.unwrap_or_else(|fault| panic!("{name}: {fault}"))
+    };
+    let all = forecast(&series);
+    let names = |rows: &RecordBatch| {
+        let schema = rows.schema();
+        let fields = schema.fields().iter();
+        fields
+            .map(|field| field.name().clone())
+            .collect::<Vec<String>>()
+    };
+    assert_eq!(names(&all), names(expected), "{name}");
+    assert_eq!(row_bits(&all), row_bits(expected), "{name}");
+    // In another order, and one of them twice.
+    let some = [series[2].clone(), series[0].clone(), series[2].clone()];
+    let expected_rows = rows_where(expected, |row| some.contains(&keys[row]));
+    assert_eq!(
+        row_bits(&forecast(&some)),
+        row_bits(&expected_rows),
+        "{name}"
+    );
+    let lists = served.forecast_by_series(&request(&some)).unwrap();
+    assert_eq!(lists.schema(), *served.series_output().unwrap(), "{name}");
+    assert_eq!(lists.num_rows(), some.len());
+    for (row, series) in some.iter().enumerate() {
+        let expected = rows_where(expected, |row| keys[row] == *series);
+        for (number, column) in lists.columns().iter().enumerate() {
+            let steps = bits(expected.column(number));
+            match column.as_fixed_size_list_opt() {
+                Some(lists) => assert_eq!(bits(&lists.value(row)), steps, "{name}"),
+                None => assert_eq!(bits(&column.slice(row, 1)), steps[..1], "{name}"),
+            }
+        }
+    }
+    let unknown = [series[0].clone(), ["west".to_owned(), "apple".to_owned()]];
+    let fault = served.forecast(&request(&unknown)).unwrap_err();
+    assert_eq!(fault.code(), codes::NO_HISTORY, "{name}");
+    assert_eq!(fault.site().rows, [1], "{name}");
+}
+
+#[test]
+fn served_forecasts_have_the_bits_of_published_ones() {
+    for case in &CASES {
+        let name = case.name;
+        let shop = case.shop();
+        let model = run(&shop).unwrap_or_else(|fault| panic!("{name}: {fault}"));
+        let forebay = shop.forebay();
+        let served = model
+            .forecasts(&forebay, &case.form())
+            .unwrap_or_else(|fault| panic!("{name}: {fault}"));
+        let published = output_rows(&shop, "forecast");
+        check_forecasts(name, &served, &published);
+        // Facts become part of the next forecasts, as if a run had read them.
+        shop.add_later_days();
+        let facts = shop.later_rows();
+        for row in 0..facts.num_rows() {
+            served.append(&facts.slice(row, 1)).unwrap();
+            // Some appends are merged one by one, others wait for the next forecast.
+            if row < 3 {
+                let series = keys_of(&facts.slice(row, 1));
+                served.forecast(&request(&series)).unwrap();
+            }
+        }
+        let scored = case.scored(&shop, &model);
+        assert_ne!(row_bits(&scored), row_bits(&published), "{name}");
+        check_forecasts(name, &served, &scored);
+        drop(served);
+        // Another process goes on.
+        let again = model.forecasts(&forebay, &case.form()).unwrap();
+        check_forecasts(name, &again, &scored);
+    }
+}
+
+#[test]
+fn the_next_run_goes_on_from_the_last_rows() {
+    let case = &CASES[0];
+    let shop = case.shop();
+    run(&shop).unwrap();
+    shop.add_later_days();
+    let grown = run(&shop).unwrap();
+    let latest = |model: &TrainedModel| {
+        let manifest = &model.artifact.serving.as_ref().unwrap().manifest;
+        manifest.latest.clone().unwrap()
+    };
+    let served = grown.forecasts(&shop.forebay(), &case.form()).unwrap();
+    let published = output_rows(&shop, "forecast");
+    check_forecasts(case.name, &served, &published);
+    // The same rows, read from the beginning.
+    std::fs::remove_dir_all(shop.path("state")).unwrap();
+    assert_eq!(latest(&grown), latest(&run(&shop).unwrap()));
+}
+
+#[test]
+fn forecasts_that_cannot_be_served_say_so() {
+    for (steps, reason) in REFUSED {
+        let shop = Shop::new(steps);
+        write_plans(&shop);
+        let lags = if steps.contains("twice") {
+            "dense: [twice_lag_7d]"
+        } else {
+            "dense: [qty_lag_7d]"
+        };
+        write_spec(&shop, steps, lags, "");
+        let model = run(&shop).unwrap_or_else(|fault| panic!("{steps}: {fault}"));
+        let refused = model.forecasts(&shop.forebay(), &ForecastForm::default());
+        let Err(fault) = refused else {
+            panic!("{steps}: served");
+        };
+        assert_eq!(fault.code(), codes::UNSUPPORTED, "{steps}");
+        assert!(
+            fault.message().contains(reason),
+            "{steps}: {}",
+            fault.message()
+        );
+    }
+}
+
+#[test]
+fn models_without_a_state_and_facts_of_too_few_columns_are_refused() {
+    let case = &CASES[0];
+    let shop = case.shop();
+    let mut model = run(&shop).unwrap();
+    let served = model.forecasts(&shop.forebay(), &case.form()).unwrap();
+    shop.add_later_days();
+    let facts = shop.later_rows();
+    let columns: Vec<usize> = (0..facts.num_columns())
+        .filter(|column| facts.schema().field(*column).name() != "tag")
+        .collect();
+    // The forecast carries it on.
+    let fault = served
+        .append(&facts.project(&columns).unwrap())
+        .unwrap_err();
+    assert_eq!(fault.code(), codes::UNKNOWN_COLUMN);
+    assert!(fault.message().contains("`tag`"), "{}", fault.message());
+    model.artifact.serving = None;
+    let Err(fault) = model.forecasts(&shop.forebay(), &case.form()) else {
+        panic!("served without a state");
+    };
+    assert_eq!(fault.code(), codes::UNSUPPORTED);
+    let features = shop.forebay().model(&model.artifact, Some("features"));
+    assert_eq!(
+        features.err().map(|fault| fault.code()),
+        Some(codes::UNSUPPORTED)
+    );
+}
