@@ -23,6 +23,34 @@ const STEPS: &str = r#"
       - drop: [price, promotion, event]
 "#;
 
+/// Steps in front of the rows of the future, and steps behind a plan and a calendar: windows on both sides of the rows of
+/// the future, or of a filter for learning, and one that such a filter reads alone.
+const DIVIDED: [(&str, &str); 3] = [
+    (
+        "      - rolling: { columns: [price], compute: [mean], over: [7d] }\n",
+        "      - lag: { columns: [qty], by: [7d] }
+      - lag: { columns: [price_mean_7d], by: [7d] }
+      - drop: [price, promotion, event, price_mean_7d]
+",
+    ),
+    (
+        "",
+        "      - lag: { columns: [qty], by: [7d] }
+      - filter: { sql: \"price > 0\", when: learning }
+      - rolling: { columns: [qty], compute: [mean], over: [7d], gap: 7d }
+      - drop: [price, promotion, event]
+",
+    ),
+    (
+        "",
+        "      - lag: { columns: [price], by: [8d] }
+      - lag: { columns: [qty], by: [7d] }
+      - filter: { sql: \"price_lag_8d IS NOT NULL\", when: learning }
+      - drop: [price, promotion, event, price_lag_8d]
+",
+    ),
+];
+
 /// Demand whose days come one by one, a plan of all days, and the two outputs.
 struct FutureFixture {
     shop: TestDirectory,
@@ -165,6 +193,33 @@ fn features_of_the_future_are_those_of_its_days_once_they_have_come() {
         before = Some(ahead);
     }
     assert!(compared > 7 * 50, "{compared} rows were compared");
+}
+
+#[test]
+fn windows_of_the_future_are_those_of_its_history() {
+    // The plan and the calendar.
+    let planned: Vec<&str> = STEPS.lines().take(3).collect();
+    for (front, behind) in DIVIDED {
+        let future = format!("{front}{FUTURE}");
+        let steps = format!("{}\n{behind}", planned.join("\n"));
+        let fixture = FutureFixture::new(&future, &steps);
+        fixture.spec(&future, &steps, AHEAD);
+        fixture.show(0..26);
+        fixture.run(&["--threads=2"]).expect(0);
+        let ahead = fixture.shop.visible("out/ahead");
+        fixture.show(0..33);
+        fixture.run(&["--threads=1"]).expect(0);
+        let table = fixture.shop.visible("out/table");
+        let come = by_key(&table, &["date", "store_id", "item_id"], "qty");
+        let mut compared = 0;
+        for (key, row) in by_key(&ahead, &["date", "store_id", "item_id"], "qty") {
+            if let Some(come) = come.get(&key) {
+                assert_eq!(*come, row, "{key:?}: {behind}");
+                compared += 1;
+            }
+        }
+        assert!(compared > 50, "{compared} rows were compared: {behind}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use forebay_model::{
 use forebay_window::SeriesLength;
 use serde::{Deserialize, Serialize};
 
-use crate::{AnalyzerRequest, MapOp, OpList, PlanOp, SeriesColumns, TargetChain};
+use crate::{AnalyzerRequest, MapOp, OpList, PlanOp, SeriesColumns, TargetChain, WindowDivision};
 
 /// Index into `BoundPipeline::ops`.
 pub type OpId = usize;
@@ -62,6 +62,8 @@ pub struct NodeFlow {
     pub future: Option<Arc<FutureFlow>>,
     /// The transformation of its target, which predictions undo.
     pub target: Option<Arc<TargetChain>>,
+    /// The division of the windows that come next.
+    pub windows: WindowDivision,
 }
 
 impl NodeFlow {

@@ -115,6 +115,7 @@ impl PipelineBinder<'_> {
             branch.push(self.branch_op(&step, source_copy(field))?);
         }
         flow.future = Some(Arc::new(branch));
+        flow.windows.end();
         Ok(())
     }
 

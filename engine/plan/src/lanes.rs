@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use forebay_model::{Dataset, NameIndex};
 
-use crate::slice::{SliceTarget, StreamSlice, slice_stream};
+use crate::slice::{SliceTarget, StreamSlice, missing_targets, slice_stream};
 use crate::{
-    AnalyzerId, AnalyzerLane, BaseDataset, BaseId, BoundPipeline, ColumnScan, OpStream, ScanStream,
+    AnalyzerId, AnalyzerLane, BaseDataset, BaseId, BoundPipeline, ColumnScan, GatherBy, OpStream,
+    PlanOp, ScanStream,
 };
 
 /// Minimum bytes per lane and span: below, opening files costs more than reading columns separately
@@ -384,14 +385,26 @@ pub fn analyzer_scans(bound: &BoundPipeline, analyzers: &[AnalyzerId]) -> Vec<Co
     let mut ops = streams.iter().flat_map(|tapped| &tapped.stream.ops);
     let in_order = ops.any(|op| bound.ops[*op].op.is_over_series());
     let mut scans: Vec<ColumnScan> = Vec::new();
+    let mut passed = BTreeSet::new();
     for tapped in streams {
-        let targets: Vec<SliceTarget<'_>> = tapped
+        let mut targets: Vec<SliceTarget<'_>> = tapped
             .taps
             .iter()
             .map(|(analyzer, op_count)| bound.asks[*analyzer].slice_target(*op_count))
             .collect();
-        let slice = slice_stream(bound, &tapped.stream, &targets);
+        let mut slice = slice_stream(bound, &tapped.stream, &targets);
         let base = tapped.stream.base;
+        if in_order && is_future(bound, base) {
+            // Their windows continue those of the history.
+            targets.extend(missing_targets(bound, &tapped.stream, &slice.ops, &passed));
+            slice = slice_stream(bound, &tapped.stream, &targets);
+        }
+        passed.extend(
+            slice
+                .ops
+                .iter()
+                .map(|position| tapped.stream.ops[*position]),
+        );
         let scan_stream = ScanStream {
             stream: tapped.stream,
             needed: slice.ops,
@@ -413,6 +426,17 @@ pub fn analyzer_scans(bound: &BoundPipeline, analyzers: &[AnalyzerId]) -> Vec<Co
         scans.sort_by_key(|scan| scan.base);
     }
     scans
+}
+
+/// True for rows that `future_rows` makes.
+fn is_future(bound: &BoundPipeline, base: BaseId) -> bool {
+    let BaseDataset::Gathered(op) = &bound.bases[base] else {
+        return false;
+    };
+    let PlanOp::Gather(gather) = &bound.ops[*op].op else {
+        return false;
+    };
+    matches!(gather.lower, GatherBy::Future(_))
 }
 
 /// A stream with the analyzers that read it, each after a number of operations.

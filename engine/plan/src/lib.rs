@@ -136,7 +136,7 @@ pub use op::{
     ExpandOp, ExpandedRows, FilterOp, FutureRowsOp, FutureSeries, GatherBy, GatherOp, GroupByOp,
     JoinBy, JoinChecks, JoinOp, LowerGather, LowerMap, LowerRows, LoweredMap, MapOp,
     MatchDirection, MetRows, MovedTime, PlanOp, PredictionFeedback, QueryPlan, RepeatedEnd,
-    RowBatches, RowMark, RowsOfSeries, ValueCount, WindowOp, WrittenNulls,
+    RowBatches, RowMark, RowsOfSeries, ValueCount, WindowDivision, WindowOp, WrittenNulls,
 };
 pub use op_list::OpList;
 pub use operation_id::{join_id, operation_id, ops_before_join};

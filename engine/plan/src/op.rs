@@ -567,6 +567,39 @@ pub struct WindowOp {
     pub plan: Arc<WindowPlan>,
     /// True if series are read backward: "earlier" then means later.
     pub backward: bool,
+    /// Windows of different divisions are not merged: rows of the future and their history then have the same ones. Its
+    /// flow sets it.
+    pub division: u32,
+}
+
+/// The division of a flow's windows that the next ones belong to. Rows of the future meet the windows behind
+/// `future_rows` alone, and no filters for learning: windows are merged on one side of these.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WindowDivision {
+    number: u32,
+    has_windows: bool,
+}
+
+impl WindowDivision {
+    /// Puts a window into the division.
+    pub(crate) fn enter(&mut self, op: &mut PlanOp) {
+        if let PlanOp::Window(window) = op {
+            window.division = self.number;
+            self.has_windows = true;
+        }
+    }
+
+    /// Begins another division, if this one has windows.
+    pub(crate) fn end(&mut self) {
+        self.number += u32::from(self.has_windows);
+        self.has_windows = false;
+    }
+
+    /// The division of windows behind a union.
+    pub(crate) fn unite(&mut self, other: WindowDivision) {
+        self.number = self.number.max(other.number);
+        self.has_windows |= other.has_windows;
+    }
 }
 
 impl WindowOp {
@@ -583,6 +616,7 @@ impl WindowOp {
     /// True if both receive the same rows of the same series.
     pub fn is_alike(&self, other: &WindowOp) -> bool {
         (&self.time, &self.keys, self.backward) == (&other.time, &other.keys, other.backward)
+            && self.division == other.division
             && self.plan.shares_state_with(&other.plan)
     }
 
@@ -928,6 +962,17 @@ impl PlanOp {
         }
     }
 
+    /// Names of the columns whose values it writes. A projection writes none.
+    pub fn written_columns(&self) -> Vec<&String> {
+        match self {
+            PlanOp::Map(map) => map.writes.iter().map(Field::name).collect(),
+            PlanOp::Expand(expand) => expand.writes.iter().map(Field::name).collect(),
+            PlanOp::Window(window) => window.writes.iter().map(Field::name).collect(),
+            PlanOp::Join(join) => join.writes().map(Field::name).collect(),
+            PlanOp::Keep(_) | PlanOp::Project(_) | PlanOp::Gather(_) => Vec::new(),
+        }
+    }
+
     /// True if it decides which rows a stream has.
     pub fn changes_rows(&self) -> bool {
         matches!(self, PlanOp::Keep(_) | PlanOp::Expand(_))
@@ -976,14 +1021,21 @@ impl PlanOp {
             PlanOp::Expand(expand) => {
                 json!({ "expand": expand.reads, "writes": names(&expand.writes) })
             }
-            PlanOp::Window(window) => json!({
-                "window": window.plan.to_json()?,
-                "time": window.time,
-                "keys": window.keys,
-                "reads": window.reads,
-                "writes": names(&window.writes),
-                "backward": window.backward,
-            }),
+            PlanOp::Window(window) => {
+                let mut identity = json!({
+                    "window": window.plan.to_json()?,
+                    "time": window.time,
+                    "keys": window.keys,
+                    "reads": window.reads,
+                    "writes": names(&window.writes),
+                    "backward": window.backward,
+                });
+                // Windows of flows with one division keep the ids that they have always had.
+                if window.division > 0 {
+                    identity["division"] = json!(window.division);
+                }
+                identity
+            }
             PlanOp::Join(join) => {
                 let columns = join.columns.iter().map(column_identity).collect::<Vec<_>>();
                 match &join.by {

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::lanes::{LanePlanner, analyzer_scans};
 use crate::operation_id::add_source_format;
-use crate::slice::{SliceTarget, StreamIndexes, StreamSlice};
+use crate::slice::{SliceTarget, StreamIndexes, StreamSlice, missing_targets};
 use crate::split::part_column;
 use crate::{
     AnalyzerId, BaseDataset, BaseId, BoundPipeline, CarriedFinding, ColumnScan, FUTURE_PART,
@@ -367,6 +367,36 @@ impl<'a> ProgramCompiler<'a> {
         Ok(id_and_level)
     }
 
+    /// Adds to the slices of rows of the future the operations that their history passes, such as those that a filter for
+    /// learning reads: windows are then merged alike in both.
+    fn follow_history(
+        &mut self,
+        streams: &[OpStream],
+        first_scan: usize,
+        columns: &[&str],
+        slices: &mut [StreamSlice],
+        name: &mut IdBuilder,
+    ) {
+        let bound = self.bound;
+        let mut passed = BTreeSet::new();
+        for (stream, slice) in streams.iter().zip(slices.iter()).take(first_scan) {
+            passed.extend(slice.ops.iter().map(|position| stream.ops[*position]));
+        }
+        for (stream, slice) in streams.iter().zip(slices).skip(first_scan) {
+            let missing = missing_targets(bound, stream, &slice.ops, &passed);
+            if missing.is_empty() {
+                continue;
+            }
+            let mut targets = vec![SliceTarget {
+                after: stream.ops.len(),
+                columns: columns.to_vec(),
+            }];
+            targets.extend(missing);
+            *slice = self.indexes.of(bound, stream).slice(&targets);
+            name.json(&json!([slice.columns, slice.ops.len()]));
+        }
+    }
+
     fn sink(&mut self, index: usize) -> Result<Pass> {
         let sink = self
             .pipeline
@@ -416,7 +446,10 @@ impl<'a> ProgramCompiler<'a> {
         if is_future {
             name.text(FUTURE_PART);
         }
-        let (slices, level) = self.streams(&streams, &columns_read, &mut name)?;
+        let (mut slices, level) = self.streams(&streams, &columns_read, &mut name)?;
+        if is_future {
+            self.follow_history(&streams, first_scan, &columns_read, &mut slices, &mut name);
+        }
         let scans = streams
             .iter()
             .zip(slices)

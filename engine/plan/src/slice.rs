@@ -8,7 +8,7 @@ use datafusion::logical_expr::Expr;
 use forebay_model::NameIndex;
 
 use crate::split::PART_PREFIX;
-use crate::{BaseId, BoundAnalyzer, BoundPipeline, ColumnScan, OpList, OpStream, PlanOp};
+use crate::{BaseId, BoundAnalyzer, BoundPipeline, ColumnScan, OpId, OpList, OpStream, PlanOp};
 
 /// Columns requested at a point of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +56,28 @@ pub(crate) fn slice_stream(
     targets: &[SliceTarget<'_>],
 ) -> StreamSlice {
     StreamIndex::new(bound, stream).slice(targets)
+}
+
+/// Targets for the operations that rows before a stream passed, and that its slice lacks. Windows over both are then
+/// merged alike.
+pub(crate) fn missing_targets<'b>(
+    bound: &'b BoundPipeline,
+    stream: &OpStream,
+    needed: &[usize],
+    passed: &BTreeSet<OpId>,
+) -> Vec<SliceTarget<'b>> {
+    let mut targets = Vec::new();
+    for (position, op) in stream.ops.iter().enumerate() {
+        if !passed.contains(op) || needed.binary_search(&position).is_ok() {
+            continue;
+        }
+        let written = bound.ops[*op].op.written_columns();
+        targets.push(SliceTarget {
+            after: position + 1,
+            columns: written.into_iter().map(String::as_str).collect(),
+        });
+    }
+    targets
 }
 
 /// The operations of a stream by the columns that they write. A step over thousands of columns has an operation and an

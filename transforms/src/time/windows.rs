@@ -312,6 +312,7 @@ impl<'a> WindowOpBuilder<'a> {
             writes,
             plan: Arc::new(plan),
             backward: false,
+            division: 0,
         })
     }
 }

@@ -75,6 +75,7 @@ impl PipelineBinder<'_> {
             }
             union.parts &= flow.parts;
             union.series = union.series.of_both(&flow.series);
+            union.windows.unite(flow.windows);
         }
         union.future = future.map(Arc::new);
         Ok(union)

@@ -20,7 +20,7 @@ use crate::leakage::check_leakage;
 use crate::refit::check_refit;
 use crate::{
     BaseDataset, BoundOp, BoundPipeline, FilterOp, MapOp, NodeFlow, OpId, OpList, OpStream, PlanOp,
-    SeriesColumns, SqlCompiler, TransformRegistry,
+    SeriesColumns, SqlCompiler, TransformRegistry, WindowDivision,
 };
 use steps::StepOutcome;
 
@@ -176,6 +176,7 @@ impl PipelineBinder<'_> {
             series: SeriesColumns::default(),
             future: None,
             target: None,
+            windows: WindowDivision::default(),
         };
         self.add_split_columns(&mut flow);
         flow
@@ -217,6 +218,7 @@ impl PipelineBinder<'_> {
             let future = Arc::make_mut(future);
             if is_learning {
                 future.push_to_history(id + 1);
+                flow.windows.end();
             } else {
                 future.push(id + 1);
             }

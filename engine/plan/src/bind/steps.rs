@@ -121,7 +121,8 @@ impl PipelineBinder<'_> {
         let mut keeps_columns = true;
         let mut columns = None;
         self.expect_ops(flow, ops.len());
-        for (part, op) in ops.into_iter().enumerate() {
+        for (part, mut op) in ops.into_iter().enumerate() {
+            flow.windows.enter(&mut op);
             if !matches!(op, PlanOp::Map(_)) {
                 set_written(flow, &mut columns);
             }

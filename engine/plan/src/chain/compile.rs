@@ -261,6 +261,7 @@ impl ChainBuilder {
             op: id,
             plan: window.plan.clone(),
             row_order,
+            division: window.division,
             keys,
             time,
             inputs,

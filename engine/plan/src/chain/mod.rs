@@ -207,6 +207,8 @@ struct WindowAction {
     op: OpId,
     plan: Arc<WindowPlan>,
     row_order: WindowRowOrder,
+    /// See [`WindowOp::division`](crate::WindowOp::division).
+    division: u32,
     keys: Vec<usize>,
     time: usize,
     inputs: Vec<usize>,
@@ -222,6 +224,7 @@ impl WindowAction {
     /// True if both receive the same rows of the same series in the same order.
     fn is_alike(&self, other: &WindowAction) -> bool {
         (self.row_order, &self.keys, self.time) == (other.row_order, &other.keys, other.time)
+            && self.division == other.division
             && self.plan.shares_state_with(&other.plan)
     }
 

@@ -115,6 +115,35 @@ impl StreamNeeds {
         self.positions.extend(positions);
         self.columns.extend(read);
     }
+
+    /// Adds the operations of a stream that its history passes for some columns, such as those that a filter for learning
+    /// reads: its windows are then those of the history, whose states they continue.
+    fn follow_history(
+        &mut self,
+        bound: &BoundPipeline,
+        stream: &OpStream,
+        history: &OpStream,
+        columns: &[String],
+    ) {
+        let mut history_needs = StreamNeeds::default();
+        history_needs.add(bound, history, columns);
+        let mut passed = BTreeSet::new();
+        for position in history_needs.positions {
+            passed.insert(history.ops[position]);
+        }
+        for position in 0..stream.ops.len() {
+            let op = stream.ops[position];
+            if passed.contains(&op) && !self.positions.contains(&position) {
+                let upstream = OpStream {
+                    base: stream.base,
+                    ops: stream.ops.first(position + 1),
+                };
+                let written = bound.ops[op].op.written_columns();
+                let written: Vec<String> = written.into_iter().cloned().collect();
+                self.add(bound, &upstream, &written);
+            }
+        }
+    }
 }
 
 impl ServedForecast {
@@ -146,11 +175,13 @@ impl ServedForecast {
         let flow = flow_of(&bound, &predicting)?;
         let stream = rows_of(flow)?;
         let feature_stream = rows_of(step_flow)?;
+        let history = history_of(step_flow)?;
         let output_columns = flow.column_names();
         let feature_columns = step_flow.column_names();
         let mut needs = StreamNeeds::default();
         needs.add(&bound, stream, &output_columns);
         needs.add(&bound, feature_stream, &feature_columns);
+        needs.follow_history(&bound, feature_stream, history, &feature_columns);
         let positions: Vec<usize> = needs.positions.into_iter().collect();
         let mut columns = Vec::new();
         for field in bound.base_schemas[stream.base].fields() {
@@ -438,6 +469,15 @@ fn rows_of(flow: &NodeFlow) -> Result<&OpStream> {
     match future.map(|future| future.rows.as_slice()) {
         Some([stream]) => Ok(stream),
         _ => Err(Fault::internal("a forecast of several streams")),
+    }
+}
+
+/// The history of the rows of the future of a flow.
+fn history_of(flow: &NodeFlow) -> Result<&OpStream> {
+    let future = flow.future.as_deref();
+    match future.map(|future| future.history.as_slice()) {
+        Some([stream]) => Ok(stream),
+        _ => Err(Fault::internal("a forecast of several histories")),
     }
 }
 

@@ -858,15 +858,14 @@ fn add_fact_fields(fields: &mut Vec<Field>, source: &Schema, columns: &[String])
     Ok(())
 }
 
-/// The fault of a window or a join that the rows of the future share with rows before them.
+/// The fault of a window or a join whose states are those of other windows.
 fn other_series(step: &str) -> Fault {
     let message = format!(
-        "`{step}` shares its series with a step before `future_rows`, so that the serving state \
-         does not have them for rows of the future"
+        "the serving state does not hold the series of `{step}` as rows of the future need them"
     );
-    Fault::new(codes::UNSUPPORTED, message)
+    Fault::new(codes::STATE_VERSION, message)
         .step(step)
-        .hint("move `future_rows` before all windows and joins by time")
+        .hint("run the pipeline again with this program")
 }
 
 fn other_version() -> Fault {
