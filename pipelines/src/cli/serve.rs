@@ -40,8 +40,8 @@ const DRAIN: Duration = Duration::from_secs(6);
 /// PATH is the directory of an artifact, the output of a `train` sink, or the name of a pipeline with an artifact in the
 /// state directory. The last two are followed: a newer version is loaded beside, checked with kept requests, and then
 /// answers. A model whose step has windows takes the rows before from the serving state in the state directory. A model
-/// with trees for each step of the horizon, or a recursive one, answers the keys of a series with its whole horizon. At
-/// SIGTERM the server ends the requests that have begun.
+/// with trees for each step of the horizon, a recursive one, or one of a transformed target answers the keys of a series
+/// with its whole horizon. At SIGTERM the server ends the requests that have begun.
 #[derive(Debug, Args)]
 pub(crate) struct ServeCommand {
     /// An artifact, the output of a `train` sink, or the name of a pipeline.

@@ -113,7 +113,8 @@ impl ServedModel {
     }
 
     /// Serves predictions of a model, from rows of its source, and from the serving state of its artifact, if that has
-    /// one. A model that predicts rows of the future alone answers series of that state with forecasts.
+    /// one. A model that predicts rows of the future alone, or a transformed target, answers series of that state with
+    /// forecasts.
     pub fn of_trained(trained: TrainedModel, options: AnswerOptions) -> Result<ServedModel> {
         if trained.predicts_future_alone() {
             return ServedModel::of_forecasts(&trained, options);
@@ -122,6 +123,10 @@ impl ServedModel {
         let features = Forebay::new()
             .model(&trained.artifact, Some(&from))
             .map_err(|fault| with_state_hint(fault, &from))?;
+        if features.transformed_target() == Some(trained.card().label.as_str()) {
+            // Predictions of single rows would be in the units of the transformed target.
+            return ServedModel::of_forecasts(&trained, options);
+        }
         let features = options.with_state_memory(features);
         if let Some(missing) = missing_feature(&trained, &features) {
             let message =

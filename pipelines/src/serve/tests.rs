@@ -641,13 +641,19 @@ fn the_drift_of_requests_from_the_fit_is_a_metric() {
     assert!(!text.contains("forebay_serve_drift{column=\"id\""));
 }
 
-/// Runs a pipeline that trains a model for each step of the horizon. Returns the directory of the model.
-fn train_forecaster(directory: &TempDir) -> String {
+/// Runs a pipeline that trains a model of rows of the future, 3 days ahead, with steps behind them. Returns the directory of
+/// the model.
+fn train_forecaster(directory: &TempDir, steps: &str, train: &str) -> String {
     let path = |name: &str| directory.path().join(name).display().to_string();
     let mut rows = "day,item,qty\n".to_owned();
     for day in 1..=28 {
         for item in 0..3 {
-            writeln!(rows, "2024-02-{day:02},i{item},{}.5", (day * 7 + item) % 11).unwrap();
+            writeln!(
+                rows,
+                "2024-02-{day:02},i{item},{}.5",
+                1000 + (day * 7 + item) % 11
+            )
+            .unwrap();
         }
     }
     std::fs::write(path("sales.csv"), rows).unwrap();
@@ -657,11 +663,10 @@ fn train_forecaster(directory: &TempDir) -> String {
          time: day\n    keys: [item]\n\
          steps:\n  features:\n    from: sales\n    do:\n      \
          - future_rows: {{ horizon: 3d, every: 1d }}\n      \
-         - lag: {{ columns: [qty], by: [1d, 3d] }}\n\
+         {steps}\n\
          label: {{ column: qty, horizon: 3d }}\nserving: {{ from: features }}\n\
          sinks:\n  trees:\n    from: features\n    train: {{ path: \"{}\", model: gbdt, \
-         strategy: per_step, rounds: 4, leaves: 4, min_leaf_rows: 2, categorical: [], \
-         dense: [qty_lag_1d, qty_lag_3d] }}\n",
+         rounds: 4, leaves: 4, min_leaf_rows: 2, categorical: [], {train} }}\n",
         path("sales.csv"),
         path("trees")
     );
@@ -692,7 +697,11 @@ fn json_of(answer: &TestAnswer) -> Value {
 #[test]
 fn series_are_answered_with_their_whole_horizon() {
     let directory = tempfile::tempdir().unwrap();
-    let trees = train_forecaster(&directory);
+    let trees = train_forecaster(
+        &directory,
+        "- lag: { columns: [qty], by: [1d, 3d] }",
+        "strategy: per_step, dense: [qty_lag_1d, qty_lag_3d]",
+    );
     let server = TestServer::of(directory, trees, limits());
     let request = Request::get("/v2/models/shop").body(Body::empty()).unwrap();
     let metadata = json_of(&server.call(request));
@@ -745,4 +754,21 @@ fn series_are_answered_with_their_whole_horizon() {
     let unknown = server.call(items_request(&["i0", "i9"]));
     assert_eq!(unknown.status, 400);
     assert!(unknown.error().contains("`item` i9"), "{}", unknown.error());
+}
+
+#[test]
+fn transformed_targets_are_answered_in_the_units_of_the_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let steps = "- target: { column: qty, do: [log1p] }\n      - lag: { columns: [qty], by: [3d] }";
+    let trees = train_forecaster(&directory, steps, "dense: [qty_lag_3d]");
+    let server = TestServer::of(directory, trees, limits());
+    let answer = json_of(&server.call(items_request(&["i0", "i1"])));
+    let outputs = answer["outputs"].as_array().unwrap();
+    let prediction = outputs.iter().find(|output| output["name"] == "prediction");
+    let predictions = prediction.unwrap()["data"].as_array().unwrap();
+    assert_eq!(predictions.len(), 6);
+    for prediction in predictions {
+        let prediction = prediction.as_f64().unwrap();
+        assert!((900.0..1100.0).contains(&prediction), "{prediction}");
+    }
 }

@@ -69,6 +69,8 @@ pub struct ServingModel {
     /// Predicted columns: rows whose windows read a state are answered before theirs are known.
     labels: BTreeSet<String>,
     fits: Vec<ColumnFit>,
+    /// The column of the step that `target` transforms.
+    target: Option<String>,
     /// Forecasts of the series of the state.
     forecast: Option<ServedForecast>,
 }
@@ -197,8 +199,14 @@ impl ServingModel {
             live,
             labels: artifact.origin.labels.clone(),
             fits,
+            target: transformed_target(&bound, &name),
             forecast: None,
         })
+    }
+
+    /// The column of the step that `target` transforms: rows and predictions of it are in other units than the source.
+    pub fn transformed_target(&self) -> Option<&str> {
+        self.target.as_deref()
     }
 
     /// The columns of the source that name a series in [`ServingModel::forecast`]; none of a model without forecasts.
@@ -628,6 +636,11 @@ impl ServingModel {
         serde_json::from_slice(&text)
             .map_err(|error| Fault::internal("a row cannot be read back").cause(error))
     }
+}
+
+fn transformed_target(bound: &BoundPipeline, node: &str) -> Option<String> {
+    let target = bound.flows.get(node)?.target.as_ref()?;
+    Some(target.column.clone())
 }
 
 /// The fault of forecasts without the state of the rows before.
