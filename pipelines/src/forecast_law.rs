@@ -10,9 +10,7 @@ use arrow::datatypes::DataType;
 use forebay_model::{Result, codes};
 use forebay_run::ServingModel;
 
-use crate::serving_law::{
-    DAYS, HISTORY_DAYS, ITEMS, NO_PARAMS, STORES, Shop, bits, row_bits, rows_where,
-};
+use crate::serving_law::{DAYS, ITEMS, NO_PARAMS, STORES, Shop, bits, row_bits, rows_where};
 use crate::{ForecastForm, ScoringRequest, TrainedModel};
 
 /// A model of the rows of the future.
@@ -266,7 +264,7 @@ fn check_forecasts(name: &str, served: &ServingModel, expected: &RecordBatch) {
         let rows = served.forecast(&request(series));
         rows.unwrap_or_else(|fault| panic!("{name}: {fault}"))
     };
-    let all = forecast(&series);
+    let of_all = forecast(&series);
     let names = |rows: &RecordBatch| {
         let schema = rows.schema();
         let fields = schema.fields().iter();
@@ -274,8 +272,8 @@ fn check_forecasts(name: &str, served: &ServingModel, expected: &RecordBatch) {
             .map(|field| field.name().clone())
             .collect::<Vec<String>>()
     };
-    assert_eq!(names(&all), names(expected), "{name}");
-    assert_eq!(row_bits(&all), row_bits(expected), "{name}");
+    assert_eq!(names(&of_all), names(expected), "{name}");
+    assert_eq!(row_bits(&of_all), row_bits(expected), "{name}");
     // In another order, and one of them twice.
     let some = [series[2].clone(), series[0].clone(), series[2].clone()];
     let expected_rows = rows_where(expected, |row| some.contains(&keys[row]));

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::Forebay;
 
 /// Days of the history; the days after them are answered row by row.
-pub(crate) const HISTORY_DAYS: u32 = 60;
+const HISTORY_DAYS: u32 = 60;
 
 /// Days in all.
 pub(crate) const DAYS: u32 = 74;

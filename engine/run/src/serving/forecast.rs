@@ -304,7 +304,7 @@ impl ServedForecast {
                 _ => take(column, &firsts, None)?,
             });
         }
-        let options = RecordBatchOptions::new().with_row_count(Some(firsts.len()));
+        let options = RecordBatchOptions::new().with_row_count(Some(series.num_rows()));
         Ok(RecordBatch::try_new_with_options(
             self.lists.clone(),
             columns,
