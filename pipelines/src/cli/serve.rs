@@ -77,6 +77,10 @@ struct AnswerArgs {
     /// Answer with the features of a model in addition to its predictions.
     #[arg(long)]
     with_features: bool,
+    /// Answer the keys of a series with the forecast of its whole horizon. Models that predict rows of the future alone do
+    /// so in any case.
+    #[arg(long, conflicts_with = "with_features")]
+    forecast: bool,
     /// Name of the column of predictions.
     #[arg(long, value_name = "NAME", default_value = "prediction")]
     prediction: String,
@@ -239,6 +243,7 @@ impl ServeCommand {
             name: self.answers.name.clone(),
             node: self.answers.step.clone(),
             with_features: self.answers.with_features,
+            forecast: self.answers.forecast,
             prediction: self.answers.prediction.clone(),
             bounds: (self.answers.min, self.answers.max),
             follow_every: seconds("follow-seconds", self.versions.follow_seconds)?,

@@ -86,6 +86,8 @@ pub(crate) struct ServeOptions {
     /// The step whose columns an artifact's answers have.
     pub node: Option<String>,
     pub with_features: bool,
+    /// Answers series with forecasts of their whole horizon.
+    pub forecast: bool,
     /// Name of the column of predictions.
     pub prediction: String,
     /// Least and greatest prediction.
@@ -135,6 +137,7 @@ impl FeatureServer {
         let answers = AnswerOptions {
             node: options.node.clone(),
             with_features: options.with_features,
+            forecast: options.forecast,
             prediction: options.prediction.clone(),
             bounds: options.bounds,
             state_bytes: usize::try_from(options.memory_bytes / STATE_SHARE).ok(),

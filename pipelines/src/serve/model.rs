@@ -21,6 +21,8 @@ pub(crate) struct AnswerOptions {
     pub node: Option<String>,
     /// Adds the columns of the model's step to its predictions.
     pub with_features: bool,
+    /// Answers series with forecasts of their whole horizon.
+    pub forecast: bool,
     /// Name of the column of predictions.
     pub prediction: String,
     /// Least and greatest prediction.
@@ -95,6 +97,11 @@ pub(crate) struct ServedModel {
 impl ServedModel {
     /// Serves the columns of an artifact's step.
     pub fn of_artifact(artifact: &Artifact, options: AnswerOptions) -> Result<ServedModel> {
+        if options.forecast {
+            let message = "an artifact has features and no forecasts: a model makes those";
+            return Err(Fault::new(codes::UNSUPPORTED, message)
+                .hint("give the output of a `train` sink, or leave `--forecast` out"));
+        }
         let features = Forebay::new().model(artifact, options.node.as_deref())?;
         let features = options.with_state_memory(features);
         Ok(ServedModel {
@@ -116,7 +123,7 @@ impl ServedModel {
     /// one. A model that predicts rows of the future alone, or a transformed target, answers series of that state with
     /// forecasts.
     pub fn of_trained(trained: TrainedModel, options: AnswerOptions) -> Result<ServedModel> {
-        if trained.predicts_future_alone() {
+        if options.forecast || trained.predicts_future_alone() {
             return ServedModel::of_forecasts(&trained, options);
         }
         let from = trained.card().origin.from.clone();

@@ -101,6 +101,29 @@ fn fit_shop(directory: &TempDir, steps: &str) -> String {
     forebay.fit(&pipeline).unwrap().artifact_path.unwrap()
 }
 
+/// Settings of a server of an artifact, a model or a pipeline.
+fn serve_options(directory: &TempDir, path: String, limits: ServeLimits) -> ServeOptions {
+    ServeOptions {
+        path,
+        state: directory.path().join("state").display().to_string(),
+        name: None,
+        node: None,
+        with_features: false,
+        forecast: false,
+        prediction: "prediction".to_owned(),
+        bounds: (None, None),
+        follow_every: Duration::from_secs(60),
+        keep_versions: 1,
+        shadow: None,
+        log: None,
+        threads: 1,
+        memory_bytes: 1 << 30,
+        limits,
+        token: None,
+        tls: None,
+    }
+}
+
 impl TestServer {
     /// Serves the artifact of a fit.
     fn start(limits: ServeLimits) -> TestServer {
@@ -117,24 +140,11 @@ impl TestServer {
     }
 
     fn of(directory: TempDir, path: String, limits: ServeLimits) -> TestServer {
-        let options = ServeOptions {
-            path,
-            state: directory.path().join("state").display().to_string(),
-            name: None,
-            node: None,
-            with_features: false,
-            prediction: "prediction".to_owned(),
-            bounds: (None, None),
-            follow_every: Duration::from_secs(60),
-            keep_versions: 1,
-            shadow: None,
-            log: None,
-            threads: 1,
-            memory_bytes: 1 << 30,
-            limits,
-            token: None,
-            tls: None,
-        };
+        let options = serve_options(&directory, path, limits);
+        TestServer::with_options(directory, options)
+    }
+
+    fn with_options(directory: TempDir, options: ServeOptions) -> TestServer {
         let metrics = CommandMetrics::<ServeMetrics>::new(None, None).unwrap();
         let server =
             FeatureServer::load(&StorageClient::new().unwrap(), options, &metrics).unwrap();
@@ -754,6 +764,24 @@ fn series_are_answered_with_their_whole_horizon() {
     let unknown = server.call(items_request(&["i0", "i9"]));
     assert_eq!(unknown.status, 400);
     assert!(unknown.error().contains("`item` i9"), "{}", unknown.error());
+}
+
+#[test]
+fn models_of_all_steps_answer_series_on_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let lags = "- lag: { columns: [qty], by: [3d] }";
+    let trees = train_forecaster(&directory, lags, "dense: [qty_lag_3d]");
+    let options = ServeOptions {
+        forecast: true,
+        ..serve_options(&directory, trees, limits())
+    };
+    let server = TestServer::with_options(directory, options);
+    let body = r#"{ "rows": [{ "item": "i2" }] }"#;
+    let request = Request::post("/apply").body(Body::from(body)).unwrap();
+    let answer = json_of(&server.call(request));
+    assert_eq!(answer["rows"][0]["step"], serde_json::json!([1, 2, 3]));
+    let predictions = answer["rows"][0]["prediction"].as_array().unwrap();
+    assert!(predictions.iter().all(Value::is_f64), "{predictions:?}");
 }
 
 #[test]
