@@ -1,5 +1,10 @@
 //! Windows over series: the same bits on all three ways and for any cut; gaps; leakage.
 
+use std::collections::BTreeMap;
+
+use arrow::array::AsArray;
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
 use serde_json::Value;
 
 use crate::series::{self, DemandRow, FileOrder};
@@ -587,5 +592,60 @@ fn windows_over_the_same_series_share_a_sort() {
             times * rows.len() as u64,
             "{steps}"
         );
+    }
+}
+
+/// Values of a column by day.
+fn by_day(dir: &TestDirectory, out: &str, column: &str) -> BTreeMap<String, Option<String>> {
+    let rows = dir.visible(out);
+    let texts = |name: &str| {
+        let column = cast(rows.column_by_name(name).unwrap(), &DataType::Utf8).unwrap();
+        let texts = column.as_string::<i32>().iter();
+        texts
+            .map(|text| text.map(str::to_owned))
+            .collect::<Vec<_>>()
+    };
+    let days = texts("day").into_iter().map(Option::unwrap);
+    days.zip(texts(column)).collect()
+}
+
+#[test]
+fn windows_behind_a_union_see_the_rows_of_all_inputs() {
+    // In order of time, and in none.
+    for (first, second) in [
+        ([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]),
+        ([2, 5, 1, 4, 3], [10, 6, 8, 7, 9]),
+    ] {
+        let dir = TestDirectory::new();
+        std::fs::create_dir(dir.path("data")).unwrap();
+        for (name, days) in [("a", first), ("b", second)] {
+            let lines = days.map(|day| format!("2024-01-{day:02},x,{day}\n"));
+            let text = format!("day,item,qty\n{}", lines.concat());
+            dir.write(&format!("data/{name}.csv"), &text);
+        }
+        let source = |name: &str, file: &str| {
+            format!(
+                "  {name}:\n    csv: {{ path: \"data/{file}.csv\", \
+                 columns: {{ day: date, item: string, qty: float64 }} }}\n    \
+                 time: day\n    keys: [item]\n"
+            )
+        };
+        let spec = format!(
+            "version: 1\nname: union\nsources:\n{}{}{}steps:\n  \
+             early: {{ from: a, do: [{{ lag: {{ columns: [qty], by: [1d] }} }}] }}\n  \
+             late: {{ from: b, do: [{{ lag: {{ columns: [qty], by: [1d] }} }}] }}\n  \
+             union: {{ union: [early, late], do: [{{ lag: {{ columns: [qty], by: [2d] }} }}] }}\n  \
+             whole: {{ from: every, do: [{{ lag: {{ columns: [qty], by: [2d] }} }}] }}\n\
+             sinks:\n  of_union: {{ from: union, parquet: {{ path: of_union }} }}\n  \
+             of_whole: {{ from: whole, parquet: {{ path: of_whole }} }}\n",
+            source("a", "a"),
+            source("b", "b"),
+            source("every", "*"),
+        );
+        dir.write("spec.yaml", &spec);
+        dir.forebay(&["run", "spec.yaml", "--threads=2"]).expect(0);
+        let lags = by_day(&dir, "of_union", "qty_lag_2d");
+        assert_eq!(lags.len(), 10);
+        assert_eq!(lags, by_day(&dir, "of_whole", "qty_lag_2d"), "{first:?}");
     }
 }

@@ -573,7 +573,8 @@ pub struct WindowOp {
 }
 
 /// The division of a flow's windows that the next ones belong to. Rows of the future meet the windows behind
-/// `future_rows` alone, and no filters for learning: windows are merged on one side of these.
+/// `future_rows` alone, and no filters for learning; rows of one input of a union meet its windows alone. Windows are merged
+/// on one side of these.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WindowDivision {
     number: u32,

@@ -77,6 +77,10 @@ impl PipelineBinder<'_> {
             union.series = union.series.of_both(&flow.series);
             union.windows.unite(flow.windows);
         }
+        if names.len() > 1 {
+            // Windows behind the union see the rows of all inputs, and those before it the rows of one.
+            union.windows.end();
+        }
         union.future = future.map(Arc::new);
         Ok(union)
     }
