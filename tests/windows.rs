@@ -649,3 +649,42 @@ fn windows_behind_a_union_see_the_rows_of_all_inputs() {
         assert_eq!(lags, by_day(&dir, "of_whole", "qty_lag_2d"), "{first:?}");
     }
 }
+
+#[test]
+fn windows_that_inputs_of_a_union_share_meet_their_rows_once() {
+    // Rows of one time do not tell by their order that they come again.
+    for (duplicates, days) in [
+        ("", ["05", "05", "05"]),
+        (", duplicates: allow", ["05", "05", "05"]),
+        ("", ["05", "06", "07"]),
+    ] {
+        let dir = TestDirectory::new();
+        let rows = ["x", "y", "z"].into_iter().zip(days);
+        let lines: String = rows
+            .map(|(item, day)| format!("2024-01-{day},{item},1\n"))
+            .collect();
+        dir.write("sales.csv", &format!("day,item,qty\n{lines}"));
+        let spec = format!(
+            "version: 1\nname: shared\nsources:\n  sales:\n    \
+             csv: {{ path: sales.csv, columns: {{ day: date, item: string, qty: float64 }} }}\n    \
+             time: day\n    keys: [item]{}\n\
+             steps:\n  windows:\n    from: sales\n    \
+             do: [{{ rolling: {{ columns: [qty], compute: [count], over: [7d] }} }}]\n  \
+             first: {{ from: windows, do: [{{ filter: \"item = 'x'\" }}] }}\n  \
+             others: {{ from: windows, do: [{{ filter: \"item <> 'x'\" }}] }}\n  \
+             both: {{ union: [first, others] }}\n\
+             sinks: {{ table: {{ from: both, parquet: {{ path: out }} }} }}\n",
+            duplicates.replace(", ", "\n    ")
+        );
+        dir.write("spec.yaml", &spec);
+        dir.forebay(&["run", "spec.yaml"]).expect(0);
+        let table = dir.visible("out");
+        let counts = cast(
+            table.column_by_name("qty_count_7d").unwrap(),
+            &DataType::Int64,
+        );
+        let counts = counts.unwrap();
+        let counts = counts.as_primitive::<arrow::datatypes::Int64Type>();
+        assert_eq!(counts.values().to_vec(), [1, 1, 1], "{duplicates} {days:?}");
+    }
+}

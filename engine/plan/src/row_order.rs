@@ -1,11 +1,14 @@
 //! Choice of the order in which rows reach a window, from the extents of the spans.
 
+use std::collections::HashSet;
+
 use arrow::datatypes::DataType;
 use forebay_model::{BoundValue, ColumnExtent, Dataset};
 
 use crate::slice::slice_for_columns;
 use crate::{
-    BaseDataset, BaseId, BoundPipeline, MatchDirection, OpId, OpStream, PlanOp, WindowRowOrder,
+    BaseDataset, BaseId, BoundPipeline, MatchDirection, NodeFlow, OpId, OpStream, PlanOp,
+    WindowRowOrder,
 };
 
 /// A row order with its reason.
@@ -24,6 +27,12 @@ pub fn choose_row_order<'a>(
     op: OpId,
     dataset: &dyn Fn(BaseId) -> Option<&'a Dataset>,
 ) -> RowOrderChoice {
+    if bound.ops[op].op.is_over_series() && is_repeated(bound, op) {
+        return RowOrderChoice {
+            row_order: WindowRowOrder::Sorted,
+            why: "reads rows that several inputs of a union have",
+        };
+    }
     if let PlanOp::Join(join) = &bound.ops[op].op {
         if JoinedExtents::of(bound, op, dataset).is_some_and(|extents| extents.follow()) {
             let why = "joins a history of another step, with the last row of each key held";
@@ -92,6 +101,31 @@ pub fn choose_row_order<'a>(
             why: "reads spans that overlap in time",
         },
     }
+}
+
+/// True if rows pass an operation several times: inputs of a union share it. Its state would meet them again.
+fn is_repeated(bound: &BoundPipeline, op: OpId) -> bool {
+    let inputs = bound.gather_inputs.values().flatten();
+    let mut flows = bound.flows.values().chain(inputs.map(|(_, flow)| flow));
+    flows.any(|flow| repeats(flow, op))
+}
+
+/// True if two streams of a flow are the same up to an operation.
+fn repeats(flow: &NodeFlow, op: OpId) -> bool {
+    if flow.streams.len() < 2 {
+        return false;
+    }
+    let mut beginnings: HashSet<(BaseId, &[OpId])> = HashSet::new();
+    for stream in &flow.streams {
+        let position = stream.ops.iter().position(|stream_op| *stream_op == op);
+        let Some(position) = position else {
+            continue;
+        };
+        if !beginnings.insert((stream.base, &stream.ops[..=position])) {
+            return true;
+        }
+    }
+    false
 }
 
 /// The times of both sides of a backward as-of join, by span.
