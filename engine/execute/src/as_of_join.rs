@@ -199,7 +199,10 @@ impl SortedOperator for AsOfOperator {
             carryover: None,
             admit: self.admit.clone(),
         };
-        Box::new(move |batch, give| matcher.join(batch, give))
+        Box::new(move |batch, give| match batch {
+            Some(batch) => matcher.join(batch, give),
+            None => Ok(()),
+        })
     }
 }
 

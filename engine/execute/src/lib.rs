@@ -40,6 +40,7 @@ mod row_position;
 mod run_state;
 mod scan_progress;
 mod series_counts;
+mod series_operator;
 mod shard_writer;
 mod shuffle;
 mod shuffle_read;

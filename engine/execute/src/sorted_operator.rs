@@ -4,8 +4,9 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use forebay_model::Result;
 
-/// Computes the outputs of the next sorted rows, and gives them in parts of limited bytes.
-pub type BatchFn = Box<dyn FnMut(&RecordBatch, GiveOutputsFn<'_>) -> Result<()> + Send>;
+/// Computes the outputs of the next sorted rows, and gives them in parts of limited bytes. `None` comes once, after the
+/// last rows.
+pub type BatchFn = Box<dyn FnMut(Option<&RecordBatch>, GiveOutputsFn<'_>) -> Result<()> + Send>;
 
 /// Takes outputs.
 pub type GiveOutputsFn<'f> = &'f mut dyn FnMut(&RecordBatch) -> Result<()>;

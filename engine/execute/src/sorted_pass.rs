@@ -1,6 +1,5 @@
-//! Windows over rows in no particular order: the inputs are sorted by series and time, with
-//! spilling. The outputs are sorted back to the order of the rows and stored in a file of their
-//! own.
+//! Windows and functions of series over rows in no particular order: the inputs are sorted by series and time, with
+//! spilling. The outputs are sorted back to the order of the rows and stored in a file of their own.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,10 +10,10 @@ use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::DataFusionError;
 use datafusion::execution::TaskContext;
-use datafusion::logical_expr::{Expr, LogicalPlan, SortExpr, ident};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, SortExpr, ident};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::SessionContext;
-use forebay_model::{Fault, Result, SeriesCounts};
+use forebay_model::{Fault, Result, SeriesCounts, contains_floats};
 use forebay_plan::{
     GatherOp, JoinBy, JoinOp, MatchDirection, NodeFlow, OpId, OpStream, PlanOp, SharedSort,
     WindowOp, canonical_key,
@@ -27,10 +26,12 @@ use crate::as_of_join::{AsOfOperator, as_of_order};
 use crate::external_sort::{BatchIter, SortSpec, SpillingSorter, merge_runs};
 use crate::hash_join::{HashJoin, RowsPerMatch, join_schema};
 use crate::join_keys::{distinct, typed_join_keys};
-use crate::materialize::MaterializePass;
+use crate::materialize::{MaterializePass, schema_with_positions};
+use crate::pass_context::stop_check_of;
 use crate::query_engine::engine_fault;
 use crate::restore_order::{RestoreOrder, check_cancel_flag};
 use crate::series_counts::warn_of_counts;
+use crate::series_operator::{SeriesInput, SeriesOperator, SeriesResources, series_outputs};
 use crate::sorted_file::{SortedFile, SortedKind};
 use crate::sorted_operator::SortedOperator;
 use crate::window_operator::WindowOperator;
@@ -188,23 +189,40 @@ impl SortedPass<'_> {
                 };
                 Ok((sorted, SeriesCounts::default()))
             }
+            (PlanOp::Series(series), [rows]) => {
+                let gather = &self.gather;
+                let schema = schema_with_positions(rows.flow, &rows.columns)?;
+                let input = SeriesInput {
+                    schema: &schema,
+                    keys: &rows.keys,
+                };
+                let resources = SeriesResources {
+                    memory: gather.context.memory,
+                    threads: gather.context.threads,
+                    check_stop: stop_check_of(gather.context.io),
+                };
+                let op = &gather.context.program.bound.ops[shared_sort.stand];
+                let over = SeriesOperator::new(op, series, &input, resources)?;
+                let mut by = order_of_keys(&rows.keys);
+                for time in &series.time {
+                    by.push(ident(time.as_str()).sort(true, true));
+                }
+                by.push(ident(GatherOp::ROW).sort(true, true));
+                let table = self.keyed_table(shared_sort.stand, tables(rows)?, &rows.keys)?;
+                let sorted =
+                    self.sort_and_compute(shared_sort.stand, table, by, Arc::new(over), flow)?;
+                Ok((sorted, SeriesCounts::default()))
+            }
             (_, [rows]) => {
                 let (window, _) = self.merged_window(shared_sort)?;
-                let mut by = Vec::new();
-                for (name, data_type) in &rows.keys {
-                    by.push(canonical_key(ident(name.as_str()), data_type).sort(true, true));
-                }
+                let mut by = order_of_keys(&rows.keys);
                 by.push(ident(window.time.as_str()).sort(!window.backward, true));
                 by.push(ident(GatherOp::ROW).sort(!window.backward, true));
                 let over = WindowOperator::new(&window, &rows.columns)?;
                 let over = Arc::new(over.within(self.gather.context.memory));
-                let sorted = self.sort_and_compute(
-                    shared_sort.stand,
-                    tables(rows)?,
-                    by,
-                    over.clone(),
-                    flow,
-                )?;
+                let table = self.keyed_table(shared_sort.stand, tables(rows)?, &rows.keys)?;
+                let sorted =
+                    self.sort_and_compute(shared_sort.stand, table, by, over.clone(), flow)?;
                 let counts = *lock(&over.counts)?;
                 Ok((sorted, counts))
             }
@@ -255,6 +273,16 @@ impl SortedPass<'_> {
                 },
             ]);
         }
+        if let PlanOp::Series(series) = &bound.ops[shared_sort.stand].op {
+            let keys = series.keys.iter().map(typed).collect::<Result<_>>()?;
+            return Ok(vec![SortInput {
+                number: 0,
+                name: "rows",
+                flow,
+                columns: distinct(series.columns()),
+                keys,
+            }]);
+        }
         let (window, _) = self.merged_window(shared_sort)?;
         let keys = window.keys.iter().map(typed).collect::<Result<_>>()?;
         Ok(vec![SortInput {
@@ -273,6 +301,7 @@ impl SortedPass<'_> {
                 let outputs = join_outputs(join).fields().len() - 1;
                 Ok(std::iter::once(0..outputs).collect())
             }
+            PlanOp::Series(series) => Ok(std::iter::once(0..series.writes.len()).collect()),
             _ => Ok(self.merged_window(shared_sort)?.1),
         }
     }
@@ -281,6 +310,7 @@ impl SortedPass<'_> {
     pub fn schema(&self, shared_sort: &SharedSort) -> Result<SchemaRef> {
         match &self.gather.context.program.bound.ops[shared_sort.stand].op {
             PlanOp::Join(join) => Ok(join_outputs(join)),
+            PlanOp::Series(series) => Ok(series_outputs(series)),
             _ => {
                 let (window, _) = self.merged_window(shared_sort)?;
                 Ok(WindowOperator::new(&window, &distinct(window.columns()))?.schema)
@@ -321,6 +351,31 @@ impl SortedPass<'_> {
         ))
     }
 
+    /// A table with one form of each key. Rows are sorted by columns alone.
+    fn keyed_table(
+        &self,
+        op: OpId,
+        table: LogicalPlan,
+        keys: &[(String, DataType)],
+    ) -> Result<LogicalPlan> {
+        if !keys.iter().any(|(_, data_type)| contains_floats(data_type)) {
+            return Ok(table);
+        }
+        let mut columns = Vec::new();
+        for field in table.schema().fields() {
+            let name = field.name().as_str();
+            let key = keys.iter().find(|(key, _)| key == name);
+            columns.push(match key {
+                Some((_, data_type)) => canonical_key(ident(name), data_type).alias(name),
+                None => ident(name),
+            });
+        }
+        let projected = LogicalPlanBuilder::from(table)
+            .project(columns)
+            .and_then(LogicalPlanBuilder::build);
+        projected.map_err(|error| self.engine_fault_at(error, op))
+    }
+
     /// Sorts rows, computes over them, and sorts the outputs back to the order of the flow's rows.
     fn sort_and_compute(
         &self,
@@ -343,7 +398,7 @@ impl SortedPass<'_> {
         let mut run = over.start();
         for batch in self.sorted_rows(op, rows, by, budget_bytes)? {
             let batch = batch?;
-            run(&batch, &mut |computed| outputs.push(computed))?;
+            run(Some(&batch), &mut |computed| outputs.push(computed))?;
             gather.watch.on_event(Event::Worked {
                 done: batch.num_rows() as u64,
                 planned: 0,
@@ -351,6 +406,9 @@ impl SortedPass<'_> {
             gather.context.memory.check()?;
             self.check_cancelled()?;
         }
+        run(None, &mut |computed| outputs.push(computed))?;
+        // What the operator holds is free before the outputs are merged.
+        drop(run);
         let outputs = merge_runs(&by_row, outputs.finish()?, gather.scratch, budget_bytes)?;
         back.write_all(outputs, self.keeps_rows, self.stop)
     }
@@ -491,6 +549,12 @@ impl OpenedPlan {
     pub fn streams(&self) -> usize {
         self.physical.output_partitioning().partition_count()
     }
+}
+
+/// The order by keys, nulls first.
+fn order_of_keys(keys: &[(String, DataType)]) -> Vec<SortExpr> {
+    let order = |(name, _): &(String, DataType)| ident(name.as_str()).sort(true, true);
+    keys.iter().map(order).collect()
 }
 
 /// The outputs of a join, followed by the row's position.

@@ -90,6 +90,9 @@ impl SortedOperator for WindowOperator {
         let backward = self.backward;
         let admit = self.admit.clone();
         Box::new(move |batch, give| {
+            let Some(batch) = batch else {
+                return Ok(());
+            };
             let columns = |indices: &[usize]| {
                 indices
                     .iter()

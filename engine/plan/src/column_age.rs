@@ -20,7 +20,7 @@ use crate::query_age::{QueryAge, QueryTables};
 use crate::time_shift::{TimeShift, nanoseconds_per_tick};
 use crate::{
     AsOf, BaseDataset, BoundPipeline, GatherBy, GatherOp, GroupByOp, JoinBy, JoinOp, MapOp,
-    MatchDirection, NodeFlow, OpId, OpStream, PlanOp, QueryPlan, WindowOp,
+    MatchDirection, NodeFlow, OpId, OpStream, PlanOp, QueryPlan, SeriesOp, WindowOp,
 };
 
 /// Age of a column: how far before its row its data ends.
@@ -524,6 +524,7 @@ pub(crate) fn has_zone_with_clock_changes(pipeline: &Pipeline, bound: &BoundPipe
 fn times_of(op: &PlanOp) -> Vec<&str> {
     match op {
         PlanOp::Window(window) => vec![&window.time],
+        PlanOp::Series(series) => series.time.iter().map(String::as_str).collect(),
         PlanOp::Join(join) => join
             .as_of()
             .map(|as_of| vec![as_of.time.as_str(), as_of.other_time.as_str()])
@@ -1188,6 +1189,28 @@ impl<'a> AgeWalk<'a> {
         }
     }
 
+    /// A column that a function returns of whole series.
+    fn of_series(&self, stream: &OpStream, position: usize, series: &SeriesOp) -> AgeTrace {
+        let is_of_all = matches!(self.focus, WalkFocus::Horizon(_));
+        let mut trace = self.all(stream, position, &series.reads);
+        if series.looks_ahead {
+            if is_of_all || trace.ends != DataAge::Ahead {
+                trace.ends = DataAge::After;
+            }
+            return trace;
+        }
+        if is_of_all && trace.ends != DataAge::Ahead {
+            let time = series.time.as_ref();
+            let order = time.and_then(|time| self.column(stream, position, time).time.shift());
+            trace.ends = match order {
+                Some(shift) => trace.ends.moved(shift.spread()),
+                // What comes before in another order may come later in time.
+                None => DataAge::After,
+            };
+        }
+        trace
+    }
+
     fn written(&self, stream: &OpStream, op_count: usize, name: &str) -> AgeTrace {
         let Some(position) = op_count.checked_sub(1) else {
             return self.base(stream, name);
@@ -1218,6 +1241,9 @@ impl<'a> AgeWalk<'a> {
                     None => return self.column(stream, position, name),
                     Some(output) => self.windowed(stream, position, window, output),
                 }
+            }
+            PlanOp::Series(series) if series.is_written(name) => {
+                self.of_series(stream, position, series)
             }
             PlanOp::Project(columns) => {
                 let from = columns

@@ -128,6 +128,7 @@ fn trace(bound: &BoundPipeline, ops: &[OpId], column: &str, targets: Targets) ->
             }
             PlanOp::Expand(expand) => expand.is_written(&name),
             PlanOp::Window(window) => window.is_written(&name),
+            PlanOp::Series(series) => series.is_written(&name),
             PlanOp::Join(join) => join.is_written(&name),
             PlanOp::Keep(_) | PlanOp::Gather(_) => false,
         };

@@ -313,6 +313,10 @@ impl<'a> HistoryWalk<'a> {
             }
             PlanOp::Expand(expand) => self.columns(earlier, expand.reads.iter()),
             PlanOp::Window(window) => self.window(earlier, last, window, name),
+            PlanOp::Series(series) if series.is_written(name) => {
+                let values = self.columns(earlier, series.reads.iter());
+                look_back(values, HistoryReach::Everything, &bound.ops[last].label)
+            }
             PlanOp::Join(join) => self.join(earlier, last, join, name),
             PlanOp::Project(columns) => {
                 let from = columns
@@ -321,7 +325,7 @@ impl<'a> HistoryWalk<'a> {
                     .map_or(name, |(from, _)| from);
                 self.column(earlier, from)
             }
-            PlanOp::Keep(_) | PlanOp::Gather(_) => self.column(earlier, name),
+            PlanOp::Series(_) | PlanOp::Keep(_) | PlanOp::Gather(_) => self.column(earlier, name),
         }
     }
 

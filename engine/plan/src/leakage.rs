@@ -492,6 +492,13 @@ fn advice_on_later_data(leak: &ColumnLeak) -> Option<&'static str> {
              that are known by then (`cross_fit: time`, with the horizon as its `gap`)",
         );
     }
+    if is_of("python") {
+        return Some(
+            "a function that is given whole series (`by`) may use rows behind each row: let it \
+             compute each value from rows up to its own, and declare `looks_ahead: none`, which \
+             `check --perturb-future` proves",
+        );
+    }
     if is_of("sql") {
         return Some(
             "a query computes it over rows of other times: let frames and groups end with the \

@@ -136,7 +136,8 @@ pub use op::{
     ExpandOp, ExpandedRows, FilterOp, FutureRowsOp, FutureSeries, GatherBy, GatherOp, GroupByOp,
     JoinBy, JoinChecks, JoinOp, LowerGather, LowerMap, LowerRows, LoweredMap, MapOp,
     MatchDirection, MetRows, MovedTime, PlanOp, PredictionFeedback, QueryPlan, RepeatedEnd,
-    RowBatches, RowMark, RowsOfSeries, ValueCount, WindowDivision, WindowOp, WrittenNulls,
+    RowBatches, RowMark, RowsOfSeries, SeriesOp, ValueCount, WindowDivision, WindowOp,
+    WrittenNulls,
 };
 pub use op_list::OpList;
 pub use operation_id::{join_id, operation_id, ops_before_join};
@@ -161,7 +162,7 @@ pub use sql_text::{SqlPiece, SqlValue, sql_literal, sql_name, sql_text};
 pub use step_columns::{
     FEED_FORMAT, StepColumns, check_recursive, check_recursive_label, step_columns,
 };
-pub use stop_check::{CheckStop, check_stop};
+pub use stop_check::{CheckStop, check_stop, with_stop_check};
 pub use target::{
     TARGET_PREFIX, TargetChain, TargetFunction, TargetStage, parameter_columns, row_parameters,
 };

@@ -132,6 +132,9 @@ impl<'a> ColumnLineage<'a> {
                 self.all(input_stream, &expand.reads)
             }
             PlanOp::Window(window) => self.of_window(input_stream, window, name),
+            PlanOp::Series(series) if series.is_written(name) => {
+                self.all(input_stream, &series.reads)
+            }
             PlanOp::Join(join) => self.of_join(input_stream, last, join, name),
             PlanOp::Project(columns) => {
                 let from = columns
@@ -140,9 +143,11 @@ impl<'a> ColumnLineage<'a> {
                     .map_or(name, |(from, _)| from);
                 self.column(input_stream, from)
             }
-            PlanOp::Map(_) | PlanOp::Expand(_) | PlanOp::Keep(_) | PlanOp::Gather(_) => {
-                self.column(input_stream, name)
-            }
+            PlanOp::Map(_)
+            | PlanOp::Expand(_)
+            | PlanOp::Series(_)
+            | PlanOp::Keep(_)
+            | PlanOp::Gather(_) => self.column(input_stream, name),
         }
     }
 

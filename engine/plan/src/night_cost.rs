@@ -30,6 +30,10 @@ pub(crate) fn rewriting_steps(bound: &BoundPipeline, scans: &[ColumnScan]) -> Ve
                 let when = "when any row changed: it joins all rows by key";
                 add_step(&mut steps, &op.label, when);
             }
+            PlanOp::Series(_) => {
+                let when = "when any row changed: it is given whole series";
+                add_step(&mut steps, &op.label, when);
+            }
             // Rules and profiles change no row.
             PlanOp::Map(map) if !map.writes.is_empty() => {
                 for analyzer in &op.asks {

@@ -96,6 +96,13 @@ impl NullWalk<'_> {
                         return self.of_window(stream, position, id, window, output);
                     }
                 }
+                PlanOp::Series(series) => {
+                    let written = series.writes.iter().find(|field| *field.name() == name);
+                    if let Some(field) = written {
+                        let reason = "returns null for some rows";
+                        return field.is_nullable().then(|| self.made(id, reason));
+                    }
+                }
                 PlanOp::Join(join) if join.is_written(&name) => {
                     return self.of_join(id, join, &name);
                 }

@@ -630,6 +630,38 @@ impl WindowOp {
     }
 }
 
+/// A function that is given whole series: one output row per input row, in the same order. The new columns depend on
+/// all rows of the same series, which the function receives at once.
+#[derive(Clone)]
+pub struct SeriesOp {
+    /// The column by which the rows of a series are ordered; without one they keep their order.
+    pub time: Option<String>,
+    /// Columns that identify a series.
+    pub keys: Vec<String>,
+    /// Columns that the function receives.
+    pub reads: Vec<String>,
+    /// Columns that it returns.
+    pub writes: Vec<Field>,
+    /// Computes the columns of all rows of one series.
+    pub kernel: ColumnKernel,
+    /// True if a value may be computed from rows behind its own.
+    pub looks_ahead: bool,
+    /// The content of code that lies outside the spec and computes its columns.
+    pub code: Option<ContentId>,
+}
+
+impl SeriesOp {
+    /// True if it writes a column of this name.
+    pub fn is_written(&self, name: &str) -> bool {
+        has_field(&self.writes, name)
+    }
+
+    /// All columns that are read.
+    pub fn columns(&self) -> impl Iterator<Item = &String> {
+        self.keys.iter().chain(&self.time).chain(&self.reads)
+    }
+}
+
 /// Direction in which an as-of join looks for the matching row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -945,6 +977,8 @@ pub enum PlanOp {
     Expand(ExpandOp),
     /// See `WindowOp`.
     Window(WindowOp),
+    /// See [`SeriesOp`].
+    Series(SeriesOp),
     /// See [`JoinOp`].
     Join(JoinOp),
     /// See `GatherOp`.
@@ -958,6 +992,7 @@ impl PlanOp {
             PlanOp::Map(map) => map.is_written(name),
             PlanOp::Expand(expand) => expand.is_written(name),
             PlanOp::Window(window) => window.is_written(name),
+            PlanOp::Series(series) => series.is_written(name),
             PlanOp::Join(join) => join.is_written(name),
             PlanOp::Keep(_) | PlanOp::Project(_) | PlanOp::Gather(_) => false,
         }
@@ -990,7 +1025,10 @@ impl PlanOp {
 
     /// True if output rows depend on other rows with the same keys.
     pub fn is_over_series(&self) -> bool {
-        matches!(self, PlanOp::Window(_) | PlanOp::Join(_))
+        matches!(
+            self,
+            PlanOp::Window(_) | PlanOp::Series(_) | PlanOp::Join(_)
+        )
     }
 }
 
@@ -1037,6 +1075,13 @@ impl PlanOp {
                 }
                 identity
             }
+            PlanOp::Series(series) => json!({
+                "series": series.keys,
+                "time": series.time,
+                "reads": series.reads,
+                "writes": names(&series.writes),
+                "code": series.code,
+            }),
             PlanOp::Join(join) => {
                 let columns = join.columns.iter().map(column_identity).collect::<Vec<_>>();
                 match &join.by {

@@ -33,10 +33,26 @@ pub struct PortableColumn {
 /// Everything between raw columns and the columns of a model.
 #[derive(Debug, Clone, Default)]
 pub struct PortableSteps {
-    /// Columns of the source, and results of windows and joins, which other runtimes do not compute
+    /// Columns of the source, and results of windows, of functions of series and of joins, which other runtimes do not
+    /// compute
     pub inputs: Vec<Field>,
     /// In their order
     pub steps: Vec<PortableStep>,
+}
+
+impl PortableSteps {
+    /// Makes inputs of those columns of an operation that are needed.
+    fn add_inputs<'f>(
+        &mut self,
+        needed: &mut BTreeSet<String>,
+        writes: impl Iterator<Item = &'f Field>,
+    ) {
+        for field in writes {
+            if needed.remove(field.name()) {
+                self.inputs.push(field.clone());
+            }
+        }
+    }
 }
 
 /// Steps of a stream that make these columns, with what they learned.
@@ -92,20 +108,9 @@ fn add_step(
             needed.extend(renamed.iter().map(|(old, _)| old.clone()));
             portable.steps.push(PortableStep::Rename(renamed));
         }
-        PlanOp::Window(window) => {
-            for field in &window.writes {
-                if needed.remove(field.name()) {
-                    portable.inputs.push(field.clone());
-                }
-            }
-        }
-        PlanOp::Join(join) => {
-            for field in join.writes() {
-                if needed.remove(field.name()) {
-                    portable.inputs.push(field.clone());
-                }
-            }
-        }
+        PlanOp::Window(window) => portable.add_inputs(needed, window.writes.iter()),
+        PlanOp::Series(series) => portable.add_inputs(needed, series.writes.iter()),
+        PlanOp::Join(join) => portable.add_inputs(needed, join.writes()),
         PlanOp::Keep(_) => {}
         PlanOp::Expand(_) | PlanOp::Gather(_) => return Err(not_portable(op)),
     }

@@ -54,6 +54,12 @@ pub fn choose_row_order<'a>(
             why,
         };
     }
+    if let PlanOp::Series(_) = &bound.ops[op].op {
+        return RowOrderChoice {
+            row_order: WindowRowOrder::Sorted,
+            why: "is given whole series",
+        };
+    }
     let no_window = RowOrderChoice {
         row_order: WindowRowOrder::Time,
         why: "is not a window",

@@ -141,7 +141,7 @@ fn preserves_window(
 /// True if an operation preserves the rows and the columns that a window reads.
 fn preserves_inputs(op: &PlanOp, window: &WindowOp) -> bool {
     match op {
-        PlanOp::Map(_) | PlanOp::Window(_) | PlanOp::Join(_) => {
+        PlanOp::Map(_) | PlanOp::Window(_) | PlanOp::Series(_) | PlanOp::Join(_) => {
             !window.columns().any(|name| op.is_written(name))
         }
         PlanOp::Project(columns) => window.columns().all(|name| is_kept(columns, name)),

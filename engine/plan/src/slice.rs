@@ -127,6 +127,7 @@ impl<'b> StreamIndex<'b> {
         match op {
             PlanOp::Map(map) => self.add_writes(position, map.writes.iter()),
             PlanOp::Window(window) => self.add_writes(position, window.writes.iter()),
+            PlanOp::Series(series) => self.add_writes(position, series.writes.iter()),
             PlanOp::Join(join) => self.add_writes(position, join.writes()),
             PlanOp::Expand(expand) => {
                 self.row_ops.push(position);
@@ -295,6 +296,10 @@ impl BackwardWalk<'_> {
             PlanOp::Window(window) => {
                 self.passes_writer(position, &window.writes, || window.columns())
             }
+            // What the inputs need has to be there before they are sorted.
+            PlanOp::Series(series) => {
+                self.passes_writer(position, &series.writes, || series.columns())
+            }
             // The sorts before have read its inputs; with precomputed outputs none of them is needed.
             PlanOp::Join(join) => {
                 if !join.writes().any(|field| self.live.contains(field.name())) {
@@ -411,8 +416,9 @@ pub fn pruning_conditions(bound: &BoundPipeline, scan: &ColumnScan) -> Vec<Expr>
             PlanOp::Map(map) => {
                 written.extend(map.writes.iter().map(|field| field.name().as_str()))
             }
-            // A window needs the rows that a later filter removes.
+            // A window needs the rows that a later filter removes, and so does a function of series.
             PlanOp::Window(_)
+            | PlanOp::Series(_)
             | PlanOp::Join(_)
             | PlanOp::Expand(_)
             | PlanOp::Project(_)

@@ -32,7 +32,7 @@ pub fn check_stop() -> Result<()> {
 }
 
 /// Calls `work` on this thread, for a run that may be stopped.
-pub(crate) fn with_stop_check<T>(check: Option<&CheckStop>, work: impl FnOnce() -> T) -> T {
+pub fn with_stop_check<T>(check: Option<&CheckStop>, work: impl FnOnce() -> T) -> T {
     let _restored = RestoredCheck(CURRENT.replace(check.cloned()));
     work()
 }

@@ -48,7 +48,9 @@ impl Session {
         let mut checked = Vec::new();
         for (position, node) in pipeline.nodes.iter().enumerate() {
             for (index, step) in node.steps.iter().enumerate() {
-                if !FUNCTION_STEPS.contains(&step.kind.as_str()) {
+                // A function that is given whole series has no other batches.
+                let is_by_series = step.config.get("by").is_some_and(|by| !by.is_null());
+                if !FUNCTION_STEPS.contains(&step.kind.as_str()) || is_by_series {
                     continue;
                 }
                 // Later steps may hide the values.

@@ -83,6 +83,7 @@ impl Transform for CommandFunction {
             nullable: &self.nullable,
             batch_rows: self.batch_rows,
             timeout_seconds: self.timeout_seconds,
+            series: None,
         };
         let operation = settings.operation(
             format!("the program `{program}`"),

@@ -1,8 +1,9 @@
 //! Functions of one's own: programs and functions of Python that compute columns.
 //!
 //! The engine starts the processes, one for each thread, and sends them batches of rows as an Arrow stream. A function
-//! is row-wise and keeps nothing from batch to batch.
+//! is row-wise, or is given whole series, and keeps nothing from batch to batch.
 
+mod by_series;
 mod call;
 mod code;
 mod command;
@@ -15,15 +16,17 @@ use std::time::Duration;
 
 use arrow::datatypes::{Field, Schema};
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{MapOp, PlanOp, WrittenNulls};
+use forebay_plan::{MapOp, PlanOp, SeriesOp, WrittenNulls};
 use indexmap::IndexMap;
 
 use crate::columns::TypeName;
 use crate::shared::bad_value;
+use by_series::WholeSeries;
 use call::FunctionCall;
 use code::FunctionCode;
 use process::FunctionProgram;
 
+pub use by_series::{FunctionBy, LookAhead, SeriesWord};
 pub use command::{CommandFunction, command};
 pub use python::{FrameKind, PythonFunction, python};
 
@@ -33,6 +36,8 @@ struct FunctionSettings<'a> {
     nullable: &'a [String],
     batch_rows: usize,
     timeout_seconds: u64,
+    /// The series that are given as a whole; `None` for a function that is row-wise.
+    series: Option<WholeSeries>,
 }
 
 fn default_batch_rows() -> usize {
@@ -74,7 +79,7 @@ impl FunctionSettings<'_> {
 
     /// The operation that computes the declared columns of these columns.
     fn operation(
-        &self,
+        self,
         name: String,
         words: Vec<String>,
         code: FunctionCode,
@@ -86,6 +91,11 @@ impl FunctionSettings<'_> {
             inputs.push(Field::new(field.name(), field.data_type().clone(), true));
         }
         let digest = code.digest()?;
+        // A series is one batch.
+        let batch_rows = match &self.series {
+            Some(_) => usize::MAX,
+            None => self.batch_rows,
+        };
         let call = FunctionCall {
             program: Arc::new(FunctionProgram {
                 name,
@@ -95,11 +105,27 @@ impl FunctionSettings<'_> {
             }),
             inputs: Arc::new(Schema::new(inputs)),
             outputs: outputs.clone(),
-            batch_rows: self.batch_rows,
+            batch_rows,
             timeout: Duration::from_secs(self.timeout_seconds),
             idle: Mutex::default(),
         };
         let reads = columns.iter().map(|field| field.name());
+        if let Some(WholeSeries {
+            time,
+            keys,
+            looks_ahead,
+        }) = self.series
+        {
+            return Ok(PlanOp::Series(SeriesOp {
+                time,
+                keys,
+                reads: reads.cloned().collect(),
+                writes: outputs,
+                kernel: Arc::new(move |inputs, rows| call.apply(inputs, rows)),
+                looks_ahead,
+                code: Some(digest),
+            }));
+        }
         let map = MapOp::new(reads, outputs, move |inputs, rows| call.apply(inputs, rows));
         let nulls = WrittenNulls::Made("returns null for some rows");
         Ok(PlanOp::Map(map.written_nulls(nulls).with_code(digest)))

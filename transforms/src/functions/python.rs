@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::by_series::{FunctionBy, LookAhead, WholeSeries};
 use super::code::{FunctionCode, PythonCode, PythonRoot, is_program};
 use super::{FunctionSettings, default_batch_rows, default_timeout_seconds};
 use crate::columns::TypeName;
@@ -20,7 +21,7 @@ use crate::shared::bad_value;
 /// The program of the processes, which the interpreter receives as an argument.
 const DRIVER: &str = include_str!("driver.py");
 
-/// Columns that a function of Python computes, row by row.
+/// Columns that a function of Python computes, row by row or series by series.
 ///
 /// In: the chosen columns, as a `pyarrow.RecordBatch`, or as a data frame of pandas or Polars (`frames`). Out: the
 /// declared columns. The function returns a table or a data frame of them, or a dict of columns; where one column is
@@ -28,9 +29,18 @@ const DRIVER: &str = include_str!("driver.py");
 /// Integers and floats of another width are converted where each value fits (floats are rounded); other types are a
 /// fault. pandas has NaN for null in numbers, in both directions.
 ///
-/// The function must be row-wise: a row's output depends on the row alone, since batches are cut differently from run
-/// to run. It must not keep anything from batch to batch, and it is as old as its youngest input for the check of
-/// leaks. It is `module:name`, with the module in a directory of `path` or of `PYTHONPATH`; or a name that `code`
+/// Without `by`, the function must be row-wise: a row's output depends on the row alone, since batches are cut
+/// differently from run to run. A column is then as old as its youngest input for the check of leaks. With `by: series`
+/// the function is called once for each series of the source, as in pandas' `groupby(keys).apply`: it receives all rows
+/// of the series in order of time, those of equal times in the order of the source, and returns as many rows in the same
+/// order. `by: [store]` names other keys: `by: []` makes all rows one series, and rows without a declared time keep their
+/// order. Rows whose keys are null are a series, too. The rows of the step stay where they are: they are sorted by series
+/// with spilling, and the results are sorted back. One series at a time must fit into a sixteenth of `--memory`, else the
+/// fault FB0301 names it. A function by series may look at later rows: next to a label its columns are a leak, unless
+/// `looks_ahead: none` states that each value is computed from rows up to its own. Serving refuses the step, and a new
+/// row computes all rows of a sink again.
+///
+/// A function must not keep anything from batch to batch. It is `module:name`, with the module in a directory of `path` or of `PYTHONPATH`; or a name that `code`
 /// defines. It runs in processes of `interpreter`, which need pyarrow: one for each thread that computes the step, on
 /// workers too. They end with the run, and their memory is not part of `--memory`. What the function prints is not
 /// shown unless it fails.
@@ -76,7 +86,7 @@ pub struct PythonFunction {
     /// The program that runs Python.
     #[serde(default = "default_interpreter")]
     pub interpreter: String,
-    /// Most rows of a batch.
+    /// Most rows of a batch. A series is one batch, of any number of rows.
     #[serde(default = "default_batch_rows")]
     pub batch_rows: usize,
     /// Most seconds for the answer to a batch. The first one includes the start of Python and its imports.
@@ -85,6 +95,12 @@ pub struct PythonFunction {
     /// Text that changes the id of the step, such as the digest of a file with the versions of packages.
     #[serde(default)]
     pub revision: Option<String>,
+    /// The rows that the function receives at once: whole series by the keys of the source (`series`) or by columns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<FunctionBy>,
+    /// The rows of a series that a value is computed from, for the check of leaks; with `by` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub looks_ahead: Option<LookAhead>,
 }
 
 fn default_path() -> Vec<String> {
@@ -121,11 +137,16 @@ impl Transform for PythonFunction {
         }
         let code = self.checked_code()?;
         let columns = scope.columns(&self.columns)?;
+        let series = WholeSeries::of_step(scope, Self::NAME, self.by.as_ref(), self.looks_ahead)?;
+        if let Some(series) = &series {
+            series.refuse_replaced(self.returns.keys())?;
+        }
         let settings = FunctionSettings {
             returns: &self.returns,
             nullable: &self.nullable,
             batch_rows: self.batch_rows,
             timeout_seconds: self.timeout_seconds,
+            series,
         };
         let words = self.command_line(&settings.fields()?)?;
         let operation = settings.operation(
@@ -165,6 +186,7 @@ impl PythonFunction {
             "code": self.code,
             "path": self.path,
             "frames": self.frames,
+            "by_series": self.by.is_some(),
             "returns": encoded_schema(returns)?,
         });
         Ok(vec![

@@ -247,6 +247,7 @@ impl PipelineBinder<'_> {
             }
             PlanOp::Expand(expand) => written(&expand.reads, &expand.writes),
             PlanOp::Window(window) => written(&window.reads, &window.writes),
+            PlanOp::Series(series) => written(&series.reads, &series.writes),
             PlanOp::Join(join) => written(&[], &join.writes().cloned().collect::<Vec<_>>()),
             PlanOp::Keep(_) => flow.schema.clone(),
             PlanOp::Project(columns) => projected(&flow.schema, columns)?,
@@ -416,6 +417,7 @@ fn spread_guesses(
         PlanOp::Map(map) => (map.reads.clone(), names(&map.writes)),
         PlanOp::Expand(expand) => (expand.reads.clone(), names(&expand.writes)),
         PlanOp::Window(window) => (window.columns().cloned().collect(), names(&window.writes)),
+        PlanOp::Series(series) => (series.columns().cloned().collect(), names(&series.writes)),
         PlanOp::Join(join) => {
             let reads = join.columns_here().chain(join.columns_there()).cloned();
             (

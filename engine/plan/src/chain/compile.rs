@@ -88,6 +88,10 @@ impl OpChain {
                     PlanOp::Window(window) => {
                         builder.window(id, op, window, (context.row_order)(id))
                     }
+                    PlanOp::Series(series) => {
+                        builder.given(id, op, &series.writes, WindowRowOrder::Sorted, &[]);
+                        Ok(())
+                    }
                     PlanOp::Join(join) => {
                         let fields: Vec<Field> = join.writes().cloned().collect();
                         let row_order = join
@@ -219,7 +223,7 @@ impl ChainBuilder {
                 self.names = names;
                 return Ok(());
             }
-            PlanOp::Window(_) | PlanOp::Join(_) | PlanOp::Gather(_) => {
+            PlanOp::Window(_) | PlanOp::Series(_) | PlanOp::Join(_) | PlanOp::Gather(_) => {
                 return Err(Fault::internal("the operation cannot run in a chain"));
             }
         };
@@ -368,6 +372,7 @@ impl ChainBuilder {
                 nullable: nullable.to_vec(),
                 lost_values: match &op.op {
                     PlanOp::Window(window) => LostValues::of_window(window),
+                    PlanOp::Series(series) => LostValues::of_series(series),
                     _ => Vec::new(),
                 },
                 join: join_outputs(op),
@@ -420,11 +425,15 @@ fn nullable_outputs(id: OpId, window: &WindowOp) -> Vec<Option<OpId>> {
     window.plan.functions.iter().map(step).collect()
 }
 
-/// The values that a window loses, in the order of its outputs.
-fn changes_of_window(op: &BoundOp, window: &WindowOp) -> Vec<CountedChange> {
+/// The values that an operation over series loses, in the order of its outputs.
+fn lost_changes(
+    op: &BoundOp,
+    lost_values: Vec<LostValues>,
+    writes: &[Field],
+) -> Vec<CountedChange> {
     let mut changes = Vec::new();
-    for lost in LostValues::of_window(window) {
-        let written = window.writes.get(lost.output);
+    for lost in lost_values {
+        let written = writes.get(lost.output);
         changes.push(CountedChange {
             change: lost.change,
             column: written.map(|field| field.name().clone()),
@@ -446,7 +455,8 @@ fn counted_changes(op: &BoundOp) -> Vec<CountedChange> {
         PlanOp::Join(join) if join.keeps_unmatched => {
             vec![CountedChange::of_rows(RowChange::NoMatch)]
         }
-        PlanOp::Window(window) => changes_of_window(op, window),
+        PlanOp::Window(window) => lost_changes(op, LostValues::of_window(window), &window.writes),
+        PlanOp::Series(series) => lost_changes(op, LostValues::of_series(series), &series.writes),
         _ => Vec::new(),
     }
 }

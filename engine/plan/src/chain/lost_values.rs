@@ -13,7 +13,7 @@ use forebay_window::{WindowFunction, WindowOutput, WindowStat, count_undefined};
 
 use crate::hidden_columns::is_hidden;
 use crate::tried_casts::add_tried_casts;
-use crate::{MapOp, WindowOp, WrittenNulls};
+use crate::{MapOp, SeriesOp, WindowOp, WrittenNulls};
 
 /// A written column whose lost values are counted.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +67,19 @@ impl LostValues {
         counts
     }
 
-    /// The number of lost values in a chunk of a window's output.
+    /// The counts of a function of series: the numbers that it returns which are not finite.
+    pub fn of_series(series: &SeriesOp) -> Vec<LostValues> {
+        let mut counts = Vec::new();
+        for (output, field) in series.writes.iter().enumerate() {
+            if matches!(field.data_type(), DataType::Float32 | DataType::Float64) {
+                let change = RowChange::MadeNotFinite;
+                counts.push(LostValues { change, output });
+            }
+        }
+        counts
+    }
+
+    /// The number of lost values in a chunk of the output of an operation over series.
     pub fn count_in_window(self, output: &ArrayRef) -> u64 {
         match self.change {
             RowChange::Nulled => count_undefined(output),

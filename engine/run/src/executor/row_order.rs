@@ -305,6 +305,13 @@ fn upstream_windows(bound: &BoundPipeline, windows: &[OpId]) -> BTreeSet<OpId> {
                         .unwrap_or_default(),
                 );
             }
+            PlanOp::Series(series) => {
+                upstream.extend(
+                    input
+                        .map(|flow| windows_behind(bound, flow, series.columns()))
+                        .unwrap_or_default(),
+                );
+            }
             PlanOp::Join(join) => {
                 upstream.extend(
                     input

@@ -46,7 +46,7 @@ pub(crate) fn shared_operations(
     };
     let is_row_wise = |op: &usize| match &bound.ops[*op].op {
         PlanOp::Map(_) | PlanOp::Keep(_) | PlanOp::Expand(_) | PlanOp::Project(_) => true,
-        PlanOp::Window(_) | PlanOp::Join(_) | PlanOp::Gather(_) => false,
+        PlanOp::Window(_) | PlanOp::Series(_) | PlanOp::Join(_) | PlanOp::Gather(_) => false,
     };
     let follows = stream.base == head.base && stream.ops.starts_with(&head.ops);
     (follows && stream.ops[head.ops.len()..].iter().all(is_row_wise)).then_some(head.ops.len())

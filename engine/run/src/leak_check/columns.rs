@@ -118,6 +118,10 @@ pub(super) fn fixed_columns(
                 let columns: Vec<&String> = window.keys.iter().chain([&window.time]).collect();
                 trace(bound.window_inputs.get(&id), &columns);
             }
+            PlanOp::Series(series) => {
+                let columns: Vec<&String> = series.keys.iter().chain(&series.time).collect();
+                trace(bound.window_inputs.get(&id), &columns);
+            }
             PlanOp::Join(join) => {
                 let Some(as_of) = join.as_of() else { continue };
                 trace(bound.window_inputs.get(&id), &[&as_of.time]);

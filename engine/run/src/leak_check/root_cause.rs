@@ -77,6 +77,10 @@ pub(super) fn explain_leak(
             format!("`{label}` reads the rows that follow"),
             "fill from the past: `fill_forward`, or a lag".to_owned(),
         ),
+        PlanOp::Series(_) => (
+            format!("`{label}` is given whole series, and uses the rows that follow"),
+            "let the function compute each value from rows up to its own".to_owned(),
+        ),
         PlanOp::Join(join) if join.as_of().is_some() => (
             format!("`{label}` meets rows of a later time"),
             "join with `direction: backward`".to_owned(),
@@ -129,6 +133,14 @@ impl LookaheadSearch<'_> {
                         self.sure.get_or_insert(id);
                     }
                     reads.extend(window.columns());
+                }
+                PlanOp::Series(series) if series.is_written(&name) => {
+                    if series.looks_ahead {
+                        self.sure.get_or_insert(id);
+                    } else {
+                        self.perhaps.get_or_insert(id);
+                    }
+                    reads.extend(series.columns());
                 }
                 PlanOp::Join(join) if join.is_written(&name) => {
                     match join.as_of().map(|as_of| as_of.direction) {

@@ -679,6 +679,7 @@ fn refuse_windows(bound: &BoundPipeline, chain: &OpChain, node: &str) -> Result<
     let label = &bound.ops[*op].label;
     let needs = match &bound.ops[*op].op {
         PlanOp::Join(join) => format!("the rows of `{}`", join.other),
+        PlanOp::Series(_) => "whole series".to_owned(),
         _ => "the rows before".to_owned(),
     };
     let message = format!("`{label}` needs {needs}, so `{node}` cannot be applied to a batch");

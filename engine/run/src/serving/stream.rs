@@ -368,6 +368,7 @@ impl<'a> ServedStream<'a> {
                     Some(join) => format!("reads columns that `{join}` joins by time"),
                     None => continue,
                 },
+                PlanOp::Series(_) => "is given whole series".to_owned(),
                 PlanOp::Join(join) if is_held(join) => continue,
                 PlanOp::Join(join) => match &join.by {
                     JoinBy::Equality(_) => format!(
