@@ -55,6 +55,13 @@ fn encoded(settings: &str) -> String {
     format!("- derive: {{ z: item }}\n- target_encoding: {{ columns: [z], label: y, {settings} }}")
 }
 
+/// What a function that is given whole series makes of the label.
+fn by_series(settings: &str) -> String {
+    let code = "code: 'def f(batch): return batch', function: f, interpreter: sh";
+    let columns = "columns: [y], returns: { m: float64 }";
+    format!("- python: {{ {code}, {columns}, by: series{settings} }}\n{LAGGED}")
+}
+
 fn query(text: &str) -> String {
     format!("  q:\n    sql: \"{text}\"\n")
 }
@@ -75,6 +82,12 @@ fn refused_features() -> Vec<RefusedFeature> {
             String::new(),
             "- derive: { z: \"CAST(y AS DOUBLE)\" }\n- command: { run: [cat], columns: [z], returns: { z: float64 }, nullable: [z] }".to_owned(),
             "ends with its row",
+        ),
+        (
+            "what a function makes of whole series",
+            String::new(),
+            by_series(""),
+            "looks_ahead",
         ),
         (
             "the total of a week, as of its begin",
@@ -285,6 +298,11 @@ fn sound_features() -> Vec<SoundFeature> {
                 query("SELECT a.item, a.day, max(b.y) AS m FROM h AS a JOIN h AS b ON a.item = b.item AND b.day <= a.day GROUP BY a.item, a.day")
             ),
             by_day,
+        ),
+        (
+            "what a function makes of the rows of a series so far",
+            String::new(),
+            by_series(", looks_ahead: none"),
         ),
         (
             "labels that end before the prediction",

@@ -95,6 +95,7 @@ mod secrets;
 mod semantics;
 mod sequences;
 mod series;
+mod series_functions;
 mod series_models;
 mod serve_kill;
 mod serve_replay;

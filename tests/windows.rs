@@ -688,3 +688,27 @@ fn windows_that_inputs_of_a_union_share_meet_their_rows_once() {
         assert_eq!(counts.values().to_vec(), [1, 1, 1], "{duplicates} {days:?}");
     }
 }
+
+/// -0.0 and 0.0 are one series, also where rows are sorted.
+#[test]
+fn series_of_floats_are_sorted() {
+    let shop = TestDirectory::new();
+    std::fs::create_dir(shop.path("data")).unwrap();
+    shop.write(
+        "data/a.csv",
+        "k,day,x\n0.0,2024-01-01,1\n-0.0,2024-01-03,3\n",
+    );
+    shop.write(
+        "data/b.csv",
+        "k,day,x\n-0.0,2024-01-02,2\n1.5,2024-01-02,7\n",
+    );
+    let text = "version: 1\nname: floats\nsources:\n  d: { csv: { path: data }, time: day, keys: [k] }\nsteps:\n  f:\n    from: \
+                d\n    do:\n      - lag: { columns: [x], by: [1], gaps: count_rows }\nsinks:\n  t: { from: f, parquet: { path: \
+                out } }\n";
+    shop.write("spec.yaml", text);
+    let called = shop.forebay(&["run", "spec.yaml"]).expect(0);
+    let messages = format!("{}{}", called.stdout, called.stderr);
+    assert!(messages.contains("sorted first"), "{messages}");
+    let lagged = series::numbers(&shop.rows("out"), "x_lag_1");
+    assert_eq!(lagged, [None, Some(2.0), Some(1.0), None]);
+}

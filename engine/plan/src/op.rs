@@ -1004,6 +1004,7 @@ impl PlanOp {
             PlanOp::Map(map) => map.writes.iter().map(Field::name).collect(),
             PlanOp::Expand(expand) => expand.writes.iter().map(Field::name).collect(),
             PlanOp::Window(window) => window.writes.iter().map(Field::name).collect(),
+            PlanOp::Series(series) => series.writes.iter().map(Field::name).collect(),
             PlanOp::Join(join) => join.writes().map(Field::name).collect(),
             PlanOp::Keep(_) | PlanOp::Project(_) | PlanOp::Gather(_) => Vec::new(),
         }

@@ -33,12 +33,21 @@ def map_batches(
     timeout_seconds: int | None = None,
     interpreter: str | None = None,
     revision: str | None = None,
+    by: spec.FunctionBy | None = None,
+    looks_ahead: spec.LookAhead | None = None,
 ) -> spec.AnyTransform:
-    """Columns that a function of this program computes, row by row: the step of :func:`python`.
+    """Columns that a function of this program computes, row by row or series by series: the step of :func:`python`.
 
     >>> def revenue(batch):
     ...     return batch["qty"] * batch["price"]
     >>> step = map_batches(revenue, columns=["qty", "price"], returns={"revenue": "float64"}, frames="polars")
+
+    With ``by="series"`` the function is called once for each series of the source, with all rows in order of time, as in
+    pandas' ``groupby(keys).apply``; with ``by=["store"]``, once for each value of these columns.
+
+    >>> def smooth(frame):
+    ...     return frame["qty"].ewm(halflife=7).mean()
+    >>> step = map_batches(smooth, columns=["qty"], returns={"level": "float64"}, frames="pandas", by="series")
 
     A function of a module is named by it, and its directory becomes the ``path`` of the step. A function of a notebook
     or of the script that runs is sent as its source, with what it uses: modules, functions and classes of modules,
@@ -51,11 +60,14 @@ def map_batches(
     returns: The columns that it returns, with their types.
     nullable: Returned columns that may be null.
     frames: The kind of tables that the function receives: ``arrow``, ``pandas`` or ``polars``. Default: ``arrow``.
-    batch_rows: Most rows of a batch. Default: 16384.
+    batch_rows: Most rows of a batch. Default: 16384. A series is one batch, of any number of rows.
     timeout_seconds: Most seconds for the answer to a batch. Default: 600.
     interpreter: The program that runs Python. Default: ``python3`` where that is the one that runs this program, else
         the path of the latter.
     revision: Text that changes the id of the step, such as the digest of a file with the versions of packages.
+    by: The rows that the function receives at once: ``"series"``, or a list of columns. Default: any batches of rows.
+    looks_ahead: ``"none"`` where each value is computed from rows of its series up to its own; ``"series"``, the default,
+        where it may be computed from all of them. With ``by`` only.
     """
     if not isinstance(function, types.FunctionType):
         raise wrong("function", function, "a function", "write it with `def`, or name it with `t.python`")
@@ -71,6 +83,8 @@ def map_batches(
         "timeout_seconds": optional_count("timeout_seconds", timeout_seconds, 1, COUNT_MAX),
         "interpreter": interpreter or _interpreter(),
         "revision": revision,
+        "by": plain("by", by),
+        "looks_ahead": looks_ahead,
     }
     return made("python", fields)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib
 import pathlib
 import subprocess
@@ -104,6 +105,29 @@ def test_a_function_of_a_script_brings_what_it_uses(tmp_path: pathlib.Path) -> N
         done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=directory)
         assert done.returncode == 0, done.stderr
         assert done.stdout.strip() == "[3.0, 5.0]"
+
+
+def reversed_places(batch: Any) -> Any:
+    return {"left": list(range(batch.num_rows))[::-1]}
+
+
+@pytest.mark.parametrize(
+    ("by", "left"),
+    [("series", [1, 0, 0, 2]), (["item", "shop"], [0, 0, 0, 1]), ([], [2, 0, 1, 3])],
+)
+def test_a_function_is_given_whole_series(by: Any, left: list[int]) -> None:
+    days = [datetime.date(2024, 1, day) for day in (2, 4, 3, 1)]
+    rows = [{"day": day, "item": item, "shop": shop} for day, item, shop in zip(days, "aaba", "xyxx", strict=True)]
+    step: Any = t.map_batches(
+        as_script(reversed_places), columns=["item"], returns={"left": "int64"}, by=by, looks_ahead="series"
+    )
+    assert step["python"]["by"] == by and step["python"]["looks_ahead"] == "series"
+    pipeline = forebay.Pipeline(
+        "shop",
+        sources={"rows": forebay.table(rows, time="day", keys=["item"])},
+        steps={"seen": {"from": "rows", "do": [step]}},
+    )
+    assert pipeline.collect("seen").to_pyarrow()["left"].to_pylist() == left
 
 
 def as_script(function: Any) -> Any:
