@@ -11,6 +11,7 @@ use forebay::plan::{BindScope, PlanOp, SeriesOp};
 use forebay::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::series::{self, DemandRow, FileOrder};
 use crate::support::{ProgramOutput, TestDirectory};
@@ -131,6 +132,47 @@ fn series_are_whole_in_any_order_of_rows() {
     }
 }
 
+/// A program that returns what it gets shows that rows come back to their places, also from disk and from workers.
+#[test]
+fn rows_of_series_come_back_to_their_places() {
+    let step = "command: { run: [cat], columns: [qty, pad], by: series, returns: { qty: float64, pad: string }, nullable: \
+                [qty] }";
+    let random = series::demand(11, 90);
+    let even = even_rows();
+    let cases: [(&[DemandRow], usize, &[&str], bool); 3] = [
+        (&random, 0, &["--threads=3"], false),
+        (&even, 10_000, &["--threads=2", "--memory=64MiB"], true),
+        (&random, 0, &["--local-workers=2", "--memory=512MiB"], false),
+    ];
+    for (rows, pad, options, spills) in cases {
+        let shop = TestDirectory::new();
+        write_shuffled(&shop, rows, pad);
+        shop.write("spec.yaml", &spec(step, ""));
+        let summary = run_divided(&shop, options);
+        let spilled_bytes = summary["spilled_bytes"].as_u64().unwrap();
+        assert!(!spills || spilled_bytes > 0, "{options:?}: {summary}");
+        let written = shop.rows("out");
+        let source = shop.rows("data");
+        for column in ["id", "day", "store", "item"] {
+            assert_eq!(
+                written.column_by_name(column),
+                source.column_by_name(column),
+                "{options:?}"
+            );
+        }
+        let quantities = series::numbers(&source, "qty");
+        assert_eq!(series::numbers(&written, "qty"), quantities, "{options:?}");
+    }
+}
+
+/// The summary of a run whose workers divide even few rows.
+fn run_divided(shop: &TestDirectory, options: &[&str]) -> Value {
+    let args = [&["run", "spec.yaml", "--json"], options].concat();
+    let mut command = shop.command(&args);
+    let output = command.env("FOREBAY_RANGE_BYTES", "1000").output();
+    ProgramOutput::from(output.unwrap()).expect(0).summary()
+}
+
 /// True if the `python3` of the path has pandas and pyarrow.
 fn has_pandas() -> bool {
     let status = Command::new("python3")
@@ -234,14 +276,7 @@ fn a_function_of_python_is_given_whole_series() {
         shop.write("shapes.py", MODULE);
         shop.write("compare.py", COMPARISON);
         shop.write("spec.yaml", &spec(step, ""));
-        let args = [&["run", "spec.yaml", "--json"], options].concat();
-        // Workers divide even few rows.
-        let run = || {
-            let mut command = shop.command(&args);
-            let output = command.env("FOREBAY_RANGE_BYTES", "1000").output();
-            ProgramOutput::from(output.unwrap()).expect(0).summary()
-        };
-        let summary = run();
+        let summary = run_divided(&shop, options);
         let spilled_bytes = summary["spilled_bytes"].as_u64().unwrap();
         assert!(!spills || spilled_bytes > 0, "{options:?}: {summary}");
         let compared = Command::new("python3")
@@ -254,7 +289,7 @@ fn a_function_of_python_is_given_whole_series() {
         // Another function computes them again.
         let written = shop.visible("out");
         shop.write("shapes.py", &MODULE.replace("rolling(3", "rolling(4"));
-        run();
+        run_divided(&shop, options);
         let changed = shop.visible("out");
         for (column, is_changed) in [("id", false), ("mean", true), ("share", false)] {
             assert_eq!(

@@ -242,7 +242,7 @@ impl SeriesCutter {
         let fault = Fault::new(codes::MEMORY, message);
         let fault = fault.step(&function.label).at(function.at.as_ref());
         fault.hint(
-            "raise --memory, give the function fewer columns, or group the rows by more keys (`by`)",
+            "raise --memory, give the function fewer columns, or group rows by more keys (`by`)",
         )
     }
 }

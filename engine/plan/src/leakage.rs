@@ -492,7 +492,7 @@ fn advice_on_later_data(leak: &ColumnLeak) -> Option<&'static str> {
              that are known by then (`cross_fit: time`, with the horizon as its `gap`)",
         );
     }
-    if is_of("python") {
+    if is_of("python") || is_of("command") {
         return Some(
             "a function that is given whole series (`by`) may use rows behind each row: let it \
              compute each value from rows up to its own, and declare `looks_ahead: none`, which \

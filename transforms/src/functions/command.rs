@@ -7,18 +7,20 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::by_series::{FunctionBy, LookAhead, WholeSeries};
 use super::code::{FunctionCode, is_program};
 use super::{FunctionSettings, default_batch_rows, default_timeout_seconds};
 use crate::columns::TypeName;
 use crate::shared::bad_value;
 
-/// Columns that a program computes, row by row.
+/// Columns that a program computes, row by row or series by series.
 ///
 /// In: the chosen columns, as an Arrow IPC stream on the standard input of the program. Out: the declared columns, as
 /// an Arrow IPC stream on its standard output. The program answers each batch with one batch of as many rows, in the
-/// same order, and flushes it before it reads the next one. It ends when its input does. It must be row-wise: a row's
-/// output depends on the row alone, since batches are cut differently from run to run. It must not keep anything from
-/// batch to batch, and it is as old as its youngest input for the check of leaks.
+/// same order, and flushes it before it reads the next one. It ends when its input does. Without `by` it must be row-wise:
+/// a row's output depends on the row alone, since batches are cut differently from run to run. A column is then as old as
+/// its youngest input for the check of leaks. With `by` each batch is one whole series in order of time, as for
+/// `python`. A program must not keep anything from batch to batch.
 ///
 /// The columns come in Arrow's types, text as `utf8`. A returned column must have the declared type, text in any
 /// layout. Other columns, other numbers of rows and nulls in a column that is not `nullable` are faults, and so is a
@@ -49,7 +51,7 @@ pub struct CommandFunction {
     /// Returned columns that may be null.
     #[serde(default)]
     pub nullable: Vec<String>,
-    /// Most rows of a batch.
+    /// Most rows of a batch. A series is one batch, of any number of rows.
     #[serde(default = "default_batch_rows")]
     pub batch_rows: usize,
     /// Most seconds for the answer to a batch.
@@ -58,6 +60,12 @@ pub struct CommandFunction {
     /// Text that changes the id of the step. Change it when the program changes, if no word of `run` is its file.
     #[serde(default)]
     pub revision: Option<String>,
+    /// The rows of a batch: whole series by the keys of the source (`series`) or by columns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<FunctionBy>,
+    /// The rows of a series that a value is computed from, for the check of leaks; with `by` only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub looks_ahead: Option<LookAhead>,
 }
 
 impl ConfiguredTransform for CommandFunction {
@@ -78,12 +86,16 @@ impl Transform for CommandFunction {
             ));
         }
         let columns = scope.columns(&self.columns)?;
+        let series = WholeSeries::of_step(scope, Self::NAME, self.by.as_ref(), self.looks_ahead)?;
+        if let Some(series) = &series {
+            series.refuse_replaced(self.returns.keys())?;
+        }
         let settings = FunctionSettings {
             returns: &self.returns,
             nullable: &self.nullable,
             batch_rows: self.batch_rows,
             timeout_seconds: self.timeout_seconds,
-            series: None,
+            series,
         };
         let operation = settings.operation(
             format!("the program `{program}`"),
