@@ -1,6 +1,6 @@
 //! `forebay check --perturb-future`: what knows the future is found on the data, with its cause.
 
-use crate::support::TestDirectory;
+use crate::support::{TestDirectory, has_pyarrow};
 
 /// Three stores over forty days of 2016, with prices that go up and some missing quantities.
 fn history(shop: &TestDirectory) {
@@ -377,4 +377,30 @@ fn real_flights() {
         "{}",
         call.stdout
     );
+}
+
+/// What a step declares of a function is proved on the data.
+#[test]
+fn a_function_of_whole_series_that_looks_ahead_is_named() {
+    if !has_pyarrow() {
+        return;
+    }
+    let step = |body: &str, looks_ahead: &str| {
+        format!(
+            "- python: {{ function: f, code: \"def f(batch): return {body}\", columns: [price], returns: {{ seen: float64 \
+             }}, by: series, looks_ahead: {looks_ahead} }}"
+        )
+    };
+    let prices = "batch['price'].to_pylist()";
+    let sound = step(&format!("[{prices}[0]] * batch.num_rows"), "none");
+    check_output(&sound, "", &[], 0);
+    let reversed = step(&format!("{prices}[::-1]"), "none");
+    let found = check_output(&reversed, "", &[], 65);
+    for words in [
+        "`seen` in sink `table` moves when later rows are scrambled",
+        "`features.python` is given whole series, and uses the rows that follow",
+        "rows up to its own",
+    ] {
+        assert!(found.contains(words), "{words}: {found}");
+    }
 }

@@ -204,7 +204,7 @@ impl SortedPass<'_> {
                 let op = &gather.context.program.bound.ops[shared_sort.stand];
                 let over = SeriesOperator::new(op, series, &input, resources)?;
                 let mut by = order_of_keys(&rows.keys);
-                for time in &series.time {
+                if let Some(time) = &series.time {
                     by.push(ident(time.as_str()).sort(true, true));
                 }
                 by.push(ident(GatherOp::ROW).sort(true, true));

@@ -41,6 +41,59 @@ fn a_program_returns_columns_in_any_batches() {
     }
 }
 
+#[test]
+fn whole_series_return_to_their_rows() {
+    let mut table = rows();
+    table.push(col("k", StringArray::from(vec!["b", "a", "b", "a"])));
+    for by in [json!(["k"]), json!(["n"]), json!(["k", "n"])] {
+        let all = json!({
+            "columns": ["x", "s", "b"],
+            "returns": {"x": "float64", "s": "string", "b": "boolean"},
+            "nullable": ["x", "s", "b"],
+            // A series is one batch.
+            "batch_rows": 1,
+            "by": by,
+        });
+        check(command(all), table.clone(), table.clone());
+    }
+}
+
+#[test]
+fn series_of_a_function_are_told_by_columns() {
+    let cases = [
+        (
+            json!({"looks_ahead": "none"}),
+            codes::BAD_VALUE,
+            "whole series",
+        ),
+        (
+            json!({"by": "series"}),
+            codes::MISSING_FIELD,
+            "tell series apart",
+        ),
+        (json!({"by": ["z"]}), codes::UNKNOWN_COLUMN, "`z`"),
+        (json!({"by": ["x"]}), codes::COLUMN_CLASH, "returns `x`"),
+    ];
+    for (settings, code, words) in cases {
+        let fault = check_fault(command(settings.clone()), rows(), code);
+        assert!(fault.message().contains(words), "{settings}: {fault}");
+    }
+    let mut ids = Vec::new();
+    for settings in [
+        json!({}),
+        json!({"by": ["n"]}),
+        json!({"by": ["k"]}),
+        json!({"by": ["n"], "looks_ahead": "none"}),
+    ] {
+        let mut table = rows();
+        table.push(col("k", Int64Array::from(vec![1; 4])));
+        let mut identities = operation_identities(command(settings), table);
+        ids.push(identities.remove(0));
+    }
+    let distinct: std::collections::BTreeSet<&String> = ids.iter().collect();
+    assert_eq!(distinct.len(), ids.len());
+}
+
 /// What a step is refused for: its settings, the code, words of the message or the notes, the column and the rows.
 type RefusedStep = (
     Value,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::*;
-use arrow::compute::{cast, concat_batches, take, take_record_batch};
+use arrow::compute::{cast, concat, concat_batches, take, take_record_batch};
 use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Int64Type, Schema, SchemaRef};
 use arrow::row::{RowConverter, SortField};
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -14,7 +14,8 @@ use forebay_analyze::GroupByState;
 use forebay_model::*;
 use forebay_plan::{
     BaseDataset, BoundPipeline, Carry, ChainContext, ColumnTap, GatherBy, GatherOp, GroupByOp,
-    OpChain, OpStream, PlanOp, PrecomputedOutputs, SqlCompiler, TakenOutputs, WindowRowOrder, bind,
+    OpChain, OpStream, PlanOp, PrecomputedOutputs, SeriesOp, SqlCompiler, TakenOutputs,
+    WindowRowOrder, bind,
 };
 use forebay_window::{InputRows, WindowEngine, WindowFunction};
 use serde_json::Value;
@@ -362,8 +363,13 @@ impl PipelineInterpreter<'_> {
             .filter(|window| window.row_order == WindowRowOrder::Sorted)
             .map(|window| window.op)
             .collect();
+        let bound = self.bound;
         for op in sorted {
-            carry.set_precomputed(op, Box::new(self.outputs_backward(op)?));
+            let outputs = match &bound.ops[op].op {
+                PlanOp::Series(series) => self.outputs_of_series(op, series)?,
+                _ => self.outputs_backward(op)?,
+            };
+            carry.set_precomputed(op, Box::new(outputs));
         }
         let mut row = 0;
         while row < whole.num_rows() || row == 0 {
@@ -377,6 +383,51 @@ impl PipelineInterpreter<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The outputs of a function that is given whole series.
+    fn outputs_of_series(&mut self, op: usize, series: &SeriesOp) -> Result<BackwardOutputs> {
+        let flow = &self.bound.window_inputs[&op];
+        let rows = self.rows(&flow.streams, &flow.schema)?;
+        let encoded = |names: Vec<&String>| {
+            let columns: Vec<ArrayRef> = names
+                .into_iter()
+                .map(|name| rows.column_by_name(name).unwrap().clone())
+                .collect();
+            let fields = columns
+                .iter()
+                .map(|column| SortField::new(column.data_type().clone()));
+            let converter = RowConverter::new(fields.collect()).unwrap();
+            converter.convert_columns(&columns).unwrap()
+        };
+        let keys = encoded(series.keys.iter().collect());
+        let places = encoded(series.keys.iter().chain(&series.time).collect());
+        let mut order: Vec<usize> = (0..rows.num_rows()).collect();
+        order.sort_by(|a, b| places.row(*a).cmp(&places.row(*b)));
+        let mut computed: Vec<Vec<ArrayRef>> = Vec::new();
+        for group in order.chunk_by(|a, b| keys.row(*a) == keys.row(*b)) {
+            let picks = UInt64Array::from_iter_values(group.iter().map(|row| *row as u64));
+            let inputs: Vec<ArrayRef> = series
+                .reads
+                .iter()
+                .map(|name| take(rows.column_by_name(name).unwrap(), &picks, None).unwrap())
+                .collect();
+            computed.push((series.kernel)(&inputs, group.len())?);
+        }
+        let mut back = vec![0; order.len()];
+        for (place, row) in order.iter().enumerate() {
+            back[*row] = place as u64;
+        }
+        let back = UInt64Array::from(back);
+        let mut outputs = Vec::new();
+        for output in 0..series.writes.len() {
+            let parts: Vec<&dyn Array> = computed
+                .iter()
+                .map(|columns| columns[output].as_ref())
+                .collect();
+            outputs.push(take(&concat(&parts)?, &back, None)?);
+        }
+        Ok(BackwardOutputs { outputs, row: 0 })
     }
 
     fn is_backward(&self, op: usize) -> bool {
