@@ -289,6 +289,11 @@ fn every_transform_is_the_same_from_both() {
         ("profile: { columns: [price] }", made(profile().columns(["price"]))),
         ("python: { function: 'cleaning:revenue', columns: [qty, price], returns: { revenue: float64 }, frames: pandas }",
             made(python("cleaning:revenue", ["qty", "price"], [("revenue", TypeName::Float64)]).frames(FrameKind::Pandas))),
+        ("python: { function: 'cleaning:level', columns: [qty], returns: { level: float64 }, by: series, looks_ahead: none }",
+            made(python("cleaning:level", ["qty"], [("level", TypeName::Float64)]).by(SeriesWord::Series)
+                .looks_ahead(LookAhead::None))),
+        ("python: { function: 'cleaning:level', columns: [qty], returns: { level: float64 }, by: [store] }",
+            made(python("cleaning:level", ["qty"], [("level", TypeName::Float64)]).by(["store"]))),
         ("quantiles: { columns: [price], q: 1000 }", made(quantiles(["price"]).q(1000))),
         ("rename: { qty: quantity }", made(rename([("qty", "quantity")]))),
         ("robust_scale: { columns: ['type:float'], lower: 0.1 }", made(robust_scale("type:float").lower(0.1))),

@@ -204,13 +204,17 @@ const JOINED: &str = "{ as_of_join: { with: prices, columns: [list] } }, \
                       { lag: { columns: [qty], by: [1d] } }";
 
 /// Steps behind which rows cannot be served, with words of the reason.
-const REFUSED: [(&str, &str); 7] = [
+const REFUSED: [(&str, &str); 8] = [
     ("{ interpolate: { columns: [qty] } }", "come later"),
     (
         "{ aggregate: { by: [store], compute: { sold: { sum: qty } } } }",
         "all rows at once",
     ),
     ("{ dedupe: { keys: [store, date] } }", "all rows at once"),
+    (
+        "{ command: { run: [cat], columns: [qty], returns: { qty: float64 }, by: series } }",
+        "whole series",
+    ),
     (
         "{ pooled: { columns: [qty], compute: [mean], over: [7d] } }",
         "with a `gap`",
