@@ -85,6 +85,11 @@ fn plan_shuffle(
         known: Default::default(),
         ..run_spec.clone()
     };
+    // Code that steps run lies outside of the spec.
+    let mut operations = Vec::new();
+    for op in &pass.gather.context.program.bound.ops {
+        operations.push(op.identity);
+    }
     // The id holds everything that determines the exchanged rows: an object of an earlier attempt
     // is equal, or has another name.
     let mut id = IdBuilder::new("exchange");
@@ -92,6 +97,7 @@ fn plan_shuffle(
         VERSION,
         env!("CARGO_PKG_VERSION"),
         run_spec,
+        operations,
         row_orders,
         windows,
         stand,
