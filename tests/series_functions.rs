@@ -167,10 +167,14 @@ fn rows_of_series_come_back_to_their_places() {
 
 /// The summary of a run whose workers divide even few rows.
 fn run_divided(shop: &TestDirectory, options: &[&str]) -> Value {
+    call_divided(shop, options).expect(0).summary()
+}
+
+fn call_divided(shop: &TestDirectory, options: &[&str]) -> ProgramOutput {
     let args = [&["run", "spec.yaml", "--json"], options].concat();
     let mut command = shop.command(&args);
     let output = command.env("FOREBAY_RANGE_BYTES", "1000").output();
-    ProgramOutput::from(output.unwrap()).expect(0).summary()
+    ProgramOutput::from(output.unwrap())
 }
 
 /// True if the `python3` of the path has pandas and pyarrow.
@@ -254,13 +258,54 @@ columns = ['mean', 'share', 'place']
 pd.testing.assert_frame_equal(written[columns], expected, check_dtype=False, check_exact=True)
 ";
 
+/// Runs a comparison, which fails where rows differ.
+fn compare(shop: &TestDirectory, comparison: &str) {
+    shop.write("compare.py", comparison);
+    let compared = Command::new("python3")
+        .arg("compare.py")
+        .current_dir(shop.path(""))
+        .output()
+        .unwrap();
+    let messages = String::from_utf8_lossy(&compared.stderr);
+    assert!(compared.status.success(), "{messages}");
+}
+
+/// The step of the function of the module.
+const SMOOTH: &str = "python: { function: 'shapes:smooth', frames: pandas, columns: [day, qty, pad], by: series, returns: { mean: \
+                      float64, share: float64, place: int64 }, nullable: [mean, share] }";
+
+/// The results of series stay in the state directory where a run fails later.
+#[test]
+fn workers_take_no_results_of_other_code() {
+    if !has_pandas() {
+        return;
+    }
+    let shop = TestDirectory::new();
+    write_shuffled(&shop, &series::demand(11, 90), 0);
+    let checked =
+        "python: { function: 'shapes:checked', columns: [place], returns: { place: int64 } }";
+    shop.write(
+        "spec.yaml",
+        &spec(&format!("{SMOOTH}\n      - {checked}"), ""),
+    );
+    let failing = "\ndef checked(batch):\n    raise ValueError('not yet')\n";
+    shop.write("shapes.py", &format!("{MODULE}{failing}"));
+    let options = ["--local-workers=2", "--memory=512MiB"];
+    let refused = call_divided(&shop, &options).expect(65);
+    let messages = format!("{}{}", refused.stdout, refused.stderr);
+    assert!(messages.contains("not yet"), "{messages}");
+    let module = MODULE.replace("rolling(3", "rolling(4");
+    let passing = "\ndef checked(batch):\n    return batch['place']\n";
+    shop.write("shapes.py", &format!("{module}{passing}"));
+    run_divided(&shop, &options);
+    compare(&shop, &COMPARISON.replace("rolling(3", "rolling(4"));
+}
+
 #[test]
 fn a_function_of_python_is_given_whole_series() {
     if !has_pandas() {
         return;
     }
-    let step = "python: { function: 'shapes:smooth', frames: pandas, columns: [day, qty, pad], by: series, returns: { mean: \
-                float64, share: float64, place: int64 }, nullable: [mean, share] }";
     // The rows, the bytes by which each is larger, options, and whether rows are spilled.
     let random = series::demand(11, 90);
     let even = even_rows();
@@ -274,18 +319,11 @@ fn a_function_of_python_is_given_whole_series() {
         let shop = TestDirectory::new();
         write_shuffled(&shop, rows, pad);
         shop.write("shapes.py", MODULE);
-        shop.write("compare.py", COMPARISON);
-        shop.write("spec.yaml", &spec(step, ""));
+        shop.write("spec.yaml", &spec(SMOOTH, ""));
         let summary = run_divided(&shop, options);
         let spilled_bytes = summary["spilled_bytes"].as_u64().unwrap();
         assert!(!spills || spilled_bytes > 0, "{options:?}: {summary}");
-        let compared = Command::new("python3")
-            .arg("compare.py")
-            .current_dir(shop.path(""))
-            .output()
-            .unwrap();
-        let messages = String::from_utf8_lossy(&compared.stderr);
-        assert!(compared.status.success(), "{options:?}: {messages}");
+        compare(&shop, COMPARISON);
         // Another function computes them again.
         let written = shop.visible("out");
         shop.write("shapes.py", &MODULE.replace("rolling(3", "rolling(4"));
