@@ -94,12 +94,17 @@ impl WholeSeries {
                 return Err(Fault::new(codes::COLUMN_TYPE, message).column(name));
             }
         }
-        // Groups of rows without a time keep their order.
-        let is_timed = *by == FunctionBy::Series(SeriesWord::Series) || scope.series.time.is_some();
-        let time = if is_timed {
-            Some(time_column(scope, step, &None)?.name)
-        } else {
-            None
+        let time = match (by, &scope.series.time) {
+            (_, Some(_)) => Some(time_column(scope, step, &None)?.name),
+            // Groups of rows without a time keep their order.
+            (FunctionBy::Keys(_), None) => None,
+            (FunctionBy::Series(_), None) => {
+                let message = format!("`{step}` needs the event-time column");
+                let fault = Fault::new(codes::MISSING_FIELD, message);
+                return Err(
+                    fault.hint("declare `time` at the source, or group rows: `by: [store]`")
+                );
+            }
         };
         Ok(Some(WholeSeries {
             time,
