@@ -264,6 +264,14 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
             &["f.pct_change nulled z_pct_change_1 1"],
         ),
         (
+            from_a(
+                "{ derive: { z: \"CASE WHEN k = 1 THEN -9223372036854775807 ELSE 9223372036854775807 END\" } }, \
+                 { diff: { columns: [z], by: [1], keys: [], gaps: count_rows } }",
+            ),
+            [4, 0, 4, 0],
+            &["f.diff nulled z_diff_1 1"],
+        ),
+        (
             from_a(INFINITE_WINDOWS),
             [4, 0, 4, 0],
             &INFINITE_WINDOW_CHANGES,

@@ -26,6 +26,10 @@ pub(crate) const NO_NUMBER: u64 = f64::NAN.to_bits();
 /// output, as a missing value is, and is counted by [`crate::count_undefined`].
 pub(crate) const UNDEFINED_NUMBER: u64 = 0x7ffc_0000_0000_0000;
 
+/// A difference of integers that 64 bits do not hold. Null and counted, as [`UNDEFINED_NUMBER`] is. The difference
+/// of this value is one of them: all values below -(2^63 - 2) are.
+pub(crate) const UNDEFINED_DIFFERENCE: u64 = (i64::MIN + 1) as u64;
+
 /// A result of enough values: NaN becomes [`UNDEFINED_NUMBER`].
 #[inline(always)]
 pub(crate) fn defined(value: f64) -> f64 {

@@ -246,7 +246,7 @@ impl WindowEngine {
         let rows = words.times.len();
         let mut outputs = Vec::with_capacity(emitted.len());
         for (keep, function) in emitted {
-            outputs.push(PushOutput::new(*keep, &function.data_type, rows));
+            outputs.push(PushOutput::new(*keep, function, rows));
         }
         let request = PushRequest {
             plan,
@@ -311,7 +311,7 @@ impl WindowEngine {
         }
         let mut columns = Vec::with_capacity(emitted.len());
         for (output, (keep, function)) in push.outputs.into_iter().zip(emitted) {
-            columns.push(output.column(*keep, &function.data_type, &self.values)?);
+            columns.push(output.column(*keep, function, &self.values)?);
         }
         Ok(columns)
     }

@@ -5,7 +5,7 @@ use arrow::datatypes::DataType;
 use crate::WordEncoding;
 use crate::batch::WindowBatch;
 use crate::bounds::BoundPair;
-use crate::encoding::{NO_BITS, NO_NUMBER, defined};
+use crate::encoding::{NO_BITS, NO_NUMBER, UNDEFINED_DIFFERENCE, defined};
 
 /// Output of a lag function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl LagFunction {
                     } else {
                         (current as i64).checked_sub(earlier as i64)
                     };
-                    difference.map_or(NO_BITS, |difference| difference as u64)
+                    difference_word(difference)
                 })
             }
             (LagOutput::Change, _) => self.each(batch, output, NO_NUMBER, |current, earlier| {
@@ -82,6 +82,16 @@ impl LagFunction {
                     }
                 }),
         );
+    }
+}
+
+/// The word of a difference of integers; `None` if 64 bits do not hold it.
+#[inline(always)]
+fn difference_word(difference: Option<i64>) -> u64 {
+    match difference {
+        // The two least integers stand for missing and for undefined values.
+        Some(difference) if difference > UNDEFINED_DIFFERENCE as i64 => difference as u64,
+        _ => UNDEFINED_DIFFERENCE,
     }
 }
 

@@ -9,14 +9,14 @@ use arrow::array::{
 };
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float32Type, Float64Type};
+use arrow::datatypes::{DataType, Float32Type, Float64Type, Int64Type};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::Result;
 
-use crate::WordEncoding;
 use crate::batch::BatchRow;
-use crate::encoding::{NO_BITS, UNDEFINED_NUMBER};
+use crate::encoding::{NO_BITS, UNDEFINED_DIFFERENCE, UNDEFINED_NUMBER};
 use crate::value_store::ValueStore;
+use crate::{WindowFunction, WindowOutput, WordEncoding};
 
 /// [`UNDEFINED_NUMBER`] in single precision.
 const UNDEFINED_SINGLE: u32 = 0x7fe0_0000;
@@ -31,8 +31,9 @@ fn single(word: u64) -> f32 {
     }
 }
 
-/// Number of nulls in an output column whose windows have enough values, but no result: such as the mean of infinities
-/// of both signs, or the share of a zero in a zero. The values below these nulls mark them.
+/// Number of nulls in a computed output column whose windows have enough values, but no result: such as the mean of
+/// infinities of both signs, the share of a zero in a zero, or a difference of integers that 64 bits do not hold. The
+/// values below these nulls mark them.
 pub fn count_undefined(column: &ArrayRef) -> u64 {
     match column.data_type() {
         DataType::Float32 => count_marked_nulls(column.as_primitive::<Float32Type>(), |value| {
@@ -40,6 +41,9 @@ pub fn count_undefined(column: &ArrayRef) -> u64 {
         }),
         DataType::Float64 => count_marked_nulls(column.as_primitive::<Float64Type>(), |value| {
             value.to_bits() == UNDEFINED_NUMBER
+        }),
+        DataType::Int64 => count_marked_nulls(column.as_primitive::<Int64Type>(), |value| {
+            value as u64 == UNDEFINED_DIFFERENCE
         }),
         _ => 0,
     }
@@ -60,6 +64,8 @@ fn count_marked_nulls<T: ArrowPrimitiveType>(
 /// One output column of a push; rows may arrive in any order.
 pub(crate) struct PushOutput {
     keep: WordEncoding,
+    /// True if [`UNDEFINED_DIFFERENCE`] is no value.
+    is_difference: bool,
     data_type: DataType,
     values: OutputValues,
 }
@@ -71,14 +77,19 @@ enum OutputValues {
 }
 
 impl PushOutput {
-    pub fn new(keep: WordEncoding, data_type: &DataType, rows: usize) -> Self {
-        let values = match (keep, data_type) {
+    pub fn new(keep: WordEncoding, function: &WindowOutput, rows: usize) -> Self {
+        let values = match (keep, &function.data_type) {
             (WordEncoding::Number, DataType::Float32) => OutputValues::Singles(vec![0.0; rows]),
             _ => OutputValues::Words(vec![0; rows]),
         };
+        PushOutput::of(keep, function, values)
+    }
+
+    fn of(keep: WordEncoding, function: &WindowOutput, values: OutputValues) -> Self {
         PushOutput {
             keep,
-            data_type: data_type.clone(),
+            is_difference: matches!(function.compute, WindowFunction::Diff { .. }),
+            data_type: function.data_type.clone(),
             values,
         }
     }
@@ -103,6 +114,9 @@ impl PushOutput {
                 words.into_iter().map(f64::from_bits).collect(),
                 &self.data_type,
             ),
+            (OutputValues::Words(words), WordEncoding::Bits) if self.is_difference => {
+                from_difference_words(words, &self.data_type)
+            }
             (OutputValues::Words(words), WordEncoding::Bits) => {
                 from_bit_words(words, &self.data_type)
             }
@@ -135,22 +149,17 @@ impl SharedOutput {
     pub fn column(
         self,
         keep: WordEncoding,
-        data_type: &DataType,
+        function: &WindowOutput,
         store: &ValueStore,
     ) -> Result<ArrayRef> {
         let words: Vec<u64> = self.0.into_iter().map(AtomicU64::into_inner).collect();
-        let values = match (keep, data_type) {
+        let values = match (keep, &function.data_type) {
             (WordEncoding::Number, DataType::Float32) => {
                 OutputValues::Singles(words.into_iter().map(single).collect())
             }
             _ => OutputValues::Words(words),
         };
-        PushOutput {
-            keep,
-            data_type: data_type.clone(),
-            values,
-        }
-        .column(store)
+        PushOutput::of(keep, function, values).column(store)
     }
 }
 
@@ -224,6 +233,21 @@ fn from_number_words(values: Vec<f64>, data_type: &DataType) -> Result<ArrayRef>
 
 fn from_bit_words(words: Vec<u64>, data_type: &DataType) -> Result<ArrayRef> {
     let nulls = nulls(&words, |word| word != NO_BITS);
+    from_integers(words, nulls, data_type)
+}
+
+fn from_difference_words(words: Vec<u64>, data_type: &DataType) -> Result<ArrayRef> {
+    let nulls = nulls(&words, |word| {
+        word != NO_BITS && word != UNDEFINED_DIFFERENCE
+    });
+    from_integers(words, nulls, data_type)
+}
+
+fn from_integers(
+    words: Vec<u64>,
+    nulls: Option<NullBuffer>,
+    data_type: &DataType,
+) -> Result<ArrayRef> {
     let array = Int64Array::new(words.into_iter().map(|word| word as i64).collect(), nulls);
     match data_type {
         DataType::Int64 => Ok(Arc::new(array)),

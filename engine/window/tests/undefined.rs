@@ -6,13 +6,14 @@ mod common;
 
 use std::sync::Arc;
 
-use arrow::array::UInt32Array;
+use arrow::array::{ArrayRef, AsArray, Int64Array, UInt32Array, UInt64Array};
 use arrow::compute::take;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Int64Type};
 use common::*;
 use forebay_window::{
-    ClosedEnds, EwmDecay, EwmStat, GapHandling, SeriesFrame, SeriesLength, WindowEngine,
-    WindowFunction, WindowStat, count_undefined,
+    ClosedEnds, DuplicateCheck, EwmDecay, EwmStat, GapHandling, InputRows, SeriesFrame,
+    SeriesLength, WindowEngine, WindowFunction, WindowInput, WindowOutput, WindowPlan, WindowStat,
+    WordEncoding, count_undefined, run_sequentially,
 };
 
 /// A window of the last two rows.
@@ -154,4 +155,60 @@ fn shares_of_nothing_are_undefined() {
     let rows = one_series(&[Some(0.0), Some(0.0), None, Some(2.0)]);
     // With a weight of the parent, its index takes the place.
     check(&rows, &[(seasonal_index(0.0), 2), (seasonal_index(1.0), 0)]);
+}
+
+/// Checks the differences between neighbours of a column of 64-bit integers, and the number of those that do not fit.
+fn check_differences(column: ArrayRef, expected: &[Option<i64>], count: u64) {
+    let plan = Arc::new(WindowPlan {
+        time: DataType::Int64,
+        keys: vec![DataType::Int64],
+        inputs: vec![WindowInput {
+            data_type: column.data_type().clone(),
+            keep: WordEncoding::Bits,
+        }],
+        functions: vec![WindowOutput {
+            input: 0,
+            compute: WindowFunction::Diff {
+                by: SeriesLength::Rows(1),
+            },
+            data_type: DataType::Int64,
+        }],
+        gaps: GapHandling::CountRows,
+        duplicates: DuplicateCheck::default(),
+    });
+    let rows = column.len();
+    let key: ArrayRef = Arc::new(Int64Array::from(vec![1; rows]));
+    let time: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows as i64));
+    let batches = [InputRows {
+        keys: &[key],
+        time: &time,
+        inputs: &[column],
+        rows,
+    }];
+    for parts in [1, 3] {
+        let mut engine = WindowEngine::in_parts(plan.clone(), parts);
+        let mut outputs = engine
+            .push_all(&batches, &[true], &run_sequentially)
+            .unwrap();
+        let output = outputs.remove(0).remove(0);
+        let differences: Vec<Option<i64>> = output.as_primitive::<Int64Type>().iter().collect();
+        assert_eq!(differences, expected, "in {parts} parts");
+        assert_eq!(count_undefined(&output), count, "in {parts} parts");
+    }
+}
+
+#[test]
+fn differences_that_do_not_fit_are_counted() {
+    let most = i64::MAX;
+    let values = [Some(most), Some(0), Some(-1), Some(most), None, Some(1)];
+    let expected = [None, None, Some(-1), None, None, None];
+    check_differences(Arc::new(Int64Array::from_iter(values)), &expected, 2);
+
+    let values = [Some(most - 1), Some(0), Some(most), Some(-1), Some(-most)];
+    let expected = [None, Some(1 - most), Some(most), None, Some(1 - most)];
+    check_differences(Arc::new(Int64Array::from_iter(values)), &expected, 1);
+
+    let values = [Some(u64::MAX), Some(1), Some(u64::MAX), Some(u64::MAX - 1)];
+    let expected = [None, None, None, Some(-1)];
+    check_differences(Arc::new(UInt64Array::from_iter(values)), &expected, 2);
 }

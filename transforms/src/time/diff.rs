@@ -18,9 +18,10 @@ use super::{FeatureNaming, FloatType, GapPolicy};
 ///
 /// In: columns of numbers. Out, for each length: `<column>_diff_<by>`, `int64` of integers, else
 /// `dtype`. Null where either value is missing, where there is no row that far back (by time:
-/// exactly that long before), and where a difference of integers does not fit. State per series:
-/// some 16 bytes for each row that the longest length reaches back over. It looks at the row
-/// itself, which a feature of its own label must not: take the `lag` of the difference.
+/// exactly that long before), and where a difference of integers is below -(2^63 - 2) or above
+/// 2^63 - 1, which is counted. State per series: some 16 bytes for each row that the longest length
+/// reaches back over. It looks at the row itself, which a feature of its own label must not: take
+/// the `lag` of the difference.
 ///
 /// ```yaml
 /// - diff: { columns: [qty], by: [7d] }

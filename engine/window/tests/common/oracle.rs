@@ -204,8 +204,10 @@ fn value(function: &WindowOutput, entries: &[OracleEntry]) -> OracleValue {
                 (OracleValue::Number(a, _), OracleValue::Number(b, _)) => {
                     number(a - b, a.abs() + b.abs())
                 }
+                // The two least integers stand for nulls.
                 (OracleValue::Bits(a), OracleValue::Bits(b)) => a
                     .checked_sub(b)
+                    .filter(|difference| *difference > -i64::MAX)
                     .map_or(OracleValue::None, OracleValue::Bits),
                 _ => OracleValue::None,
             }
