@@ -86,6 +86,7 @@ const INFINITE_WINDOW_CHANGES: [&str; 4] = [
 #[test]
 fn every_step_reports_the_rows_and_values_that_it_changes() {
     let from_a = |steps: &str| format!("{{ from: a, do: [ {steps} ] }}");
+    let deep = " + 1".repeat(80);
     let cases: &[(String, [u64; 4], &[&str])] = &[
         (from_a("{ select: [k, x] }"), [4, 0, 4, 0], &[]),
         (
@@ -228,6 +229,26 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
             from_a("{ derive: { i: \"try_cast(k * 100 as tinyint) IS NULL\" } }"),
             [4, 0, 4, 0],
             &["f.derive nulled try_cast(k * Int64(100) as int8) 2"],
+        ),
+        // The column is null in no row.
+        (
+            from_a("{ derive: { i: \"try_cast(s as int) = 7 OR k < 3\" } }"),
+            [4, 0, 4, 0],
+            &["f.derive nulled try_cast(s as int32) 2"],
+        ),
+        (
+            from_a(&format!(
+                "{{ derive: {{ i: \"try_cast(s as int){deep}\" }} }}"
+            )),
+            [4, 0, 4, 0],
+            &["f.derive nulled i 2"],
+        ),
+        (
+            from_a(&format!(
+                "{{ derive: {{ i: \"coalesce(try_cast(s as int), 0){deep}\" }} }}"
+            )),
+            [4, 0, 4, 0],
+            &["f.derive nulled try_cast(s as int32) 2"],
         ),
         (
             from_a("{ impute: { columns: [x], with: { constant: 0 } } }"),

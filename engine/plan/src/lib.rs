@@ -132,9 +132,9 @@ pub use lineage::{ColumnLineage, ColumnOrigin};
 pub use night_cost::ExplainRewrite;
 pub use nulls::{NullOrigin, null_origin};
 pub use op::{
-    AnalyzerRequest, AsOf, ColumnKernel, CombineFindings, CountSeries, DescribeMap, ExpandKernel,
-    ExpandOp, ExpandedRows, FilterOp, FutureRowsOp, FutureSeries, GatherBy, GatherOp, GroupByOp,
-    JoinBy, JoinChecks, JoinOp, LowerGather, LowerMap, LowerRows, LoweredMap, MapOp,
+    AnalyzerRequest, AsOf, ColumnKernel, CombineFindings, ComputedNulls, CountSeries, DescribeMap,
+    ExpandKernel, ExpandOp, ExpandedRows, FilterOp, FutureRowsOp, FutureSeries, GatherBy, GatherOp,
+    GroupByOp, JoinBy, JoinChecks, JoinOp, LowerGather, LowerMap, LowerRows, LoweredMap, MapOp,
     MatchDirection, MetRows, MovedTime, PlanOp, PredictionFeedback, QueryPlan, RepeatedEnd,
     RowBatches, RowMark, RowsOfSeries, SeriesOp, ValueCount, WindowDivision, WindowOp,
     WrittenNulls,
@@ -168,6 +168,7 @@ pub use target::{
 };
 pub use time_shift::{TimeShift, cast_shift};
 pub use transform::{BindScope, FutureRowsFacts, HeldRows, StepFacts, Transform};
+pub use tried_casts::TriedCasts;
 pub use uncounted_casts::uncounted_casts;
 pub use upstream::{NeededColumns, all_columns, upstream_analyzers};
 pub use window_order::query_plan;

@@ -130,17 +130,33 @@ impl NullWalk<'_> {
             WrittenNulls::Filled => None,
             WrittenNulls::Made(reason) => Some(self.made(id, reason)),
             WrittenNulls::Of(column) => self.of_column(stream, position, column),
-            WrittenNulls::Computed(expression) => {
+            WrittenNulls::Computed(nulls) => {
+                let Some(expression) = &nulls.logical else {
+                    if nulls.tried.are_in_column {
+                        return Some(self.made(id, FAILED_TRY));
+                    }
+                    return self.of_reads(stream, position, id, map);
+                };
                 let column = |name: &str| self.of_column(stream, position, name);
                 nulls_of(expression, &mut Vec::new(), &column).map(|nulls| match nulls {
                     ExpressionNulls::Column(origin) => origin,
                     ExpressionNulls::Made(reason) => self.made(id, reason),
                 })
             }
-            WrittenNulls::Read => self
-                .of_first(stream, position, &map.reads)
-                .or_else(|| self.of_lookup(id)),
+            WrittenNulls::Read => self.of_reads(stream, position, id, map),
         }
+    }
+
+    /// Nulls of the columns that an operation reads or looks up.
+    fn of_reads(
+        &self,
+        stream: &OpStream,
+        position: usize,
+        id: OpId,
+        map: &MapOp,
+    ) -> Option<NullOrigin> {
+        self.of_first(stream, position, &map.reads)
+            .or_else(|| self.of_lookup(id))
     }
 
     /// Nulls of the column that an operation looks up in another step or source.
@@ -349,6 +365,9 @@ enum ExpressionNulls {
     Made(&'static str),
 }
 
+/// The reason of nulls of a cast.
+const FAILED_TRY: &str = "gives null where `try_cast` does not succeed";
+
 /// Functions that are null only where all arguments are.
 const FIRST_VALUES: &[&str] = &["coalesce", "nvl", "ifnull", "greatest", "least"];
 
@@ -377,9 +396,7 @@ fn nulls_of(
         | Expr::IsNotTrue(_)
         | Expr::IsNotFalse(_)
         | Expr::IsNotUnknown(_) => None,
-        Expr::TryCast(_) => Some(ExpressionNulls::Made(
-            "gives null where `try_cast` does not succeed",
-        )),
+        Expr::TryCast(_) => Some(ExpressionNulls::Made(FAILED_TRY)),
         Expr::Case(case) => nulls_of_case(case, valued, column),
         Expr::ScalarFunction(call) if FIRST_VALUES.contains(&call.name()) => {
             let mut nulls = None;

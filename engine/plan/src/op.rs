@@ -17,6 +17,7 @@ use crate::expectation::Expectation;
 use crate::portable_map::{NumberExpr, PortableMap};
 use crate::target::TargetStage;
 use crate::time_shift::TimeShift;
+use crate::tried_casts::TriedCasts;
 
 /// Computes output columns from input columns of the same rows. The second argument is the number of rows. Inputs
 /// may have any layout of their logical type (see `forebay_model::StringColumn`).
@@ -272,9 +273,18 @@ pub enum WrittenNulls {
     /// Other rows, too. The text continues a sentence that begins with the step.
     Made(&'static str),
     /// Rows in which this SQL expression is null.
-    Computed(Box<Expr>),
+    Computed(Box<ComputedNulls>),
     /// No rows: the operation fills nulls.
     Filled,
+}
+
+/// The nulls of a SQL expression.
+#[derive(Debug, Clone)]
+pub struct ComputedNulls {
+    /// The expression. `None` if it is too deep for the stack of a thread that walks it: null where a column is.
+    pub logical: Option<Expr>,
+    /// Its casts whose nulls are counted.
+    pub tried: TriedCasts,
 }
 
 /// A row-wise operation: one output row for each input row.

@@ -34,7 +34,7 @@ use crate::other_rows::refuse_other_rows;
 use crate::sql_faults::{expression_fault, shown};
 use crate::strict_casts::{strict_casts, text_as_function};
 use crate::time_shift::shifted_column;
-use crate::tried_casts::{counted_tries, try_as_function};
+use crate::tried_casts::{TriedCasts, counted_tries, try_as_function};
 use crate::tried_values::{add_tried, count_tried};
 use crate::{ColumnKernel, MovedTime};
 
@@ -62,6 +62,8 @@ pub struct CompiledExpression {
     pub kernel: ColumnKernel,
     /// The logical expression, for pruning. `None` if it is too deep for the stack of a thread that walks it.
     pub logical: Option<Expr>,
+    /// The casts of it whose nulls are counted, at any depth.
+    pub tried: TriedCasts,
     /// Time column that it shifts, if it does nothing else.
     pub moved: Option<MovedTime>,
 }
@@ -86,6 +88,7 @@ impl SqlCompiler {
             from: shifted.column.name,
             shift: shifted.shift,
         });
+        let tried = TriedCasts::of(&logical);
         let simple = self.simplified(&logical, schema).map_err(fault)?;
         // A narrow schema: batches need only the columns that are read.
         let wide = self
@@ -140,6 +143,7 @@ impl SqlCompiler {
             field,
             kernel,
             logical: is_shallow(levels).then_some(logical),
+            tried,
             moved,
         })
     }

@@ -8,7 +8,7 @@ use datafusion::common::format::DEFAULT_FORMAT_OPTIONS;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, ExprSchema, ScalarValue};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
+    ColumnarValue, Expr, ExprSchemable, Operator, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility, lit,
 };
 use forebay_model::type_label;
@@ -16,6 +16,55 @@ use forebay_model::type_label;
 use crate::sql_faults::shown;
 use crate::strict_casts::{WrittenCast, internal, type_of_name, written_cast};
 use crate::tried_values::add_tried_nulls;
+
+/// The `try_cast`s of an expression.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TriedCasts {
+    /// The text of each cast, once.
+    pub texts: Vec<String>,
+    /// True if the expression is null where one of them does not succeed or a column is null, and in no other rows: the
+    /// nulls of its column tell how many casts do not succeed.
+    pub are_in_column: bool,
+}
+
+impl TriedCasts {
+    /// The casts of an expression.
+    pub(crate) fn of(expression: &Expr) -> TriedCasts {
+        let mut texts = Vec::new();
+        add_tried_casts(expression, &mut texts);
+        TriedCasts {
+            texts,
+            are_in_column: all_nulls_are_tried(expression),
+        }
+    }
+}
+
+/// True for an expression with a `try_cast` that is null only where a column is, or where a `try_cast` in it does not
+/// succeed.
+fn all_nulls_are_tried(expression: &Expr) -> bool {
+    let mut has_try = false;
+    let mut has_other_nulls = false;
+    // The closure gives no error.
+    let _ = expression.apply(|part| {
+        match part {
+            Expr::TryCast(_) => has_try = true,
+            Expr::Literal(value, _) => has_other_nulls |= value.is_null(),
+            Expr::BinaryExpr(operation) => has_other_nulls |= hides_nulls(operation.op),
+            Expr::Alias(_) | Expr::Cast(_) | Expr::Column(_) | Expr::Negative(_) => {}
+            _ => has_other_nulls = true,
+        }
+        Ok(TreeNodeRecursion::Continue)
+    });
+    has_try && !has_other_nulls
+}
+
+/// True for an operator that may have a result where an operand is null.
+fn hides_nulls(operator: Operator) -> bool {
+    matches!(
+        operator,
+        Operator::And | Operator::Or | Operator::IsDistinctFrom | Operator::IsNotDistinctFrom
+    )
+}
 
 /// Adds the text of each `try_cast` of an expression, once.
 pub(crate) fn add_tried_casts(expression: &Expr, texts: &mut Vec<String>) {
@@ -170,21 +219,40 @@ mod tests {
 
     #[test]
     fn casts_are_listed_by_their_text() {
+        let deep = "+ 1 ".repeat(100);
+        let deep_number = format!("try_cast(s as int) {deep}");
+        let deep_choice = format!("coalesce(try_cast(s as int), 0) {deep}");
+        let to_number = vec!["try_cast(s as int32)"];
         let cases = [
-            ("s || 'x'", vec![]),
-            ("cast(s as int)", vec![]),
-            ("try_cast('1' as int)", vec![]),
+            ("s || 'x'", vec![], false),
+            ("cast(s as int)", vec![], false),
+            ("try_cast('1' as int) IS NULL", vec![], false),
+            ("-try_cast(s as int) > 1", to_number.clone(), true),
+            // Null where the text is no number, too, but true in rows of `x`.
+            (
+                "try_cast(s as int) > 1 OR s = 'x'",
+                to_number.clone(),
+                false,
+            ),
+            (
+                "try_cast(s as int) IS DISTINCT FROM 1",
+                to_number.clone(),
+                false,
+            ),
             (
                 "coalesce(try_cast(s as int), try_cast(s as double), try_cast(s as int))",
                 vec!["try_cast(s as int32)", "try_cast(s as float64)"],
+                false,
             ),
+            // Too deep to be walked later.
+            (deep_number.as_str(), to_number.clone(), true),
+            (deep_choice.as_str(), to_number, false),
         ];
         let schema = Schema::new(vec![Field::new("s", DataType::Utf8, true)]);
-        for (text, expected) in cases {
+        for (text, texts, are_in_column) in cases {
             let expression = SqlCompiler::default().expression(text, &schema).unwrap();
-            let mut texts = Vec::new();
-            add_tried_casts(&expression.logical.unwrap(), &mut texts);
-            assert_eq!(texts, expected, "{text}");
+            assert_eq!(expression.tried.texts, texts, "{text}");
+            assert_eq!(expression.tried.are_in_column, are_in_column, "{text}");
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use arrow::datatypes::{Field, Schema};
 use forebay_model::{Fault, Result};
-use forebay_plan::{BindScope, ConfiguredTransform, MapOp, PlanOp, Transform, WrittenNulls};
+use forebay_plan::{
+    BindScope, ComputedNulls, ConfiguredTransform, MapOp, PlanOp, Transform, WrittenNulls,
+};
 use forebay_setters::Setters;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -55,12 +57,13 @@ impl Transform for DeriveColumns {
             let map = MapOp::new(expression.reads, [field], move |inputs, rows| {
                 kernel(inputs, rows)
             });
-            let nulls = match expression.logical {
-                Some(logical) => WrittenNulls::Computed(Box::new(logical)),
-                None => WrittenNulls::Read,
+            let nulls = ComputedNulls {
+                logical: expression.logical,
+                tried: expression.tried,
             };
             ops.push(PlanOp::Map(
-                map.moving(expression.moved).written_nulls(nulls),
+                map.moving(expression.moved)
+                    .written_nulls(WrittenNulls::Computed(Box::new(nulls))),
             ));
         }
         Fault::combine(faults).map_or(Ok(ops), Err)

@@ -6,13 +6,10 @@
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::logical_expr::Expr;
 use forebay_model::RowChange;
 use forebay_window::{WindowFunction, WindowOutput, WindowStat, count_undefined};
 
 use crate::hidden_columns::is_hidden;
-use crate::tried_casts::add_tried_casts;
 use crate::{MapOp, SeriesOp, WindowOp, WrittenNulls};
 
 /// A written column whose lost values are counted.
@@ -131,39 +128,20 @@ fn is_narrowed(function: &WindowOutput, input: Option<&DataType>) -> bool {
 
 /// True for an expression that is null only where a column is, or where a `try_cast` in it does not succeed.
 fn tries_casts(map: &MapOp) -> bool {
-    let WrittenNulls::Computed(expression) = &map.nulls else {
-        return false;
-    };
-    let mut has_try = false;
-    let mut has_other_nulls = false;
-    // The closure gives no error.
-    let _ = expression.apply(|part| {
-        match part {
-            Expr::TryCast(_) => has_try = true,
-            Expr::Literal(value, _) => has_other_nulls |= value.is_null(),
-            Expr::Alias(_)
-            | Expr::BinaryExpr(_)
-            | Expr::Cast(_)
-            | Expr::Column(_)
-            | Expr::Negative(_) => {}
-            _ => has_other_nulls = true,
-        }
-        Ok(TreeNodeRecursion::Continue)
-    });
-    has_try && !has_other_nulls
+    match &map.nulls {
+        WrittenNulls::Computed(nulls) => nulls.tried.are_in_column,
+        _ => false,
+    }
 }
 
 /// The texts of the casts that count their nulls: those in functions, of whose nulls a column may have none.
 pub(super) fn counted_casts(map: &MapOp) -> Option<String> {
-    let WrittenNulls::Computed(expression) = &map.nulls else {
+    let WrittenNulls::Computed(nulls) = &map.nulls else {
         return None;
     };
-    if tries_casts(map) {
-        return None;
-    }
-    let mut texts = Vec::new();
-    add_tried_casts(expression, &mut texts);
-    (!texts.is_empty()).then(|| texts.join(", "))
+    let tried = &nulls.tried;
+    let count_themselves = !tried.are_in_column && !tried.texts.is_empty();
+    count_themselves.then(|| tried.texts.join(", "))
 }
 
 /// The number of NaN and infinities of a column of floats.
