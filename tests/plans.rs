@@ -450,3 +450,71 @@ fn a_feature_with_values_in_the_future_is_none() {
         assert!(!said.contains("has no value in any"), "{days}: {said}");
     }
 }
+
+/// A column that steps replace by zeros is known as long as before.
+#[test]
+fn a_plan_that_ends_is_a_fault_behind_an_encoding() {
+    let shop = shop(80);
+    let encoded =
+        "      - cast: { columns: { price: string } }\n      - one_hot: { columns: [price] }\n";
+    shop.write("spec.yaml", &spec(encoded, TREES, ""));
+    let said = shop.forebay(&["run", "spec.yaml"]).expect(65).stderr;
+    let words =
+        "`price` is known in advance, and has no value in 14 of 14 rows of the future in sink `p`";
+    assert!(said.contains(words), "{said}");
+    assert!(said.contains("2024-03-20"), "{said}");
+    let longer = self::shop(90);
+    longer.write("spec.yaml", &spec(encoded, TREES, ""));
+    longer.forebay(&["run", "spec.yaml"]).expect(0);
+}
+
+/// Steps that write values for nulls hide that nothing is known of the future.
+#[test]
+fn a_hidden_feature_without_a_value_in_the_future_is_found() {
+    let shop = shop_with_weather(73);
+    let run = |steps: &str, train: &str, predict: &str, code: i32| {
+        let spec = weather_spec(train, predict).replace(
+            "      - drop: [degrees]\n",
+            &format!("      - drop: [degrees]\n{steps}"),
+        );
+        shop.write("spec.yaml", &spec);
+        let call = shop.forebay(&["run", "spec.yaml"]).expect(code);
+        format!("{}{}", call.stdout, call.stderr)
+    };
+    let encoded = "      - cast: { columns: { degrees_lag_7d: string } }\n      \
+                   - one_hot: { columns: [degrees_lag_7d], suffix: _kind }\n";
+    let trees =
+        "model: gbdt, dense: [degrees_lag_7d_kind], categorical: [], rounds: 3, min_leaf_rows: 2";
+    let said = run(encoded, trees, "", 65);
+    let words = format!("{NO_DEGREES}, and its model learned from what `f.one_hot` makes of it");
+    for words in ["FB0206", &words, "`missing: accept` under `predict`"] {
+        assert!(said.contains(words), "no `{words}` in:\n{said}");
+    }
+    assert!(!shop.root("out/p").join("_manifest.json").exists());
+    let said = run(encoded, trees, ", missing: accept", 0);
+    let words = format!("warning: {NO_DEGREES}: the model takes what `f.one_hot` makes of nulls");
+    assert!(said.contains(&words), "{said}");
+    // A step that fills it was written to do so.
+    let filled = "      - impute: { columns: [degrees_lag_7d], with: median }\n";
+    let said = run(filled, DEGREES_TREES, "", 0);
+    let words =
+        format!("warning: {NO_DEGREES}: the model takes what `f.impute` writes in its place");
+    assert!(said.contains(&words), "{said}");
+    // A model that takes none of it, and features that are filled in some rows alone, are as before.
+    let without = DEGREES_TREES.replace("degrees_lag_7d, ", "");
+    for steps in [encoded, filled] {
+        let said = run(steps, &without, "", 0);
+        assert!(!said.contains("has no value in any"), "{said}");
+    }
+    let warm = shop_with_weather(74);
+    let spec = weather_spec(DEGREES_TREES, "");
+    warm.write(
+        "spec.yaml",
+        &spec.replace(
+            "      - drop: [degrees]\n",
+            &format!("      - drop: [degrees]\n{filled}"),
+        ),
+    );
+    let said = warm.forebay(&["run", "spec.yaml"]).expect(0).stderr;
+    assert!(!said.contains("has no value in any"), "{said}");
+}

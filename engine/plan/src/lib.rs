@@ -37,6 +37,7 @@ mod future;
 mod gather_columns;
 mod guarded_functions;
 mod hidden_columns;
+mod hidden_nulls;
 mod history;
 mod join_faults;
 mod joined_texts;
@@ -117,6 +118,7 @@ pub use feature_settings::{FeatureSettings, StepStrategy};
 pub use fuse::fuse_learn_into_write;
 pub use future::{FUTURE_PART, future_streams};
 pub use hidden_columns::{FUTURE_ROW, HORIZON_STEP, KNOWN_UNTIL, source_column};
+pub use hidden_nulls::{HiddenNulls, NullValue, hidden_nulls};
 pub use history::{HistoryBuckets, SourceHistory, needed_history};
 pub use join_faults::{duplicate_key_fault, key_text, met_twice_fault};
 pub use kernel_memory::{

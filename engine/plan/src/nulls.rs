@@ -128,7 +128,9 @@ impl NullWalk<'_> {
     ) -> Option<NullOrigin> {
         match &map.nulls {
             WrittenNulls::Filled => None,
-            WrittenNulls::Made(reason) => Some(self.made(id, reason)),
+            WrittenNulls::Made(reason) | WrittenNulls::MadeOfOthers(reason) => {
+                Some(self.made(id, reason))
+            }
             WrittenNulls::Of(column) => self.of_column(stream, position, column),
             WrittenNulls::Computed(nulls) => {
                 let Some(expression) = &nulls.logical else {
@@ -369,10 +371,10 @@ enum ExpressionNulls {
 const FAILED_TRY: &str = "gives null where `try_cast` does not succeed";
 
 /// Functions that are null only where all arguments are.
-const FIRST_VALUES: &[&str] = &["coalesce", "nvl", "ifnull", "greatest", "least"];
+pub(crate) const FIRST_VALUES: &[&str] = &["coalesce", "nvl", "ifnull", "greatest", "least"];
 
 /// Functions that take null for an empty text.
-const NULL_AS_EMPTY: &[&str] = &["concat", "concat_ws"];
+pub(crate) const NULL_AS_EMPTY: &[&str] = &["concat", "concat_ws"];
 
 /// Nulls of an expression, where `column` returns those of a column. Columns in `valued` have none.
 fn nulls_of(

@@ -272,6 +272,9 @@ pub enum WrittenNulls {
     Of(String),
     /// Other rows, too. The text continues a sentence that begins with the step.
     Made(&'static str),
+    /// Other rows alone: it has a value where a column that it reads is null, as for a category of its own. The text
+    /// continues a sentence that begins with the step.
+    MadeOfOthers(&'static str),
     /// Rows in which this SQL expression is null.
     Computed(Box<ComputedNulls>),
     /// No rows: the operation fills nulls.

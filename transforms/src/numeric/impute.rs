@@ -301,6 +301,7 @@ fn fill_constant(name: &str, value: &ConstantValue, output: Field) -> Result<Map
         }
         Ok(columns)
     });
+    let filled = filled.written_nulls(WrittenNulls::Filled);
     Ok(match form {
         Some(form) => filled.portable_number(form),
         None => filled,

@@ -10,8 +10,8 @@ use forebay_analyze::{ColumnCounts, ColumnMoments};
 use forebay_model::{Fault, Finding, IdBuilder, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
     AnalyzerId, AnalyzerRequest, BoundAnalyzer, BoundOp, BoundPipeline, FUTURE_PART,
-    FeatureSettings, FutureFlow, GatherBy, GatherOp, MapOp, NodeFlow, OpStream, PlanOp,
-    future_streams, live_columns, source_column, taken_columns,
+    FeatureSettings, FutureFlow, GatherBy, GatherOp, MapOp, NodeFlow, NullValue, OpStream, PlanOp,
+    future_streams, hidden_nulls, live_columns, source_column, taken_columns,
 };
 use forebay_storage::Event;
 use serde_json::json;
@@ -415,7 +415,8 @@ fn shortened(stream: &OpStream, behind: usize) -> OpStream {
     }
 }
 
-fn shortened_all(streams: &[OpStream], behind: usize) -> Vec<OpStream> {
+/// Streams without their last operations.
+pub(super) fn shortened_all(streams: &[OpStream], behind: usize) -> Vec<OpStream> {
     streams
         .iter()
         .map(|stream| shortened(stream, behind))
@@ -440,14 +441,15 @@ fn accepted_columns(settings: &FeatureSettings, columns: &BTreeSet<String>) -> B
     accepted
 }
 
-/// Number of operations after which a column of the rows has its last values; `None` where it is
-/// never visible.
+/// Number of operations after which a column of the rows has its last values that are null where it is missing; `None`
+/// where it is never visible.
 fn last_written(bound: &BoundPipeline, stream: &OpStream, name: &str) -> Option<usize> {
     let schema = &bound.base_schemas[stream.base];
     let mut last = schema.field_with_name(name).is_ok().then_some(0);
     for (position, op) in stream.ops.iter().enumerate() {
         let is_written = match &bound.ops[*op].op {
             PlanOp::Project(columns) => columns.iter().any(|(from, to)| to == name && from != name),
+            PlanOp::Map(map) => map.is_written(name) && !encodes_nulls_of(map, name),
             op => op.is_written(name),
         };
         if is_written {
@@ -455,6 +457,15 @@ fn last_written(bound: &BoundPipeline, stream: &OpStream, name: &str) -> Option<
         }
     }
     last
+}
+
+/// True for an operation that replaces a column by one whose values do not tell where it was null. Steps that fill nulls
+/// give the column the values that it is meant to have.
+fn encodes_nulls_of(map: &MapOp, name: &str) -> bool {
+    let Some(hidden) = hidden_nulls(map) else {
+        return false;
+    };
+    hidden.value == NullValue::Encoded && hidden.columns.iter().any(|column| column == name)
 }
 
 /// The last time at which a column has a value, as text.

@@ -13,16 +13,16 @@ const COLUMNS_LISTED_MAX: usize = 8;
 
 /// The features of a forecast that are missing in all of its rows.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct MissingFeatures {
+pub(super) struct MissingFeatures {
     /// Columns in whose place the model takes a constant, since its training says so.
     filled: Vec<String>,
     /// Columns that the model goes without.
-    unfilled: Vec<String>,
+    pub unfilled: Vec<String>,
 }
 
 impl MissingFeatures {
     /// The features whose counts are those of all rows; `step` is the one that predicts.
-    fn new(entries: &[LedgerEntry], rows: u64, step: &str) -> MissingFeatures {
+    pub fn new(entries: &[LedgerEntry], rows: u64, step: &str) -> MissingFeatures {
         let mut features = MissingFeatures::default();
         if rows == 0 {
             return features;
@@ -93,7 +93,7 @@ impl RunExecutor<'_> {
     }
 
     /// True for forecasts that accept missing values. Those of a model by hand do: no spec says otherwise.
-    fn accepts_missing_features(&self, sink: &PipelineSink) -> Result<bool> {
+    pub(super) fn accepts_missing_features(&self, sink: &PipelineSink) -> Result<bool> {
         let mut predictions = self.pipeline.predictions.iter();
         let Some(prediction) = predictions.find(|prediction| prediction.name == sink.name) else {
             return Ok(true);
@@ -104,7 +104,7 @@ impl RunExecutor<'_> {
 }
 
 /// "`a` and `b` have no value in any of the 14 rows of the future in sink `p`".
-fn missing_text(columns: &[String], rows: u64, sink: &str) -> String {
+pub(super) fn missing_text(columns: &[String], rows: u64, sink: &str) -> String {
     let listed: Vec<String> = columns
         .iter()
         .take(COLUMNS_LISTED_MAX)

@@ -12,6 +12,7 @@ mod earlier;
 mod examples;
 mod forecast_files;
 mod forecast_training;
+mod hidden_features;
 mod known_columns;
 mod layout;
 mod missing_features;
@@ -582,6 +583,11 @@ impl RunExecutor<'_> {
                 .ok_or_else(|| Fault::internal("rows of no series"))?;
             let series = (rows.count)(self.state.finding(&self.program, *latest)?.as_ref())?.active;
             let model = self.session.models.find(&step.model)?;
+            self.check_hidden_features(sink, manifest, future, model.predictor.as_ref())
+                .map_err(|fault| {
+                    let placed = fault.at(sink.at.as_ref());
+                    placed.note("nothing was published: readers see the forecast before")
+                })?;
             let contract = ForecastContract {
                 format: &sink.format,
                 keys: &future.keys,

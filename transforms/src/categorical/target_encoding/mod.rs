@@ -258,7 +258,7 @@ impl TargetEncoding {
                 }))
             },
         );
-        let nulls = WrittenNulls::Made("has no labels of other rows");
+        let nulls = WrittenNulls::MadeOfOthers("has no labels of other rows");
         // A null is a category, too: each null that is written is a value without an encoding.
         let not_encoded = ValueCount::new(RowChange::Nulled, |_, encoded| {
             Ok(encoded.null_count() as u64)

@@ -1,0 +1,181 @@
+//! Operations over single rows that write values where columns that they read are null.
+
+use arrow::datatypes::DataType;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::{Expr, Operator};
+
+use crate::nulls::{FIRST_VALUES, NULL_AS_EMPTY};
+use crate::{MapOp, WrittenNulls};
+
+/// The values that an operation writes for nulls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NullValue {
+    /// One that the step is there to fill in, as `impute` does.
+    Filled,
+    /// One that a SQL expression computes, by `coalesce` or `CASE`.
+    Computed,
+    /// One that looks like those of other rows: the zeros of `one_hot`, say.
+    Encoded,
+}
+
+/// Columns of an operation whose nulls do not show in what it writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HiddenNulls<'a> {
+    /// The columns, which it reads.
+    pub columns: &'a [String],
+    /// The values that it writes for nulls.
+    pub value: NullValue,
+}
+
+/// The columns of an operation whose nulls do not show in what it writes; `None` for an operation that is null where a
+/// column is.
+pub fn hidden_nulls(map: &MapOp) -> Option<HiddenNulls<'_>> {
+    let all_columns = map.reads.as_slice();
+    let (columns, value) = match &map.nulls {
+        // The others are keys.
+        WrittenNulls::Filled => (all_columns.get(..1)?, NullValue::Filled),
+        WrittenNulls::Computed(nulls) => {
+            let expression = nulls.logical.as_ref()?;
+            if !has_values_of_nulls(expression) {
+                return None;
+            }
+            (all_columns, NullValue::Computed)
+        }
+        WrittenNulls::MadeOfOthers(_) => (all_columns, NullValue::Encoded),
+        WrittenNulls::Read | WrittenNulls::Of(_) | WrittenNulls::Made(_) => {
+            if !is_encoding(map) {
+                return None;
+            }
+            (all_columns, NullValue::Encoded)
+        }
+    };
+    Some(HiddenNulls { columns, value })
+}
+
+/// True for columns without nulls that do not tell of those that were read, as a Boolean `missing` does.
+fn is_encoding(map: &MapOp) -> bool {
+    let mut has_code = false;
+    for field in &map.writes {
+        if field.is_nullable() {
+            return false;
+        }
+        has_code |= *field.data_type() != DataType::Boolean;
+    }
+    has_code
+}
+
+/// True for an expression that may have a value where a column is null.
+fn has_values_of_nulls(expression: &Expr) -> bool {
+    let mut has_values = false;
+    // The closure gives no error.
+    let _ = expression.apply(|part| {
+        has_values |= match part {
+            Expr::Case(_)
+            | Expr::IsNull(_)
+            | Expr::IsNotNull(_)
+            | Expr::IsTrue(_)
+            | Expr::IsFalse(_)
+            | Expr::IsUnknown(_)
+            | Expr::IsNotTrue(_)
+            | Expr::IsNotFalse(_)
+            | Expr::IsNotUnknown(_) => true,
+            Expr::ScalarFunction(call) => {
+                FIRST_VALUES.contains(&call.name()) || NULL_AS_EMPTY.contains(&call.name())
+            }
+            Expr::BinaryExpr(operation) => matches!(
+                operation.op,
+                Operator::And
+                    | Operator::Or
+                    | Operator::IsDistinctFrom
+                    | Operator::IsNotDistinctFrom
+            ),
+            _ => false,
+        };
+        Ok(TreeNodeRecursion::Continue)
+    });
+    has_values
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::ArrayRef;
+    use arrow::datatypes::{Field, Schema};
+    use forebay_model::Result;
+
+    use super::*;
+    use crate::{ComputedNulls, SqlCompiler};
+
+    fn copy(columns: &[ArrayRef], _: usize) -> Result<Vec<ArrayRef>> {
+        Ok(columns.to_vec())
+    }
+
+    fn number(is_nullable: bool) -> Field {
+        Field::new("w", DataType::Float32, is_nullable)
+    }
+
+    fn map(written: Field) -> MapOp {
+        MapOp::new(["x", "key"], [written], copy)
+    }
+
+    #[test]
+    fn columns_without_nulls_hide_those_that_are_read() {
+        let both: &[&str] = &["x", "key"];
+        let cases = [
+            (map(number(true)), None),
+            (map(number(false)), Some((both, NullValue::Encoded))),
+            (map(Field::new("w", DataType::Boolean, false)), None),
+            (
+                map(number(true)).written_nulls(WrittenNulls::Of("x".to_owned())),
+                None,
+            ),
+            (
+                map(number(true)).written_nulls(WrittenNulls::Made("has too few")),
+                None,
+            ),
+            (
+                map(number(true)).written_nulls(WrittenNulls::MadeOfOthers("has no others")),
+                Some((both, NullValue::Encoded)),
+            ),
+            (
+                map(number(true)).written_nulls(WrittenNulls::Filled),
+                Some((&both[..1], NullValue::Filled)),
+            ),
+        ];
+        for (map, expected) in cases {
+            let hidden = hidden_nulls(&map);
+            let columns = hidden.map(|hidden| hidden.columns);
+            let expected_columns = expected.map(|(columns, _)| columns);
+            assert_eq!(columns.is_some(), expected_columns.is_some());
+            assert_eq!(
+                columns.unwrap_or_default(),
+                expected_columns.unwrap_or_default()
+            );
+            let value = hidden.map(|hidden| hidden.value);
+            assert_eq!(value, expected.map(|(_, value)| value));
+        }
+    }
+
+    #[test]
+    fn expressions_hide_nulls_that_they_replace() {
+        let schema = Schema::new(vec![Field::new("x", DataType::Float64, true)]);
+        let cases = [
+            ("x * 2", false),
+            ("sqrt(x)", false),
+            ("coalesce(x, 0.0)", true),
+            ("CASE WHEN x > 0 THEN 1 ELSE 0 END", true),
+            ("x IS NULL", true),
+            ("x > 1 OR x < -1", true),
+        ];
+        for (text, expected) in cases {
+            let compiled = SqlCompiler::default().expression(text, &schema).unwrap();
+            let nulls = ComputedNulls {
+                logical: compiled.logical,
+                tried: compiled.tried,
+            };
+            let map = MapOp::new(compiled.reads, [compiled.field], copy)
+                .written_nulls(WrittenNulls::Computed(Box::new(nulls)));
+            let value = hidden_nulls(&map).map(|hidden| hidden.value);
+            assert_eq!(value, expected.then_some(NullValue::Computed), "{text}");
+        }
+    }
+}
