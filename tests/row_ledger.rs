@@ -115,6 +115,31 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
             &["f.dedupe duplicate 1", "f.aggregate grouped 2"],
         ),
         (
+            from_a(
+                "{ derive: { h: \"x * 1e308\" } }, \
+                 { aggregate: { compute: { n: { sum: h }, s: { mean: h }, m: { min: h } } } }",
+            ),
+            [4, 0, 1, 3],
+            &[
+                "f.derive made_not_finite h 2",
+                "f.aggregate grouped 3",
+                "f.aggregate made_not_finite n 1",
+                "f.aggregate made_not_finite s 1",
+            ],
+        ),
+        (
+            from_a(
+                "{ derive: { h: \"1.0 / (k - 2)\" } }, \
+                 { aggregate: { by: [k], compute: { n: { sum: h }, s: { std: h }, m: { max: h } } } }",
+            ),
+            [4, 0, 3, 1],
+            &[
+                "f.derive made_not_finite h 1",
+                "f.aggregate grouped 1",
+                "f.aggregate made_not_finite n 1",
+            ],
+        ),
+        (
             from_a("{ filter: \"x > 100\" }, { aggregate: { compute: { n: { count: x } } } }"),
             [4, 1, 1, 4],
             &["f.filter filtered 4", "f.aggregate empty_total 1"],

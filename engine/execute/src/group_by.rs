@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::datatypes::{DataType, Float64Type, Schema, SchemaRef};
 use forebay_analyze::GroupByState;
-use forebay_model::{GroupBy, Result, RowChange};
-use forebay_plan::{GroupByOp, NodeFlow, OpId, RowCounts};
+use forebay_model::{GroupBy, GroupFunction, Result, RowChange};
+use forebay_plan::{GatherBy, GroupByOp, NodeFlow, OpId, RowCounts};
 use forebay_threads::parallel_map;
 
 use crate::materialize::{FlowSpans, GatheredCounts, MaterializePass, SpanRows};
@@ -21,6 +21,29 @@ pub struct ResolvedGroupBy {
     pub spec: Arc<GroupBy>,
     /// Schema of the result.
     pub schema: SchemaRef,
+}
+
+/// True for a function that computes a number of several. All others count or copy values.
+fn is_computed(function: GroupFunction) -> bool {
+    matches!(
+        function,
+        GroupFunction::Sum
+            | GroupFunction::Mean
+            | GroupFunction::Var { .. }
+            | GroupFunction::Std { .. }
+            | GroupFunction::Quantile { .. }
+            | GroupFunction::WeightedMean { .. }
+    )
+}
+
+/// The number of NaN and infinities of a result.
+fn count_not_finite(column: &ArrayRef) -> u64 {
+    if *column.data_type() != DataType::Float64 {
+        return 0;
+    }
+    let values = column.as_primitive::<Float64Type>();
+    let strange = values.iter().flatten().filter(|value| !value.is_finite());
+    strange.count() as u64
 }
 
 impl MaterializePass<'_> {
@@ -102,9 +125,14 @@ impl MaterializePass<'_> {
         counts: RowCounts,
         take: &mut dyn FnMut(RecordBatch) -> Result<()>,
     ) -> Result<GatheredCounts> {
+        let results = self.computed_results(op)?;
+        let mut not_finite = vec![0; results.len()];
         let mut groups = state.into_sorted()?;
         let mut rows = 0;
         while let Some(columns) = groups.next_columns()? {
+            for (result, count) in results.iter().zip(&mut not_finite) {
+                *count += columns.get(*result).map_or(0, count_not_finite);
+            }
             let batch = RecordBatch::try_new(schema.clone(), columns)?;
             rows += batch.num_rows() as u64;
             self.context.memory.check()?;
@@ -112,7 +140,30 @@ impl MaterializePass<'_> {
         }
         // Only an aggregate without keys gives more rows than it read: one for no rows.
         let changes = (RowChange::Grouped, RowChange::EmptyTotal);
-        Ok(self.settled(op, counts, rows, changes))
+        let mut gathered = self.settled(op, counts, rows, changes);
+        let label = &self.context.program.bound.ops[op].label;
+        for (result, count) in results.into_iter().zip(not_finite) {
+            let column = schema.field(result).name();
+            let ledger = &mut gathered.counts.changes;
+            ledger.record_values(label, Some(column), RowChange::MadeNotFinite, count);
+        }
+        Ok(gathered)
+    }
+
+    /// The columns of an aggregate that are computed of numbers, and may leave the doubles: an infinity among the values
+    /// takes those of a group with it.
+    fn computed_results(&self, op: OpId) -> Result<Vec<usize>> {
+        let GatherBy::GroupBy(group_by) = &self.gather(op)?.lower else {
+            return Ok(Vec::new());
+        };
+        let spec = &group_by.spec;
+        let mut columns = Vec::new();
+        for (number, result) in spec.results.iter().enumerate() {
+            if is_computed(result.function) {
+                columns.push(spec.keys.len() + number);
+            }
+        }
+        Ok(columns)
     }
 
     /// The groups of all rows; the first `inputs` columns of the spans are those of the spec.

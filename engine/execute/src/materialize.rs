@@ -72,7 +72,7 @@ impl MaterializePass<'_> {
         })
     }
 
-    fn gather(&self, op: OpId) -> Result<&GatherOp> {
+    pub(crate) fn gather(&self, op: OpId) -> Result<&GatherOp> {
         match &self.context.program.bound.ops[op].op {
             PlanOp::Gather(gather) => Ok(gather),
             _ => Err(Fault::internal("not a gather")),
