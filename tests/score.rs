@@ -337,3 +337,33 @@ fn measures_are_those_of_their_definitions() {
         "no `{sentence}` in:\n{text}"
     );
 }
+
+/// A series that never changes has no scale: its rows have no scaled errors, and the report counts them.
+#[test]
+fn rows_of_series_without_a_scale_are_counted() {
+    let dir = TestDirectory::new();
+    dir.write("spec.yaml", SMALL);
+    let mut history = "item,day,y\n".to_owned();
+    for (item, values) in [
+        ("a", [1, 3, 2, 4, 3, 5, 4, 6]),
+        ("b", [0, 0, 0, 0, 0, 0, 0, 8]),
+    ] {
+        for (day, value) in values.into_iter().enumerate() {
+            history += &format!("{item},2024-01-{:02},{value}\n", day + 1);
+        }
+    }
+    dir.write("history.csv", &history);
+    std::fs::create_dir(dir.path("made")).unwrap();
+    dir.write("made/forecast.csv", FORECAST);
+    let args = ["score", "spec.yaml", "--forecast=made", "--json"];
+    let summary = dir.forebay(&args).expect(0).summary();
+    let overall = &summary["score"]["forecasts"][0]["forecasters"][0]["overall"];
+    assert_eq!(overall["rows"], json!(4), "{overall}");
+    assert_eq!(overall["unscaled_rows"], json!(2), "{overall}");
+    // The errors of `a` alone.
+    let mase = overall["mase"].as_f64().unwrap();
+    assert!((mase - 0.625).abs() < 1e-9, "{mase}");
+    let text = dir.forebay(&args[..3]).expect(0).stdout;
+    let words = "MASE and RMSSE leave out 2 rows of series that do not change";
+    assert!(text.contains(words), "{text}");
+}

@@ -65,6 +65,17 @@ fn forecast_text(report: &BacktestReport, forecast: &BacktestedForecast) -> Stri
             .map(|scores| (scores.forecaster.clone(), scores.overall.clone())),
     );
     text += &quantiles_table(forecasters);
+    // All forecasters have the rows of the first one.
+    let unscaled_rows = forecasters
+        .first()
+        .map_or(0, |scores| scores.overall.unscaled_rows);
+    if unscaled_rows > 0 {
+        text += &format!(
+            "MASE and RMSSE leave out {} of series that do not change from season to season before \
+             the first fold\n",
+            units::rows(unscaled_rows)
+        );
+    }
     for scores in forecasters {
         if scores.missing > 0 {
             text += &format!(

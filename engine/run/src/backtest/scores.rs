@@ -93,6 +93,10 @@ pub struct ForecastScore {
     /// The root mean squared scaled error: the root of the mean of squared errors, each by the mean squared error of that
     /// naive forecast.
     pub rmsse: Option<f64>,
+    /// Rows that these two leave out: the naive forecast of their series has no error before the first fold, as for a
+    /// series of zeros.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unscaled_rows: u64,
     /// The scaled continuous ranked probability score of the quantiles: twice the mean pinball loss over them, by the mean
     /// absolute value.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -175,12 +179,17 @@ impl ErrorSums {
             smape: quotient(self.symmetric, rows),
             mase: quotient(self.scaled, scaled_rows),
             rmsse: quotient(self.scaled_squared, scaled_rows).map(f64::sqrt),
+            unscaled_rows: self.rows.saturating_sub(self.scaled_rows),
             crps: mean_losses.and_then(|losses| quotient(2.0 * losses, self.values)),
             skill: None,
             quantiles: quantile_scores,
             intervals: interval_scores,
         }
     }
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A quotient; `None` where the divisor is not above 0.
@@ -230,6 +239,8 @@ mod tests {
             (score.rmse, score.bias),
             (Some(5f64.sqrt()), Some(-2.0 / 6.0))
         );
+        // No row is of a series with a scale.
+        assert_eq!((score.mase, score.unscaled_rows), (None, 2));
         let score = ErrorSums::default().score(&none);
         assert_eq!((score.rows, score.wmape, score.rmse), (0, None, None));
     }
@@ -257,6 +268,7 @@ mod tests {
         let score = sums.score(&ForecastQuantiles(vec![0.1, 0.5, 0.9]));
         let close = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 1e-6;
         assert!(close(score.mase, 0.625), "{:?}", score.mase);
+        assert_eq!(score.unscaled_rows, 0);
         assert!(close(score.rmsse, 0.597_614), "{:?}", score.rmsse);
         assert!(close(score.smape, 0.101_010), "{:?}", score.smape);
         assert!(close(score.crps, 0.093_333), "{:?}", score.crps);
