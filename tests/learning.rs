@@ -175,6 +175,49 @@ fn a_statistic_of_no_values_is_told() {
     );
 }
 
+/// One infinity decides what scalers make of all other values.
+#[test]
+fn statistics_of_infinite_values_are_told() {
+    let shop = TestDirectory::new();
+    items(&shop);
+    let infinite = "derive: { z: \"CASE WHEN x = 5.0 THEN 1e308 * 10.0 ELSE x END\" }";
+    let step_of = |transform: &str, column: &str| match transform {
+        "impute" => format!("impute: {{ columns: [{column}], with: mean }}"),
+        "standardize_by" => format!("standardize: {{ columns: [{column}], by: [item] }}"),
+        other => format!("{other}: {{ columns: [{column}] }}"),
+    };
+    for transform in [
+        "min_max",
+        "max_abs",
+        "standardize",
+        "standardize_by",
+        "impute",
+    ] {
+        let kind = transform.trim_end_matches("_by");
+        for (column, expected) in [("z", 1), ("x", 0)] {
+            spec(&shop, "", &[infinite, &step_of(transform, column)], TABLE);
+            let summary = run(&shop).expect(0).summary();
+            let words = format!("`f.{kind}` learns from infinite values of `{column}`");
+            let mut found = warnings(&summary);
+            found.retain(|warning| warning.contains(&words));
+            assert_eq!(found.len(), expected, "{transform} of {column}: {summary}");
+        }
+    }
+    // Order statistics take an infinity for a large value.
+    spec(
+        &shop,
+        "",
+        &[infinite, "robust_scale: { columns: [z] }"],
+        TABLE,
+    );
+    let summary = run(&shop).expect(0).summary();
+    let told = warnings(&summary);
+    assert!(
+        !told.iter().any(|warning| warning.contains("infinite")),
+        "{summary}"
+    );
+}
+
 #[test]
 fn the_label_is_no_feature() {
     let shop = TestDirectory::new();

@@ -57,7 +57,8 @@ pub struct AsOfJoin {
     /// Whether a row of the very same time counts.
     #[serde(default = "yes")]
     pub exact: bool,
-    /// The column there that tells when a row became known; it is not seen before. Only backward.
+    /// The column there that tells when a row became known; it is not seen before. Of rows with equal
+    /// times, the one that became known last counts. Only backward.
     #[serde(default)]
     pub known_at: Option<String>,
     /// The other table's columns to bring; where left out, all but its keys and times.

@@ -1,14 +1,18 @@
-//! Statistics of no rows, and of no values.
+//! Statistics of no rows, of no values, and of infinite ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::array::{Array, AsArray};
-use arrow::datatypes::UInt64Type;
+use arrow::datatypes::{Float64Type, UInt64Type};
 use forebay_analyze::ColumnCounts;
 use forebay_model::{Fault, Finding, PipelineNode, Result, codes};
-use forebay_plan::{AnalyzerId, AnalyzerRequest, BoundAnalyzer, LearnWork, part_name};
+use forebay_plan::{AnalyzerId, AnalyzerRequest, BoundAnalyzer, LearnWork, part_name, step_kind};
 
 use super::RunExecutor;
+
+/// Steps that compute with means and bounds of all values: an infinity makes them infinite, and the values of all rows
+/// zero, infinite or NaN.
+const STEPS_OF_MOMENTS: [&str; 4] = ["impute", "max_abs", "min_max", "standardize"];
 
 /// Rows without a value for an analyzer.
 struct RowsWithoutValues {
@@ -26,7 +30,7 @@ struct EmptyColumns {
 }
 
 impl RunExecutor<'_> {
-    /// Refuses statistics of no rows, unless their step allows them, and warns of those of no values.
+    /// Refuses statistics of no rows, unless their step allows them, and warns of those of no values and of infinite ones.
     ///
     /// Findings that are held need no rows of this run, and those that continue an earlier one need none if that holds
     /// something.
@@ -35,6 +39,7 @@ impl RunExecutor<'_> {
             return Ok(());
         }
         let mut empty = Vec::new();
+        let mut infinite = BTreeSet::new();
         let asks = work.lanes.iter().flat_map(|lane| &lane.asks);
         for ask in asks.chain(&work.known) {
             let bound = &self.program.bound.asks[*ask];
@@ -50,6 +55,14 @@ impl RunExecutor<'_> {
             if is_empty {
                 empty.push(*ask);
             }
+            let op = &self.program.bound.ops[bound.op];
+            let reads_moments = STEPS_OF_MOMENTS.contains(&step_kind(op));
+            if reads_moments && holds_infinity(&finding) {
+                infinite.insert((op.label.as_str(), bound.ask.inputs.first()));
+            }
+        }
+        for (label, column) in infinite {
+            self.report_infinite(label, column);
         }
         if empty.is_empty() {
             return Ok(());
@@ -153,6 +166,16 @@ impl RunExecutor<'_> {
         }
     }
 
+    fn report_infinite(&self, label: &str, column: Option<&String>) {
+        let column = column.map_or("", String::as_str);
+        let message = format!(
+            "`{label}` learns from infinite values of `{column}`: what it learns is infinite, too"
+        );
+        let hint = "`clip` the column before the step, or `filter` these rows";
+        let fault = Fault::new(codes::NOT_FINITE, message).column(column);
+        self.session.warn(&fault.hint(hint));
+    }
+
     /// The node of an operation, by its label.
     fn node_of(&self, label: &str) -> Option<&PipelineNode> {
         let (node, _) = label.rsplit_once('.')?;
@@ -174,6 +197,15 @@ fn holds_nothing(finding: &Finding) -> bool {
     finding
         .column("value")
         .is_ok_and(|values| values.null_count() == values.len())
+}
+
+/// True if a finding has an infinite mean or bound, of all rows or of a key.
+fn holds_infinity(finding: &Finding) -> bool {
+    ["mean", "min", "max"].into_iter().any(|name| {
+        let numbers = finding.column(name).ok();
+        let numbers = numbers.and_then(|column| column.as_primitive_opt::<Float64Type>());
+        numbers.is_some_and(|numbers| numbers.iter().flatten().any(f64::is_infinite))
+    })
 }
 
 fn first_count(finding: &Finding, name: &str) -> Result<u64> {
