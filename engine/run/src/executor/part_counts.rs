@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::array::AsArray;
 use arrow::datatypes::UInt64Type;
-use forebay_analyze::PartCounts;
+use forebay_analyze::{ColumnCounts, PartCounts};
 use forebay_commit::ReuseDecision;
 use forebay_model::{DataSplit, Dataset, Fault, Finding, Result, codes};
 use forebay_plan::{
@@ -41,6 +41,18 @@ fn add_gathers_of(bound: &BoundPipeline, stream: &OpStream, gathers: &mut BTreeS
     }
 }
 
+/// The time column of a split with an embargo.
+fn embargoed_time(split: &DataSplit) -> Option<&str> {
+    match split {
+        DataSplit::Time {
+            column,
+            embargo: Some(_),
+            ..
+        } => Some(column),
+        _ => None,
+    }
+}
+
 impl RunExecutor<'_> {
     /// Counts the rows of the parts of the split, and warns of those that are in several parts or
     /// in none, and of parts without rows. Reads no rows if the conditions prove that there are no
@@ -55,9 +67,11 @@ impl RunExecutor<'_> {
             return Ok(());
         }
         let parts = split.parts();
+        let time = embargoed_time(split).filter(|_| !check.is_decided);
         let mut seen = BTreeSet::new();
         let mut names = Vec::new();
         let mut analyzers = Vec::new();
+        let mut time_counts = Vec::new();
         for name in self.divided_steps() {
             let Some(flow) = bound.flows.get(name).filter(|flow| flow.parts) else {
                 continue;
@@ -93,12 +107,58 @@ impl RunExecutor<'_> {
                 carried: None,
                 held: None,
             });
+            if let Some(time) = time {
+                time_counts.push(BoundAnalyzer {
+                    op,
+                    ask: AnalyzerRequest::new(ColumnCounts, [time]).per_run(),
+                    streams: self.before_split(&flow.streams),
+                    part: None,
+                    carried: None,
+                    held: None,
+                });
+            }
         }
+        let step_count = analyzers.len();
+        analyzers.extend(time_counts);
         let findings = self.learn_extra(analyzers)?;
-        for (name, finding) in names.into_iter().zip(findings) {
-            self.report_parts(name, split, &finding)?;
+        let (part_findings, time_findings) = findings.split_at(step_count);
+        for (name, finding) in names.iter().zip(part_findings) {
+            self.report_parts(name, split, finding)?;
+        }
+        for (name, finding) in names.iter().zip(time_findings) {
+            self.report_rows_without_time(name, time.unwrap_or_default(), finding)?;
         }
         Ok(())
+    }
+
+    /// Warns of rows without a time. The others in no part may lie in the embargo.
+    fn report_rows_without_time(&self, step: &str, time: &str, counts: &Finding) -> Result<()> {
+        let rows = counts.number("rows")?.unwrap_or(0.0) as u64;
+        let nulls = counts.number("nulls")?.unwrap_or(0.0) as u64;
+        if nulls == 0 {
+            return Ok(());
+        }
+        let message = format!(
+            "{nulls} of {rows} rows of `{step}` have no `{time}`: they are in no part of the split"
+        );
+        let hint = "filter these rows before, or fill the column";
+        self.session
+            .warn(&Fault::new(codes::EMPTY, message).column(time).hint(hint));
+        Ok(())
+    }
+
+    /// Streams up to the split.
+    fn before_split(&self, streams: &[OpStream]) -> Vec<OpStream> {
+        let mut shortened = Vec::with_capacity(streams.len());
+        for stream in streams {
+            let mut ops = stream.ops.iter();
+            let split = ops.position(|op| self.program.bound.ops[*op].label == "split");
+            shortened.push(OpStream {
+                base: stream.base,
+                ops: stream.ops.first(split.unwrap_or(stream.ops.len())),
+            });
+        }
+        shortened
     }
 
     /// True if the results of all gathers behind some streams are in the state store. Others would be computed for the
