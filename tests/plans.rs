@@ -500,6 +500,13 @@ fn a_hidden_feature_without_a_value_in_the_future_is_found() {
     let words =
         format!("warning: {NO_DEGREES}: the model takes what `f.impute` writes in its place");
     assert!(said.contains(&words), "{said}");
+    // So was an expression that does.
+    let filled_by_hand = "      - derive: { warm: \"coalesce(degrees_lag_7d, 0)\" }\n";
+    let trees = "model: gbdt, dense: [warm], categorical: [], rounds: 3, min_leaf_rows: 2";
+    let said = run(filled_by_hand, trees, "", 0);
+    let words =
+        format!("warning: {NO_DEGREES}: the model takes what `f.derive` writes in its place");
+    assert!(said.contains(&words), "{said}");
     // A model that takes none of it, and features that are filled in some rows alone, are as before.
     let without = DEGREES_TREES.replace("degrees_lag_7d, ", "");
     for steps in [encoded, filled] {

@@ -255,6 +255,14 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
             [4, 0, 4, 0],
             &["f.derive nulled try_cast(k * Int64(100) as int8) 2"],
         ),
+        (
+            from_a("{ derive: { x: \"coalesce(x, 0)\", i: \"ifnull(try_cast(s as int), k)\" } }"),
+            [4, 0, 4, 0],
+            &[
+                "f.derive imputed x 1",
+                "f.derive nulled try_cast(s as int32) 2",
+            ],
+        ),
         // The column is null in no row.
         (
             from_a("{ derive: { i: \"try_cast(s as int) = 7 OR k < 3\" } }"),

@@ -5,14 +5,17 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr, Operator};
 
 use crate::nulls::{FIRST_VALUES, NULL_AS_EMPTY};
-use crate::{MapOp, WrittenNulls};
+use crate::{ComputedNulls, MapOp, WrittenNulls};
+
+/// Functions that fill the nulls of their first argument.
+const FILLING: &[&str] = &["coalesce", "nvl", "ifnull"];
 
 /// The values that an operation writes for nulls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NullValue {
-    /// One that the step is there to fill in, as `impute` does.
+    /// One that the step is there to fill in, as `impute` does, and `coalesce` of a column.
     Filled,
-    /// One that a SQL expression computes, by `coalesce` or `CASE`.
+    /// One that another SQL expression computes, by `CASE` say.
     Computed,
     /// One that looks like those of other rows: the zeros of `one_hot`, say.
     Encoded,
@@ -35,11 +38,14 @@ pub fn hidden_nulls(map: &MapOp) -> Option<HiddenNulls<'_>> {
         // The others are keys.
         WrittenNulls::Filled => (all_columns.get(..1)?, NullValue::Filled),
         WrittenNulls::Computed(nulls) => {
-            let expression = nulls.logical.as_ref()?;
-            if !has_values_of_nulls(expression) {
+            if let Some(filled) = nulls.filled_column() {
+                let position = all_columns.iter().position(|column| column == filled)?;
+                (all_columns.get(position..=position)?, NullValue::Filled)
+            } else if has_values_of_nulls(nulls.logical.as_ref()?) {
+                (all_columns, NullValue::Computed)
+            } else {
                 return None;
             }
-            (all_columns, NullValue::Computed)
         }
         WrittenNulls::MadeOfOthers(_) => (all_columns, NullValue::Encoded),
         WrittenNulls::Read | WrittenNulls::Of(_) | WrittenNulls::Made(_) => {
@@ -50,6 +56,26 @@ pub fn hidden_nulls(map: &MapOp) -> Option<HiddenNulls<'_>> {
         }
     };
     Some(HiddenNulls { columns, value })
+}
+
+impl ComputedNulls {
+    /// The column whose nulls the expression is there to fill: the first one of `coalesce`.
+    pub fn filled_column(&self) -> Option<&str> {
+        let mut expression = self.logical.as_ref()?;
+        loop {
+            expression = match expression {
+                Expr::Alias(alias) => alias.expr.as_ref(),
+                Expr::Cast(cast) => cast.expr.as_ref(),
+                Expr::ScalarFunction(call) if FILLING.contains(&call.name()) => {
+                    return match call.args.first()? {
+                        Expr::Column(column) => Some(&column.name),
+                        _ => None,
+                    };
+                }
+                _ => return None,
+            };
+        }
+    }
 }
 
 /// True for columns without nulls that do not tell of those that were read, as a Boolean `missing` does.
@@ -159,12 +185,18 @@ mod tests {
     fn expressions_hide_nulls_that_they_replace() {
         let schema = Schema::new(vec![Field::new("x", DataType::Float64, true)]);
         let cases = [
-            ("x * 2", false),
-            ("sqrt(x)", false),
-            ("coalesce(x, 0.0)", true),
-            ("CASE WHEN x > 0 THEN 1 ELSE 0 END", true),
-            ("x IS NULL", true),
-            ("x > 1 OR x < -1", true),
+            ("x * 2", None),
+            ("sqrt(x)", None),
+            ("coalesce(x, 0.0)", Some(NullValue::Filled)),
+            ("CAST(ifnull(x, 0.0) AS INT)", Some(NullValue::Filled)),
+            ("coalesce(x, 0.0) * 2", Some(NullValue::Computed)),
+            ("coalesce(x + 1, 0.0)", Some(NullValue::Computed)),
+            (
+                "CASE WHEN x > 0 THEN 1 ELSE 0 END",
+                Some(NullValue::Computed),
+            ),
+            ("x IS NULL", Some(NullValue::Computed)),
+            ("x > 1 OR x < -1", Some(NullValue::Computed)),
         ];
         for (text, expected) in cases {
             let compiled = SqlCompiler::default().expression(text, &schema).unwrap();
@@ -175,7 +207,7 @@ mod tests {
             let map = MapOp::new(compiled.reads, [compiled.field], copy)
                 .written_nulls(WrittenNulls::Computed(Box::new(nulls)));
             let value = hidden_nulls(&map).map(|hidden| hidden.value);
-            assert_eq!(value, expected.then_some(NullValue::Computed), "{text}");
+            assert_eq!(value, expected, "{text}");
         }
     }
 }

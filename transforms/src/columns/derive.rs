@@ -1,9 +1,11 @@
 //! `derive`: columns computed by SQL expressions.
 
+use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::{Field, Schema};
-use forebay_model::{Fault, Result};
+use forebay_model::{Fault, Result, RowChange};
 use forebay_plan::{
-    BindScope, ComputedNulls, ConfiguredTransform, MapOp, PlanOp, Transform, WrittenNulls,
+    BindScope, ComputedNulls, ConfiguredTransform, MapOp, PlanOp, Transform, ValueCount,
+    WrittenNulls,
 };
 use forebay_setters::Setters;
 use indexmap::IndexMap;
@@ -15,7 +17,8 @@ use serde::{Deserialize, Serialize};
 /// A name that exists already is replaced if its own expression reads it, else it is a fault.
 /// Types follow SQL: integers stay integers (`1 / 2` is 0), null in gives null out, integer
 /// overflow and division by zero of integers are faults, of floats infinities and NaN, which are
-/// counted. Expressions see one row, and -0.0 as 0.0; functions that change from run to run (`random`, `now`) are refused.
+/// counted, as are nulls that `coalesce` of a column fills. Expressions see one row, and -0.0 as
+/// 0.0; functions that change from run to run (`random`, `now`) are refused.
 ///
 /// ```yaml
 /// - derive: { revenue: "qty * price" }
@@ -54,13 +57,22 @@ impl Transform for DeriveColumns {
             let field = expression.field.with_name(name);
             schema = with_field(&schema, &field);
             let kernel = expression.kernel;
-            let map = MapOp::new(expression.reads, [field], move |inputs, rows| {
-                kernel(inputs, rows)
-            });
             let nulls = ComputedNulls {
                 logical: expression.logical,
                 tried: expression.tried,
             };
+            let filled = nulls.filled_column();
+            let filled =
+                filled.and_then(|column| expression.reads.iter().position(|read| read == column));
+            let mut map = MapOp::new(expression.reads, [field], move |inputs, rows| {
+                kernel(inputs, rows)
+            });
+            if let Some(before) = filled {
+                map = map.counting(ValueCount {
+                    before,
+                    ..ValueCount::new(RowChange::Imputed, count_filled)
+                });
+            }
             ops.push(PlanOp::Map(
                 map.moving(expression.moved)
                     .written_nulls(WrittenNulls::Computed(Box::new(nulls))),
@@ -68,6 +80,12 @@ impl Transform for DeriveColumns {
         }
         Fault::combine(faults).map_or(Ok(ops), Err)
     }
+}
+
+/// Counts the nulls of a column that an expression fills.
+fn count_filled(column: &ArrayRef, filled: &ArrayRef) -> Result<u64> {
+    let nulls = column.logical_null_count();
+    Ok(nulls.saturating_sub(filled.logical_null_count()) as u64)
 }
 
 fn with_field(schema: &Schema, field: &Field) -> Schema {
