@@ -979,3 +979,31 @@ fn rows_that_a_query_did_not_read_are_told() {
     let page = std::fs::read_to_string(shop.path("page.html")).unwrap();
     assert!(page.contains("the rows in are not known"));
 }
+
+/// Rows without a time are left out of each interval, and would never be written.
+#[test]
+fn rows_without_a_time_are_told_where_an_interval_leaves_them_out() {
+    let shop = TestDirectory::new();
+    shop.write("a.csv", "k,day\n1,2024-01-01\n2,\n3,2024-01-03\n4,\n");
+    let spec = |source: &str, output: &str| {
+        let text = format!(
+            "version: 1\nname: test\nsources: {{ a: {{ {source} }} }}\n\
+             steps: {{ f: {{ from: a, do: [ {{ derive: {{ {output}_k: \"k + 1\" }} }} ] }} }}\n\
+             sinks: {{ t: {{ from: f, parquet: {{ path: {output} }} }} }}\n"
+        );
+        shop.write("spec.yaml", &text);
+    };
+    spec("csv: { path: a.csv }", "rows");
+    run(&shop, &[]);
+    let rows = "parquet: { path: rows }, time: day, keys: [k]";
+    spec(rows, "whole");
+    let words = "2 rows of source `a` have no `day`, and so no interval";
+    let whole = run(&shop, &["--state=whole"]).summary();
+    assert_eq!(sum(&whole), [4, 0, 4, 0], "{whole}");
+    assert!(!whole["warnings"].to_string().contains(words), "{whole}");
+    spec(rows, "days");
+    let days = ["--state=days", "--interval", "2024-01-01", "2024-01-03"];
+    let part = run(&shop, &days).summary();
+    assert_eq!(sum(&part), [4, 0, 1, 3], "{part}");
+    assert!(part["warnings"].to_string().contains(words), "{part}");
+}

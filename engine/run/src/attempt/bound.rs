@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use forebay_commit::StateStore;
 use forebay_execute::RunState;
-use forebay_model::{DataSplit, Dataset, DegradationLevel, Pipeline, Result};
+use forebay_model::{DataSplit, Dataset, DegradationLevel, Fault, Pipeline, Result, codes};
 use forebay_plan::BoundPipeline;
 use forebay_storage::{BackgroundTasks, ScratchDir};
 
@@ -106,6 +106,9 @@ impl RunAttempt<'_> {
             for warning in session.spec_warnings(&pipeline, &bound, &datasets, trains)? {
                 session.warn(&warning);
             }
+            if self.interval.is_some() && self.session.records_runs {
+                warn_of_rows_without_time(&session, &pipeline, &datasets);
+            }
         }
         // Rows of a run within another are those of that one, or of a forecast.
         let days = if matches!(self.mode, RunMode::Run) && self.session.records_runs {
@@ -153,5 +156,34 @@ impl RunAttempt<'_> {
             days,
         };
         Ok((run, CompilerInputs { state, bound }))
+    }
+}
+
+/// Warns of rows that no interval holds, where the metadata of files count them.
+fn warn_of_rows_without_time(
+    session: &Session,
+    pipeline: &Pipeline,
+    datasets: &BTreeMap<String, Dataset>,
+) {
+    for source in &pipeline.sources {
+        let Some(time) = &source.time else {
+            continue;
+        };
+        let dataset = datasets.get(&source.name);
+        let count = dataset.and_then(|dataset| dataset.null_count(time));
+        let Some(count) = count.filter(|count| *count > 0) else {
+            continue;
+        };
+        let (rows, verb) = if count == 1 {
+            ("row", "has")
+        } else {
+            ("rows", "have")
+        };
+        let message = format!(
+            "{count} {rows} of source `{}` {verb} no `{time}`, and so no interval",
+            source.name
+        );
+        let fault = Fault::new(codes::EMPTY, message).column(time);
+        session.warn(&fault.hint("give them a time in the files, or run without an interval"));
     }
 }
