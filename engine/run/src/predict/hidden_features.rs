@@ -290,8 +290,13 @@ impl<'b> FutureRows<'b> {
     }
 }
 
-/// The columns whose nulls do not show in what an operation writes, and what it writes for them.
+/// The columns whose nulls do not show in what an operation writes, and what it writes for them. Columns that only a step
+/// itself reads, such as the number of a fold, say nothing to a model.
 fn hidden_reads(map: &MapOp) -> Vec<(&String, NullValue)> {
+    let mut writes = map.writes.iter();
+    if writes.all(|field| field.name().starts_with(HELPER_PREFIX)) {
+        return Vec::new();
+    }
     let Some(hidden) = hidden_nulls(map) else {
         return Vec::new();
     };
