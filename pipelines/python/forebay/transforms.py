@@ -181,7 +181,8 @@ def as_of_join(
     direction: Which row there counts. Default: "backward".
     tolerance: How far away in time it may be, inclusive: a length such as `7d`; any where left out.
     exact: Whether a row of the very same time counts. Default: true.
-    known_at: The column there that tells when a row became known; it is not seen before. Only backward.
+    known_at: The column there that tells when a row became known; it is not seen before. Of rows with equal times,
+        the one that became known last counts. Only backward.
     columns: The other table's columns to bring; where left out, all but its keys and times.
     prefix: Put before the names of the columns that are brought. Default: "".
     suffix: Put behind the names of the columns that are brought. Default: "".
@@ -431,8 +432,8 @@ def derive(
 
     A name that exists already is replaced if its own expression reads it, else it is a fault. Types follow SQL:
     integers stay integers (`1 / 2` is 0), null in gives null out, integer overflow and division by zero of integers
-    are faults, of floats infinities and NaN, which are counted. Expressions see one row, and -0.0 as 0.0; functions
-    that change from run to run (`random`, `now`) are refused.
+    are faults, of floats infinities and NaN, which are counted, as are nulls that `coalesce` of a column fills.
+    Expressions see one row, and -0.0 as 0.0; functions that change from run to run (`random`, `now`) are refused.
 
     value: What the language has under the name.
     """
@@ -454,9 +455,9 @@ def diff(
 
     In: columns of numbers. Out, for each length: `<column>_diff_<by>`, `int64` of integers, else `dtype`. Null
     where either value is missing, where there is no row that far back (by time: exactly that long before), and
-    where a difference of integers does not fit. State per series: some 16 bytes for each row that the longest
-    length reaches back over. It looks at the row itself, which a feature of its own label must not: take the `lag`
-    of the difference.
+    where a difference of integers is below -(2^63 - 2) or above 2^63 - 1, which is counted. State per series: some
+    16 bytes for each row that the longest length reaches back over. It looks at the row itself, which a feature of
+    its own label must not: take the `lag` of the difference.
 
     columns: Columns of numbers.
     by: How far back, in rows or time.
