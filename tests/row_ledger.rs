@@ -116,6 +116,14 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
         ),
         (
             from_a(
+                "{ aggregate: { compute: { l: { list: { column: k, limit: 3, beyond: truncate } }, \
+                 n: { count: k } } } }",
+            ),
+            [4, 0, 1, 3],
+            &["f.aggregate grouped 3", "f.aggregate beyond_limit l 1"],
+        ),
+        (
+            from_a(
                 "{ derive: { h: \"x * 1e308\" } }, \
                  { aggregate: { compute: { n: { sum: h }, s: { mean: h }, m: { min: h } } } }",
             ),

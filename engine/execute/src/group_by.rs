@@ -147,6 +147,13 @@ impl MaterializePass<'_> {
             let ledger = &mut gathered.counts.changes;
             ledger.record_values(label, Some(column), RowChange::MadeNotFinite, count);
         }
+        // The results follow the keys.
+        let beyond_limits = groups.beyond_limits();
+        let fields = schema.fields().iter().rev().take(beyond_limits.len()).rev();
+        for (field, count) in fields.zip(beyond_limits) {
+            let ledger = &mut gathered.counts.changes;
+            ledger.record_values(label, Some(field.name()), RowChange::BeyondLimit, *count);
+        }
         Ok(gathered)
     }
 

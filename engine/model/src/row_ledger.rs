@@ -70,6 +70,8 @@ pub enum RowChange {
     NoMatch,
     /// A model predicted a row of the future without a value of a column that it predicts by.
     Missing,
+    /// A list with a limit left a value out.
+    BeyondLimit,
 }
 
 impl RowChange {
@@ -128,7 +130,8 @@ impl RowChange {
             | RowChange::MadeNotFinite
             | RowChange::Sorted
             | RowChange::NoMatch
-            | RowChange::Missing => ChangeKind::Values,
+            | RowChange::Missing
+            | RowChange::BeyondLimit => ChangeKind::Values,
         }
     }
 
@@ -164,6 +167,7 @@ impl RowChange {
             RowChange::Sorted => "sorted",
             RowChange::NoMatch => "no_match",
             RowChange::Missing => "missing",
+            RowChange::BeyondLimit => "beyond_limit",
         }
     }
 
@@ -199,6 +203,7 @@ impl RowChange {
             RowChange::Sorted => "crossing quantiles sorted",
             RowChange::NoMatch => "without a match, kept with nulls",
             RowChange::Missing => "missing, predicted without",
+            RowChange::BeyondLimit => "beyond the limit of a list, left out",
         }
     }
 }
@@ -474,6 +479,7 @@ mod tests {
             RowChange::Duplicate,
             RowChange::NoMatch,
             RowChange::Missing,
+            RowChange::BeyondLimit,
             RowChange::NotFinite,
             RowChange::Unsampled,
             RowChange::UnknownClass,

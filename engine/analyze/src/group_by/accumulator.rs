@@ -185,6 +185,11 @@ pub(super) trait Accumulator: Send {
     /// The results of a function for groups.
     fn results(&self, function: GroupFunction, order: &[u32]) -> Result<ArrayRef>;
 
+    /// The number of values that the results of groups leave out, since they are beyond a limit.
+    fn beyond_limit(&self, _: &[u32]) -> u64 {
+        0
+    }
+
     /// Bytes of memory.
     fn bytes(&self) -> usize;
 }

@@ -231,6 +231,12 @@ impl Accumulator for Lists {
         list_column(lengths.into_iter(), values, &self.data_type)
     }
 
+    fn beyond_limit(&self, order: &[u32]) -> u64 {
+        let lists = order.iter().map(|group| &self.lists[*group as usize]);
+        let limit = u64::from(self.limit);
+        lists.map(|list| list.seen.saturating_sub(limit)).sum()
+    }
+
     fn bytes(&self) -> usize {
         self.lists.capacity() * size_of::<HeldList>() + self.heap_bytes
     }

@@ -478,6 +478,20 @@ impl GroupByState {
         Ok(results)
     }
 
+    /// Adds for each result the number of values that groups leave out of it, since they are beyond a limit.
+    fn count_beyond_limits(
+        &self,
+        accumulators: &[Box<dyn Accumulator>],
+        order: &[u32],
+        counts: &mut [u64],
+    ) {
+        for (source, count) in self.sources.iter().zip(counts) {
+            if let ResultSource::Accumulator(index) = source {
+                *count += accumulators[*index].beyond_limit(order);
+            }
+        }
+    }
+
     fn fresh(&self) -> Result<Vec<Box<dyn Accumulator>>> {
         build_all(&self.columns, &self.spec)
     }

@@ -21,6 +21,8 @@ pub struct SortedGroups {
     distinct: Vec<ValueReader>,
     /// Keys are read as bytes that can be compared.
     is_encoded: bool,
+    /// For each result, the number of values beyond a limit that the groups so far leave out.
+    beyond_limits: Vec<u64>,
 }
 
 /// Groups in order.
@@ -78,12 +80,19 @@ impl SortedGroups {
             state.spill()?;
             SortedSource::Runs(RunMerge::open(&state.runs, groups_max)?)
         };
+        let beyond_limits = vec![0; state.spec.results.len()];
         Ok(SortedGroups {
             state,
             from,
             distinct,
             is_encoded,
+            beyond_limits,
         })
+    }
+
+    /// For each result, the number of values beyond the limit of a list that the groups so far leave out.
+    pub fn beyond_limits(&self) -> &[u64] {
+        &self.beyond_limits
     }
 
     /// The next groups: the key columns, then the results. `None` at the end.
@@ -135,6 +144,8 @@ impl SortedGroups {
                 };
                 let accumulators = &self.state.accumulators;
                 let results = self.state.results(accumulators, next)?;
+                self.state
+                    .count_beyond_limits(accumulators, next, &mut self.beyond_limits);
                 let counts = value_counts(&self.distinct, accumulators, next)?;
                 Ok(Some(NextGroups {
                     keys,
@@ -151,6 +162,8 @@ impl SortedGroups {
                     return Ok(None);
                 }
                 let results = self.state.results(&merged, &order)?;
+                self.state
+                    .count_beyond_limits(&merged, &order, &mut self.beyond_limits);
                 let counts = value_counts(&self.distinct, &merged, &order)?;
                 Ok(Some(NextGroups {
                     keys: GroupKeys::Encoded(keys),
