@@ -122,6 +122,15 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
             [4, 0, 1, 3],
             &["f.aggregate grouped 3", "f.aggregate beyond_limit l 1"],
         ),
+        // The weights of 1 sum to 0; 3 has no value.
+        (
+            from_a(
+                "{ derive: { w: \"x * 2.0 - 3.0\" } }, \
+                 { aggregate: { by: [k], compute: { m: { weighted_mean: { column: x, weight: w } } } } }",
+            ),
+            [4, 0, 3, 1],
+            &["f.aggregate grouped 1", "f.aggregate nulled m 1"],
+        ),
         (
             from_a(
                 "{ derive: { h: \"x * 1e308\" } }, \

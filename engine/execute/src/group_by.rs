@@ -148,11 +148,12 @@ impl MaterializePass<'_> {
             ledger.record_values(label, Some(column), RowChange::MadeNotFinite, count);
         }
         // The results follow the keys.
-        let beyond_limits = groups.beyond_limits();
-        let fields = schema.fields().iter().rev().take(beyond_limits.len()).rev();
-        for (field, count) in fields.zip(beyond_limits) {
+        let fields = schema.fields().iter().rev().take(groups.lost().len()).rev();
+        for (field, lost) in fields.zip(groups.lost()) {
+            let column = Some(field.name().as_str());
             let ledger = &mut gathered.counts.changes;
-            ledger.record_values(label, Some(field.name()), RowChange::BeyondLimit, *count);
+            ledger.record_values(label, column, RowChange::BeyondLimit, lost.beyond_limit);
+            ledger.record_values(label, column, RowChange::Nulled, lost.undefined);
         }
         Ok(gathered)
     }

@@ -185,13 +185,30 @@ pub(super) trait Accumulator: Send {
     /// The results of a function for groups.
     fn results(&self, function: GroupFunction, order: &[u32]) -> Result<ArrayRef>;
 
-    /// The number of values that the results of groups leave out, since they are beyond a limit.
-    fn beyond_limit(&self, _: &[u32]) -> u64 {
-        0
+    /// The values that the results of groups do not show.
+    fn lost(&self, _: &[u32]) -> LostResults {
+        LostResults::default()
     }
 
     /// Bytes of memory.
     fn bytes(&self) -> usize;
+}
+
+/// Values that results of groups do not show.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LostResults {
+    /// Values beyond the limit of a list, which it leaves out.
+    pub beyond_limit: u64,
+    /// Results of groups with values that are null, since they are not defined: means by weights that sum to 0.
+    pub undefined: u64,
+}
+
+impl LostResults {
+    /// Adds those of other groups.
+    pub(super) fn add(&mut self, other: LostResults) {
+        self.beyond_limit += other.beyond_limit;
+        self.undefined += other.undefined;
+    }
 }
 
 /// The fault for a function that an accumulator does not know.

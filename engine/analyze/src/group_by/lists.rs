@@ -8,8 +8,8 @@ use arrow::datatypes::{DataType, Field};
 use forebay_model::{Fault, GroupFunction, Result, codes};
 
 use super::accumulator::{
-    Accumulator, GroupedRows, count_column, encoded_state_column, for_each_value, foreign_function,
-    foreign_states,
+    Accumulator, GroupedRows, LostResults, count_column, encoded_state_column, for_each_value,
+    foreign_function, foreign_states,
 };
 use super::extremes::ValueBytes;
 
@@ -231,10 +231,13 @@ impl Accumulator for Lists {
         list_column(lengths.into_iter(), values, &self.data_type)
     }
 
-    fn beyond_limit(&self, order: &[u32]) -> u64 {
+    fn lost(&self, order: &[u32]) -> LostResults {
         let lists = order.iter().map(|group| &self.lists[*group as usize]);
         let limit = u64::from(self.limit);
-        lists.map(|list| list.seen.saturating_sub(limit)).sum()
+        LostResults {
+            beyond_limit: lists.map(|list| list.seen.saturating_sub(limit)).sum(),
+            ..LostResults::default()
+        }
     }
 
     fn bytes(&self) -> usize {

@@ -35,7 +35,7 @@ use forebay_model::{
     ScratchSpace, SpillWriter,
 };
 
-use accumulator::{Accumulator, GroupedRows, ValueColumn};
+use accumulator::{Accumulator, GroupedRows, LostResults, ValueColumn};
 use accumulator_kind::AccumulatorKind;
 pub use analyzer::GroupByAnalyzer;
 use key_index::KeyIndex;
@@ -478,16 +478,16 @@ impl GroupByState {
         Ok(results)
     }
 
-    /// Adds for each result the number of values that groups leave out of it, since they are beyond a limit.
-    fn count_beyond_limits(
+    /// Adds for each result the values that it does not show of groups.
+    fn add_lost(
         &self,
         accumulators: &[Box<dyn Accumulator>],
         order: &[u32],
-        counts: &mut [u64],
+        lost: &mut [LostResults],
     ) {
-        for (source, count) in self.sources.iter().zip(counts) {
+        for (source, lost) in self.sources.iter().zip(lost) {
             if let ResultSource::Accumulator(index) = source {
-                *count += accumulators[*index].beyond_limit(order);
+                lost.add(accumulators[*index].lost(order));
             }
         }
     }

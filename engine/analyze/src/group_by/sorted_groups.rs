@@ -4,7 +4,7 @@ use arrow::array::{Array, ArrayRef, AsArray, BinaryArray};
 use arrow::datatypes::Int64Type;
 use forebay_model::{Fault, GroupFunction, Result};
 
-use super::accumulator::Accumulator;
+use super::accumulator::{Accumulator, LostResults};
 
 use super::key_index::KeyDecoder;
 use super::runs::{MERGED_BYTES_MAX, MERGED_GROUPS_MAX, RunMerge};
@@ -21,8 +21,8 @@ pub struct SortedGroups {
     distinct: Vec<ValueReader>,
     /// Keys are read as bytes that can be compared.
     is_encoded: bool,
-    /// For each result, the number of values beyond a limit that the groups so far leave out.
-    beyond_limits: Vec<u64>,
+    /// For each result, the values that it does not show of the groups so far.
+    lost: Vec<LostResults>,
 }
 
 /// Groups in order.
@@ -80,19 +80,19 @@ impl SortedGroups {
             state.spill()?;
             SortedSource::Runs(RunMerge::open(&state.runs, groups_max)?)
         };
-        let beyond_limits = vec![0; state.spec.results.len()];
+        let lost = vec![LostResults::default(); state.spec.results.len()];
         Ok(SortedGroups {
             state,
             from,
             distinct,
             is_encoded,
-            beyond_limits,
+            lost,
         })
     }
 
-    /// For each result, the number of values beyond the limit of a list that the groups so far leave out.
-    pub fn beyond_limits(&self) -> &[u64] {
-        &self.beyond_limits
+    /// For each result, the values that it does not show of the groups so far.
+    pub fn lost(&self) -> &[LostResults] {
+        &self.lost
     }
 
     /// The next groups: the key columns, then the results. `None` at the end.
@@ -144,8 +144,7 @@ impl SortedGroups {
                 };
                 let accumulators = &self.state.accumulators;
                 let results = self.state.results(accumulators, next)?;
-                self.state
-                    .count_beyond_limits(accumulators, next, &mut self.beyond_limits);
+                self.state.add_lost(accumulators, next, &mut self.lost);
                 let counts = value_counts(&self.distinct, accumulators, next)?;
                 Ok(Some(NextGroups {
                     keys,
@@ -162,8 +161,7 @@ impl SortedGroups {
                     return Ok(None);
                 }
                 let results = self.state.results(&merged, &order)?;
-                self.state
-                    .count_beyond_limits(&merged, &order, &mut self.beyond_limits);
+                self.state.add_lost(&merged, &order, &mut self.lost);
                 let counts = value_counts(&self.distinct, &merged, &order)?;
                 Ok(Some(NextGroups {
                     keys: GroupKeys::Encoded(keys),

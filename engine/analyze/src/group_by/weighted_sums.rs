@@ -7,8 +7,8 @@ use arrow::datatypes::UInt8Type;
 use forebay_model::{GroupFunction, Result, StateDecoder};
 
 use super::accumulator::{
-    Accumulator, GroupedRows, doubles, encode_groups, encoded_state_column, for_each_value,
-    state_column,
+    Accumulator, GroupedRows, LostResults, doubles, encode_groups, encoded_state_column,
+    for_each_value, state_column,
 };
 use super::window_sums::WindowSums;
 
@@ -16,6 +16,8 @@ const PLUS_INFINITY: u8 = 1;
 const MINUS_INFINITY: u8 = 2;
 /// The result is no number: a weight is infinite, or an infinite value has the weight 0.
 const UNDEFINED: u8 = 4;
+/// The group has a value with a weight. States of earlier versions do not tell.
+const SEEN: u8 = 8;
 
 /// The sums of the weights of each group, and of values times weights.
 pub(super) struct WeightedSums {
@@ -37,6 +39,7 @@ impl Default for WeightedSums {
 
 impl WeightedSums {
     fn add(&mut self, group: usize, value: f64, weight: f64) {
+        self.flags[group] |= SEEN;
         if weight.is_infinite() {
             self.flags[group] |= UNDEFINED;
             return;
@@ -56,7 +59,7 @@ impl WeightedSums {
     fn mean(&self, group: u32) -> Option<f64> {
         let mean = self.products.ratio(group, &self.weights);
         let weight = || self.weights.rounded(group);
-        match self.flags[group as usize] {
+        match self.flags[group as usize] & !SEEN {
             0 => mean,
             PLUS_INFINITY => mean.map(|_| f64::INFINITY * weight()),
             MINUS_INFINITY => mean.map(|_| f64::NEG_INFINITY * weight()),
@@ -109,6 +112,15 @@ impl Accumulator for WeightedSums {
     fn results(&self, _: GroupFunction, order: &[u32]) -> Result<ArrayRef> {
         let means: Float64Array = order.iter().map(|group| self.mean(*group)).collect();
         Ok(Arc::new(means))
+    }
+
+    fn lost(&self, order: &[u32]) -> LostResults {
+        let mut lost = LostResults::default();
+        for group in order {
+            let is_seen = self.flags[*group as usize] & SEEN != 0;
+            lost.undefined += u64::from(is_seen && self.mean(*group).is_none());
+        }
+        lost
     }
 
     fn bytes(&self) -> usize {
