@@ -18,7 +18,7 @@ struct ForecastCase {
     name: &'static str,
     /// The steps of its features.
     steps: &'static str,
-    /// What its training says besides the kind.
+    /// Settings of its training besides the kind.
     train: &'static str,
     /// Source columns of the forecast.
     columns: &'static [&'static str],

@@ -371,6 +371,8 @@ def predict(
     max: float | None = None,
     missing: spec.MissingKnown | None = None,
     season: str | None = None,
+    fallback: str | None = None,
+    ensemble: spec.ForecastEnsemble | None = None,
     expect: spec.ForecastExpectation | None = None,
     split: str | None = None,
     quarantined: bool | None = None,
@@ -408,6 +410,9 @@ def predict(
         of a deadline's ladder repeats the label of the last known season: of the same weekday, say. A series that
         has no value there gets that of a season before, up to four seasons further back, else 0. Its quantiles are
         those of the last five known seasons.
+    fallback: The `train` sink whose model predicts for groups and series that `model` has no model of: those with
+        few rows, or that were not there when it learned. It comes before the `fallback` of the training.
+    ensemble: Models whose predictions are combined with those of `model`.
     expect: Scores that `backtest` and `score` expect of the forecast; they fail where it has others.
     split: Writes the rows of this part of the split only.
     quarantined: Writes the rows that an `expect` of the step takes out by `policy: quarantine`, as they were there,

@@ -83,6 +83,7 @@ __all__ = [
     "Drop",
     "Duplicates",
     "EndTail",
+    "EnsembleCombination",
     "EnsembleWeights",
     "EventTable",
     "EwmStatistic",
@@ -106,6 +107,7 @@ __all__ = [
     "FilterRows",
     "FilterScope",
     "FloatType",
+    "ForecastEnsemble",
     "ForecastExpectation",
     "ForecastFormat",
     "ForecastIntervals",
@@ -114,6 +116,7 @@ __all__ = [
     "FourierTerms",
     "FrameKind",
     "FrequencyEncoding",
+    "FunctionBy",
     "FutureRows",
     "FutureStart",
     "GapCompletion",
@@ -152,6 +155,7 @@ __all__ = [
     "ListStatistics",
     "LocalTimePolicy",
     "Log1p",
+    "LookAhead",
     "LossFunction",
     "MaxAbs",
     "MeanSpread",
@@ -227,6 +231,7 @@ __all__ = [
     "SeriesPeriod",
     "SeriesScale",
     "SeriesStatistic",
+    "SeriesWord",
     "Serving",
     "Share",
     "Sink",
@@ -793,7 +798,7 @@ CalendarFeatures = TypedDict(
 )
 
 
-CalendarFact: TypeAlias = "Literal['holiday', 'is_holiday', 'days_since_holiday', 'days_until_holiday', 'is_business_day', 'business_day_of_month', 'business_days_left', 'is_month_start', 'is_month_end', 'is_quarter_start', 'is_quarter_end', 'week_of_year', 'days_since_payday', 'days_until_payday']"
+CalendarFact: TypeAlias = "Literal['holiday', 'is_holiday', 'days_since_holiday', 'days_until_holiday', 'is_business_day', 'business_day_of_month', 'business_days_left', 'business_day_number', 'business_day_date', 'is_month_start', 'is_month_end', 'is_quarter_start', 'is_quarter_end', 'week_of_year', 'days_since_payday', 'days_until_payday']"
 
 
 HolidayDate: TypeAlias = "str | Mapping[Literal['date', 'name'], str]"
@@ -862,9 +867,20 @@ CommandFunction = TypedDict(
         "batch_rows": "int",
         "timeout_seconds": "int",
         "revision": "str | None",
+        "by": "FunctionBy | None",
+        "looks_ahead": "LookAhead | None",
     },
     total=False,
 )
+
+
+FunctionBy: TypeAlias = "SeriesWord | Sequence[str]"
+
+
+SeriesWord: TypeAlias = "Literal['series']"
+
+
+LookAhead: TypeAlias = "Literal['none', 'series']"
 
 
 FeatureCross = TypedDict(
@@ -1642,6 +1658,8 @@ PythonFunction = TypedDict(
         "batch_rows": "int",
         "timeout_seconds": "int",
         "revision": "str | None",
+        "by": "FunctionBy | None",
+        "looks_ahead": "LookAhead | None",
     },
     total=False,
 )
@@ -2375,6 +2393,8 @@ PredictConfig = TypedDict(
         "max": "float | None",
         "missing": "MissingKnown",
         "season": "str | None",
+        "fallback": "str | None",
+        "ensemble": "ForecastEnsemble | None",
         "expect": "ForecastExpectation | None",
     },
     total=False,
@@ -2388,6 +2408,20 @@ ForecastFormat: TypeAlias = "Literal['parquet', 'csv', 'json']"
 
 
 MissingKnown: TypeAlias = "Literal['error', 'accept']"
+
+
+ForecastEnsemble = TypedDict(
+    "ForecastEnsemble",
+    {
+        "with": "Required[Sequence[str]]",
+        "combine": "EnsembleCombination",
+        "weights": "Sequence[float]",
+    },
+    total=False,
+)
+
+
+EnsembleCombination: TypeAlias = "Literal['mean', 'median']"
 
 
 ForecastExpectation = TypedDict(

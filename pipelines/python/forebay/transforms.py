@@ -271,6 +271,10 @@ def calendar(
     holidays nor `weekend`. A payday (`payday: [15, 31]`) is that day of the month, or its last, or the business day
     before where it is none. The holidays are those of the package `holidays` 0.109 of Python.
 
+    Business days are no unit of a length, since each calendar has its own. `business_day_number` makes them a time:
+    of its column, `5t` is five business days in every step that takes a length. `business_day_date` is its inverse,
+    and has the dates of `future_rows` with that time.
+
     columns: Columns of dates or timestamps.
     parts: The facts.
     country: The country whose public holidays count, by its code of ISO 3166: `DE`, or `DE-BY`.
@@ -335,14 +339,17 @@ def command(
     batch_rows: int | None = None,
     timeout_seconds: int | None = None,
     revision: str | None = None,
+    by: spec.FunctionBy | None = None,
+    looks_ahead: spec.LookAhead | None = None,
 ) -> spec.AnyTransform:
-    """Columns that a program computes, row by row.
+    """Columns that a program computes, row by row or series by series.
 
     In: the chosen columns, as an Arrow IPC stream on the standard input of the program. Out: the declared columns,
     as an Arrow IPC stream on its standard output. The program answers each batch with one batch of as many rows, in
-    the same order, and flushes it before it reads the next one. It ends when its input does. It must be row-wise: a
-    row's output depends on the row alone, since batches are cut differently from run to run. It must not keep
-    anything from batch to batch, and it is as old as its youngest input for the check of leaks.
+    the same order, and flushes it before it reads the next one. It ends when its input does. Without `by` it must
+    be row-wise: a row's output depends on the row alone, since batches are cut differently from run to run. A
+    column is then as old as its youngest input for the check of leaks. With `by` each batch is one whole series in
+    order of time, as for `python`. A program must not keep anything from batch to batch.
 
     The columns come in Arrow's types, text as `utf8`. A returned column must have the declared type, text in any
     layout. Other columns, other numbers of rows and nulls in a column that is not `nullable` are faults, and so is
@@ -358,10 +365,12 @@ def command(
     run: The program and its arguments.
     returns: The columns that it returns, with their types.
     nullable: Returned columns that may be null.
-    batch_rows: Most rows of a batch. Default: 16384.
+    batch_rows: Most rows of a batch. A series is one batch, of any number of rows. Default: 16384.
     timeout_seconds: Most seconds for the answer to a batch. Default: 600.
     revision: Text that changes the id of the step. Change it when the program changes, if no word of `run` is its
         file.
+    by: The rows of a batch: whole series by the keys of the source (`series`) or by columns.
+    looks_ahead: The rows of a series that a value is computed from, for the check of leaks; with `by` only.
     """
     return made("command", locals())
 
@@ -1579,8 +1588,10 @@ def python(
     batch_rows: int | None = None,
     timeout_seconds: int | None = None,
     revision: str | None = None,
+    by: spec.FunctionBy | None = None,
+    looks_ahead: spec.LookAhead | None = None,
 ) -> spec.AnyTransform:
-    """Columns that a function of Python computes, row by row.
+    """Columns that a function of Python computes, row by row or series by series.
 
     In: the chosen columns, as a `pyarrow.RecordBatch`, or as a data frame of pandas or Polars (`frames`). Out: the
     declared columns. The function returns a table or a data frame of them, or a dict of columns; where one column
@@ -1588,12 +1599,21 @@ def python(
     Integers and floats of another width are converted where each value fits (floats are rounded); other types are a
     fault. pandas has NaN for null in numbers, in both directions.
 
-    The function must be row-wise: a row's output depends on the row alone, since batches are cut differently from
-    run to run. It must not keep anything from batch to batch, and it is as old as its youngest input for the check
-    of leaks. It is `module:name`, with the module in a directory of `path` or of `PYTHONPATH`; or a name that
-    `code` defines. It runs in processes of `interpreter`, which need pyarrow: one for each thread that computes the
-    step, on workers too. They end with the run, and their memory is not part of `--memory`. What the function
-    prints is not shown unless it fails.
+    Without `by`, the function must be row-wise: a row's output depends on the row alone, since batches are cut
+    differently from run to run. A column is then as old as its youngest input for the check of leaks. With `by:
+    series` the function is called once for each series of the source, as in pandas' `groupby(keys).apply`: it
+    receives all rows of the series in order of time, those of equal times in the order of the source, and returns
+    as many rows in the same order. `by: [store]` names other keys: `by: []` makes all rows one series, and rows
+    without a declared time keep their order. Rows whose keys are null are a series, too. The rows of the step stay
+    where they are: they are sorted by series with spilling, and the results are sorted back. One series at a time
+    must fit into a sixteenth of `--memory`, else the fault FB0301 names it. A function by series may look at later
+    rows: next to a label its columns are a leak, unless `looks_ahead: none` states that each value is computed from
+    rows up to its own. Serving refuses the step, and a new row computes all rows of a sink again.
+
+    A function must not keep anything from batch to batch. It is `module:name`, with the module in a directory of
+    `path` or of `PYTHONPATH`; or a name that `code` defines. It runs in processes of `interpreter`, which need
+    pyarrow: one for each thread that computes the step, on workers too. They end with the run, and their memory is
+    not part of `--memory`. What the function prints is not shown unless it fails.
 
     An exception is a fault with the traceback and the row that raises it, or the first rows of the batch where no
     row does so alone. So are other columns, another number of rows, and nulls in a column that is not `nullable`.
@@ -1614,10 +1634,13 @@ def python(
     path: Directories in which modules are searched, from the working directory; on a worker, from that of the
         worker. Default: ["."].
     interpreter: The program that runs Python. Default: "python3".
-    batch_rows: Most rows of a batch. Default: 16384.
+    batch_rows: Most rows of a batch. A series is one batch, of any number of rows. Default: 16384.
     timeout_seconds: Most seconds for the answer to a batch. The first one includes the start of Python and its
         imports. Default: 600.
     revision: Text that changes the id of the step, such as the digest of a file with the versions of packages.
+    by: The rows that the function receives at once: whole series by the keys of the source (`series`) or by
+        columns.
+    looks_ahead: The rows of a series that a value is computed from, for the check of leaks; with `by` only.
     """
     return made("python", locals())
 

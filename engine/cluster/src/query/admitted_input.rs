@@ -68,7 +68,7 @@ const PAIRS_SHARE: usize = 4;
 /// The pairs of a batch may always take this many bytes: smaller batches cost more than they save.
 const PAIRS_BYTES_MIN: usize = 4 << 20;
 
-/// Where a value is too long, room is left for later ones of so many times its bytes.
+/// Multiple of the bytes of a value that is too long for which room is left, for values behind it.
 const LONGER_VALUES: usize = 4;
 
 /// Rows of a batch with which a query can run whose joins met too long values for larger batches.

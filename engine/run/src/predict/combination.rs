@@ -93,17 +93,20 @@ impl CombinedModels {
         rows: usize,
         combine: &dyn Fn(&mut [f64]) -> f64,
     ) -> Result<Predictions> {
-        let mut all = Vec::with_capacity(self.models.len());
+        let mut predictions_by_model = Vec::with_capacity(self.models.len());
         for (number, model) in self.models.iter().enumerate() {
             let model_columns = self.columns.of_model(number, columns)?;
-            all.push(model.predict(&model_columns, rows)?);
+            predictions_by_model.push(model.predict(&model_columns, rows)?);
         }
-        let points: Vec<&Float32Array> = all.iter().map(|predictions| &predictions.point).collect();
+        let points: Vec<&Float32Array> = predictions_by_model
+            .iter()
+            .map(|predictions| &predictions.point)
+            .collect();
         let point = combined_column(&points, combine);
         let mut quantiles = Vec::with_capacity(self.quantiles().len());
         for number in 0..self.quantiles().len() {
-            let mut of_models = Vec::with_capacity(all.len());
-            for predictions in &all {
+            let mut of_models = Vec::with_capacity(self.models.len());
+            for predictions in &predictions_by_model {
                 of_models.push(quantile_of(predictions, number)?);
             }
             quantiles.push(combined_column(&of_models, combine));

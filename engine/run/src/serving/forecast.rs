@@ -432,9 +432,9 @@ impl ServedForecast {
     }
 }
 
-fn tap(after: usize, columns: Vec<String>) -> ColumnTap {
+fn tap(op_index: usize, columns: Vec<String>) -> ColumnTap {
     ColumnTap {
-        after,
+        after: op_index,
         columns,
         part: None,
         marks_unfound: false,

@@ -218,7 +218,7 @@ impl<'a> ContinuedSeries<'a> {
     }
 }
 
-/// What the last rows of a run are computed from.
+/// Inputs of the last rows of a run.
 pub(super) struct LatestRequest<'a> {
     pub session: &'a Session,
     pub input: &'a SourceInput,

@@ -148,7 +148,7 @@ pub(super) struct ChainStates {
     tables: Vec<(OpId, usize)>,
 }
 
-/// What facts make of the state.
+/// The effect of facts on the state.
 struct Growth {
     /// New states of the series of each window.
     windows: Vec<GrownSeries>,
@@ -671,7 +671,7 @@ impl LiveState {
         Ok(FactRows { rows, order })
     }
 
-    /// What these facts make of the state.
+    /// The effect of these facts on the state.
     fn growth(&self, facts: &RecordBatch) -> Result<Growth> {
         let ends = self.latest.as_ref().map(|latest| latest.read(facts));
         Ok(Growth {

@@ -310,13 +310,13 @@ impl DiskCache {
     /// True if this process asked for the entry before, and it did not fit. An epoch lies between
     /// the two: an entry that was not used meanwhile is worth less.
     fn is_asked_again(&self, entry: &CacheKey) -> bool {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seeds = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let seed = entry.seed();
-        if asked.contains(&seed) {
+        if seeds.contains(&seed) {
             return true;
         }
-        if asked.len() < ASKED_ENTRIES_MAX {
-            asked.insert(seed);
+        if seeds.len() < ASKED_ENTRIES_MAX {
+            seeds.insert(seed);
         }
         false
     }

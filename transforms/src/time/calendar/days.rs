@@ -124,9 +124,9 @@ impl BusinessCalendar {
     /// Days from 1970-01-01 up to a day that are not of the weekend.
     fn working_days_until(&self, day: i32) -> i32 {
         let in_week = self.weekend.iter().filter(|is_free| !**is_free).count() as i32;
-        let rest = day.rem_euclid(DAYS_OF_WEEK);
-        let in_rest = (day - rest..day).filter(|day| !self.is_weekend(*day));
-        day.div_euclid(DAYS_OF_WEEK) * in_week + in_rest.count() as i32
+        let days_in_last_week = day.rem_euclid(DAYS_OF_WEEK);
+        let working_days = (day - days_in_last_week..day).filter(|day| !self.is_weekend(*day));
+        day.div_euclid(DAYS_OF_WEEK) * in_week + working_days.count() as i32
     }
 
     /// Holidays between two days, the second of which does not count, that are not of the weekend.
