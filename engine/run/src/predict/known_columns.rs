@@ -11,7 +11,7 @@ use forebay_model::{Fault, Finding, IdBuilder, Pipeline, PipelineSink, Result, c
 use forebay_plan::{
     AnalyzerId, AnalyzerRequest, BoundAnalyzer, BoundOp, BoundPipeline, FUTURE_PART,
     FeatureSettings, FutureFlow, GatherBy, GatherOp, MapOp, NodeFlow, NullValue, OpStream, PlanOp,
-    future_streams, hidden_nulls, live_columns, source_column, taken_columns,
+    future_streams, hidden_nulls, live_columns, slice_for_columns, source_column, taken_columns,
 };
 use forebay_storage::Event;
 use serde_json::json;
@@ -59,6 +59,16 @@ impl KnownColumn<'_> {
     }
 }
 
+/// The time up to which a column is known.
+enum KnownUntil {
+    /// The last time at which it has a value, as text.
+    Time(String),
+    /// It has no value at any time.
+    Never,
+    /// A window computes the column, and the history is not read again to find the time.
+    NotComputed,
+}
+
 /// The analyzers of a known column.
 struct KnownAnalyzers {
     counts: AnalyzerId,
@@ -92,7 +102,7 @@ impl RunExecutor<'_> {
                 continue;
             }
             let until = match last_time(column, run.finding(analyzers.time)?.as_ref())? {
-                Some(until) => Some(until),
+                Some(until) => KnownUntil::Time(until),
                 None => self.known_in_history(column)?,
             };
             let fault = missing_fault(column, rows, missing, until);
@@ -219,28 +229,26 @@ impl RunExecutor<'_> {
     }
 
     /// The last time of the history for which a column is known.
-    fn known_in_history(&self, column: &KnownColumn<'_>) -> Result<Option<String>> {
+    fn known_in_history(&self, column: &KnownColumn<'_>) -> Result<KnownUntil> {
         let bound = &self.program.bound;
         let future = column.taker.future;
-        let is_windowed = |stream: &OpStream| {
-            let mut ops = stream.ops.iter();
-            ops.any(|op| bound.ops[*op].op.is_over_series())
-        };
         let behind = column.operations_behind();
         let history: Vec<OpStream> = future
             .history
             .iter()
             .map(|stream| shortened(stream, behind))
             .collect();
-        if history.iter().any(is_windowed) {
-            return Ok(None);
+        let mut streams = history.iter();
+        if streams.any(|stream| is_computed_by_windows(bound, stream, column)) {
+            return Ok(KnownUntil::NotComputed);
         }
         let mut learning = KnownLearning::empty(self);
         let history = learning.with_known_times(history, column)?;
         let request = AnalyzerRequest::new(ColumnMoments, [KNOWN_TIME]);
         let time = learning.ask(request, history, None);
         let run = learning.learn()?;
-        last_time(column, run.finding(time)?.as_ref())
+        let until = last_time(column, run.finding(time)?.as_ref())?;
+        Ok(until.map_or(KnownUntil::Never, KnownUntil::Time))
     }
 }
 
@@ -468,6 +476,21 @@ fn encodes_nulls_of(map: &MapOp, name: &str) -> bool {
     hidden.value == NullValue::Encoded && hidden.columns.iter().any(|column| column == name)
 }
 
+/// True if windows compute a known column or its time. Others in the stream are left out of a pass that asks for these
+/// alone.
+fn is_computed_by_windows(
+    bound: &BoundPipeline,
+    stream: &OpStream,
+    column: &KnownColumn<'_>,
+) -> bool {
+    let time = source_column(&column.taker.future.time);
+    let columns = [column.name.as_str(), time.as_str()];
+    let (needed_ops, _) = slice_for_columns(bound, stream, &columns);
+    needed_ops
+        .iter()
+        .any(|index| bound.ops[stream.ops[*index]].op.is_over_series())
+}
+
 /// The last time at which a column has a value, as text.
 fn last_time(column: &KnownColumn<'_>, times: &Finding) -> Result<Option<String>> {
     let Some(last) = times.number("max")? else {
@@ -499,20 +522,16 @@ fn carried_text(column: &KnownColumn<'_>, rows: u64, missing: u64) -> String {
     )
 }
 
-fn missing_fault(
-    column: &KnownColumn<'_>,
-    rows: u64,
-    missing: u64,
-    until: Option<String>,
-) -> Fault {
+fn missing_fault(column: &KnownColumn<'_>, rows: u64, missing: u64, until: KnownUntil) -> Fault {
     let KnownColumn { taker, name, .. } = column;
     let until = match until {
-        Some(until) => format!("the last time for which it is known is {until}"),
-        None => "it is known at no time".to_owned(),
+        KnownUntil::Time(until) => format!(": the last time for which it is known is {until}"),
+        KnownUntil::Never => ": it is known at no time".to_owned(),
+        KnownUntil::NotComputed => String::new(),
     };
     let message = format!(
         "`{name}` is known in advance, and has no value in {missing} of {rows} rows of the future \
-         in sink `{}`: {until}",
+         in sink `{}`{until}",
         taker.sink.name
     );
     let hint = "let the plan that it comes from reach as far as `future_rows`, fill it with \
