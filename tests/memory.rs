@@ -1180,6 +1180,51 @@ fn joins_of_queries_that_repeat_a_long_text_stay_within_the_promise() {
     }
 }
 
+/// The side of a join with fewer rows is estimated small enough for a table, but its texts are long.
+#[test]
+fn joins_of_queries_whose_tables_do_not_fit_begin_again_with_joins_that_spill() {
+    let workshop = TestDirectory::new();
+    let met = 60_000;
+    let columns = |rows: std::ops::Range<u64>| {
+        vec![
+            ("k", numbers(rows.clone(), |row| (row % 60_007) as i64)),
+            ("x", numbers(rows, |row| row as i64)),
+        ]
+    };
+    table(&workshop, "rows.parquet", batches(300_000).map(columns));
+    let columns = |rows: std::ops::Range<u64>| {
+        vec![
+            ("k", numbers(rows.clone(), |row| row as i64)),
+            ("pad", texts(rows, |row| format!("{row:0300}"))),
+        ]
+    };
+    table(&workshop, "others.parquet", batches(met).map(columns));
+    let query = "SELECT a.k % 10 AS g, count(*) AS n, count(b.k) AS met, sum(a.x) AS total, \
+                 min(b.pad) AS low, max(b.pad) AS high FROM rows a \
+                 LEFT JOIN (SELECT * FROM others WHERE k >= 0) b ON a.k = b.k GROUP BY a.k % 10";
+    let sources = "sources:\n  others: { parquet: { path: others.parquet } }";
+    let head = HEAD.replace("sources:", sources);
+    let spec = format!("{head}steps: {{ made: {{ sql: \"{query}\" }} }}\n{SINK}");
+    let call = run_within_promise(&workshop, &spec).expect(0);
+    let messages = format!("{}{}", call.stdout, call.stderr);
+    assert!(messages.contains("do not fit into memory"), "{messages}");
+    let spilled = workshop.visible("out");
+    assert_eq!(integers(&spilled, "g"), (0..10).collect::<Vec<_>>());
+    assert_eq!(integers(&spilled, "n").iter().sum::<i64>(), 300_000);
+    let pairs = (0..300_000).filter(|row| row % 60_007 < met).count() as i64;
+    assert_eq!(integers(&spilled, "met").iter().sum::<i64>(), pairs);
+    for threads in ["1", "2"] {
+        std::fs::remove_dir_all(workshop.path("state")).unwrap();
+        let spec = workshop.at("job.yaml");
+        let memory = ["--memory", "2GiB", "--threads", threads];
+        let words = ["run", spec.as_str(), "--state", "state", "--json"];
+        let call = workshop.forebay(&[&words[..], &memory].concat()).expect(0);
+        let messages = format!("{}{}", call.stdout, call.stderr);
+        assert!(!messages.contains("begins again"), "{messages}");
+        assert_eq!(workshop.visible("out"), spilled);
+    }
+}
+
 #[test]
 fn cells_of_megabytes_stay_within_the_promise() {
     let workshop = TestDirectory::new();

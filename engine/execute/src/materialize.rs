@@ -12,13 +12,12 @@ use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::common::DataFusionError;
-use datafusion::datasource::provider_as_source;
-use datafusion::execution::{SessionStateBuilder, TaskContext};
+use datafusion::datasource::{TableProvider, provider_as_source};
+use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::PartitionStream;
-use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::prelude::SessionContext;
 use forebay_cluster::{JoinBatchRows, QueryEnd, QueryRows, with_admitted_inputs};
 use forebay_model::{
     Chunk, ContentId, Dataset, Fault, IdBuilder, Result, RowChange, catch_panic, codes,
@@ -33,8 +32,10 @@ use forebay_threads::{lock, poisoned_lock, start_scoped, start_thread};
 use futures::StreamExt;
 
 use crate::cluster_handle::ClusterHandle;
+use crate::flow_table::{FlowRows, FlowTable};
 use crate::pass_context::PassContext;
 use crate::query_engine::{ENGINE_BATCH_ROWS, engine_fault, query_config, query_runtime};
+use crate::query_joins::{JoinChoice, with_chosen_joins};
 use crate::read_ahead::{PlannedSpan, ReadAhead};
 use crate::row_position::ROW_BITS;
 use crate::run_state::{RowOrderFailure, SortedStream, record_order_failure};
@@ -42,6 +43,9 @@ use crate::source_input::SourceInput;
 
 /// Batches queued between the reading thread and the engine.
 pub const QUEUE_BATCHES: usize = 2;
+
+/// Stored bytes that are assumed of a value in files that do not say how many rows they have.
+const UNCOUNTED_VALUE_BYTES: u64 = 4;
 
 #[derive(Clone)]
 pub struct MaterializePass<'a> {
@@ -256,47 +260,68 @@ impl MaterializePass<'_> {
         Ok(false)
     }
 
-    /// Runs a query in this process. Where it repeats long values, it begins again with fewer rows at a time.
+    /// Runs a query in this process. Where it repeats long values, it begins again with fewer rows at a time, and where
+    /// the hash tables of its joins do not fit, with joins that spill.
     fn query_here(&self, op: OpId, plan: &LogicalPlan, rows: &mut ConformedRows<'_>) -> Result<()> {
+        let memory = self.context.memory;
         let mut batch_rows = ENGINE_BATCH_ROWS;
+        let mut joins = Arc::new(JoinChoice::in_memory(memory));
         loop {
-            let join_rows = Arc::new(JoinBatchRows::default());
-            let fault = match self.query_in_batches(op, plan, batch_rows, &join_rows, rows) {
+            let attempt = QueryAttempt {
+                plan,
+                batch_rows,
+                join_rows: Arc::new(JoinBatchRows::default()),
+                joins: joins.clone(),
+            };
+            let fault = match self.attempt_query(op, &attempt, rows) {
                 Ok(()) => return Ok(()),
                 Err(fault) => fault,
             };
-            let fewer_rows = join_rows.sufficient().filter(|fewer| *fewer < batch_rows);
-            let Some(fewer_rows) = fewer_rows.filter(|_| fault.code() == codes::MEMORY) else {
+            if fault.code() != codes::MEMORY {
+                return Err(fault);
+            }
+            let label = &self.context.program.bound.ops[op].label;
+            let fewer_rows = attempt.join_rows.sufficient();
+            let message = if let Some(fewer_rows) = fewer_rows.filter(|fewer| *fewer < batch_rows) {
+                let message = format!(
+                    "`{label}` repeats long values: it begins again, with {fewer_rows} rows at a \
+                     time instead of {batch_rows}"
+                );
+                batch_rows = fewer_rows;
+                message
+            } else if joins.has_tables() {
+                joins = Arc::new(JoinChoice::spilling());
+                format!(
+                    "the smaller sides of the joins of `{label}` do not fit into memory: it \
+                     begins again, with joins that sort both sides"
+                )
+            } else {
                 return Err(fault);
             };
-            let label = &self.context.program.bound.ops[op].label;
-            let message = format!(
-                "`{label}` repeats long values: it begins again, with {fewer_rows} rows at a time \
-                 instead of {batch_rows}"
-            );
             self.watch.on_event(Event::Warning { message });
             rows.restart()?;
-            batch_rows = fewer_rows;
         }
     }
 
-    /// Runs a query in batches of some rows.
-    fn query_in_batches(
+    /// Runs a query once.
+    fn attempt_query(
         &self,
         op: OpId,
-        plan: &LogicalPlan,
-        batch_rows: usize,
-        join_rows: &Arc<JoinBatchRows>,
+        attempt: &QueryAttempt<'_>,
         rows: &mut ConformedRows<'_>,
     ) -> Result<()> {
         let io = self.context.io;
         let config = query_config(self.context.memory, self.context.threads)
-            .with_batch_size(batch_rows)
-            .with_extension(join_rows.clone());
-        let context = self.context_with(config)?;
-        let state = context.state();
+            .with_batch_size(attempt.batch_rows)
+            .with_extension(attempt.join_rows.clone());
+        let state = SessionStateBuilder::new()
+            .with_config(with_chosen_joins(config))
+            .with_runtime_env(query_runtime(self.context.memory, self.scratch.path())?)
+            .with_default_features()
+            .with_physical_optimizer_rules(attempt.joins.optimizer_rules())
+            .build();
         let physical = io
-            .block_on_computation(query_plan(&state, plan))?
+            .block_on_computation(query_plan(&state, attempt.plan))?
             .and_then(with_admitted_inputs)
             .map_err(|error| self.query_fault(op, error))?;
         // Streams are started on the runtime that drives them.
@@ -360,10 +385,7 @@ impl MaterializePass<'_> {
     }
 
     pub fn engine_context(&self) -> Result<SessionContext> {
-        self.context_with(query_config(self.context.memory, self.context.threads))
-    }
-
-    fn context_with(&self, config: SessionConfig) -> Result<SessionContext> {
+        let config = query_config(self.context.memory, self.context.threads);
         let runtime = query_runtime(self.context.memory, self.scratch.path())?;
         let state = SessionStateBuilder::new()
             .with_config(config)
@@ -385,6 +407,7 @@ impl MaterializePass<'_> {
 
     fn table_of_spans(&self, name: &str, spans: FlowSpans) -> Result<LogicalPlan> {
         let FlowSpans { schema, tasks, .. } = spans;
+        let rows = estimated_rows(&tasks);
         // Window state depends on the rows before: one thread reads all spans in order.
         let threads = if in_order(&tasks) {
             1
@@ -392,16 +415,19 @@ impl MaterializePass<'_> {
             self.context.threads.max(1)
         };
         let share = tasks.len().div_ceil(threads).max(1);
-        let mut partitions: Vec<Arc<dyn PartitionStream>> = Vec::new();
+        let mut partitions: Vec<Arc<dyn FlowRows>> = Vec::new();
         for tasks in tasks.chunks(share) {
             partitions.push(Arc::new(self.span_stream(&schema, tasks)));
         }
         if partitions.is_empty() {
             partitions.push(Arc::new(self.span_stream(&schema, &[])));
         }
-        let table = StreamingTable::try_new(schema, partitions)
-            .map_err(|error| engine_fault(error, name))?;
-        one_time_table(name, table).map_err(|error| engine_fault(error, name))
+        let table = FlowTable {
+            schema,
+            partitions,
+            rows,
+        };
+        planned_table(name, Arc::new(table)).map_err(|error| engine_fault(error, name))
     }
 
     fn span_stream(&self, schema: &SchemaRef, tasks: &[NumberedSpan]) -> SpanStream {
@@ -629,7 +655,14 @@ fn with_position(fields: impl IntoIterator<Item = Field>) -> SchemaRef {
 
 /// A table that can be read once.
 pub fn one_time_table(name: &str, table: StreamingTable) -> Result<LogicalPlan, DataFusionError> {
-    LogicalPlanBuilder::scan(name, provider_as_source(Arc::new(table)), None)?.build()
+    planned_table(name, Arc::new(table))
+}
+
+fn planned_table(
+    name: &str,
+    table: Arc<dyn TableProvider>,
+) -> Result<LogicalPlan, DataFusionError> {
+    LogicalPlanBuilder::scan(name, provider_as_source(table), None)?.build()
 }
 
 /// The spans to read of a flow.
@@ -812,6 +845,19 @@ fn in_order(tasks: &[NumberedSpan]) -> bool {
     tasks.iter().any(|task| task.input.chain.is_ordered())
 }
 
+/// Rows that spans have before their steps, about.
+fn estimated_rows(tasks: &[NumberedSpan]) -> usize {
+    let mut sum = 0u64;
+    for task in tasks {
+        let dataset = &task.input.input.dataset;
+        let span = &dataset.spans[task.span];
+        let value_count = dataset.schema.fields().len().max(1) as u64;
+        let uncounted = span.bytes() / (value_count * UNCOUNTED_VALUE_BYTES);
+        sum = sum.saturating_add(span.rows().unwrap_or(uncounted));
+    }
+    usize::try_from(sum).unwrap_or(usize::MAX)
+}
+
 /// A span with its number among all spans of all streams.
 #[derive(Clone)]
 struct NumberedSpan {
@@ -856,6 +902,15 @@ struct PlannedQuery {
     inputs: Vec<FlowTally>,
 }
 
+/// A query and the way in which it is run.
+struct QueryAttempt<'a> {
+    plan: &'a LogicalPlan,
+    batch_rows: usize,
+    /// Gets the rows of a batch that would do, where those of this attempt are too many.
+    join_rows: Arc<JoinBatchRows>,
+    joins: Arc<JoinChoice>,
+}
+
 /// Consecutive spans as a stream.
 struct SpanStream {
     schema: SchemaRef,
@@ -872,19 +927,24 @@ impl fmt::Debug for SpanStream {
     }
 }
 
-impl PartitionStream for SpanStream {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
+impl FlowRows for SpanStream {
+    fn read_columns(&self, columns: &[usize], schema: &SchemaRef) -> SendableRecordBatchStream {
+        let columns = columns.to_vec();
+        let sent_schema = schema.clone();
         let tasks = self.tasks.clone();
-        let schema = self.schema.clone();
+        let flow_schema = self.schema.clone();
         let io = self.io.clone();
         let listener = self.watch.clone();
         let carry = Carry::new(&WindowBudget::new(self.bytes_max));
-        batch_stream(&self.schema, move |send| {
-            send_batches(&tasks, &schema, &io, listener.as_ref(), carry, send)
+        batch_stream(schema, move |send| {
+            scan_spans(
+                &tasks,
+                &flow_schema,
+                &io,
+                listener.as_ref(),
+                carry,
+                &mut |rows| Ok(send(rows.select(&columns, &sent_schema)?)),
+            )
         })
     }
 }
@@ -955,13 +1015,30 @@ fn send_batches(
 impl SpanRows {
     /// The rows in the types of a schema, with their positions.
     fn with_positions(&self, schema: &SchemaRef) -> Result<RecordBatch> {
-        let mut columns = Vec::with_capacity(schema.fields().len());
-        for (column, field) in self.columns.iter().zip(schema.fields()) {
-            columns.push(cast(column, field.data_type())?);
+        let places: Vec<usize> = (0..=self.columns.len()).collect();
+        self.select(&places, schema)
+    }
+
+    /// Some columns, in the types of their schema. The positions have the place behind all columns.
+    fn select(&self, places: &[usize], schema: &SchemaRef) -> Result<RecordBatch> {
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(places.len());
+        for (place, field) in places.iter().zip(schema.fields()) {
+            columns.push(match self.columns.get(*place) {
+                Some(column) => cast(column, field.data_type())?,
+                None => self.positions(),
+            });
         }
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        Ok(RecordBatch::try_new_with_options(
+            schema.clone(),
+            columns,
+            &options,
+        )?)
+    }
+
+    fn positions(&self) -> ArrayRef {
         let positions = self.first..self.first + self.rows as u64;
-        columns.push(Arc::new(UInt64Array::from_iter_values(positions)));
-        Ok(RecordBatch::try_new(schema.clone(), columns)?)
+        Arc::new(UInt64Array::from_iter_values(positions))
     }
 }
 

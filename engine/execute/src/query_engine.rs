@@ -26,7 +26,8 @@ const RESERVED_SHARE: usize = 32;
 pub fn query_config(memory: MemoryBudget, threads: usize) -> SessionConfig {
     let mut config = SessionConfig::new().with_target_partitions(threads.max(1));
     let options = config.options_mut();
-    options.optimizer.prefer_hash_join = false; // Its hash join cannot spill.
+    // Its hash join cannot spill. Queries of one process choose their joins themselves.
+    options.optimizer.prefer_hash_join = false;
     options.sql_parser.enable_ident_normalization = false;
     stage_config(config, memory, threads)
 }
@@ -103,6 +104,15 @@ pub fn engine_fault(error: DataFusionError, label: &str) -> Fault {
                 codes::OVERFLOW,
                 "cannot be computed",
                 "compute with a wider type, such as `CAST(... AS DOUBLE)`",
+            )
+        }
+        DataFusionError::ArrowError(error, _)
+            if matches!(**error, ArrowError::OffsetOverflowError(_)) =>
+        {
+            (
+                codes::MEMORY,
+                "holds more than 2 GiB of one column at once",
+                "select fewer or shorter texts",
             )
         }
         DataFusionError::ArrowError(..) => {

@@ -2,7 +2,8 @@
 //!
 //! A window over a whole partition holds all its rows and a copy of them. An aggregate that collects values in an order
 //! holds a record of each, and makes them of a whole batch before it counts any. A constant list stands in each row of a
-//! batch. A join repeats the values of a row for each of its pairs, and so does a list that becomes rows.
+//! batch. A join repeats the values of a row for each of its pairs, and so does a list that becomes rows. A hash join
+//! copies the side that becomes its table.
 //! The inputs of such operators are counted in the memory pool, or come in fewer rows at a time. A query whose joins meet
 //! longer values than a batch of pairs may repeat begins again with smaller batches.
 
@@ -42,6 +43,9 @@ use serde::{Deserialize, Serialize};
 
 /// Copies of its input that a window holds: the batches, and one batch of all of them.
 const WINDOW_COPIES: usize = 2;
+
+/// Copies of a side of a hash join that the engine does not count: it makes one batch of all batches.
+const TABLE_COPIES: usize = 1;
 
 /// Bytes of the records of a value that is collected in an order, beside its own: the value and those that it is ordered
 /// by, each with an allocation and a row of its own, before and behind a merge. Measured with a million texts.
@@ -100,12 +104,24 @@ pub fn with_admitted_inputs(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Exec
         if let Some(swapped) = divided_before_projection(&node)? {
             return Ok(Transformed::yes(swapped));
         }
-        let Some(admission) = Admission::of_input(node.as_ref()) else {
+        let admission = Admission::of_input(node.as_ref());
+        let is_table_join = makes_table(node.as_ref());
+        if admission.is_none() && !is_table_join {
             return Ok(Transformed::no(node));
-        };
+        }
         let mut children = Vec::new();
-        for input in node.children() {
-            children.push(admitted_input(input, admission)?);
+        for (place, input) in node.children().into_iter().enumerate() {
+            let mut child = input.clone();
+            if let Some(admission) = admission {
+                child = admitted_input(&child, admission)?;
+            }
+            if is_table_join && place == 0 {
+                child = Arc::new(AdmittedInputExec {
+                    input: child,
+                    admission: Admission::Held(TABLE_COPIES),
+                });
+            }
+            children.push(child);
         }
         replace_children_if_necessary(node, children).map(Transformed::yes)
     })?;
@@ -209,6 +225,13 @@ impl Admission {
             .any(makes_lists)
             .then_some(Admission::Sliced(MADE_LISTS_ROWS))
     }
+}
+
+/// True if an operator makes a table of the rows of its first input. Those of `NOT IN` are planned for workers, too, where
+/// planners of stages look for the collection of the rows.
+fn makes_table(operator: &dyn ExecutionPlan) -> bool {
+    let join = operator.downcast_ref::<HashJoinExec>();
+    join.is_some_and(|join| !join.null_aware)
 }
 
 /// True if an operator gives a row for each pair of its inputs' rows.
@@ -731,9 +754,24 @@ mod tests {
         for threads in [1, 2] {
             let (plan, rows) = run(query, 64 << 20, threads);
             assert!(plan.contains("Semi"), "{plan}");
-            assert!(!plan.contains("AdmittedInputExec"), "{plan}");
+            assert!(!plan.contains("Paired"), "{plan}");
             assert_eq!(rows.unwrap(), 3);
         }
+    }
+
+    /// The engine counts the rows of a table, but not their copy.
+    #[test]
+    fn tables_of_joins_are_counted_with_their_copy() {
+        let query = "SELECT a.t FROM (SELECT value, repeat('x', 200) || CAST(value AS VARCHAR) \
+                     AS t FROM generate_series(1, 50000)) a \
+                     JOIN generate_series(1, 50000) b ON a.value = b.value";
+        let (plan, rows) = run(query, 64 << 20, 1);
+        assert!(plan.contains("AdmittedInputExec: Held(1)"), "{plan}");
+        assert_eq!(rows.unwrap(), 50_000);
+        // The rows have 10 MB, and their copy as many.
+        let (_, rows) = run(query, 16 << 20, 1);
+        let error = rows.unwrap_err().find_root().to_string();
+        assert!(error.contains("Resources exhausted"), "{error}");
     }
 
     #[test]
