@@ -323,7 +323,7 @@ mod tests {
         rows: RecordBatch,
     }
 
-    /// Runs a query over `many` (1000 rows), `some` (100) and `few` (10).
+    /// Runs a query over `thousand` rows, a `hundred` and `ten`.
     fn run(query: &str, choice: &Arc<JoinChoice>, threads: usize) -> Ran {
         let config = SessionConfig::new().with_target_partitions(threads);
         let state = SessionStateBuilder::new()
@@ -332,7 +332,11 @@ mod tests {
             .with_physical_optimizer_rules(choice.optimizer_rules())
             .build();
         let context = SessionContext::new_with_state(state);
-        for (name, first, rows) in [("many", 0, 1_000), ("some", 50, 100), ("few", 95, 10)] {
+        for (name, first, rows) in [
+            ("thousand", 0, 1_000),
+            ("hundred", 50, 100),
+            ("ten", 95, 10),
+        ] {
             context.register_batch(name, table(first, rows)).unwrap();
         }
         let io = StorageClient::new().unwrap();
@@ -364,17 +368,17 @@ mod tests {
     #[test]
     fn joins_of_all_kinds_give_the_same_rows_in_memory_and_spilling() {
         for (join, columns) in [
-            ("JOIN few b ON a.k = b.k", "a.k, a.t, b.t"),
-            ("LEFT JOIN few b ON a.k = b.k", "a.k, a.t, b.t"),
-            ("RIGHT JOIN few b ON a.k = b.k", "a.k, a.t, b.t"),
-            ("FULL JOIN few b ON a.k = b.k", "a.k, a.t, b.t"),
-            ("JOIN few b ON a.k = b.k AND a.t < b.t", "a.k, a.t, b.t"),
-            ("LEFT SEMI JOIN few b ON a.k = b.k", "a.k, a.t"),
-            ("LEFT ANTI JOIN few b ON a.k = b.k", "a.k, a.t"),
+            ("JOIN ten b ON a.k = b.k", "a.k, a.t, b.t"),
+            ("LEFT JOIN ten b ON a.k = b.k", "a.k, a.t, b.t"),
+            ("RIGHT JOIN ten b ON a.k = b.k", "a.k, a.t, b.t"),
+            ("FULL JOIN ten b ON a.k = b.k", "a.k, a.t, b.t"),
+            ("JOIN ten b ON a.k = b.k AND a.t < b.t", "a.k, a.t, b.t"),
+            ("LEFT SEMI JOIN ten b ON a.k = b.k", "a.k, a.t"),
+            ("LEFT ANTI JOIN ten b ON a.k = b.k", "a.k, a.t"),
         ] {
             let order = (1..=columns.split(", ").count()).map(|at| at.to_string());
             let order = order.collect::<Vec<_>>().join(", ");
-            let query = format!("SELECT {columns} FROM some a {join} ORDER BY {order}");
+            let query = format!("SELECT {columns} FROM hundred a {join} ORDER BY {order}");
             for threads in [1, 2] {
                 let choice = Arc::new(JoinChoice::within(LARGE));
                 let in_memory = run(&query, &choice, threads);
@@ -398,7 +402,7 @@ mod tests {
     /// The tables of a query share its bytes: joins nearest to the inputs are chosen first.
     #[test]
     fn joins_whose_tables_do_not_fit_are_merged() {
-        let query = "SELECT a.k FROM many a JOIN some b ON a.k = b.k JOIN few c ON b.k = c.k \
+        let query = "SELECT a.k FROM thousand a JOIN hundred b ON a.k = b.k JOIN ten c ON b.k = c.k \
                      ORDER BY 1";
         let row_bytes = ROW_COPIES * 8 + TABLE_ROW_BYTES;
         let mut rows = Vec::new();
@@ -423,18 +427,24 @@ mod tests {
     #[test]
     fn the_smaller_side_becomes_the_table() {
         for (query, expected) in [
-            ("SELECT a.k FROM many a JOIN some b ON a.k = b.k", vec![100]),
-            ("SELECT a.k FROM some a JOIN many b ON a.k = b.k", vec![100]),
             (
-                "SELECT a.k FROM many a JOIN some b ON a.k = b.k WHERE a.t = 't1'",
+                "SELECT a.k FROM thousand a JOIN hundred b ON a.k = b.k",
                 vec![100],
             ),
             (
-                "SELECT k FROM many WHERE k IN (SELECT k FROM some)",
+                "SELECT a.k FROM hundred a JOIN thousand b ON a.k = b.k",
                 vec![100],
             ),
             (
-                "SELECT a.k FROM (SELECT k FROM many LIMIT 7) a JOIN few b ON a.k = b.k",
+                "SELECT a.k FROM thousand a JOIN hundred b ON a.k = b.k WHERE a.t = 't1'",
+                vec![100],
+            ),
+            (
+                "SELECT k FROM thousand WHERE k IN (SELECT k FROM hundred)",
+                vec![100],
+            ),
+            (
+                "SELECT a.k FROM (SELECT k FROM thousand LIMIT 7) a JOIN ten b ON a.k = b.k",
                 vec![7],
             ),
         ] {
