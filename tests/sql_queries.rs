@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Float64Array, Int16Array, Int64Array, RecordBatch,
+    Array, ArrayRef, AsArray, Float64Array, Int16Array, Int64Array, RecordBatch, StringArray,
     TimestampMillisecondArray,
 };
 use arrow::datatypes::{Float64Type, Int16Type, Int64Type};
+use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use crate::exact_values::write;
 use crate::semantics::texts;
@@ -86,6 +87,40 @@ fn a_query_reads_and_does_nothing_else() {
         shop.rows("out")["n"].as_primitive::<Int64Type>().values(),
         &[1, 2]
     );
+}
+
+/// The second column of the file cannot be read.
+#[test]
+fn columns_that_a_query_does_not_use_are_not_read() {
+    let shop = TestDirectory::new();
+    let names = (0..2_000).map(|row| format!("name {}", row * 7_919 % 2_003));
+    let names: ArrayRef = Arc::new(StringArray::from_iter_values(names));
+    let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..2_000));
+    write(&shop, "data.parquet", [("n", numbers), ("name", names)]);
+    let path = shop.path("data.parquet");
+    let reader = SerializedFileReader::new(std::fs::File::open(&path).unwrap()).unwrap();
+    let (begin, length) = reader.metadata().row_group(0).column(1).byte_range();
+    let end = (begin + length) as usize;
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[end - 64..end].fill(0xff);
+    std::fs::write(&path, bytes).unwrap();
+    for (query, expected) in [
+        ("SELECT SUM(n) AS n FROM data", 1_999_000),
+        ("SELECT COUNT(*) AS n FROM data", 2_000),
+        (
+            "SELECT COUNT(*) AS n FROM data a JOIN data b ON a.n = b.n + 1",
+            1_999,
+        ),
+    ] {
+        shop.write("spec.yaml", &spec(&format!("sql: \"{query}\""), ""));
+        shop.forebay(&["run", "spec.yaml"]).expect(0);
+        let out = shop.visible("out");
+        let found = out["n"].as_primitive::<Int64Type>().values();
+        assert_eq!(found, &[expected], "{query}");
+    }
+    let query = "SELECT MAX(name) AS name FROM data";
+    shop.write("spec.yaml", &spec(&format!("sql: \"{query}\""), ""));
+    assert_ne!(shop.forebay(&["run", "spec.yaml"]).code, 0);
 }
 
 #[test]

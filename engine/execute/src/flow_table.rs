@@ -20,14 +20,16 @@ use datafusion::physical_plan::{
 
 /// Rows of a flow that one stream of the engine reads.
 pub(crate) trait FlowRows: fmt::Debug + Send + Sync {
-    /// Starts to read the columns at some places of the table's schema. `schema` is theirs.
-    fn read_columns(&self, columns: &[usize], schema: &SchemaRef) -> SendableRecordBatchStream;
+    /// Starts to read the columns at some places among those that are read. `schema` is theirs.
+    fn read_columns(&self, places: &[usize], schema: &SchemaRef) -> SendableRecordBatchStream;
 }
 
 /// The table.
 #[derive(Debug)]
 pub(crate) struct FlowTable {
     pub schema: SchemaRef,
+    /// The place of each column among those that are read; `None` for columns that no query may ask for.
+    pub places: Vec<Option<usize>>,
     /// Streams that are read side by side.
     pub partitions: Vec<Arc<dyn FlowRows>>,
     /// The number of rows, about.
@@ -56,6 +58,13 @@ impl TableProvider for FlowTable {
             None => (0..self.schema.fields().len()).collect(),
         };
         let schema = Arc::new(self.schema.project(&columns)?);
+        let mut places = Vec::with_capacity(columns.len());
+        for (column, field) in columns.iter().zip(schema.fields()) {
+            let place = self.places.get(*column).copied().flatten();
+            places.push(place.ok_or_else(|| {
+                DataFusionError::Internal(format!("column `{}` is not read", field.name()))
+            })?);
+        }
         let properties = PlanProperties::new(
             EquivalenceProperties::new(schema.clone()),
             Partitioning::UnknownPartitioning(self.partitions.len()),
@@ -64,7 +73,7 @@ impl TableProvider for FlowTable {
         );
         Ok(Arc::new(FlowScanExec {
             schema,
-            columns,
+            places,
             partitions: self.partitions.clone(),
             rows: self.rows,
             properties: Arc::new(properties),
@@ -76,8 +85,8 @@ impl TableProvider for FlowTable {
 #[derive(Debug)]
 struct FlowScanExec {
     schema: SchemaRef,
-    /// Places in the schema of the table.
-    columns: Vec<usize>,
+    /// Places among the columns that are read.
+    places: Vec<usize>,
     partitions: Vec<Arc<dyn FlowRows>>,
     rows: usize,
     properties: Arc<PlanProperties>,
@@ -131,7 +140,7 @@ impl ExecutionPlan for FlowScanExec {
         let rows = self.partitions.get(partition).ok_or_else(|| {
             DataFusionError::Internal(format!("there is no partition {partition}"))
         })?;
-        Ok(rows.read_columns(&self.columns, &self.schema))
+        Ok(rows.read_columns(&self.places, &self.schema))
     }
 
     /// Steps change the number of rows, so that it is never exact.
@@ -147,5 +156,73 @@ impl ExecutionPlan for FlowScanExec {
         let mut statistics = Statistics::new_unknown(&self.schema);
         statistics.num_rows = Precision::Inexact(self.rows.div_ceil(parts));
         Ok(Arc::new(statistics))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+    use arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+    use datafusion::prelude::SessionContext;
+    use forebay_storage::StorageClient;
+
+    use super::*;
+
+    /// Rows whose values are the places of their columns, and the places that were asked for.
+    #[derive(Debug, Default)]
+    struct PlaceRows(Mutex<Vec<Vec<usize>>>);
+
+    impl FlowRows for PlaceRows {
+        fn read_columns(&self, places: &[usize], schema: &SchemaRef) -> SendableRecordBatchStream {
+            self.0.lock().unwrap().push(places.to_vec());
+            let columns = places.iter().map(|place| -> ArrayRef {
+                Arc::new(Int64Array::from_iter_values([*place as i64]))
+            });
+            let batch = RecordBatch::try_new(schema.clone(), columns.collect());
+            let batches = futures::stream::iter([batch.map_err(DataFusionError::from)]);
+            Box::pin(RecordBatchStreamAdapter::new(schema.clone(), batches))
+        }
+    }
+
+    /// Selects columns of a table of `a`, `b` and `c`, of which `a` and `c` are read.
+    fn select(columns: &[&str]) -> Result<(RecordBatch, Vec<Vec<usize>>), DataFusionError> {
+        let rows = Arc::new(PlaceRows::default());
+        let fields = ["a", "b", "c"].map(|name| Field::new(name, DataType::Int64, true));
+        let partition: Arc<dyn FlowRows> = rows.clone();
+        let table = FlowTable {
+            schema: Arc::new(Schema::new(fields.to_vec())),
+            places: vec![Some(0), None, Some(1)],
+            partitions: vec![partition],
+            rows: 1,
+        };
+        let io = StorageClient::new().unwrap();
+        let batches = io
+            .block_on(async {
+                let selected = SessionContext::new().read_table(Arc::new(table))?;
+                selected.select_columns(columns)?.collect().await
+            })
+            .unwrap()?;
+        let asked = rows.0.lock().unwrap().clone();
+        Ok((batches[0].clone(), asked))
+    }
+
+    #[test]
+    fn columns_are_read_where_they_are_used() {
+        for (columns, places) in [
+            (&["a"][..], vec![0]),
+            (&["c"], vec![1]),
+            (&["a", "c"], vec![0, 1]),
+        ] {
+            let (batch, asked) = select(columns).unwrap();
+            assert_eq!(asked, [places], "{columns:?}");
+            let schema = batch.schema();
+            let names: Vec<_> = schema.fields().iter().map(|field| field.name()).collect();
+            assert_eq!(names, columns);
+        }
+        let error = select(&["a", "b"]).unwrap_err().to_string();
+        assert!(error.contains("column `b` is not read"), "{error}");
     }
 }

@@ -1,7 +1,7 @@
 //! A pass that needs all rows at once: the query engine runs it, with spilling, and its result is kept as an
 //! intermediate dataset.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Range;
 use std::sync::mpsc::sync_channel;
@@ -11,7 +11,8 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::streaming::StreamingTable;
-use datafusion::common::DataFusionError;
+use datafusion::common::{DataFusionError, TableReference};
+use datafusion::datasource::empty::EmptyTable;
 use datafusion::datasource::{TableProvider, provider_as_source};
 use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
@@ -25,7 +26,7 @@ use forebay_model::{
 };
 use forebay_plan::{
     Carry, ColumnTap, FutureRowsOp, GatherBy, GatherOp, LowerGather, NodeFlow, OpChain, OpId,
-    OpStream, PlanOp, RowCounts, WindowBudget, query_plan, refuse_writing,
+    OpStream, PlanOp, RowCounts, WindowBudget, leaf_columns, query_plan, refuse_writing,
 };
 use forebay_storage::{Event, EventListener, MemoryBudget, ScanRequest, ScratchDir, StorageClient};
 use forebay_threads::{lock, poisoned_lock, start_scoped, start_thread};
@@ -91,12 +92,33 @@ impl MaterializePass<'_> {
         lower: &LowerGather,
     ) -> Result<MaterializePlan> {
         let flows = self.context.program.bound.gather_inputs.get(&op);
-        let mut inputs = Vec::new();
-        let mut tallies = Vec::new();
-        for (name, flow) in flows.into_iter().flatten() {
+        let flows = flows.map_or(&[][..], Vec::as_slice);
+        let mut leaves = Vec::with_capacity(flows.len());
+        let mut whole_flows = Vec::with_capacity(flows.len());
+        for (name, flow) in flows {
             let spans = self.spans(flow, &flow.column_names())?;
+            leaves.push(unread_table(name, &spans.schema)?);
+            whole_flows.push(spans);
+        }
+        let read_columns =
+            leaf_columns(&lower(leaves)?).map_err(|error| self.query_fault(op, error))?;
+        let mut inputs = Vec::with_capacity(flows.len());
+        let mut tallies = Vec::with_capacity(flows.len());
+        for ((name, flow), whole) in flows.iter().zip(whole_flows) {
+            let schema = whole.schema.clone();
+            let mut columns = flow.column_names();
+            let column_count = columns.len();
+            columns.retain(|column| {
+                let read = read_columns.get(name);
+                read.is_some_and(|read| read.contains(column))
+            });
+            let spans = if columns.len() == column_count {
+                whole
+            } else {
+                self.spans(flow, &columns_to_read(flow, &columns))?
+            };
             tallies.push(spans.tally());
-            inputs.push(self.table_of_spans(name, spans)?);
+            inputs.push(self.table_of_spans(name, schema, spans)?);
         }
         let plan = lower(inputs)?;
         refuse_writing(&plan)?;
@@ -402,11 +424,23 @@ impl MaterializePass<'_> {
         flow: &NodeFlow,
         columns: &[String],
     ) -> Result<LogicalPlan> {
-        self.table_of_spans(name, self.spans(flow, columns)?)
+        let spans = self.spans(flow, columns)?;
+        self.table_of_spans(name, spans.schema.clone(), spans)
     }
 
-    fn table_of_spans(&self, name: &str, spans: FlowSpans) -> Result<LogicalPlan> {
-        let FlowSpans { schema, tasks, .. } = spans;
+    /// A table of a schema of which some columns are read.
+    fn table_of_spans(
+        &self,
+        name: &str,
+        schema: SchemaRef,
+        spans: FlowSpans,
+    ) -> Result<LogicalPlan> {
+        let places = places_in(&schema, &spans.schema);
+        let FlowSpans {
+            schema: read_schema,
+            tasks,
+            ..
+        } = spans;
         let rows = estimated_rows(&tasks);
         // Window state depends on the rows before: one thread reads all spans in order.
         let threads = if in_order(&tasks) {
@@ -417,13 +451,14 @@ impl MaterializePass<'_> {
         let share = tasks.len().div_ceil(threads).max(1);
         let mut partitions: Vec<Arc<dyn FlowRows>> = Vec::new();
         for tasks in tasks.chunks(share) {
-            partitions.push(Arc::new(self.span_stream(&schema, tasks)));
+            partitions.push(Arc::new(self.span_stream(&read_schema, tasks)));
         }
         if partitions.is_empty() {
-            partitions.push(Arc::new(self.span_stream(&schema, &[])));
+            partitions.push(Arc::new(self.span_stream(&read_schema, &[])));
         }
         let table = FlowTable {
             schema,
+            places,
             partitions,
             rows,
         };
@@ -663,6 +698,26 @@ fn planned_table(
     table: Arc<dyn TableProvider>,
 ) -> Result<LogicalPlan, DataFusionError> {
     LogicalPlanBuilder::scan(name, provider_as_source(table), None)?.build()
+}
+
+/// A table without rows, to find out which columns a query reads.
+fn unread_table(name: &str, schema: &SchemaRef) -> Result<LogicalPlan> {
+    let source = provider_as_source(Arc::new(EmptyTable::new(schema.clone())));
+    LogicalPlanBuilder::scan(TableReference::bare(name), source, None)
+        .and_then(LogicalPlanBuilder::build)
+        .map_err(|error| engine_fault(error, name))
+}
+
+/// The place of each column of a schema among those that are read.
+fn places_in(schema: &SchemaRef, read_schema: &SchemaRef) -> Vec<Option<usize>> {
+    let mut places_by_name = HashMap::new();
+    for (place, field) in read_schema.fields().iter().enumerate() {
+        places_by_name.insert(field.name().as_str(), place);
+    }
+    let fields = schema.fields().iter();
+    fields
+        .map(|field| places_by_name.get(field.name().as_str()).copied())
+        .collect()
 }
 
 /// The spans to read of a flow.
@@ -928,8 +983,8 @@ impl fmt::Debug for SpanStream {
 }
 
 impl FlowRows for SpanStream {
-    fn read_columns(&self, columns: &[usize], schema: &SchemaRef) -> SendableRecordBatchStream {
-        let columns = columns.to_vec();
+    fn read_columns(&self, places: &[usize], schema: &SchemaRef) -> SendableRecordBatchStream {
+        let places = places.to_vec();
         let sent_schema = schema.clone();
         let tasks = self.tasks.clone();
         let flow_schema = self.schema.clone();
@@ -943,7 +998,7 @@ impl FlowRows for SpanStream {
                 &io,
                 listener.as_ref(),
                 carry,
-                &mut |rows| Ok(send(rows.select(&columns, &sent_schema)?)),
+                &mut |rows| Ok(send(rows.select(&places, &sent_schema)?)),
             )
         })
     }

@@ -60,13 +60,20 @@ fn query_columns(
     lower: &LowerGather,
     inputs: &[(String, NodeFlow)],
 ) -> Result<BTreeMap<String, BTreeSet<String>>, DataFusionError> {
-    let state = SessionStateBuilder::new().with_default_features().build();
     let mut leaves = Vec::with_capacity(inputs.len());
     for (name, flow) in inputs {
         leaves.push(leaf(name, &flow.schema)?);
     }
     let lowered = lower(leaves).map_err(|fault| DataFusionError::Execution(fault.to_string()))?;
-    let plan = state.optimize(&lowered)?;
+    leaf_columns(&lowered)
+}
+
+/// The columns that a query reads of its tables, by the table.
+pub fn leaf_columns(
+    query: &LogicalPlan,
+) -> Result<BTreeMap<String, BTreeSet<String>>, DataFusionError> {
+    let state = SessionStateBuilder::new().with_default_features().build();
+    let plan = state.optimize(query)?;
     let mut columns_of_leaves: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node {

@@ -117,6 +117,7 @@ pub use feature_columns::{id_columns, is_ids, is_number, taken_columns};
 pub use feature_settings::{FeatureSettings, StepStrategy};
 pub use fuse::fuse_learn_into_write;
 pub use future::{FUTURE_PART, future_streams};
+pub use gather_columns::leaf_columns;
 pub use hidden_columns::{FUTURE_ROW, HORIZON_STEP, KNOWN_UNTIL, source_column};
 pub use hidden_nulls::{HiddenNulls, NullValue, hidden_nulls};
 pub use history::{HistoryBuckets, SourceHistory, needed_history};
