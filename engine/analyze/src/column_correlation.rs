@@ -76,7 +76,7 @@ impl Analyzer for ColumnCorrelation {
         Ok(ColumnCorrelationState { moments })
     }
 
-    fn finish(&self, mut state: ColumnCorrelationState) -> Result<Finding> {
+    fn finish(&self, state: ColumnCorrelationState) -> Result<Finding> {
         let count = state.moments.count();
         let correlation = state.moments.correlation();
         let correlation = correlation.filter(|correlation| !correlation.is_nan());

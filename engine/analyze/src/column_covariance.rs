@@ -9,6 +9,7 @@ use forebay_model::{
 };
 use serde_json::{Value, json};
 
+use crate::compact_sum::CompactSum;
 use crate::exact_sum::{ExactSum, covariance};
 use crate::moment_accumulator::decompose;
 use crate::numeric_column::NumericColumn;
@@ -26,13 +27,13 @@ pub struct ColumnCovariance {
     pub columns: usize,
 }
 
-/// State of [`ColumnCovariance`]: a sum of at most 600 bytes for each column and each pair of columns.
+/// State of [`ColumnCovariance`]: a sum of at most 700 bytes for each column and each pair of columns.
 #[derive(Debug, Default)]
 pub struct ColumnCovarianceState {
     rows: u64,
-    sums: Vec<ExactSum>,
+    sums: Vec<CompactSum>,
     /// Sums of products of the pairs (i, j), j from i on.
-    products: Vec<ExactSum>,
+    products: Vec<CompactSum>,
 }
 
 /// A finite double as its mantissa and the weight of the mantissa's last bit.
@@ -49,8 +50,8 @@ impl ColumnCovariance {
     fn empty(&self) -> ColumnCovarianceState {
         ColumnCovarianceState {
             rows: 0,
-            sums: vec![ExactSum::default(); self.columns],
-            products: vec![ExactSum::default(); self.pairs()],
+            sums: vec![CompactSum::default(); self.columns],
+            products: vec![CompactSum::default(); self.pairs()],
         }
     }
 }
@@ -61,7 +62,7 @@ impl ColumnCovarianceState {
         self.rows += block.first().map_or(0, Vec::len) as u64;
         for (sum, column) in self.sums.iter_mut().zip(block) {
             for (mantissa, bit) in column {
-                sum.add_signed(*bit, i128::from(*mantissa));
+                sum.add(*bit, i128::from(*mantissa));
             }
         }
         let mut products = self.products.iter_mut();
@@ -73,9 +74,9 @@ impl ColumnCovarianceState {
     }
 }
 
-fn add_products(sum: &mut ExactSum, first: &[Parts], second: &[Parts]) {
+fn add_products(sum: &mut CompactSum, first: &[Parts], second: &[Parts]) {
     for ((a, a_bit), (b, b_bit)) in first.iter().zip(second) {
-        sum.add_signed(a_bit + b_bit, i128::from(*a) * i128::from(*b));
+        sum.add(a_bit + b_bit, i128::from(*a) * i128::from(*b));
     }
 }
 
@@ -156,7 +157,7 @@ impl Analyzer for ColumnCovariance {
         let mut state = self.empty();
         state.rows = input.count()?;
         for sum in state.sums.iter_mut().chain(&mut state.products) {
-            *sum = ExactSum::decode(&mut input)?;
+            *sum = CompactSum::decode(&mut input)?;
         }
         Ok(state)
     }
@@ -164,17 +165,17 @@ impl Analyzer for ColumnCovariance {
     fn finish(&self, state: ColumnCovarianceState) -> Result<Finding> {
         let rows = state.rows;
         let mut matrix = vec![vec![None; self.columns]; self.columns];
-        let mut products = state.products.iter();
-        for (index, sum) in state.sums.iter().enumerate() {
+        let sums: Vec<ExactSum> = state.sums.iter().map(CompactSum::exact).collect();
+        let mut products = state.products.iter().map(CompactSum::exact);
+        for (index, sum) in sums.iter().enumerate() {
             for (other, product) in (index..self.columns).zip(products.by_ref()) {
-                let value =
-                    (rows > 0).then(|| covariance(rows, [sum, &state.sums[other]], product));
+                let value = (rows > 0).then(|| covariance(rows, [sum, &sums[other]], &product));
                 matrix[index][other] = value;
                 matrix[other][index] = value;
             }
         }
         let mean = |sum: &ExactSum| (rows > 0).then(|| sum.divided(rows));
-        let means: Float64Array = state.sums.iter().map(mean).collect();
+        let means: Float64Array = sums.iter().map(mean).collect();
         let counts = UInt64Array::from(vec![rows; self.columns]);
         let mut columns: Vec<(String, ArrayRef)> = vec![
             ("count".to_owned(), Arc::new(counts)),
@@ -192,8 +193,8 @@ impl Analyzer for ColumnCovariance {
 
     fn size_bytes(&self, state: &ColumnCovarianceState) -> usize {
         let sums = state.sums.iter().chain(&state.products);
-        let heap: usize = sums.map(ExactSum::heap_bytes).sum();
-        let tables = (self.columns + self.pairs()) * size_of::<ExactSum>();
+        let heap: usize = sums.map(CompactSum::heap_bytes).sum();
+        let tables = (self.columns + self.pairs()) * size_of::<CompactSum>();
         size_of::<ColumnCovarianceState>() + tables + heap
     }
 

@@ -119,7 +119,7 @@ impl Analyzer for ColumnMoments {
 
     fn finish(&self, mut state: ColumnMomentsState) -> Result<Finding> {
         state.flush();
-        let moment = &mut state.moment;
+        let moment = &state.moment;
         let [sum, mean, var] = moment.results();
         let count = |value: u64| Arc::new(UInt64Array::from(vec![value])) as ArrayRef;
         let number = |value: Option<f64>| Arc::new(Float64Array::from(vec![value])) as ArrayRef;

@@ -17,6 +17,9 @@ const LIMB_LOWEST: i32 = -34;
 /// normal one.
 const MOVED_BITS: i32 = 600;
 
+/// Powers between which scaling a number of 128 bits by them is exact.
+const POWERS_EXACT: std::ops::Range<i32> = -800..800;
+
 /// An exact sum in two's complement limbs; the first limb weighs `2^(64 * low)`. The top limb holds only the sign,
 /// so that an addition cannot overflow.
 #[derive(Debug, Clone, Default)]
@@ -373,6 +376,33 @@ fn moved_covariance(n: u64, sums: [&ExactSum; 2], products: &ExactSum, bits: i32
     let exponent = 64 * (i64::from(low) - extra as i64) + i64::from(bits);
     let value = biguint::round_to_f64(&spread, exponent, remainder != 0);
     signed(is_negative, value)
+}
+
+/// `sum * 2^power`, rounded once; `None` where only an exact sum does that.
+pub(crate) fn narrow_rounded(sum: i128, power: i32) -> Option<f64> {
+    scaled(sum as f64, power)
+}
+
+/// `value * 2^power`, if that is exact.
+fn scaled(value: f64, power: i32) -> Option<f64> {
+    POWERS_EXACT
+        .contains(&power)
+        .then(|| value * 2f64.powi(power))
+}
+
+/// `sum * 2^power / count`, rounded once; `None` where only an exact sum does that. The count is above 0.
+pub(crate) fn narrow_quotient(sum: i128, count: u64, power: i32) -> Option<f64> {
+    if sum == 0 {
+        return Some(0.0);
+    }
+    let size = sum.unsigned_abs();
+    let zeros = size.leading_zeros();
+    let size = size << zeros;
+    let count = u128::from(count);
+    // The quotient has at least 64 bits, so that its lowest bit can stand for the rest.
+    let quotient = (size / count) | u128::from(!size.is_multiple_of(count));
+    let mean = scaled(quotient as f64, power - zeros as i32)?;
+    Some(if sum < 0 { -mean } else { mean })
 }
 
 fn signed(negative: bool, value: f64) -> f64 {

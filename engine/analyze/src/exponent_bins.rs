@@ -107,8 +107,12 @@ impl ExponentBins {
 
 fn flush_bin(bin: &mut ExponentBin, into: &mut MomentAccumulator) {
     let bit = bin.exponent as i32 - 1075;
-    into.sum.add_signed(bit, bin.sum);
-    into.squares.add_unsigned(2 * bit, bin.squares);
+    // Most bins are empty: they need no exact sums.
+    if bin.squares != 0 {
+        let sums = into.far_mut();
+        sums.sum.add_signed(bit, bin.sum);
+        sums.squares.add_unsigned(2 * bit, bin.squares);
+    }
     bin.sum = 0;
     bin.squares = 0;
 }
@@ -151,12 +155,14 @@ pub(crate) fn push_f32(values: &[f32], into: &mut MomentAccumulator) {
         }
         into.finite += block.len() as u64 - special;
         into.range(f64::from(min) + 0.0, f64::from(max) + 0.0);
+        let sums = into.far_mut();
         // Exponents 0 (subnormal) and 1 have one weight.
         for (exponent, (a, b)) in banks[0].iter().zip(&banks[1]).enumerate() {
             let bit = exponent.max(1) as i32 - 150;
-            into.sum.add_signed(bit, i128::from(a.0) + i128::from(b.0));
-            into.squares
-                .add_unsigned(2 * bit, u128::from(a.1) + u128::from(b.1));
+            let sum = i128::from(a.0) + i128::from(b.0);
+            sums.sum.add_signed(bit, sum);
+            let squares = u128::from(a.1) + u128::from(b.1);
+            sums.squares.add_unsigned(2 * bit, squares);
         }
     }
 }
@@ -183,8 +189,9 @@ fn push_integral_block(block: &[f32], into: &mut MomentAccumulator) -> bool {
     }
     into.finite += block.len() as u64;
     into.range(f64::from(sums.min), f64::from(sums.max));
-    into.sum.add_signed(0, i128::from(sums.sum));
-    into.squares.add_unsigned(0, u128::from(sums.squares));
+    let exact = into.far_mut();
+    exact.sum.add_signed(0, i128::from(sums.sum));
+    exact.squares.add_unsigned(0, u128::from(sums.squares));
     true
 }
 
@@ -268,8 +275,9 @@ pub(crate) fn push_integers<T: Copy + Ord + Into<i128>>(
         }
         into.finite += block.len() as u64;
         into.range(min as f64, max as f64);
-        into.sum.add_signed(0, sum);
-        into.squares.add_unsigned(0, squares.0);
-        into.squares.add_unsigned(128, u128::from(squares.1));
+        let sums = into.far_mut();
+        sums.sum.add_signed(0, sum);
+        sums.squares.add_unsigned(0, squares.0);
+        sums.squares.add_unsigned(128, u128::from(squares.1));
     }
 }

@@ -165,7 +165,7 @@ impl Analyzer for GroupedMoments {
             }
             keys.push(key)?;
             counts.append_value(moment.count());
-            let [_, mean, var] = moment.clone().results();
+            let [_, mean, var] = moment.results();
             let row = [mean, var, moment.min(), moment.max()];
             for (column, number) in numbers.iter_mut().zip(row) {
                 column.append_option(number);

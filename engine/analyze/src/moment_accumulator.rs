@@ -3,54 +3,76 @@
 use forebay_model::{Result, StateDecoder, StateEncoder};
 
 use crate::exact_sum::{ExactSum, corrected_variance, deviation, variance};
+use crate::near_sum::{ExponentWindow, NearProducts, NearSum};
 
-/// Widest square in bits that `InlineSums` accepts, so that `INLINE_ADDS_MAX` of them fit 127 bits.
-const INLINE_BITS_MAX: i32 = 100;
-const INLINE_ADDS_MAX: u32 = 1 << 27;
-
-/// Number of bits by which later values may reach below the first one.
-const INLINE_BITS_BELOW: i32 = 16;
-
-/// Exact sums without heap memory, for numbers of similar magnitude and few digits, such as `f32` and integers.
-/// Values that do not fit are added to the exact sums directly.
-#[derive(Debug, Clone, Copy, Default)]
-struct InlineSums {
-    sum: i128,
-    squares: u128,
-    bit: i32,
-    adds: u32,
+/// Exact sums of values and of their squares.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MomentSums {
+    pub(crate) sum: ExactSum,
+    pub(crate) squares: ExactSum,
 }
 
-impl InlineSums {
-    /// Adds `mantissa * 2^bit`; returns false if it does not fit.
-    fn push(&mut self, mantissa: i64, bit: i32) -> bool {
-        if mantissa == 0 {
-            return true;
-        }
-        // Trailing zeros are moved into the exponent: short numbers then fit whatever their magnitude.
-        let zeros = mantissa.trailing_zeros() as i32;
-        let odd = mantissa >> zeros;
-        let bit = bit + zeros;
-        // The first number fixes the position of the binary point, with room for smaller ones.
-        if self.adds == 0 {
-            self.bit = bit - INLINE_BITS_BELOW;
-        }
-        let shift = bit - self.bit;
-        let width = 64 - odd.unsigned_abs().leading_zeros() as i32 + shift;
-        if shift < 0 || 2 * width > INLINE_BITS_MAX || self.adds == INLINE_ADDS_MAX {
+/// The sums of values whose exponents share a window.
+#[derive(Debug, Clone, Copy, Default)]
+struct NearMoments {
+    sum: NearSum,
+    squares: NearProducts,
+    window: ExponentWindow,
+}
+
+impl NearMoments {
+    /// Adds a value if the window holds it.
+    #[inline(always)]
+    fn push(&mut self, value: f64) -> bool {
+        let bits = value.to_bits();
+        let Some((size, shift)) = self.window.place(bits) else {
             return false;
-        }
-        let value = i128::from(odd) << shift;
-        self.sum += value;
-        self.squares += value.unsigned_abs() * value.unsigned_abs();
-        self.adds += 1;
+        };
+        self.sum.add_mantissa(signed_mantissa(size, bits), shift);
+        self.squares.add(square(size), 2 * shift);
         true
     }
 
-    fn flush(&self, sum: &mut ExactSum, squares: &mut ExactSum) {
-        sum.add_signed(self.bit, self.sum);
-        squares.add_unsigned(2 * self.bit, self.squares);
+    /// Subtracts a value if the window holds it.
+    fn remove(&mut self, value: f64) -> bool {
+        let bits = value.to_bits();
+        let Some((size, shift)) = self.window.place(bits) else {
+            return false;
+        };
+        self.sum.add_mantissa(-signed_mantissa(size, bits), shift);
+        self.squares.add(-square(size), 2 * shift);
+        true
     }
+
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.sum.is_full() || self.squares.is_full()
+    }
+
+    fn is_zero(&self) -> bool {
+        self.sum.value() == 0 && self.squares.is_zero()
+    }
+
+    /// Adds the sums to exact ones.
+    fn add_to(&self, sums: &mut MomentSums) {
+        let bit = self.window.bit();
+        sums.sum.add_signed(bit, self.sum.value());
+        self.squares.add_to(2 * bit, &mut sums.squares);
+    }
+}
+
+/// A mantissa with the sign of the double that has these bits.
+#[inline(always)]
+pub(crate) fn signed_mantissa(size: u64, bits: u64) -> i64 {
+    // The sign is 0 or -1: this negates the mantissa without a branch.
+    let sign = (bits as i64) >> 63;
+    (size as i64 ^ sign) - sign
+}
+
+/// The square of a mantissa, of at most 106 bits.
+#[inline(always)]
+fn square(size: u64) -> i128 {
+    (u128::from(size) * u128::from(size)) as i128
 }
 
 /// Counts, range, exact sum and exact sum of squares of a multiset of numbers.
@@ -62,10 +84,9 @@ pub struct MomentAccumulator {
     pub(crate) minus_infinities: u64,
     pub(crate) min: f64,
     pub(crate) max: f64,
-    pub(crate) sum: ExactSum,
-    pub(crate) squares: ExactSum,
-    /// The part of the sums that is not yet added to `sum` and `squares`.
-    near: InlineSums,
+    near: NearMoments,
+    /// The part of the sums that is not in `near`. Most groups have none.
+    far: Option<Box<MomentSums>>,
 }
 
 impl Default for MomentAccumulator {
@@ -77,9 +98,8 @@ impl Default for MomentAccumulator {
             minus_infinities: 0,
             min: f64::INFINITY,
             max: f64::NEG_INFINITY,
-            sum: ExactSum::default(),
-            squares: ExactSum::default(),
-            near: InlineSums::default(),
+            near: NearMoments::default(),
+            far: None,
         }
     }
 }
@@ -105,19 +125,48 @@ pub(crate) fn decompose(value: f64) -> (i64, i32) {
 
 impl MomentAccumulator {
     /// Accumulates one value.
+    #[inline]
     pub fn push(&mut self, value: f64) {
-        if value.is_finite() {
-            let (mantissa, bit) = decompose(value);
-            self.finite += 1;
-            if !self.near.push(mantissa, bit) {
-                self.sum.add_signed(bit, i128::from(mantissa));
-                let size = u128::from(mantissa.unsigned_abs());
-                self.squares.add_unsigned(2 * bit, size * size);
-            }
-            self.range(value + 0.0, value + 0.0);
-        } else {
-            self.push_special(value);
+        if !self.near.push(value) {
+            return self.push_outside(value);
         }
+        self.finite += 1;
+        // Values of a window are neither NaN nor zero, whose sign would have to be removed.
+        if value < self.min {
+            self.min = value;
+        }
+        if value > self.max {
+            self.max = value;
+        }
+        if self.near.is_full() {
+            self.flush();
+        }
+    }
+
+    /// Accumulates a value outside of the window.
+    #[cold]
+    #[inline(never)]
+    fn push_outside(&mut self, value: f64) {
+        if !value.is_finite() {
+            return self.push_special(value);
+        }
+        self.finite += 1;
+        // Adding 0.0 turns -0.0 into 0.0.
+        self.range(value + 0.0, value + 0.0);
+        if value == 0.0 {
+            return;
+        }
+        if let Some(window) = self.near.window.miss(value.to_bits()) {
+            self.flush();
+            self.near.window = window;
+            self.near.push(value);
+            return;
+        }
+        let (mantissa, bit) = decompose(value);
+        let sums = self.far_mut();
+        sums.sum.add_signed(bit, i128::from(mantissa));
+        let size = mantissa.unsigned_abs();
+        sums.squares.add_signed(2 * bit, square(size));
     }
 
     /// Removes a value that was accumulated. The extremes stay those of all values that there were.
@@ -136,11 +185,20 @@ impl MomentAccumulator {
             return;
         }
         self.finite = self.finite.saturating_sub(1);
+        if self.near.remove(value) {
+            if self.near.is_full() {
+                self.flush();
+            }
+            return;
+        }
+        if value == 0.0 {
+            return;
+        }
         let (mantissa, bit) = decompose(value);
-        self.sum.add_signed(bit, -i128::from(mantissa));
-        // A square of two mantissas has at most 106 bits.
-        let square = i128::from(mantissa) * i128::from(mantissa);
-        self.squares.add_signed(2 * bit, -square);
+        let sums = self.far_mut();
+        sums.sum.add_signed(bit, -i128::from(mantissa));
+        let size = mantissa.unsigned_abs();
+        sums.squares.add_signed(2 * bit, -square(size));
     }
 
     /// Accumulates a NaN or an infinity.
@@ -168,14 +226,55 @@ impl MomentAccumulator {
         self.plus_infinities += other.plus_infinities;
         self.minus_infinities += other.minus_infinities;
         self.range(other.min, other.max);
-        self.sum.merge(&other.sum);
-        self.squares.merge(&other.squares);
-        other.near.flush(&mut self.sum, &mut self.squares);
+        if let Some(later_sums) = &other.far {
+            let sums = self.far_mut();
+            sums.sum.merge(&later_sums.sum);
+            sums.squares.merge(&later_sums.squares);
+        }
+        self.merge_near(&other.near);
     }
 
-    /// Adds the inline sums to the exact sums.
-    pub(crate) fn flush(&mut self) {
-        std::mem::take(&mut self.near).flush(&mut self.sum, &mut self.squares);
+    fn merge_near(&mut self, later: &NearMoments) {
+        if later.is_zero() {
+            return;
+        }
+        if self.near.is_zero() {
+            self.near = *later;
+            return;
+        }
+        if !self.near.window.is_same(later.window) {
+            later.add_to(self.far_mut());
+            return;
+        }
+        self.near.sum.add(later.sum.value());
+        self.near.squares.merge(later.squares);
+        if self.near.is_full() {
+            self.flush();
+        }
+    }
+
+    /// Moves the sums of the window to the exact sums.
+    #[cold]
+    fn flush(&mut self) {
+        if self.near.is_zero() {
+            return;
+        }
+        let near = self.near;
+        near.add_to(self.far_mut());
+        self.near.sum = NearSum::default();
+        self.near.squares = NearProducts::default();
+    }
+
+    /// Exact sums to which others may be added.
+    pub(crate) fn far_mut(&mut self) -> &mut MomentSums {
+        self.far.get_or_insert_default()
+    }
+
+    /// The exact sums.
+    pub(crate) fn sums(&self) -> MomentSums {
+        let mut sums = self.far.as_deref().cloned().unwrap_or_default();
+        self.near.add_to(&mut sums);
+        sums
     }
 
     /// Number of values that are neither null nor NaN.
@@ -198,41 +297,39 @@ impl MomentAccumulator {
     }
 
     /// The sum, rounded once; `None` if there were no values.
-    pub fn total(&mut self) -> Option<f64> {
-        self.flush();
+    pub fn total(&self) -> Option<f64> {
         if self.count() == 0 {
             return None;
         }
-        Some(self.infinite().unwrap_or_else(|| self.sum.to_f64()))
+        Some(self.infinite().unwrap_or_else(|| self.sums().sum.to_f64()))
     }
 
     /// The mean, rounded once; `None` if there were no values.
-    pub fn mean(&mut self) -> Option<f64> {
-        self.flush();
+    pub fn mean(&self) -> Option<f64> {
         if self.count() == 0 {
             return None;
         }
-        let finite = self.finite;
-        Some(self.infinite().unwrap_or_else(|| self.sum.divided(finite)))
+        let infinite = self.infinite();
+        Some(infinite.unwrap_or_else(|| self.sums().sum.divided(self.finite)))
     }
 
     /// Sum, mean and population variance (ddof 0), each rounded once; `None` if there were no values.
-    pub fn results(&mut self) -> [Option<f64>; 3] {
-        self.flush();
+    pub fn results(&self) -> [Option<f64>; 3] {
         match self.infinite() {
             _ if self.count() == 0 => [None; 3],
             Some(infinite) => [Some(infinite), Some(infinite), Some(f64::NAN)],
             None => {
-                let sum = self.sum.to_f64();
-                let mean = self.sum.divided(self.finite);
-                let variance = variance(self.finite, &self.sum, &self.squares);
+                let sums = self.sums();
+                let sum = sums.sum.to_f64();
+                let mean = sums.sum.divided(self.finite);
+                let variance = variance(self.finite, &sums.sum, &sums.squares);
                 [Some(sum), Some(mean), Some(variance)]
             }
         }
     }
 
     /// The variance that divides by `n - ddof`; `None` if there are too few values.
-    pub fn variance(&mut self, ddof: u32) -> Option<f64> {
+    pub fn variance(&self, ddof: u32) -> Option<f64> {
         let count = self.count();
         if count <= u64::from(ddof) {
             return None;
@@ -244,7 +341,7 @@ impl MomentAccumulator {
 
     /// The root of the variance that divides by `n - ddof`; `None` if there are too few values. It is a double also
     /// where the variance is beyond them.
-    pub fn deviation(&mut self, ddof: u32) -> Option<f64> {
+    pub fn deviation(&self, ddof: u32) -> Option<f64> {
         let count = self.count();
         if count <= u64::from(ddof) {
             return None;
@@ -252,9 +349,9 @@ impl MomentAccumulator {
         if self.infinities() > 0 {
             return Some(f64::NAN);
         }
-        self.flush();
         let freedom = count - u64::from(ddof);
-        Some(deviation(count, freedom, &self.sum, &self.squares))
+        let sums = self.sums();
+        Some(deviation(count, freedom, &sums.sum, &sums.squares))
     }
 
     /// The minimum; `None` if there were no values.
@@ -269,7 +366,10 @@ impl MomentAccumulator {
 
     /// Bytes of heap memory.
     pub fn heap_bytes(&self) -> usize {
-        self.sum.heap_bytes() + self.squares.heap_bytes()
+        let Some(sums) = &self.far else {
+            return 0;
+        };
+        size_of::<MomentSums>() + sums.sum.heap_bytes() + sums.squares.heap_bytes()
     }
 
     /// Writes canonical bytes.
@@ -284,11 +384,9 @@ impl MomentAccumulator {
         }
         out.f64(self.min)?;
         out.f64(self.max)?;
-        let mut sum = self.sum.clone();
-        let mut squares = self.squares.clone();
-        self.near.flush(&mut sum, &mut squares);
-        sum.encode(out)?;
-        squares.encode(out)
+        let sums = self.sums();
+        sums.sum.encode(out)?;
+        sums.squares.encode(out)
     }
 
     /// Reads bytes written by `encode`.
@@ -300,9 +398,165 @@ impl MomentAccumulator {
             minus_infinities: input.count()?,
             min: input.f64()?,
             max: input.f64()?,
-            sum: ExactSum::decode(input)?,
-            squares: ExactSum::decode(input)?,
-            near: InlineSums::default(),
+            near: NearMoments::default(),
+            far: Some(Box::new(MomentSums {
+                sum: ExactSum::decode(input)?,
+                squares: ExactSum::decode(input)?,
+            })),
         })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A value, the part that accumulates it, and true if it is removed again.
+    pub(crate) type DrawnValue = (f64, usize, bool);
+
+    /// Parts into which values are divided.
+    pub(crate) const PARTS: usize = 4;
+
+    fn numbers() -> BoxedStrategy<f64> {
+        let specials = vec![
+            0.0,
+            -0.0,
+            f64::NAN,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            5e-324,
+            -1e-310,
+            f64::MIN_POSITIVE,
+            f64::MAX,
+            f64::MIN,
+            1e308,
+            -1e308,
+        ];
+        prop_oneof![
+            4 => (-100_000..100_000i32).prop_map(|cents| f64::from(cents) / 100.0),
+            4 => (-9..9i32).prop_map(f64::from),
+            2 => (-1.0..1.0f64, -12..12i32).prop_map(|(size, power)| size * 10f64.powi(power)),
+            1 => any::<u64>().prop_map(f64::from_bits),
+            1 => prop::sample::select(specials),
+        ]
+        .boxed()
+    }
+
+    /// Values of one magnitude, of some, of all, and those at the ends of doubles.
+    pub(crate) fn drawn_values() -> BoxedStrategy<Vec<DrawnValue>> {
+        let number = prop_oneof![
+            Just((-100.0..100.0f64).boxed()),
+            Just(numbers()),
+            Just(any::<u64>().prop_map(f64::from_bits).boxed()),
+            Just((0..1u64 << 58).prop_map(f64::from_bits).boxed()),
+            Just((f64::MAX / 4.0..f64::MAX).boxed()),
+        ];
+        number
+            .prop_flat_map(|number| prop::collection::vec((number, 0..PARTS, any::<bool>()), 0..60))
+            .boxed()
+    }
+
+    fn encoded(moment: &MomentAccumulator) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        moment.encode(&mut StateEncoder(&mut bytes)).unwrap();
+        bytes
+    }
+
+    /// The state of values without a window: each is added to the exact sums.
+    fn expected_bytes(values: &[DrawnValue]) -> Vec<u8> {
+        let mut expected = MomentAccumulator::default();
+        for (value, _, is_removed) in values {
+            if !value.is_finite() {
+                expected.push_special(*value);
+                if *is_removed {
+                    expected.remove(*value);
+                }
+                continue;
+            }
+            // The range is that of all values that there were.
+            expected.range(value + 0.0, value + 0.0);
+            if *is_removed {
+                continue;
+            }
+            expected.finite += 1;
+            let (mantissa, bit) = decompose(*value);
+            let sums = expected.far_mut();
+            sums.sum.add_signed(bit, i128::from(mantissa));
+            let size = u128::from(mantissa.unsigned_abs());
+            sums.squares.add_unsigned(2 * bit, size * size);
+        }
+        encoded(&expected)
+    }
+
+    proptest! {
+        /// States have the bytes of exact sums, for any division and order of merges, with values that come and go.
+        #[test]
+        fn states_are_those_of_exact_sums(
+            values in drawn_values(),
+            first_part in 0..PARTS,
+            is_decoded in any::<bool>(),
+        ) {
+            let mut parts = vec![MomentAccumulator::default(); PARTS];
+            for (value, part, _) in &values {
+                parts[*part].push(*value);
+            }
+            for (value, part, is_removed) in &values {
+                if *is_removed {
+                    parts[*part].remove(*value);
+                }
+            }
+            parts.rotate_left(first_part);
+            let mut merged = MomentAccumulator::default();
+            for part in &parts {
+                if is_decoded {
+                    let bytes = encoded(part);
+                    let mut input = bytes.as_slice();
+                    let back = MomentAccumulator::decode(&mut StateDecoder(&mut input)).unwrap();
+                    merged.merge(&back);
+                } else {
+                    merged.merge(part);
+                }
+            }
+            prop_assert_eq!(encoded(&merged), expected_bytes(&values));
+        }
+    }
+
+    /// Values at the top of a window fill its words after 2^10 additions.
+    #[test]
+    fn full_windows_move_to_the_exact_sums() {
+        let top = 131_071.999;
+        for sign in [1.0, -1.0] {
+            let mut values = vec![(1.0, 0, false)];
+            values.extend(std::iter::repeat_n((sign * top, 0, false), 5000));
+            let mut moment = MomentAccumulator::default();
+            let mut halves = [MomentAccumulator::default(), MomentAccumulator::default()];
+            for (row, (value, ..)) in values.iter().enumerate() {
+                moment.push(*value);
+                halves[row % 2].push(*value);
+            }
+            assert!(moment.heap_bytes() > 0);
+            assert_eq!(encoded(&moment), expected_bytes(&values));
+            let [mut first, second] = halves;
+            first.merge(&second);
+            assert_eq!(encoded(&first), expected_bytes(&values));
+        }
+    }
+
+    #[test]
+    fn values_of_similar_magnitude_need_no_heap_memory() {
+        let mut moment = MomentAccumulator::default();
+        for row in 0..10_000 {
+            moment.push(f64::from(row % 1000 - 500) / 7.0);
+        }
+        assert_eq!(moment.heap_bytes(), 0);
+        // A single outlier does not move the window, and many others do.
+        moment.push(1e-200);
+        let bytes = moment.heap_bytes();
+        for row in 0..1000 {
+            moment.push(f64::from(row) / 7.0);
+        }
+        assert_eq!(moment.heap_bytes(), bytes);
     }
 }

@@ -8,7 +8,7 @@ use std::hash::Hash;
 use std::mem::size_of;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Float64Array};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryBuilder, BooleanArray, Float64Array};
 use arrow::buffer::{NullBuffer, ScalarBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, Float64Type};
@@ -17,7 +17,7 @@ use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility,
 };
-use forebay_analyze::{MomentAccumulator, PairMoments};
+use forebay_analyze::{MomentAccumulator, PairMoments, SumAccumulator};
 use forebay_model::{Fault, StateDecoder, StateEncoder};
 use forebay_plan::INTEGER_SUM;
 
@@ -27,10 +27,10 @@ use super::integer_sum::exact_integer_sum;
 trait RowNumbers: Sized {
     const COLUMNS: usize;
 
-    /// Calls back with each row of some columns that `counts` selects and in which no number is null.
+    /// Calls back with each row of some columns that the filter selects and in which no number is null.
     fn for_each_row(
         columns: &[ArrayRef],
-        counts: impl Fn(usize) -> bool,
+        filter: Option<&BooleanArray>,
         on_row: impl FnMut(usize, Self),
     ) -> Result<()>;
 }
@@ -41,28 +41,41 @@ impl<const N: usize> RowNumbers for [f64; N] {
 
     fn for_each_row(
         columns: &[ArrayRef],
-        counts: impl Fn(usize) -> bool,
+        filter: Option<&BooleanArray>,
         mut on_row: impl FnMut(usize, [f64; N]),
     ) -> Result<()> {
         let rows = first_column(columns)?.len();
-        let mut nulls = None;
+        let mut counted = filter.map(selected_rows);
         let mut numbers = Vec::with_capacity(N);
         for column in columns {
             let column = column.as_primitive::<Float64Type>();
-            nulls = NullBuffer::union(nulls.as_ref(), column.nulls());
+            counted = NullBuffer::union(counted.as_ref(), column.nulls());
             numbers.push(column.values());
         }
         let Ok(numbers) = <[&ScalarBuffer<f64>; N]>::try_from(numbers) else {
             let message = "an aggregate was given other columns".to_owned();
             return Err(DataFusionError::Internal(message));
         };
-        for row in 0..rows {
-            if counts(row) && nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row)) {
+        let Some(counted) = counted else {
+            for row in 0..rows {
                 on_row(row, numbers.map(|numbers| numbers[row]));
             }
+            return Ok(());
+        };
+        for row in counted.valid_indices() {
+            on_row(row, numbers.map(|numbers| numbers[row]));
         }
         Ok(())
     }
+}
+
+/// The rows that a filter selects: those where it is neither false nor null.
+fn selected_rows(filter: &BooleanArray) -> NullBuffer {
+    let selected = match filter.nulls() {
+        Some(nulls) => filter.values() & nulls.inner(),
+        None => filter.values().clone(),
+    };
+    NullBuffer::new(selected)
 }
 
 /// Exact sums over the rows of a group.
@@ -89,7 +102,7 @@ trait ExactStatistic: Debug + Copy + Eq + Hash + Send + Sync + 'static {
     type Sums: GroupSums;
 
     /// Its value; null without enough rows.
-    fn of(self, sums: &mut Self::Sums) -> Option<f64>;
+    fn of(self, sums: &Self::Sums) -> Option<f64>;
 
     /// True for a number of rows: a whole number, and never null.
     fn is_count(self) -> bool {
@@ -108,11 +121,55 @@ trait ExactStatistic: Debug + Copy + Eq + Hash + Send + Sync + 'static {
 
 type RowOf<T> = <<T as ExactStatistic>::Sums as GroupSums>::Row;
 
+/// A function of the sum of a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum SumStatistic {
+    Sum,
+    Mean,
+}
+
+impl GroupSums for SumAccumulator {
+    type Row = [f64; 1];
+
+    fn add(&mut self, [value]: [f64; 1]) {
+        self.push(value);
+    }
+
+    fn remove(&mut self, [value]: [f64; 1]) {
+        SumAccumulator::remove(self, value);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        SumAccumulator::merge(self, other);
+    }
+
+    fn encode(&self, out: &mut StateEncoder<'_>) -> forebay_model::Result<()> {
+        SumAccumulator::encode(self, out)
+    }
+
+    fn decode(input: &mut StateDecoder<'_>) -> forebay_model::Result<Self> {
+        SumAccumulator::decode(input)
+    }
+
+    fn heap_bytes(&self) -> usize {
+        SumAccumulator::heap_bytes(self)
+    }
+}
+
+impl ExactStatistic for SumStatistic {
+    type Sums = SumAccumulator;
+
+    fn of(self, sum: &SumAccumulator) -> Option<f64> {
+        match self {
+            SumStatistic::Sum => sum.total(),
+            SumStatistic::Mean => sum.mean(),
+        }
+    }
+}
+
 /// A function of the moments of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum MomentStatistic {
-    Sum,
-    Mean,
     /// Divides by `n - ddof`.
     Var(u32),
     /// Its square root.
@@ -150,10 +207,8 @@ impl GroupSums for MomentAccumulator {
 impl ExactStatistic for MomentStatistic {
     type Sums = MomentAccumulator;
 
-    fn of(self, moment: &mut MomentAccumulator) -> Option<f64> {
+    fn of(self, moment: &MomentAccumulator) -> Option<f64> {
         match self {
-            MomentStatistic::Sum => moment.total(),
-            MomentStatistic::Mean => moment.mean(),
             MomentStatistic::Var(ddof) => moment.variance(ddof),
             MomentStatistic::Std(ddof) => moment.deviation(ddof),
         }
@@ -209,7 +264,7 @@ impl GroupSums for PairMoments {
 impl ExactStatistic for PairStatistic {
     type Sums = PairMoments;
 
-    fn of(self, pairs: &mut PairMoments) -> Option<f64> {
+    fn of(self, pairs: &PairMoments) -> Option<f64> {
         match self {
             PairStatistic::Count => Some(pairs.count() as f64),
             PairStatistic::Covariance(ddof) => pairs.covariance(ddof),
@@ -246,8 +301,13 @@ fn exact_aggregate_udf<T: ExactStatistic>(name: String, statistic: T) -> Aggrega
 pub fn exact_aggregates() -> Vec<(&'static str, AggregateUDF)> {
     let mut aggregates = Vec::new();
     for (name, exact_name, statistic) in [
-        ("sum", "exact_sum", MomentStatistic::Sum),
-        ("avg", "exact_mean", MomentStatistic::Mean),
+        ("sum", "exact_sum", SumStatistic::Sum),
+        ("avg", "exact_mean", SumStatistic::Mean),
+    ] {
+        let function = exact_aggregate_udf(exact_name.to_owned(), statistic);
+        aggregates.push((name, function));
+    }
+    for (name, exact_name, statistic) in [
         ("var", "exact_var_1", MomentStatistic::Var(1)),
         ("var_pop", "exact_var_0", MomentStatistic::Var(0)),
         ("stddev", "exact_std_1", MomentStatistic::Std(1)),
@@ -321,6 +381,7 @@ impl<T: ExactStatistic> AggregateUDFImpl for ExactAggregate<T> {
         Ok(Box::new(ExactAccumulator {
             statistic: self.statistic,
             groups: vec![T::Sums::default()],
+            heap_bytes: 0,
         }))
     }
 
@@ -335,6 +396,7 @@ impl<T: ExactStatistic> AggregateUDFImpl for ExactAggregate<T> {
         Ok(Box::new(ExactAccumulator {
             statistic: self.statistic,
             groups: Vec::new(),
+            heap_bytes: 0,
         }))
     }
 }
@@ -344,6 +406,9 @@ impl<T: ExactStatistic> AggregateUDFImpl for ExactAggregate<T> {
 struct ExactAccumulator<T: ExactStatistic> {
     statistic: T,
     groups: Vec<T::Sums>,
+    /// Heap memory of the sums of all groups. It is counted as they change: a query asks for it after each batch, and may
+    /// have millions of groups.
+    heap_bytes: usize,
 }
 
 fn external_error(fault: Fault) -> DataFusionError {
@@ -367,10 +432,29 @@ fn decode_sums<S: GroupSums>(mut bytes: &[u8]) -> Result<S> {
     S::decode(&mut StateDecoder(&mut bytes)).map_err(external_error)
 }
 
+/// Changes the sums of a group and counts their heap memory.
+fn change_sums<S: GroupSums, R>(
+    sums: &mut S,
+    heap_bytes: &mut usize,
+    change: impl FnOnce(&mut S) -> R,
+) -> R {
+    let bytes_before = sums.heap_bytes();
+    let result = change(sums);
+    *heap_bytes = *heap_bytes + sums.heap_bytes() - bytes_before;
+    result
+}
+
 impl<T: ExactStatistic> ExactAccumulator<T> {
     fn bytes(&self) -> usize {
-        let heap_bytes = self.groups.iter().map(T::Sums::heap_bytes);
-        self.groups.capacity() * size_of::<T::Sums>() + heap_bytes.sum::<usize>()
+        self.groups.capacity() * size_of::<T::Sums>() + self.heap_bytes
+    }
+
+    /// Takes the sums of the groups that are emitted.
+    fn take_groups(&mut self, emit_to: EmitTo) -> Vec<T::Sums> {
+        let groups = emit_to.take_needed(&mut self.groups);
+        let heap_bytes: usize = groups.iter().map(T::Sums::heap_bytes).sum();
+        self.heap_bytes -= heap_bytes;
+        groups
     }
 }
 
@@ -382,36 +466,47 @@ impl<T: ExactStatistic> GroupsAccumulator for ExactAccumulator<T> {
         filter: Option<&BooleanArray>,
         total: usize,
     ) -> Result<()> {
-        self.groups.resize(total, T::Sums::default());
-        let counts =
-            |row: usize| filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row));
-        RowOf::<T>::for_each_row(values, counts, |row, numbers| {
-            self.groups[groups[row]].add(numbers);
-        })
+        self.groups.resize_with(total, T::Sums::default);
+        let sums = &mut self.groups;
+        // A local count stays in a register.
+        let mut heap_bytes = self.heap_bytes;
+        RowOf::<T>::for_each_row(values, filter, |row, numbers| {
+            change_sums(&mut sums[groups[row]], &mut heap_bytes, |sums| {
+                sums.add(numbers);
+            });
+        })?;
+        self.heap_bytes = heap_bytes;
+        Ok(())
     }
 
     fn merge_batch(&mut self, values: &[ArrayRef], groups: &[usize], total: usize) -> Result<()> {
-        self.groups.resize(total, T::Sums::default());
+        self.groups.resize_with(total, T::Sums::default);
         let states = first_column(values)?.as_binary::<i32>();
         for (row, group) in groups.iter().enumerate() {
-            self.groups[*group].merge(&decode_sums(states.value(row))?);
+            let later_sums: T::Sums = decode_sums(states.value(row))?;
+            let sums = &mut self.groups[*group];
+            change_sums(sums, &mut self.heap_bytes, |sums| sums.merge(&later_sums));
         }
         Ok(())
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
-        let mut groups = emit_to.take_needed(&mut self.groups);
-        let values: Float64Array = groups
-            .iter_mut()
-            .map(|sums| self.statistic.of(sums))
-            .collect();
+        let groups = self.take_groups(emit_to);
+        let values: Float64Array = groups.iter().map(|sums| self.statistic.of(sums)).collect();
         Ok(cast(&values, &self.statistic.data_type())?)
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        let groups = emit_to.take_needed(&mut self.groups);
-        let states = groups.iter().map(encode_sums).collect::<Result<Vec<_>>>()?;
-        Ok(vec![Arc::new(BinaryArray::from_iter_values(states))])
+        let groups = self.take_groups(emit_to);
+        let mut states = BinaryBuilder::with_capacity(groups.len(), 0);
+        let mut bytes = Vec::new();
+        for sums in &groups {
+            bytes.clear();
+            sums.encode(&mut StateEncoder(&mut bytes))
+                .map_err(external_error)?;
+            states.append_value(&bytes);
+        }
+        Ok(vec![Arc::new(states.finish())])
     }
 
     fn convert_to_state(
@@ -424,6 +519,7 @@ impl<T: ExactStatistic> GroupsAccumulator for ExactAccumulator<T> {
         let mut each = ExactAccumulator {
             statistic: self.statistic,
             groups: Vec::with_capacity(rows),
+            heap_bytes: 0,
         };
         GroupsAccumulator::update_batch(&mut each, values, &groups, filter, rows)?;
         GroupsAccumulator::state(&mut each, EmitTo::All)
@@ -438,19 +534,25 @@ impl<T: ExactStatistic> GroupsAccumulator for ExactAccumulator<T> {
 impl<T: ExactStatistic> Accumulator for ExactAccumulator<T> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let sums = &mut self.groups[0];
-        RowOf::<T>::for_each_row(values, |_| true, |_, numbers| sums.add(numbers))
+        change_sums(sums, &mut self.heap_bytes, |sums| {
+            RowOf::<T>::for_each_row(values, None, |_, numbers| sums.add(numbers))
+        })
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
         for state in first_column(states)?.as_binary::<i32>().iter().flatten() {
-            self.groups[0].merge(&decode_sums(state)?);
+            let later_sums: T::Sums = decode_sums(state)?;
+            let sums = &mut self.groups[0];
+            change_sums(sums, &mut self.heap_bytes, |sums| sums.merge(&later_sums));
         }
         Ok(())
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let sums = &mut self.groups[0];
-        RowOf::<T>::for_each_row(values, |_| true, |_, numbers| sums.remove(numbers))
+        change_sums(sums, &mut self.heap_bytes, |sums| {
+            RowOf::<T>::for_each_row(values, None, |_, numbers| sums.remove(numbers))
+        })
     }
 
     fn supports_retract_batch(&self) -> bool {
@@ -458,7 +560,7 @@ impl<T: ExactStatistic> Accumulator for ExactAccumulator<T> {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let value = ScalarValue::Float64(self.statistic.of(&mut self.groups[0]));
+        let value = ScalarValue::Float64(self.statistic.of(&self.groups[0]));
         value.cast_to(&self.statistic.data_type())
     }
 

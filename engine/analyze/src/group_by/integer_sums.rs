@@ -16,7 +16,7 @@ use forebay_model::{Fault, GroupFunction, Result, codes};
 use super::accumulator::{
     Accumulator, GroupedRows, count_column, counted, for_each_value, foreign_function, state_column,
 };
-use super::window_sums::divided;
+use crate::exact_sum::narrow_quotient;
 
 /// The magnitude up to which doubles hold all integers.
 const EXACT_MAX: u64 = 1 << 53;
@@ -252,7 +252,7 @@ fn mean(group: GroupSum<i128>) -> Option<f64> {
     if group.count == 0 {
         return None;
     }
-    divided(group.sum, group.count, 0)
+    narrow_quotient(group.sum, group.count, 0)
 }
 
 fn does_not_fit(sum: i128) -> Fault {

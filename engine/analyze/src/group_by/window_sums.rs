@@ -6,7 +6,7 @@
 
 use forebay_model::{Result, StateDecoder, StateEncoder};
 
-use crate::exact_sum::ExactSum;
+use crate::exact_sum::{ExactSum, narrow_quotient, narrow_rounded};
 use crate::moment_accumulator::decompose;
 
 /// Powers of two per window: 64 bits moved by fewer than 32 leave room for 2^31 additions, 53 bits for 2^42.
@@ -20,9 +20,6 @@ const PRODUCTS_FROM: i32 = -2216;
 
 /// Bits of one half of the product of two mantissas.
 const HALF_BITS: u32 = 53;
-
-/// Powers between which scaling a number of 128 bits by them is exact.
-const POWERS_EXACT: std::ops::Range<i32> = -800..800;
 
 /// Sums of groups by window.
 #[derive(Debug)]
@@ -152,7 +149,7 @@ impl WindowSums {
     pub(super) fn rounded(&self, group: u32) -> f64 {
         // 128 bits hold most sums: their conversion rounds once, and so does the exact sum.
         if let Some((sum, power)) = self.narrow(group)
-            && let Some(rounded) = scaled(sum as f64, power)
+            && let Some(rounded) = narrow_rounded(sum, power)
         {
             return rounded;
         }
@@ -162,7 +159,7 @@ impl WindowSums {
     /// The sum of a group divided by a number above 0, rounded once.
     pub(super) fn divided(&self, group: u32, count: u64) -> f64 {
         if let Some((sum, power)) = self.narrow(group)
-            && let Some(quotient) = divided(sum, count, power)
+            && let Some(quotient) = narrow_quotient(sum, count, power)
         {
             return quotient;
         }
@@ -204,7 +201,7 @@ impl WindowSums {
         let zeros = divisor.trailing_zeros();
         let odd_divisor = divisor.unsigned_abs().checked_shr(zeros)?;
         let count = u64::try_from(odd_divisor).ok()?;
-        let ratio = divided(sum, count, power - by_power - zeros as i32)?;
+        let ratio = narrow_quotient(sum, count, power - by_power - zeros as i32)?;
         if divisor < 0 && sum != 0 {
             Some(-ratio)
         } else {
@@ -225,28 +222,6 @@ fn decompose_odd(number: f64) -> (i128, i32) {
     let (mantissa, power) = decompose(number);
     let zeros = mantissa.trailing_zeros();
     (i128::from(mantissa >> zeros), power + zeros as i32)
-}
-
-/// `value * 2^power`, if that is exact.
-fn scaled(value: f64, power: i32) -> Option<f64> {
-    POWERS_EXACT
-        .contains(&power)
-        .then(|| value * 2f64.powi(power))
-}
-
-/// `sum * 2^power / count`, rounded once.
-pub(super) fn divided(sum: i128, count: u64, power: i32) -> Option<f64> {
-    if sum == 0 {
-        return Some(0.0);
-    }
-    let size = sum.unsigned_abs();
-    let zeros = size.leading_zeros();
-    let size = size << zeros;
-    let count = u128::from(count);
-    // The quotient has at least 64 bits, so that its lowest bit can stand for the rest.
-    let quotient = (size / count) | u128::from(!size.is_multiple_of(count));
-    let mean = scaled(quotient as f64, power - zeros as i32)?;
-    Some(if sum < 0 { -mean } else { mean })
 }
 
 #[cfg(test)]
