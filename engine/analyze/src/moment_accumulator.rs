@@ -14,16 +14,16 @@ pub(crate) struct MomentSums {
 
 /// The sums of values whose exponents share a window.
 #[derive(Debug, Clone, Copy, Default)]
-struct NearMoments {
-    sum: NearSum,
-    squares: NearProducts,
-    window: ExponentWindow,
+pub(crate) struct NearMoments {
+    pub(crate) sum: NearSum,
+    pub(crate) squares: NearProducts,
+    pub(crate) window: ExponentWindow,
 }
 
 impl NearMoments {
     /// Adds a value if the window holds it.
     #[inline(always)]
-    fn push(&mut self, value: f64) -> bool {
+    pub(crate) fn push(&mut self, value: f64) -> bool {
         let bits = value.to_bits();
         let Some((size, shift)) = self.window.place(bits) else {
             return false;
@@ -44,17 +44,18 @@ impl NearMoments {
         true
     }
 
+    /// True if the sums must be moved before the next value.
     #[inline(always)]
-    fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.sum.is_full() || self.squares.is_full()
     }
 
-    fn is_zero(&self) -> bool {
+    pub(crate) fn is_zero(&self) -> bool {
         self.sum.value() == 0 && self.squares.is_zero()
     }
 
     /// Adds the sums to exact ones.
-    fn add_to(&self, sums: &mut MomentSums) {
+    pub(crate) fn add_to(&self, sums: &mut MomentSums) {
         let bit = self.window.bit();
         sums.sum.add_signed(bit, self.sum.value());
         self.squares.add_to(2 * bit, &mut sums.squares);
@@ -234,20 +235,20 @@ impl MomentAccumulator {
         self.merge_near(&other.near);
     }
 
-    fn merge_near(&mut self, later: &NearMoments) {
-        if later.is_zero() {
+    fn merge_near(&mut self, later_near: &NearMoments) {
+        if later_near.is_zero() {
             return;
         }
         if self.near.is_zero() {
-            self.near = *later;
+            self.near = *later_near;
             return;
         }
-        if !self.near.window.is_same(later.window) {
-            later.add_to(self.far_mut());
+        if !self.near.window.is_same(later_near.window) {
+            later_near.add_to(self.far_mut());
             return;
         }
-        self.near.sum.add(later.sum.value());
-        self.near.squares.merge(later.squares);
+        self.near.sum.add(later_near.sum.value());
+        self.near.squares.merge(later_near.squares);
         if self.near.is_full() {
             self.flush();
         }

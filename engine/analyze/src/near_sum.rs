@@ -198,6 +198,12 @@ impl NearProducts {
         self.0 == [0; 4]
     }
 
+    /// The words of the sum, the lowest first. The last one has the sign.
+    pub(crate) fn words(&self) -> ([u64; 3], i64) {
+        let [first, second, third, fourth] = self.0;
+        ([first, second, third], fourth as i64)
+    }
+
     /// Adds `products * 2^bit` to an exact sum.
     pub(crate) fn add_to(&self, bit: i32, sum: &mut ExactSum) {
         let [first, second, third, fourth] = self.0.map(u128::from);

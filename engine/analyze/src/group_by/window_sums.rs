@@ -74,6 +74,28 @@ impl WindowSums {
         }
     }
 
+    /// Adds a number of so many words times `2^power`; the lowest word is first, and the last one has the sign.
+    pub(super) fn add_words(&mut self, group: usize, words: &[u64], last: i64, power: i32) {
+        let mut power = power;
+        for word in words {
+            self.add_if_any(group, i128::from(*word), power);
+            power += 64;
+        }
+        self.add_if_any(group, i128::from(last), power);
+    }
+
+    /// Adds a number other than 0, for which alone a window is opened.
+    fn add_if_any(&mut self, group: usize, value: i128, power: i32) {
+        if value != 0 {
+            self.add(group, value, power);
+        }
+    }
+
+    /// True if no number was added.
+    pub(super) fn is_unused(&self) -> bool {
+        self.windows.is_empty()
+    }
+
     /// Adds a finite double.
     pub(super) fn add_value(&mut self, group: usize, value: f64) {
         if value != 0.0 {
