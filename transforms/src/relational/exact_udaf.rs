@@ -574,3 +574,58 @@ impl<T: ExactStatistic> Accumulator for ExactAccumulator<T> {
         self.bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_size<T: ExactStatistic>(accumulator: &ExactAccumulator<T>) {
+        let heap_bytes: usize = accumulator.groups.iter().map(T::Sums::heap_bytes).sum();
+        assert_eq!(accumulator.heap_bytes, heap_bytes);
+    }
+
+    /// The size is that of all groups, whether rows or states are added or groups leave.
+    #[test]
+    fn sizes_are_those_of_groups() {
+        let mut accumulator = ExactAccumulator {
+            statistic: MomentStatistic::Var(1),
+            groups: Vec::new(),
+            heap_bytes: 0,
+        };
+        // Numbers of all magnitudes need heap memory.
+        let numbers = (0..300).map(|row| 10f64.powi(row * 7 % 300 - 150));
+        let column: ArrayRef = Arc::new(Float64Array::from_iter_values(numbers));
+        let groups: Vec<usize> = (0..300).map(|row| row % 30).collect();
+        GroupsAccumulator::update_batch(&mut accumulator, &[column], &groups, None, 30).unwrap();
+        assert!(accumulator.heap_bytes > 0);
+        check_size(&accumulator);
+        let states = GroupsAccumulator::state(&mut accumulator, EmitTo::First(10)).unwrap();
+        assert_eq!(accumulator.groups.len(), 20);
+        check_size(&accumulator);
+        let groups: Vec<usize> = (0..10).collect();
+        GroupsAccumulator::merge_batch(&mut accumulator, &states, &groups, 20).unwrap();
+        check_size(&accumulator);
+        GroupsAccumulator::evaluate(&mut accumulator, EmitTo::All).unwrap();
+        assert_eq!(accumulator.heap_bytes, 0);
+    }
+
+    #[test]
+    fn rows_that_are_filtered_null_or_nan_do_not_count() {
+        let numbers = vec![Some(1.0), None, Some(4.0), Some(8.0), Some(f64::NAN)];
+        let column: ArrayRef = Arc::new(Float64Array::from(numbers));
+        let filter =
+            BooleanArray::from(vec![Some(true), Some(true), Some(false), None, Some(true)]);
+        for (filter, sum) in [(None, 13.0), (Some(&filter), 1.0)] {
+            let mut accumulator = ExactAccumulator {
+                statistic: SumStatistic::Sum,
+                groups: Vec::new(),
+                heap_bytes: 0,
+            };
+            let columns = [column.clone()];
+            GroupsAccumulator::update_batch(&mut accumulator, &columns, &[0; 5], filter, 1)
+                .unwrap();
+            let sums = GroupsAccumulator::evaluate(&mut accumulator, EmitTo::All).unwrap();
+            assert_eq!(sums.as_primitive::<Float64Type>().values()[..], [sum]);
+        }
+    }
+}
