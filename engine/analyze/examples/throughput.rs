@@ -59,6 +59,37 @@ fn measure_within(
     );
 }
 
+/// Accumulators of groups in any order, as queries hold them.
+fn measure_groups<S: Default>(
+    name: &str,
+    groups: usize,
+    numbers: &[f64],
+    mut push: impl FnMut(&mut S, f64),
+) {
+    let order: Vec<usize> = RowKeys::sequence(3, 0, ROWS)
+        .as_slice()
+        .iter()
+        .map(|key| *key as usize % groups)
+        .collect();
+    let mut push_ns = f64::INFINITY;
+    for _ in 0..3 {
+        let mut sums: Vec<S> = Vec::new();
+        sums.resize_with(groups, S::default);
+        let start = Instant::now();
+        for (group, number) in order.iter().zip(numbers) {
+            push(&mut sums[*group], *number);
+        }
+        push_ns = push_ns.min(start.elapsed().as_nanos() as f64);
+        std::hint::black_box(sums);
+    }
+    let name = format!("{name} of {groups} groups");
+    println!("{name:<36} {:8.2} ns/value", push_ns / ROWS as f64);
+}
+
+fn push_pair(pairs: &mut PairMoments, x: f64) {
+    pairs.push(x, 0.7 * x);
+}
+
 fn main() {
     let random = RowKeys::sequence(1, 0, ROWS);
     let uniform: Vec<f64> = random
@@ -248,4 +279,9 @@ fn main() {
         &pairs,
         &[items, of_items],
     );
+    for groups in [1, 1000, 300_000] {
+        measure_groups("sums", groups, &uniform, SumAccumulator::push);
+        measure_groups("moments", groups, &uniform, MomentAccumulator::push);
+        measure_groups("moments of pairs", groups, &uniform, push_pair);
+    }
 }
