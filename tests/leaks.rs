@@ -1,10 +1,15 @@
 //! Features that know the future are refused by `check`, whatever brings them; those that do not are not.
 
+use std::collections::BTreeMap;
+
 use forebay::connectors::{BuiltInConnectors, trainers};
-use forebay::model::PipelineSink;
-use forebay::plan::{FeatureSettings, StepStrategy};
-use forebay::run::{ConnectorRegistry, FeatureColumn};
-use serde_json::json;
+use forebay::model::codes;
+use forebay::plan::{FeatureFacts, StepStrategy};
+use forebay::prelude::*;
+use forebay::run::{ConnectorRegistry, FeatureColumn, Trainer, TrainingContext, TrainingOutput};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::support::TestDirectory;
 
@@ -398,62 +403,165 @@ fn columns_that_no_model_takes_need_not_be_known() {
     check(&format!("sinks:\n{net}{}", feed.replace("price", "z")), 0);
 }
 
-fn names(columns: &[FeatureColumn]) -> Vec<String> {
-    columns
-        .iter()
-        .map(|column| column.column().to_owned())
-        .collect()
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// The check has no trainer at hand where rows are served: it reads the settings of a training.
 #[test]
-fn the_check_reads_the_columns_that_each_trainer_takes() {
+fn the_check_knows_the_columns_that_each_trainer_takes() {
     let mut formats = trainers().iter();
     let format = formats.find(|format| format.name == "train").unwrap();
-    let features = json!({ "dense": ["price", "y_lag_7d"], "categorical": ["city"] });
-    for config in [
-        json!({ "model": "mlp", "label": "y", "weight": "share", "missing": 0.0 }),
-        json!({ "model": "linear" }),
-        json!({ "model": "gbdt", "label": "y", "weight": "share", "strategy": "per_step" }),
-        json!({ "model": "gbdt", "strategy": "recursive" }),
-        json!({ "model": "gbdt", "by": ["store", "item"], "fallback": { "column": "y_lag_7d" } }),
-        json!({ "model": "theta", "label": "y", "by": ["item"], "time": "day", "every": "1d" }),
-    ] {
-        let mut configs = vec![config.clone()];
-        if config["model"] != "theta" {
-            let mut with_features = config;
-            for (setting, columns) in features.as_object().unwrap() {
-                with_features[setting] = columns.clone();
-            }
-            configs.push(with_features);
-        }
-        for config in configs {
+    let labelled = FeatureFacts {
+        label: Some("y".to_owned()),
+        ..FeatureFacts::default()
+    };
+    let weighted = FeatureFacts {
+        weight: Some("share".to_owned()),
+        ..labelled.clone()
+    };
+    let cases = [
+        (
+            json!({ "model": "mlp", "label": "y", "weight": "share", "missing": 0.0 }),
+            FeatureFacts {
+                replaces_missing: true,
+                ..weighted.clone()
+            },
+        ),
+        (json!({ "model": "linear" }), FeatureFacts::default()),
+        (
+            json!({ "model": "gbdt", "strategy": "direct" }),
+            FeatureFacts::default(),
+        ),
+        (
+            json!({ "model": "gbdt", "label": "y", "weight": "share", "strategy": "per_step" }),
+            FeatureFacts {
+                strategy: Some(StepStrategy::PerStep),
+                ..weighted
+            },
+        ),
+        (
+            json!({ "model": "gbdt", "strategy": "recursive" }),
+            FeatureFacts {
+                strategy: Some(StepStrategy::Recursive),
+                ..FeatureFacts::default()
+            },
+        ),
+        (
+            json!({ "model": "gbdt", "by": ["store", "item"], "fallback": { "column": "y_lag_7d" } }),
+            FeatureFacts {
+                extra: names(&["store", "item", "y_lag_7d"]),
+                ..FeatureFacts::default()
+            },
+        ),
+        (
+            json!({ "model": "theta", "label": "y", "by": ["item"], "time": "day", "every": "1d" }),
+            FeatureFacts {
+                dense: Some(Vec::new()),
+                categorical: Some(Vec::new()),
+                extra: names(&["item"]),
+                ..labelled
+            },
+        ),
+    ];
+    for (config, expected) in cases {
+        let facts = |config: Value| {
             let config = format.fill_defaults(config).unwrap();
             let trainer = BuiltInConnectors.trainer("train", &config).unwrap();
-            let settings = FeatureSettings::of_training(&PipelineSink {
-                name: "n".into(),
-                from: "f".into(),
-                format: "train".into(),
-                config,
-                split: None,
-                optional: false,
-                at: None,
-            });
-            let feed = trainer.feed();
-            assert_eq!(settings.dense, feed.dense.as_deref().map(names));
-            assert_eq!(settings.categorical, feed.categorical.as_deref().map(names));
-            let label = feed.label.as_ref().map(FeatureColumn::column);
-            assert_eq!(settings.label.as_deref(), label);
-            let weight = feed.weight.as_ref().map(FeatureColumn::column);
-            assert_eq!(settings.weight.as_deref(), weight);
-            assert_eq!(settings.replaces_missing, feed.missing.is_some());
-            let is_per_step = settings.strategy == Some(StepStrategy::PerStep);
-            assert_eq!(is_per_step, trainer.per_step());
-            let is_recursive = settings.strategy == Some(StepStrategy::Recursive);
-            assert_eq!(is_recursive, trainer.recursive());
-            let mut columns = trainer.group_columns();
-            columns.extend(trainer.label_columns());
-            assert_eq!(settings.extra, columns);
+            trainer.feature_facts()
+        };
+        assert_eq!(facts(config.clone()), expected, "{config}");
+        if config["model"] == "theta" {
+            continue;
+        }
+        let mut with_features = config;
+        with_features["dense"] = json!(["price", "y_lag_7d"]);
+        with_features["categorical"] = json!(["city"]);
+        let expected = FeatureFacts {
+            dense: Some(names(&["price", "y_lag_7d"])),
+            categorical: Some(names(&["city"])),
+            ..expected
+        };
+        assert_eq!(facts(with_features), expected);
+    }
+}
+
+/// A trainer whose settings have names of their own.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct MeanTrainer {
+    path: String,
+    target: String,
+    inputs: Vec<String>,
+}
+
+impl ConnectorConfig for MeanTrainer {
+    const NAME: &'static str = "mean";
+}
+
+impl TrainerFormat for MeanTrainer {}
+
+impl Trainer for MeanTrainer {
+    fn path(&self) -> Option<&str> {
+        Some(&self.path)
+    }
+
+    fn feed(&self) -> FeedConfig {
+        let inputs = self.inputs.iter();
+        FeedConfig {
+            dense: Some(
+                inputs
+                    .map(|input| FeatureColumn::from(input.as_str()))
+                    .collect(),
+            ),
+            categorical: Some(Vec::new()),
+            label: Some(FeatureColumn::from(self.target.as_str())),
+            ..FeedConfig::default()
         }
     }
+
+    fn validation(&self) -> Option<&str> {
+        None
+    }
+
+    fn identity(&self) -> Result<Value> {
+        Ok(json!(["mean", self.target, self.inputs]))
+    }
+
+    fn train(&self, _: &TrainingContext<'_>) -> Result<TrainingOutput> {
+        Err(Fault::internal("a check trains nothing"))
+    }
+}
+
+#[test]
+fn a_trainer_of_another_crate_says_which_columns_it_takes() {
+    let shop = shop();
+    let text = spec(
+        "",
+        "- lag: { columns: [y], by: [7d] }\n- rename: { y_lag_7d: z }",
+    );
+    let (steps, _) = text.split_once("sinks:\n").unwrap();
+    let history = shop.at("history.csv");
+    let folder = history.trim_end_matches("history.csv");
+    let steps = steps.replace("path: ", &format!("path: {folder}"));
+    let options = SessionOptions::default().state(shop.at("state"));
+    let program = Forebay::new()
+        .with_options(options)
+        .with_trainer::<MeanTrainer>();
+    let check = |inputs: &str| {
+        let out = shop.at("out");
+        let sink =
+            format!("  n: {{ from: f, mean: {{ path: {out}, target: y, inputs: {inputs} }} }}\n");
+        let pipeline = forebay::spec::parse(
+            &format!("{steps}sinks:\n{sink}"),
+            "spec.yaml",
+            &BTreeMap::new(),
+            &program.spec_catalog(),
+        );
+        program.check(&pipeline.unwrap())
+    };
+    // `price` is known too late, and the model does not take it.
+    check("[z]").unwrap();
+    let fault = check("[z, price]").unwrap_err();
+    assert_eq!(fault.code(), codes::LEAKAGE);
+    assert!(fault.to_string().contains("`price` in sink `n`"), "{fault}");
 }

@@ -45,10 +45,8 @@ pub trait SinkFormat: ConnectorConfig {
 
 /// Configuration of a training, which is its trainer.
 ///
-/// Checks that have no trainer at hand, such as that of leaks, know these fields by name: `label`,
-/// `weight`, `dense`, `categorical` and `by` name columns, `missing` replaces missing numbers, and
-/// `strategy` is `per_step` or `recursive`. Without `dense`, all columns of numbers count as
-/// features.
+/// Its fields may have any names: checks, such as that of leaks, take the columns of the model from
+/// the methods of [`Trainer`].
 pub trait TrainerFormat: ConnectorConfig + Trainer + Sized + 'static {
     /// The model whose files `files` reads by name; `None` if this trainer has not written them.
     fn predictor(files: ReadModelFile<'_>) -> Result<Option<Arc<dyn ModelPredictor>>> {

@@ -25,7 +25,7 @@ use forebay_model::{
     NodeInput, Pipeline, PipelineNode, PipelineSink, PipelineSource, RefitPolicy, Result, Step,
     codes,
 };
-use forebay_plan::{BoundPipeline, SqlCompiler, TransformRegistry, bind};
+use forebay_plan::{BoundPipeline, ReaderFacts, SqlCompiler, TransformRegistry, bind};
 use forebay_storage::{StorageClient, StorageLocation};
 use forebay_threads::parallel_map;
 use serde::de::DeserializeOwned;
@@ -477,7 +477,9 @@ impl Artifact {
 
     /// Its pipeline, bound to the columns of its sources.
     pub fn bind(&self, registry: &TransformRegistry, sql: &SqlCompiler) -> Result<BoundPipeline> {
-        let bound = bind(&self.pipeline, registry, sql, &self.datasets())?;
+        // The pipeline of an artifact has neither a label nor trainings.
+        let readers = ReaderFacts::default();
+        let bound = bind(&self.pipeline, registry, sql, &self.datasets(), &readers)?;
         let kinds = bound.asks.iter().map(|request| request.ask.analyzer.kind());
         let learned_kinds = self.findings.iter().map(|learned| &*learned.analyzer);
         if !kinds.eq(learned_kinds) {

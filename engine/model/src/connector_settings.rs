@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{PipelineFeed, PipelineSink, PipelineSource, TimeFormat};
+use crate::{PipelineSink, PipelineSource, TimeFormat};
 
 /// The directory, pattern or URL of the data.
 const PATH: &str = "path";
@@ -115,13 +115,6 @@ impl PipelineSink {
     /// Configuration without all that belongs to a run: locations and caches.
     pub fn config_without_run(&self) -> Value {
         without_run(&self.config)
-    }
-}
-
-impl PipelineFeed {
-    /// The step or source whose rows are delivered; `None` if the configuration leaves it out.
-    pub fn step(&self) -> Option<&str> {
-        self.config["from"].as_str()
     }
 }
 

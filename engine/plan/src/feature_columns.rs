@@ -6,7 +6,7 @@ use arrow::datatypes::{DataType, Schema};
 use forebay_model::Pipeline;
 
 use crate::column_selector::{ColumnSelector, is_pattern};
-use crate::feature_settings::FeatureSettings;
+use crate::feature_facts::{FeatureFacts, ReaderFacts};
 use crate::learn_check::{ID_STEPS, step_kind};
 use crate::{BoundPipeline, PlanOp};
 
@@ -40,18 +40,18 @@ pub fn is_number(data_type: &DataType) -> bool {
     }
 }
 
-/// The columns of `schema` that a training or a feed of these settings takes as features, or to choose a model by.
-/// Where the settings name none, these are all that could be features: numbers, ids and vectors that are neither keys
+/// The columns of `schema` that a training or a feed of these facts takes as features, or to choose a model by.
+/// Where the facts name none, these are all that could be features: numbers, ids and vectors that are neither keys
 /// nor times of sources.
 pub fn taken_columns(
     pipeline: &Pipeline,
     bound: &BoundPipeline,
     schema: &Schema,
-    settings: &FeatureSettings,
+    facts: &FeatureFacts,
 ) -> BTreeSet<String> {
-    let mut columns: BTreeSet<String> = settings.extra.iter().cloned().collect();
-    let mut dense = settings.dense.clone();
-    let mut categorical = settings.categorical.clone();
+    let mut columns: BTreeSet<String> = facts.extra.iter().cloned().collect();
+    let mut dense = facts.dense.clone();
+    let mut categorical = facts.categorical.clone();
     let mut named: BTreeSet<String> = dense
         .iter()
         .chain(&categorical)
@@ -59,8 +59,8 @@ pub fn taken_columns(
         .cloned()
         .collect();
     named.extend(columns.iter().cloned());
-    named.extend(settings.label.clone());
-    named.extend(settings.weight.clone());
+    named.extend(facts.label.clone());
+    named.extend(facts.weight.clone());
     named.extend(pipeline.label.iter().map(|label| label.column.clone()));
     for features in [&mut dense, &mut categorical].into_iter().flatten() {
         *features = without_patterns(features, schema, &named);
@@ -94,27 +94,27 @@ pub(crate) fn taken_of_step(
     pipeline: &Pipeline,
     bound: &BoundPipeline,
     schema: &Schema,
+    readers: &ReaderFacts,
     from: &str,
 ) -> Option<BTreeSet<String>> {
-    let mut all_settings = Vec::new();
+    let mut columns = BTreeSet::new();
+    let mut is_read = false;
     for training in &pipeline.trainings {
-        if training.from == from {
-            all_settings.push(FeatureSettings::of_training(training));
+        if training.from != from {
+            continue;
+        }
+        is_read = true;
+        if let Some(facts) = readers.trainings.get(&training.name) {
+            columns.extend(taken_columns(pipeline, bound, schema, facts));
         }
     }
-    if let Some(feed) = &pipeline.feed
-        && feed.step() == Some(from)
+    if let Some(feed) = &readers.feed
+        && feed.from.as_deref() == Some(from)
     {
-        all_settings.push(FeatureSettings::of_feed(feed));
+        is_read = true;
+        columns.extend(taken_columns(pipeline, bound, schema, &feed.features));
     }
-    if all_settings.is_empty() {
-        return None;
-    }
-    let mut columns = BTreeSet::new();
-    for settings in &all_settings {
-        columns.extend(taken_columns(pipeline, bound, schema, settings));
-    }
-    Some(columns)
+    is_read.then_some(columns)
 }
 
 fn is_key_or_time(pipeline: &Pipeline, name: &str) -> bool {

@@ -12,7 +12,7 @@ use forebay_window::SeriesLength;
 
 use crate::column_age::{AgeTrace, AgeWalk, ColumnAges, DataAge, WalkFocus};
 use crate::feature_columns::{taken_columns, taken_of_step};
-use crate::feature_settings::{FeatureSettings, StepStrategy};
+use crate::feature_facts::{ReaderFacts, StepStrategy};
 use crate::label_horizon::LabelHorizon;
 use crate::step_columns::FEED_FORMAT;
 use crate::{
@@ -36,6 +36,7 @@ impl<'a> JudgedRows<'a> {
         pipeline: &Pipeline,
         bound: &'a BoundPipeline,
         label: &PredictionLabel,
+        readers: &ReaderFacts,
         sink: &'a PipelineSink,
     ) -> Option<JudgedRows<'a>> {
         let flow = flow_with_label(bound, label, &sink.from)?;
@@ -44,15 +45,15 @@ impl<'a> JudgedRows<'a> {
             .iter()
             .any(|training| training.name == sink.name);
         let columns_taken = if is_training {
-            let settings = FeatureSettings::of_training(sink);
-            Some(taken_columns(pipeline, bound, &flow.schema, &settings))
+            let facts = readers.trainings.get(&sink.name)?;
+            Some(taken_columns(pipeline, bound, &flow.schema, facts))
         } else {
-            taken_of_step(pipeline, bound, &flow.schema, &sink.from)
+            taken_of_step(pipeline, bound, &flow.schema, readers, &sink.from)
         };
         let strategy = if is_training {
-            StepStrategy::of(sink)
+            readers.strategy(sink)
         } else if sink.format == FEED_FORMAT {
-            StepStrategy::of_feed(pipeline, &sink.from)
+            readers.feed_strategy(pipeline, &sink.from)
         } else {
             None
         };
@@ -71,22 +72,23 @@ impl<'a> JudgedRows<'a> {
         pipeline: &'a Pipeline,
         bound: &'a BoundPipeline,
         label: &PredictionLabel,
+        readers: &ReaderFacts,
     ) -> Option<JudgedRows<'a>> {
         let feed = pipeline.feed.as_ref()?;
-        let from = feed.step()?;
+        let facts = readers.feed.as_ref()?;
+        let from = facts.from.as_deref()?;
         let flow = flow_with_label(bound, label, from)?;
-        let trainings = pipeline
+        let mut trainings = pipeline
             .trainings
             .iter()
             .filter(|training| training.from == from);
-        let settings = FeatureSettings::of_feed(feed);
-        let columns_taken = taken_columns(pipeline, bound, &flow.schema, &settings);
+        let columns_taken = taken_columns(pipeline, bound, &flow.schema, &facts.features);
         Some(JudgedRows {
             taker: "the feed".to_owned(),
             at: feed.at.as_ref(),
             flow,
             columns: judged_columns(flow, label, Some(&columns_taken)),
-            strategy: trainings.filter_map(StepStrategy::of).next(),
+            strategy: trainings.find_map(|training| readers.strategy(training)),
         })
     }
 
@@ -136,7 +138,11 @@ fn judged_columns(
 }
 
 /// Refuses sinks with features that are not known when the label is predicted.
-pub(crate) fn check_leakage(pipeline: &Pipeline, bound: &BoundPipeline) -> Result<()> {
+pub(crate) fn check_leakage(
+    pipeline: &Pipeline,
+    bound: &BoundPipeline,
+    readers: &ReaderFacts,
+) -> Result<()> {
     let Some(label) = &pipeline.label else {
         return Ok(());
     };
@@ -162,8 +168,8 @@ pub(crate) fn check_leakage(pipeline: &Pipeline, bound: &BoundPipeline) -> Resul
         .filter(|sink| !is_training_input(pipeline, sink));
     let judged = sinks
         .chain(&pipeline.trainings)
-        .filter_map(|sink| JudgedRows::of_sink(pipeline, bound, label, sink))
-        .chain(JudgedRows::of_feed(pipeline, bound, label));
+        .filter_map(|sink| JudgedRows::of_sink(pipeline, bound, label, readers, sink))
+        .chain(JudgedRows::of_feed(pipeline, bound, label, readers));
     let mut faults = Vec::new();
     for rows in judged {
         let steps = rows
@@ -219,13 +225,14 @@ pub enum KnownAhead {
 pub fn known_ahead(
     pipeline: &Pipeline,
     bound: &BoundPipeline,
+    readers: &ReaderFacts,
     sink: &PipelineSink,
 ) -> Result<BTreeMap<String, KnownAhead>> {
     let mut lengths = BTreeMap::new();
     let Some(label) = &pipeline.label else {
         return Ok(lengths);
     };
-    let Some(rows) = JudgedRows::of_sink(pipeline, bound, label, sink) else {
+    let Some(rows) = JudgedRows::of_sink(pipeline, bound, label, readers, sink) else {
         return Ok(lengths);
     };
     let Some(horizon) = LabelHorizon::of(label, pipeline, bound)? else {

@@ -30,7 +30,7 @@ mod expectation;
 mod explain;
 mod expression_depth;
 mod feature_columns;
-mod feature_settings;
+mod feature_facts;
 mod framed_times;
 mod fuse;
 mod future;
@@ -114,7 +114,7 @@ pub use explain::{
     ExplainWindow, PassReuse,
 };
 pub use feature_columns::{id_columns, is_ids, is_number, taken_columns};
-pub use feature_settings::{FeatureSettings, StepStrategy};
+pub use feature_facts::{FeatureFacts, FeedFacts, ReaderFacts, StepStrategy};
 pub use fuse::fuse_learn_into_write;
 pub use future::{FUTURE_PART, future_streams};
 pub use gather_columns::leaf_columns;

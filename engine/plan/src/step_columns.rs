@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use forebay_model::{Fault, Pipeline, PredictionLabel, Result, codes, type_words};
 
 use crate::column_age::ColumnAges;
-use crate::feature_settings::StepStrategy;
+use crate::feature_facts::StepStrategy;
 use crate::label_horizon::LabelHorizon;
 use crate::{BoundPipeline, FutureFlow, NodeFlow, changed_by, unknown_column};
 

@@ -12,7 +12,7 @@ use forebay_execute::{RunState, SourceInput};
 use forebay_model::{
     ContentId, DataSplit, Dataset, Fault, IdBuilder, Interval, Pipeline, Result, TimeCutoff,
 };
-use forebay_plan::{BoundPipeline, Program, bind_all};
+use forebay_plan::{BoundPipeline, Program};
 use forebay_storage::Event;
 use serde_json::json;
 
@@ -46,7 +46,7 @@ impl Session {
         pipeline: &Pipeline,
         datasets: &BTreeMap<String, Dataset>,
     ) -> Result<BoundPipeline> {
-        let binding = bind_all(pipeline, &self.registry, &self.sql, datasets);
+        let binding = self.bind_partly(pipeline, datasets);
         if !binding.faults.is_empty() {
             let readers = self.check_bound(pipeline, &binding, datasets);
             let faults = binding.faults.into_iter().chain(readers).collect();

@@ -5,6 +5,7 @@ mod attempt;
 mod backfill;
 mod backfill_turn;
 mod backtest;
+mod binding;
 mod bounded_joins;
 mod cancellable_source;
 mod carried;
@@ -15,6 +16,7 @@ mod deadline;
 mod degradation;
 mod executor;
 mod expectations;
+mod feature_facts;
 mod feed;
 mod fit_types;
 mod function_check;
@@ -100,8 +102,8 @@ pub use forebay_feed::{
 };
 pub use forebay_model::Interval;
 pub use forebay_plan::{
-    HORIZON_STEP, NumberExpr, PortableColumn, PortableMap, PortableStep, PortableSteps,
-    StepColumns, TextBuckets, TextIds, is_pattern,
+    FeatureFacts, HORIZON_STEP, NumberExpr, PortableColumn, PortableMap, PortableStep,
+    PortableSteps, StepColumns, StepStrategy, TextBuckets, TextIds, is_pattern,
 };
 pub use forebay_storage::DriftMeasures;
 pub use function_check::CheckedFunction;

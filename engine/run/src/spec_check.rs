@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_commit::{output_root, try_writing};
 use forebay_model::{Dataset, Fault, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
-    BoundPipeline, PartialBinding, bind_all, check_label_names, check_split, label_in_features,
-    scaled_ids, uncounted_casts, unfitted_steps,
+    BoundPipeline, PartialBinding, check_label_names, check_split, label_in_features, scaled_ids,
+    uncounted_casts, unfitted_steps,
 };
 use forebay_storage::StorageLocation;
 
@@ -58,7 +58,7 @@ impl Session {
         };
         let pipeline = &resolved;
         let datasets = datasets(&inputs);
-        let binding = bind_all(pipeline, &self.registry, &self.sql, &datasets);
+        let binding = self.bind_partly(pipeline, &datasets);
         faults.extend(self.check_bound(pipeline, &binding, &datasets));
         let PartialBinding {
             bound,

@@ -10,7 +10,7 @@ use forebay_model::{
     ColumnClock, DataSplit, Fault, Interval, Pipeline, Result, TimeCutoff, TimeLength, codes,
     last_length,
 };
-use forebay_plan::{BoundPipeline, OpStream, bind, section_location};
+use forebay_plan::{BoundPipeline, OpStream, section_location};
 
 use crate::leak_check::{TimeRange, time_text};
 use crate::refit::base_sources;
@@ -38,7 +38,7 @@ impl Session {
             return Ok(pipeline.split.clone());
         };
         // The run binds the pipeline again, and reports what it refuses.
-        let Ok(bound) = bind(pipeline, &self.registry, &self.sql, &datasets(inputs)) else {
+        let Ok(bound) = self.bind_steps(pipeline, &datasets(inputs)) else {
             return Ok(pipeline.split.clone());
         };
         let end = interval

@@ -17,7 +17,9 @@ use forebay_model::{
     ContentId, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RefitPolicy, RelativePath,
     Result, ScratchSpace, codes,
 };
-use forebay_plan::{StepColumns, StepRefit, step_columns, unit_mismatch};
+use forebay_plan::{
+    FeatureFacts, StepColumns, StepRefit, StepStrategy, step_columns, unit_mismatch,
+};
 use forebay_storage::failpoint::step;
 use forebay_storage::{BackgroundTasks, Event, ScratchDir, StorageLocation};
 use serde_json::{Value, json};
@@ -27,6 +29,7 @@ use crate::connector_registry::ReadModelFile;
 use crate::deadline::DeadlineMonitor;
 use crate::degradation::PreviousArtifact;
 use crate::executor::RunExecutor;
+use crate::feature_facts::batch_facts;
 use crate::feed::FeedSource;
 use crate::label_copies::{copy_warning, label_copies};
 use crate::label_kind::LabelKind;
@@ -76,6 +79,18 @@ pub trait Trainer: std::fmt::Debug + Send + Sync {
         false
     }
 
+    /// Facts for the checks of a plan, such as that of leaks. They follow from the columns of
+    /// batches, from the columns of groups and labels, and from the strategy.
+    fn feature_facts(&self) -> FeatureFacts {
+        let mut extra = self.group_columns();
+        extra.extend(self.label_columns());
+        FeatureFacts {
+            extra,
+            strategy: self.step_strategy(),
+            ..batch_facts(&self.feed())
+        }
+    }
+
     /// Everything that determines the model besides its rows.
     fn identity(&self) -> Result<Value>;
 
@@ -84,14 +99,10 @@ pub trait Trainer: std::fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// True if it trains a model for each step of the horizon.
-    fn per_step(&self) -> bool {
-        false
-    }
-
-    /// True if the predictions of its model for one step are values of the label for the next.
-    fn recursive(&self) -> bool {
-        false
+    /// Division of the horizon's steps, where features need only be known one step ahead; `None`
+    /// for one model of the whole horizon.
+    fn step_strategy(&self) -> Option<StepStrategy> {
+        None
     }
 
     /// Fails where models for each step cannot be trained, as far as the configuration names columns.
@@ -584,7 +595,7 @@ impl TrainingRun<'_> {
     fn inputs(&self, trainer: &dyn Trainer) -> Result<TrainingRows> {
         let rows = self.rows(trainer)?;
         let validation = self.validation(trainer)?;
-        let steps = if trainer.per_step() {
+        let steps = if trainer.step_strategy() == Some(StepStrategy::PerStep) {
             Some(self.step_columns()?)
         } else {
             None

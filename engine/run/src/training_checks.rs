@@ -6,8 +6,8 @@ use forebay_commit::{Manifest, output_root, try_writing};
 use forebay_feed::FeedConfig;
 use forebay_model::{Dataset, Fault, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
-    BoundPipeline, NodeFlow, UnitMismatch, check_recursive, step_columns, unit_mismatch,
-    unknown_column,
+    BoundPipeline, NodeFlow, StepStrategy, UnitMismatch, check_recursive, step_columns,
+    unit_mismatch, unknown_column,
 };
 
 use crate::feed::features::check_feed;
@@ -84,10 +84,11 @@ pub(crate) fn check_training(
         return Err(unknown_column(&label, &flow.schema));
     };
     trainer.label_kind().check(label_field)?;
-    if trainer.per_step() {
+    let strategy = trainer.step_strategy();
+    if strategy == Some(StepStrategy::PerStep) {
         trainer.check_steps(&step_columns(pipeline, bound, &training.from)?)?;
     }
-    if trainer.recursive() {
+    if strategy == Some(StepStrategy::Recursive) {
         check_recursive(pipeline, bound, &training.from)?;
         if label != pipeline.label.as_ref().map_or("", |label| &label.column) {
             let message = format!(

@@ -9,7 +9,7 @@ use forebay_model::{
     Result, Step, codes,
 };
 use forebay_model::{ExactUnit, TimeLength};
-use forebay_plan::{BoundPipeline, PlanOp, SqlCompiler, WindowOp, bind};
+use forebay_plan::{BoundPipeline, PlanOp, ReaderFacts, SqlCompiler, WindowOp, bind};
 use forebay_transforms::LengthSpec;
 use forebay_window::SeriesLength::{Rows, Ticks};
 use forebay_window::{
@@ -97,6 +97,7 @@ fn bind_step(step: &Value, declared: bool) -> Result<BoundPipeline> {
         &registry,
         &SqlCompiler::default(),
         &BTreeMap::from([("this".to_owned(), dataset)]),
+        &ReaderFacts::default(),
     )
 }
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use forebay_feed::{BatchFeatures, LoadCounts};
 use forebay_model::{Fault, Result, RowChange, codes};
 use forebay_run::{
-    BaselineReport, ColumnImportance, FeedSource, NaiveBaseline, Trainer, TrainingContext,
-    TrainingOutput, TrainingReport,
+    BaselineReport, ColumnImportance, FeedSource, NaiveBaseline, TrainingContext, TrainingOutput,
+    TrainingReport,
 };
 use forebay_storage::{Event, TrainingUnit};
 use forebay_threads::parallel_map;
@@ -965,7 +965,7 @@ impl<'a> BoostingRun<'a> {
             classes: None,
             by: self.config.by.clone(),
             steps: self.steps.clone(),
-            recursive: self.config.recursive(),
+            recursive: self.config.is_recursive(),
             fallback: summary.column,
             models: models.iter().map(|model| model.card.clone()).collect(),
         };

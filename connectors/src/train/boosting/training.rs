@@ -5,8 +5,8 @@ use forebay_feed::{
 };
 use forebay_model::{RefitPolicy, Result};
 use forebay_run::{
-    LabelKind, PartContext, ReadModelFile, StepColumns, Trainer, TrainingContext, TrainingOutput,
-    WarmStart, is_pattern,
+    LabelKind, PartContext, ReadModelFile, StepColumns, StepStrategy, Trainer, TrainingContext,
+    TrainingOutput, WarmStart, is_pattern,
 };
 use serde_json::{Value, json};
 
@@ -77,12 +77,12 @@ impl Trainer for BoostingConfig {
         self.intervals.is_some()
     }
 
-    fn per_step(&self) -> bool {
-        self.strategy == ForecastStrategy::PerStep
-    }
-
-    fn recursive(&self) -> bool {
-        self.is_recursive()
+    fn step_strategy(&self) -> Option<StepStrategy> {
+        match self.strategy {
+            ForecastStrategy::Direct => None,
+            ForecastStrategy::PerStep => Some(StepStrategy::PerStep),
+            ForecastStrategy::Recursive => Some(StepStrategy::Recursive),
+        }
     }
 
     fn check_steps(&self, columns: &StepColumns) -> Result<()> {

@@ -79,11 +79,11 @@ pub struct SeriesModelConfig {
     /// The part of the split that forecasts are compared with; `validation` when left out, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<String>,
-    /// Columns of numbers as features: always none. Checks for columns that are known too late read this.
+    /// Columns of numbers as features: always none. The field is a part of the ids of models.
     #[schemars(skip)]
     #[setters(skip)]
     pub dense: Vec<String>,
-    /// Columns of ids as features: always none.
+    /// Columns of ids as features: always none. The field is a part of the ids of models.
     #[schemars(skip)]
     #[setters(skip)]
     pub categorical: Vec<String>,

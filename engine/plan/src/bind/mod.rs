@@ -16,6 +16,7 @@ use forebay_model::{
 
 use crate::bind_faults::{BindResult, BindStop, ColumnDoubt};
 use crate::column_selector::unknown_column;
+use crate::feature_facts::ReaderFacts;
 use crate::leakage::check_leakage;
 use crate::refit::check_refit;
 use crate::{
@@ -25,14 +26,17 @@ use crate::{
 use steps::StepOutcome;
 
 /// Binds a pipeline to the schemas of its sources. The fault holds all problems; those that only follow from others,
-/// and steps that read a source without a dataset, are left out.
+/// and steps that read a source without a dataset, are left out. Rows are judged by the facts of their readers, which no
+/// pipeline without a label needs.
 pub fn bind(
     pipeline: &Pipeline,
     registry: &TransformRegistry,
     sql: &SqlCompiler,
     datasets: &BTreeMap<String, Dataset>,
+    readers: &ReaderFacts,
 ) -> Result<BoundPipeline> {
-    let PartialBinding { bound, faults, .. } = bind_all(pipeline, registry, sql, datasets);
+    let binding = bind_all(pipeline, registry, sql, datasets, readers);
+    let PartialBinding { bound, faults, .. } = binding;
     Fault::combine(faults).map_or(Ok(bound), Err)
 }
 
@@ -43,6 +47,7 @@ pub fn bind_all(
     registry: &TransformRegistry,
     sql: &SqlCompiler,
     datasets: &BTreeMap<String, Dataset>,
+    readers: &ReaderFacts,
 ) -> PartialBinding {
     let mut binder = PipelineBinder {
         pipeline,
@@ -94,7 +99,8 @@ pub fn bind_all(
         ..
     } = binder;
     if faults.is_empty() {
-        let checked = check_leakage(pipeline, &bound).and_then(|()| check_refit(pipeline, &bound));
+        let checked =
+            check_leakage(pipeline, &bound, readers).and_then(|()| check_refit(pipeline, &bound));
         faults.extend(checked.err().into_iter().flat_map(Fault::into_each));
     }
     PartialBinding {

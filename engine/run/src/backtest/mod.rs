@@ -22,7 +22,7 @@ use forebay_model::{
     CalendarSpan, ColumnClock, DAY_NANOSECONDS, Fault, Pipeline, PipelineSink, Result, TimeCutoff,
     TimeLength, codes, tick_nanoseconds,
 };
-use forebay_plan::{BaseDataset, BoundPipeline, FutureFlow, bind};
+use forebay_plan::{BaseDataset, BoundPipeline, FutureFlow};
 use forebay_storage::{Event, ScratchDir};
 
 use self::evaluate::Evaluation;
@@ -78,7 +78,7 @@ impl Session {
     ) -> Result<BacktestReport> {
         let label = require_forecasts(pipeline, "a backtest")?;
         let inputs = self.discover_inputs(&self.io, pipeline, None, None)?;
-        let bound = bind(pipeline, &self.registry, &self.sql, &datasets(&inputs))?;
+        let bound = self.bind_steps(pipeline, &datasets(&inputs))?;
         self.check_forecasts(pipeline, &bound)?;
         let plans = self.forecast_backtests(pipeline, &bound, options)?;
         let longest = plans.iter().max_by_key(|plan| plan.horizon());

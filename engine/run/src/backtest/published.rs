@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use forebay_commit::{Manifest, output_root};
 use forebay_model::{Fault, Pipeline, PipelineSink, PipelineSource, Result, codes};
-use forebay_plan::bind;
 use forebay_storage::{Event, ScratchDir, literal_path};
 use serde_json::{Value, json};
 
@@ -34,7 +33,7 @@ impl Session {
     pub fn score(&self, pipeline: &Pipeline, options: &ScoreOptions) -> Result<BacktestReport> {
         let label = require_forecasts(pipeline, "a score")?;
         let inputs = self.discover_inputs(&self.io, pipeline, None, None)?;
-        let bound = bind(pipeline, &self.registry, &self.sql, &datasets(&inputs))?;
+        let bound = self.bind_steps(pipeline, &datasets(&inputs))?;
         self.check_forecasts(pipeline, &bound)?;
         let as_backtest = BacktestOptions {
             folds: 1,

@@ -27,7 +27,7 @@ use forebay_model::{
 };
 use forebay_plan::{
     AnalyzerId, BaseDataset, BoundPipeline, ChainContext, ColumnScan, ColumnTap, FEED_FORMAT,
-    FUTURE_PART, OpChain, OpStream, PassWork, Program, SinkWork, StepStrategy, compile,
+    FUTURE_PART, OpChain, OpStream, PassWork, Program, ReaderFacts, SinkWork, compile,
     slice_for_columns,
 };
 use forebay_storage::{
@@ -218,7 +218,8 @@ impl Session {
                 .at(at));
         }
         let (from, split) = feed_rows(pipeline, config).map_err(|fault| fault.at(at))?;
-        let mut feed_pipeline = with_feed_sink(pipeline, &from, split);
+        let readers = self.reader_facts(pipeline);
+        let mut feed_pipeline = with_feed_sink(pipeline, &readers, &from, split);
         let store = StateStore::new(self.io.clone(), self.state()?);
         let scratch = ScratchDir::new(Some(store.root()), self.watch.clone())?;
         let cache = self.feed_cache(config).map_err(|fault| fault.at(at))?;
@@ -325,9 +326,14 @@ impl Session {
 }
 
 /// The pipeline with a sink that is never written: what it would hold is what the feed delivers.
-fn with_feed_sink(pipeline: &Pipeline, from: &str, split: Option<String>) -> Pipeline {
+fn with_feed_sink(
+    pipeline: &Pipeline,
+    readers: &ReaderFacts,
+    from: &str,
+    split: Option<String>,
+) -> Pipeline {
     // A part of the id of the rows, which nothing reads.
-    let config = match StepStrategy::of_feed(pipeline, from) {
+    let config = match readers.feed_strategy(pipeline, from) {
         Some(_) => json!({ "strategy": "per_step" }),
         None => json!({}),
     };

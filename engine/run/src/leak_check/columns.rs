@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_model::{Dataset, Pipeline};
 use forebay_plan::{
-    BaseDataset, BoundPipeline, ColumnLineage, MapOp, NodeFlow, PART_PREFIX, PlanOp, SqlCompiler,
-    TransformRegistry, base_column, bind,
+    BaseDataset, BoundPipeline, ColumnLineage, MapOp, NodeFlow, PART_PREFIX, PlanOp, ReaderFacts,
+    SqlCompiler, TransformRegistry, base_column, bind,
 };
 
 /// A pipeline whose nodes write the time of their rows, where only their last steps drop it: those
@@ -32,6 +32,8 @@ impl TimedPipeline {
         };
         // The plan has been found free of leakage; columns that sinks drop may know the future.
         timed.pipeline.label = None;
+        // Without a label, no reader is judged.
+        let readers = ReaderFacts::default();
         for sink in &pipeline.sinks {
             let Some(flow) = timed.bound.flows.get(&sink.from) else {
                 continue;
@@ -59,7 +61,7 @@ impl TimedPipeline {
                         .map(|(from, _)| from.clone())
                 };
                 names = names.iter().filter_map(name_before).collect();
-                let Ok(bound) = bind(&shorter, registry, sql, datasets) else {
+                let Ok(bound) = bind(&shorter, registry, sql, datasets, &readers) else {
                     break;
                 };
                 if bound

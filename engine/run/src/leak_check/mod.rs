@@ -18,7 +18,7 @@ use forebay_commit::Artifact;
 use forebay_execute::SourceInput;
 use forebay_model::{Dataset, Fault, Pipeline, PipelineSink, Result, codes, tick_nanoseconds};
 use forebay_plan::{
-    BaseDataset, BoundPipeline, FUTURE_PART, FeatureSettings, KnownAhead, NodeFlow, PlanOp, bind,
+    BaseDataset, BoundPipeline, FUTURE_PART, KnownAhead, NodeFlow, PlanOp, ReaderFacts,
     known_ahead, row_extent, taken_columns,
 };
 use forebay_storage::ScratchDir;
@@ -55,15 +55,16 @@ impl Session {
             .iter()
             .map(|(name, input)| (name.clone(), input.dataset.as_ref().clone()))
             .collect();
-        bind(judged, &self.registry, &self.sql, &datasets)?;
+        self.bind_steps(judged, &datasets)?;
         // Rows in place of trainings have other columns than models take; those were checked.
         let unlabelled = Pipeline {
             label: None,
             ..pipeline.clone()
         };
-        let bound = bind(&unlabelled, &self.registry, &self.sql, &datasets)?;
-        let ahead = known_ahead_of_sinks(judged, pipeline, &bound)?;
-        let model_columns = columns_of_trainings(judged, pipeline, &bound);
+        let bound = self.bind_steps(&unlabelled, &datasets)?;
+        let readers = self.reader_facts(judged);
+        let ahead = known_ahead_of_sinks(judged, &readers, pipeline, &bound)?;
+        let model_columns = columns_of_trainings(judged, &readers, pipeline, &bound);
         let ranges = self.time_ranges(pipeline, &inputs)?;
         let Some(range) = pipeline
             .sources
@@ -446,6 +447,7 @@ fn longest_window(bound: &BoundPipeline) -> Option<i128> {
 /// trainings: a sink stands for the trainings on its rows.
 fn known_ahead_of_sinks(
     judged: &Pipeline,
+    readers: &ReaderFacts,
     rows_only: &Pipeline,
     bound: &BoundPipeline,
 ) -> Result<Vec<BTreeMap<String, KnownAhead>>> {
@@ -458,7 +460,7 @@ fn known_ahead_of_sinks(
             .filter(|training| training.from == sink.from);
         let same_name = judged.sinks.iter().filter(|other| other.name == sink.name);
         for taker in same_name.chain(same_rows) {
-            for (column, length) in known_ahead(judged, bound, taker)? {
+            for (column, length) in known_ahead(judged, bound, readers, taker)? {
                 let longest = ahead.entry(column).or_insert(length);
                 *longest = length.max(*longest);
             }
@@ -472,6 +474,7 @@ fn known_ahead_of_sinks(
 /// Columns that no model takes may know the future.
 fn columns_of_trainings(
     judged: &Pipeline,
+    readers: &ReaderFacts,
     rows_only: &Pipeline,
     bound: &BoundPipeline,
 ) -> Vec<Option<BTreeSet<String>>> {
@@ -482,9 +485,11 @@ fn columns_of_trainings(
         of_sinks.push(flow.map(|flow| {
             let mut columns = BTreeSet::new();
             for training in &judged.trainings {
-                if training.from == sink.from {
-                    let settings = FeatureSettings::of_training(training);
-                    columns.extend(taken_columns(judged, bound, &flow.schema, &settings));
+                if training.from != sink.from {
+                    continue;
+                }
+                if let Some(facts) = readers.trainings.get(&training.name) {
+                    columns.extend(taken_columns(judged, bound, &flow.schema, facts));
                 }
             }
             columns

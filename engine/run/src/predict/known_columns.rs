@@ -9,9 +9,9 @@ use arrow::datatypes::Field;
 use forebay_analyze::{ColumnCounts, ColumnMoments};
 use forebay_model::{Fault, Finding, IdBuilder, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
-    AnalyzerId, AnalyzerRequest, BoundAnalyzer, BoundOp, BoundPipeline, FUTURE_PART,
-    FeatureSettings, FutureFlow, GatherBy, GatherOp, MapOp, NodeFlow, NullValue, OpStream, PlanOp,
-    future_streams, hidden_nulls, live_columns, slice_for_columns, source_column, taken_columns,
+    AnalyzerId, AnalyzerRequest, BoundAnalyzer, BoundOp, BoundPipeline, FUTURE_PART, FeatureFacts,
+    FutureFlow, GatherBy, GatherOp, MapOp, NodeFlow, NullValue, OpStream, PlanOp, future_streams,
+    hidden_nulls, live_columns, slice_for_columns, source_column, taken_columns,
 };
 use forebay_storage::Event;
 use serde_json::json;
@@ -135,9 +135,9 @@ impl RunExecutor<'_> {
             let mut accepted = BTreeSet::new();
             let mut refused = BTreeSet::new();
             for training in trainings {
-                let settings = FeatureSettings::of_training(training);
-                let of_model = taken_columns(self.pipeline, bound, &flow.schema, &settings);
-                let accepted_by_model = accepted_columns(&settings, &of_model);
+                let facts = self.session.trainer(training)?.feature_facts();
+                let of_model = taken_columns(self.pipeline, bound, &flow.schema, &facts);
+                let accepted_by_model = accepted_columns(&facts, &of_model);
                 refused.extend(of_model.difference(&accepted_by_model).cloned());
                 accepted.extend(accepted_by_model);
                 columns.extend(of_model);
@@ -386,9 +386,9 @@ pub(crate) fn known_by_step(
         let Some((flow, _)) = future_flow(bound, &training.from) else {
             continue;
         };
-        let settings = FeatureSettings::of_training(training);
-        let columns = taken_columns(pipeline, bound, &flow.schema, &settings);
-        let mut accepted = accepted_columns(&settings, &columns);
+        let facts = session.trainer(training)?.feature_facts();
+        let columns = taken_columns(pipeline, bound, &flow.schema, &facts);
+        let mut accepted = accepted_columns(&facts, &columns);
         for sink in &pipeline.predictions {
             let config = session.predict_config(sink)?;
             let predicts = config.models().contains(&training.name.as_str());
@@ -432,13 +432,13 @@ pub(super) fn shortened_all(streams: &[OpStream], behind: usize) -> Vec<OpStream
 }
 
 /// The columns whose missing numbers a training replaces.
-fn accepted_columns(settings: &FeatureSettings, columns: &BTreeSet<String>) -> BTreeSet<String> {
+fn accepted_columns(facts: &FeatureFacts, columns: &BTreeSet<String>) -> BTreeSet<String> {
     let mut accepted = BTreeSet::new();
-    if !settings.replaces_missing {
+    if !facts.replaces_missing {
         return accepted;
     }
     for name in columns {
-        let is_id = settings
+        let is_id = facts
             .categorical
             .as_ref()
             .is_some_and(|ids| ids.contains(name));

@@ -33,8 +33,8 @@ use forebay_model::{
     PipelineSink, Result, codes, tick_nanoseconds,
 };
 use forebay_plan::{
-    BoundPipeline, FUTURE_PART, FutureFlow, GatherBy, GatherOp, OpId, PlanOp, changed_by,
-    check_horizon, compile, computed_by, unknown_column,
+    BoundPipeline, FUTURE_PART, FutureFlow, GatherBy, GatherOp, OpId, PlanOp, StepStrategy,
+    changed_by, check_horizon, compile, computed_by, unknown_column,
 };
 use forebay_storage::StorageLocation;
 use forebay_window::SeriesLength;
@@ -255,7 +255,8 @@ impl Session {
                 let hint = "leave `refit` out of its training: all models learn in each run";
                 faults.push(Fault::new(codes::UNSUPPORTED, message).hint(hint));
             }
-            if config.ensemble.is_some() && trainer.recursive() {
+            let is_recursive = trainer.step_strategy() == Some(StepStrategy::Recursive);
+            if config.ensemble.is_some() && is_recursive {
                 let message = format!(
                     "`{name}` predicts one step from another, and would take predictions of the \
                      ensemble for its own"

@@ -13,7 +13,7 @@ use forebay_model::{
     DAY_NANOSECONDS, DegradationLevel, Fault, Interval, NodeInput, Pipeline, PipelineNode,
     PipelineSink, Result, Step, TimeLength, codes, month_nanoseconds,
 };
-use forebay_plan::{BoundPipeline, FutureRowsFacts, bind, compile};
+use forebay_plan::{BoundPipeline, FutureRowsFacts, compile};
 use forebay_storage::{BackgroundTasks, ScratchDir};
 use serde_json::json;
 
@@ -464,7 +464,7 @@ impl Session {
         let mut forecasts = Vec::new();
         let mut passes = Vec::new();
         for plan in plans {
-            let bound = bind(&plan.pipeline, &self.registry, &self.sql, &datasets)?;
+            let bound = self.bind_steps(&plan.pipeline, &datasets)?;
             let asks = bound.asks.clone();
             let mut findings = BTreeMap::new();
             let sink = plan.pipeline.sinks.len() - 1;

@@ -14,8 +14,8 @@ use forebay_analyze::GroupByState;
 use forebay_model::*;
 use forebay_plan::{
     BaseDataset, BoundPipeline, Carry, ChainContext, ColumnTap, GatherBy, GatherOp, GroupByOp,
-    OpChain, OpStream, PlanOp, PrecomputedOutputs, SeriesOp, SqlCompiler, TakenOutputs,
-    WindowRowOrder, bind,
+    OpChain, OpStream, PlanOp, PrecomputedOutputs, ReaderFacts, SeriesOp, SqlCompiler,
+    TakenOutputs, WindowRowOrder, bind,
 };
 use forebay_window::{InputRows, WindowEngine, WindowFunction};
 use serde_json::Value;
@@ -262,6 +262,7 @@ fn bind_nodes(
         &forebay_transforms::registry(),
         &SqlCompiler::default(),
         &datasets,
+        &ReaderFacts::default(),
     )
 }
 
