@@ -170,7 +170,9 @@ pub use target::{
     TARGET_PREFIX, TargetChain, TargetFunction, TargetStage, parameter_columns, row_parameters,
 };
 pub use time_shift::{TimeShift, cast_shift};
-pub use transform::{BindScope, FutureRowsFacts, HeldRows, StepFacts, Transform};
+pub use transform::{
+    BindScope, FutureRowsFacts, HeldRows, LearningFilter, StepChange, StepFacts, Transform,
+};
 pub use tried_casts::TriedCasts;
 pub use uncounted_casts::uncounted_casts;
 pub use upstream::{NeededColumns, all_columns, upstream_analyzers};

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{StepFacts, Transform};
+use crate::{StepChange, StepFacts, Transform};
 
 /// A transform whose value is its configuration: serde gives the canonical form, schemars the JSON Schema.
 /// Implement this and register the type to use it in specs.
@@ -116,6 +116,12 @@ impl TransformRegistry {
     /// Facts of a step's configuration.
     pub fn facts(&self, step: &Step) -> Result<StepFacts> {
         Ok(self.build(step)?.facts())
+    }
+
+    /// Makes a change to the configuration of a step, where the change concerns it.
+    pub fn change(&self, step: &mut Step, change: &StepChange<'_>) -> Result<()> {
+        self.build(step)?.change(&mut step.config, change);
+        Ok(())
     }
 
     /// Builds the transform of a step.

@@ -1,5 +1,6 @@
 //! The public trait of transforms, built-in and custom.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -27,6 +28,10 @@ pub trait Transform: Debug + Send + Sync {
     fn facts(&self) -> StepFacts {
         StepFacts::default()
     }
+
+    /// Makes a change to the configuration of its step, where the change concerns such a step. Settings that the change
+    /// does not need stay as they are written, and with them the ids that depend on them.
+    fn change(&self, _config: &mut Value, _change: &StepChange<'_>) {}
 }
 
 /// Facts of a step's configuration that checks, forecasts and samples need. Its transform alone
@@ -39,6 +44,40 @@ pub struct StepFacts {
     pub future_rows: Option<FutureRowsFacts>,
     /// True if the ids that it gives stay in force in later runs.
     pub has_stable_ids: bool,
+    /// Rows to learn from that it takes out; `None` for a step that treats rows that are scored in the same way.
+    pub learning_filter: Option<LearningFilter>,
+    /// True if it calls a function of the user for batches of rows that the engine chooses.
+    pub calls_function: bool,
+}
+
+/// Treatment of rows by a step that takes out rows to learn from. Rows that are scored pass it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LearningFilter {
+    /// It takes out rows and does nothing else.
+    RowsOnly,
+    /// It also writes columns, which rows that are scored have, too.
+    WithColumns,
+}
+
+/// Change of a step that a reader of a pipeline needs.
+#[derive(Debug, Clone, Copy)]
+pub enum StepChange<'a> {
+    /// Rows that are scored pass a step that takes out rows to learn from.
+    PassScoredRows {
+        /// The time from which on rows are scored; all are if `None`.
+        from: Option<&'a str>,
+    },
+    /// Rows that are scored pass rules that take rows out.
+    PassRules {
+        /// Names of the rules.
+        rules: &'a BTreeSet<String>,
+        /// The time from which on rows are scored; all are if `None`.
+        from: Option<&'a str>,
+    },
+    /// Rules that stop a run only warn.
+    WarnOnly,
+    /// A function is called for batches of at most this number of rows.
+    BatchRows(usize),
 }
 
 /// Rows of the future that a step adds, as the spec declares them.

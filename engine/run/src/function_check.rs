@@ -7,14 +7,11 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::Schema;
 use arrow::util::display::array_value_to_string;
 use forebay_model::{Fault, Pipeline, Result, codes};
+use forebay_plan::StepChange;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::preview_options::PreviewOptions;
 use crate::session::Session;
-
-/// Kinds of steps that call functions.
-const FUNCTION_STEPS: [&str; 2] = ["python", "command"];
 
 /// Most rows of a batch, in place of those that the step says.
 const BATCH_ROWS: [usize; 2] = [1, 7];
@@ -48,9 +45,7 @@ impl Session {
         let mut checked = Vec::new();
         for (position, node) in pipeline.nodes.iter().enumerate() {
             for (index, step) in node.steps.iter().enumerate() {
-                // A function that is given whole series has no other batches.
-                let is_by_series = step.config.get("by").is_some_and(|by| !by.is_null());
-                if !FUNCTION_STEPS.contains(&step.kind.as_str()) || is_by_series {
+                if !self.registry.facts(step)?.calls_function {
                     continue;
                 }
                 // Later steps may hide the values.
@@ -59,8 +54,9 @@ impl Session {
                 let name = format!("{}.{}", node.name, step.kind);
                 let rows = self.first_rows(&head, &node.name, sample_rows)?;
                 for batch_rows in BATCH_ROWS {
-                    let config = &mut head.nodes[position].steps[index].config;
-                    config["batch_rows"] = Value::from(batch_rows);
+                    let last_step = &mut head.nodes[position].steps[index];
+                    self.registry
+                        .change(last_step, &StepChange::BatchRows(batch_rows))?;
                     let other_rows = self.first_rows(&head, &node.name, sample_rows)?;
                     if let Some(difference) = first_difference(&rows, &other_rows) {
                         let fault = difference.fault(&name, batch_rows);

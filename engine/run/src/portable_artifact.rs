@@ -20,7 +20,7 @@ pub fn portable_artifact_steps(
     let fitted = artifact.bind(registry, sql)?;
     let labels = &artifact.origin.labels;
     let served = Artifact {
-        pipeline: without_learning_filters(&artifact.pipeline, &fitted, labels),
+        pipeline: without_learning_filters(registry, &artifact.pipeline, &fitted, labels)?,
         ..artifact.clone()
     };
     let bound = served.bind(registry, sql)?;

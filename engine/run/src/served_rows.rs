@@ -4,17 +4,10 @@ use std::collections::BTreeSet;
 
 use forebay_commit::Artifact;
 use forebay_model::{Fault, Interval, Pipeline, Result, Step, codes};
-use forebay_plan::{BoundPipeline, FUTURE_PART};
-use serde_json::Value;
+use forebay_plan::{BoundPipeline, FUTURE_PART, LearningFilter, StepChange, TransformRegistry};
 
 use crate::row_rules::{quarantines, quarantines_by};
 use crate::session::Session;
-
-/// The kind of step that removes rows.
-const FILTER: &str = "filter";
-
-/// The kind of step that keeps a share of the rows.
-const SAMPLE: &str = "sample";
 
 /// The kind of step with rules, of which some remove rows.
 const EXPECT: &str = "expect";
@@ -63,12 +56,12 @@ impl Session {
         };
         for node in &mut served.nodes {
             match written_from {
-                Some(from) => restrict_to_history(&mut node.steps, from),
-                None => remove_learning_steps(&mut node.steps),
+                Some(from) => restrict_to_history(&self.registry, &mut node.steps, from)?,
+                None => remove_learning_steps(&self.registry, &mut node.steps)?,
             }
         }
         let rules = self.rules_of_labels(&served, artifact)?;
-        open_rules(&mut served, &rules, written_from);
+        open_rules(&self.registry, &mut served, &rules, written_from)?;
         Ok(served)
     }
 
@@ -86,7 +79,7 @@ impl Session {
         let bound = self.bind(pipeline, &artifact.datasets())?;
         // No column depends on a rule that takes nothing out.
         let mut opened = pipeline.clone();
-        open_rules(&mut opened, &quarantines(&bound), None);
+        open_rules(&self.registry, &mut opened, &quarantines(&bound), None)?;
         let columns = self.columns_of_labels(&opened, artifact)?;
         Ok(quarantines_by(&bound, &columns))
     }
@@ -113,78 +106,77 @@ fn check_start(writes_future: bool, interval: Option<&Interval>) -> Result<()> {
 
 /// A pipeline without the filters that are for learning, and without rules that take out rows because of their label.
 pub(crate) fn without_learning_filters(
+    registry: &TransformRegistry,
     pipeline: &Pipeline,
     bound: &BoundPipeline,
     labels: &BTreeSet<String>,
-) -> Pipeline {
+) -> Result<Pipeline> {
     let mut served = pipeline.clone();
     for node in &mut served.nodes {
-        remove_learning_steps(&mut node.steps);
+        remove_learning_steps(registry, &mut node.steps)?;
     }
-    open_rules(&mut served, &quarantines_by(bound, labels), None);
-    served
+    open_rules(registry, &mut served, &quarantines_by(bound, labels), None)?;
+    Ok(served)
 }
 
 /// Lets the rows that are scored pass some rules: all rows, or those from a time on.
-fn open_rules(pipeline: &mut Pipeline, rules: &BTreeSet<String>, history_until: Option<&str>) {
+fn open_rules(
+    registry: &TransformRegistry,
+    pipeline: &mut Pipeline,
+    rules: &BTreeSet<String>,
+    from: Option<&str>,
+) -> Result<()> {
     if rules.is_empty() {
-        return;
+        return Ok(());
     }
-    let steps = pipeline.nodes.iter_mut().flat_map(|node| &mut node.steps);
-    for step in steps.filter(|step| step.kind == EXPECT) {
-        let items = step.config.as_array_mut().into_iter().flatten();
-        for item in items.filter(|item| item["policy"] == "quarantine") {
-            item["of_labels"] = rules.iter().map(String::as_str).collect();
-            item["history_until"] = Value::from(history_until);
+    for node in &mut pipeline.nodes {
+        for step in &mut node.steps {
+            registry.change(step, &StepChange::PassRules { rules, from })?;
         }
     }
+    Ok(())
 }
 
 /// A pipeline whose filters for learning, and whose rules that take out rows because of their label, let all rows pass.
 /// Windows on both sides of a filter stay apart, as in the run.
 pub(crate) fn with_open_learning_filters(
+    registry: &TransformRegistry,
     pipeline: &Pipeline,
     bound: &BoundPipeline,
     labels: &BTreeSet<String>,
-) -> Pipeline {
+) -> Result<Pipeline> {
     let mut served = pipeline.clone();
-    open_rules(&mut served, &quarantines_by(bound, labels), None);
-    let steps = served.nodes.iter_mut().flat_map(|node| &mut node.steps);
-    for step in steps.filter(|step| is_for_learning(step)) {
-        open_learning_step(step);
+    open_rules(registry, &mut served, &quarantines_by(bound, labels), None)?;
+    for node in &mut served.nodes {
+        for step in &mut node.steps {
+            registry.change(step, &StepChange::PassScoredRows { from: None })?;
+        }
     }
-    served
+    Ok(served)
 }
 
 /// Restricts the steps that take out rows to learn from to rows before a time.
-fn restrict_to_history(steps: &mut [Step], until: &str) {
+fn restrict_to_history(
+    registry: &TransformRegistry,
+    steps: &mut [Step],
+    until: &str,
+) -> Result<()> {
     for step in steps {
-        if is_for_learning(step) {
-            step.config["history_until"] = Value::from(until);
+        registry.change(step, &StepChange::PassScoredRows { from: Some(until) })?;
+    }
+    Ok(())
+}
+
+/// Removes the steps that take out rows to learn from. One that also writes columns stays: all rows pass it.
+fn remove_learning_steps(registry: &TransformRegistry, steps: &mut Vec<Step>) -> Result<()> {
+    let mut passed = Vec::with_capacity(steps.len());
+    for mut step in std::mem::take(steps) {
+        if registry.facts(&step)?.learning_filter == Some(LearningFilter::RowsOnly) {
+            continue;
         }
+        registry.change(&mut step, &StepChange::PassScoredRows { from: None })?;
+        passed.push(step);
     }
-}
-
-/// Removes the steps that take out rows to learn from. A sample stays where it writes weights: all rows pass it.
-fn remove_learning_steps(steps: &mut Vec<Step>) {
-    let writes_weights = |step: &Step| step.kind == SAMPLE && step.config["weight"].is_string();
-    steps.retain(|step| !is_for_learning(step) || writes_weights(step));
-    for step in steps.iter_mut().filter(|step| is_for_learning(step)) {
-        open_learning_step(step);
-    }
-}
-
-/// Lets all rows pass a step that takes out rows to learn from.
-fn open_learning_step(step: &mut Step) {
-    if step.kind == SAMPLE {
-        step.config["share"] = Value::from(1.0);
-    } else {
-        step.config["sql"] = Value::from("TRUE");
-    }
-}
-
-/// True for a filter or a sample of the rows to learn from.
-fn is_for_learning(step: &Step) -> bool {
-    let takes_rows = step.kind == FILTER || step.kind == SAMPLE;
-    takes_rows && step.config["when"] == "learning"
+    *steps = passed;
+    Ok(())
 }

@@ -9,6 +9,7 @@ use forebay_commit::Artifact;
 use forebay_model::{
     Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, Span, Step, codes, plain_batch,
 };
+use forebay_plan::{StepChange, TransformRegistry};
 use forebay_storage::{ChunkIterator, ScanRequest, ScratchDir, Source};
 use serde_json::Value;
 
@@ -126,7 +127,7 @@ impl Session {
         let step = known_step(pipeline, request.step)?;
         let path_in_scratch = |name: &str| scratch.path().join(name).display().to_string();
         let mut step_pipeline = match request.artifact {
-            Some(artifact) => as_learned(pipeline, artifact, &step)?,
+            Some(artifact) => as_learned(&self.registry, pipeline, artifact, &step)?,
             None => self.upstream_of(pipeline, &step)?,
         };
         if request.artifact.is_none() && !request.enforces_rules {
@@ -267,7 +268,12 @@ impl Session {
 
 /// The pipeline of an artifact, with its findings, over the sources of this one. Its rules about
 /// rows only warn.
-fn as_learned(pipeline: &Pipeline, artifact: &Artifact, step: &str) -> Result<Pipeline> {
+fn as_learned(
+    registry: &TransformRegistry,
+    pipeline: &Pipeline,
+    artifact: &Artifact,
+    step: &str,
+) -> Result<Pipeline> {
     let mut learned = artifact.pipeline.clone();
     known_step(&learned, step)?;
     for source in &mut learned.sources {
@@ -277,16 +283,9 @@ fn as_learned(pipeline: &Pipeline, artifact: &Artifact, step: &str) -> Result<Pi
         }
         source.ready = None;
     }
-    for step in learned
-        .nodes
-        .iter_mut()
-        .flat_map(|node| &mut node.steps)
-        .filter(|step| step.kind == EXPECT)
-    {
-        for rule in step.config.as_array_mut().into_iter().flatten() {
-            if rule.get("policy").is_some_and(|policy| policy == "fail") {
-                rule["policy"] = Value::from("warn");
-            }
+    for node in &mut learned.nodes {
+        for step in &mut node.steps {
+            registry.change(step, &StepChange::WarnOnly)?;
         }
     }
     let (sinks, trainings, predictions) = Default::default();

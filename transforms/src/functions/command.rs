@@ -1,11 +1,14 @@
 //! `command`: columns that a program computes.
 
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_plan::{
+    BindScope, ColumnSelector, ConfiguredTransform, PlanOp, StepChange, StepFacts, Transform,
+};
 use forebay_setters::Setters;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::by_series::{FunctionBy, LookAhead, WholeSeries};
 use super::code::{FunctionCode, is_program};
@@ -73,6 +76,20 @@ impl ConfiguredTransform for CommandFunction {
 }
 
 impl Transform for CommandFunction {
+    fn facts(&self) -> StepFacts {
+        StepFacts {
+            // A function that is given whole series has no other batches.
+            calls_function: self.by.is_none(),
+            ..StepFacts::default()
+        }
+    }
+
+    fn change(&self, config: &mut Value, change: &StepChange<'_>) {
+        if let StepChange::BatchRows(rows) = change {
+            config["batch_rows"] = Value::from(*rows);
+        }
+    }
+
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let Some(program) = self.run.first() else {
             return Err(bad_value("`run` names no program").field("run"));

@@ -5,12 +5,14 @@ use std::fmt::Write;
 use arrow::datatypes::{Field, Schema};
 use arrow::ipc::writer::StreamWriter;
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{BindScope, ColumnSelector, ConfiguredTransform, PlanOp, Transform};
+use forebay_plan::{
+    BindScope, ColumnSelector, ConfiguredTransform, PlanOp, StepChange, StepFacts, Transform,
+};
 use forebay_setters::Setters;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::by_series::{FunctionBy, LookAhead, WholeSeries};
 use super::code::{FunctionCode, PythonCode, PythonRoot, is_program};
@@ -129,6 +131,20 @@ impl ConfiguredTransform for PythonFunction {
 }
 
 impl Transform for PythonFunction {
+    fn facts(&self) -> StepFacts {
+        StepFacts {
+            // A function that is given whole series has no other batches.
+            calls_function: self.by.is_none(),
+            ..StepFacts::default()
+        }
+    }
+
+    fn change(&self, config: &mut Value, change: &StepChange<'_>) {
+        if let StepChange::BatchRows(rows) = change {
+            config["batch_rows"] = Value::from(*rows);
+        }
+    }
+
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         if !is_program(&self.interpreter) {
             let message = format!("there is no program `{}`", self.interpreter);

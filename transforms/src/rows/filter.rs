@@ -6,9 +6,13 @@ use arrow::array::{ArrayRef, AsArray, BooleanArray};
 use arrow::compute::or_kleene;
 use arrow::datatypes::Field;
 use forebay_model::{Fault, Result, RowChange, TimeCutoff, ticks};
-use forebay_plan::{BindScope, ColumnKernel, ConfiguredTransform, FilterOp, PlanOp, Transform};
+use forebay_plan::{
+    BindScope, ColumnKernel, ConfiguredTransform, FilterOp, LearningFilter, PlanOp, StepChange,
+    StepFacts, Transform,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Keeps the rows for which a SQL condition is true; false and null remove the row.
 ///
@@ -84,6 +88,13 @@ impl FilterRows {
             history_until,
         })
     }
+
+    fn is_for_learning(&self) -> bool {
+        match self {
+            FilterRows::Condition(_) => false,
+            FilterRows::Rows(filter) => filter.when == FilterScope::Learning,
+        }
+    }
 }
 
 impl ConfiguredTransform for FilterRows {
@@ -91,6 +102,26 @@ impl ConfiguredTransform for FilterRows {
 }
 
 impl Transform for FilterRows {
+    fn facts(&self) -> StepFacts {
+        StepFacts {
+            learning_filter: self.is_for_learning().then_some(LearningFilter::RowsOnly),
+            ..StepFacts::default()
+        }
+    }
+
+    fn change(&self, config: &mut Value, change: &StepChange<'_>) {
+        let StepChange::PassScoredRows { from } = change else {
+            return;
+        };
+        if !self.is_for_learning() {
+            return;
+        }
+        match from {
+            Some(from) => config["history_until"] = Value::from(*from),
+            None => config["sql"] = Value::from("TRUE"),
+        }
+    }
+
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         let (sql, learning, history_until) = match self {
             FilterRows::Condition(sql) => (sql, false, None),

@@ -6,11 +6,13 @@ use arrow::array::{ArrayRef, AsArray, BooleanArray, Float64Array};
 use arrow::datatypes::{DataType, Field};
 use forebay_model::{Fault, Result, RowChange, StringColumn, codes, type_words};
 use forebay_plan::{
-    BindScope, ColumnKernel, ConfiguredTransform, FilterOp, MapOp, PlanOp, Transform,
+    BindScope, ColumnKernel, ConfiguredTransform, FilterOp, LearningFilter, MapOp, PlanOp,
+    StepChange, StepFacts, Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::filter::{FilterScope, first_scored, passing_from, scored_rows};
@@ -73,6 +75,31 @@ impl ConfiguredTransform for RowSample {
 }
 
 impl Transform for RowSample {
+    fn facts(&self) -> StepFacts {
+        let learning_filter = match (self.when, &self.weight) {
+            (FilterScope::Always, _) => None,
+            (FilterScope::Learning, None) => Some(LearningFilter::RowsOnly),
+            (FilterScope::Learning, Some(_)) => Some(LearningFilter::WithColumns),
+        };
+        StepFacts {
+            learning_filter,
+            ..StepFacts::default()
+        }
+    }
+
+    fn change(&self, config: &mut Value, change: &StepChange<'_>) {
+        let StepChange::PassScoredRows { from } = change else {
+            return;
+        };
+        if self.when != FilterScope::Learning {
+            return;
+        }
+        match from {
+            Some(from) => config["history_until"] = Value::from(*from),
+            None => config["share"] = Value::from(1.0),
+        }
+    }
+
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         if !(self.share > 0.0 && self.share <= 1.0) {
             let message = format!("`share` {} is not above 0 and at most 1", self.share);

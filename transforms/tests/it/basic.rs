@@ -1,10 +1,12 @@
 //! Rows, columns and types.
 
+use std::collections::BTreeSet;
+
 use crate::harness::*;
 use arrow::array::*;
 use forebay_model::{Step, codes};
-use forebay_plan::{FutureRowsFacts, StepFacts};
-use serde_json::json;
+use forebay_plan::{FutureRowsFacts, LearningFilter, StepChange, StepFacts};
+use serde_json::{Value, json};
 
 fn words(values: &[Option<&str>]) -> StringArray {
     StringArray::from(values.to_vec())
@@ -340,6 +342,14 @@ fn steps_state_the_facts_that_others_read() {
         has_stable_ids: true,
         ..StepFacts::default()
     };
+    let learning = |filter: LearningFilter| StepFacts {
+        learning_filter: Some(filter),
+        ..StepFacts::default()
+    };
+    let calling = StepFacts {
+        calls_function: true,
+        ..StepFacts::default()
+    };
     let cases = [
         (
             "join",
@@ -377,6 +387,36 @@ fn steps_state_the_facts_that_others_read() {
             StepFacts::default(),
         ),
         ("filter", json!("x > 0"), StepFacts::default()),
+        (
+            "filter",
+            json!({"sql": "x > 0", "when": "learning"}),
+            learning(LearningFilter::RowsOnly),
+        ),
+        (
+            "sample",
+            json!({"share": 0.5, "by": ["x"]}),
+            learning(LearningFilter::RowsOnly),
+        ),
+        (
+            "sample",
+            json!({"share": 0.5, "by": ["x"], "weight": "w"}),
+            learning(LearningFilter::WithColumns),
+        ),
+        (
+            "sample",
+            json!({"share": 0.5, "by": ["x"], "weight": "w", "when": "always"}),
+            StepFacts::default(),
+        ),
+        (
+            "command",
+            json!({"run": ["cat"], "columns": ["x"], "returns": {"x": "int32"}}),
+            calling.clone(),
+        ),
+        (
+            "python",
+            json!({"function": "f:g", "columns": ["x"], "returns": {"x": "int32"}}),
+            calling,
+        ),
     ];
     let registry = forebay_transforms::registry();
     for (kind, config, expected) in cases {
@@ -387,6 +427,102 @@ fn steps_state_the_facts_that_others_read() {
         };
         assert_eq!(registry.facts(&step).unwrap(), expected, "{step:?}");
     }
+}
+
+/// A change concerns some kinds of steps and their settings, and leaves all others as they are written.
+#[test]
+fn steps_change_their_own_settings() {
+    let rules = BTreeSet::from(["not_null(y)".to_owned()]);
+    let all = StepChange::PassScoredRows { from: None };
+    let later = StepChange::PassScoredRows {
+        from: Some("2024-01-01"),
+    };
+    let all_rules = StepChange::PassRules {
+        rules: &rules,
+        from: None,
+    };
+    let later_rules = StepChange::PassRules {
+        rules: &rules,
+        from: Some("2024-01-01"),
+    };
+    let changes = [
+        all,
+        later,
+        all_rules,
+        later_rules,
+        StepChange::WarnOnly,
+        StepChange::BatchRows(7),
+    ];
+    let filter = json!({"sql": "x > 0", "when": "learning"});
+    let sample = json!({"share": 0.5, "by": ["x"]});
+    let expect = json!([
+        {"not_null": ["x"], "policy": "fail"},
+        {"not_null": ["y"], "policy": "quarantine"},
+        {"not_null": ["z"], "policy": "warn"},
+    ]);
+    let command = json!({"run": ["cat"], "columns": ["x"], "returns": {"x": "int32"}});
+    let cases = [
+        ("filter", json!("x > 0"), vec![]),
+        ("filter", json!({"sql": "x > 0", "when": "always"}), vec![]),
+        (
+            "filter",
+            filter,
+            vec![
+                (0, "/sql", json!("TRUE")),
+                (1, "/history_until", json!("2024-01-01")),
+            ],
+        ),
+        (
+            "sample",
+            json!({"share": 0.5, "by": ["x"], "when": "always"}),
+            vec![],
+        ),
+        (
+            "sample",
+            sample,
+            vec![
+                (0, "/share", json!(1.0)),
+                (1, "/history_until", json!("2024-01-01")),
+            ],
+        ),
+        (
+            "expect",
+            expect,
+            vec![
+                (2, "/1/of_labels", json!(["not_null(y)"])),
+                (2, "/1/history_until", json!(null)),
+                (3, "/1/of_labels", json!(["not_null(y)"])),
+                (3, "/1/history_until", json!("2024-01-01")),
+                (4, "/0/policy", json!("warn")),
+            ],
+        ),
+        ("command", command, vec![(5, "/batch_rows", json!(7))]),
+        ("select", json!(["x"]), vec![]),
+    ];
+    let registry = forebay_transforms::registry();
+    for (kind, config, settings) in cases {
+        for (number, change) in changes.iter().enumerate() {
+            let mut expected = config.clone();
+            for (of_change, setting, value) in &settings {
+                if *of_change == number {
+                    set(&mut expected, setting, value);
+                }
+            }
+            let mut step = Step {
+                kind: kind.to_owned(),
+                config: config.clone(),
+                at: None,
+            };
+            registry.change(&mut step, change).unwrap();
+            assert_eq!(step.config, expected, "{kind} after {change:?}");
+        }
+    }
+}
+
+/// Sets a value by the path of a setting, such as `/0/policy`.
+fn set(config: &mut Value, path: &str, value: &Value) {
+    let (parent, name) = path.rsplit_once('/').unwrap();
+    config.pointer_mut(parent).unwrap()[name] = value.clone();
 }
 
 #[test]

@@ -133,8 +133,8 @@ impl ServingModel {
         let fitted = artifact.bind(registry, sql)?;
         let labels = &artifact.origin.labels;
         let pipeline = match reference {
-            Some(_) => with_open_learning_filters(&artifact.pipeline, &fitted, labels),
-            None => without_learning_filters(&artifact.pipeline, &fitted, labels),
+            Some(_) => with_open_learning_filters(registry, &artifact.pipeline, &fitted, labels)?,
+            None => without_learning_filters(registry, &artifact.pipeline, &fitted, labels)?,
         };
         let served = Artifact {
             pipeline,

@@ -12,13 +12,14 @@ use arrow::compute::{is_not_null, nullif};
 use arrow::datatypes::Field;
 use forebay_model::{Fault, Result, RowChange};
 use forebay_plan::{
-    BindScope, ConfiguredTransform, ExpectationPolicy, FilterOp, MapOp, PlanOp, Transform,
-    VIOLATION_PREFIX,
+    BindScope, ConfiguredTransform, ExpectationPolicy, FilterOp, MapOp, PlanOp, StepChange,
+    Transform, VIOLATION_PREFIX,
 };
 use forebay_setters::Setters;
 use indexmap::IndexMap;
 use schemars::{JsonSchema, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 pub use self::construct::ExpectedRange;
 pub use self::violations::{Violations, add_quarantined_step, violations};
@@ -479,6 +480,24 @@ impl ConfiguredTransform for ExpectRows {
 }
 
 impl Transform for ExpectRows {
+    fn change(&self, config: &mut Value, change: &StepChange<'_>) {
+        let items = config.as_array_mut().into_iter().flatten();
+        for (item, rule) in items.zip(&self.0) {
+            match change {
+                StepChange::PassRules { rules, from }
+                    if rule.policy == FailurePolicy::Quarantine =>
+                {
+                    item["of_labels"] = rules.iter().map(String::as_str).collect();
+                    item["history_until"] = Value::from(*from);
+                }
+                StepChange::WarnOnly if rule.policy == FailurePolicy::Fail => {
+                    item["policy"] = Value::from("warn");
+                }
+                _ => {}
+            }
+        }
+    }
+
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
         if self.0.is_empty() {
             return Err(
