@@ -4,7 +4,7 @@ use forebay_commit::Artifact;
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{PortableSteps, SqlCompiler, TransformRegistry, portable_steps};
 
-use crate::served_rows::without_learning_filters;
+use crate::learning_filters::without_learning_filters;
 
 /// Steps that make these columns of `node` from the columns of its source, with what the artifact learned.
 ///

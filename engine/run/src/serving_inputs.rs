@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, RecordBatchOptions, new_null_array};
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{Field, Schema};
 use forebay_commit::Artifact;
 use forebay_execute::SourceInput;
 use forebay_model::{Chunk, Dataset, Fault, Pipeline, PipelineSource, Result, Span, codes};
@@ -16,31 +16,8 @@ use forebay_storage::{
     ChunkIterator, Event, MetadataCache, ScanRequest, Source, SourceWrapper, StorageClient,
 };
 
+use crate::served_columns::{OptionalColumn, OptionalColumns, ServedInputs};
 use crate::session::Session;
-
-/// Columns that new rows may lack, in order, by source.
-pub(crate) type OptionalColumns = BTreeMap<String, Vec<OptionalColumn>>;
-
-/// A column that new rows may lack.
-#[derive(Debug, Clone)]
-pub(crate) struct OptionalColumn {
-    field: Field,
-    /// Index of the column among those of the fit.
-    index: usize,
-}
-
-/// Facts of an applied artifact about the columns of its sources.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ServedInputs {
-    /// Columns that the sources may lack.
-    pub optional: OptionalColumns,
-    /// Columns of the fit, by source.
-    pub schemas: BTreeMap<String, SchemaRef>,
-    /// Predicted columns.
-    pub labels: BTreeSet<String>,
-    /// True where an artifact is applied.
-    pub is_application: bool,
-}
 
 /// Marks a field that stands for a column which the files lack.
 const ABSENT: &str = "forebay.absent";

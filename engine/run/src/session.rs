@@ -37,8 +37,8 @@ use crate::pass_interval::{PassInterval, interval_pass_id};
 use crate::predict::{LoadedModel, LoadedModels, register_predict_step};
 use crate::report::RunReport;
 use crate::run_mode::RunMode;
+use crate::served_columns::ServedInputs;
 use crate::served_rows::ServedRows;
-use crate::serving_inputs::ServedInputs;
 use crate::training_cadence::TrainingNeeds;
 use crate::training_tracker::TrainingTracker;
 

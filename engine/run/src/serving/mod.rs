@@ -42,7 +42,7 @@ pub use self::stream::UnservedStep;
 use self::stream::{RemovingStep, ServedChain, ServedStream, artifact_finding};
 pub(crate) use self::stream::{check_serving, unserved_steps};
 use crate::fit_types::{FORMATS_WITHOUT_TYPES, fit_values};
-use crate::served_rows::{with_open_learning_filters, without_learning_filters};
+use crate::learning_filters::{with_open_learning_filters, without_learning_filters};
 
 /// Applies the findings of an artifact to rows of one source.
 ///
