@@ -16,6 +16,7 @@ mod deadline;
 mod degradation;
 mod executor;
 mod expectations;
+mod explain;
 mod feature_facts;
 mod feed;
 mod fit_types;
