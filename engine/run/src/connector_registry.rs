@@ -2,16 +2,12 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
 use forebay_storage::{Sink, Source, literal_path};
 use serde_json::{Value, json};
 
 use crate::predict::ModelPredictor;
-use crate::training::Trainer;
-
-/// Reads a file of a model by its name; `None` if there is none.
-pub type ReadModelFile<'a> = &'a dyn Fn(&str) -> Result<Option<Bytes>>;
+use crate::trainer::{ReadModelFile, Trainer};
 
 /// The formats that specs can name.
 pub trait ConnectorRegistry: Send + Sync {

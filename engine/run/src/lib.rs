@@ -67,6 +67,7 @@ mod step_rows;
 mod tables;
 mod task;
 mod text_types;
+mod trainer;
 mod training;
 mod training_cadence;
 mod training_checks;
@@ -84,7 +85,7 @@ pub use backtest::{
     ForecasterScores, GroupScore, IntervalScore, QuantileScore, ScoreOptions, ScoreRule, StepScore,
 };
 pub use column_origins::SinkColumns;
-pub use connector_registry::{ConnectorRegistry, ReadModelFile};
+pub use connector_registry::ConnectorRegistry;
 pub use day_report::{DayProblem, DayReport};
 pub use deadline::{DeadlineSpec, RunCost, parse_duration};
 pub use expectations::ExpectationReport;
@@ -151,8 +152,6 @@ pub use serving::{
 pub use session::{Session, SessionOptions};
 pub use step_rows::StepRows;
 pub use task::{RowStream, Task};
-pub use training::{Trainer, TrainingContext, TrainingOutput};
-pub use training_parts::TakePartFn;
-pub use training_start::WarmStart;
+pub use trainer::{ReadModelFile, TakePartFn, Trainer, TrainingContext, TrainingOutput, WarmStart};
 pub use training_tracker::{TrackedRun, TrackedTrainings, TrainingTracker};
 pub use worker_server::WorkerServer;

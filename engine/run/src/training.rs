@@ -1,4 +1,4 @@
-//! Trainings: sinks that turn the rows of a step into a model.
+//! Trainings of a run.
 //!
 //! They run after all passes, read the feed of their step, and are published like outputs, with
 //! those of their run: files first, then the manifest that names them. A training's id names
@@ -12,275 +12,30 @@ use forebay_commit::{
     Artifact, Manifest, OutputFile, ReuseDecision, Shard, StateStore, output_root,
     record_is_intact, shard_directory, unique_shard_directory, visible_location,
 };
-use forebay_feed::{BatchFeatures, FeedConfig, FeedOrder, ORDER_VERSION};
+use forebay_feed::{FeedConfig, FeedOrder, ORDER_VERSION};
 use forebay_model::{
-    ContentId, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RefitPolicy, RelativePath,
-    Result, ScratchSpace, codes,
+    ContentId, Fault, IdBuilder, Interval, Pipeline, PipelineSink, RelativePath, Result,
+    ScratchSpace, codes,
 };
-use forebay_plan::{
-    FeatureFacts, StepColumns, StepRefit, StepStrategy, step_columns, unit_mismatch,
-};
+use forebay_plan::{StepColumns, StepRefit, StepStrategy, step_columns, unit_mismatch};
 use forebay_storage::failpoint::step;
 use forebay_storage::{BackgroundTasks, Event, ScratchDir, StorageLocation};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::connector_registry::ReadModelFile;
 use crate::deadline::DeadlineMonitor;
 use crate::degradation::PreviousArtifact;
 use crate::executor::RunExecutor;
-use crate::feature_facts::batch_facts;
 use crate::feed::FeedSource;
 use crate::label_copies::{copy_warning, label_copies};
-use crate::label_kind::LabelKind;
-use crate::part_context::PartContext;
 use crate::predict::{accepts_missing, declared_horizon};
 use crate::report::{BaselineReport, ModelReport, PassReport, TrainingReport};
 use crate::session::Session;
+use crate::trainer::{TakePartFn, Trainer, TrainingContext, TrainingServices};
 use crate::training_cadence::{HeldModel, TrainingCadence, TrainingCadences};
 use crate::training_checks::label_column;
 use crate::training_split::{train_part, validation_part};
-use crate::training_start::{EarlierModel, TrainingPlan, WarmStart};
-
-/// A configured training: takes mini-batches and returns a model.
-pub trait Trainer: std::fmt::Debug + Send + Sync {
-    /// Location of the model; the state directory if `None`.
-    fn path(&self) -> Option<&str>;
-
-    /// Columns and shape of batches. Rows (`from`, `split`) are defined by the pipeline.
-    fn feed(&self) -> FeedConfig;
-
-    /// The part of the split that the model is validated on, where the configuration names one.
-    fn validation(&self) -> Option<&str>;
-
-    /// The kind of labels that it learns.
-    fn label_kind(&self) -> LabelKind {
-        LabelKind::Numbers
-    }
-
-    /// Columns that predict in place of a model, so that they must hold the label of other times in its own units.
-    fn label_columns(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// Columns by whose values rows are divided among models of their own.
-    fn group_columns(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// The quantiles that the model predicts in addition to its point forecast, in ascending order.
-    fn quantiles(&self) -> Vec<f64> {
-        Vec::new()
-    }
-
-    /// True if its quantiles are ends of intervals that are found from errors on the validation rows, which are errors
-    /// of one step.
-    fn has_intervals(&self) -> bool {
-        false
-    }
-
-    /// Facts for the checks of a plan, such as that of leaks. They follow from the columns of
-    /// batches, from the columns of groups and labels, and from the strategy.
-    fn feature_facts(&self) -> FeatureFacts {
-        let mut extra = self.group_columns();
-        extra.extend(self.label_columns());
-        FeatureFacts {
-            extra,
-            strategy: self.step_strategy(),
-            ..batch_facts(&self.feed())
-        }
-    }
-
-    /// Everything that determines the model besides its rows.
-    fn identity(&self) -> Result<Value>;
-
-    /// Fails if this machine lacks a requirement of the training. Called before any other work.
-    fn check_ready(&self) -> Result<()> {
-        Ok(())
-    }
-
-    /// Division of the horizon's steps, where features need only be known one step ahead; `None`
-    /// for one model of the whole horizon.
-    fn step_strategy(&self) -> Option<StepStrategy> {
-        None
-    }
-
-    /// Fails where models for each step cannot be trained, as far as the configuration names columns.
-    fn check_steps(&self, _columns: &StepColumns) -> Result<()> {
-        Ok(())
-    }
-
-    /// When a new model is trained; `None` means in each run. Until then the model of an earlier run stays in force.
-    fn refit(&self) -> Result<Option<RefitPolicy>> {
-        Ok(None)
-    }
-
-    /// Settings for continuing the model of the run before; `None` if it starts without one.
-    fn warm_start(&self) -> Option<WarmStart> {
-        None
-    }
-
-    /// Reason why it cannot continue an earlier model, given the model's files and the columns of
-    /// batches.
-    fn refuse_start(
-        &self,
-        _files: ReadModelFile<'_>,
-        _features: &BatchFeatures,
-    ) -> Result<Option<String>> {
-        Ok(None)
-    }
-
-    /// Learns from the rows.
-    fn train(&self, context: &TrainingContext<'_>) -> Result<TrainingOutput>;
-
-    /// Trains a part from [`TrainingContext::train_on_workers`], on a worker.
-    fn train_part(&self, _part: &[u8], _context: &PartContext<'_>) -> Result<Vec<u8>> {
-        Err(Fault::internal("a trainer without parts"))
-    }
-}
-
-/// Inputs of a training.
-pub struct TrainingContext<'a> {
-    /// The rows to learn from.
-    pub rows: &'a FeedSource,
-    /// The rows to validate on.
-    pub validation: Option<&'a FeedSource>,
-    /// Number of steps ahead for which each column is known, for a model for each step of the
-    /// horizon.
-    pub steps: Option<StepColumns>,
-    /// Columns that hold values of the label at earlier times in its own units: each is a forecast.
-    pub naive: Vec<String>,
-    /// Threads to use; the model must not depend on them.
-    pub threads: usize,
-    /// The memory limit of the process.
-    pub memory_bytes: u64,
-    /// Description of the model's origin, to be stored with it.
-    pub origin: Value,
-    id: ContentId,
-    out: &'a StorageLocation,
-    training: &'a TrainingRun<'a>,
-    earlier: Option<&'a EarlierModel>,
-}
-
-/// Output of a training.
-pub struct TrainingOutput {
-    /// The model's files by name.
-    pub files: Vec<(String, Vec<u8>)>,
-    /// Course and result of the training.
-    pub learned: TrainingReport,
-    /// Number of the rows that it learned from, as it counted them.
-    pub rows_learned: u64,
-    /// Number of the rows that it was validated on, as it counted them.
-    pub rows_validated: u64,
-}
-
-impl TrainingOutput {
-    /// Refuses counts of rows that do not add up.
-    fn check_sums(&self) -> Result<()> {
-        let learned = &self.learned;
-        learned.changes.check_sum(learned.rows, self.rows_learned)?;
-        learned
-            .validation_changes
-            .check_sum(learned.validation_rows, self.rows_validated)
-    }
-}
-
-impl<'a> TrainingContext<'a> {
-    pub(crate) fn run(&self) -> &'a TrainingRun<'a> {
-        self.training
-    }
-
-    pub(crate) fn id(&self) -> ContentId {
-        self.id
-    }
-}
-
-impl TrainingContext<'_> {
-    /// The name of the sink.
-    pub fn sink(&self) -> &str {
-        &self.training.training.name
-    }
-
-    /// Rows to learn from with other columns; rows (`from`, `split`) are defined by the pipeline.
-    pub fn feed_columns(&self, config: FeedConfig) -> Result<FeedSource> {
-        let TrainingRun {
-            training,
-            pipeline,
-            artifact,
-            interval,
-            session,
-            ..
-        } = self.training;
-        let config = FeedConfig {
-            from: Some(training.from.clone()),
-            split: self.training.train_part(),
-            ..config
-        };
-        session.plan_feed(pipeline, Some(artifact), &config, *interval)
-    }
-
-    /// Fails when the run should stop.
-    pub fn check(&self) -> Result<()> {
-        self.training.session.interrupt.check()
-    }
-
-    /// Passes an event to the run's listener.
-    pub fn emit(&self, event: Event) {
-        self.training.session.watch.on_event(event);
-    }
-
-    /// Checkpoint of this training that an earlier run left.
-    pub fn checkpoint(&self) -> Result<Option<Vec<u8>>> {
-        self.training.store.get_checkpoint(self.id)
-    }
-
-    /// A part of a training that an earlier run finished; parts count from 0.
-    pub fn finished_part(&self, part: u64) -> Result<Option<Vec<u8>>> {
-        self.training.store.get_checkpoint(part_id(self.id, part))
-    }
-
-    /// Keeps a part that is finished, until the model is published. All parts before it are kept.
-    pub fn save_part(&self, part: u64, bytes: &[u8]) -> Result<()> {
-        self.training
-            .store
-            .put_checkpoint(part_id(self.id, part), bytes, self.training.scratch)
-    }
-
-    /// A file of the model that is published at the location of this one; `None` if there is none.
-    pub fn published_file(&self, name: &str) -> Result<Option<Bytes>> {
-        let io = &self.training.session.io;
-        let Some(manifest) = Manifest::read(io, self.out)? else {
-            return Ok(None);
-        };
-        io.get(&self.out.join(&manifest.data).join(name))
-    }
-
-    /// The training that this one continues.
-    pub fn earlier_id(&self) -> Option<ContentId> {
-        self.earlier.map(|earlier| earlier.id)
-    }
-
-    /// A file of the model that the training continues; `None` if it continues none.
-    pub fn earlier_file(&self, name: &str) -> Result<Option<Bytes>> {
-        self.earlier.map_or(Ok(None), |earlier| {
-            earlier.file(self.training.session, name)
-        })
-    }
-
-    /// Temporary files within the limits of the run.
-    pub fn scratch(&self) -> Arc<dyn ScratchSpace> {
-        let memory = self.training.session.memory();
-        let bytes = memory.states_bytes();
-        self.training.scratch.scratch_with_budget(memory, bytes)
-    }
-
-    /// Keeps how far this run has come.
-    pub fn save_checkpoint(&self, checkpoint: &[u8]) -> Result<()> {
-        self.training
-            .store
-            .put_checkpoint(self.id, checkpoint, self.training.scratch)
-    }
-}
+use crate::training_start::{EarlierModel, TrainingPlan};
 
 impl Session {
     pub(crate) fn trainer(&self, training: &PipelineSink) -> Result<Arc<dyn Trainer>> {
@@ -471,6 +226,101 @@ pub(crate) struct TrainingRun<'a> {
     pub scratch: &'a ScratchDir,
 }
 
+/// A training that is carried out.
+struct RunningTraining<'a> {
+    run: &'a TrainingRun<'a>,
+    id: ContentId,
+    out: &'a StorageLocation,
+    /// The model that it continues.
+    earlier: Option<&'a EarlierModel>,
+}
+
+impl TrainingServices for RunningTraining<'_> {
+    fn sink(&self) -> &str {
+        &self.run.training.name
+    }
+
+    fn feed_columns(&self, config: FeedConfig) -> Result<FeedSource> {
+        let TrainingRun {
+            training,
+            pipeline,
+            artifact,
+            interval,
+            session,
+            ..
+        } = self.run;
+        let config = FeedConfig {
+            from: Some(training.from.clone()),
+            split: self.run.train_part(),
+            ..config
+        };
+        session.plan_feed(pipeline, Some(artifact), &config, *interval)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.run.session.interrupt.check()
+    }
+
+    fn emit(&self, event: Event) {
+        self.run.session.watch.on_event(event);
+    }
+
+    fn checkpoint(&self) -> Result<Option<Vec<u8>>> {
+        self.run.store.get_checkpoint(self.id)
+    }
+
+    fn save_checkpoint(&self, checkpoint: &[u8]) -> Result<()> {
+        self.run
+            .store
+            .put_checkpoint(self.id, checkpoint, self.run.scratch)
+    }
+
+    fn finished_part(&self, part: u64) -> Result<Option<Vec<u8>>> {
+        self.run.store.get_checkpoint(part_id(self.id, part))
+    }
+
+    fn save_part(&self, part: u64, bytes: &[u8]) -> Result<()> {
+        self.run
+            .store
+            .put_checkpoint(part_id(self.id, part), bytes, self.run.scratch)
+    }
+
+    fn published_file(&self, name: &str) -> Result<Option<Bytes>> {
+        let io = &self.run.session.io;
+        let Some(manifest) = Manifest::read(io, self.out)? else {
+            return Ok(None);
+        };
+        io.get(&self.out.join(&manifest.data).join(name))
+    }
+
+    fn earlier_id(&self) -> Option<ContentId> {
+        self.earlier.map(|earlier| earlier.id)
+    }
+
+    fn earlier_file(&self, name: &str) -> Result<Option<Bytes>> {
+        self.earlier
+            .map_or(Ok(None), |earlier| earlier.file(self.run.session, name))
+    }
+
+    fn scratch(&self) -> Arc<dyn ScratchSpace> {
+        let memory = self.run.session.memory();
+        let bytes = memory.states_bytes();
+        self.run.scratch.scratch_with_budget(memory, bytes)
+    }
+
+    fn worker_slots(&self) -> Result<Option<usize>> {
+        self.run.worker_slots()
+    }
+
+    fn train_on_workers(
+        &self,
+        parts: &mut dyn Iterator<Item = Result<Vec<u8>>>,
+        take: TakePartFn<'_>,
+    ) -> Result<()> {
+        self.run.train_on_workers(self.id, parts, take)
+    }
+}
+
 impl TrainingRun<'_> {
     /// The model of an earlier run, which stays in force.
     fn keep_model(
@@ -637,6 +487,12 @@ impl TrainingRun<'_> {
             begin,
             ..
         } = plan;
+        let services = RunningTraining {
+            run: self,
+            id,
+            out,
+            earlier: begin.earlier.as_ref(),
+        };
         let context = TrainingContext {
             rows: begin.rows.as_ref().unwrap_or(&rows),
             validation: validation.as_ref(),
@@ -651,10 +507,7 @@ impl TrainingRun<'_> {
                 "from": self.training.from,
                 "horizon": declared_horizon(self.pipeline),
             }),
-            id,
-            out,
-            training: self,
-            earlier: begin.earlier.as_ref(),
+            services: &services,
         };
         self.warn_of_copies(context.rows)?;
         let mut trained = trainer.train(&context)?;

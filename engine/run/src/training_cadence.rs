@@ -27,7 +27,8 @@ use crate::predict::accepts_missing;
 use crate::refit::{RefitContext, base_sources, reason_to_refit};
 use crate::report::TrainingReport;
 use crate::session::Session;
-use crate::training::{Trainer, model_location, publication_id};
+use crate::trainer::Trainer;
+use crate::training::{model_location, publication_id};
 
 /// Reason for the first training.
 const FIRST: &str = "no earlier run had trained it";

@@ -9,7 +9,7 @@ use forebay_plan::BoundPipeline;
 
 use crate::feed::features::choose_features;
 use crate::session::Session;
-use crate::training::Trainer;
+use crate::trainer::Trainer;
 use crate::training_checks::label_column;
 
 /// A list of features of a training.

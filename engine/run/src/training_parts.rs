@@ -6,15 +6,13 @@ use forebay_commit::StateStore;
 use forebay_model::{ContentId, Fault, IdBuilder, Result};
 use forebay_storage::ScratchDir;
 
-use crate::training::{TrainingContext, TrainingRun};
+use crate::trainer::TakePartFn;
+use crate::training::TrainingRun;
 
-/// Callback for the result of a part, by its number.
-pub type TakePartFn<'t> = &'t mut dyn FnMut(usize, &[u8]) -> Result<()>;
-
-impl TrainingContext<'_> {
+impl TrainingRun<'_> {
     /// Number of parts that workers can train at the same time; `None` without workers.
-    pub fn worker_slots(&self) -> Result<Option<usize>> {
-        let session = self.run().session;
+    pub(crate) fn worker_slots(&self) -> Result<Option<usize>> {
+        let session = self.session;
         let slots = session
             .cluster
             .as_ref()
@@ -22,11 +20,11 @@ impl TrainingContext<'_> {
         slots.transpose()
     }
 
-    /// Trains parts on workers, and passes on the result of each as soon as it is available. A part
-    /// holds all inputs of its training, as its trainer encodes them. One that an interrupted run
-    /// has trained is not trained again.
-    pub fn train_on_workers(
+    /// Trains parts of the training `id` on workers, and passes on the result of each as soon as it
+    /// is available. One that an interrupted run has trained is not trained again.
+    pub(crate) fn train_on_workers(
         &self,
+        id: ContentId,
         parts: &mut dyn Iterator<Item = Result<Vec<u8>>>,
         take: TakePartFn<'_>,
     ) -> Result<()> {
@@ -37,14 +35,14 @@ impl TrainingContext<'_> {
             store,
             scratch,
             ..
-        } = *self.run();
+        } = *self;
         let cluster = session
             .cluster
             .as_ref()
             .ok_or_else(|| Fault::internal("a training without workers"))?;
         let train_spec = TrainSpec {
             pipeline: pipeline.name.clone(),
-            id: self.id(),
+            id,
             format: training.format.clone(),
             config: training.config.clone(),
             state: session.options.state.clone(),
@@ -52,7 +50,7 @@ impl TrainingContext<'_> {
         };
         let exchange = PartExchange {
             store,
-            training: self.id(),
+            training: id,
         };
         let mut tasks = Vec::new();
         let mut parts_away = Vec::new();

@@ -19,14 +19,8 @@ use crate::feed::FeedSource;
 use crate::feed::selected_blocks::{BlockSelection, SelectedRows};
 use crate::report::TrainingStartReport;
 use crate::session::Session;
-use crate::training::{Trainer, TrainingRun, publication_id};
-
-/// A training that continues the model of the run before.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct WarmStart {
-    /// The share of the rows of the run before that is learned from again.
-    pub replay: f64,
-}
+use crate::trainer::{Trainer, WarmStart};
+use crate::training::{TrainingRun, publication_id};
 
 /// The model of the run before.
 pub(crate) struct EarlierModel {

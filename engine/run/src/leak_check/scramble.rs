@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::connector_registry::ConnectorRegistry;
 use crate::leak_check::value_sampler::ValueSampler;
-use crate::training::Trainer;
+use crate::trainer::Trainer;
 
 /// Number of spans whose first rows are sampled for the values of a column.
 const SAMPLED_SPANS: usize = 8;

@@ -9,9 +9,9 @@ use forebay_plan::{SqlCompiler, split_operation};
 use forebay_storage::{ChunkIterator, ScanRequest, Sink, Source, StorageClient};
 use serde_json::Value;
 
-use crate::connector_registry::{ConnectorRegistry, ReadModelFile};
+use crate::connector_registry::ConnectorRegistry;
 use crate::predict::ModelPredictor;
-use crate::training::Trainer;
+use crate::trainer::{ReadModelFile, Trainer};
 
 /// Rows of a batch while the rows of a piece are counted.
 const COUNTED_ROWS: usize = 8192;
