@@ -3,17 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use forebay_commit::{Artifact, DegradationReport, FitHistory, FitRange, LearnedFinding};
+use forebay_commit::{Artifact, DegradationReport, FitHistory, FitRange};
 use forebay_model::{
     ContentId, DegradationLevel, Fault, Finding, IdBuilder, Pipeline, Result, codes,
 };
-use forebay_plan::{
-    AnalyzerId, BoundPipeline, PassWork, Program, analyzer_identities, analyzer_scans,
-    upstream_analyzers,
-};
+use forebay_plan::{AnalyzerId, PassWork, Program, analyzer_scans, upstream_analyzers};
 use forebay_storage::{Event, StorageLocation};
 
 use crate::analyzers_of_rows::{asks_before_gather, asks_before_sink};
+use crate::previous_artifact::PreviousArtifact;
 use crate::session::Session;
 
 /// The report on a run that degraded to a level; `None` for a complete run.
@@ -52,14 +50,6 @@ pub(crate) fn skip_optional(
         Some(_) if declared => pipeline.without_optional(),
         _ => (pipeline.clone(), Vec::new()),
     }
-}
-
-/// An artifact of a pipeline that an earlier run has left.
-pub(crate) struct PreviousArtifact {
-    pub artifact: Artifact,
-    pub location: StorageLocation,
-    /// Id of the analyzer that each finding answers.
-    identities: Vec<ContentId>,
 }
 
 impl PreviousArtifact {
@@ -123,51 +113,7 @@ impl PreviousArtifact {
         location: StorageLocation,
     ) -> Result<PreviousArtifact> {
         let bound = artifact.bind(&session.registry, &session.sql)?;
-        let identities = analyzer_identities(&bound, &artifact.pipeline)?;
-        Ok(PreviousArtifact {
-            artifact,
-            location,
-            identities,
-        })
-    }
-
-    /// Findings of the artifact for all analyzers of a pipeline; `None` if an analyzer, or an
-    /// operation before it, has changed since.
-    pub fn findings_for(
-        &self,
-        pipeline: &Pipeline,
-        bound: &BoundPipeline,
-    ) -> Option<Vec<Arc<Finding>>> {
-        let matches = self.matches(pipeline, bound).ok()?;
-        matches
-            .into_iter()
-            .map(|learned| Some(learned?.finding.clone()))
-            .collect()
-    }
-
-    /// Finding of the artifact for each analyzer of a pipeline; `None` for those that have changed
-    /// since.
-    pub fn matches(
-        &self,
-        pipeline: &Pipeline,
-        bound: &BoundPipeline,
-    ) -> Result<Vec<Option<&LearnedFinding>>> {
-        // Each finding answers one analyzer, even where several of a step ask for the same.
-        let mut unmatched: Vec<_> = self
-            .identities
-            .iter()
-            .zip(&self.artifact.findings)
-            .collect();
-        let mut matches = Vec::new();
-        let identities = analyzer_identities(bound, pipeline)?;
-        for (analyzer, wanted_identity) in bound.asks.iter().zip(identities) {
-            let step = &bound.ops[analyzer.op].label;
-            let position = unmatched.iter().position(|(identity, learned)| {
-                **identity == wanted_identity && learned.step == *step
-            });
-            matches.push(position.map(|position| unmatched.remove(position).1));
-        }
-        Ok(matches)
+        PreviousArtifact::of_bound(artifact, location, &bound)
     }
 }
 

@@ -27,7 +27,7 @@ use jiff::{Timestamp, Zoned};
 
 use crate::backfill_turn::BackfillTurn;
 use crate::cancellable_source::CancellableSource;
-use crate::carried::CarriedRun;
+use crate::carried_run::CarriedRun;
 use crate::connector_registry::ConnectorRegistry;
 use crate::deadline::{CostHistory, DeadlineMonitor, DeadlineSpec};
 use crate::output_overlap;

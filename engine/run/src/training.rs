@@ -24,11 +24,11 @@ use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::deadline::DeadlineMonitor;
-use crate::degradation::PreviousArtifact;
 use crate::executor::RunExecutor;
 use crate::feed::FeedSource;
 use crate::label_copies::{copy_warning, label_copies};
 use crate::predict::{accepts_missing, declared_horizon};
+use crate::previous_artifact::PreviousArtifact;
 use crate::report::{BaselineReport, ModelReport, PassReport, TrainingReport};
 use crate::session::Session;
 use crate::trainer::{TakePartFn, Trainer, TrainingContext, TrainingServices};

@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 
 use crate::backfill_turn::BackfillStage;
 use crate::carried::input_id;
-use crate::degradation::PreviousArtifact;
 use crate::predict::accepts_missing;
+use crate::previous_artifact::PreviousArtifact;
 use crate::refit::{RefitContext, base_sources, reason_to_refit};
 use crate::report::TrainingReport;
 use crate::session::Session;

@@ -11,8 +11,9 @@ use forebay_storage::ScratchDir;
 
 use crate::attempt::RunAttempt;
 use crate::attempt::bound::{BoundRun, CompilerInputs};
-use crate::degradation::{PreviousArtifact, asks_to_replace, degradation_report, replace_findings};
+use crate::degradation::{asks_to_replace, degradation_report, replace_findings};
 use crate::pass_interval::PassInterval;
+use crate::previous_artifact::PreviousArtifact;
 use crate::refit::RefitDecisions;
 use crate::session::Session;
 

@@ -9,9 +9,9 @@ use crate::attempt::RunAttempt;
 use crate::attempt::bound::BoundRun;
 use crate::attempt::compiled::CompiledRun;
 use crate::backfill_turn::BackfillStage;
-use crate::degradation::PreviousArtifact;
 use crate::executor::{RunExecutor, StagedOutput};
 use crate::expectations::JudgedExpectations;
+use crate::previous_artifact::PreviousArtifact;
 use crate::remote_run::RemoteRun;
 
 /// Third stage: all passes are done, and their outputs staged. Readers see none of them yet.

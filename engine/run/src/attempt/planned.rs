@@ -10,9 +10,10 @@ use crate::attempt::bound::BoundRun;
 use crate::deadline::{
     ARTIFACT, PUBLISH, PassKind, PlanOption, PlannedPass, pass_names, planned_passes,
 };
-use crate::degradation::{PreviousArtifact, replace_findings, skip_optional};
+use crate::degradation::{replace_findings, skip_optional};
 use crate::executor::{DeadlinePlan, RunExecutor};
 use crate::predict::{forecast_pass_name, naive_passes};
+use crate::previous_artifact::PreviousArtifact;
 use crate::run_mode::RunMode;
 use crate::training::training_pass_name;
 use crate::training_cadence::{TrainingCadences, is_held};

@@ -7,7 +7,7 @@ use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
 
 use super::forecast_training::training_named;
 use super::{ForecastMember, ForecastPlan};
-use crate::degradation::PreviousArtifact;
+use crate::previous_artifact::PreviousArtifact;
 use crate::session::Session;
 use crate::training::model_location;
 

@@ -62,9 +62,10 @@ pub(crate) use self::step::{STEP, is_constant_of_series, register_predict_step};
 
 use self::contract::ForecastContract;
 use self::step::{classes_in_forecast_fault, no_future};
-use crate::degradation::{PreviousArtifact, replace_findings};
+use crate::degradation::replace_findings;
 use crate::executor::{RunExecutor, StagedOutput};
 use crate::label_kind::LabelKind;
+use crate::previous_artifact::PreviousArtifact;
 use crate::remote_run::RemoteRun;
 use crate::report::{ForecastReport, PassReport};
 use crate::session::Session;
