@@ -2,6 +2,7 @@
 //! from the sources with the findings applied while they are read.
 
 pub(crate) mod features;
+mod fed_rows;
 pub(crate) mod late_steps;
 mod mix;
 mod output_blocks;
@@ -38,6 +39,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+pub(crate) use self::fed_rows::feed_rows;
 pub use self::source::{FeedOrigin, FeedSource};
 
 use crate::feed::late_steps::shared_operations;
@@ -277,41 +279,6 @@ fn finding_of(artifact: &Artifact, ask: AnalyzerId) -> Result<Arc<Finding>> {
         let message = "the artifact was fitted by another pipeline";
         Fault::new(codes::STATE_VERSION, message)
     })
-}
-
-/// Step or source of the fed rows, and the part of the split.
-pub(crate) fn feed_rows(
-    pipeline: &Pipeline,
-    config: &FeedConfig,
-) -> Result<(String, Option<String>)> {
-    let mut sinks = pipeline.sinks.iter();
-    let sink = sinks.find(|sink| sink.split.as_deref() != Some(FUTURE_PART));
-    // The named rows, else those of the first sink, else those of the last step, else those of a source.
-    let from = match (&config.from, sink, pipeline.nodes.last()) {
-        (Some(from), ..) => from.clone(),
-        (None, Some(sink), _) => sink.from.clone(),
-        (None, None, Some(node)) => node.name.clone(),
-        (None, None, None) => match pipeline.sources.first() {
-            Some(source) => source.name.clone(),
-            None => {
-                let message = "the pipeline has no rows to feed";
-                return Err(Fault::new(codes::EMPTY, message));
-            }
-        },
-    };
-    let sink_split = match sink {
-        Some(sink) if config.from.is_none() => sink.split.clone(),
-        _ => None,
-    };
-    let split = config.split.clone().or(sink_split);
-    if split.as_deref() == Some(FUTURE_PART) {
-        let fault = Fault::new(
-            codes::UNSUPPORTED,
-            "a feed cannot deliver rows of the future",
-        );
-        return Err(fault.hint("write them with a sink, or let a `predict` sink use them"));
-    }
-    Ok((from, split))
 }
 
 /// Warns of rows of sequences with the keys and the time of a row before them.
