@@ -17,7 +17,7 @@ use super::table_types::{table_schema, to_table_type};
 
 /// The configured sink.
 #[derive(Debug)]
-pub(super) struct DeltaEncoder {
+struct DeltaEncoder {
     files: ParquetEncoder,
     log: DeltaLog,
     path: String,
@@ -30,7 +30,7 @@ impl SinkFormat for DeltaSink {
 }
 
 impl DeltaEncoder {
-    pub(super) fn new(config: DeltaSink) -> Self {
+    fn new(config: DeltaSink) -> Self {
         let files = ParquetEncoder::new(config.files());
         DeltaEncoder {
             files,

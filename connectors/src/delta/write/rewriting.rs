@@ -14,9 +14,9 @@ use forebay_storage::{ScanRequest, ScratchDir, Sink, Source, StorageClient, Tabl
 use crate::delta::config::DeltaSource;
 use crate::delta::place::TablePlace;
 use crate::delta::source::DeltaReader;
+use crate::format::SinkFormat;
 
 use super::config::DeltaSink;
-use super::encoder::DeltaEncoder;
 use super::schema::WrittenColumns;
 
 /// Bytes of rows that all writers of a rewrite hold together until they are encoded.
@@ -29,7 +29,7 @@ pub(super) struct RewrittenFiles<'a> {
     scratch: &'a ScratchDir,
     source: DeltaReader,
     dataset: Dataset,
-    encoder: DeltaEncoder,
+    sink: Arc<dyn Sink>,
     /// The columns of the table.
     pub(super) columns: WrittenColumns,
 }
@@ -49,14 +49,13 @@ impl<'a> RewrittenFiles<'a> {
         );
         let dataset = source.discover(io, &[])?;
         let columns = WrittenColumns::new(&dataset.schema, &config.partition_by)?;
-        let encoder = DeltaEncoder::new(config.clone());
         Ok(RewrittenFiles {
             io,
             config,
             scratch,
             source,
             dataset,
-            encoder,
+            sink: config.clone().sink(),
             columns,
         })
     }
@@ -116,7 +115,7 @@ impl<'a> RewrittenFiles<'a> {
         let directory = table_shard_directory(id.finish())?;
         let files = OutputWriter::begin(
             self.io,
-            &self.encoder,
+            self.sink.as_ref(),
             schema.clone(),
             &out,
             directory,
@@ -126,7 +125,7 @@ impl<'a> RewrittenFiles<'a> {
         let bytes_max = GROUP_BYTES_MAX / writers;
         Ok(RowsWriter {
             files,
-            encoder: &self.encoder,
+            sink: self.sink.as_ref(),
             schema,
             rows_max,
             bytes_max,
@@ -185,7 +184,7 @@ pub(super) fn are_whole(
 /// Writes rows to files of a table, a row group at a time.
 pub(super) struct RowsWriter<'a> {
     files: OutputWriter<'a>,
-    encoder: &'a DeltaEncoder,
+    sink: &'a dyn Sink,
     schema: SchemaRef,
     rows_max: usize,
     bytes_max: usize,
@@ -211,7 +210,7 @@ impl RowsWriter<'_> {
     pub(super) fn flush(&mut self, folder: &str, ends_file: bool) -> Result<()> {
         if !self.waiting.is_empty() {
             let encoded = self
-                .encoder
+                .sink
                 .encode(&self.schema, &std::mem::take(&mut self.waiting))?;
             self.files.append(folder, encoded, ends_file)?;
             (self.rows, self.bytes) = (0, 0);

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use super::earlier_trees::EarlierTrees;
 use super::grow::{FeatureGain, TreeGrower};
 use super::histogram::Derivatives;
 use super::loss::{Objective, weighted_quantile};
 use super::matrix::BinnedMatrix;
 use super::split::SplitLimits;
-use super::start::EarlierTrees;
 use super::table::FeatureTable;
 use super::tree::TreeEnsemble;
 

@@ -12,6 +12,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::boost::{Booster, BoostingState};
 use super::config::{BoostedOutput, BoostingConfig};
+use super::earlier_trees::EarlierTrees;
 use super::grow::FeatureGain;
 use super::histogram::GradientSums;
 use super::intervals::{IntervalBound, PointErrors, bound_value};
@@ -19,7 +20,6 @@ use super::loss::Objective;
 use super::matrix::BinnedMatrix;
 use super::model::{ErrorSums, GroupModelCard};
 use super::partitions::GroupRows;
-use super::start::EarlierTrees;
 use super::steps::StepFeatures;
 use super::table::{FeatureTable, RowFeatures};
 use super::tree::TreeEnsemble;

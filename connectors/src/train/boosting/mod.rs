@@ -15,6 +15,7 @@ mod class_trainer;
 mod classes;
 mod column_fallback;
 mod config;
+mod earlier_trees;
 mod encode;
 mod fallback;
 mod fallback_kind;

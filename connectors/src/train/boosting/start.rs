@@ -5,23 +5,14 @@ use forebay_model::{Fault, Result, codes};
 use forebay_run::{ReadModelFile, TrainingContext};
 
 use super::config::BoostingConfig;
-use super::grow::FeatureGain;
+use super::earlier_trees::EarlierTrees;
 use super::model::BoostingCard;
-use super::tree::TreeEnsemble;
 use crate::train::file::{MODEL_FILE, ModelCard, Predictor};
 use crate::train::tensors::{TensorFile, invalid_model_fault};
 
 /// Trees of a model that goes on, by the `rounds` of a training from nothing, at most. With more, all
 /// trees are grown again: predictions cost as much as there are trees.
 const GROWTH_MAX: usize = 4;
-
-/// The trees of an output, to which a training adds others.
-#[derive(Debug, Clone)]
-pub struct EarlierTrees {
-    pub ensemble: TreeEnsemble,
-    /// Gains of its splits by feature.
-    pub gains: Vec<FeatureGain>,
-}
 
 /// The trees of each output of the model that a training continues; `None` if it continues none.
 pub fn earlier_trees(context: &TrainingContext<'_>) -> Result<Option<Vec<EarlierTrees>>> {

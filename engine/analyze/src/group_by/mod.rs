@@ -12,6 +12,7 @@ mod decimal_sums;
 mod distinct_sketches;
 mod extremes;
 mod float_sums;
+mod group_values;
 mod integer_sums;
 mod kept_groups;
 mod key_field;
@@ -23,7 +24,6 @@ mod packed_keys;
 mod placed;
 mod runs;
 mod sorted_groups;
-mod value_reader;
 mod weighted_sums;
 mod window_sums;
 
@@ -38,6 +38,7 @@ use forebay_model::{
 use accumulator::{Accumulator, GroupedRows, LostResults, ValueColumn};
 use accumulator_kind::AccumulatorKind;
 pub use analyzer::GroupByAnalyzer;
+use group_values::ValueQuestions;
 use key_index::KeyIndex;
 pub use key_quantiles::GroupedQuantiles;
 use runs::{
@@ -45,7 +46,6 @@ use runs::{
     merge_states,
 };
 pub use sorted_groups::SortedGroups;
-use value_reader::ValueQuestions;
 
 /// One part in this many of the budget is filled before groups are spilled: sorting and growing take the rest.
 const FILLED_SHARE: usize = 3;

@@ -1,14 +1,16 @@
-//! The groups of a state in the order of their keys.
+//! The groups of a state in the order of their keys, with their distinct values beside them.
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, Float64Array, Int64Array,
+};
 use arrow::datatypes::Int64Type;
 use forebay_model::{Fault, GroupFunction, Result};
 
-use super::accumulator::{Accumulator, LostResults};
-
+use super::accumulator::{Accumulator, LostResults, doubles};
+use super::group_values::{GroupValues, QuantileSearch, TopValues, ValueQuestions};
 use super::key_index::KeyDecoder;
+use super::lists::list_column;
 use super::runs::{MERGED_BYTES_MAX, MERGED_GROUPS_MAX, RunMerge};
-use super::value_reader::ValueReader;
 use super::{GroupByState, ResultSource};
 
 /// Bytes of a value of a list, about.
@@ -26,16 +28,28 @@ pub struct SortedGroups {
 }
 
 /// Groups in order.
-pub(super) struct NextGroups {
-    pub(super) keys: GroupKeys,
-    pub(super) results: Vec<ArrayRef>,
+struct NextGroups {
+    keys: GroupKeys,
+    results: Vec<ArrayRef>,
     /// For each value column whose quantiles are asked, the number of values of each group.
     counts: Vec<Option<ArrayRef>>,
 }
 
-pub(super) enum GroupKeys {
+enum GroupKeys {
     Columns(Vec<ArrayRef>),
     Encoded(BinaryArray),
+}
+
+/// Reads pairs of keys and values in order.
+struct ValueReader {
+    pairs: SortedGroups,
+    questions: ValueQuestions,
+    keys: BinaryArray,
+    /// The values of the keys, if quantiles are asked.
+    numbers: Option<Float64Array>,
+    /// The number of rows of each value, if a result needs it.
+    occurrences: Option<Int64Array>,
+    at: usize,
 }
 
 enum SortedSource {
@@ -124,7 +138,7 @@ impl SortedGroups {
     }
 
     /// The next groups, without the results that are computed from distinct values.
-    pub(super) fn next_groups(&mut self) -> Result<Option<NextGroups>> {
+    fn next_groups(&mut self) -> Result<Option<NextGroups>> {
         match &mut self.from {
             SortedSource::Memory {
                 decoder,
@@ -173,8 +187,121 @@ impl SortedGroups {
     }
 
     /// The columns of encoded keys.
-    pub(super) fn decode(&self, keys: &BinaryArray) -> Result<Vec<ArrayRef>> {
+    fn decode(&self, keys: &BinaryArray) -> Result<Vec<ArrayRef>> {
         self.state.index.decode(keys)
+    }
+}
+
+impl ValueReader {
+    fn new(pairs: SortedGroups, questions: ValueQuestions) -> Self {
+        ValueReader {
+            pairs,
+            questions,
+            keys: BinaryArray::new_null(0),
+            numbers: None,
+            occurrences: None,
+            at: 0,
+        }
+    }
+
+    /// Reads the values of groups; their keys ascend from call to call.
+    fn read(&mut self, keys: &BinaryArray, counts: Option<&Int64Array>) -> Result<GroupValues> {
+        let mut quantiles: Vec<(f64, Vec<Option<f64>>)> = Vec::new();
+        for q in &self.questions.quantiles {
+            quantiles.push((*q, Vec::with_capacity(keys.len())));
+        }
+        let mut distinct = Vec::with_capacity(keys.len());
+        let mut top = Vec::new();
+        let most = self.questions.top_max();
+        for (row, key) in keys.iter().enumerate() {
+            let count = counts.map_or(0, |counts| counts.value(row) as u64);
+            let mut searches: Vec<QuantileSearch> = Vec::new();
+            // Without a value there is nothing to search.
+            if count > 0 {
+                for q in &self.questions.quantiles {
+                    searches.push(QuantileSearch::new(count, *q));
+                }
+            }
+            let mut frequent = TopValues::new(most);
+            let mut distinct_count = 0;
+            let mut position = 0;
+            while self.is_at(key.unwrap_or_default())? {
+                if let Some(occurrences) = &self.occurrences {
+                    let occurrences = occurrences.value(self.at);
+                    // Values come sorted: this one has the next positions.
+                    let positions = position..position + occurrences as u64;
+                    if let Some(numbers) = &self.numbers {
+                        let value = numbers.value(self.at);
+                        for search in &mut searches {
+                            search.add(positions.clone(), value);
+                        }
+                    }
+                    if most > 0 {
+                        frequent.add(occurrences, self.keys.value(self.at));
+                    }
+                    position = positions.end;
+                }
+                distinct_count += 1;
+                self.at += 1;
+            }
+            distinct.push(distinct_count);
+            for (index, (_, results)) in quantiles.iter_mut().enumerate() {
+                let search = searches.get(index);
+                results.push(search.map(QuantileSearch::quantile));
+            }
+            top.push(frequent);
+        }
+        let mut lists = Vec::with_capacity(self.questions.top.len());
+        for most in &self.questions.top {
+            lists.push((*most, self.top_lists(&top, *most as usize)?));
+        }
+        Ok(GroupValues {
+            distinct,
+            quantiles,
+            top: lists,
+        })
+    }
+
+    /// Lists of at most so many of the most frequent values.
+    fn top_lists(&self, groups: &[TopValues], most: usize) -> Result<ArrayRef> {
+        let lengths = groups.iter().map(|group| group.values.len().min(most));
+        let mut pairs = BinaryBuilder::new();
+        for group in groups {
+            for (_, pair) in group.values.iter().take(most) {
+                pairs.append_value(pair);
+            }
+        }
+        let pairs = pairs.finish();
+        let values = self.pairs.decode(&pairs)?.pop().ok_or_else(without_bytes)?;
+        let data_type = values.data_type().clone();
+        list_column(lengths, values, &data_type)
+    }
+
+    /// True if the next pair has these keys.
+    fn is_at(&mut self, keys: &[u8]) -> Result<bool> {
+        if self.at == self.keys.len() {
+            let Some(next) = self.pairs.next_groups()? else {
+                return Ok(false);
+            };
+            let GroupKeys::Encoded(pairs) = next.keys else {
+                return Err(without_bytes());
+            };
+            if self.questions.needs_repeats() {
+                let occurrences = next
+                    .results
+                    .first()
+                    .and_then(|column| column.as_primitive_opt::<Int64Type>());
+                self.occurrences = Some(occurrences.ok_or_else(without_bytes)?.clone());
+            }
+            if self.questions.count.is_some() {
+                let values = self.pairs.decode(&pairs)?.pop().ok_or_else(without_bytes)?;
+                self.numbers = Some(doubles(&values)?);
+            }
+            self.keys = pairs;
+            self.at = 0;
+        }
+        // No key is the beginning of another one, so that the bytes of the value behind it do not matter.
+        Ok(self.keys.value(self.at).starts_with(keys))
     }
 }
 
@@ -195,6 +322,6 @@ fn value_counts(
 }
 
 /// The fault for keys that have to be compared and have no bytes.
-pub(super) fn without_bytes() -> Fault {
+fn without_bytes() -> Fault {
     Fault::internal("pairs of keys and values without bytes")
 }
