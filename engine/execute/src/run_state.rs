@@ -14,8 +14,7 @@ use forebay_threads::lock;
 
 use crate::sorted_outputs::SortedOutputs;
 use crate::source_input::SourceInput;
-use crate::span_index::SpanDigests;
-use crate::time_join::TimeJoin;
+use crate::span_index::{JoinedSpans, SpanDigests};
 
 /// The window that stopped a pass because its assumed row order was wrong, and the code of its fault.
 pub type RowOrderFailure = Arc<Mutex<Option<(OpId, FaultCode)>>>;
@@ -32,14 +31,15 @@ pub fn record_order_failure(order_failure: &RowOrderFailure, carry: &Carry, faul
 #[derive(Clone)]
 pub struct SortedStream {
     op: OpId,
-    sorted: Arc<SortedOutputs>,
+    sorted: Arc<dyn SortedOutputs>,
     place: usize,
 }
 
 impl SortedStream {
     /// Attaches the outputs to the rows of a span.
     pub fn attach(&self, span: usize, carry: &mut Carry) -> Result<()> {
-        carry.set_precomputed(self.op, self.sorted.read(self.place, span)?);
+        let sorted = self.sorted.clone();
+        carry.set_precomputed(self.op, sorted.read(self.place, span)?);
         Ok(())
     }
 }
@@ -62,7 +62,7 @@ pub struct RunState {
     /// Windows whose state is so large that one thread needs all the memory for it.
     pub single_threaded: BTreeSet<OpId>,
     /// The outputs of windows and joins that chains do not compute themselves.
-    pub sorted: BTreeMap<OpId, Arc<SortedOutputs>>,
+    pub sorted: BTreeMap<OpId, Arc<dyn SortedOutputs>>,
     /// Shuffles of the windows and joins that workers sorted.
     pub shuffles: Vec<ShufflePlan>,
     /// As-of joins of which a row came out of order.
@@ -149,12 +149,13 @@ impl RunState {
         record_order_failure(&self.order_failure, carry, fault)
     }
 
-    /// The join behind outputs that are computed in order of time.
-    pub fn time_join(&self, window: &ChainWindow) -> Option<&TimeJoin> {
-        match self.sorted.get(&window.op).map(AsRef::as_ref) {
-            Some(SortedOutputs::Merged(join)) if window.plan.is_none() => Some(join),
-            _ => None,
+    /// The spans of the other side that rows of each of `spans` spans may meet, for a join whose
+    /// outputs are computed in order of time.
+    pub fn joined_spans(&self, window: &ChainWindow, spans: usize) -> Option<JoinedSpans> {
+        if window.plan.is_some() {
+            return None;
         }
+        self.sorted.get(&window.op)?.joined_spans(spans)
     }
 
     /// The outputs that a stream's windows need, each with the stream's index among the streams that were sorted

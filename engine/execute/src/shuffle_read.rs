@@ -26,6 +26,7 @@ use forebay_threads::lock;
 use crate::materialize::{batch_stream, one_time_table};
 use crate::restore_order::RestoreOrder;
 use crate::sorted_file::SortedFile;
+use crate::sorted_outputs::SortedOutputs;
 use crate::sorted_pass::SortedPass;
 
 /// The outputs of one of the windows of a shuffle.
@@ -103,9 +104,10 @@ impl ShuffleReader {
             })
             .collect())
     }
+}
 
-    /// The outputs for the rows of a span of one of the streams that were sorted together.
-    pub fn read(&self, stream: usize, span: usize) -> Result<Box<dyn PrecomputedOutputs>> {
+impl SortedOutputs for ShuffleReader {
+    fn read(self: Arc<Self>, stream: usize, span: usize) -> Result<Box<dyn PrecomputedOutputs>> {
         let task = self.groups.firsts[stream] + span;
         self.groups
             .of(task)?

@@ -16,6 +16,8 @@ use forebay_model::{Fault, Result, column_bytes};
 use forebay_plan::{GrowingOutput, PrecomputedOutputs, TakenOutputs, admit_output, settle_output};
 use tempfile::TempPath;
 
+use crate::sorted_outputs::SortedOutputs;
+
 /// The outputs of a window in the order of its rows: columns of a file whose batches end where spans end.
 #[derive(Debug, Clone)]
 pub struct SortedFile {
@@ -45,6 +47,16 @@ pub enum SortedKind {
     AsOf,
     /// An as-of join in both directions; holds the other direction.
     Nearest(Box<SortedFile>),
+}
+
+impl SortedOutputs for SortedFile {
+    fn read(self: Arc<Self>, stream: usize, span: usize) -> Result<Box<dyn PrecomputedOutputs>> {
+        SortedFile::read(&self, stream, span)
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
 }
 
 impl SortedFile {

@@ -26,6 +26,7 @@ use crate::join_keys::{distinct, typed_join_keys};
 use crate::materialize::{FlowReader, MaterializePass, QUEUE_BATCHES};
 use crate::run_state::RowOrderFailure;
 use crate::sorted_file::{next_rows, select_outputs};
+use crate::sorted_outputs::SortedOutputs;
 use crate::span_index::{JoinedSpans, SpanDigests};
 use crate::time_merge::{HELD_SHARE, TimeMerge, follows};
 
@@ -225,6 +226,61 @@ fn next_batch(
     }
 }
 
+impl SortedOutputs for TimeJoin {
+    fn read(self: Arc<Self>, _: usize, span: usize) -> Result<Box<dyn PrecomputedOutputs>> {
+        let own_batches = SpanBatches::open(self.here.clone(), span, |rows| rows);
+        let merge = self.noting_order(self.merge_before(span))?;
+        let schema = merge.merge.schema().clone();
+        let merge = Some(merge);
+        let ready = VecDeque::new();
+        let remainder = None;
+        let mut rows = MergedRows {
+            join: self,
+            span,
+            merge,
+            here: own_batches,
+            ready,
+            rest: remainder,
+            schema,
+        };
+        rows.fill()?;
+        Ok(Box::new(rows))
+    }
+
+    fn joined_spans(&self, spans: usize) -> Option<JoinedSpans> {
+        let digests = self.there.digests.clone();
+        if spans != self.times.len() {
+            return Some(JoinedSpans {
+                digests,
+                starts: vec![0; spans],
+                ends: vec![self.there.times.len(); spans],
+            });
+        }
+        let starts = self
+            .times
+            .iter()
+            .map(|extent| self.first_useful(extent.min))
+            .collect();
+        let ends = self
+            .times
+            .iter()
+            .map(|extent| self.there.end(extent.max))
+            .collect();
+        Some(JoinedSpans {
+            digests,
+            starts,
+            ends,
+        })
+    }
+
+    fn kept_state(&self) -> Result<Option<ContentId>> {
+        let Some(id) = self.state_id(self.times.len()) else {
+            return Ok(None);
+        };
+        Ok(self.store.carry_bytes(id)?.map(|_| id))
+    }
+}
+
 impl TimeJoin {
     /// Opens the readers of both sides.
     pub fn open(setup: &TimeJoinSetup<'_>) -> Result<Arc<TimeJoin>> {
@@ -290,63 +346,6 @@ impl TimeJoin {
             idle_max: context.threads.max(1),
             front: Mutex::default(),
         }))
-    }
-
-    /// The spans of the other side that rows of each span of this side may meet.
-    pub fn joined_spans(&self, spans: usize) -> JoinedSpans {
-        let digests = self.there.digests.clone();
-        if spans != self.times.len() {
-            return JoinedSpans {
-                digests,
-                starts: vec![0; spans],
-                ends: vec![self.there.times.len(); spans],
-            };
-        }
-        let starts = self
-            .times
-            .iter()
-            .map(|extent| self.first_useful(extent.min))
-            .collect();
-        let ends = self
-            .times
-            .iter()
-            .map(|extent| self.there.end(extent.max))
-            .collect();
-        JoinedSpans {
-            digests,
-            starts,
-            ends,
-        }
-    }
-
-    /// The id of the rows that are held at the end, if they are kept.
-    pub fn kept_state(&self) -> Result<Option<ContentId>> {
-        let Some(id) = self.state_id(self.times.len()) else {
-            return Ok(None);
-        };
-        Ok(self.store.carry_bytes(id)?.map(|_| id))
-    }
-
-    /// The outputs for the rows of a span.
-    pub fn read(join: &Arc<TimeJoin>, span: usize) -> Result<MergedRows> {
-        let own_batches = SpanBatches::open(join.here.clone(), span, |rows| rows);
-        let merge = join.noting_order(join.merge_before(span))?;
-        let schema = merge.merge.schema().clone();
-        let join = join.clone();
-        let merge = Some(merge);
-        let ready = VecDeque::new();
-        let remainder = None;
-        let mut rows = MergedRows {
-            join,
-            span,
-            merge,
-            here: own_batches,
-            ready,
-            rest: remainder,
-            schema,
-        };
-        rows.fill()?;
-        Ok(rows)
     }
 
     /// The first span of the other side that rows at a time, or later, may meet.

@@ -52,9 +52,7 @@ impl OrderedScan<'_> {
         let mut joined = Vec::new();
         for chain in &self.chains {
             for window in chain.windows() {
-                if let Some(join) = self.context.state.time_join(window) {
-                    joined.push(join.joined_spans(tasks.len()));
-                }
+                joined.extend(self.context.state.joined_spans(window, tasks.len()));
             }
         }
         let history = SpanIndex::new(digests, past, self.sorted_id()).with_joined(joined);

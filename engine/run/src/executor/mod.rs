@@ -25,9 +25,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use forebay_cluster::RunSpec;
 use forebay_commit::{Artifact, ArtifactFiles, DegradationReport, ReuseDecision, StateStore};
-use forebay_execute::{
-    ClusterHandle, PassContext, RunState, SortedOutputs, WriteResult, lane_bytes,
-};
+use forebay_execute::{ClusterHandle, PassContext, RunState, WriteResult, lane_bytes};
 use forebay_model::{ContentId, Finding, Pipeline, Result, RowSum};
 use forebay_plan::{BaseId, JoinsMet, OpId, Pass, PassWork, Program, SinkWork};
 use forebay_storage::{BackgroundTask, BackgroundTasks, Event, ScratchDir};
@@ -301,10 +299,8 @@ impl<'a> RunExecutor<'a> {
     /// thread: workers cannot execute such a pass.
     fn cluster_for(&self, pass: usize, windows: &BTreeSet<OpId>) -> Option<ClusterHandle<'_>> {
         let is_local = |op| {
-            matches!(
-                self.state.sorted.get(op).map(Arc::as_ref),
-                Some(SortedOutputs::Here(_))
-            )
+            let outputs = self.state.sorted.get(op);
+            outputs.is_some_and(|outputs| outputs.is_local())
         };
         let cluster = self.session.cluster.as_deref()?;
         let run_spec = self.run_spec.as_ref()?;

@@ -25,7 +25,7 @@ static NEVER: AtomicBool = AtomicBool::new(false);
 /// The outputs of windows over sorted rows.
 struct SortedWindows {
     /// Outputs of each window, in the order of the windows.
-    outputs: Vec<SortedOutputs>,
+    outputs: Vec<Arc<dyn SortedOutputs>>,
     /// The shuffle that made them, where workers did.
     shuffle: Option<ShufflePlan>,
 }
@@ -101,7 +101,7 @@ impl RunExecutor<'_> {
             self.retry_with_fallback(&upstream, |run| run.sort_windows(&shared, &upstream))?;
         for (op, outputs) in shared.windows.into_iter().zip(sorted.outputs) {
             self.state.row_orders.insert(op, WindowRowOrder::Sorted);
-            self.state.sorted.insert(op, Arc::new(outputs));
+            self.state.sorted.insert(op, outputs);
         }
         self.state.shuffles.extend(sorted.shuffle);
         Ok(())
@@ -121,9 +121,7 @@ impl RunExecutor<'_> {
                 store,
                 op,
             })?;
-            self.state
-                .sorted
-                .insert(op, Arc::new(SortedOutputs::Merged(join)));
+            self.state.sorted.insert(op, join);
         }
         Ok(())
     }
@@ -132,9 +130,8 @@ impl RunExecutor<'_> {
     pub(super) fn kept_join_states(&self, windows: &BTreeSet<OpId>) -> Result<BTreeSet<ContentId>> {
         let mut state_ids = BTreeSet::new();
         for op in windows {
-            if let Some(SortedOutputs::Merged(join)) = self.state.sorted.get(op).map(AsRef::as_ref)
-            {
-                state_ids.extend(join.kept_state()?);
+            if let Some(outputs) = self.state.sorted.get(op) {
+                state_ids.extend(outputs.kept_state()?);
             }
         }
         Ok(state_ids)
@@ -148,11 +145,10 @@ impl RunExecutor<'_> {
     ) -> Result<SortedWindows> {
         let pass = self.sort_pass(&NEVER, false);
         let Some(cluster) = self.cluster_for(self.pass_index, upstream) else {
-            let outputs = pass
-                .run(shared)?
-                .into_iter()
-                .map(SortedOutputs::Here)
-                .collect();
+            let mut outputs: Vec<Arc<dyn SortedOutputs>> = Vec::new();
+            for file in pass.run(shared)? {
+                outputs.push(Arc::new(file));
+            }
             return Ok(SortedWindows {
                 outputs,
                 shuffle: None,
@@ -166,7 +162,10 @@ impl RunExecutor<'_> {
             .executor(stage, self.session.watch.as_ref())
             .shuffle(&pass, shared)?;
         let readers = ShuffleReader::open_all(&pass, &self.store, &shuffle)?;
-        let outputs = readers.into_iter().map(SortedOutputs::Away).collect();
+        let mut outputs: Vec<Arc<dyn SortedOutputs>> = Vec::new();
+        for reader in readers {
+            outputs.push(Arc::new(reader));
+        }
         Ok(SortedWindows {
             outputs,
             shuffle: Some(shuffle),
@@ -178,9 +177,7 @@ impl RunExecutor<'_> {
         let readers =
             ShuffleReader::open_all(&self.sort_pass(&NEVER, false), &self.store, shuffle)?;
         for (op, outputs) in shuffle.windows.iter().zip(readers) {
-            self.state
-                .sorted
-                .insert(*op, Arc::new(SortedOutputs::Away(outputs)));
+            self.state.sorted.insert(*op, Arc::new(outputs));
         }
         Ok(())
     }
