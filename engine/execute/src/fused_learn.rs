@@ -3,7 +3,7 @@
 //! findings, the rows are read and pass through windows once for both. The states are committed
 //! under the ids by which the learning pass looks them up.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Mutex;
 
@@ -12,6 +12,7 @@ use forebay_model::{AnalyzerInput, AnyState, Result};
 use forebay_plan::{AnalyzerId, ColumnScan, ColumnTap, RowCounts, SinkWork, fuse_learn_into_write};
 use forebay_threads::lock;
 
+use crate::fused_coverage::{FinalizeLanesFn, FusedCoverage};
 use crate::incremental_learn::IncrementalLane;
 use crate::shard_writer::{ShardContext, has_files};
 use crate::span_index::WorkUnit;
@@ -22,13 +23,6 @@ use crate::write_target::WriteTarget;
 /// with all the memory, and shards are written afterwards.
 const NEW_PART_MAX: u64 = 4;
 
-/// Learns what it can of some lanes, then finalizes the lanes.
-pub type FusedLearnFn<'a> =
-    &'a mut dyn FnMut(&[&IncrementalLane<'_>], FinalizeLanesFn<'_>) -> Result<()>;
-
-/// Finalizes lanes once everything that can be fused was learned.
-pub type FinalizeLanesFn<'a> = &'a (dyn Fn(FusedCoverage) -> Result<()> + Sync);
-
 /// Receives the written shards, complete and in order, while lanes are finalized.
 pub type LinkShardsFn<'a> = &'a (dyn Fn(Vec<Shard>) -> Result<()> + Sync);
 
@@ -37,15 +31,6 @@ pub struct FusionRequest<'a, 'l> {
     pub lanes: &'l [&'a IncrementalLane<'a>],
     pub finalize: FinalizeLanesFn<'a>,
     pub link: LinkShardsFn<'a>,
-}
-
-/// Spans and counts that were learned before the pass read anything itself.
-#[derive(Default)]
-pub struct FusedCoverage {
-    /// The spans that were read, by their positions in the timeline.
-    pub tasks: BTreeSet<usize>,
-    /// The counts of their rows.
-    pub counts: RowCounts,
 }
 
 /// Analyzers that read the rows that a pass writes to a sink.

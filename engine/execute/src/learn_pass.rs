@@ -20,7 +20,7 @@ use forebay_threads::{CountingSemaphore, lock, parallel_map, poisoned_lock, run_
 use crate::chunk_groups::ChunkGroups;
 use crate::chunk_source::{ChunkIter, SpanRef};
 use crate::cluster_handle::ClusterHandle;
-use crate::fused_learn::{FusedCoverage, FusedLearnFn};
+use crate::fused_coverage::{FinalizeLanesFn, FusedCoverage};
 use crate::incremental_learn::IncrementalLane;
 use crate::pass_context::PassContext;
 use crate::read_ahead::{PlannedSpan, ReadAhead};
@@ -67,6 +67,10 @@ pub struct LearnResult {
     /// The ids to retain for later runs.
     pub kept: RetainedIds,
 }
+
+/// Learns what it can of some lanes, then finalizes the lanes.
+pub type FusedLearnFn<'a> =
+    &'a mut dyn FnMut(&[&IncrementalLane<'_>], FinalizeLanesFn<'_>) -> Result<()>;
 
 /// A stream's chain with its taps.
 pub struct TappedChain {

@@ -14,6 +14,7 @@ mod cluster_handle;
 mod distributed_query;
 mod external_sort;
 mod flow_table;
+mod fused_coverage;
 mod fused_learn;
 mod group_by;
 mod halo;
@@ -62,10 +63,11 @@ mod write_target;
 
 pub use cluster_handle::ClusterHandle;
 pub use distributed_query::WorkerCounts;
-pub use fused_learn::{FusedCoverage, FusedLearnFn, FusionRequest};
+pub use fused_coverage::FusedCoverage;
+pub use fused_learn::FusionRequest;
 pub use incremental_learn::IncrementalLane;
 pub use interval_filter::IntervalFilter;
-pub use learn_pass::{LaneExecution, LearnPass, LearnResult, lane_bytes};
+pub use learn_pass::{FusedLearnFn, LaneExecution, LearnPass, LearnResult, lane_bytes};
 pub use materialize::{
     FlowReader, GatheredCounts, MaterializePass, MaterializePlan, columns_to_read,
     fallible_batch_stream,

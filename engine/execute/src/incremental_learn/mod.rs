@@ -23,7 +23,7 @@ use forebay_threads::{CountingSemaphore, lock};
 use serde_json::json;
 
 use crate::cluster_handle::RemoteExecutor;
-use crate::fused_learn::FusedCoverage;
+use crate::fused_coverage::FusedCoverage;
 use crate::learn_pass::{LaneExecution, LearnPass, LearnResult};
 use crate::ordered_scan::{CheckpointHook, OrderedScan, PendingUnits, SpanTimeline};
 use crate::range_bytes::bytes_min;
