@@ -4,10 +4,12 @@
 //! with plain values.
 
 mod analyzer;
+mod calendar_span;
 mod codec;
 mod column_bytes;
 mod column_clock;
 mod column_notes;
+mod column_ticks;
 mod config_error;
 mod connector_settings;
 mod data_split;
@@ -43,6 +45,7 @@ mod type_depth;
 mod zone_names;
 
 pub use analyzer::{Analyzer, AnalyzerInput, AnyAnalyzer, AnyState};
+pub use calendar_span::{CalendarSpan, DAY_NANOSECONDS, month_nanoseconds};
 pub use codec::{COUNT_MAX, StateDecoder, StateEncoder};
 pub use column_bytes::{
     column_bytes, has_shared_values, has_text_length, long_value_bytes, longest_value_bytes,
@@ -50,6 +53,7 @@ pub use column_bytes::{
 };
 pub use column_clock::{CALENDAR_DAYS, ColumnClock, PlaceInMonth, nanoseconds_of_day};
 pub use column_notes::{PARQUET_TYPES, lasting_notes, without_lasting_notes};
+pub use column_ticks::{tick_nanoseconds, ticks};
 pub use config_error::{ConfigError, ConfigResult};
 pub use data_split::{DataSplit, last_length};
 pub use dataset::{
@@ -93,12 +97,11 @@ pub use strings::{
 };
 pub use take::{look_up_rows, take_batch, take_rows};
 pub use text_values::{NumberMarks, ReadTexts, TextRules, is_utc_name, plain_integers, shorten};
-pub use time_cutoff::{TimeCutoff, tick_nanoseconds, ticks};
+pub use time_cutoff::TimeCutoff;
 pub use time_format::TimeFormat;
 pub use time_length::{
-    CIVIL_BUSINESS_DAYS_HINT, CalendarSpan, CalendarUnit, DAY_NANOSECONDS, ExactUnit, LENGTH_HINT,
-    TimeDistance, TimeLength, business_days_hint, civil_length_hint, length_hint,
-    month_nanoseconds,
+    CIVIL_BUSINESS_DAYS_HINT, CalendarUnit, ExactUnit, LENGTH_HINT, TimeDistance, TimeLength,
+    business_days_hint, civil_length_hint, length_hint,
 };
 pub use trace_context::{NoTraceContext, TRACE_HEADER, TraceContext};
 pub use type_depth::check_type_levels;

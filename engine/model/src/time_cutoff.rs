@@ -1,11 +1,10 @@
-//! The time that divides past and future, and times as ticks of their column's type.
+//! The time that divides past and future.
 
-use arrow::array::{ArrayRef, AsArray, Int64Array};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Int64Type, TimeUnit};
-use arrow::temporal_conversions::NANOSECONDS;
+use arrow::datatypes::Field;
 
-use crate::{ColumnClock, Fault, Result, codes, type_words};
+use crate::column_clock::ColumnClock;
+use crate::column_ticks::tick_nanoseconds;
+use crate::{Fault, Result, codes, type_words};
 
 /// A time up to which rows are the past.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,33 +93,10 @@ impl TimeCutoff {
     }
 }
 
-/// Nanoseconds per tick; `None` for whole numbers.
-pub fn tick_nanoseconds(data_type: &DataType) -> Option<i128> {
-    let second = i128::from(NANOSECONDS);
-    Some(match data_type {
-        DataType::Date32 => 86_400 * second,
-        DataType::Date64 | DataType::Timestamp(TimeUnit::Millisecond, _) => second / 1_000,
-        DataType::Timestamp(TimeUnit::Second, _) => second,
-        DataType::Timestamp(TimeUnit::Microsecond, _) => second / 1_000_000,
-        DataType::Timestamp(TimeUnit::Nanosecond, _) => 1,
-        _ => return None,
-    })
-}
-
-/// A column of times in ticks.
-pub fn ticks(column: &ArrayRef) -> Result<Int64Array> {
-    let column = if *column.data_type() == DataType::Date32 {
-        &cast(column, &DataType::Int32)?
-    } else {
-        column
-    };
-    Ok(cast(column, &DataType::Int64)?
-        .as_primitive::<Int64Type>()
-        .clone())
-}
-
 #[cfg(test)]
 mod tests {
+    use arrow::datatypes::{DataType, TimeUnit};
+
     use super::*;
 
     #[test]
