@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_commit::{
-    Artifact, Manifest, OutputFile, ReuseDecision, Shard, StateStore, output_root,
-    record_is_intact, shard_directory, unique_shard_directory, visible_location,
+    Artifact, Manifest, OutputFile, ReuseDecision, Shard, StateStore, record_is_intact,
+    shard_directory, unique_shard_directory, visible_location,
 };
 use forebay_feed::{FeedConfig, FeedOrder, ORDER_VERSION};
 use forebay_model::{
@@ -19,7 +19,7 @@ use forebay_model::{
 };
 use forebay_plan::{StepColumns, StepRefit, StepStrategy, step_columns, unit_mismatch};
 use forebay_storage::failpoint::step;
-use forebay_storage::{BackgroundTasks, Event, ScratchDir, StorageLocation};
+use forebay_storage::{BackgroundTasks, Event, StorageLocation};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -27,6 +27,7 @@ use crate::deadline::DeadlineMonitor;
 use crate::executor::RunExecutor;
 use crate::feed::FeedSource;
 use crate::label_copies::{copy_warning, label_copies};
+use crate::model_place::{place_of, publication_id};
 use crate::predict::{accepts_missing, declared_horizon};
 use crate::previous_artifact::PreviousArtifact;
 use crate::report::{BaselineReport, ModelReport, PassReport, TrainingReport};
@@ -34,6 +35,7 @@ use crate::session::Session;
 use crate::trainer::{TakePartFn, Trainer, TrainingContext, TrainingServices};
 use crate::training_cadence::{HeldModel, TrainingCadence, TrainingCadences};
 use crate::training_checks::label_column;
+use crate::training_run::TrainingRun;
 use crate::training_split::{train_part, validation_part};
 use crate::training_start::{EarlierModel, TrainingPlan};
 
@@ -211,19 +213,6 @@ struct TrainingRows {
     validation: Option<FeedSource>,
     /// Steps of the horizon and their known columns, for a model for each step.
     steps: Option<StepColumns>,
-}
-
-/// Context of a training.
-pub(crate) struct TrainingRun<'a> {
-    pub session: &'a Session,
-    pub pipeline: &'a Pipeline,
-    pub training: &'a PipelineSink,
-    pub artifact: &'a Artifact,
-    /// The decision about a training that is not done in each run.
-    pub cadence: Option<&'a TrainingCadence>,
-    pub interval: Option<&'a Interval>,
-    pub store: &'a StateStore,
-    pub scratch: &'a ScratchDir,
 }
 
 /// A training that is carried out.
@@ -753,51 +742,9 @@ impl TrainingRun<'_> {
     }
 }
 
-/// Location of the model of a training.
-pub(crate) fn model_location(
-    session: &Session,
-    pipeline: &Pipeline,
-    training: &PipelineSink,
-    store: &StateStore,
-) -> Result<StorageLocation> {
-    place_of(
-        session,
-        pipeline,
-        training,
-        session.trainer(training)?.as_ref(),
-        store,
-    )
-}
-
-fn place_of(
-    session: &Session,
-    pipeline: &Pipeline,
-    training: &PipelineSink,
-    trainer: &dyn Trainer,
-    store: &StateStore,
-) -> Result<StorageLocation> {
-    match trainer.path() {
-        Some(path) => output_root(&session.io, path),
-        None => {
-            let models = store
-                .root()
-                .join(&format!("models/{}/{}", pipeline.name, training.name));
-            output_root(&session.io, &models.shown)
-        }
-    }
-}
-
 /// Id of a part of a training.
 fn part_id(training: ContentId, part: u64) -> ContentId {
     let mut id = IdBuilder::new("part of a training");
     id.id(training).text(&part.to_string());
-    id.finish()
-}
-
-/// Id of a model in a directory: the location does not change the model, but each location has a
-/// record.
-pub(crate) fn publication_id(training: ContentId, out: &StorageLocation) -> ContentId {
-    let mut id = IdBuilder::new("published training");
-    id.id(training).text(&out.shown);
     id.finish()
 }

@@ -22,13 +22,13 @@ use serde_json::{Value, json};
 
 use crate::backfill_turn::BackfillStage;
 use crate::carried::input_id;
+use crate::model_place::{model_location, publication_id};
 use crate::predict::accepts_missing;
 use crate::previous_artifact::PreviousArtifact;
 use crate::refit::{RefitContext, base_sources, reason_to_refit};
 use crate::report::TrainingReport;
 use crate::session::Session;
 use crate::trainer::Trainer;
-use crate::training::{model_location, publication_id};
 
 /// Reason for the first training.
 const FIRST: &str = "no earlier run had trained it";

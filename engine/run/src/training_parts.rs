@@ -7,7 +7,7 @@ use forebay_model::{ContentId, Fault, IdBuilder, Result};
 use forebay_storage::ScratchDir;
 
 use crate::trainer::TakePartFn;
-use crate::training::TrainingRun;
+use crate::training_run::TrainingRun;
 
 impl TrainingRun<'_> {
     /// Number of parts that workers can train at the same time; `None` without workers.

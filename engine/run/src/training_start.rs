@@ -17,10 +17,11 @@ use serde_json::Value;
 
 use crate::feed::FeedSource;
 use crate::feed::selected_blocks::{BlockSelection, SelectedRows};
+use crate::model_place::publication_id;
 use crate::report::TrainingStartReport;
 use crate::session::Session;
 use crate::trainer::{Trainer, WarmStart};
-use crate::training::{TrainingRun, publication_id};
+use crate::training_run::TrainingRun;
 
 /// The model of the run before.
 pub(crate) struct EarlierModel {

@@ -16,8 +16,8 @@ use forebay_plan::{
 use forebay_storage::ScanRequest;
 
 use crate::feed::output_blocks::{CommittedOutput, PartCondition};
+use crate::feed::planner::{FeedPlanner, READ_ROWS_MAX, distinct};
 use crate::feed::source_blocks::{RowTransform, ScanPlan};
-use crate::feed::{FeedPlanner, READ_ROWS_MAX, distinct};
 
 /// The operations that a step adds to the rows of a step before.
 pub(super) struct LateSteps {

@@ -6,6 +6,7 @@ mod fed_rows;
 pub(crate) mod late_steps;
 mod mix;
 mod output_blocks;
+mod planner;
 mod remote_blocks;
 mod row_counts;
 pub(crate) mod selected_blocks;
@@ -13,7 +14,7 @@ mod sequence_blocks;
 mod source;
 mod source_blocks;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
@@ -28,8 +29,7 @@ use forebay_model::{
 };
 use forebay_plan::{
     AnalyzerId, BaseDataset, BoundPipeline, ChainContext, ColumnScan, ColumnTap, FEED_FORMAT,
-    FUTURE_PART, OpChain, OpStream, PassWork, Program, ReaderFacts, SinkWork, compile,
-    slice_for_columns,
+    FUTURE_PART, OpChain, OpStream, PassWork, ReaderFacts, SinkWork, compile, slice_for_columns,
 };
 use forebay_storage::{
     BackgroundTasks, DiskCache, Event, EventListener, ScanRequest, ScratchDir, StorageClient,
@@ -44,15 +44,13 @@ pub use self::source::{FeedOrigin, FeedSource};
 
 use crate::feed::late_steps::shared_operations;
 use crate::feed::output_blocks::CommittedOutput;
+use crate::feed::planner::{FeedPlanner, READ_ROWS_MAX, distinct};
 use crate::feed::sequence_blocks::{PieceSummary, SequenceBlocks, SequenceCut, summarize_piece};
 use crate::feed::source_blocks::{
     RowTransform, ScanPlan, SourceBlocks, cut_pieces, inspect_blocks,
 };
 use crate::label_copies::inspect_first_batch;
 use crate::session::{PreparedRun, Session, datasets};
-
-/// Rows that are read at once at most: few enough to stay in the second-level cache.
-const READ_ROWS_MAX: usize = 8192;
 
 impl Session {
     /// The rows of a pipeline as a feed reads them, with the findings of `artifact`, or of earlier
@@ -292,20 +290,6 @@ fn warn_of_duplicates(listener: Arc<dyn EventListener>) -> ReportDuplicates {
         );
         listener.on_event(Event::Warning { message });
     })
-}
-
-/// Planner of a feed.
-struct FeedPlanner<'a> {
-    session: &'a Session,
-    /// Reads rows through the cache, if there is one.
-    io: StorageClient,
-    cache: Option<Arc<DiskCache>>,
-    pipeline: &'a Pipeline,
-    config: &'a FeedConfig,
-    program: &'a Program,
-    state: &'a RunState,
-    store: StateStore,
-    scratch: ScratchDir,
 }
 
 impl FeedPlanner<'_> {
@@ -686,20 +670,4 @@ fn holds_other_findings(bound: &BoundPipeline, artifact: &Artifact) -> bool {
         let held_finding = ask.held.as_ref();
         held_finding.is_some_and(|finding| *finding != learned.finding)
     })
-}
-
-/// Each column once, and the index among them of each column of the feed.
-fn distinct(names: &[String]) -> (Vec<String>, Vec<usize>) {
-    let mut seen = BTreeSet::new();
-    let columns: Vec<String> = names
-        .iter()
-        .filter(|name| seen.insert((*name).clone()))
-        .cloned()
-        .collect();
-    let mut positions = Vec::with_capacity(names.len());
-    for name in names {
-        let position = columns.iter().position(|column| column == name);
-        positions.push(position.unwrap_or(0));
-    }
-    (columns, positions)
 }

@@ -11,8 +11,8 @@ use forebay_storage::{ScanRequest, StorageLocation, literal_path};
 use serde_json::json;
 
 use crate::feed::late_steps::{LateSteps, UntoldPart, shared_operations};
+use crate::feed::planner::{FeedPlanner, READ_ROWS_MAX, distinct};
 use crate::feed::source_blocks::{RowCondition, RowTransform, ScanPlan};
-use crate::feed::{FeedPlanner, READ_ROWS_MAX, distinct};
 
 /// An output that holds the rows.
 pub(super) struct CommittedOutput {

@@ -3,8 +3,9 @@
 use forebay_model::{IdBuilder, Result, Span};
 use forebay_plan::{SinkWork, slice_for_columns};
 
+use crate::feed::planner::FeedPlanner;
 use crate::feed::source_blocks::{RowTransform, ScanPlan, count_block_rows};
-use crate::feed::{FeedInput, FeedPlanner, output_blocks, with_part};
+use crate::feed::{FeedInput, output_blocks, with_part};
 
 impl FeedPlanner<'_> {
     /// Rows of each block: those that the format records, if no operation adds or drops rows; else

@@ -7,9 +7,9 @@ use forebay_model::{Fault, Pipeline, PipelineSink, Result, codes};
 
 use super::forecast_training::training_named;
 use super::{ForecastMember, ForecastPlan};
+use crate::model_place::model_location;
 use crate::previous_artifact::PreviousArtifact;
 use crate::session::Session;
-use crate::training::model_location;
 
 impl Session {
     /// The forecasts of a run without trainings.

@@ -2,6 +2,7 @@
 
 mod feed_service;
 mod query_service;
+mod run_inputs;
 mod stage_session;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,6 @@ use forebay_cluster::{
     with_heartbeat,
 };
 use forebay_commit::StateStore;
-use forebay_execute::SourceInput;
 use forebay_model::{ContentId, Fault, Result, SeriesCounts, codes};
 use forebay_storage::failpoint::step;
 use forebay_storage::{CancellationToken, ScratchDir, start_runtime};
@@ -33,6 +33,7 @@ use crate::session::{Session, SessionOptions};
 use crate::training_parts::PartExchange;
 use crate::worker_server::feed_service::FeedService;
 use crate::worker_server::query_service::WorkerQueries;
+use crate::worker_server::run_inputs::RunInputs;
 use crate::worker_server::stage_session::{
     QueuedTask, StageKey, StageSession, StageThreads, other_files,
 };
@@ -58,9 +59,6 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 /// A worker process.
 pub struct WorkerServer(Arc<WorkerState>);
-
-/// The datasets of a job's sources.
-pub(super) type RunInputs = Arc<BTreeMap<String, SourceInput>>;
 
 struct WorkerState {
     session: Session,

@@ -28,7 +28,7 @@ use serde_json::Value;
 use crate::executor::{GroupProgram, GroupStates, RunExecutor};
 use crate::remote_run::{apply_findings, name_by_artifact};
 use crate::session::Session;
-use crate::worker_server::RunInputs;
+use crate::worker_server::run_inputs::RunInputs;
 
 /// Time for which a stage stays open without a task.
 const IDLE: Duration = Duration::from_secs(60);
