@@ -5,10 +5,11 @@ use std::io::{self, Read};
 use forebay_model::{Fault, codes};
 
 use crate::files::rows::InputFile;
-use crate::files::stream::{self, BUFFER_BYTES};
+use crate::files::stream;
 
 use super::header::CsvRecords;
 use super::records::{CsvRecord, Malformed, QuoteProblem, RecordError};
+use super::text_place::{TextPlace, text_place};
 use super::{CsvSource, StrayQuotes, header, sniff};
 
 /// Bytes of a file that are looked at for its dialect.
@@ -22,13 +23,6 @@ pub(super) struct RecordPlace<'a> {
     pub(super) file: &'a InputFile,
     /// Its row; `None` for the header.
     pub(super) row: Option<u64>,
-}
-
-/// A place in a text, counted from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TextPlace {
-    pub(super) line: u64,
-    column: u64,
 }
 
 impl RecordPlace<'_> {
@@ -84,35 +78,6 @@ impl RecordPlace<'_> {
             None => dialect,
         };
         fault.hint(hint)
-    }
-}
-
-/// The place of a byte of a text.
-pub(super) fn text_place(stream: impl Read, at: u64) -> io::Result<TextPlace> {
-    let mut stream = stream.take(at);
-    let mut block = vec![0; BUFFER_BYTES];
-    let mut place = TextPlace { line: 1, column: 1 };
-    let mut is_behind_return = false;
-    loop {
-        let read = match stream.read(&mut block) {
-            Ok(0) => return Ok(place),
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        for byte in &block[..read] {
-            match byte {
-                b'\n' if is_behind_return => {}
-                b'\n' | b'\r' => {
-                    place.line += 1;
-                    place.column = 1;
-                }
-                // Bytes that go on with a letter.
-                0x80..=0xbf => {}
-                _ => place.column += 1,
-            }
-            is_behind_return = *byte == b'\r';
-        }
     }
 }
 
@@ -181,25 +146,4 @@ pub(super) fn field_count_fault(place: RecordPlace<'_>, columns: usize, fields: 
     place.dialect_hint(fault.hint(
         "correct the row, or set `delimiter`, or `skip_lines` where lines stand before the header",
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_are_lines_and_characters() {
-        let text = "\u{e4}b\r\nc\rd\ne";
-        for (at, line, column) in [
-            (0, 1, 1),
-            (2, 1, 2),
-            (3, 1, 3),
-            (5, 2, 1),
-            (7, 3, 1),
-            (9, 4, 1),
-        ] {
-            let place = text_place(text.as_bytes(), at).unwrap();
-            assert_eq!(place, TextPlace { line, column }, "{at}");
-        }
-    }
 }

@@ -9,6 +9,7 @@ mod records;
 mod sink;
 mod sniff;
 mod source;
+mod text_place;
 
 pub use config::{CsvDialect, CsvSink, CsvSource, SameNamePolicy, StrayQuotes};
 pub use sniff::{CsvFindings, sniff_csv};

@@ -13,11 +13,11 @@ use crate::files::list::list_files;
 use crate::files::rows::{self, RowFormat};
 use crate::files::stream::stream_fault;
 
-use super::faults::text_place;
 use super::records::{
     CsvRecord, FieldKind, FieldSyntax, Malformed, QuoteProblem, RecordError, RecordReader,
     delimiter_line,
 };
+use super::text_place::text_place;
 use super::{CsvDialect, CsvSource, StrayQuotes};
 
 /// Bytes of the first file that are examined.

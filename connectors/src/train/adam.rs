@@ -1,13 +1,31 @@
 //! AdamW, and the learning rate over the steps.
 
 use super::config::{LearningRateDecay, TrainConfig};
-use super::engine::StepSchedule;
 use super::gradient::BatchGradient;
 use super::network::{ModelParameters, ModelShape};
 
 const BETA1: f64 = 0.9;
 const BETA2: f64 = 0.999;
 const EPSILON: f32 = 1e-8;
+
+/// Number and learning rate of a step.
+#[derive(Debug, Clone, Copy)]
+pub struct StepSchedule {
+    /// Counts from 1.
+    pub step: u64,
+    /// The learning rate.
+    pub rate: f64,
+}
+
+impl StepSchedule {
+    /// Schedule of step `step` of `steps`.
+    pub fn at_step(config: &TrainConfig, step: u64, steps: u64) -> StepSchedule {
+        StepSchedule {
+            step,
+            rate: learning_rate(config, step, steps),
+        }
+    }
+}
 
 /// State of AdamW: the means of gradients and of their squares. Rows of embeddings change only
 /// where a batch touches them.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_feed::{FeedBatch, SlotAllocator};
 use forebay_model::Result;
 
-use super::adam::learning_rate;
+use super::adam::StepSchedule;
 use super::config::TrainConfig;
 use super::gradient::BatchGradient;
 use super::network::ModelShape;
@@ -31,25 +31,6 @@ pub trait TrainingEngine {
 
     /// Waits until all steps are done, and writes their results into the state.
     fn finish_steps(&mut self, state: &mut TrainingState) -> Result<()>;
-}
-
-/// Number and learning rate of a step.
-#[derive(Debug, Clone, Copy)]
-pub struct StepSchedule {
-    /// Counts from 1.
-    pub step: u64,
-    /// The learning rate.
-    pub rate: f64,
-}
-
-impl StepSchedule {
-    /// Schedule of step `step` of `steps`.
-    pub fn at_step(config: &TrainConfig, step: u64, steps: u64) -> StepSchedule {
-        StepSchedule {
-            step,
-            rate: learning_rate(config, step, steps),
-        }
-    }
 }
 
 /// Result of a step.

@@ -7,8 +7,9 @@ use forebay_model::{Fault, Result, codes};
 use forebay_run::{TrainingContext, TrainingOutput};
 use forebay_storage::{EpochReport, Event, MemoryBudget, TrainingUnit};
 
+use super::adam::StepSchedule;
 use super::config::{LossFunction, TrainConfig};
-use super::engine::{StepResult, StepSchedule, TrainingEngine};
+use super::engine::{StepResult, TrainingEngine};
 use super::file::write_model;
 use super::model_input::ModelInput;
 use super::row_changes::RowsRead;

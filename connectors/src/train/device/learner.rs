@@ -15,9 +15,9 @@ use super::memory::{
     DeviceBuffers, DeviceModelShape, PAIRS_PER_THREAD, REPORT_BYTES, THREADS, row_stride,
 };
 use crate::feed::{DeliveredBatch, DeviceRing, DeviceStage};
-use crate::train::adam::BiasCorrection;
+use crate::train::adam::{BiasCorrection, StepSchedule};
 use crate::train::config::{LossFunction, TrainConfig};
-use crate::train::engine::{StepResult, StepSchedule, TrainingEngine};
+use crate::train::engine::{StepResult, TrainingEngine};
 use crate::train::matrix::MatrixLayout;
 use crate::train::place::Precision;
 use crate::train::state::TrainingState;

@@ -14,8 +14,9 @@ use forebay_model::{ContentId, Result};
 
 use super::accelerator::Accelerator;
 use super::learner::DeviceEngine;
+use crate::train::adam::StepSchedule;
 use crate::train::config::{ModelKind, TrainConfig};
-use crate::train::engine::{HostEngine, StepSchedule, TrainingEngine};
+use crate::train::engine::{HostEngine, TrainingEngine};
 use crate::train::network::{EmbeddingTable, ModelParameters, ModelShape};
 use crate::train::place::Precision;
 use crate::train::random::UniformGenerator;

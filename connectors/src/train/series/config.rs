@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::ensemble::EnsembleWeights;
 use super::fit::FitFolds;
 use super::grid::StepLength;
-use super::hierarchy::ReconcileConfig;
 use super::intervals::SeriesIntervals;
 use super::method::SeriesMethod;
 use super::model::SeriesModelKind;
+use super::reconcile_config::ReconcileConfig;
 use super::theta::ThetaVariant;
 use crate::format::ConnectorConfig;
 

@@ -3,24 +3,11 @@
 use std::collections::HashMap;
 
 use forebay_model::{Fault, Result, codes};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use super::history::SeriesValues;
-use super::reconcile::{Hierarchy, ReconcileMethod};
+use super::reconcile::Hierarchy;
+use super::reconcile_config::ReconcileConfig;
 use crate::train::group_names::{GroupName, series_text};
-
-/// Levels of a hierarchy whose forecasts add up.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ReconcileConfig {
-    /// The columns of each level, some of those that tell series apart. Series that have the same values there add up to
-    /// one of the level; `[]` is the sum of all.
-    pub by: Vec<Vec<String>>,
-    /// The method.
-    #[serde(default)]
-    pub method: ReconcileMethod,
-}
 
 /// Upper series, and the series that they are sums of.
 pub struct SeriesHierarchy {
@@ -140,6 +127,7 @@ fn check_ends(series: &[SeriesValues]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::reconcile::ReconcileMethod;
     use super::*;
 
     fn series(name: [&str; 2], values: &[f64], learned: usize) -> SeriesValues {

@@ -24,6 +24,7 @@ mod minimize;
 mod model;
 mod progress;
 mod reconcile;
+mod reconcile_config;
 mod reconciled;
 mod season;
 mod theta;
@@ -32,12 +33,12 @@ mod training;
 
 pub use config::SeriesModelConfig;
 pub use ensemble::{EnsembleCard, EnsembleWeights};
-pub use hierarchy::ReconcileConfig;
 pub use intervals::{SeriesIntervalCard, SeriesIntervals};
 pub use method::SeriesMethod;
 pub(super) use model::SeriesForecasts;
 pub use model::{SeriesCard, SeriesModelKind};
 pub use reconcile::ReconcileMethod;
+pub use reconcile_config::ReconcileConfig;
 pub use theta::ThetaVariant;
 
 /// Changes whenever the same configuration and rows would give another model.

@@ -6,9 +6,10 @@ use forebay_storage::Event;
 
 use super::fitted::{ERRORS_MAX, FittedSeries};
 use super::forecast::SeriesForecast;
-use super::hierarchy::{ReconcileConfig, SeriesHierarchy};
+use super::hierarchy::SeriesHierarchy;
 use super::model::SeriesCard;
 use super::reconcile::{ReconcileMethod, Reconciler};
+use super::reconcile_config::ReconcileConfig;
 
 /// Errors of one step that a covariance needs at least.
 const ERRORS_MIN: usize = 3;
