@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
@@ -35,6 +35,7 @@ use serde_json::{Map, Value, json};
 use crate::artifact_findings::{
     FindingFile, finding_file, finding_from_json, finding_json, findings_parquet, group_findings,
 };
+use crate::artifact_parts::{LearnedFinding, corrupt_fault, simple_types};
 use crate::serving_state::ServingReference;
 
 /// The version of artifacts that have a file for each long finding.
@@ -97,21 +98,6 @@ pub struct StepFit {
 
 /// Names and contents, relative to the artifact's directory, in the reverse order of writing.
 pub type ArtifactFiles = Vec<(String, Bytes)>;
-
-/// A finding with its analyzer.
-#[derive(Debug, Clone)]
-pub struct LearnedFinding {
-    /// The step that requested the finding.
-    pub step: String,
-    /// The analyzer.
-    pub analyzer: String,
-    /// Input columns of the analyzer.
-    pub columns: Vec<String>,
-    /// The part of the split that it saw.
-    pub part: Option<String>,
-    /// The finding.
-    pub finding: Arc<Finding>,
-}
 
 #[derive(Serialize, Deserialize)]
 struct WireArtifact {
@@ -176,10 +162,6 @@ struct WireFinding {
 
 fn json_fault(subject: &str) -> impl Fn(serde_json::Error) -> Fault + '_ {
     move |error| corrupt_fault(format!("{subject} cannot be read")).cause(error)
-}
-
-pub(crate) fn corrupt_fault(message: impl Into<String>) -> Fault {
-    Fault::new(codes::CORRUPT, message).hint("fit again; artifacts are not for editing")
 }
 
 impl Artifact {
@@ -811,28 +793,4 @@ fn ipc_field(hex: &str) -> Result<Option<Field>> {
     let schema = reader.schema();
     let field = schema.fields().first();
     Ok(field.map(|field| field.as_ref().clone().with_nullable(true)))
-}
-
-pub(crate) fn simple_types() -> Vec<(&'static str, DataType)> {
-    use arrow::datatypes::TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
-    vec![
-        ("boolean", DataType::Boolean),
-        ("int8", DataType::Int8),
-        ("int16", DataType::Int16),
-        ("int32", DataType::Int32),
-        ("int64", DataType::Int64),
-        ("uint8", DataType::UInt8),
-        ("uint16", DataType::UInt16),
-        ("uint32", DataType::UInt32),
-        ("uint64", DataType::UInt64),
-        ("float32", DataType::Float32),
-        ("float64", DataType::Float64),
-        ("string", DataType::Utf8),
-        ("binary", DataType::Binary),
-        ("date", DataType::Date32),
-        ("timestamp_s", DataType::Timestamp(Second, None)),
-        ("timestamp_ms", DataType::Timestamp(Millisecond, None)),
-        ("timestamp_us", DataType::Timestamp(Microsecond, None)),
-        ("timestamp_ns", DataType::Timestamp(Nanosecond, None)),
-    ]
 }

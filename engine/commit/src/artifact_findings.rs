@@ -15,7 +15,7 @@ use parquet::arrow::arrow_reader::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::artifact::{LearnedFinding, corrupt_fault, simple_types};
+use crate::artifact_parts::{LearnedFinding, corrupt_fault, simple_types};
 
 /// Long findings up to which each has a file of its own.
 const FINDING_FILES_MAX: usize = 16;

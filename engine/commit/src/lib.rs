@@ -3,6 +3,7 @@
 
 mod artifact;
 mod artifact_findings;
+mod artifact_parts;
 mod decide;
 mod degradation_report;
 mod fencing;
@@ -26,7 +27,8 @@ mod visible_files;
 #[global_allocator]
 static ALLOCATOR: forebay_fuzz::CountingAllocator = forebay_fuzz::CountingAllocator;
 
-pub use artifact::{Artifact, ArtifactFiles, ArtifactOrigin, LearnedFinding, StepFit};
+pub use artifact::{Artifact, ArtifactFiles, ArtifactOrigin, StepFit};
+pub use artifact_parts::LearnedFinding;
 pub use decide::ReuseDecision;
 pub use degradation_report::DegradationReport;
 pub use fencing::AttemptFence;

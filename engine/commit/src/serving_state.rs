@@ -29,7 +29,7 @@ use forebay_model::{ContentId, Fault, LateFacts, Result, codes};
 use forebay_storage::{StorageClient, StorageLocation};
 use serde::{Deserialize, Serialize};
 
-use crate::artifact::corrupt_fault;
+use crate::artifact_parts::corrupt_fault;
 use crate::mapped_file::map_file;
 
 /// The version of serving states.
