@@ -5,10 +5,10 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, StringArray};
 use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use forebay_model::{Fault, Result, codes};
-use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::byte_order::sorted_bytes;
+use crate::code_table::{CodeTable, LOOKUPS, NO_CODE, Slot};
 
 /// Bits of a code, with room for one more value.
 pub(crate) const CODE_BITS: u32 = 31;
@@ -16,8 +16,7 @@ pub(crate) const CODE_BITS: u32 = 31;
 /// Distinct byte strings, numbered in the order in which they come.
 #[derive(Debug, Default)]
 pub(crate) struct Interner {
-    table: HashTable<u32>,
-    hashes: Vec<u64>,
+    table: CodeTable,
     ends: Vec<usize>,
     bytes: Vec<u8>,
 }
@@ -25,17 +24,47 @@ pub(crate) struct Interner {
 impl Interner {
     /// The code of a string, which is kept if it is new.
     pub(crate) fn code(&mut self, text: &[u8]) -> Result<u32> {
-        let hash = xxh3_64(text);
-        let hashes = &self.hashes;
-        let ends = &self.ends;
-        let bytes = &self.bytes;
-        // Hashes are compared first: most different strings end there.
-        let is_same = |&code: &u32| {
-            hashes[code as usize] == hash && text == slice_of(ends, bytes, code as usize)
-        };
-        if let Some(&code) = self.table.find(hash, is_same) {
-            return Ok(code);
+        self.code_of_hash(xxh3_64(text), text)
+    }
+
+    /// Appends the codes of `count` strings; `text` returns the bytes of one by its number.
+    pub(crate) fn push_codes<'t>(
+        &mut self,
+        count: usize,
+        text: impl Fn(usize) -> &'t [u8],
+        codes: &mut Vec<u32>,
+    ) -> Result<()> {
+        codes.reserve(count);
+        let mut hashes = [0; LOOKUPS];
+        let mut candidates = [NO_CODE; LOOKUPS];
+        // The table is read for many strings at once, so that they wait for memory together.
+        for start in (0..count).step_by(LOOKUPS) {
+            let numbers = start..count.min(start + LOOKUPS);
+            for (hash, number) in hashes.iter_mut().zip(numbers.clone()) {
+                *hash = xxh3_64(text(number));
+            }
+            self.table
+                .candidates(&hashes[..numbers.len()], &mut candidates);
+            for ((hash, candidate), number) in hashes.iter().zip(&candidates).zip(numbers) {
+                let text = text(number);
+                let code = if *candidate != NO_CODE && self.get(*candidate as usize) == text {
+                    *candidate
+                } else {
+                    self.code_of_hash(*hash, text)?
+                };
+                codes.push(code);
+            }
         }
+        Ok(())
+    }
+
+    fn code_of_hash(&mut self, hash: u64, text: &[u8]) -> Result<u32> {
+        self.table.reserve_one();
+        let is_same = |code: u32| self.get(code as usize) == text;
+        let free = match self.table.find(hash, is_same) {
+            Slot::Code(code) => return Ok(code),
+            Slot::Free(free) => free,
+        };
         // One code is left free: key fields store codes plus one, and 0 for null.
         if self.ends.len() >= (1 << CODE_BITS) - 2 {
             return Err(Fault::new(
@@ -44,9 +73,7 @@ impl Interner {
             ));
         }
         let code = self.ends.len() as u32;
-        self.table
-            .insert_unique(hash, code, |&code| hashes[code as usize]);
-        self.hashes.push(hash);
+        self.table.insert(free, hash, code);
         self.bytes.extend_from_slice(text);
         self.ends.push(self.bytes.len());
         Ok(code)
@@ -57,7 +84,8 @@ impl Interner {
     }
 
     pub(crate) fn get(&self, code: usize) -> &[u8] {
-        slice_of(&self.ends, &self.bytes, code)
+        let start = if code == 0 { 0 } else { self.ends[code - 1] };
+        &self.bytes[start..self.ends[code]]
     }
 
     /// All strings by code; they are UTF-8.
@@ -91,10 +119,7 @@ impl Interner {
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.table.allocation_size()
-            + 8 * self.hashes.capacity()
-            + 8 * self.ends.capacity()
-            + self.bytes.capacity()
+        self.table.bytes() + size_of::<usize>() * self.ends.capacity() + self.bytes.capacity()
     }
 
     pub(crate) fn clear(&mut self) {
@@ -102,7 +127,42 @@ impl Interner {
     }
 }
 
-fn slice_of<'a>(ends: &[usize], bytes: &'a [u8], code: usize) -> &'a [u8] {
-    let start = if code == 0 { 0 } else { ends[code - 1] };
-    &bytes[start..ends[code]]
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Strings are numbered in the order in which they come, alone or many at once, and also if all have one hash.
+        #[test]
+        fn codes_number_strings_in_their_order(
+            texts in prop::collection::vec(prop::collection::vec(0..4u8, 0..5), 0..700),
+            batch in 1..400usize,
+        ) {
+            let mut expected_codes: BTreeMap<&[u8], u32> = BTreeMap::new();
+            let mut expected = Vec::new();
+            for text in &texts {
+                let code = expected_codes.len() as u32;
+                expected.push(*expected_codes.entry(text.as_slice()).or_insert(code));
+            }
+            let mut single = Interner::default();
+            let mut colliding = Interner::default();
+            for (text, code) in texts.iter().zip(&expected) {
+                prop_assert_eq!(single.code(text).unwrap(), *code);
+                prop_assert_eq!(colliding.code_of_hash(7, text).unwrap(), *code);
+                prop_assert_eq!(colliding.get(*code as usize), text.as_slice());
+            }
+            let mut batched = Interner::default();
+            let mut codes = Vec::new();
+            for batch in texts.chunks(batch) {
+                let text = |number: usize| batch[number].as_slice();
+                batched.push_codes(batch.len(), text, &mut codes).unwrap();
+            }
+            prop_assert_eq!(codes, expected);
+            prop_assert_eq!(batched.len(), expected_codes.len());
+        }
+    }
 }

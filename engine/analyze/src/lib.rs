@@ -8,6 +8,7 @@ mod batch_codes;
 mod biguint;
 mod byte_order;
 mod category_association;
+mod code_table;
 mod column_correlation;
 mod column_covariance;
 mod column_examples;

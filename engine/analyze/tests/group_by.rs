@@ -237,8 +237,20 @@ fn any_budget_and_division_gives_the_same_bits_and_what_lists_of_rows_give() {
         &["u8", "i32"],
         &["words", "binary", "f64"],
         &["i64", "date", "decimal", "flag", "u8"],
+        // Five words.
         &[
             "i64", "f64", "text", "date", "decimal", "binary", "u8", "i32",
+        ],
+        // Eight words.
+        &[
+            "i64", "f64", "i64", "f64", "words", "date", "i64", "u8", "f64",
+        ],
+        // More words than keys are packed into, and more codes than are packed into many words.
+        &[
+            "date", "i64", "f64", "i64", "f64", "i64", "f64", "i64", "words", "f64",
+        ],
+        &[
+            "text", "words", "binary", "decimal", "text", "words", "binary", "decimal", "text",
         ],
     ];
     let doubles = doubles();

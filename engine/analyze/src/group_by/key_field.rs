@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayData, ArrayRef, AsArray, BooleanArray, Int32Array, UInt32Array, make_array,
+    Array, ArrayData, ArrayRef, AsArray, BooleanArray, DictionaryArray, Int32Array, UInt32Array,
+    make_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::compute::{SortOptions, cast, take};
@@ -54,6 +55,15 @@ enum KeyForm {
     Text(Interner, Option<DictionaryCodes>),
     /// As the code of its bytes in the encoding of a converter; 0 stands for null.
     Encoded(Interner, RowConverter),
+}
+
+/// The layout of texts in columns of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TextLayout {
+    /// Each row has its text.
+    Plain,
+    /// Rows have codes, for another table of keys: it looks up each text once.
+    Dictionary,
 }
 
 /// The codes of a dictionary's values.
@@ -168,6 +178,11 @@ impl KeyField {
         matches!((&self.form, self.null), (KeyForm::Bits(_), None))
     }
 
+    /// True if the values enter keys with codes.
+    pub(super) fn is_coded(&self) -> bool {
+        self.interner().is_some()
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.interner().map_or(0, Interner::bytes)
     }
@@ -251,22 +266,22 @@ impl KeyField {
                 }
                 StringColumn::Plain(array) => {
                     let texts = TextRef::new(&array).ok_or_else(unknown_layout)?;
-                    for (text, words) in texts.iter().zip(words) {
-                        if let Some(text) = text {
-                            words[bit_place.word] |=
-                                u64::from(interner.code(text.as_bytes())? + 1) << bit_place.shift;
-                        }
+                    let mut rows = Vec::with_capacity(array.len());
+                    for (row, text) in texts.iter().enumerate() {
+                        rows.extend(text.map(|text| (row, text.as_bytes())));
                     }
+                    pack_codes(interner, &rows, bit_place, words)?;
                 }
             },
             KeyForm::Encoded(interner, converter) => {
                 let encoded = converter.convert_columns(std::slice::from_ref(column))?;
-                for (row, (encoded, words)) in encoded.iter().zip(words).enumerate() {
+                let mut rows = Vec::with_capacity(column.len());
+                for row in 0..column.len() {
                     if column.is_valid(row) {
-                        words[bit_place.word] |=
-                            u64::from(interner.code(encoded.as_ref())? + 1) << bit_place.shift;
+                        rows.push((row, encoded.row(row).data()));
                     }
                 }
+                pack_codes(interner, &rows, bit_place, words)?;
             }
         }
         Ok(())
@@ -285,12 +300,13 @@ impl KeyField {
         }
     }
 
-    /// The column of keys; `coded` are this field's coded values, and `is_null` is true for rows whose null the words
-    /// do not show.
+    /// The column of keys; `coded` are this field's coded values, which have the layout `texts` if they are texts, and
+    /// `is_null` is true for rows whose null the words do not show.
     pub(super) fn unpack<const W: usize>(
         &self,
         keys: impl ExactSizeIterator<Item = [u64; W]> + Clone,
         coded: Option<&ArrayRef>,
+        texts: TextLayout,
         is_null: impl Fn(usize) -> bool,
     ) -> Result<ArrayRef> {
         let BitPlace { word, shift } = self.bit_place;
@@ -298,9 +314,13 @@ impl KeyField {
         // Code 0 is null: the others begin with 1.
         if let Some(coded) = coded {
             let mask = (1 << CODE_BITS) - 1;
-            let codes: UInt32Array = values
-                .map(|code| ((code & mask) as u32).checked_sub(1))
-                .collect();
+            let codes = values.map(|code| ((code & mask) as u32).checked_sub(1));
+            let is_text = matches!(self.form, KeyForm::Text(..));
+            if is_text && texts == TextLayout::Dictionary {
+                let codes: Int32Array = codes.map(|code| code.map(|code| code as i32)).collect();
+                return Ok(Arc::new(DictionaryArray::try_new(codes, coded.clone())?));
+            }
+            let codes: UInt32Array = codes.collect();
             return Ok(take(coded, &codes, None)?);
         }
         let rows = keys.len();
@@ -370,6 +390,22 @@ impl KeyField {
 
 fn unknown_layout() -> Fault {
     Fault::internal("texts of an unknown layout")
+}
+
+/// Adds the codes of values to the words of their rows.
+fn pack_codes<const W: usize>(
+    interner: &mut Interner,
+    rows: &[(usize, &[u8])],
+    bit_place: BitPlace,
+    words: &mut [[u64; W]],
+) -> Result<()> {
+    let mut codes = Vec::new();
+    interner.push_codes(rows.len(), |number| rows[number].1, &mut codes)?;
+    for ((row, _), code) in rows.iter().zip(codes) {
+        // Code 0 is null: the others begin with 1.
+        words[*row][bit_place.word] |= u64::from(code + 1) << bit_place.shift;
+    }
+    Ok(())
 }
 
 fn pack_bits<T: ArrowNativeType + Into<u64>, const W: usize>(

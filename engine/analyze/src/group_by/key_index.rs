@@ -1,16 +1,24 @@
 //! The groups of rows: keys packed into words, with a number for each.
 //!
 //! Numbers, dates, times and booleans enter a key with their bits, all other values with a code. Values of a dictionary
-//! get their codes once per dictionary rather than once per row. Keys of more than four words are compared as bytes.
+//! get their codes once per dictionary rather than once per row. Keys of more than eight words are compared as bytes, and
+//! so are wide keys of many coded values.
 
 use arrow::array::{ArrayRef, BinaryArray};
 use arrow::row::RowConverter;
 use forebay_model::{Fault, GroupKey, Result, decode_rows};
 
-use super::key_field::{KeyField, as_type, sort_field};
+use super::key_field::{KeyField, TextLayout, as_type, sort_field};
 use super::packed_keys::PackedKeys;
 use crate::byte_order::sorted_bytes;
 use crate::interner::Interner;
+
+/// Most coded fields of keys that have more than four words. Each of them takes a search of its own, which costs more than
+/// to compare whole keys where there are many.
+const WIDE_CODED_MAX: usize = 8;
+
+/// Bytes of memory that sorting takes for a group, at most: its number, the beginning of its key and its place.
+const SORT_BYTES: usize = size_of::<(u128, u32)>() + size_of::<u32>();
 
 /// Keys by their number. Null is a key of its own.
 pub(super) struct KeyIndex {
@@ -26,6 +34,8 @@ enum KeyTable {
     One(PackedKeys<1>),
     Two(PackedKeys<2>),
     Four(PackedKeys<4>),
+    Six(PackedKeys<6>),
+    Eight(PackedKeys<8>),
     Bytes(Interner),
 }
 
@@ -35,11 +45,15 @@ pub(super) struct KeyDecoder(Vec<Option<ArrayRef>>);
 impl KeyIndex {
     pub(super) fn new(keys: &[GroupKey]) -> Result<Self> {
         let (fields, words) = KeyField::layout(keys)?;
+        let coded_fields = fields.iter().filter(|field| field.is_coded());
+        let is_packed = coded_fields.count() <= WIDE_CODED_MAX;
         let table = match words {
             0 => KeyTable::Nothing,
             1 => KeyTable::One(PackedKeys::default()),
             2 => KeyTable::Two(PackedKeys::default()),
             3 | 4 => KeyTable::Four(PackedKeys::default()),
+            5 | 6 if is_packed => KeyTable::Six(PackedKeys::default()),
+            7 | 8 if is_packed => KeyTable::Eight(PackedKeys::default()),
             _ => KeyTable::Bytes(Interner::default()),
         };
         let converter = match keys {
@@ -63,6 +77,8 @@ impl KeyIndex {
             KeyTable::One(keys) => keys.keys.len(),
             KeyTable::Two(keys) => keys.keys.len(),
             KeyTable::Four(keys) => keys.keys.len(),
+            KeyTable::Six(keys) => keys.keys.len(),
+            KeyTable::Eight(keys) => keys.keys.len(),
             KeyTable::Bytes(interner) => interner.len(),
         }
     }
@@ -87,39 +103,50 @@ impl KeyIndex {
             KeyTable::One(keys) => keys.find(fields, &columns, rows, into)?,
             KeyTable::Two(keys) => keys.find(fields, &columns, rows, into)?,
             KeyTable::Four(keys) => keys.find(fields, &columns, rows, into)?,
+            KeyTable::Six(keys) => keys.find(fields, &columns, rows, into)?,
+            KeyTable::Eight(keys) => keys.find(fields, &columns, rows, into)?,
             KeyTable::Bytes(interner) => {
                 let mut typed = Vec::with_capacity(columns.len());
                 for (column, field) in columns.iter().zip(fields) {
                     typed.push(as_type(column, &field.data_type)?);
                 }
                 let encoded = converter(&self.converter)?.convert_columns(&typed)?;
-                for row in &encoded {
-                    into.push(interner.code(row.as_ref())?);
-                }
+                interner.push_codes(rows, |row| encoded.row(row).data(), into)?;
             }
         }
         Ok(())
     }
 
+    /// Writes the groups that some groups of another index have here to `into`. Both indexes are of the same keys.
+    pub(super) fn find_groups_of(
+        &mut self,
+        other: &KeyIndex,
+        decoder: &KeyDecoder,
+        order: &[u32],
+        into: &mut Vec<u32>,
+    ) -> Result<()> {
+        if let (KeyTable::Bytes(interner), KeyTable::Bytes(others)) =
+            (&mut self.table, &other.table)
+        {
+            into.clear();
+            let key = |number: usize| others.get(order[number] as usize);
+            return interner.push_codes(order.len(), key, into);
+        }
+        let columns = other.columns_of(decoder, TextLayout::Dictionary, order)?;
+        self.find_groups(&columns, order.len(), into)
+    }
+
     /// The groups in the order of their keys, nulls last.
-    pub(super) fn sorted_order(&self) -> Result<Vec<u32>> {
-        let by_number = match &self.table {
-            KeyTable::Nothing => Some(vec![0]),
+    pub(super) fn sorted_order(&self) -> Vec<u32> {
+        match &self.table {
+            KeyTable::Nothing => vec![0],
             KeyTable::One(keys) => keys.sorted_order(&self.fields),
             KeyTable::Two(keys) => keys.sorted_order(&self.fields),
             KeyTable::Four(keys) => keys.sorted_order(&self.fields),
-            KeyTable::Bytes(interner) => {
-                Some(sorted_bytes(interner.len(), |group| interner.get(group)))
-            }
-        };
-        if let Some(order) = by_number {
-            return Ok(order);
+            KeyTable::Six(keys) => keys.sorted_order(&self.fields),
+            KeyTable::Eight(keys) => keys.sorted_order(&self.fields),
+            KeyTable::Bytes(interner) => sorted_bytes(interner.len(), |group| interner.get(group)),
         }
-        // Words too wide to sort as numbers are decoded and encoded again as bytes that sort like the keys.
-        let groups: Vec<u32> = (0..self.len() as u32).collect();
-        let columns = self.columns(&self.decoder()?, &groups)?;
-        let rows = converter(&self.converter)?.convert_columns(&columns)?;
-        Ok(sorted_bytes(groups.len(), |group| rows.row(group).data()))
     }
 
     /// The decoder of the groups that there are now.
@@ -133,11 +160,23 @@ impl KeyIndex {
 
     /// The key columns of some groups.
     pub(super) fn columns(&self, decoder: &KeyDecoder, order: &[u32]) -> Result<Vec<ArrayRef>> {
+        self.columns_of(decoder, TextLayout::Plain, order)
+    }
+
+    fn columns_of(
+        &self,
+        decoder: &KeyDecoder,
+        texts: TextLayout,
+        order: &[u32],
+    ) -> Result<Vec<ArrayRef>> {
+        let fields = &self.fields;
         match &self.table {
             KeyTable::Nothing => Ok(Vec::new()),
-            KeyTable::One(keys) => keys.columns(&self.fields, &decoder.0, order),
-            KeyTable::Two(keys) => keys.columns(&self.fields, &decoder.0, order),
-            KeyTable::Four(keys) => keys.columns(&self.fields, &decoder.0, order),
+            KeyTable::One(keys) => keys.columns(fields, &decoder.0, texts, order),
+            KeyTable::Two(keys) => keys.columns(fields, &decoder.0, texts, order),
+            KeyTable::Four(keys) => keys.columns(fields, &decoder.0, texts, order),
+            KeyTable::Six(keys) => keys.columns(fields, &decoder.0, texts, order),
+            KeyTable::Eight(keys) => keys.columns(fields, &decoder.0, texts, order),
             KeyTable::Bytes(_) => self.decode(&self.encoded(decoder, order)?),
         }
     }
@@ -173,9 +212,28 @@ impl KeyIndex {
             KeyTable::One(keys) => keys.bytes(),
             KeyTable::Two(keys) => keys.bytes(),
             KeyTable::Four(keys) => keys.bytes(),
+            KeyTable::Six(keys) => keys.bytes(),
+            KeyTable::Eight(keys) => keys.bytes(),
             KeyTable::Bytes(interner) => interner.bytes(),
         };
         table + self.fields.iter().map(KeyField::bytes).sum::<usize>()
+    }
+
+    /// Bytes of [`KeyIndex::bytes`] that stay where they are while others are added: they grow without a copy.
+    pub(super) fn segment_bytes(&self) -> usize {
+        match &self.table {
+            KeyTable::Nothing | KeyTable::Bytes(_) => 0,
+            KeyTable::One(keys) => keys.segment_bytes(),
+            KeyTable::Two(keys) => keys.segment_bytes(),
+            KeyTable::Four(keys) => keys.segment_bytes(),
+            KeyTable::Six(keys) => keys.segment_bytes(),
+            KeyTable::Eight(keys) => keys.segment_bytes(),
+        }
+    }
+
+    /// Bytes of memory that sorting the groups takes at most.
+    pub(super) fn sort_bytes(&self) -> usize {
+        self.len() * SORT_BYTES
     }
 
     /// Forgets all keys and frees their memory.
@@ -186,6 +244,8 @@ impl KeyIndex {
             KeyTable::One(keys) => *keys = PackedKeys::default(),
             KeyTable::Two(keys) => *keys = PackedKeys::default(),
             KeyTable::Four(keys) => *keys = PackedKeys::default(),
+            KeyTable::Six(keys) => *keys = PackedKeys::default(),
+            KeyTable::Eight(keys) => *keys = PackedKeys::default(),
             KeyTable::Bytes(interner) => interner.clear(),
         }
     }

@@ -23,6 +23,7 @@ mod ordered_bits;
 mod packed_keys;
 mod placed;
 mod runs;
+mod segmented_list;
 mod sorted_groups;
 mod weighted_sums;
 mod window_sums;
@@ -46,9 +47,6 @@ use runs::{
     merge_states,
 };
 pub use sorted_groups::SortedGroups;
-
-/// One part in this many of the budget is filled before groups are spilled: sorting and growing take the rest.
-const FILLED_SHARE: usize = 3;
 
 /// Groups that are merged at once.
 const MERGE_GROUPS: usize = 8192;
@@ -371,13 +369,12 @@ impl GroupByState {
         for (set, other_set) in self.distinct.iter_mut().zip(other_sets) {
             set.pairs.merge(other_set.pairs)?;
         }
-        if self.runs.is_empty() && other.runs.is_empty() {
+        if self.can_merge_in_memory(&other) {
             let decoder = other.index.decoder()?;
             let groups: Vec<u32> = (0..other.index.len() as u32).collect();
             for order in groups.chunks(other.groups_per_batch()) {
-                let keys = other.index.columns(&decoder, order)?;
                 self.index
-                    .find_groups(&keys, order.len(), &mut self.groups)?;
+                    .find_groups_of(&other.index, &decoder, order, &mut self.groups)?;
                 let columns = states_of(&other.accumulators, order, RowPositions::Told)?;
                 let states = NewStates {
                     groups: &self.groups,
@@ -388,7 +385,7 @@ impl GroupByState {
             }
             return self.spill_if_large();
         }
-        // Once one state has runs, both become runs, which are merged when they are read.
+        // Both become runs, which are merged when they are read.
         self.spill()?;
         other.spill()?;
         for mut run in other.runs {
@@ -396,6 +393,16 @@ impl GroupByState {
             self.runs.push(run);
         }
         self.compact_runs()
+    }
+
+    /// True if the groups of both states lie in memory, and there is room for all of them in one state.
+    fn can_merge_in_memory(&self, other: &GroupByState) -> bool {
+        // Without keys there is one group, which stays.
+        if self.spec.keys.is_empty() {
+            return true;
+        }
+        let bytes = self.group_bytes() + other.group_bytes();
+        self.runs.is_empty() && other.runs.is_empty() && bytes <= self.scratch.budget_bytes()
     }
 
     /// The state with another budget.
@@ -456,6 +463,14 @@ impl GroupByState {
         accumulators + self.index.bytes() + self.groups.capacity() * size_of::<u32>()
     }
 
+    /// Bytes of memory that the groups take until they are counted again: while they grow, or while they are sorted.
+    fn bytes_needed(&self) -> usize {
+        let bytes = self.group_bytes();
+        // A flat column that is full is copied to one of twice its length.
+        let growth_bytes = 2 * (bytes - self.index.segment_bytes());
+        bytes + growth_bytes.max(self.index.sort_bytes())
+    }
+
     fn resize(&mut self) {
         let groups = self.index.len();
         for accumulator in &mut self.accumulators {
@@ -497,7 +512,7 @@ impl GroupByState {
     }
 
     fn spill_if_large(&mut self) -> Result<()> {
-        if self.group_bytes() > self.scratch.budget_bytes() / FILLED_SHARE {
+        if self.bytes_needed() > self.scratch.budget_bytes() {
             self.spill()?;
         }
         Ok(())
@@ -536,7 +551,7 @@ impl GroupByState {
 
     /// Passes the groups in memory to `take`, in batches in the order of keys.
     fn for_each_held(&self, positions: RowPositions, take: TakeGroups<'_>) -> Result<()> {
-        let order = self.index.sorted_order()?;
+        let order = self.index.sorted_order();
         let decoder = self.index.decoder()?;
         for order in order.chunks(self.groups_per_batch()) {
             let keys = self.index.encoded(&decoder, order)?;

@@ -80,7 +80,7 @@ impl SortedGroups {
         let list_bytes = values_max * LIST_VALUE_BYTES;
         let groups_max = (MERGED_BYTES_MAX / list_bytes.max(1)).clamp(1, MERGED_GROUPS_MAX);
         let from = if state.runs.is_empty() {
-            let order = state.index.sorted_order()?;
+            let order = state.index.sorted_order();
             let decoder = state.index.decoder()?;
             let group_bytes = state.group_bytes() / order.len().max(1);
             let groups = (MERGED_BYTES_MAX / group_bytes.max(1)).clamp(1, groups_max);
