@@ -88,9 +88,14 @@ impl Interner {
         &self.bytes[start..self.ends[code]]
     }
 
+    /// True if one array can hold all strings.
+    pub(crate) fn fits_array(&self) -> bool {
+        i32::try_from(self.bytes.len()).is_ok()
+    }
+
     /// All strings by code; they are UTF-8.
     pub(crate) fn to_text_array(&self) -> Result<ArrayRef> {
-        if i32::try_from(self.bytes.len()).is_err() {
+        if !self.fits_array() {
             return Err(Fault::new(
                 codes::LIMIT,
                 "the keys of one state hold more than 2 GiB",

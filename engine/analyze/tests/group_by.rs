@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)] // Only tests are here.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::*;
@@ -669,4 +670,99 @@ fn check_numbers<'a>(own: &[f64], next: &mut impl FnMut() -> &'a ArrayRef, group
             .then(|| column.value(group).to_bits());
         assert_eq!(found, expected.map(f64::to_bits));
     }
+}
+
+/// The rows of a state whose keys are whole rows, if its keys have them in their order.
+fn rows_of_keys(state: &GroupByState) -> Option<Vec<ArrayRef>> {
+    if !state.holds_first_rows().unwrap() {
+        return None;
+    }
+    let mut batches = Vec::new();
+    let visited = state.for_each_key(|columns| {
+        let columns = columns.into_iter().enumerate();
+        let named = columns.map(|(place, column)| (place.to_string(), column, true));
+        batches.push(RecordBatch::try_from_iter_with_nullable(named).unwrap());
+        Ok(())
+    });
+    visited.unwrap();
+    let rows = concat_batches(&batches[0].schema(), &batches).unwrap();
+    Some(rows.columns().to_vec())
+}
+
+/// The state of the first row of each key, of parts of rows that are merged in the order of `parts`.
+fn first_rows(columns: &[ArrayRef], budget_bytes: usize, parts: &[Range<usize>]) -> GroupByState {
+    let keys = columns.iter().map(|column| GroupKey {
+        data_type: logical_type(column.data_type()),
+        bucket: None,
+    });
+    let spec = Arc::new(GroupBy {
+        keys: keys.collect(),
+        values: Vec::new(),
+        results: vec![GroupResult {
+            function: GroupFunction::FirstRow,
+            value: 0,
+        }],
+    });
+    let scratch: Arc<dyn ScratchSpace> = Arc::new(MemoryScratch { budget_bytes });
+    let mut merged = GroupByState::new(&spec, &scratch).unwrap();
+    for part in parts {
+        let mut state = GroupByState::new(&spec, &scratch).unwrap();
+        let mut from = part.start;
+        while from < part.end {
+            let rows = (part.end - from).min(300);
+            let slices = columns.iter().map(|column| column.slice(from, rows));
+            let slices: Vec<ArrayRef> = slices.collect();
+            state.update(&slices, rows, from as u64).unwrap();
+            from += rows;
+        }
+        merged.merge(state).unwrap();
+    }
+    merged
+}
+
+#[test]
+fn keys_in_memory_are_the_first_rows_in_their_order() {
+    let cases: &[&[&str]] = &[
+        &["words"],
+        &["i64"],
+        &["u8", "i32"],
+        &["text", "words", "flag", "date", "u8"],
+        &["i64", "u8", "i64", "words", "i64", "date", "i64", "flag"],
+        &["i64"; 9],
+    ];
+    let large = 1 << 28;
+    let in_order = [0..700, 700..ROWS];
+    for names in cases {
+        let columns: Vec<ArrayRef> = names.iter().map(|name| key(name)).collect();
+        let mut first: Vec<u32> = Vec::new();
+        for rows in rows_by_key(&columns) {
+            first.push(rows[0] as u32);
+        }
+        first.sort_unstable();
+        let first = UInt32Array::from(first);
+        let mut expected = Vec::new();
+        for column in &columns {
+            let column = cast(column, &logical_type(column.data_type())).unwrap();
+            expected.push(arrow::compute::take(&column, &first, None).unwrap());
+        }
+        let state = first_rows(&columns, large, &in_order);
+        assert_eq!(rows_of_keys(&state), Some(expected), "{names:?}");
+        // Groups of later rows have the lower numbers, and spilled groups have none.
+        let state = first_rows(&columns, large, &[700..ROWS, 0..700]);
+        assert_eq!(rows_of_keys(&state), None, "{names:?}");
+        let state = first_rows(&columns, 1 << 10, &in_order);
+        assert_eq!(rows_of_keys(&state), None, "{names:?}");
+    }
+    // The zeros and the NaN of keys are not those of all rows, and other values are decoded from bytes.
+    for name in ["f64", "binary", "decimal"] {
+        let columns = [key("i64"), key(name)];
+        let state = first_rows(&columns, large, &in_order);
+        assert_eq!(rows_of_keys(&state), None, "{name}");
+    }
+    // Doubles without them are those of rows.
+    let doubles: ArrayRef = Arc::new(Float64Array::from(rows(|row| {
+        (row % 7 > 0).then_some((row % 50) as f64 - 3.0)
+    })));
+    let state = first_rows(&[doubles], large, &in_order);
+    assert!(rows_of_keys(&state).is_some());
 }

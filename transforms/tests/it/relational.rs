@@ -588,6 +588,33 @@ fn dedupe_keeps_first_or_last() {
         ],
     );
     check(json!({"dedupe": {}}), input(), input());
+    // Equal rows, also those of the two zeros: the first keeps its value.
+    for zero in [0.0, -0.0] {
+        let numbers = vec![1.5, 2.5, 1.5, zero, -zero, 2.5];
+        check(
+            json!({"dedupe": {}}),
+            vec![
+                col(
+                    "k",
+                    words(&[Some("b"), Some("a"), Some("b"), None, None, Some("a")]),
+                ),
+                col("x", Float64Array::from(numbers)),
+            ],
+            vec![
+                col("k", words(&[Some("b"), Some("a"), None])),
+                col("x", Float64Array::from(vec![1.5, 2.5, zero])),
+            ],
+        );
+    }
+    let numbers = || ints(&[Some(7), None, Some(7), Some(-1), None, Some(-1)]);
+    check(
+        json!({"dedupe": {}}),
+        vec![col("n", numbers()), col("m", numbers())],
+        vec![
+            col("n", ints(&[Some(7), None, Some(-1)])),
+            col("m", ints(&[Some(7), None, Some(-1)])),
+        ],
+    );
     check_fault(
         json!({"dedupe": {"keys": ["y"]}}),
         input(),

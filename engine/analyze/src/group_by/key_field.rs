@@ -57,6 +57,13 @@ enum KeyForm {
     Encoded(Interner, RowConverter),
 }
 
+/// A key column as its values are compared.
+pub(super) struct PreparedColumn {
+    pub(super) values: ArrayRef,
+    /// True if some of the values may be others than those of the column.
+    pub(super) is_changed: bool,
+}
+
 /// The layout of texts in columns of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextLayout {
@@ -205,8 +212,19 @@ impl KeyField {
         }
     }
 
+    /// True if the values of keys are those of the rows, wherever [`PreparedColumn::is_changed`] is false.
+    pub(super) fn keeps_values(&self) -> bool {
+        let is_plain = matches!(self.form, KeyForm::Bits(_) | KeyForm::Text(..));
+        is_plain && self.bucket.is_none()
+    }
+
+    /// True if one array can hold all coded values.
+    pub(super) fn fits_array(&self) -> bool {
+        self.interner().is_none_or(Interner::fits_array)
+    }
+
     /// The column as its values are compared: buckets of times, one zero and one NaN.
-    pub(super) fn prepared(&self, column: &ArrayRef) -> Result<ArrayRef> {
+    pub(super) fn prepared(&self, column: &ArrayRef) -> Result<PreparedColumn> {
         let is_text = matches!(self.form, KeyForm::Text(..))
             && logical_type(column.data_type()) == DataType::Utf8;
         let column = if is_text {
@@ -214,10 +232,12 @@ impl KeyField {
         } else {
             as_type(column, &self.data_type)?
         };
-        match self.bucket {
-            Some(bucket) => bucket.starts(&column),
-            None => canonical_keys(&column),
-        }
+        let values = match self.bucket {
+            Some(bucket) => bucket.starts(&column)?,
+            None => canonical_keys(&column)?,
+        };
+        let is_changed = !Arc::ptr_eq(&values, &column);
+        Ok(PreparedColumn { values, is_changed })
     }
 
     /// Adds the values of a prepared column to the words of their rows.

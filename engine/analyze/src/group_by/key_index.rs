@@ -24,6 +24,8 @@ const SORT_BYTES: usize = size_of::<(u128, u32)>() + size_of::<u32>();
 pub(super) struct KeyIndex {
     fields: Vec<KeyField>,
     table: KeyTable,
+    /// True if each key has the values of its rows.
+    keeps_values: bool,
     /// Encodes keys as bytes that sort like them, nulls last.
     converter: Option<RowConverter>,
 }
@@ -63,9 +65,11 @@ impl KeyIndex {
                 Some(RowConverter::new(fields.collect())?)
             }
         };
+        let keeps_values = fields.iter().all(KeyField::keeps_values);
         Ok(KeyIndex {
             fields,
             table,
+            keeps_values,
             converter,
         })
     }
@@ -94,7 +98,9 @@ impl KeyIndex {
         let fields = &mut self.fields;
         let mut prepared = Vec::with_capacity(columns.len());
         for (column, field) in columns.iter().zip(fields.iter()) {
-            prepared.push(field.prepared(column)?);
+            let column = field.prepared(column)?;
+            self.keeps_values &= !column.is_changed;
+            prepared.push(column.values);
         }
         let columns = prepared;
         // Each number of words has its own table, so that comparing keys compiles to a few instructions.
@@ -125,6 +131,7 @@ impl KeyIndex {
         order: &[u32],
         into: &mut Vec<u32>,
     ) -> Result<()> {
+        self.keeps_values &= other.keeps_values;
         if let (KeyTable::Bytes(interner), KeyTable::Bytes(others)) =
             (&mut self.table, &other.table)
         {
@@ -234,6 +241,11 @@ impl KeyIndex {
     /// Bytes of memory that sorting the groups takes at most.
     pub(super) fn sort_bytes(&self) -> usize {
         self.len() * SORT_BYTES
+    }
+
+    /// True if the keys can be read as the values of their rows, bit by bit.
+    pub(super) fn holds_rows(&self) -> bool {
+        self.keeps_values && self.fields.iter().all(KeyField::fits_array)
     }
 
     /// Forgets all keys and frees their memory.

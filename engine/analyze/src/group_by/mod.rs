@@ -30,9 +30,10 @@ mod window_sums;
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BinaryArray};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray};
+use arrow::datatypes::UInt64Type;
 use forebay_model::{
-    AdmittedMemory, GroupBy, GroupFunction, GroupKey, GroupResult, MemoryRequest, Result,
+    AdmittedMemory, Fault, GroupBy, GroupFunction, GroupKey, GroupResult, MemoryRequest, Result,
     ScratchSpace, SpillWriter,
 };
 
@@ -443,6 +444,45 @@ impl GroupByState {
         self.index.clear();
         for order in groups.chunks(MERGE_GROUPS) {
             visit(&self.results(&self.accumulators, order)?)?;
+        }
+        Ok(())
+    }
+
+    /// True if the keys are in memory, in the order of the first rows of their groups and with the values of these rows. Keys
+    /// that are whole rows then need not be read again. The only result has to be the position of the first row.
+    pub fn holds_first_rows(&self) -> Result<bool> {
+        let functions = self.spec.results.iter().map(|result| result.function);
+        let is_of_first_rows = functions.eq([GroupFunction::FirstRow]);
+        if !is_of_first_rows || self.spec.keys.is_empty() {
+            return Ok(false);
+        }
+        if !self.runs.is_empty() || !self.index.holds_rows() {
+            return Ok(false);
+        }
+        let mut next_position = 0;
+        let groups: Vec<u32> = (0..self.index.len() as u32).collect();
+        for order in groups.chunks(MERGE_GROUPS) {
+            for results in self.results(&self.accumulators, order)? {
+                let positions = results
+                    .as_primitive_opt::<UInt64Type>()
+                    .ok_or_else(|| Fault::internal("groups without positions"))?;
+                for position in positions.values() {
+                    if *position < next_position {
+                        return Ok(false);
+                    }
+                    next_position = position.saturating_add(1);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Visits the key columns of all groups in memory, in the order in which their first rows came.
+    pub fn for_each_key(&self, mut visit: impl FnMut(Vec<ArrayRef>) -> Result<()>) -> Result<()> {
+        let decoder = self.index.decoder()?;
+        let groups: Vec<u32> = (0..self.index.len() as u32).collect();
+        for order in groups.chunks(MERGE_GROUPS) {
+            visit(self.index.columns(&decoder, order)?)?;
         }
         Ok(())
     }
