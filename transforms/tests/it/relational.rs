@@ -588,7 +588,7 @@ fn dedupe_keeps_first_or_last() {
         ],
     );
     check(json!({"dedupe": {}}), input(), input());
-    // Equal rows, also those of the two zeros: the first keeps its value.
+    // Equal rows, also those of the two zeros.
     for zero in [0.0, -0.0] {
         let numbers = vec![1.5, 2.5, 1.5, zero, -zero, 2.5];
         check(
