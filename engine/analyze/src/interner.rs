@@ -9,16 +9,27 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::byte_order::sorted_bytes;
 use crate::code_table::{CodeTable, LOOKUPS, NO_CODE, Slot};
+use crate::segmented_list::SegmentedList;
 
 /// Bits of a code, with room for one more value.
 pub(crate) const CODE_BITS: u32 = 31;
+
+/// Bytes of the length in front of a string.
+const LENGTH_BYTES: usize = size_of::<u32>();
+
+/// Bytes of a segment of strings, but for strings that are longer.
+const SEGMENT_BYTES: usize = 1 << 20;
 
 /// Distinct byte strings, numbered in the order in which they come.
 #[derive(Debug, Default)]
 pub(crate) struct Interner {
     table: CodeTable,
-    ends: Vec<usize>,
-    bytes: Vec<u8>,
+    /// For each code, the segment of its string in the upper half, and where it begins there in the lower.
+    places: SegmentedList<u64>,
+    /// Strings, each behind its length. Each lies in one segment, and no segment is copied but the first while it grows.
+    segments: Vec<Vec<u8>>,
+    /// Bytes of all strings without their lengths.
+    text_bytes: usize,
 }
 
 impl Interner {
@@ -66,31 +77,57 @@ impl Interner {
             Slot::Free(free) => free,
         };
         // One code is left free: key fields store codes plus one, and 0 for null.
-        if self.ends.len() >= (1 << CODE_BITS) - 2 {
+        if self.len() >= (1 << CODE_BITS) - 2 {
             return Err(Fault::new(
                 codes::LIMIT,
                 "more than 2^31 distinct values in a key column",
             ));
         }
-        let code = self.ends.len() as u32;
+        let code = self.len() as u32;
+        self.push(text)?;
         self.table.insert(free, hash, code);
-        self.bytes.extend_from_slice(text);
-        self.ends.push(self.bytes.len());
         Ok(code)
     }
 
+    /// Appends a string.
+    fn push(&mut self, text: &[u8]) -> Result<()> {
+        let length = u32::try_from(text.len())
+            .map_err(|_| Fault::new(codes::LIMIT, "a value in a key column has 4 GiB or more"))?;
+        let bytes = LENGTH_BYTES + text.len();
+        match self.segments.last() {
+            Some(segment) if segment.len() + bytes <= SEGMENT_BYTES => {}
+            // Few strings take little memory.
+            None => self.segments.push(Vec::with_capacity(bytes)),
+            Some(_) => {
+                let segment = Vec::with_capacity(bytes.max(SEGMENT_BYTES));
+                self.segments.push(segment);
+            }
+        }
+        let number = self.segments.len() - 1;
+        let segment = &mut self.segments[number];
+        self.places
+            .push((number as u64) << u32::BITS | segment.len() as u64);
+        segment.extend_from_slice(&length.to_le_bytes());
+        segment.extend_from_slice(text);
+        self.text_bytes += text.len();
+        Ok(())
+    }
+
     pub(crate) fn len(&self) -> usize {
-        self.ends.len()
+        self.places.len()
     }
 
     pub(crate) fn get(&self, code: usize) -> &[u8] {
-        let start = if code == 0 { 0 } else { self.ends[code - 1] };
-        &self.bytes[start..self.ends[code]]
+        let place = self.places[code];
+        let segment = &self.segments[(place >> u32::BITS) as usize];
+        let (length, bytes) = segment[place as u32 as usize..].split_at(LENGTH_BYTES);
+        let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
+        &bytes[..length as usize]
     }
 
     /// True if one array can hold all strings.
     pub(crate) fn fits_array(&self) -> bool {
-        i32::try_from(self.bytes.len()).is_ok()
+        i32::try_from(self.text_bytes).is_ok()
     }
 
     /// All strings by code; they are UTF-8.
@@ -101,13 +138,15 @@ impl Interner {
                 "the keys of one state hold more than 2 GiB",
             ));
         }
-        let mut offsets = Vec::with_capacity(self.ends.len() + 1);
+        let mut offsets = Vec::with_capacity(self.len() + 1);
         offsets.push(0);
-        for end in &self.ends {
-            offsets.push(*end as i32);
+        let mut bytes = Vec::with_capacity(self.text_bytes);
+        for code in 0..self.len() {
+            bytes.extend_from_slice(self.get(code));
+            offsets.push(bytes.len() as i32);
         }
         let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
-        let bytes = Buffer::from_slice_ref(&self.bytes);
+        let bytes = Buffer::from_vec(bytes);
         let texts = StringArray::try_new(offsets, bytes, None)?;
         Ok(Arc::new(texts))
     }
@@ -124,7 +163,13 @@ impl Interner {
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.table.bytes() + size_of::<usize>() * self.ends.capacity() + self.bytes.capacity()
+        self.table.bytes() + self.segment_bytes()
+    }
+
+    /// Bytes of [`Interner::bytes`] that stay where they are while others are added.
+    pub(crate) fn segment_bytes(&self) -> usize {
+        let segments = self.segments.iter().map(Vec::capacity);
+        self.places.bytes() + segments.sum::<usize>()
     }
 
     pub(crate) fn clear(&mut self) {
@@ -136,6 +181,7 @@ impl Interner {
 mod tests {
     use std::collections::BTreeMap;
 
+    use arrow::array::AsArray;
     use proptest::prelude::*;
 
     use super::*;
@@ -168,6 +214,37 @@ mod tests {
             }
             prop_assert_eq!(codes, expected);
             prop_assert_eq!(batched.len(), expected_codes.len());
+        }
+    }
+
+    #[test]
+    fn strings_of_any_length_lie_in_segments() {
+        let mut interner = Interner::default();
+        let mut texts: Vec<Vec<u8>> = Vec::new();
+        for length in [0, 5, SEGMENT_BYTES / 3, SEGMENT_BYTES - LENGTH_BYTES] {
+            for byte in 0..4 {
+                texts.push([vec![byte; length], vec![byte + 1]].concat());
+            }
+        }
+        texts.push(Vec::new());
+        texts.push(vec![7; 3 * SEGMENT_BYTES]);
+        texts.push(vec![b'x']);
+        for repeat in 0..2 {
+            for (code, text) in texts.iter().enumerate() {
+                assert_eq!(interner.code(text).unwrap(), code as u32, "{repeat}");
+            }
+        }
+        let mut text_bytes = 0;
+        for (code, text) in texts.iter().enumerate() {
+            assert!(interner.get(code) == text.as_slice(), "{code}");
+            text_bytes += text.len();
+        }
+        assert!(interner.segment_bytes() >= text_bytes);
+        assert!(interner.segment_bytes() <= interner.bytes());
+        let array = interner.to_text_array().unwrap();
+        let array = array.as_string::<i32>();
+        for (code, text) in texts.iter().enumerate() {
+            assert!(array.value(code).as_bytes() == text.as_slice(), "{code}");
         }
     }
 }

@@ -43,6 +43,7 @@ mod quantile_request;
 mod ranking;
 mod sampled_quantiles;
 mod sampled_statistic;
+mod segmented_list;
 mod series_fit;
 mod series_shape;
 mod short_key_map;

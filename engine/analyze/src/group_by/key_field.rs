@@ -194,6 +194,11 @@ impl KeyField {
         self.interner().map_or(0, Interner::bytes)
     }
 
+    /// Bytes of [`KeyField::bytes`] that stay where they are while others are added.
+    pub(super) fn segment_bytes(&self) -> usize {
+        self.interner().map_or(0, Interner::segment_bytes)
+    }
+
     pub(super) fn clear(&mut self) {
         match &mut self.form {
             KeyForm::Bits(_) => {}

@@ -228,19 +228,24 @@ impl KeyIndex {
 
     /// Bytes of [`KeyIndex::bytes`] that stay where they are while others are added: they grow without a copy.
     pub(super) fn segment_bytes(&self) -> usize {
-        match &self.table {
-            KeyTable::Nothing | KeyTable::Bytes(_) => 0,
+        let table = match &self.table {
+            KeyTable::Nothing => 0,
             KeyTable::One(keys) => keys.segment_bytes(),
             KeyTable::Two(keys) => keys.segment_bytes(),
             KeyTable::Four(keys) => keys.segment_bytes(),
             KeyTable::Six(keys) => keys.segment_bytes(),
             KeyTable::Eight(keys) => keys.segment_bytes(),
-        }
+            KeyTable::Bytes(interner) => interner.segment_bytes(),
+        };
+        let fields = self.fields.iter().map(KeyField::segment_bytes);
+        table + fields.sum::<usize>()
     }
 
-    /// Bytes of memory that sorting the groups takes at most.
+    /// Bytes of memory that reading the groups in their order takes at most.
     pub(super) fn sort_bytes(&self) -> usize {
-        self.len() * SORT_BYTES
+        // A decoder has a copy of the coded values.
+        let coded_values = self.fields.iter().map(KeyField::segment_bytes);
+        self.len() * SORT_BYTES + coded_values.sum::<usize>()
     }
 
     /// True if the keys can be read as the values of their rows, bit by bit.

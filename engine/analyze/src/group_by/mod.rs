@@ -23,7 +23,6 @@ mod ordered_bits;
 mod packed_keys;
 mod placed;
 mod runs;
-mod segmented_list;
 mod sorted_groups;
 mod weighted_sums;
 mod window_sums;
@@ -503,7 +502,7 @@ impl GroupByState {
         accumulators + self.index.bytes() + self.groups.capacity() * size_of::<u32>()
     }
 
-    /// Bytes of memory that the groups take until they are counted again: while they grow, or while they are sorted.
+    /// Bytes of memory that the groups take until they are counted again: while they grow, or while they are read in order.
     fn bytes_needed(&self) -> usize {
         let bytes = self.group_bytes();
         // A flat column that is full is copied to one of twice its length.

@@ -7,8 +7,8 @@ use arrow::buffer::NullBuffer;
 use forebay_model::{Fault, Result, codes};
 
 use super::key_field::{KeyField, SortRank, TextLayout};
-use super::segmented_list::SegmentedList;
 use crate::code_table::{CodeTable, LOOKUPS, NO_CODE, Slot};
+use crate::segmented_list::SegmentedList;
 
 /// Batches that go without guesses after one in which few of them were right.
 const BATCHES_WITHOUT_GUESSES: u32 = 31;

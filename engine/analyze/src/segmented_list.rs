@@ -9,7 +9,8 @@ const SEGMENT_BITS: u32 = 13;
 const SEGMENT_LEN: usize = 1 << SEGMENT_BITS;
 
 /// Values in segments of one length. The first segment grows like any list, so that short lists stay small.
-pub(super) struct SegmentedList<T> {
+#[derive(Debug)]
+pub(crate) struct SegmentedList<T> {
     /// All but the last are full; none is empty.
     segments: Vec<Vec<T>>,
 }
@@ -23,19 +24,19 @@ impl<T> Default for SegmentedList<T> {
 }
 
 impl<T> SegmentedList<T> {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self.segments.split_last() {
             None => 0,
             Some((last_segment, full)) => full.len() * SEGMENT_LEN + last_segment.len(),
         }
     }
 
-    pub(super) fn get(&self, index: usize) -> Option<&T> {
+    pub(crate) fn get(&self, index: usize) -> Option<&T> {
         let segment = self.segments.get(index >> SEGMENT_BITS)?;
         segment.get(index & (SEGMENT_LEN - 1))
     }
 
-    pub(super) fn push(&mut self, value: T) {
+    pub(crate) fn push(&mut self, value: T) {
         match self.segments.last_mut() {
             None => self.segments.push(vec![value]),
             Some(segment) if segment.len() < SEGMENT_LEN => segment.push(value),
@@ -48,7 +49,7 @@ impl<T> SegmentedList<T> {
     }
 
     /// Bytes of memory.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let values = match self.segments.split_last() {
             None => 0,
             Some((last_segment, full)) => full.len() * SEGMENT_LEN + last_segment.capacity(),
