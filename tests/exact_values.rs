@@ -161,6 +161,17 @@ fn both_zeros_are_one_key_everywhere() {
         );
         assert_eq!(ids(&rows, "n"), kept, "{keep}");
     }
+    // Keys are no rows: the first row of a key keeps its zero and its NaN.
+    for (values, expected) in [
+        ([-0.0, 0.0, 1.0], vec![-0.0, 1.0]),
+        ([0.0, -0.0, 0.0], vec![0.0]),
+        ([OTHER_NAN, f64::NAN, -0.0], vec![OTHER_NAN, -0.0]),
+        ([2.0, 1.0, 2.0], vec![2.0, 1.0]),
+    ] {
+        let rows = run([("x", numbers(&values))], "- dedupe: {}");
+        let expected: Vec<u64> = expected.into_iter().map(f64::to_bits).collect();
+        assert_eq!(bits(&rows), expected, "{values:?}");
+    }
     let rows = run(
         columns(),
         "- ordinal: { columns: [x], suffix: _id }
