@@ -114,7 +114,7 @@ mod tests {
         #[test]
         fn keys_are_found_whatever_their_hashes(
             keys in prop::collection::vec(0..400u64, 0..900),
-            hash_bits in prop::sample::select(vec![0, 3 << 62, 7 << 32, 0xff, u64::MAX]),
+            hash_bits in prop::sample::select(vec![0_u64, 3 << 62, 7 << 32, 0xff, u64::MAX]),
         ) {
             let mut table = CodeTable::default();
             let mut codes: HashMap<u64, u32> = HashMap::new();

@@ -136,8 +136,11 @@ impl KeyIndex {
             (&mut self.table, &other.table)
         {
             into.clear();
-            let key = |number: usize| others.get(order[number] as usize);
-            return interner.push_codes(order.len(), key, into);
+            return interner.push_codes(
+                order.len(),
+                |number| others.get(order[number] as usize),
+                into,
+            );
         }
         let columns = other.columns_of(decoder, TextLayout::Dictionary, order)?;
         self.find_groups(&columns, order.len(), into)

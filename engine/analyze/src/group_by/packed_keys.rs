@@ -336,8 +336,8 @@ mod tests {
         #[test]
         fn groups_number_keys_in_their_order(
             batches in batches(),
-            hash_bits in prop::sample::select(vec![0, 5 << 61, 0xffff, u64::MAX]),
-            without_guesses in prop::sample::select(vec![0, 1, 100]),
+            hash_bits in prop::sample::select(vec![0_u64, 5 << 61, 0xffff, u64::MAX]),
+            without_guesses in prop::sample::select(vec![0_u32, 1, 100]),
         ) {
             let mut keys = PackedKeys::<6> {
                 without_guesses,
@@ -367,7 +367,8 @@ mod tests {
                 data_type: DataType::UInt64,
                 bucket: None,
             };
-            let (fields, _) = KeyField::layout(&vec![key; 6]).unwrap();
+            let group_keys: Vec<GroupKey> = std::iter::repeat_n(key, 6).collect();
+            let (fields, _) = KeyField::layout(&group_keys).unwrap();
             let mut keys = PackedKeys::<7>::default();
             let mut expected = BTreeSet::new();
             let mut batch = Vec::new();
