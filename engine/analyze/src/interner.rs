@@ -25,7 +25,7 @@ const SEGMENT_BYTES: usize = 1 << 20;
 pub(crate) struct Interner {
     table: CodeTable,
     /// For each code, the segment of its string in the upper half, and where it begins there in the lower.
-    places: SegmentedList<u64>,
+    starts: SegmentedList<u64>,
     /// Strings, each behind its length. Each lies in one segment, and no segment is copied but the first while it grows.
     segments: Vec<Vec<u8>>,
     /// Bytes of all strings without their lengths.
@@ -105,7 +105,7 @@ impl Interner {
         }
         let number = self.segments.len() - 1;
         let segment = &mut self.segments[number];
-        self.places
+        self.starts
             .push((number as u64) << u32::BITS | segment.len() as u64);
         segment.extend_from_slice(&length.to_le_bytes());
         segment.extend_from_slice(text);
@@ -114,13 +114,13 @@ impl Interner {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.places.len()
+        self.starts.len()
     }
 
     pub(crate) fn get(&self, code: usize) -> &[u8] {
-        let place = self.places[code];
-        let segment = &self.segments[(place >> u32::BITS) as usize];
-        let (length, bytes) = segment[place as u32 as usize..].split_at(LENGTH_BYTES);
+        let start = self.starts[code];
+        let segment = &self.segments[(start >> u32::BITS) as usize];
+        let (length, bytes) = segment[start as u32 as usize..].split_at(LENGTH_BYTES);
         let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
         &bytes[..length as usize]
     }
@@ -169,7 +169,7 @@ impl Interner {
     /// Bytes of [`Interner::bytes`] that stay where they are while others are added.
     pub(crate) fn segment_bytes(&self) -> usize {
         let segments = self.segments.iter().map(Vec::capacity);
-        self.places.bytes() + segments.sum::<usize>()
+        self.starts.bytes() + segments.sum::<usize>()
     }
 
     pub(crate) fn clear(&mut self) {

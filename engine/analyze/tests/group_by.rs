@@ -680,7 +680,7 @@ fn rows_of_keys(state: &GroupByState) -> Option<Vec<ArrayRef>> {
     let mut batches = Vec::new();
     let visited = state.for_each_key(|columns| {
         let columns = columns.into_iter().enumerate();
-        let named = columns.map(|(place, column)| (place.to_string(), column, true));
+        let named = columns.map(|(number, column)| (number.to_string(), column, true));
         batches.push(RecordBatch::try_from_iter_with_nullable(named).unwrap());
         Ok(())
     });
