@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayData, ArrayRef, AsArray, BooleanArray, DictionaryArray, Int32Array, UInt32Array,
-    make_array,
+    Array, ArrayData, ArrayRef, AsArray, BooleanArray, Int32Array, UInt32Array, make_array,
 };
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::compute::{SortOptions, cast, take};
@@ -19,6 +18,9 @@ use crate::interner::{CODE_BITS, Interner};
 
 /// A code that is not known yet.
 const UNKNOWN: u32 = u32::MAX;
+
+/// The bits of a code.
+const CODE_MASK: u64 = (1 << CODE_BITS) - 1;
 
 pub(super) struct KeyField {
     pub(super) data_type: DataType,
@@ -64,13 +66,24 @@ pub(super) struct PreparedColumn {
     pub(super) is_changed: bool,
 }
 
-/// The layout of texts in columns of keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TextLayout {
-    /// Each row has its text.
-    Plain,
-    /// Rows have codes, for another table of keys: it looks up each text once.
-    Dictionary,
+/// The codes that the values of a field have in another table of keys.
+pub(super) struct FieldCodes {
+    bit_place: BitPlace,
+    /// By the code in the table that they come from.
+    codes: Vec<u32>,
+}
+
+impl FieldCodes {
+    /// Replaces the code in the words of a key.
+    pub(super) fn replace<const W: usize>(&self, words: &mut [u64; W]) {
+        let BitPlace { word, shift } = self.bit_place;
+        // Code 0 is null: the others begin with 1.
+        let code = (words[word] >> shift & CODE_MASK) as usize;
+        if let Some(code) = code.checked_sub(1) {
+            let others = words[word] & !(CODE_MASK << shift);
+            words[word] = others | u64::from(self.codes[code] + 1) << shift;
+        }
+    }
 }
 
 /// The codes of a dictionary's values.
@@ -217,6 +230,24 @@ impl KeyField {
         }
     }
 
+    /// Keeps the coded values of another field, and returns their codes here; `None` if values have no codes. Both fields
+    /// are the same one of the same keys.
+    pub(super) fn adopt_codes(&mut self, other: &KeyField) -> Result<Option<FieldCodes>> {
+        let interner = match &mut self.form {
+            KeyForm::Bits(_) => return Ok(None),
+            KeyForm::Text(interner, _) | KeyForm::Encoded(interner, _) => interner,
+        };
+        let Some(others) = other.interner() else {
+            return Ok(None);
+        };
+        let mut codes = Vec::new();
+        interner.push_codes(others.len(), |code| others.get(code), &mut codes)?;
+        Ok(Some(FieldCodes {
+            bit_place: self.bit_place,
+            codes,
+        }))
+    }
+
     /// True if the values of keys are those of the rows, wherever [`PreparedColumn::is_changed`] is false.
     pub(super) fn keeps_values(&self) -> bool {
         let is_plain = matches!(self.form, KeyForm::Bits(_) | KeyForm::Text(..));
@@ -325,27 +356,21 @@ impl KeyField {
         }
     }
 
-    /// The column of keys; `coded` are this field's coded values, which have the layout `texts` if they are texts, and
-    /// `is_null` is true for rows whose null the words do not show.
+    /// The column of keys; `coded` are this field's coded values, and `is_null` is true for rows whose null the words
+    /// do not show.
     pub(super) fn unpack<const W: usize>(
         &self,
         keys: impl ExactSizeIterator<Item = [u64; W]> + Clone,
         coded: Option<&ArrayRef>,
-        texts: TextLayout,
         is_null: impl Fn(usize) -> bool,
     ) -> Result<ArrayRef> {
         let BitPlace { word, shift } = self.bit_place;
         let values = keys.clone().map(|words| words[word] >> shift);
         // Code 0 is null: the others begin with 1.
         if let Some(coded) = coded {
-            let mask = (1 << CODE_BITS) - 1;
-            let codes = values.map(|code| ((code & mask) as u32).checked_sub(1));
-            let is_text = matches!(self.form, KeyForm::Text(..));
-            if is_text && texts == TextLayout::Dictionary {
-                let codes: Int32Array = codes.map(|code| code.map(|code| code as i32)).collect();
-                return Ok(Arc::new(DictionaryArray::try_new(codes, coded.clone())?));
-            }
-            let codes: UInt32Array = codes.collect();
+            let codes: UInt32Array = values
+                .map(|code| ((code & CODE_MASK) as u32).checked_sub(1))
+                .collect();
             return Ok(take(coded, &codes, None)?);
         }
         let rows = keys.len();

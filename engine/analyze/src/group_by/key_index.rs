@@ -8,7 +8,7 @@ use arrow::array::{ArrayRef, BinaryArray};
 use arrow::row::RowConverter;
 use forebay_model::{Fault, GroupKey, Result, decode_rows};
 
-use super::key_field::{KeyField, TextLayout, as_type, sort_field};
+use super::key_field::{FieldCodes, KeyField, as_type, sort_field};
 use super::packed_keys::PackedKeys;
 use crate::byte_order::sorted_bytes;
 use crate::interner::Interner;
@@ -43,6 +43,9 @@ enum KeyTable {
 
 /// The values that the codes of key columns stand for, by column.
 pub(super) struct KeyDecoder(Vec<Option<ArrayRef>>);
+
+/// The codes that the values of another index have in this one, by coded column.
+pub(super) struct AdoptedCodes(Vec<FieldCodes>);
 
 impl KeyIndex {
     pub(super) fn new(keys: &[GroupKey]) -> Result<Self> {
@@ -123,27 +126,44 @@ impl KeyIndex {
         Ok(())
     }
 
-    /// Writes the groups that some groups of another index have here to `into`. Both indexes are of the same keys.
+    /// Keeps the coded values of another index, and returns their codes here. Both indexes are of the same keys.
+    pub(super) fn adopt_codes(&mut self, other: &KeyIndex) -> Result<AdoptedCodes> {
+        let mut codes = Vec::new();
+        for (field, other_field) in self.fields.iter_mut().zip(&other.fields) {
+            codes.extend(field.adopt_codes(other_field)?);
+        }
+        Ok(AdoptedCodes(codes))
+    }
+
+    /// Writes the groups that some groups of another index have here to `into`. Their keys are compared as they are, without
+    /// a column of values.
     pub(super) fn find_groups_of(
         &mut self,
         other: &KeyIndex,
-        decoder: &KeyDecoder,
+        AdoptedCodes(codes): &AdoptedCodes,
         order: &[u32],
         into: &mut Vec<u32>,
     ) -> Result<()> {
+        use KeyTable as T;
         self.keeps_values &= other.keeps_values;
-        if let (KeyTable::Bytes(interner), KeyTable::Bytes(others)) =
-            (&mut self.table, &other.table)
-        {
-            into.clear();
-            return interner.push_codes(
+        into.clear();
+        match (&mut self.table, &other.table) {
+            (T::Nothing, T::Nothing) => into.resize(order.len(), 0),
+            (T::One(keys), T::One(others)) => keys.find_groups_of(others, codes, order, into)?,
+            (T::Two(keys), T::Two(others)) => keys.find_groups_of(others, codes, order, into)?,
+            (T::Four(keys), T::Four(others)) => keys.find_groups_of(others, codes, order, into)?,
+            (T::Six(keys), T::Six(others)) => keys.find_groups_of(others, codes, order, into)?,
+            (T::Eight(keys), T::Eight(others)) => {
+                keys.find_groups_of(others, codes, order, into)?
+            }
+            (T::Bytes(interner), T::Bytes(others)) => interner.push_codes(
                 order.len(),
                 |number| others.get(order[number] as usize),
                 into,
-            );
+            )?,
+            _ => return Err(Fault::internal("groups of other keys")),
         }
-        let columns = other.columns_of(decoder, TextLayout::Dictionary, order)?;
-        self.find_groups(&columns, order.len(), into)
+        Ok(())
     }
 
     /// The groups in the order of their keys, nulls last.
@@ -170,23 +190,13 @@ impl KeyIndex {
 
     /// The key columns of some groups.
     pub(super) fn columns(&self, decoder: &KeyDecoder, order: &[u32]) -> Result<Vec<ArrayRef>> {
-        self.columns_of(decoder, TextLayout::Plain, order)
-    }
-
-    fn columns_of(
-        &self,
-        decoder: &KeyDecoder,
-        texts: TextLayout,
-        order: &[u32],
-    ) -> Result<Vec<ArrayRef>> {
-        let fields = &self.fields;
         match &self.table {
             KeyTable::Nothing => Ok(Vec::new()),
-            KeyTable::One(keys) => keys.columns(fields, &decoder.0, texts, order),
-            KeyTable::Two(keys) => keys.columns(fields, &decoder.0, texts, order),
-            KeyTable::Four(keys) => keys.columns(fields, &decoder.0, texts, order),
-            KeyTable::Six(keys) => keys.columns(fields, &decoder.0, texts, order),
-            KeyTable::Eight(keys) => keys.columns(fields, &decoder.0, texts, order),
+            KeyTable::One(keys) => keys.columns(&self.fields, &decoder.0, order),
+            KeyTable::Two(keys) => keys.columns(&self.fields, &decoder.0, order),
+            KeyTable::Four(keys) => keys.columns(&self.fields, &decoder.0, order),
+            KeyTable::Six(keys) => keys.columns(&self.fields, &decoder.0, order),
+            KeyTable::Eight(keys) => keys.columns(&self.fields, &decoder.0, order),
             KeyTable::Bytes(_) => self.decode(&self.encoded(decoder, order)?),
         }
     }

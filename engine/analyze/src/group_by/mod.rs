@@ -370,11 +370,11 @@ impl GroupByState {
             set.pairs.merge(other_set.pairs)?;
         }
         if self.can_merge_in_memory(&other) {
-            let decoder = other.index.decoder()?;
+            let codes = self.index.adopt_codes(&other.index)?;
             let groups: Vec<u32> = (0..other.index.len() as u32).collect();
             for order in groups.chunks(other.groups_per_batch()) {
                 self.index
-                    .find_groups_of(&other.index, &decoder, order, &mut self.groups)?;
+                    .find_groups_of(&other.index, &codes, order, &mut self.groups)?;
                 let columns = states_of(&other.accumulators, order, RowPositions::Told)?;
                 let states = NewStates {
                     groups: &self.groups,

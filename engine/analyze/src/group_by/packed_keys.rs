@@ -3,10 +3,10 @@
 use std::cmp::Ordering;
 
 use arrow::array::{Array, ArrayRef};
-use arrow::buffer::NullBuffer;
+use arrow::buffer::{BooleanBuffer, NullBuffer};
 use forebay_model::{Fault, Result, codes};
 
-use super::key_field::{KeyField, SortRank, TextLayout};
+use super::key_field::{FieldCodes, KeyField, SortRank};
 use crate::code_table::{CodeTable, LOOKUPS, NO_CODE, Slot};
 use crate::segmented_list::SegmentedList;
 
@@ -132,6 +132,34 @@ impl<const W: usize> PackedKeys<W> {
         outcome
     }
 
+    /// Writes the groups that some groups of another table have here to `into`; `codes` are those here of its coded values.
+    pub(super) fn find_groups_of(
+        &mut self,
+        other: &PackedKeys<W>,
+        codes: &[FieldCodes],
+        order: &[u32],
+        into: &mut Vec<u32>,
+    ) -> Result<()> {
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.clear();
+        for group in order {
+            let mut words = other.keys[*group as usize];
+            for field_codes in codes {
+                field_codes.replace(&mut words);
+            }
+            batch.push(words);
+        }
+        let nulls = other.null_group.map(|null_group| {
+            let valid = BooleanBuffer::collect_bool(order.len(), |row| order[row] != null_group);
+            NullBuffer::new(valid)
+        });
+        let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
+        into.reserve(order.len());
+        let outcome = self.find_words(&batch, nulls.as_ref(), hash_words, into);
+        self.batch = batch;
+        outcome
+    }
+
     /// Finds the group of each key. Data in the order of time repeats its keys in one order: the group after that of the
     /// preceding row is the best guess, and it needs no look into the table.
     fn find_words(
@@ -242,14 +270,13 @@ impl<const W: usize> PackedKeys<W> {
         &self,
         fields: &[KeyField],
         coded: &[Option<ArrayRef>],
-        texts: TextLayout,
         order: &[u32],
     ) -> Result<Vec<ArrayRef>> {
         let keys = order.iter().map(|group| self.keys[*group as usize]);
         let is_null = |row: usize| self.null_group == Some(order[row]);
         let mut columns = Vec::with_capacity(fields.len());
         for (field, coded) in fields.iter().zip(coded) {
-            columns.push(field.unpack(keys.clone(), coded.as_ref(), texts, is_null)?);
+            columns.push(field.unpack(keys.clone(), coded.as_ref(), is_null)?);
         }
         Ok(columns)
     }
