@@ -23,7 +23,7 @@ use forebay_threads::{lock, parallel_map};
 use futures::StreamExt;
 
 use crate::as_of_join::{AsOfOperator, as_of_order};
-use crate::external_sort::{BatchIter, SortSpec, SpillingSorter, merge_runs};
+use crate::external_sort::{BatchIter, SpillingSorter, merge_runs};
 use crate::hash_join::{HashJoin, RowsPerMatch, join_schema};
 use crate::join_keys::{distinct, typed_join_keys};
 use crate::materialize::{MaterializePass, schema_with_positions};
@@ -32,6 +32,7 @@ use crate::query_engine::engine_fault;
 use crate::restore_order::{RestoreOrder, check_cancel_flag};
 use crate::series_counts::warn_of_counts;
 use crate::series_operator::{SeriesInput, SeriesOperator, SeriesResources, series_outputs};
+use crate::sort_keys::SortSpec;
 use crate::sorted_file::{SortedFile, SortedKind};
 use crate::sorted_operator::SortedOperator;
 use crate::window_operator::WindowOperator;

@@ -23,9 +23,10 @@ use self::partitions::{
 };
 use self::probe::{JoinOutputs, ProbeRows, ProbedTable};
 use self::table::{ENTRY_BYTES, JoinTable, SameKeys};
-use crate::external_sort::{BatchIter, SortSpec, SpillingSorter, merge_runs};
+use crate::external_sort::{BatchIter, SpillingSorter, merge_runs};
 use crate::join_keys::{EncodedKeys, JoinKeys};
 use crate::materialize::MaterializePass;
+use crate::sort_keys::SortSpec;
 use crate::sorted_pass::{OpenedPlan, SortedPass};
 
 /// Column with the position of the other side's row, where rows multiply.
