@@ -539,11 +539,20 @@ impl LoadedBatch {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{AsArray, Int64Array, StringArray, UInt64Array};
-    use arrow::compute::{SortColumn, concat_batches, lexsort_to_indices, take_record_batch};
-    use arrow::datatypes::UInt64Type;
+    use std::ops::Range;
+    use std::sync::Arc;
+
+    use arrow::array::{
+        ArrayRef, AsArray, BooleanArray, Date32Array, DictionaryArray, Float32Array, Float64Array,
+        Int8Array, Int64Array, StringArray, TimestampNanosecondArray, UInt16Array, UInt64Array,
+    };
+    use arrow::compute::{
+        SortColumn, SortOptions, concat_batches, lexsort_to_indices, take_record_batch,
+    };
+    use arrow::datatypes::{Int32Type, UInt64Type};
 
     use super::*;
+    use crate::row_position::ROW_BITS;
     use forebay_storage::IgnoreEvents;
 
     /// Rows with many equal keys, nulls and strings of all lengths; the last column numbers the rows.
@@ -564,17 +573,9 @@ mod tests {
         RecordBatch::try_from_iter(columns).unwrap()
     }
 
-    #[test]
-    fn rows_come_out_in_order_whatever_fits_memory() {
-        let all: Vec<RecordBatch> = (0..50).map(|batch| rows(batch * 400, 400)).collect();
-        let schema = all[0].schema();
-        let directions = [(false, true), (true, true), (true, false)];
-        let options = directions.map(|(descending, nulls_first)| SortOptions {
-            descending,
-            nulls_first,
-        });
-        let by: Vec<(usize, SortOptions)> = options.into_iter().enumerate().collect();
-        let whole = concat_batches(&schema, &all).unwrap();
+    /// The rows as the library's kernel sorts them.
+    fn plainly_sorted(batches: &[RecordBatch], by: &[(usize, SortOptions)]) -> RecordBatch {
+        let whole = concat_batches(&batches[0].schema(), batches).unwrap();
         let columns: Vec<SortColumn> = by
             .iter()
             .map(|(column, options)| SortColumn {
@@ -582,37 +583,215 @@ mod tests {
                 options: Some(*options),
             })
             .collect();
-        let expected =
-            take_record_batch(&whole, &lexsort_to_indices(&columns, None).unwrap()).unwrap();
+        take_record_batch(&whole, &lexsort_to_indices(&columns, None).unwrap()).unwrap()
+    }
+
+    /// The sorted runs of some sorters, which the batches are dealt to.
+    fn sorted_runs(
+        order: &SortSpec,
+        scratch: &ScratchDir,
+        batches: &[RecordBatch],
+        budget_bytes: usize,
+        sorters: usize,
+    ) -> Vec<SortedRun> {
+        let mut runs = Vec::new();
+        for sorter in 0..sorters {
+            let mut sorted = SpillingSorter::new(order, scratch, budget_bytes).unwrap();
+            for batch in batches.iter().skip(sorter).step_by(sorters) {
+                sorted.push(batch).unwrap();
+            }
+            runs.extend(sorted.finish().unwrap());
+        }
+        runs
+    }
+
+    fn merged(
+        order: &SortSpec,
+        scratch: &ScratchDir,
+        runs: Vec<SortedRun>,
+        budget_bytes: usize,
+    ) -> RecordBatch {
+        let merged = merge_runs(order, runs, scratch, budget_bytes).unwrap();
+        let batches: Vec<RecordBatch> = merged.collect::<Result<_>>().unwrap();
+        concat_batches(&order.schema, &batches).unwrap()
+    }
+
+    #[test]
+    fn rows_come_out_in_order_whatever_fits_memory() {
+        let all: Vec<RecordBatch> = (0..50).map(|batch| rows(batch * 400, 400)).collect();
+        let directions = [(false, true), (true, true), (true, false)];
+        let options = directions.map(|(descending, nulls_first)| SortOptions {
+            descending,
+            nulls_first,
+        });
+        let by: Vec<(usize, SortOptions)> = options.into_iter().enumerate().collect();
+        let expected = plainly_sorted(&all, &by);
         let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
-        let order = SortSpec::new(schema.clone(), &by);
+        let order = SortSpec::new(all[0].schema(), &by);
         for (budget_bytes, sorters, spills) in [
             (64 << 20, 1, false),
             (64 << 20, 3, false),
             (60 << 10, 1, true),
             (60 << 10, 3, true),
         ] {
-            let before = scratch.spilled_bytes();
-            let mut runs = Vec::new();
-            for sorter in 0..sorters {
-                let mut sorted = SpillingSorter::new(&order, &scratch, budget_bytes).unwrap();
-                all.iter()
-                    .skip(sorter)
-                    .step_by(sorters)
-                    .for_each(|batch| sorted.push(batch).unwrap());
-                runs.extend(sorted.finish().unwrap());
-            }
+            let spilled_bytes = scratch.spilled_bytes();
+            let runs = sorted_runs(&order, &scratch, &all, budget_bytes, sorters);
             // With a small budget there are more runs than can be merged at a time.
             assert_eq!(runs.len() > 20, spills, "{} runs", runs.len());
-            let merged = merge_runs(&order, runs, &scratch, budget_bytes).unwrap();
-            let found: Vec<RecordBatch> = merged.collect::<Result<_>>().unwrap();
             assert_eq!(
-                concat_batches(&schema, &found).unwrap(),
+                merged(&order, &scratch, runs, budget_bytes),
                 expected,
                 "{budget_bytes} bytes, {sorters} sorters"
             );
-            assert_eq!(scratch.spilled_bytes() > before, spills);
+            assert_eq!(scratch.spilled_bytes() > spilled_bytes, spills);
         }
+    }
+
+    /// A number of 53 bits for each row of each seed.
+    fn drawn(seed: u64, row: u64) -> u64 {
+        let mixed = (seed * 1_000_003 + row + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 11
+    }
+
+    /// Drawn values of one of eleven kinds.
+    fn drawn_column(kind: u64, seed: u64, rows: Range<u64>) -> ArrayRef {
+        let words = ["", "a", "a longer word than a number has bytes", "b", "é"];
+        let floats = [
+            f64::NAN,
+            -f64::NAN,
+            -0.0,
+            0.0,
+            f64::INFINITY,
+            f64::MIN,
+            1.5,
+            -1.5,
+        ];
+        let has_nulls = seed % 3 == 0;
+        let values = rows.map(|row| {
+            let is_null = has_nulls && drawn(seed + 1, row) % 5 == 0;
+            (!is_null).then(|| drawn(seed, row))
+        });
+        match kind {
+            0 => Arc::new(BooleanArray::from_iter(
+                values.map(|value| value.map(|value| value % 2 == 0)),
+            )),
+            1 => Arc::new(Int8Array::from_iter(
+                values.map(|value| value.map(|value| value as i8)),
+            )),
+            2 => Arc::new(UInt16Array::from_iter(
+                values.map(|value| value.map(|value| value as u16)),
+            )),
+            3 => Arc::new(Int64Array::from_iter(
+                values.map(|value| value.map(|value| value as i64 % 1000 - 500)),
+            )),
+            // All bits of a number: two such columns make keys that cannot be packed.
+            4 => {
+                Arc::new(Int64Array::from_iter(values.map(|value| {
+                    value.map(|value| value.wrapping_mul(value) as i64)
+                })))
+            }
+            5 => Arc::new(UInt64Array::from_iter(
+                values.map(|value| value.map(|value| value << 11)),
+            )),
+            6 => Arc::new(Date32Array::from_iter(
+                values.map(|value| value.map(|value| (value % 40) as i32 - 20)),
+            )),
+            7 => Arc::new(TimestampNanosecondArray::from_iter(
+                values.map(|value| value.map(|value| value as i64)),
+            )),
+            8 => {
+                Arc::new(Float32Array::from_iter(values.map(|value| {
+                    value.map(|value| floats[value as usize % 8] as f32)
+                })))
+            }
+            9 => Arc::new(Float64Array::from_iter(
+                values.map(|value| value.map(|value| floats[value as usize % 8])),
+            )),
+            _ => {
+                let words = values.map(|value| value.map(|value| words[value as usize % 5]));
+                Arc::new(words.collect::<DictionaryArray<Int32Type>>())
+            }
+        }
+    }
+
+    /// Rows with one to three drawn keys and their positions.
+    fn drawn_rows(seed: u64, rows: Range<u64>) -> RecordBatch {
+        let mut columns: Vec<(String, ArrayRef, bool)> = Vec::new();
+        for key in 0..1 + seed % 3 {
+            let kind = drawn(seed, key) % 11;
+            let values = drawn_column(kind, seed * 10 + key, rows.clone());
+            columns.push((format!("key {key}"), values, true));
+        }
+        let positions = rows.map(|row| ((row / 700) << ROW_BITS) | (row % 700));
+        let positions = UInt64Array::from_iter_values(positions);
+        columns.push(("row".to_owned(), Arc::new(positions), true));
+        RecordBatch::try_from_iter_with_nullable(columns).unwrap()
+    }
+
+    #[test]
+    fn drawn_keys_are_sorted_as_by_the_kernel() {
+        let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
+        let mut packed_runs = 0;
+        let mut encoded_runs = 0;
+        for seed in 0..90 {
+            let mut batches = Vec::new();
+            for batch in 0..10 {
+                batches.push(drawn_rows(seed, batch * 300..(batch + 1) * 300));
+            }
+            let schema = batches[0].schema();
+            let mut by = Vec::new();
+            for column in 0..schema.fields().len() {
+                let bits = drawn(seed + 7, column as u64);
+                let options = SortOptions {
+                    descending: bits % 2 == 0,
+                    nulls_first: bits / 2 % 2 == 0,
+                };
+                by.push((column, options));
+            }
+            let expected = plainly_sorted(&batches, &by);
+            let order = SortSpec::new(schema, &by);
+            for budget_bytes in [64 << 20, 40 << 10] {
+                let runs = sorted_runs(&order, &scratch, &batches, budget_bytes, 2);
+                let packed = runs.iter().filter(|run| run.ranges.is_some()).count();
+                packed_runs += packed;
+                encoded_runs += runs.len() - packed;
+                assert_eq!(
+                    merged(&order, &scratch, runs, budget_bytes),
+                    expected,
+                    "seed {seed}, {budget_bytes} bytes"
+                );
+            }
+        }
+        assert!(
+            packed_runs > 100 && encoded_runs > 100,
+            "{packed_runs} packed, {encoded_runs} encoded"
+        );
+    }
+
+    #[test]
+    fn keys_that_become_too_wide_are_encoded_from_there() {
+        let narrow: [(&str, ArrayRef); 3] = [
+            ("a", Arc::new(Int64Array::from_iter_values(0..500))),
+            ("b", Arc::new(Int64Array::from_iter_values(0..500))),
+            ("row", Arc::new(UInt64Array::from_iter_values(0..500))),
+        ];
+        let extremes = [i64::MIN, i64::MAX].repeat(250);
+        let wide: [(&str, ArrayRef); 3] = [
+            ("a", Arc::new(Int64Array::from(extremes.clone()))),
+            ("b", Arc::new(Int64Array::from(extremes))),
+            ("row", Arc::new(UInt64Array::from_iter_values(500..1000))),
+        ];
+        let batches = [narrow, wide].map(|columns| RecordBatch::try_from_iter(columns).unwrap());
+        let by = [0, 1, 2].map(|column| (column, SortOptions::default()));
+        let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
+        let order = SortSpec::new(batches[0].schema(), &by);
+        let runs = sorted_runs(&order, &scratch, &batches, 64 << 20, 1);
+        let packed: Vec<bool> = runs.iter().map(|run| run.ranges.is_some()).collect();
+        assert_eq!(packed, [true, false]);
+        assert_eq!(
+            merged(&order, &scratch, runs, 64 << 20),
+            plainly_sorted(&batches, &by)
+        );
     }
 
     #[test]

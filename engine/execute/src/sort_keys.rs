@@ -434,3 +434,46 @@ pub fn sort_by_encoded<'k>(positions: &mut [u64], key: impl Fn(u64) -> Row<'k>) 
         *sorted = position;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int32Array, Int64Array, UInt64Array};
+
+    use super::*;
+
+    #[test]
+    fn positions_of_rows_take_the_bits_of_spans_and_of_rows() {
+        let values = [i64::MIN, 0, i64::MAX];
+        let days = [i32::MIN, 0, i32::MAX];
+        let positions = [0, (1_u64 << ROW_BITS) + 9, (1000_u64 << ROW_BITS) + 511];
+        let columns: [(&str, ArrayRef); 3] = [
+            ("value", Arc::new(Int64Array::from_iter_values(values))),
+            ("day", Arc::new(Int32Array::from_iter_values(days))),
+            ("row", Arc::new(UInt64Array::from_iter_values(positions))),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let by = [0, 1, 2].map(|column| (column, SortOptions::default()));
+        let ranges = SortSpec::new(batch.schema(), &by).empty_ranges().unwrap();
+        let ranges = ranges.with(&batch);
+        assert!(ranges.fit());
+        let mut keys = Vec::new();
+        ranges.pack(&batch, &mut keys);
+        let position_keys = [0, (1 << 9) + 9, (1000 << 9) + 511];
+        for (key, position_key) in keys.iter().zip(position_keys) {
+            assert_eq!(key & ((1 << 19) - 1), position_key);
+        }
+        assert!(keys.is_sorted());
+    }
+
+    #[test]
+    fn positions_are_sorted_by_all_bits_of_a_key() {
+        // Differences in the last bits only, behind more bits than the sorted numbers have room for.
+        let key = |row: u128| ((row % 3) << 120) | (row * 7 % 11);
+        let keys: Vec<u128> = (0..500).map(key).collect();
+        let mut expected: Vec<u64> = (0..500).collect();
+        expected.sort_by_key(|position| keys[*position as usize]);
+        let sort_group = |group: &mut [u64]| sort_by_number(group, &keys);
+        assert_eq!(sorted_positions(&keys, &sort_group), expected);
+        assert!(sorted_positions(&[], &sort_group).is_empty());
+    }
+}
