@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::BufReader;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -149,19 +148,18 @@ impl SortedFile {
 /// The outputs for the rows of one span.
 pub struct SortedRows {
     /// Opened at the first batch, if there is one.
-    reader: Option<FileReader<BufReader<File>>>,
+    reader: Option<FileReader<File>>,
     schema: SchemaRef,
     left: usize,
     batch: Option<RecordBatch>,
 }
 
-fn open(path: &Path, columns: Option<Vec<usize>>) -> Result<FileReader<BufReader<File>>> {
+/// Opens a file of batches. A batch is one read: a buffer would read the next one, too, and lose it at the seek between
+/// them.
+fn open(path: &Path, columns: Option<Vec<usize>>) -> Result<FileReader<File>> {
     let file =
         File::open(path).map_err(|error| Fault::disk("sorted rows cannot be read", error))?;
-    Ok(FileReader::try_new(
-        BufReader::with_capacity(1 << 18, file),
-        columns,
-    )?)
+    Ok(FileReader::try_new(file, columns)?)
 }
 
 impl PrecomputedOutputs for SortedRows {

@@ -2,7 +2,7 @@
 //! and keep their order within a partition.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter};
+use std::io::BufWriter;
 
 use arrow::array::RecordBatch;
 use arrow::compute::interleave_record_batch;
@@ -218,7 +218,8 @@ impl StoredPartitions {
     pub fn read(&self, part: usize) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<>> {
         let file = File::open(&self.path)
             .map_err(|error| Fault::disk("partitioned rows cannot be read", error))?;
-        let mut reader = FileReader::try_new(BufReader::with_capacity(1 << 18, file), None)?;
+        // A block is one read: a buffer would be lost at the seek to the next one.
+        let mut reader = FileReader::try_new(file, None)?;
         let lost = || Fault::internal("a block of partitioned rows is missing");
         Ok(self.blocks[part].clone().into_iter().map(move |block| {
             reader.set_index(block)?;
