@@ -15,6 +15,7 @@ use forebay_model::{Fault, Result, column_bytes};
 use forebay_storage::ScratchDir;
 use tempfile::TempPath;
 
+use crate::batch_iter::{BatchIter, batches_ahead};
 use crate::ordered_rows::OrderedRows;
 use crate::sort_keys::{
     BatchKeys, KeyMaker, KeyRanges, RowKey, SortSpec, first_bytes, sort_by_encoded, sort_by_number,
@@ -52,6 +53,8 @@ pub struct SpillingSorter {
     ranges: Option<KeyRanges>,
     scratch: ScratchDir,
     budget_bytes: usize,
+    /// With more than one thread, rows of a run are collected while others are compressed.
+    threads: usize,
     buffer: SortBuffer,
     runs: Vec<SortedRun>,
 }
@@ -97,9 +100,15 @@ impl SpillingSorter {
             ranges: order.empty_ranges(),
             scratch: scratch.clone(),
             budget_bytes,
+            threads: 1,
             buffer: SortBuffer::default(),
             runs: Vec::new(),
         })
+    }
+
+    /// Spills with as many as two threads.
+    pub fn with_threads(self, threads: usize) -> SpillingSorter {
+        SpillingSorter { threads, ..self }
     }
 
     /// Adds rows.
@@ -150,8 +159,8 @@ impl SpillingSorter {
     fn spill(&mut self) -> Result<()> {
         if let Some(run) = self.sort_buffered()? {
             let ranges = run.ranges.clone();
-            let schema = &self.order.schema;
-            let stored = spill_run(schema, &self.scratch, ranges, run.batches()?)?;
+            let batches = batches_ahead(run.batches()?, self.threads);
+            let stored = spill_run(&self.order.schema, &self.scratch, ranges, batches)?;
             self.runs.push(stored);
         }
         Ok(())
@@ -230,8 +239,6 @@ pub fn compact(batch: &RecordBatch) -> Result<RecordBatch> {
     let positions: Vec<(usize, usize)> = (0..batch.num_rows()).map(|row| (0, row)).collect();
     Ok(interleave_record_batch(&[batch], &positions)?)
 }
-
-pub type BatchIter = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 
 impl SortedRun {
     /// The rows of the run, batch by batch.

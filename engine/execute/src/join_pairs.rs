@@ -12,7 +12,7 @@ use forebay_model::{
 };
 use forebay_plan::{JoinOp, NodeFlow, OpId};
 
-use crate::external_sort::BatchIter;
+use crate::batch_iter::BatchIter;
 use crate::hash_join::{HashJoin, RowsPerMatch};
 use crate::join_keys::{distinct, typed_join_keys};
 use crate::materialize::{GatheredCounts, MaterializePass, SpanRows};

@@ -8,6 +8,7 @@
 
 mod admission;
 mod as_of_join;
+mod batch_iter;
 mod chunk_groups;
 mod chunk_source;
 mod cluster_handle;

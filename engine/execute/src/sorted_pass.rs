@@ -23,7 +23,8 @@ use forebay_threads::{lock, parallel_map};
 use futures::StreamExt;
 
 use crate::as_of_join::{AsOfOperator, as_of_order};
-use crate::external_sort::{BatchIter, SpillingSorter, merge_runs};
+use crate::batch_iter::{BatchIter, batches_ahead};
+use crate::external_sort::{SpillingSorter, merge_runs};
 use crate::hash_join::{HashJoin, RowsPerMatch, join_schema};
 use crate::join_keys::{distinct, typed_join_keys};
 use crate::materialize::{MaterializePass, schema_with_positions};
@@ -157,6 +158,7 @@ impl SortedPass<'_> {
                     flow,
                 )?;
                 let outputs = hash_join.run(&tables(own_side)?, &tables(other_side)?)?;
+                let outputs = batches_ahead(outputs, self.gather.context.threads);
                 let sorted = back.write_all(outputs, self.keeps_rows, self.stop)?;
                 Ok((sorted, SeriesCounts::default()))
             }
@@ -395,9 +397,12 @@ impl SortedPass<'_> {
             schema.clone(),
             &[(schema.fields().len() - 1, SortOptions::default())],
         );
-        let mut outputs = SpillingSorter::new(&by_row, gather.scratch, budget_bytes)?;
+        let threads = gather.context.threads;
+        let mut outputs =
+            SpillingSorter::new(&by_row, gather.scratch, budget_bytes)?.with_threads(threads);
         let mut run = over.start();
-        for batch in self.sorted_rows(op, rows, by, budget_bytes)? {
+        let rows = self.sorted_rows(op, rows, by, budget_bytes)?;
+        for batch in batches_ahead(rows, threads) {
             let batch = batch?;
             run(Some(&batch), &mut |computed| outputs.push(computed))?;
             gather.watch.on_event(Event::Worked {
@@ -411,6 +416,7 @@ impl SortedPass<'_> {
         // What the operator holds is free before the outputs are merged.
         drop(run);
         let outputs = merge_runs(&by_row, outputs.finish()?, gather.scratch, budget_bytes)?;
+        let outputs = batches_ahead(outputs, threads);
         back.write_all(outputs, self.keeps_rows, self.stop)
     }
 
@@ -421,7 +427,7 @@ impl SortedPass<'_> {
         rows: LogicalPlan,
         by: Vec<SortExpr>,
         budget_bytes: usize,
-    ) -> Result<impl Iterator<Item = Result<RecordBatch>>> {
+    ) -> Result<BatchIter> {
         let gather = &self.gather;
         let plan = self.open_plan(op, &rows)?;
         let order = sort_spec(plan.schema().clone(), &by)?;

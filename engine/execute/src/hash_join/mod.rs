@@ -23,7 +23,8 @@ use self::partitions::{
 };
 use self::probe::{JoinOutputs, ProbeRows, ProbedTable};
 use self::table::{ENTRY_BYTES, JoinTable, SameKeys};
-use crate::external_sort::{BatchIter, SpillingSorter, merge_runs};
+use crate::batch_iter::BatchIter;
+use crate::external_sort::{SpillingSorter, merge_runs};
 use crate::join_keys::{EncodedKeys, JoinKeys};
 use crate::materialize::MaterializePass;
 use crate::sort_keys::SortSpec;

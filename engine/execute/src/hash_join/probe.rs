@@ -14,7 +14,7 @@ use forebay_storage::Event;
 
 use super::table::JoinTable;
 use super::{HashJoin, MATCH, RowsPerMatch, join_schema};
-use crate::external_sort::BatchIter;
+use crate::batch_iter::BatchIter;
 use crate::join_keys::{EncodedKeys, JoinKeys};
 
 /// Rows of an output batch at most.
