@@ -18,7 +18,7 @@ use tempfile::TempPath;
 use crate::batch_iter::{BatchIter, batches_ahead};
 use crate::ordered_rows::OrderedRows;
 use crate::sort_keys::{
-    BatchKeys, KeyMaker, KeyRanges, RowKey, SortSpec, first_bytes, sort_by_encoded, sort_by_number,
+    BatchKeys, KeyMaker, KeyRanges, RowKey, SortSpec, key_number, shared_bytes, sort_by_encoded,
     sorted_positions,
 };
 
@@ -197,17 +197,19 @@ impl SortBuffer {
         for batch in &self.batches {
             ranges.pack(batch, &mut numbers);
         }
-        let sort_group = |group: &mut [u64]| sort_by_number(group, &numbers);
-        sorted_positions(&numbers, &sort_group)
+        // A packed number is the whole key.
+        let keep_equal = |_: &mut [u64]| ();
+        sorted_positions(&numbers, &keep_equal)
     }
 
     /// The positions of the rows in the order of their encoded keys.
     fn positions_by_encoded(&self) -> Vec<u64> {
+        let skipped = shared_bytes(&self.encoded);
         let mut numbers = Vec::with_capacity(self.rows);
         let mut starts = Vec::with_capacity(self.encoded.len());
         for rows in &self.encoded {
             starts.push(numbers.len());
-            numbers.extend(rows.iter().map(first_bytes));
+            numbers.extend(rows.iter().map(|key| key_number(key, skipped)));
         }
         let key = |position: u64| {
             let position = position as usize;
@@ -216,8 +218,8 @@ impl SortBuffer {
                 .saturating_sub(1);
             self.encoded[batch].row(position - starts[batch])
         };
-        let sort_group = |group: &mut [u64]| sort_by_encoded(group, &key);
-        sorted_positions(&numbers, &sort_group)
+        let sort_equal = |group: &mut [u64]| sort_by_encoded(group, &key);
+        sorted_positions(&numbers, &sort_equal)
     }
 }
 

@@ -342,7 +342,7 @@ impl KeyMaker {
             }
             KeyMaker::Encoded(order, converter) => {
                 let rows = order.encode(converter, batch)?;
-                numbers.extend(rows.iter().map(first_bytes));
+                numbers.extend(rows.iter().map(|key| key_number(key, 0)));
                 Some(rows)
             }
         };
@@ -377,50 +377,75 @@ impl BatchKeys {
     }
 }
 
-/// The first bytes of an encoded key as a number that compares as they do.
-pub fn first_bytes(key: Row<'_>) -> u128 {
-    let key = key.data();
+/// The bytes of an encoded key from `skipped` on, as a number that compares as the keys do if they share the others.
+pub fn key_number(key: Row<'_>, skipped: usize) -> u128 {
+    let key = key.data().get(skipped..).unwrap_or_default();
     let mut first = [0; size_of::<u128>()];
     let length = key.len().min(first.len());
     first[..length].copy_from_slice(&key[..length]);
     u128::from_be_bytes(first)
 }
 
-/// The positions of keys in order; equal keys stay in the order of their positions. `sort_group` sorts positions whose
-/// numbers may be equal by whole keys.
-pub fn sorted_positions(numbers: &[u128], sort_group: &dyn Fn(&mut [u64])) -> Vec<u64> {
-    let least = numbers.iter().copied().min().unwrap_or_default();
-    let largest = numbers.iter().copied().max().unwrap_or_default();
-    // Numbers of 64 bits are sorted: a position below as many leading bits of the key as there is room for.
-    let position_bits = usize::BITS - numbers.len().leading_zeros();
-    let key_bits = u128::BITS - (largest - least).leading_zeros();
-    let dropped_bits = (key_bits + position_bits).saturating_sub(u64::BITS);
-    let mut positions = Vec::with_capacity(numbers.len());
-    for (position, number) in numbers.iter().enumerate() {
-        let leading = ((number - least) >> dropped_bits) as u64;
-        positions.push((leading << position_bits) | position as u64);
+/// The number of leading bytes that all encoded keys share.
+pub fn shared_bytes(encoded: &[Rows]) -> usize {
+    let mut keys = encoded.iter().flatten();
+    let Some(first) = keys.next() else {
+        return 0;
+    };
+    let first = first.data();
+    let mut shared = first.len();
+    for key in keys {
+        let bytes = first.iter().zip(key.data()).take(shared);
+        shared = bytes.take_while(|(byte, other)| byte == other).count();
     }
-    positions.sort_unstable();
-    let position_mask = (1_u64 << position_bits) - 1;
-    let mut from = 0;
-    while from < positions.len() {
-        let leading = positions[from] >> position_bits;
-        let mut until = from;
-        while until < positions.len() && positions[until] >> position_bits == leading {
-            positions[until] &= position_mask;
-            until += 1;
-        }
-        if until - from > 1 {
-            sort_group(&mut positions[from..until]);
-        }
-        from = until;
-    }
+    shared
+}
+
+/// The positions of numbers in order. Those of equal numbers are passed to `sort_equal`, in order of position.
+pub fn sorted_positions(numbers: &[u128], sort_equal: &dyn Fn(&mut [u64])) -> Vec<u64> {
+    let mut positions: Vec<u64> = (0..numbers.len() as u64).collect();
+    sort_by_number(&mut positions, numbers, sort_equal);
     positions
 }
 
-/// Sorts positions by packed keys.
-pub fn sort_by_number(positions: &mut [u64], numbers: &[u128]) {
-    positions.sort_unstable_by_key(|position| (numbers[*position as usize], *position));
+/// Sorts ascending positions by their numbers. Numbers of 64 bits are sorted in their place: a position below as many
+/// leading bits as there is room for. Positions with equal leading bits are then sorted by the following ones.
+fn sort_by_number(positions: &mut [u64], numbers: &[u128], sort_equal: &dyn Fn(&mut [u64])) {
+    let mut least = u128::MAX;
+    let mut largest = 0;
+    for position in positions.iter() {
+        let number = numbers[*position as usize];
+        least = least.min(number);
+        largest = largest.max(number);
+    }
+    if least >= largest {
+        if positions.len() > 1 {
+            sort_equal(positions);
+        }
+        return;
+    }
+    let position_bits = usize::BITS - numbers.len().leading_zeros();
+    let number_bits = u128::BITS - (largest - least).leading_zeros();
+    let dropped_bits = (number_bits + position_bits).saturating_sub(u64::BITS);
+    for position in positions.iter_mut() {
+        let leading = ((numbers[*position as usize] - least) >> dropped_bits) as u64;
+        *position |= leading << position_bits;
+    }
+    positions.sort_unstable();
+    let position_mask = (1_u64 << position_bits) - 1;
+    let mut start = 0;
+    while start < positions.len() {
+        let leading = positions[start] >> position_bits;
+        let mut end = start;
+        while end < positions.len() && positions[end] >> position_bits == leading {
+            positions[end] &= position_mask;
+            end += 1;
+        }
+        if end - start > 1 {
+            sort_by_number(&mut positions[start..end], numbers, sort_equal);
+        }
+        start = end;
+    }
 }
 
 /// Sorts positions by the encoded keys of their rows.
@@ -437,6 +462,8 @@ pub fn sort_by_encoded<'k>(positions: &mut [u64], key: impl Fn(u64) -> Row<'k>) 
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use arrow::array::{Int32Array, Int64Array, UInt64Array};
 
     use super::*;
@@ -468,12 +495,17 @@ mod tests {
     #[test]
     fn positions_are_sorted_by_all_bits_of_a_key() {
         // Differences in the last bits only, behind more bits than the sorted numbers have room for.
-        let key = |row: u128| ((row % 3) << 120) | (row * 7 % 11);
+        let key = |row: u128| ((row % 3) << 120) | ((row % 5) << 60) | (row * 7 % 11);
         let keys: Vec<u128> = (0..500).map(key).collect();
         let mut expected: Vec<u64> = (0..500).collect();
         expected.sort_by_key(|position| keys[*position as usize]);
-        let sort_group = |group: &mut [u64]| sort_by_number(group, &keys);
-        assert_eq!(sorted_positions(&keys, &sort_group), expected);
-        assert!(sorted_positions(&[], &sort_group).is_empty());
+        let equal_groups = Cell::new(0);
+        let count_equal = |group: &mut [u64]| {
+            assert!(group.is_sorted());
+            equal_groups.set(equal_groups.get() + 1);
+        };
+        assert_eq!(sorted_positions(&keys, &count_equal), expected);
+        assert_eq!(equal_groups.get(), 3 * 5 * 11);
+        assert!(sorted_positions(&[], &count_equal).is_empty());
     }
 }
