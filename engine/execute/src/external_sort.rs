@@ -198,8 +198,7 @@ impl SortBuffer {
             ranges.pack(batch, &mut numbers);
         }
         // A packed number is the whole key.
-        let keep_equal = |_: &mut [u64]| ();
-        sorted_positions(&numbers, &keep_equal)
+        sorted_positions(&numbers, None)
     }
 
     /// The positions of the rows in the order of their encoded keys.
@@ -219,7 +218,7 @@ impl SortBuffer {
             self.encoded[batch].row(position - starts[batch])
         };
         let sort_equal = |group: &mut [u64]| sort_by_encoded(group, &key);
-        sorted_positions(&numbers, &sort_equal)
+        sorted_positions(&numbers, Some(&sort_equal))
     }
 }
 

@@ -15,6 +15,9 @@ use forebay_model::Result;
 
 use crate::row_position::ROW_BITS;
 
+/// So many positions are sorted by comparisons: a pass over their numbers takes as long.
+const FEW_POSITIONS: usize = 32;
+
 /// An order of rows.
 #[derive(Clone)]
 pub struct SortSpec {
@@ -401,8 +404,11 @@ pub fn shared_bytes(encoded: &[Rows]) -> usize {
     shared
 }
 
-/// The positions of numbers in order. Those of equal numbers are passed to `sort_equal`, in order of position.
-pub fn sorted_positions(numbers: &[u128], sort_equal: &dyn Fn(&mut [u64])) -> Vec<u64> {
+/// Sorts positions of equal numbers, which come in order, by what the numbers leave open.
+pub type SortEqualFn<'f> = &'f dyn Fn(&mut [u64]);
+
+/// The positions of numbers in order; equal numbers stay in order of position unless `sort_equal` sorts them.
+pub fn sorted_positions(numbers: &[u128], sort_equal: Option<SortEqualFn<'_>>) -> Vec<u64> {
     let mut positions: Vec<u64> = (0..numbers.len() as u64).collect();
     sort_by_number(&mut positions, numbers, sort_equal);
     positions
@@ -410,7 +416,11 @@ pub fn sorted_positions(numbers: &[u128], sort_equal: &dyn Fn(&mut [u64])) -> Ve
 
 /// Sorts ascending positions by their numbers. Numbers of 64 bits are sorted in their place: a position below as many
 /// leading bits as there is room for. Positions with equal leading bits are then sorted by the following ones.
-fn sort_by_number(positions: &mut [u64], numbers: &[u128], sort_equal: &dyn Fn(&mut [u64])) {
+fn sort_by_number(positions: &mut [u64], numbers: &[u128], sort_equal: Option<SortEqualFn<'_>>) {
+    if positions.len() <= FEW_POSITIONS {
+        sort_few(positions, numbers, sort_equal);
+        return;
+    }
     let mut least = u128::MAX;
     let mut largest = 0;
     for position in positions.iter() {
@@ -418,8 +428,8 @@ fn sort_by_number(positions: &mut [u64], numbers: &[u128], sort_equal: &dyn Fn(&
         least = least.min(number);
         largest = largest.max(number);
     }
-    if least >= largest {
-        if positions.len() > 1 {
+    if least == largest {
+        if let Some(sort_equal) = sort_equal {
             sort_equal(positions);
         }
         return;
@@ -433,18 +443,35 @@ fn sort_by_number(positions: &mut [u64], numbers: &[u128], sort_equal: &dyn Fn(&
     }
     positions.sort_unstable();
     let position_mask = (1_u64 << position_bits) - 1;
-    let mut start = 0;
-    while start < positions.len() {
-        let leading = positions[start] >> position_bits;
-        let mut end = start;
-        while end < positions.len() && positions[end] >> position_bits == leading {
-            positions[end] &= position_mask;
-            end += 1;
+    if dropped_bits == 0 && sort_equal.is_none() {
+        for position in positions {
+            *position &= position_mask;
         }
-        if end - start > 1 {
-            sort_by_number(&mut positions[start..end], numbers, sort_equal);
+        return;
+    }
+    let is_equal = |first: &u64, second: &u64| first >> position_bits == second >> position_bits;
+    for group in positions.chunk_by_mut(is_equal) {
+        for position in group.iter_mut() {
+            *position &= position_mask;
         }
-        start = end;
+        if group.len() > 1 {
+            sort_by_number(group, numbers, sort_equal);
+        }
+    }
+}
+
+/// Sorts ascending positions by comparisons of their numbers.
+fn sort_few(positions: &mut [u64], numbers: &[u128], sort_equal: Option<SortEqualFn<'_>>) {
+    let number_of = |position: &u64| numbers[*position as usize];
+    positions.sort_unstable_by_key(|position| (number_of(position), *position));
+    let Some(sort_equal) = sort_equal else {
+        return;
+    };
+    let is_equal = |first: &u64, second: &u64| number_of(first) == number_of(second);
+    for group in positions.chunk_by_mut(is_equal) {
+        if group.len() > 1 {
+            sort_equal(group);
+        }
     }
 }
 
@@ -504,8 +531,9 @@ mod tests {
             assert!(group.is_sorted());
             equal_groups.set(equal_groups.get() + 1);
         };
-        assert_eq!(sorted_positions(&keys, &count_equal), expected);
+        assert_eq!(sorted_positions(&keys, None), expected);
+        assert_eq!(sorted_positions(&keys, Some(&count_equal)), expected);
         assert_eq!(equal_groups.get(), 3 * 5 * 11);
-        assert!(sorted_positions(&[], &count_equal).is_empty());
+        assert!(sorted_positions(&[], Some(&count_equal)).is_empty());
     }
 }
