@@ -11,6 +11,7 @@ use forebay_threads::start_thread;
 /// Batches that wait for the thread that takes them, at most.
 const WAITING_BATCHES: usize = 2;
 
+/// Batches of rows, up to the first fault.
 pub type BatchIter = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 
 /// Computes batches on a thread of their own while the caller works on the batches before them, if there is more than
@@ -24,7 +25,7 @@ pub fn batches_ahead(batches: BatchIter, threads: usize) -> BatchIter {
     let for_thread = shared.clone();
     let started = start_thread("forebay-batches", move || {
         let sent = catch_panic(|| {
-            send_all(taken(&for_thread), &send);
+            send_all(take_batches(&for_thread), &send);
             Ok(())
         });
         if let Err(fault) = sent {
@@ -38,12 +39,12 @@ pub fn batches_ahead(batches: BatchIter, threads: usize) -> BatchIter {
             thread: Some(thread),
         }),
         // The system refuses another thread: this one computes the batches.
-        Err(_) => taken(&shared),
+        Err(_) => take_batches(&shared),
     }
 }
 
 /// Takes the batches out of a slot that threads share.
-fn taken(shared: &Mutex<Option<BatchIter>>) -> BatchIter {
+fn take_batches(shared: &Mutex<Option<BatchIter>>) -> BatchIter {
     let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
     shared
         .take()
