@@ -8,19 +8,16 @@ use arrow::array::RecordBatch;
 use forebay_model::{Result, catch_panic};
 use forebay_threads::start_thread;
 
-/// Batches that wait for the thread that takes them, at most.
-const WAITING_BATCHES: usize = 2;
-
 /// Batches of rows, up to the first fault.
 pub type BatchIter = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 
 /// Computes batches on a thread of their own while the caller works on the batches before them, if there is more than
-/// one thread.
+/// one thread. A single batch waits to be taken: it may be a row of many megabytes.
 pub fn batches_ahead(batches: BatchIter, threads: usize) -> BatchIter {
     if threads < 2 {
         return batches;
     }
-    let (send, receive) = sync_channel(WAITING_BATCHES);
+    let (send, receive) = sync_channel(0);
     let shared = Arc::new(Mutex::new(Some(batches)));
     let for_thread = shared.clone();
     let started = start_thread("forebay-batches", move || {
