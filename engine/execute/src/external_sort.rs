@@ -367,12 +367,8 @@ struct LoadedBatch {
     keys: BatchKeys,
 }
 
-/// A row of a loaded batch, with the number of its key.
-struct PickedRow {
-    number: u128,
-    slot: u32,
-    row: u32,
-}
+/// The index of a loaded batch, and a row of it.
+type LoadedRow = (usize, usize);
 
 impl RunMerger {
     fn begin(
@@ -424,11 +420,7 @@ impl RunMerger {
             return Ok(None);
         }
         let batches: Vec<&RecordBatch> = self.loaded.iter().map(|loaded| &loaded.batch).collect();
-        let indices: Vec<(usize, usize)> = picked
-            .iter()
-            .map(|picked| (picked.slot as usize, picked.row as usize))
-            .collect();
-        Ok(Some(interleave_record_batch(&batches, &indices)?))
+        Ok(Some(interleave_record_batch(&batches, &picked)?))
     }
 
     /// Drops the batches that have no more rows.
@@ -455,9 +447,9 @@ impl RunMerger {
     }
 
     /// Adds the next rows in order: at least one, and about `most` at most. Each run has a block of its next rows. The
-    /// rows up to the least end of a block precede all rows behind the blocks. Sorting them merges a few runs at once
-    /// and in the cache, without a comparison of all runs for each row.
-    fn pick_rows(&mut self, most: usize, picked: &mut Vec<PickedRow>) {
+    /// rows up to the least end of a block precede all rows behind the blocks. Sorting these few rows in the cache is
+    /// faster than comparing all runs for each row.
+    fn pick_rows(&mut self, most: usize, picked: &mut Vec<LoadedRow>) {
         let block_rows = most.div_ceil(self.cursors.len().max(1));
         let blocks = self
             .cursors
@@ -466,36 +458,27 @@ impl RunMerger {
         let Some(bound) = blocks.min() else {
             return;
         };
-        let start = picked.len();
-        let mut ends = Vec::with_capacity(self.cursors.len());
-        for cursor in &self.cursors {
+        let mut numbers = Vec::new();
+        let mut rows: Vec<LoadedRow> = Vec::new();
+        for cursor in &mut self.cursors {
             let LoadedBatch { batch, keys } = &self.loaded[cursor.slot];
             let block = cursor.row..batch.num_rows().min(cursor.row + block_rows);
             let end = keys.end_of_rows(block, bound);
-            for row in cursor.row..end {
-                picked.push(PickedRow {
-                    number: keys.key(row).number,
-                    slot: cursor.slot as u32,
-                    row: row as u32,
-                });
-            }
-            ends.push(end);
-        }
-        // The rows of each run are in order already, which a stable sort merges.
-        picked[start..].sort_by(|first, second| {
-            first
-                .number
-                .cmp(&second.number)
-                .then_with(|| self.key(first).cmp(&self.key(second)))
-        });
-        for (cursor, end) in self.cursors.iter_mut().zip(ends) {
+            numbers.extend_from_slice(keys.numbers(cursor.row..end));
+            rows.extend((cursor.row..end).map(|row| (cursor.slot, row)));
             cursor.row = end;
         }
-    }
-
-    fn key(&self, picked: &PickedRow) -> RowKey<'_> {
-        let loaded = &self.loaded[picked.slot as usize];
-        loaded.keys.key(picked.row as usize)
+        let sort_equal = |group: &mut [u64]| {
+            group.sort_unstable_by_key(|position| {
+                let (slot, row) = rows[*position as usize];
+                (self.loaded[slot].keys.key(row), *position)
+            });
+        };
+        let positions = match self.keys {
+            KeyMaker::Packed(_) => sorted_positions(&numbers, None),
+            KeyMaker::Encoded(..) => sorted_positions(&numbers, Some(&sort_equal)),
+        };
+        picked.extend(positions.iter().map(|position| rows[*position as usize]));
     }
 
     /// Loads the next batches of the runs whose batches have no more rows.

@@ -322,7 +322,7 @@ pub struct BatchKeys {
 /// The key of a row. Keys of one maker can be compared.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RowKey<'k> {
-    pub number: u128,
+    number: u128,
     encoded: Option<Row<'k>>,
 }
 
@@ -360,6 +360,11 @@ impl BatchKeys {
             number: self.numbers[row],
             encoded: self.encoded.as_ref().map(|rows| rows.row(row)),
         }
+    }
+
+    /// The numbers of some rows.
+    pub fn numbers(&self, rows: Range<usize>) -> &[u128] {
+        &self.numbers[rows]
     }
 
     /// The end of those of some sorted rows whose keys are not above `bound`.
