@@ -1019,7 +1019,12 @@ fn rows_without_a_time_are_told_where_an_interval_leaves_them_out() {
     assert_eq!(sum(&whole), [4, 0, 4, 0], "{whole}");
     assert!(!whole["warnings"].to_string().contains(words), "{whole}");
     spec(rows, "days");
-    let days = ["--state=days.state", "--interval", "2024-01-01", "2024-01-03"];
+    let days = [
+        "--state=days.state",
+        "--interval",
+        "2024-01-01",
+        "2024-01-03",
+    ];
     let part = run(&shop, &days).summary();
     assert_eq!(sum(&part), [4, 0, 1, 3], "{part}");
     assert!(part["warnings"].to_string().contains(words), "{part}");
