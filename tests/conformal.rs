@@ -262,13 +262,31 @@ fn forecasts_of_past_days_hold_the_share_that_intervals_say() {
     BandSpec::direct("intervals: { levels: [50, 80], by: conformal }").write(&shop);
     let call = shop.forebay(&["backtest", "spec.yaml", "--folds=3", "--json"]);
     let summary = call.expect(0).summary();
-    let score = &summary["backtest"]["forecasts"][0]["forecasters"][0]["overall"];
+    let forecast = &summary["backtest"]["forecasts"][0];
+    let model = &forecast["forecasters"][0];
+    let score = &model["overall"];
     assert_eq!(score["rows"], 40 * 5 * 3);
     for (number, level) in [(0, 0.8), (1, 0.5)] {
         let interval = &score["intervals"][number];
         assert_eq!(interval["level"], level);
         let coverage = interval["coverage"].as_f64().unwrap();
         assert!((coverage - level).abs() < 0.08, "{level}: {coverage}");
+
+        // The judgement beside the level, of all steps and of each.
+        let judged = &forecast["coverage"][number];
+        assert_eq!(judged["level"], level);
+        assert_eq!(judged["coverage"], interval["coverage"]);
+        assert_eq!(judged["holds"], (coverage - level).abs() <= 0.03 + 1e-9);
+        let steps = judged["steps"].as_array().unwrap();
+        assert_eq!(steps.len(), 5);
+        for (position, step) in steps.iter().enumerate() {
+            let scored = &model["steps"][position];
+            assert_eq!(step["step"], scored["step"]);
+            assert_eq!(step["rows"], 40 * 3);
+            assert_eq!(step["coverage"], scored["intervals"][number]["coverage"]);
+            let of_step = step["coverage"].as_f64().unwrap();
+            assert_eq!(step["holds"], (of_step - level).abs() <= 0.03 + 1e-9);
+        }
     }
 }
 

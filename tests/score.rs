@@ -303,6 +303,21 @@ fn measures_are_those_of_their_definitions() {
     });
     assert_close(&model["overall"], &overall, "overall");
     assert_close(&model["folds"][0], &overall, "fold");
+    // On the first day both values lie inside, on the second one of two.
+    let judgement = "forecast: intervals of 0.8 are too narrow: 0.7500 of 4 values lie inside, and \
+                     0 of 2 steps are within 0.03; chance alone moves the share of so few values \
+                     by 0.40";
+    let coverage = json!([{
+        "level": 0.8,
+        "coverage": 0.75,
+        "holds": false,
+        "summary": judgement,
+        "steps": [
+            { "step": 1, "rows": 2, "coverage": 1.0, "holds": false },
+            { "step": 2, "rows": 2, "coverage": 0.5, "holds": false },
+        ],
+    }]);
+    assert_close(&scored["coverage"], &coverage, "coverage");
     let measure = |score: &Value, name: &str| score[name].as_f64().unwrap();
     // The naive forecasts are 5 and 6: errors 1, 0 on the first day, and 1, 2 on the second.
     for (step, skill) in [(0, 0.0), (1, 1.0 - 1.0 / 3.0)] {
@@ -336,6 +351,25 @@ fn measures_are_those_of_their_definitions() {
         first.is_some_and(|line| line.ends_with("better than seasonal naive by 50 %")),
         "no `{sentence}` in:\n{text}"
     );
+    assert!(text.contains(judgement), "no `{judgement}` in:\n{text}");
+    let mut lines = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let head = ["step", "coverage", "of", "0.8", "values"];
+    assert!(lines.any(|line| line == head), "no {head:?} in:\n{text}");
+    for expected in [
+        ["all", "0.7500", "4"],
+        ["1", "1.0000", "2"],
+        ["2", "0.5000", "2"],
+    ] {
+        assert_eq!(lines.next().unwrap(), expected, "{text}");
+    }
+    let page_args = [&args[..4], &["--report=page.html"]].concat();
+    dir.forebay(&page_args).expect(0);
+    let page = std::fs::read_to_string(dir.path("page.html")).unwrap();
+    for part in [judgement, "Coverage of forecast by step of the horizon"] {
+        assert!(page.contains(part), "no `{part}` in the page");
+    }
 }
 
 /// A series that never changes has no scale: its rows have no scaled errors, and the report counts them.

@@ -87,7 +87,8 @@ mod worker_server;
 
 pub use backtest::{
     BacktestOptions, BacktestReport, BacktestedForecast, FoldReport, ForecastOrigin, ForecastScore,
-    ForecasterScores, GroupScore, IntervalScore, QuantileScore, ScoreOptions, ScoreRule, StepScore,
+    ForecasterScores, GroupScore, IntervalCoverage, IntervalScore, QuantileScore, ScoreOptions,
+    ScoreRule, StepCoverage, StepScore,
 };
 pub use column_origins::SinkColumns;
 pub use connector_registry::ConnectorRegistry;

@@ -34,6 +34,9 @@ fn scores_page(report: &BacktestReport, title: String, subtitle: String) -> Page
     let mut groups = Vec::new();
     for forecast in &report.forecasts {
         scores.push(Block::heading(forecast.sink.clone()));
+        for interval in &forecast.coverage {
+            scores.push(Block::text(format!("{}.", interval.summary)));
+        }
         scores.push(scores_table(forecast));
         scores.extend(quantiles_table(forecast));
         scores.push(folds_table(report, forecast));
@@ -54,6 +57,7 @@ fn scores_page(report: &BacktestReport, title: String, subtitle: String) -> Page
                 svg,
             });
         }
+        steps.extend(coverage_table(forecast));
         groups.extend(groups_table(forecast));
     }
     page.add("scores", "Scores", scores);
@@ -116,6 +120,29 @@ fn quantiles_table(forecast: &BacktestedForecast) -> Option<Block> {
         &head,
         lines,
     ))
+}
+
+/// Coverage of the model's intervals, a line for each step of the horizon.
+fn coverage_table(forecast: &BacktestedForecast) -> Option<Block> {
+    let first = forecast.coverage.first()?;
+    let mut names = vec!["#step".to_owned()];
+    for interval in &forecast.coverage {
+        names.push(format!("#coverage of {}", interval.level));
+    }
+    names.push("#values".to_owned());
+    let mut lines = Vec::with_capacity(first.steps.len());
+    for (line, step) in first.steps.iter().enumerate() {
+        let mut cells = vec![Cell::measure(step.step.to_string(), step.step as f64)];
+        for interval in &forecast.coverage {
+            let of_step = interval.steps.get(line);
+            cells.push(number(of_step.and_then(|step| step.coverage)));
+        }
+        cells.push(Cell::number(units::grouped(step.rows)));
+        lines.push(cells);
+    }
+    let head: Vec<&str> = names.iter().map(String::as_str).collect();
+    let label = format!("Coverage of {} by step of the horizon", forecast.sink);
+    Some(Block::table(&label, &head, lines))
 }
 
 /// A measure of each forecaster behind its name.

@@ -3,7 +3,10 @@
 use std::process::ExitCode;
 
 use forebay_model::Result;
-use forebay_run::{BacktestReport, BacktestedForecast, ForecastScore, ForecasterScores, ScoreRule};
+use forebay_run::{
+    BacktestReport, BacktestedForecast, ForecastScore, ForecasterScores, IntervalCoverage,
+    ScoreRule,
+};
 use serde_json::json;
 
 use super::report::RunReporter;
@@ -53,6 +56,9 @@ fn forecast_text(report: &BacktestReport, forecast: &BacktestedForecast) -> Stri
     if let Some(summary) = &forecast.summary {
         text += &format!("{summary}\n");
     }
+    for interval in &forecast.coverage {
+        text += &format!("{}\n", interval.summary);
+    }
     for rule in &forecast.rules {
         text += &rule_text(rule);
     }
@@ -65,6 +71,7 @@ fn forecast_text(report: &BacktestReport, forecast: &BacktestedForecast) -> Stri
             .map(|scores| (scores.forecaster.clone(), scores.overall.clone())),
     );
     text += &quantiles_table(forecasters);
+    text += &coverage_table(&forecast.coverage);
     // All forecasters have the rows of the first one.
     let unscaled_rows = forecasters
         .first()
@@ -178,6 +185,33 @@ fn quantiles_table(forecasters: &[ForecasterScores]) -> String {
         .map(|scores| scores.forecaster.clone())
         .collect();
     format!("\n{}", table("quantiles", &head, lines))
+}
+
+/// Coverage of the model's intervals, a line for each step of the horizon behind one for all steps.
+fn coverage_table(coverage: &[IntervalCoverage]) -> String {
+    let Some(first) = coverage.first() else {
+        return String::new();
+    };
+    let mut head = Vec::with_capacity(coverage.len() + 1);
+    let mut overall = Vec::with_capacity(coverage.len() + 1);
+    for interval in coverage {
+        head.push(format!("coverage of {}", interval.level));
+        overall.push(number(interval.coverage));
+    }
+    head.push("values".to_owned());
+    let values: u64 = first.steps.iter().map(|step| step.rows).sum();
+    overall.push(units::grouped(values));
+    let mut lines = vec![("all".to_owned(), overall)];
+    for (line, step) in first.steps.iter().enumerate() {
+        let mut cells = Vec::with_capacity(coverage.len() + 1);
+        for interval in coverage {
+            let of_step = interval.steps.get(line);
+            cells.push(number(of_step.and_then(|step| step.coverage)));
+        }
+        cells.push(units::grouped(step.rows));
+        lines.push((step.step.to_string(), cells));
+    }
+    format!("\n{}", table("step", &head, lines))
 }
 
 /// A measure of each forecaster, over all folds.

@@ -6,6 +6,7 @@
 //! What the folds write is temporary. Their forecasts are joined with the values observed later by
 //! one more pipeline, which scores them.
 
+mod coverage;
 mod evaluate;
 mod origins;
 mod published;
@@ -25,6 +26,7 @@ use forebay_model::{
 use forebay_plan::{BaseDataset, BoundPipeline, FutureFlow};
 use forebay_storage::{Event, ScratchDir};
 
+use self::coverage::judge_coverage;
 use self::evaluate::Evaluation;
 use self::origins::KnownTimes;
 use self::scores::ForecastQuantiles;
@@ -38,8 +40,8 @@ use crate::session::{Session, datasets};
 pub use self::origins::ForecastOrigin;
 pub use self::published::ScoreOptions;
 pub use self::report::{
-    BacktestReport, BacktestedForecast, FoldReport, ForecasterScores, GroupScore, ScoreRule,
-    StepScore,
+    BacktestReport, BacktestedForecast, FoldReport, ForecasterScores, GroupScore, IntervalCoverage,
+    ScoreRule, StepCoverage, StepScore,
 };
 pub use self::scores::{ForecastScore, IntervalScore, QuantileScore};
 
@@ -203,9 +205,11 @@ impl Session {
             Some(expect) => expect.judge(&forecasters),
             None => Vec::new(),
         };
+        let coverage = forecasters.first().map_or(Vec::new(), judge_coverage);
         Ok(BacktestedForecast {
             sink: plan.sink.name.clone(),
             summary,
+            coverage,
             rules,
             by: plan.by.clone(),
             forecasters,

@@ -34,6 +34,9 @@ pub struct BacktestedForecast {
     /// The model beside the naive forecast, in a sentence; `None` without a naive forecast.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
+    /// Coverage of the model's intervals beside their level, the widest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub coverage: Vec<IntervalCoverage>,
     /// Rules of the sink about its scores, judged.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<ScoreRule>,
@@ -112,6 +115,34 @@ impl BacktestReport {
             "look at the scores by fold, step and group, or change `expect` of the `predict` sink";
         Some(Fault::new(codes::EXPECTATION, message).hint(hint))
     }
+}
+
+/// Coverage of the intervals of one level, over all folds.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct IntervalCoverage {
+    /// The share of values that should lie inside.
+    pub level: f64,
+    /// The share of values that did, its ends included; `None` if no value came.
+    pub coverage: Option<f64>,
+    /// True if both are within 0.03 of each other; `None` if no value came.
+    pub holds: Option<bool>,
+    /// The judgement, in a sentence.
+    pub summary: String,
+    /// Per step of the horizon, in ascending order.
+    pub steps: Vec<StepCoverage>,
+}
+
+/// Coverage of the intervals of one level at a step of the horizon.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StepCoverage {
+    /// The step, from 1.
+    pub step: u64,
+    /// Rows that were forecast and whose value came.
+    pub rows: u64,
+    /// The share of values inside.
+    pub coverage: Option<f64>,
+    /// True if it is within 0.03 of the level.
+    pub holds: Option<bool>,
 }
 
 /// The scores of one way to forecast.
