@@ -248,12 +248,17 @@ impl Shop {
     }
 
     fn spec_of_both(&self, train: &str, predict: &str) {
+        self.spec_with_theta(train, "", predict);
+    }
+
+    /// A spec of both models, with more settings of the theta model.
+    fn spec_with_theta(&self, train: &str, theta: &str, predict: &str) {
         self.spec(train);
         let text = std::fs::read_to_string(self.shop.path("spec.yaml")).unwrap();
         let one_model = "  forecast: { from: features, predict: { model: trees,";
         let both = format!(
             "  theta:\n    from: features\n    train: {{ path: out/theta, model: theta, \
-             by: [store_id, item_id], time: date, every: 1d, season: 7d }}\n  \
+             by: [store_id, item_id], time: date, every: 1d, season: 7d{theta} }}\n  \
              forecast: {{ from: features, predict: {{ {predict},"
         );
         assert_eq!(text.matches(one_model).count(), 1, "{text}");
@@ -347,7 +352,11 @@ fn models_that_do_not_go_together_are_refused() {
             "model: trees, ensemble: { with: [theta], combine: median, weights: [1, 1] }",
             "a median has no weights",
         ),
-        ("quantiles: [0.1, 0.9]", ensemble, "other quantiles"),
+        (
+            "quantiles: [0.1, 0.9]",
+            ensemble,
+            "other quantiles than `trees`: none in place of [0.1, 0.9]",
+        ),
         ("refit: 7d", ensemble, "has a `refit`"),
     ] {
         shop.spec_of_both(train, predict);
@@ -357,5 +366,130 @@ fn models_that_do_not_go_together_are_refused() {
             "{predict}: {}",
             call.stderr
         );
+    }
+}
+
+/// Ends of intervals of the theta model, on folds of three days.
+const THETA_INTERVALS: &str = ", horizon: 3d, folds: 2, intervals: { levels: [80] }";
+
+const ENDS: [&str; 2] = ["prediction_q10", "prediction_q90"];
+
+/// The point forecast and both ends of the interval of each series and day.
+fn intervals(rows: &RecordBatch) -> BTreeMap<SeriesDay, [f64; 3]> {
+    let [low, high] = ENDS.map(|name| numbers(rows, name));
+    let points = numbers(rows, "prediction");
+    let mut of_rows = BTreeMap::new();
+    for (row, key) in series_days(rows).into_iter().enumerate() {
+        let values = [points[row], low[row], high[row]];
+        of_rows.insert(key, values.map(Option::unwrap));
+    }
+    of_rows
+}
+
+impl Shop {
+    /// Point forecasts and intervals of a spec whose models both have some.
+    fn run_intervals(&self, train: &str, predict: &str) -> BTreeMap<SeriesDay, [f64; 3]> {
+        self.spec_with_theta(train, THETA_INTERVALS, predict);
+        self.shop.forebay(&["run", "spec.yaml"]).expect(0);
+        intervals(&self.shop.rows("out/forecast"))
+    }
+}
+
+/// Trees of quantiles and intervals of the same quantiles go together.
+#[test]
+fn an_ensemble_combines_the_ends_of_intervals() {
+    let shop = Shop::new();
+    for train in ["intervals: { levels: [80] }", "quantiles: [0.1, 0.9]"] {
+        let of_trees = shop.run_intervals(train, "model: trees");
+        let of_theta = shop.run_intervals(train, "model: theta");
+        for (combine, weights) in [
+            ("mean, weights: [3, 1]", [0.75, 0.25]),
+            ("median", [0.5, 0.5]),
+        ] {
+            let ensemble =
+                format!("model: trees, ensemble: {{ with: [theta], combine: {combine} }}");
+            let predicted = shop.run_intervals(train, &ensemble);
+            assert_eq!(predicted.len(), of_trees.len());
+            let mut compared = 0;
+            for (key, values) in &predicted {
+                let trees = of_trees[key];
+                let theta = of_theta[key];
+                assert!(values[1] <= values[2], "{key:?}: {values:?}");
+                for number in 0..3 {
+                    // Bounds are of what is written: a value at the bound may have been less.
+                    if trees[number] > 0.0 && theta[number] > 0.0 {
+                        let expected = weights[0] * trees[number] + weights[1] * theta[number];
+                        let difference = (values[number] - expected).abs();
+                        assert!(
+                            difference <= 1e-5 * expected.max(1.0),
+                            "{train}, {combine}, {key:?}: {values:?}, not {expected}"
+                        );
+                        compared += 1;
+                    }
+                }
+            }
+            assert!(compared > 30, "{compared} values are above the bound");
+        }
+    }
+}
+
+/// A row has all its values from one model.
+#[test]
+fn a_fallback_has_intervals_of_its_own() {
+    let shop = Shop::new();
+    let train = format!("{BY_SERIES}\n      intervals: {{ levels: [80] }}");
+    shop.spec_with_theta(&train, THETA_INTERVALS, "model: trees, fallback: theta");
+    let call = shop.shop.forebay(&["run", "spec.yaml", "--json"]);
+    let without = without_models(&call.expect(0).summary());
+    let predicted = intervals(&shop.shop.rows("out/forecast"));
+    let of_trees = shop.run_intervals(&train, "model: trees");
+    let of_theta = shop.run_intervals(&train, "model: theta");
+    let mut replaced = 0;
+    for (key, values) in &predicted {
+        let expected = if without.contains_key(&(key.0.clone(), key.1.clone())) {
+            replaced += 1;
+            of_theta[key]
+        } else {
+            of_trees[key]
+        };
+        assert_eq!(*values, expected, "{key:?}");
+    }
+    assert!(replaced > 3, "{replaced} rows have the fallback");
+}
+
+#[test]
+fn intervals_of_other_levels_are_refused_with_both() {
+    let shop = Shop::new();
+    for (train, theta, words) in [
+        (
+            "intervals: { levels: [90] }",
+            THETA_INTERVALS,
+            "[0.1, 0.9] in place of [0.05, 0.95]",
+        ),
+        ("", THETA_INTERVALS, "[0.1, 0.9] in place of none"),
+        (
+            "intervals: { levels: [80] }",
+            "",
+            "none in place of [0.1, 0.9]",
+        ),
+        (
+            "quantiles: [0.1, 0.5, 0.9]",
+            THETA_INTERVALS,
+            "[0.1, 0.9] in place of [0.1, 0.5, 0.9]",
+        ),
+    ] {
+        let by_series = format!("{BY_SERIES}\n      {train}");
+        for (train, predict) in [
+            (train, "model: trees, ensemble: { with: [theta] }"),
+            (by_series.as_str(), "model: trees, fallback: theta"),
+        ] {
+            shop.spec_with_theta(train, theta, predict);
+            let call = shop.shop.forebay(&["check", "spec.yaml"]);
+            assert!(
+                call.code == 78 && call.stderr.contains(words),
+                "{train}, {theta}, {predict}: {}",
+                call.stderr
+            );
+        }
     }
 }

@@ -90,7 +90,9 @@ pub struct PredictConfig {
 }
 
 /// Models whose predictions are combined. Predictions of each row, and each quantile of it, are combined in the units of
-/// the label that the models learned.
+/// the label that the models learned. Ends of `intervals` are quantiles, so that all members have the same levels. A
+/// mean of intervals is as wide as they are on average. Errors of several models partly cancel, so that it usually holds
+/// more values than its level says; `backtest` prints how many.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ForecastEnsemble {
@@ -99,7 +101,9 @@ pub struct ForecastEnsemble {
     /// The combination.
     #[serde(default, skip_serializing_if = "EnsembleCombination::is_mean")]
     pub combine: EnsembleCombination,
-    /// Weights of a mean, that of `model` first; equal ones when left out. Only their ratios count.
+    /// Weights of a mean, that of `model` first; equal ones when left out. Only their ratios count. They are declared, not
+    /// learned: models of single series go on over the validation rows, so that no forecasts of these rows by all members
+    /// exist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<f64>,
 }

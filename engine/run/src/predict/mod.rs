@@ -245,8 +245,10 @@ impl Session {
                 let hint = "models that predict together have one label";
                 faults.push(Fault::new(codes::BAD_VALUE, message).hint(hint));
             }
-            if trainer.quantiles() != quantiles {
-                faults.push(other_quantiles_fault(training, name));
+            let other_quantiles = trainer.quantiles();
+            if other_quantiles != quantiles {
+                let fault = other_quantiles_fault(training, &quantiles, name, &other_quantiles);
+                faults.push(fault);
             }
             if trainer.refit()?.is_some() {
                 let message = format!(
@@ -643,14 +645,30 @@ fn other_step_fault(training: &PipelineSink, other: &PipelineSink) -> Fault {
         .hint("models that predict together learn from one step: give both the same `from`")
 }
 
-fn other_quantiles_fault(training: &PipelineSink, other: &str) -> Fault {
+fn other_quantiles_fault(
+    training: &PipelineSink,
+    quantiles: &[f64],
+    other: &str,
+    other_quantiles: &[f64],
+) -> Fault {
     let message = format!(
-        "`{other}` predicts other quantiles than `{}`",
-        training.name
+        "`{other}` predicts other quantiles than `{}`: {} in place of {}",
+        training.name,
+        quantiles_text(other_quantiles),
+        quantiles_text(quantiles)
     );
     Fault::new(codes::UNSUPPORTED, message).hint(
         "give both the same: `intervals: { levels: [80] }` has those of `quantiles: [0.1, 0.9]`",
     )
+}
+
+/// `[0.1, 0.9]`, or `none`.
+fn quantiles_text(quantiles: &[f64]) -> String {
+    if quantiles.is_empty() {
+        "none".to_owned()
+    } else {
+        format!("{quantiles:?}")
+    }
 }
 
 /// Refuses to publish forecasts of a label that a step behind `future_rows` computes: they would be in its units.
