@@ -1,6 +1,7 @@
 //! Configuration of models of single series in a spec.
 
 use forebay_model::{ConfigError, ConfigResult};
+use forebay_series::theta::ThetaVariant;
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,6 @@ use super::intervals::SeriesIntervals;
 use super::method::SeriesMethod;
 use super::model::SeriesModelKind;
 use super::reconcile_config::ReconcileConfig;
-use super::theta::ThetaVariant;
 use crate::format::ConnectorConfig;
 
 /// Fits a statistical model to each series of a step, after everything else, and publishes them as other models are.

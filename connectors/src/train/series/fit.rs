@@ -1,11 +1,11 @@
 //! A fitted model of one series, by any method.
 
 use forebay_model::Result;
+use forebay_series::ets::EtsFit;
+use forebay_series::forecast::SeriesForecast;
+use forebay_series::theta::{ThetaFit, ThetaVariant};
 
-use super::ets::EtsFit;
-use super::forecast::SeriesForecast;
 use super::method::SeriesMethod;
-use super::theta::{ThetaFit, ThetaVariant};
 
 /// Settings of fits.
 #[derive(Debug, Clone)]

@@ -1,10 +1,10 @@
 //! Models of one series by all methods, and their forecasts.
 
 use forebay_model::Result;
+use forebay_series::forecast::SeriesForecast;
 
 use super::ensemble_weights::ErrorProducts;
 use super::fit::{FitSettings, SeriesFit};
-use super::forecast::SeriesForecast;
 use super::history::SeriesValues;
 
 /// Errors of one step of a series that are kept, at most.
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
     use crate::train::series::fit::FitFolds;
     use crate::train::series::method::SeriesMethod;
-    use crate::train::series::theta::ThetaVariant;
+    use forebay_series::theta::ThetaVariant;
 
     fn series(values: Vec<f64>, learned: usize) -> SeriesValues {
         SeriesValues {

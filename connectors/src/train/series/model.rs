@@ -6,17 +6,17 @@ use arrow::array::{Array, ArrayRef, BooleanArray, Float32Array};
 use arrow::datatypes::DataType;
 use forebay_model::{Fault, Result, codes, tick_nanoseconds, ticks, type_words};
 use forebay_run::Predictions;
+use forebay_series::forecast::{SeriesForecast, ThetaCurve};
+use forebay_series::growing_line::GrowingLine;
+use forebay_series::theta::ThetaVariant;
 use safetensors::{Dtype, SafeTensors};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ensemble::EnsembleCard;
-use super::forecast::{SeriesForecast, ThetaCurve};
 use super::grid::{StepGrid, StepLength};
-use super::growing_line::GrowingLine;
 use super::intervals::SeriesIntervalCard;
 use super::method::SeriesMethod;
-use super::theta::ThetaVariant;
 use crate::train::group_names::{GroupName, group_columns, group_name, series_text};
 use crate::train::tensors::{EncodedTensor, invalid_model_fault, write_encoded};
 

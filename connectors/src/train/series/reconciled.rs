@@ -2,10 +2,10 @@
 
 use forebay_model::{Fault, Result, codes};
 use forebay_run::TrainingContext;
+use forebay_series::forecast::SeriesForecast;
 use forebay_storage::Event;
 
 use super::fitted::{ERRORS_MAX, FittedSeries};
-use super::forecast::SeriesForecast;
 use super::hierarchy::SeriesHierarchy;
 use super::model::SeriesCard;
 use super::reconcile::{ReconcileMethod, Reconciler};

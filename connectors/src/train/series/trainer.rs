@@ -410,10 +410,11 @@ fn series_report(series: &[SeriesValues], fitted: &[FittedSeries]) -> GroupTrain
 
 #[cfg(test)]
 mod tests {
+    use forebay_series::theta::ThetaVariant;
+
     use super::*;
     use crate::train::series::intervals::SeriesIntervals;
     use crate::train::series::method::SeriesMethod;
-    use crate::train::series::theta::ThetaVariant;
 
     fn series(values: Vec<f64>, learned: usize) -> SeriesValues {
         SeriesValues {

@@ -5,7 +5,12 @@ use crate::workspace::Package;
 /// Packages from the ground up. A package depends on packages of earlier floors alone.
 const FLOORS: [&[&str]; 12] = [
     &["forebay-model", "forebay-setters", "forebay-fuzz"],
-    &["forebay-analyze", "forebay-threads", "forebay-window"],
+    &[
+        "forebay-analyze",
+        "forebay-series",
+        "forebay-threads",
+        "forebay-window",
+    ],
     &["forebay-feed", "forebay-storage"],
     &["forebay-plan"],
     &["forebay-commit", "forebay-transforms", "forebay-cluster"],

@@ -61,12 +61,12 @@ const VARIANTS: [(ThetaVariant, &str); 4] = [
 
 impl ThetaVariant {
     /// True of the default.
-    pub(super) fn is_standard(&self) -> bool {
+    pub fn is_standard(&self) -> bool {
         *self == ThetaVariant::Standard
     }
 
     /// True if a forecast may be a curve.
-    pub(super) fn may_curve(self) -> bool {
+    pub fn may_curve(self) -> bool {
         match self {
             ThetaVariant::Standard | ThetaVariant::Optimized => false,
             ThetaVariant::Dynamic | ThetaVariant::DynamicOptimized | ThetaVariant::Auto => true,

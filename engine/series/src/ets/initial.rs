@@ -2,7 +2,7 @@
 
 use super::form::{EtsForm, EtsSeason};
 use super::recursion::EtsStates;
-use crate::train::series::season::{INDEX_MIN, decompose};
+use crate::season::{INDEX_MIN, decompose};
 
 /// Seasons that the first indices come from, at most.
 const SEASONS_MAX: usize = 4;

@@ -2,7 +2,7 @@
 
 use super::form::{EtsError, EtsForm, EtsTrend};
 use super::recursion::{EtsRecursion, EtsStates, EtsStep, Smoothing};
-use crate::train::series::minimize::SmoothFunction;
+use crate::minimize::SmoothFunction;
 
 /// Bounds of the smoothing parameters of level, trend and season. That of the trend is at most that of the level, that
 /// of the season at most what the level leaves.
@@ -337,7 +337,7 @@ fn logit(share: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::series::ets::initial::initial_states;
+    use crate::ets::initial::initial_states;
 
     const SMOOTHING: Smoothing = Smoothing {
         alpha: 0.3,

@@ -1,0 +1,11 @@
+//! Statistical models of single series: values at equal steps go in, and forecasts of any later step come out.
+//!
+//! `theta` fits a model, after it has taken away a `season`; `ets` fits several forms, each by `minimize`, and selects
+//! one. A `forecast` is all that a prediction needs of a series. Each fit is a function of its values alone.
+
+pub mod ets;
+pub mod forecast;
+pub mod growing_line;
+mod minimize;
+mod season;
+pub mod theta;
