@@ -233,6 +233,8 @@ fn every_transform_is_the_same_from_both() {
             made(fill_forward(["price"]).limit(3).gaps(GapPolicy::complete_with("1d", GapFill::Zero)))),
         ("filter: qty IS NOT NULL", made(filter("qty IS NOT NULL"))),
         ("filter: { sql: qty IS NOT NULL, when: learning }", made(filter("qty IS NOT NULL").when(FilterScope::Learning))),
+        ("forecast_feature: { columns: [qty], horizon: 7d, every: 1d, season: 7d, refit: 14d, model: ets }",
+            made(forecast_feature(["qty"], "7d", "1d").season("7d").refit("14d").model(ForecastFeatureModel::Ets))),
         ("frequency_encoding: { columns: [city], compute: count }", made(frequency_encoding(["city"]).compute(CategoryFrequency::Count))),
         ("future_rows: { horizon: 28d, every: 1d, carry: [category] }", made(future_rows("28d", "1d").carry(["category"]))),
         ("geohash: { place: [lat, lon], length: 7, name: cell }", made(geohash(["lat", "lon"]).length(7).name("cell"))),

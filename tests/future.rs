@@ -25,7 +25,7 @@ const STEPS: &str = r#"
 
 /// Steps in front of the rows of the future, and steps behind a plan and a calendar: windows on both sides of the rows of
 /// the future, or of a filter for learning, and one that such a filter reads alone.
-const DIVIDED: [(&str, &str); 3] = [
+const DIVIDED: [(&str, &str); 4] = [
     (
         "      - rolling: { columns: [price], compute: [mean], over: [7d] }\n",
         "      - lag: { columns: [qty], by: [7d] }
@@ -47,6 +47,13 @@ const DIVIDED: [(&str, &str); 3] = [
       - lag: { columns: [qty], by: [7d] }
       - filter: { sql: \"price_lag_8d IS NOT NULL\", when: learning }
       - drop: [price, promotion, event, price_lag_8d]
+",
+    ),
+    (
+        "",
+        "      - forecast_feature: { columns: [qty], horizon: 7d, every: 1d, season: 7d }
+      - forecast_feature: { columns: [qty], horizon: 7d, every: 1d, refit: 3d, model: ets }
+      - drop: [price, promotion, event]
 ",
     ),
 ];

@@ -67,6 +67,14 @@ fn by_series(settings: &str) -> String {
     format!("- python: {{ {code}, {columns}, by: series{settings} }}\n{LAGGED}")
 }
 
+/// Forecasts of the label as `z`, by models that know values up to `horizon` before.
+fn forecast(horizon: &str) -> String {
+    format!(
+        "- forecast_feature: {{ columns: [y], horizon: {horizon}, every: 1d }}\n\
+         - rename: {{ y_theta_{horizon}: z }}"
+    )
+}
+
 fn query(text: &str) -> String {
     format!("  q:\n    sql: \"{text}\"\n")
 }
@@ -232,6 +240,12 @@ fn refused_features() -> Vec<RefusedFeature> {
             encoded("cross_fit: time, gap: 6d"),
             "ends 6d before its row",
         ),
+        (
+            "forecasts of models that know too much",
+            String::new(),
+            forecast("6d"),
+            "ends 6d before its row",
+        ),
     ]
 }
 
@@ -313,6 +327,11 @@ fn sound_features() -> Vec<SoundFeature> {
             "labels that end before the prediction",
             String::new(),
             encoded("cross_fit: time, gap: 7d"),
+        ),
+        (
+            "forecasts of models that were fitted before the prediction",
+            String::new(),
+            forecast("7d"),
         ),
     ]
 }

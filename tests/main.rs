@@ -43,6 +43,7 @@ mod feed;
 mod feed_cache;
 mod feed_workers;
 mod forecast;
+mod forecast_feature;
 mod forecast_workers;
 mod functions;
 mod future;

@@ -1355,6 +1355,10 @@ pub const TRANSFORMS: &[(&str, &str)] = &[
     ),
     ("filter", r#"{ filter: "n % 2 = 0" }"#),
     (
+        "forecast_feature",
+        "{ forecast_feature: { columns: [x], horizon: 500m, every: 500m, refit: 5000m } }",
+    ),
+    (
         "frequency_encoding",
         "{ frequency_encoding: { columns: [word] } }",
     ),

@@ -86,6 +86,16 @@ fn what_looks_back_is_proved() {
     assert_eq!(said, proved(cuts[0]));
 }
 
+/// Values of the last days before a cut are known to models that are fitted on it, and none behind it.
+#[test]
+fn forecasts_as_features_are_proved() {
+    let steps = "- forecast_feature: { columns: [qty], horizon: 3d, every: 1d, season: 7d }\n\
+                 - forecast_feature: { columns: [price], horizon: 1d, every: 1d, refit: 7d, model: ets }";
+    let output = check_output(steps, "", &[], 0);
+    let proved = output.matches("the same bits in 5 columns").count();
+    assert_eq!(proved, 3, "{output}");
+}
+
 /// The mean of a week knows its last day. The first cut falls between two weeks, where that moves nothing.
 #[test]
 fn a_leak_inside_of_periods_is_found_by_another_cut() {

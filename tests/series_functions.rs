@@ -37,6 +37,7 @@ impl Transform for LaterRows {
             ],
             kernel: Arc::new(later_rows),
             looks_ahead: true,
+            behind: None,
             code: None,
         })])
     }

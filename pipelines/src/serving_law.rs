@@ -204,7 +204,7 @@ const JOINED: &str = "{ as_of_join: { with: prices, columns: [list] } }, \
                       { lag: { columns: [qty], by: [1d] } }";
 
 /// Steps behind which rows cannot be served, with words of the reason.
-const REFUSED: [(&str, &str); 8] = [
+const REFUSED: [(&str, &str); 9] = [
     ("{ interpolate: { columns: [qty] } }", "come later"),
     (
         "{ aggregate: { by: [store], compute: { sold: { sum: qty } } } }",
@@ -213,6 +213,10 @@ const REFUSED: [(&str, &str); 8] = [
     ("{ dedupe: { keys: [store, date] } }", "all rows at once"),
     (
         "{ command: { run: [cat], columns: [qty], returns: { qty: float64 }, by: series } }",
+        "whole series",
+    ),
+    (
+        "{ forecast_feature: { columns: [qty], horizon: 7d, every: 1d } }",
         "whole series",
     ),
     (

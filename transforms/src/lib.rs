@@ -97,6 +97,7 @@ pub fn registry() -> TransformRegistry {
         .register::<time::EwmWindow>()
         .register::<time::ExpandingWindow>()
         .register::<time::FillForward>()
+        .register::<time::ForecastFeature>()
         .register::<time::Interpolate>()
         .register::<time::SeriesLag>()
         .register::<time::PctChange>()

@@ -328,6 +328,7 @@ mod tests {
             ],
             kernel,
             looks_ahead: true,
+            behind: None,
             code: None,
         }
     }

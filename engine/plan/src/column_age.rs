@@ -1199,6 +1199,9 @@ impl<'a> AgeWalk<'a> {
             }
             return trace;
         }
+        if let Some(behind) = series.behind {
+            trace.ends = trace.ends.lagged(behind, None);
+        }
         if is_of_all && trace.ends != DataAge::Ahead {
             let time = series.time.as_ref();
             let order = time.and_then(|time| self.column(stream, position, time).time.shift());

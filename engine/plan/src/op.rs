@@ -659,6 +659,9 @@ pub struct SeriesOp {
     pub kernel: ColumnKernel,
     /// True if a value may be computed from rows behind its own.
     pub looks_ahead: bool,
+    /// Distance from the last rows that a value is computed from to its own row, with exact times in nanoseconds; `None`
+    /// where it may be computed from its own.
+    pub behind: Option<SeriesLength>,
     /// The content of code that lies outside the spec and computes its columns.
     pub code: Option<ContentId>,
 }

@@ -14,10 +14,11 @@ use crate::present::{printable_lines, rows, units};
 use crate::replace_file::replace_file;
 
 /// Transforms whose columns have no values at the begin of a series.
-const WINDOW_TRANSFORMS: [&str; 9] = [
+const WINDOW_TRANSFORMS: [&str; 10] = [
     "diff",
     "ewm",
     "expanding",
+    "forecast_feature",
     "lag",
     "pct_change",
     "pooled",

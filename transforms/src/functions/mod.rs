@@ -123,6 +123,7 @@ impl FunctionSettings<'_> {
                 writes: outputs,
                 kernel: Arc::new(move |inputs, rows| call.apply(inputs, rows)),
                 looks_ahead,
+                behind: None,
                 code: Some(digest),
             }));
         }

@@ -153,6 +153,11 @@ impl<'a> WindowOpBuilder<'a> {
         }
     }
 
+    /// Names of the columns that tell series apart.
+    pub fn key_names(&self) -> Vec<String> {
+        self.keys.iter().map(|(name, _)| name.clone()).collect()
+    }
+
     /// Says that rows are counted.
     pub fn count_rows(&mut self) {
         self.counts_rows = true;

@@ -251,6 +251,14 @@ fn names_and_types() {
             "price_line Float32",
         ),
         (
+            json!({"forecast_feature": {"columns": ["qty", "price"], "horizon": "14d", "every": "1d", "season": "7d"}}),
+            "qty_theta_14d Float64, price_theta_14d Float64",
+        ),
+        (
+            json!({"forecast_feature": {"columns": ["qty"], "horizon": "7d", "every": "1d", "model": "ets", "dtype": "float32"}}),
+            "qty_ets_7d Float32",
+        ),
+        (
             json!({"pooled": {"columns": ["qty"], "compute": ["mean", "count"], "by": ["item", "promo"], "over": ["7d"]}}),
             "qty_item_promo_mean_7d Float64, qty_item_promo_count_7d Int64",
         ),
@@ -523,6 +531,13 @@ fn faults() {
             rest,
         )
     };
+    let forecast = |rest: Value| {
+        with_fields(
+            json!({"columns": ["qty"], "horizon": "7d", "every": "1d"}),
+            "forecast_feature",
+            rest,
+        )
+    };
     let cases: Vec<(Value, FaultCode, &str)> = vec![
         (
             lag(json!({"by": [7]})),
@@ -781,6 +796,36 @@ fn faults() {
             pooled(json!({"compute": ["slope"], "over": [], "aggregate": "sum"})),
             codes::BAD_VALUE,
             "`slope` of everything before needs a unit of time",
+        ),
+        (
+            forecast(json!({"horizon": 7})),
+            codes::BAD_VALUE,
+            "`7` is a number of rows where a length of time is needed",
+        ),
+        (
+            forecast(json!({"every": "2d"})),
+            codes::BAD_VALUE,
+            "`horizon: 7d` is no whole number of steps of `every: 2d`",
+        ),
+        (
+            forecast(json!({"every": "0d"})),
+            codes::BAD_VALUE,
+            "`every: 0d` is no distance",
+        ),
+        (
+            forecast(json!({"refit": "0d"})),
+            codes::BAD_VALUE,
+            "`refit: 0d` is no whole number of steps of `every: 1d`",
+        ),
+        (
+            forecast(json!({"season": "1mo"})),
+            codes::BAD_VALUE,
+            "`1mo` differs in length from month to month, and one length is needed here",
+        ),
+        (
+            forecast(json!({"season": "10001d"})),
+            codes::BAD_VALUE,
+            "a season has at most 10000 steps",
         ),
     ];
     for (step, code, message) in cases {
