@@ -304,7 +304,7 @@ fn measures_are_those_of_their_definitions() {
     assert_close(&model["overall"], &overall, "overall");
     assert_close(&model["folds"][0], &overall, "fold");
     // On the first day both values lie inside, on the second one of two.
-    let judgement = "forecast: intervals of 0.8 are too narrow: 0.7500 of 4 values lie inside, and \
+    let judgement = "trees: intervals of 0.8 are too narrow: 0.7500 of 4 values lie inside, and \
                      0 of 2 steps are within 0.03; chance alone moves the share of so few values \
                      by 0.40";
     let coverage = json!([{
