@@ -44,13 +44,14 @@ const FREE_STEPS: usize = 10_000;
 /// values that are nearer than `horizon`, and checks of leaks take the column like a `lag` by `horizon`. Rows of the
 /// future have forecasts like others: stand behind `future_rows`, with a `horizon` that is that of the label or longer.
 ///
-/// Rows of a series lie in the nearest step of `every`, and the last value of a step counts. A missing or infinite value,
-/// and a step without a row, gets one on the line between its neighbours. Days have 24 hours. Fewer than four known values
-/// (five with `ets`) are forecast by the last one. A row without any is null, as is a forecast that is not finite; where
-/// the first value comes within a period, each row of that period has a model of its own. Each series is held in memory as
-/// a whole, so that rows cannot be served and `strategy: recursive` cannot feed it. A fit takes time in proportion to the values before it, so that a long history with
-/// many periods is slow: raise `refit`. A row without a time is a fault, and so is a series with rows in less than a
-/// hundredth of more than 10,000 steps. Models are those of `train: { model: theta }` and `ets`.
+/// Rows of a series lie in the nearest step of `every`, and the last value of a step counts. A missing or infinite
+/// value, and a step without a row, gets one on the line between its neighbours. Days have 24 hours. Fewer than four
+/// known values (five with `ets`) are forecast by the last one. A row without any is null, as is a forecast that is not
+/// finite; where the first value comes within a period, each row of that period has a model of its own. Each series is
+/// held in memory as a whole, so that rows cannot be served and `strategy: recursive` cannot feed it. A fit takes time
+/// in proportion to the values before it, so that a long history with many periods is slow: raise `refit`. A row
+/// without a time is a fault, and so is a series with rows in less than a hundredth of more than 10,000 steps. Models
+/// are those of `train: { model: theta }` and `ets`.
 ///
 /// ```yaml
 /// - forecast_feature: { columns: [qty], horizon: 7d, every: 1d, season: 7d }
