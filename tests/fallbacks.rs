@@ -415,11 +415,11 @@ fn an_ensemble_combines_the_ends_of_intervals() {
                 let trees = of_trees[key];
                 let theta = of_theta[key];
                 assert!(values[1] <= values[2], "{key:?}: {values:?}");
-                for number in 0..3 {
+                for (number, value) in values.iter().enumerate() {
                     // Bounds are of what is written: a value at the bound may have been less.
                     if trees[number] > 0.0 && theta[number] > 0.0 {
                         let expected = weights[0] * trees[number] + weights[1] * theta[number];
-                        let difference = (values[number] - expected).abs();
+                        let difference = (value - expected).abs();
                         assert!(
                             difference <= 1e-5 * expected.max(1.0),
                             "{train}, {combine}, {key:?}: {values:?}, not {expected}"

@@ -52,7 +52,7 @@ const DIVIDED: [(&str, &str); 4] = [
     (
         "",
         "      - forecast_feature: { columns: [qty], horizon: 7d, every: 1d, season: 7d }
-      - forecast_feature: { columns: [qty], horizon: 7d, every: 1d, refit: 3d, model: ets }
+      - forecast_feature: { columns: [qty], horizon: 7d, every: 1d, refit: 14d, model: ets }
       - drop: [price, promotion, event]
 ",
     ),
