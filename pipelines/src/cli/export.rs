@@ -11,7 +11,7 @@ use forebay_threads::parallel_map;
 use serde_json::json;
 
 use super::export_model::{ModelExport, ModelFormat, export_model};
-use super::export_serving::{ServingSystem, export_serving};
+use super::export_serving::{DescribedServer, ServingSystem, export_serving};
 use crate::present::units;
 use crate::settings::Settings;
 use crate::visible::{VisibleDataset, VisibleFile};
@@ -62,6 +62,10 @@ pub(crate) struct ExportCommand {
     /// The state directory, where `--for` describes a pipeline by its name [default: .forebay]
     #[arg(long, value_name = "DIR", requires = "system")]
     state: Option<String>,
+    /// Describe, with `--for`, a server that answers series with forecasts: `forebay serve --forecast`. Models that
+    /// predict rows of the future alone do so without it.
+    #[arg(long, requires = "system")]
+    forecast: bool,
     /// Print a line of JSON.
     #[arg(long)]
     json: bool,
@@ -72,7 +76,12 @@ impl ExportCommand {
         let io = StorageClient::new()?;
         if let Some(system) = self.system {
             let state = Settings::load()?.state(self.state.as_deref()).value;
-            let bytes = export_serving(&io, &self.output, &state, &self.directory, system)?;
+            let server = DescribedServer {
+                path: &self.output,
+                state: &state,
+                forecast: self.forecast,
+            };
+            let bytes = export_serving(&io, &server, &self.directory, system)?;
             return self.print_file(bytes);
         }
         if let Some(format) = ModelFormat::of_file(&self.directory) {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::DataType;
 use clap::ValueEnum;
 use forebay_model::{Fault, Result, codes, logical_type};
 use forebay_storage::StorageClient;
@@ -19,18 +19,28 @@ pub(super) enum ServingSystem {
     Kserve,
 }
 
-/// Writes the description of what would be served from a path. Returns its bytes.
+/// What would be served.
+pub(super) struct DescribedServer<'a> {
+    /// An artifact, a model, or the name of a pipeline.
+    pub path: &'a str,
+    /// The state directory.
+    pub state: &'a str,
+    /// Answers series with forecasts of their whole horizon.
+    pub forecast: bool,
+}
+
+/// Writes the description of what would be served. Returns its bytes.
 pub(super) fn export_serving(
     io: &StorageClient,
-    path: &str,
-    state: &str,
+    server: &DescribedServer<'_>,
     to: &str,
     system: ServingSystem,
 ) -> Result<u64> {
-    let model = described_model(io, path, state)?;
+    let model = described_model(io, server.path, server.state, server.forecast)?;
     match system {
         ServingSystem::Kserve => {
-            let text = inference_service(&model, &served_words(path, state));
+            let text =
+                inference_service(&model, &served_words(server, model.reads_state_of_runs()));
             write_new(Path::new(to), &text)?;
             Ok(text.len() as u64)
         }
@@ -90,13 +100,18 @@ fn object_name(name: &str) -> String {
     name.trim_matches('-').to_owned()
 }
 
-/// Words of a command line that name what is served. The name of a pipeline is looked up in the state directory.
-fn served_words(path: &str, state: &str) -> String {
-    let words = quoted(path);
-    if path.contains(['/', '\\']) {
-        return words;
+/// Words of a command line that name what is served. The state directory has the artifacts of pipelines that are named,
+/// and the serving states of models.
+fn served_words(server: &DescribedServer<'_>, reads_state_of_runs: bool) -> String {
+    let mut words = quoted(server.path);
+    let is_name = !server.path.contains(['/', '\\']);
+    if is_name || reads_state_of_runs {
+        words += &format!(", {}", quoted(&format!("--state={}", server.state)));
     }
-    format!("{words}, {}", quoted(&format!("--state={state}")))
+    if server.forecast {
+        words += &format!(", {}", quoted("--forecast"));
+    }
+    words
 }
 
 fn inference_service(model: &ServedModel, served: &str) -> String {
@@ -166,7 +181,7 @@ fn feature_view(model: &ServedModel) -> String {
 from datetime import timedelta
 
 from feast import Entity, FeatureView, Field, FileSource, PushSource, ValueType
-from feast.types import Bool, Float32, Float64, Int32, Int64, String
+from feast.types import Array, Bool, Float32, Float64, Int32, Int64, String
 
 # The history that the pipeline reads. Only `feast materialize` would read the path.
 history = FileSource(name={history}, path=\"history.parquet\", timestamp_field={time})
@@ -181,7 +196,7 @@ entities = [
     for name in &entities {
         let value_type = model
             .source_field(name)
-            .map_or("STRING", |field| value_type(&field));
+            .map_or("STRING", |field| value_type(field.data_type()));
         // Writing to a text cannot fail.
         let _ = writeln!(
             text,
@@ -205,9 +220,10 @@ features = FeatureView(
     );
     // Feast reads the history for the types of entities that the schema lacks.
     for name in &entities {
-        let feast_type = model
-            .source_field(name)
-            .map_or("String", |field| feast_type(&field));
+        let feast_type = model.source_field(name).map_or_else(
+            || "String".to_owned(),
+            |field| feast_type(field.data_type()),
+        );
         let _ = writeln!(
             text,
             "        Field(name={}, dtype={feast_type}),",
@@ -224,15 +240,15 @@ features = FeatureView(
             text,
             "        Field(name={}, dtype={}),",
             quoted(field.name()),
-            feast_type(field)
+            feast_type(field.data_type())
         );
     }
     text.push_str("    ],\n)\n");
     text
 }
 
-fn value_type(field: &Field) -> &'static str {
-    match logical_type(field.data_type()) {
+fn value_type(data_type: &DataType) -> &'static str {
+    match logical_type(data_type) {
         DataType::Boolean => "BOOL",
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::UInt8 | DataType::UInt16 => {
             "INT32"
@@ -244,30 +260,77 @@ fn value_type(field: &Field) -> &'static str {
     }
 }
 
-fn feast_type(field: &Field) -> &'static str {
-    match value_type(field) {
+/// The type of a feature. Lists of one length, such as the steps of a forecast, are arrays; other lists are answered as
+/// texts.
+fn feast_type(data_type: &DataType) -> String {
+    if let DataType::FixedSizeList(item, _) = data_type {
+        return format!("Array({})", feast_type(item.data_type()));
+    }
+    let name = match value_type(data_type) {
         "BOOL" => "Bool",
         "INT32" => "Int32",
         "INT64" => "Int64",
         "FLOAT" => "Float32",
         "DOUBLE" => "Float64",
         _ => "String",
-    }
+    };
+    name.to_owned()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use arrow::datatypes::{Field, TimeUnit};
+
     use super::*;
 
     #[test]
-    fn names_of_pipelines_are_served_from_their_state() {
+    fn names_of_pipelines_and_models_with_a_state_are_served_from_their_state() {
         let cases = [
-            ("demand", "\"demand\", \"--state=s3://lake/state\""),
-            ("s3://lake/net", "\"s3://lake/net\""),
-            ("out/net", "\"out/net\""),
+            (
+                "demand",
+                false,
+                false,
+                "\"demand\", \"--state=s3://lake/state\"",
+            ),
+            ("s3://lake/net", false, false, "\"s3://lake/net\""),
+            ("out/net", false, false, "\"out/net\""),
+            (
+                "out/net",
+                true,
+                true,
+                "\"out/net\", \"--state=s3://lake/state\", \"--forecast\"",
+            ),
         ];
-        for (path, expected) in cases {
-            assert_eq!(served_words(path, "s3://lake/state"), expected);
+        for (path, reads_state_of_runs, forecast, expected) in cases {
+            let server = DescribedServer {
+                path,
+                state: "s3://lake/state",
+                forecast,
+            };
+            assert_eq!(served_words(&server, reads_state_of_runs), expected);
+        }
+    }
+
+    #[test]
+    fn steps_of_forecasts_are_arrays_for_feast() {
+        let list = |data_type: DataType| {
+            let item = Arc::new(Field::new("item", data_type, true));
+            DataType::FixedSizeList(item, 28)
+        };
+        let cases = [
+            (list(DataType::Float32), "Array(Float32)"),
+            (list(DataType::UInt32), "Array(Int64)"),
+            (
+                list(DataType::Timestamp(TimeUnit::Second, None)),
+                "Array(String)",
+            ),
+            (DataType::Float32, "Float32"),
+            (DataType::Date32, "String"),
+        ];
+        for (data_type, expected) in cases {
+            assert_eq!(feast_type(&data_type), expected);
         }
     }
 }

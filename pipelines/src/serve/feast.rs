@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::RecordBatch;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -22,7 +22,7 @@ use super::formats::{NamedColumns, columns_of_lists};
 use super::model::ServedModel;
 use super::service::{RowsQuestion, ServeService};
 use super::tensor::OutputTensor;
-use super::tensor_json::TensorData;
+use super::tensor_json::TensorRows;
 
 /// The time of entities, which have none.
 const ENTITY_TIME: &str = "1970-01-01T00:00:00Z";
@@ -102,7 +102,7 @@ struct FeatureVector<'a> {
 #[serde(untagged)]
 enum FeatureValues<'a> {
     Entity(&'a Value),
-    Feature(TensorData<'a>),
+    Feature(TensorRows<'a>),
 }
 
 /// A requested feature: its column, and its name in the answer.
@@ -262,11 +262,11 @@ fn write_online(
         });
     }
     for (feature, tensor) in features.iter().zip(tensors) {
-        let rows = tensor.values.len();
-        let statuses_of_rows = (0..rows).map(|row| statuses.of(row, tensor.values.is_null(row)));
+        let rows = tensor.rows();
+        let statuses_of_rows = (0..rows).map(|row| statuses.of(row, tensor.is_null_row(row)));
         names.push(&feature.shown);
         results.push(FeatureVector {
-            values: FeatureValues::Feature(TensorData(tensor)),
+            values: FeatureValues::Feature(TensorRows(tensor)),
             statuses: statuses_of_rows.collect(),
             event_timestamps: vec![ENTITY_TIME; rows],
         });

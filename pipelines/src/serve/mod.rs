@@ -244,8 +244,10 @@ pub(crate) fn described_model(
     io: &StorageClient,
     path: &str,
     state: &str,
+    forecast: bool,
 ) -> Result<Arc<ServedModel>> {
     let options = AnswerOptions {
+        forecast,
         prediction: "prediction".to_owned(),
         ..AnswerOptions::default()
     };

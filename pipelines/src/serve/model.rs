@@ -213,6 +213,22 @@ impl ServedModel {
         }
     }
 
+    /// True if rows of requests name series, which are answered with their whole horizon.
+    pub fn answers_series(&self) -> bool {
+        matches!(self.kind, AnswerKind::Forecasts)
+    }
+
+    /// True if its serving state is that of runs, in their state directory: artifacts hold their own.
+    pub fn reads_state_of_runs(&self) -> bool {
+        let is_artifact = matches!(self.kind, AnswerKind::Features);
+        !is_artifact && self.features.has_state()
+    }
+
+    /// Columns of facts; `None` without a state.
+    pub fn fact_columns(&self) -> Option<&SchemaRef> {
+        self.features.fact_columns()
+    }
+
     /// Columns that rows need. Those of [`ServedModel::is_optional`] may be absent.
     pub fn inputs(&self) -> &SchemaRef {
         &self.inputs
@@ -220,8 +236,7 @@ impl ServedModel {
 
     /// True for an input that answers repeat and nothing else uses, such as a label.
     pub fn is_optional(&self, column: &str) -> bool {
-        let is_forecast = matches!(self.kind, AnswerKind::Forecasts);
-        !is_forecast && self.features.optional_inputs().contains(&column)
+        !self.answers_series() && self.features.optional_inputs().contains(&column)
     }
 
     /// The column of the source with this name: rows may have columns that no step uses.
@@ -410,6 +425,10 @@ impl ServedModel {
                 "optional": self.is_optional(field.name()),
             })
         };
+        let facts = self.fact_columns().map(|columns| {
+            let fields = columns.fields().iter();
+            fields.map(|field| field.name()).collect::<Vec<_>>()
+        });
         let state = self.state().map(|state| {
             json!({
                 "age_seconds": state.age_seconds,
@@ -423,6 +442,7 @@ impl ServedModel {
             "platform": self.platform(),
             "keys": self.keys,
             "inputs": self.inputs().fields().iter().map(column).collect::<Vec<_>>(),
+            "facts": facts,
             "outputs": self.outputs.fields().iter().map(|field| field.name()).collect::<Vec<_>>(),
             "state": state,
         })

@@ -24,13 +24,14 @@ pub(super) fn document(name: &str, model: &ServedModel, needs_token: bool) -> Va
         "info": {
             "title": name,
             "version": model.version,
-            "description": "Features and predictions, served by Forebay",
+            "description": "Features, predictions and forecasts, served by Forebay",
         },
         "security": security,
         "paths": paths.0,
         "components": {
             "schemas": {
                 "Row": row_schema(model),
+                "Fact": fact_schema(model),
                 "Answer": answer_schema(model),
                 "InferRequest": infer_schema(),
                 "InferResponse": infer_answer_schema(),
@@ -162,12 +163,12 @@ fn add_row_paths(paths: &mut Paths) {
         ARROW_STREAM: {},
     });
     let summary = "Answers rows of JSON, or an Arrow stream with one.";
-    paths.post("/apply", operation(summary, &rows_content(), &answers));
+    paths.post("/apply", operation(summary, &rows_content("Row"), &answers));
     let count = json!({ "type": "object", "properties": { "rows": { "type": "integer" } } });
     let summary = "Adds facts, which later answers see once they are on the disk.";
     paths.post(
         "/rows",
-        operation(summary, &rows_content(), &json_of(&count)),
+        operation(summary, &rows_content("Fact"), &json_of(&count)),
     );
     let forms = json!({
         "application/json": { "schema": scoring_schema() },
@@ -315,8 +316,9 @@ fn scoring_schema() -> Value {
     })
 }
 
-fn rows_content() -> Value {
-    let rows = json!({ "type": "array", "items": { "$ref": "#/components/schemas/Row" } });
+/// Rows with the columns of a schema.
+fn rows_content(schema: &str) -> Value {
+    let rows = json!({ "type": "array", "items": reference(schema) });
     json!({
         "application/json": { "schema": { "type": "object", "properties": { "rows": rows } } },
         ARROW_STREAM: {},
@@ -342,6 +344,19 @@ fn row_schema(model: &ServedModel) -> Value {
     })
 }
 
+/// Schema of new facts. A version without a state takes none.
+fn fact_schema(model: &ServedModel) -> Value {
+    let Some(columns) = model.fact_columns() else {
+        return json!({ "type": "object" });
+    };
+    let names: Vec<&String> = columns.fields().iter().map(|field| field.name()).collect();
+    json!({
+        "type": "object",
+        "required": names,
+        "properties": value_schemas(columns),
+    })
+}
+
 fn answer_schema(model: &ServedModel) -> Value {
     json!({ "type": "object", "properties": value_schemas(model.outputs()) })
 }
@@ -362,7 +377,15 @@ fn value_schema(data_type: &DataType) -> Value {
         number if number.is_floating() => json!({ "type": ["number", "null"] }),
         DataType::Date32 => json!({ "type": ["string", "null"], "format": "date" }),
         DataType::Timestamp(..) => json!({ "type": ["string", "null"], "format": "date-time" }),
-        DataType::List(_) | DataType::FixedSizeList(..) => json!({ "type": ["array", "null"] }),
+        DataType::List(item) | DataType::LargeList(item) => {
+            json!({ "type": ["array", "null"], "items": value_schema(item.data_type()) })
+        }
+        DataType::FixedSizeList(item, length) => json!({
+            "type": ["array", "null"],
+            "items": value_schema(item.data_type()),
+            "minItems": length,
+            "maxItems": length,
+        }),
         _ => json!({ "type": ["string", "null"] }),
     }
 }

@@ -123,7 +123,9 @@ impl ServeService {
         self.metrics
             .missing_keys
             .inc_by(model.rows_without_key(&rows) as u64);
-        model.drift.observe(&rows);
+        if !model.answers_series() {
+            model.drift.observe(&rows);
+        }
         if let Some(log) = &self.log {
             log.offer(&model, &rows, &answers);
         }
@@ -204,6 +206,7 @@ impl ServeService {
     /// Adds facts to the state of the current version. Returns the number of rows.
     pub async fn append(self: &Arc<Self>, rows: RecordBatch) -> Result<usize, ServeError> {
         let service = self.clone();
+        let facts = rows.clone();
         // A log is written before facts are acknowledged. Appends follow each other, and wait without a thread.
         let appended = in_turn(self.appending.clone(), move || {
             let appended = service.versions.append(&rows)?;
@@ -217,6 +220,11 @@ impl ServeService {
         });
         let appended = appended.await?;
         self.metrics.facts.inc_by(appended as u64);
+        let model = self.versions.current();
+        if model.answers_series() {
+            // Requests have keys alone: facts show whether values are those of the fit.
+            model.drift.observe(&facts);
+        }
         Ok(appended)
     }
 

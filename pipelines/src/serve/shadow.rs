@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::error::ServeError;
+use super::tensor::flat_items;
 use super::versions::VersionSet;
 
 /// The second version.
@@ -115,8 +116,19 @@ fn value_texts(column: &ArrayRef) -> Option<Vec<String>> {
     Some(rows.map(|row| formatter.value(row).to_string()).collect())
 }
 
-/// Greatest difference of two columns of numbers; 0 for others.
+/// Greatest difference of two columns of numbers, or of lists of them; 0 for others.
 fn greatest_difference(first: &ArrayRef, second: &ArrayRef) -> f64 {
+    let first_lists = first.as_fixed_size_list_opt();
+    let second_lists = second.as_fixed_size_list_opt();
+    if let (Some(first), Some(second)) = (first_lists, second_lists) {
+        if first.value_length() != second.value_length() {
+            return 0.0;
+        }
+        return match (flat_items(first), flat_items(second)) {
+            (Ok(first), Ok(second)) => greatest_difference(&first, &second),
+            _ => 0.0,
+        };
+    }
     if !first.data_type().is_numeric() || !second.data_type().is_numeric() {
         return 0.0;
     }
@@ -237,7 +249,8 @@ fn key_hashes(rows: &RecordBatch, keys: &[String]) -> Option<Vec<u64>> {
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{Int32Array, Int64Array, StringArray};
+    use arrow::array::{FixedSizeListArray, Float32Array, Int32Array, Int64Array, StringArray};
+    use arrow::datatypes::Field;
 
     use super::*;
 
@@ -251,6 +264,23 @@ mod tests {
             ("item", Arc::new(Int64Array::from(items)) as ArrayRef),
         ])
         .unwrap()
+    }
+
+    #[test]
+    fn forecasts_are_compared_step_by_step() {
+        let lists = |steps: Vec<Option<f32>>| -> ArrayRef {
+            let item = Arc::new(Field::new("item", DataType::Float32, true));
+            let steps = Arc::new(Float32Array::from(steps));
+            Arc::new(FixedSizeListArray::try_new(item, 2, steps, None).unwrap())
+        };
+        let served = lists(vec![Some(1.0), Some(2.0), Some(3.0), None]);
+        let other = lists(vec![Some(1.0), Some(4.5), Some(3.0), None]);
+        assert_eq!(
+            differing_rows(&served, &other),
+            BooleanArray::from(vec![true, false])
+        );
+        assert_eq!(greatest_difference(&served, &other), 2.5);
+        assert_eq!(differing_rows(&served, &served).true_count(), 0);
     }
 
     #[test]

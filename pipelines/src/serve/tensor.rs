@@ -330,6 +330,29 @@ impl OutputTensor {
         })
     }
 
+    /// Number of rows of the column.
+    pub fn rows(&self) -> usize {
+        match self.width() {
+            Some(width) => self.values.len() / width,
+            None => self.values.len(),
+        }
+    }
+
+    /// Length of the lists of a column of lists; `None` for other columns, and for lists without items.
+    pub fn width(&self) -> Option<usize> {
+        let [_, width] = self.shape[..] else {
+            return None;
+        };
+        usize::try_from(width).ok().filter(|width| *width > 0)
+    }
+
+    /// True if a row has no value: a list has none where all its items are missing.
+    pub fn is_null_row(&self, row: usize) -> bool {
+        let width = self.width().unwrap_or(1);
+        let mut items = row * width..(row + 1) * width;
+        items.all(|item| self.values.is_null(item))
+    }
+
     /// The rows without a value, divided by commas, where the binary form cannot show them.
     pub fn null_rows(&self) -> Option<String> {
         if self.tensor_type.has_nan() || self.values.null_count() == 0 {
@@ -365,7 +388,7 @@ impl OutputTensor {
 }
 
 /// Items of lists of one length; those of a missing list are null.
-fn flat_items(lists: &FixedSizeListArray) -> Result<ArrayRef, ServeError> {
+pub(super) fn flat_items(lists: &FixedSizeListArray) -> Result<ArrayRef, ServeError> {
     let length = lists.value_length() as usize;
     let items = lists
         .values()

@@ -134,8 +134,46 @@ pub(super) struct TensorData<'a>(pub &'a OutputTensor);
 
 impl Serialize for TensorData<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let values = &self.0.values;
-        match self.0.tensor_type {
+        let tensor = self.0;
+        let values = ValueList {
+            tensor_type: tensor.tensor_type,
+            values: &tensor.values,
+        };
+        values.serialize(serializer)
+    }
+}
+
+/// The rows of a tensor as a list of JSON: values, or a list for each row of a column of lists.
+pub(super) struct TensorRows<'a>(pub &'a OutputTensor);
+
+impl Serialize for TensorRows<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let tensor = self.0;
+        let Some(width) = tensor.width() else {
+            return TensorData(tensor).serialize(serializer);
+        };
+        let rows = tensor.rows();
+        let mut list = serializer.serialize_seq(Some(rows))?;
+        for row in 0..rows {
+            list.serialize_element(&ValueList {
+                tensor_type: tensor.tensor_type,
+                values: &tensor.values.slice(row * width, width),
+            })?;
+        }
+        list.end()
+    }
+}
+
+/// Values of a tensor.
+struct ValueList<'a> {
+    tensor_type: TensorType,
+    values: &'a ArrayRef,
+}
+
+impl Serialize for ValueList<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let values = self.values;
+        match self.tensor_type {
             TensorType::Bool => write_list(serializer, values.as_boolean().iter()),
             TensorType::Bytes => write_list(serializer, values.as_string::<i32>().iter()),
             TensorType::UInt8 => write_list(serializer, values.as_primitive::<UInt8Type>().iter()),
@@ -179,7 +217,8 @@ fn write_list<S: Serializer, T: Serialize>(
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Array, Float32Array, Int64Array};
+    use arrow::array::{Array, FixedSizeListArray, Float32Array, Int64Array};
+    use arrow::datatypes::{DataType, Field};
     use serde_json::json;
 
     use super::super::tensor::{read_binary, with_null_rows};
@@ -227,6 +266,28 @@ mod tests {
                 // NaN is what a float has for null.
                 None => assert!(read.as_primitive::<Float32Type>().value(1).is_nan()),
             }
+        }
+    }
+
+    #[test]
+    fn rows_of_lists_are_lists() {
+        let items = Float32Array::from(vec![Some(1.5), None, None, None]);
+        let item = Arc::new(Field::new("item", DataType::Float32, true));
+        let lists = FixedSizeListArray::try_new(item, 2, Arc::new(items), None).unwrap();
+        let columns: Vec<(ArrayRef, &str, [bool; 2])> = vec![
+            (Arc::new(lists), "[[1.5,null],[null,null]]", [false, true]),
+            (
+                Arc::new(Int64Array::from(vec![Some(3), None])),
+                "[3,null]",
+                [false, true],
+            ),
+        ];
+        for (column, expected, nulls) in columns {
+            let tensor = OutputTensor::new("x", &column).unwrap();
+            let text = serde_json::to_string(&TensorRows(&tensor)).unwrap();
+            assert_eq!(text, expected);
+            assert_eq!(tensor.rows(), 2);
+            assert_eq!([tensor.is_null_row(0), tensor.is_null_row(1)], nulls);
         }
     }
 

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch};
 use arrow::ipc::writer::StreamWriter;
 use axum::Router;
 use axum::body::Body;
@@ -14,6 +14,7 @@ use forebay_run::SessionOptions;
 use forebay_storage::{StorageClient, start_runtime};
 use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use prost::Message;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -681,12 +682,18 @@ fn train_forecaster(directory: &TempDir, steps: &str, train: &str) -> String {
         path("trees")
     );
     std::fs::write(path("spec.yaml"), spec).unwrap();
+    run_forecaster(directory);
+    path("trees")
+}
+
+/// Runs the pipeline of a forecaster.
+fn run_forecaster(directory: &TempDir) {
+    let path = |name: &str| directory.path().join(name).display().to_string();
     let options = SessionOptions::default().state(path("state")).threads(2);
     let forebay = Forebay::new().with_options(options);
     let params: [(&str, &str); 0] = [];
     let pipeline = forebay.read_spec(path("spec.yaml"), params).unwrap();
     forebay.run(&pipeline).unwrap();
-    path("trees")
 }
 
 /// A request of the Open Inference Protocol for some items.
@@ -764,6 +771,171 @@ fn series_are_answered_with_their_whole_horizon() {
     let unknown = server.call(items_request(&["i0", "i9"]));
     assert_eq!(unknown.status, 400);
     assert!(unknown.error().contains("`item` i9"), "{}", unknown.error());
+}
+
+/// A request of Feast for the forecasts of some items.
+fn online_request(items: &[&str]) -> Request<Body> {
+    let body = serde_json::json!({
+        "entities": { "item": items },
+        "features": ["shop:prediction", "shop:day", "shop:known_until"],
+    });
+    let request = Request::post("/get-online-features");
+    request.body(Body::from(body.to_string())).unwrap()
+}
+
+#[test]
+fn each_protocol_describes_series_and_their_steps() {
+    let directory = tempfile::tempdir().unwrap();
+    let trees = train_forecaster(
+        &directory,
+        "- lag: { columns: [qty], by: [1d, 3d] }",
+        "strategy: per_step, dense: [qty_lag_1d, qty_lag_3d]",
+    );
+    let server = TestServer::of(directory, trees, limits());
+    let request = Request::get("/openapi.json").body(Body::empty()).unwrap();
+    let document = json_of(&server.call(request));
+    let schemas = &document["components"]["schemas"];
+    assert_eq!(schemas["Row"]["required"], serde_json::json!(["item"]));
+    let prediction = serde_json::json!({
+        "type": ["array", "null"],
+        "items": { "type": ["number", "null"] },
+        "minItems": 3,
+        "maxItems": 3,
+    });
+    assert_eq!(schemas["Answer"]["properties"]["prediction"], prediction);
+    // Facts have more columns than requests.
+    let mut facts: Vec<&str> = Vec::new();
+    for name in schemas["Fact"]["required"].as_array().unwrap() {
+        facts.push(name.as_str().unwrap());
+    }
+    facts.sort_unstable();
+    assert_eq!(facts, ["day", "item", "qty"]);
+    // A feature of Feast has a list for each entity.
+    let answer = json_of(&server.call(online_request(&["i2", "i0"])));
+    let result = |index: usize| answer["results"][index].clone();
+    let days = ["2024-02-29", "2024-03-01", "2024-03-02"];
+    assert_eq!(result(2)["values"], serde_json::json!([days, days]));
+    assert_eq!(
+        result(2)["statuses"],
+        serde_json::json!(["PRESENT", "PRESENT"])
+    );
+    assert_eq!(
+        result(3)["values"],
+        serde_json::json!(["2024-02-28", "2024-02-28"])
+    );
+    let body = r#"{ "instances": [{ "item": "i0" }] }"#;
+    let request = Request::post("/invocations").header("content-type", "application/json");
+    let invoked = json_of(&server.call(request.body(Body::from(body)).unwrap()));
+    assert_eq!(
+        invoked["predictions"][0]["prediction"],
+        result(1)["values"][1]
+    );
+}
+
+#[test]
+fn the_drift_of_facts_is_that_of_a_server_of_forecasts() {
+    let directory = tempfile::tempdir().unwrap();
+    let trees = train_forecaster(
+        &directory,
+        "- lag: { columns: [qty], by: [1d, 3d] }\n      \
+         - standardize: { columns: [qty], suffix: _scaled }",
+        "strategy: per_step, dense: [qty_lag_1d, qty_lag_3d]",
+    );
+    let server = TestServer::of(directory, trees, limits());
+    let metric = "forebay_serve_drift{column=\"qty\"";
+    assert_eq!(server.call(items_request(&["i0"])).status, 200);
+    assert!(!server.metrics().contains(metric));
+    let body = r#"{ "rows": [{ "item": "i0", "day": "2024-02-29", "qty": 3.5 }] }"#;
+    let request = Request::post("/rows").body(Body::from(body)).unwrap();
+    assert_eq!(server.call(request).status, 200);
+    let text = server.metrics();
+    let line = text.lines().find(|line| line.starts_with(metric)).unwrap();
+    let value: f64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!(value < -100.0, "{line}");
+}
+
+#[test]
+fn series_are_split_between_versions_and_logged_with_their_steps() {
+    let directory = tempfile::tempdir().unwrap();
+    let trees = train_forecaster(
+        &directory,
+        "- lag: { columns: [qty], by: [1d, 3d] }",
+        "strategy: per_step, dense: [qty_lag_1d, qty_lag_3d]",
+    );
+    let shadow = super::ShadowOptions {
+        path: trees.clone(),
+        share: 0.5,
+    };
+    let log = super::LogOptions {
+        directory: directory.path().join("log"),
+        share: 1.0,
+    };
+    let options = ServeOptions {
+        shadow: Some(shadow),
+        log: Some(log),
+        ..serve_options(&directory, trees, limits())
+    };
+    let server = TestServer::with_options(directory, options);
+    let items = ["i0", "i1", "i2"];
+    let split = json_of(&server.call(online_request(&items)));
+    for (row, item) in items.iter().enumerate() {
+        let alone = json_of(&server.call(online_request(&[*item])));
+        let values = &split["results"][1]["values"][row];
+        assert_eq!(alone["results"][1]["values"][0], *values, "{item}");
+    }
+    // The log is written when its server ends.
+    let TestServer {
+        router,
+        service,
+        runtime,
+        directory,
+    } = server;
+    drop(router);
+    drop(runtime);
+    drop(service);
+    let mut rows = 0;
+    for entry in std::fs::read_dir(directory.path().join("log/answers")).unwrap() {
+        let file = std::fs::File::open(entry.unwrap().path()).unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+        for batch in reader.build().unwrap() {
+            let batch = batch.unwrap();
+            let predictions = batch.column_by_name("prediction").unwrap();
+            let predictions = predictions.as_fixed_size_list();
+            assert_eq!(predictions.value_length(), 3);
+            rows += batch.num_rows();
+        }
+    }
+    assert_eq!(rows, 6);
+}
+
+#[test]
+fn a_newer_state_may_lack_series_that_began_with_facts() {
+    let directory = tempfile::tempdir().unwrap();
+    let steps = "- lag: { columns: [qty], by: [1d, 3d] }";
+    let training = "strategy: per_step, dense: [qty_lag_1d, qty_lag_3d]";
+    let trees = train_forecaster(&directory, steps, training);
+    let server = TestServer::of(directory, trees, limits());
+    let first = server.service.versions.ids();
+    let body = r#"{ "rows": [{ "item": "i9", "day": "2024-03-05", "qty": 1000 }] }"#;
+    let request = Request::post("/rows").body(Body::from(body)).unwrap();
+    assert_eq!(server.call(request).status, 200);
+    let before = json_of(&server.call(online_request(&["i9"])));
+    // The next run has a day more of the others, and no row of the new series.
+    let path = server.directory.path().join("sales.csv");
+    let mut rows = std::fs::read_to_string(&path).unwrap();
+    for item in 0..3 {
+        writeln!(rows, "2024-02-29,i{item},1001.5").unwrap();
+    }
+    std::fs::write(&path, rows).unwrap();
+    run_forecaster(&server.directory);
+    server.service.follow();
+    assert_eq!(server.switches("refused"), 0);
+    assert_ne!(server.service.versions.ids(), first);
+    let moved = json_of(&server.call(online_request(&["i9"])));
+    assert_eq!(
+        moved["results"][2]["values"],
+        before["results"][2]["values"]
+    );
 }
 
 #[test]

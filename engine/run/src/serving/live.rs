@@ -507,6 +507,11 @@ impl LiveState {
         })
     }
 
+    /// The columns of facts; `None` where these change no answer.
+    pub fn fact_columns(&self) -> Option<&SchemaRef> {
+        self.takes_facts().then_some(&self.fact_columns)
+    }
+
     /// True if facts change answers.
     fn takes_facts(&self) -> bool {
         !self.windows.is_empty() || self.latest.is_some()

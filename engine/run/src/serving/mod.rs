@@ -285,6 +285,12 @@ impl ServingModel {
         self.live.as_ref().and_then(|live| live.summary().ok())
     }
 
+    /// The columns of the source that [`ServingModel::append`] reads; `None` for a model without a state, and where facts
+    /// would change no answer.
+    pub fn fact_columns(&self) -> Option<&SchemaRef> {
+        self.live.as_ref().and_then(LiveState::fact_columns)
+    }
+
     /// For each row of a batch of the source, true if the serving state holds rows of its series. `None` for a model
     /// without a state, and where the keys of its windows are no columns of the batch.
     pub fn known_series(&self, batch: &RecordBatch) -> Result<Option<Vec<bool>>> {
