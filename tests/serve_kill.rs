@@ -12,6 +12,9 @@ use std::net::TcpStream;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use arrow::array::AsArray;
+use arrow::datatypes::Float32Type;
+use arrow::util::display::array_value_to_string;
 use serde_json::{Value, json};
 
 use crate::support::TestDirectory;
@@ -36,6 +39,20 @@ const SPEC: &str = "version: 1\nname: shop\nsources:\n  sales:\n    \
      serving: { from: features }\n\
      sinks: { table: { from: features, parquet: { path: out } } }\n";
 
+/// A model of rows of the future, whose forecasts begin after the last fact of each series.
+const FORECAST_SPEC: &str = "version: 1\nname: forecasts\nsources:\n  sales:\n    \
+     csv: { path: data.csv, columns: { day: date, item: string, qty: int64 } }\n    \
+     time: day\n    keys: [item]\nsteps:\n  features:\n    from: sales\n    do:\n      \
+     - future_rows: { horizon: 2d, every: 1d, after: series }\n      \
+     - lag: { columns: [qty], by: [1d, 2d] }\n\
+     label: { column: qty, horizon: 2d }\n\
+     serving: { from: features }\n\
+     sinks:\n  trees: { from: features, train: { path: trees, model: gbdt, strategy: per_step, \
+     rounds: 8, leaves: 4, min_leaf_rows: 2, categorical: [], dense: [qty_lag_1d, qty_lag_2d] } }\n";
+
+/// The series of forecasts, in the order of published ones.
+const ITEMS: [&str; 2] = ["a", "b"];
+
 /// A running server. It is killed at the end of a test that fails.
 struct Server {
     child: Child,
@@ -43,8 +60,8 @@ struct Server {
 }
 
 impl Server {
-    fn start(shop: &TestDirectory, artifact: &str) -> Server {
-        let words = ["serve", artifact, "--listen=127.0.0.1:0", "--memory=256MiB"];
+    fn start(shop: &TestDirectory, path: &str) -> Server {
+        let words = ["serve", path, "--listen=127.0.0.1:0", "--memory=256MiB"];
         let mut child = shop
             .command(&words)
             .stdout(Stdio::piped())
@@ -85,6 +102,21 @@ fn row_of(day: i64) -> Value {
     json!({ "rows": [{ "day": date_of(day), "item": "a", "qty": day }] })
 }
 
+/// Quantity of an item on a day.
+fn quantity_of(item: &str, day: i64) -> i64 {
+    let step = if item == "a" { 5 } else { 3 };
+    day * step % 7
+}
+
+/// The facts of a day, one of each series.
+fn facts_of(day: i64) -> Value {
+    let mut rows = Vec::new();
+    for item in ITEMS {
+        rows.push(json!({ "day": date_of(day), "item": item, "qty": quantity_of(item, day) }));
+    }
+    json!({ "rows": rows })
+}
+
 /// Status and body of an answer; `None` where the server ended before the answer was whole.
 fn post(address: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
     let body = body.to_string();
@@ -105,10 +137,10 @@ fn post(address: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
 }
 
 /// Appends the facts of one day after the other, until the server ends. Returns the last day that was acknowledged.
-fn append_days(address: &str, first: i64) -> Option<i64> {
+fn append_days(address: &str, first: i64, facts_of_day: fn(i64) -> Value) -> Option<i64> {
     let mut acknowledged = None;
     for day in first.. {
-        match post(address, "/rows", &row_of(day)) {
+        match post(address, "/rows", &facts_of_day(day)) {
             Some((200, _)) => acknowledged = Some(day),
             Some((status, body)) => panic!("day {day}: {status}: {body}"),
             None => break,
@@ -147,10 +179,60 @@ fn check_facts(address: &str, acknowledged: i64) -> i64 {
     newest
 }
 
+/// The forecasts of all series.
+fn forecasts(address: &str) -> Vec<Value> {
+    let series: Vec<Value> = ITEMS.iter().map(|item| json!({ "item": item })).collect();
+    let (status, answer) = post(address, "/apply", &json!({ "rows": series })).unwrap();
+    assert_eq!(status, 200, "{answer}");
+    answer["rows"].as_array().unwrap().clone()
+}
+
+/// Checks that forecasts begin after the last acknowledged fact, or after one that was not acknowledged, for all series
+/// alike. Returns its day.
+fn check_forecasts(address: &str, acknowledged: i64) -> i64 {
+    let rows = forecasts(address);
+    let known_until = rows[0]["known_until"].as_str().unwrap().to_owned();
+    let days = [acknowledged, acknowledged + 1];
+    let newest = days.into_iter().find(|day| date_of(*day) == known_until);
+    let newest = newest.unwrap_or_else(|| panic!("{known_until} after {acknowledged}"));
+    for row in &rows {
+        // Facts of one request are there together or not at all.
+        assert_eq!(row["known_until"], known_until.as_str(), "{row}");
+        let days = [date_of(newest + 1), date_of(newest + 2)];
+        assert_eq!(row["day"], json!(days), "{row}");
+    }
+    newest
+}
+
+/// Number of servers to kill.
+fn kill_count() -> u64 {
+    let kills = std::env::var("FOREBAY_KILLS").ok();
+    kills.and_then(|text| text.parse().ok()).unwrap_or(KILLS)
+}
+
+/// Kills servers while facts are appended. Each next server has to pass the check. Returns the last acknowledged day.
+fn kill_servers(
+    shop: &TestDirectory,
+    path: &str,
+    facts_of_day: fn(i64) -> Value,
+    check: fn(&str, i64) -> i64,
+) -> i64 {
+    let mut newest = HISTORY_DAYS - 1;
+    for _ in 0..kill_count() {
+        let mut server = Server::start(shop, path);
+        newest = check(&server.address, newest);
+        let life = Duration::from_millis(fastrand::u64(..LIFE_MILLISECONDS));
+        let address = server.address.clone();
+        let appending = std::thread::spawn(move || append_days(&address, newest + 1, facts_of_day));
+        std::thread::sleep(life);
+        server.kill();
+        newest = appending.join().unwrap().unwrap_or(newest);
+    }
+    newest
+}
+
 #[test]
 fn no_acknowledged_fact_is_lost_by_kills() {
-    let kills = std::env::var("FOREBAY_KILLS").ok();
-    let kills = kills.and_then(|text| text.parse().ok()).unwrap_or(KILLS);
     let shop = TestDirectory::new();
     let mut history = "day,item,qty\n".to_owned();
     for day in 0..HISTORY_DAYS {
@@ -160,18 +242,57 @@ fn no_acknowledged_fact_is_lost_by_kills() {
     shop.write("spec.yaml", SPEC);
     let run = shop.forebay(&["run", "spec.yaml", "--json"]).expect(0);
     let artifact = run.summary()["artifact_path"].as_str().unwrap().to_owned();
-    let mut newest = HISTORY_DAYS - 1;
-    for _ in 0..kills {
-        let mut server = Server::start(&shop, &artifact);
-        newest = check_facts(&server.address, newest);
-        let life = Duration::from_millis(fastrand::u64(..LIFE_MILLISECONDS));
-        let address = server.address.clone();
-        let appending = std::thread::spawn(move || append_days(&address, newest + 1));
-        std::thread::sleep(life);
-        server.kill();
-        newest = appending.join().unwrap().unwrap_or(newest);
-    }
+    let newest = kill_servers(&shop, &artifact, row_of, check_facts);
     let server = Server::start(&shop, &artifact);
     let newest = check_facts(&server.address, newest);
     assert!(newest >= HISTORY_DAYS, "no fact was acknowledged");
+}
+
+/// Rows of all series for some days.
+fn sales(days: std::ops::Range<i64>) -> String {
+    let mut text = "day,item,qty\n".to_owned();
+    for day in days {
+        for item in ITEMS {
+            writeln!(text, "{},{item},{}", date_of(day), quantity_of(item, day)).unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn forecasts_go_on_from_acknowledged_facts_after_kills() {
+    let shop = TestDirectory::new();
+    shop.write("data.csv", &sales(0..HISTORY_DAYS));
+    shop.write("spec.yaml", FORECAST_SPEC);
+    shop.forebay(&["run", "spec.yaml", "--json"]).expect(0);
+    let newest = kill_servers(&shop, "trees", facts_of, check_forecasts);
+    let server = Server::start(&shop, "trees");
+    let newest = check_forecasts(&server.address, newest);
+    assert!(newest >= HISTORY_DAYS, "no fact was acknowledged");
+    // The forecasts are those of a program that reads all facts from a file.
+    shop.write("all.csv", &sales(0..newest + 1));
+    let words = [
+        "predict",
+        "trees",
+        "--source=sales=all.csv",
+        "--output=scored",
+    ];
+    shop.forebay(&words).expect(0);
+    let scored = shop.visible("scored");
+    let predictions = scored.column_by_name("prediction").unwrap();
+    let predictions = predictions.as_primitive::<Float32Type>();
+    let items = scored.column_by_name("item").unwrap();
+    for (item, row) in ITEMS.iter().zip(forecasts(&server.address)) {
+        let mut expected = Vec::new();
+        for index in 0..scored.num_rows() {
+            if array_value_to_string(items, index).unwrap() == *item {
+                expected.push(predictions.value(index));
+            }
+        }
+        let mut served = Vec::new();
+        for value in row["prediction"].as_array().unwrap() {
+            served.push(value.as_f64().unwrap() as f32);
+        }
+        assert_eq!(served, expected, "{item}");
+    }
 }
