@@ -10,15 +10,16 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field};
 use forebay_connectors::{MODEL_FILE, ModelCard, ModelPart, Predictor, lightgbm_model, onnx_model};
 use forebay_model::{
-    Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes,
+    ContentId, Fault, Interval, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, codes,
 };
 use forebay_plan::{ConfiguredTransform, FUTURE_PART, unknown_column};
 use forebay_run::{
     Artifact, ForecastColumns, ForecastFormat, ForecastRequest, HORIZON_STEP, LoadedModel,
     Manifest, ModelClasses, ModelPredictor, PredictTransform, Predictions, RunReport, ServedRows,
-    ServingModel, Session, output_root, portable_artifact_steps, prediction_fields,
+    ServingModel, ServingReference, Session, output_root, portable_artifact_steps,
+    prediction_fields,
 };
-use forebay_storage::StorageClient;
+use forebay_storage::{StorageClient, StorageLocation};
 use forebay_transforms::SelectColumns;
 use serde_json::json;
 
@@ -138,6 +139,16 @@ impl TrainedModel {
         })
     }
 
+    /// Takes the serving state of its features from a state directory: that of the newest run whose windows are those of
+    /// the model's run, else that of the model's run. Without such a state it has none.
+    pub fn with_state(mut self, io: &StorageClient, state: &str) -> Result<TrainedModel> {
+        let step = &self.predictor.card.origin.from;
+        let pipeline = &self.artifact.pipeline.name;
+        let state = io.resolve(state)?;
+        self.artifact.serving = serving_state(io, &state, self.artifact.id, pipeline, step)?;
+        Ok(self)
+    }
+
     /// Description of the model's inputs and predictions.
     pub fn card(&self) -> &ModelCard {
         &self.predictor.card
@@ -175,16 +186,16 @@ impl TrainedModel {
     }
 
     /// Its forecasts for series of the serving state of its artifact: [`ServingModel::forecast`] gives the whole horizon of
-    /// some series. A model that is loaded has no serving state yet; that of its run lies in the state directory, beside
-    /// the run's artifact.
+    /// some series. A model that is loaded has no serving state yet: [`TrainedModel::with_state`] takes it from the state
+    /// directory of its run.
     ///
     /// ```no_run
     /// use forebay::prelude::*;
     ///
     /// let forebay = Forebay::new();
     /// let session = forebay.session()?;
-    /// let mut model = TrainedModel::load(session.io(), "out/trees")?;
-    /// model.artifact.serving = forebay.artifact(".forebay/artifacts/1c291ca3d5f0")?.serving;
+    /// let model = TrainedModel::load(session.io(), "out/trees")?;
+    /// let model = model.with_state(session.io(), ".forebay")?;
     /// let served = model.forecasts(&forebay, &ForecastForm::default())?;
     /// println!("{:?}", served.forecast_keys());
     /// # Ok::<(), Fault>(())
@@ -352,5 +363,33 @@ impl TrainedModel {
             at: None,
         }];
         Ok(pipeline)
+    }
+}
+
+/// The serving state of a model's features: that of the newest run whose windows are those of the model's run, else that
+/// of the model's run. `None` where the state directory has none of the model's step.
+pub(crate) fn serving_state(
+    io: &StorageClient,
+    state: &StorageLocation,
+    artifact: ContentId,
+    pipeline: &str,
+    step: &str,
+) -> Result<Option<ServingReference>> {
+    let directory = Artifact::directory(state, artifact);
+    let of_run = ServingReference::read(io, &directory)?;
+    let Some(of_run) = of_run.filter(|state| state.manifest.node == step) else {
+        return Ok(None);
+    };
+    let Some(newest) = Artifact::latest(io, state, pipeline)? else {
+        return Ok(Some(of_run));
+    };
+    let Some(newest) = ServingReference::read(io, &newest)? else {
+        return Ok(Some(of_run));
+    };
+    let is_later = newest.manifest.as_of_ticks >= of_run.manifest.as_of_ticks;
+    if is_later && newest.manifest.continues(&of_run.manifest) {
+        Ok(Some(newest))
+    } else {
+        Ok(Some(of_run))
     }
 }

@@ -3,7 +3,7 @@
 :class:`Pipeline` is a pipeline, written in Python or opened from a spec, over files or tables (:func:`table`);
 :func:`run`, :func:`backfill`, :func:`fit`, :func:`check`, :func:`explain`, :func:`preview`, :func:`collect` and
 :func:`predict` are what is done with it. :class:`Loader` delivers mini-batches, :func:`dataset` opens what runs wrote,
-and :func:`load` applies what a fit learned to tables and rows. :mod:`forebay.sklearn` has a transformer for
+:func:`load` applies what a fit learned to tables and rows, and :class:`Model` forecasts series. :mod:`forebay.sklearn` has a transformer for
 scikit-learn.
 Faults are exceptions with a stable ``code``.
 """
@@ -22,6 +22,7 @@ from ._fault import DataFault, ExternalFault, Fault, ResourceFault, SpecFault
 from ._forebay import Batch, Table
 from ._launch import Launcher, WorkerState, dask, kubernetes, ray, slurm, spark
 from ._loader import Loader
+from ._model import Model
 from ._pipeline import Pipeline
 from ._summary import Explanation, Summary
 from ._tables import TableSource, table
@@ -38,6 +39,7 @@ __all__ = [
     "Fault",
     "Launcher",
     "Loader",
+    "Model",
     "Pipeline",
     "ResourceFault",
     "SpecFault",

@@ -8,6 +8,7 @@ use arrow::array::{
     StructArray,
 };
 use arrow::array::{Float32Array, Int32Array, Int64Array};
+use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field as ArrowField, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
@@ -260,6 +261,14 @@ fn html_table(shown: &RecordBatch, rows: usize) -> Result<String, ArrowError> {
 /// The batches of something that knows Arrow's C interface.
 pub(crate) fn batches(table: &Bound<'_, PyAny>) -> PyResult<Vec<RecordBatch>> {
     reader(table)?.collect::<Result<_, _>>().map_err(broken)
+}
+
+/// The rows of something that knows Arrow's C interface, as one batch.
+pub(crate) fn whole_batch(table: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
+    let reader = reader(table)?;
+    let schema = reader.schema();
+    let batches: Vec<RecordBatch> = reader.collect::<Result<_, _>>().map_err(broken)?;
+    concat_batches(&schema, &batches).map_err(broken)
 }
 
 fn broken(error: ArrowError) -> PyErr {

@@ -13,6 +13,7 @@ mod device;
 mod dlpack;
 mod fault;
 mod loader;
+mod model;
 mod program;
 mod session;
 mod spec_source;
@@ -37,6 +38,8 @@ mod _forebay {
     use super::dataset::Dataset;
     #[pymodule_export]
     use super::loader::Loader;
+    #[pymodule_export]
+    use super::model::Model;
     #[pymodule_export]
     use super::program::main;
     #[pymodule_export]

@@ -10,6 +10,7 @@ use forebay_threads::lock;
 
 use super::model::{AnswerOptions, ServedModel};
 use crate::TrainedModel;
+use crate::predict::serving_state;
 
 /// Stands between the directory of an artifact or a model and the hash of its serving state.
 const STATE_MARK: char = '#';
@@ -168,26 +169,14 @@ impl ServedLocation {
         Ok(features)
     }
 
-    /// The serving state of a model's features: that of the newest run whose windows are those of the model's run, else
-    /// that of the model's run. `None` where the state directory has none of the model's step.
     fn model_state(&self, features: &ModelFeatures) -> Result<Option<ServingReference>> {
-        let directory = Artifact::directory(&self.state, features.artifact);
-        let of_run = ServingReference::read(&self.io, &directory)?;
-        let Some(of_run) = of_run.filter(|state| state.manifest.node == features.step) else {
-            return Ok(None);
-        };
-        let Some(newest) = Artifact::latest(&self.io, &self.state, &features.pipeline)? else {
-            return Ok(Some(of_run));
-        };
-        let Some(newest) = ServingReference::read(&self.io, &newest)? else {
-            return Ok(Some(of_run));
-        };
-        let is_later = newest.manifest.as_of_ticks >= of_run.manifest.as_of_ticks;
-        if is_later && newest.manifest.continues(&of_run.manifest) {
-            Ok(Some(newest))
-        } else {
-            Ok(Some(of_run))
-        }
+        let ModelFeatures {
+            artifact,
+            pipeline,
+            step,
+            ..
+        } = features;
+        serving_state(&self.io, &self.state, *artifact, pipeline, step)
     }
 
     fn gone(&self) -> Fault {
