@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, RecordBatch, StringArray};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::DataType;
 use forebay_model::{Result, codes};
@@ -121,17 +121,27 @@ const REFUSED: [(&str, &str); 1] = [(
 
 /// Writes plans for all days and those after them.
 fn write_plans(shop: &Shop) {
+    write_plans_of(shop, (0..DAYS + 20).step_by(3));
+}
+
+/// Writes plans for some days.
+fn write_plans_of(shop: &Shop, days: impl Iterator<Item = u32>) {
     let mut text = "date,store,item,list\n".to_owned();
-    for day in (0..DAYS + 20).step_by(3) {
-        let date = jiff::civil::date(2024, 1, 1) + jiff::Span::new().days(i64::from(day));
+    for day in days {
         for store in STORES {
             for item in ITEMS {
-                let list = f64::from(day % 11) + item.len() as f64;
+                let (date, list) = plan_of(day, item);
                 writeln!(text, "{date},{store},{item},{list}").unwrap();
             }
         }
     }
     std::fs::write(shop.path("plans.csv"), text).unwrap();
+}
+
+/// The date of a day, and the plan of an item.
+fn plan_of(day: u32, item: &str) -> (String, f64) {
+    let date = jiff::civil::date(2024, 1, 1) + jiff::Span::new().days(i64::from(day));
+    (date.to_string(), f64::from(day % 11) + item.len() as f64)
 }
 
 /// Writes a spec that trains a model of the rows of the future, with or without its forecast.
@@ -332,6 +342,119 @@ fn served_forecasts_have_the_bits_of_published_ones() {
         let again = model.forecasts(&forebay, &case.form()).unwrap();
         check_forecasts(name, &again, &scored);
     }
+}
+
+/// Steps of a model that reads plans of the day itself.
+const PLANNED: &str = "{ filter: \"qty IS NOT NULL\" }, \
+                       { future_rows: { horizon: 5d, every: 1d } }, \
+                       { as_of_join: { with: plans, columns: [list], tolerance: 0d } }, \
+                       { lag: { columns: [qty], by: [5d, 7d] } }";
+
+/// A shop whose plans reach as far as some days, with its served model.
+fn planned_shop(days: u32) -> (Shop, ServingModel) {
+    let shop = Shop::new(PLANNED);
+    write_plans_of(&shop, 0..days);
+    write_spec(&shop, PLANNED, "dense: [qty_lag_5d, qty_lag_7d, list]", "");
+    let model = run(&shop).unwrap();
+    let form = ForecastForm::default();
+    let served = model.forecasts(&shop.forebay(), &form).unwrap();
+    (shop, served)
+}
+
+/// Rows with the plans of series for some days.
+fn plans_of(series: &[[String; 2]], days: std::ops::Range<u32>, shift: f64) -> RecordBatch {
+    let mut keys = Vec::new();
+    let mut dates = Vec::new();
+    let mut lists = Vec::new();
+    for day in days {
+        for of_series in series {
+            let (date, list) = plan_of(day, &of_series[1]);
+            keys.push(of_series.clone());
+            dates.push(date);
+            lists.push(list + shift);
+        }
+    }
+    let named = request(&keys);
+    let dates: ArrayRef = Arc::new(StringArray::from(dates));
+    let lists: ArrayRef = Arc::new(Float64Array::from(lists));
+    let columns = [
+        ("store", named.column(0).clone()),
+        ("item", named.column(1).clone()),
+        ("date", dates),
+        ("list", lists),
+    ];
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
+/// Days of the horizon: those behind the history.
+const FUTURE_DAYS: std::ops::Range<u32> = 60..65;
+
+fn predictions(rows: &RecordBatch) -> Vec<String> {
+    bits(rows.column_by_name("prediction").unwrap())
+}
+
+#[test]
+fn plans_of_a_request_count_like_those_of_the_table() {
+    let (_planned_shop, planned) = planned_shop(FUTURE_DAYS.end);
+    let (_short_shop, short) = planned_shop(FUTURE_DAYS.start + 1);
+    let columns: Vec<&str> = short
+        .forecast_values()
+        .into_iter()
+        .map(|field| field.name().as_str())
+        .collect();
+    assert_eq!(columns, ["date", "list"]);
+    let series = [["north", "apple"], ["south", "pear"]];
+    let series: Vec<[String; 2]> = series.map(|keys| keys.map(str::to_owned)).to_vec();
+    let expected = predictions(&planned.forecast(&request(&series)).unwrap());
+    let missing = short.forecast(&request(&series)).unwrap_err();
+    assert_eq!(missing.code(), codes::BAD_ROW);
+    assert!(
+        missing.message().contains("8 of 10 rows") && missing.message().contains("2024-03-02"),
+        "{}",
+        missing.message()
+    );
+    // All of them, and those that the table lacks; days outside the horizon do not count.
+    for days in [0..70, FUTURE_DAYS.start + 1..FUTURE_DAYS.end] {
+        let answer = short.forecast(&plans_of(&series, days, 0.0)).unwrap();
+        assert_eq!(predictions(&answer), expected);
+    }
+    let too_few = plans_of(&series, FUTURE_DAYS.start..FUTURE_DAYS.end - 1, 0.0);
+    let missing = short.forecast(&too_few).unwrap_err();
+    assert!(
+        missing.message().contains("2 of 10 rows") && missing.message().contains("2024-03-05"),
+        "{}",
+        missing.message()
+    );
+    // A request prevails over the table, and each of its rows has an answer.
+    let other = plans_of(&series, FUTURE_DAYS, -40.0);
+    let moved = planned.forecast(&other).unwrap();
+    assert_eq!(moved.num_rows(), expected.len());
+    assert_eq!(
+        planned.forecast_by_series(&other).unwrap().num_rows(),
+        other.num_rows()
+    );
+    let again = predictions(&planned.forecast(&request(&series)).unwrap());
+    assert_eq!(again, expected);
+}
+
+#[test]
+fn values_of_a_request_without_a_time_or_with_two_are_refused() {
+    let (_shop, served) = planned_shop(FUTURE_DAYS.end);
+    let series = [["north".to_owned(), "apple".to_owned()]];
+    let plans = plans_of(&series, FUTURE_DAYS, 0.0);
+    let without_time = plans.project(&[0, 1, 3]).unwrap();
+    let fault = served.forecast(&without_time).unwrap_err();
+    assert_eq!(fault.code(), codes::UNKNOWN_COLUMN);
+    assert!(fault.message().contains("`date`"), "{}", fault.message());
+    let twice = concat_batches(&plans.schema(), [&plans, &plans.slice(1, 1)]).unwrap();
+    let fault = served.forecast(&twice).unwrap_err();
+    assert_eq!(fault.code(), codes::DUPLICATE);
+    assert_eq!(fault.site().rows, [5]);
+    assert!(
+        fault.message().contains("2024-03-02"),
+        "{}",
+        fault.message()
+    );
 }
 
 #[test]

@@ -17,6 +17,11 @@ pub fn source_column(name: &str) -> String {
     format!("{FUTURE_PREFIX}source_{name}")
 }
 
+/// Hidden column of served rows of the future: the values of a column that a request gives.
+pub fn request_column(name: &str) -> String {
+    format!("{FUTURE_PREFIX}request_{name}")
+}
+
 /// True if a column is hidden: steps neither see nor drop it.
 pub(crate) fn is_hidden(column: &str) -> bool {
     let prefixes = [FUTURE_PREFIX, crate::PART_PREFIX, crate::TARGET_PREFIX];

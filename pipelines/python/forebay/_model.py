@@ -68,6 +68,12 @@ class Model:
         """The columns that :meth:`append` needs."""
         return self._model.facts
 
+    @property
+    def values(self) -> list[str]:
+        """The columns that :meth:`forecast` takes besides the keys: first the time of a row of the future, then what
+        may be known of it, such as prices. Empty where forecasts depend on no such column."""
+        return self._model.values
+
     def forecast(self, series: object) -> Any:
         """Forecasts the whole horizon of the series that rows name, in order of time and then of series, as published
         forecasts are. Each begins after the last row of its series, appended facts included. A series that the state
@@ -76,8 +82,12 @@ class Model:
         The result is what was given: a pyarrow Table, a pandas or Polars DataFrame. Of other tables it is a
         :class:`Table`. The GIL is released, and threads can share a model.
 
+        Rows may give what is known of the future: keys, a time of the horizon and the columns :attr:`values`. Such
+        values take the place of those that joins find. A column of ``known`` without a value is a fault, which names
+        the first time without one.
+
         series: The key columns: a pyarrow Table, a pandas or Polars DataFrame, or anything else with
-            ``__arrow_c_stream__``. Other columns are ignored.
+            ``__arrow_c_stream__``. Columns besides the keys and :attr:`values` are ignored.
         """
         return _as_given(series, self._model.forecast(series))
 
@@ -85,7 +95,7 @@ class Model:
         """Like :meth:`forecast`, with one row for each row of the table, in its order: what differs from step to step,
         such as times and predictions, is a list with an item for each step.
 
-        series: The key columns, as for :meth:`forecast`.
+        series: The rows, as for :meth:`forecast`.
         """
         return _as_given(series, self._model.forecast_by_series(series))
 

@@ -113,6 +113,13 @@ impl Model {
         fields.map(|field| field.name().as_str()).collect()
     }
 
+    /// The columns that tables may have besides the keys: the time of a row of the future, and values of it.
+    #[getter]
+    fn values(&self) -> Vec<&str> {
+        let values = self.model.forecast_values().into_iter();
+        values.map(|field| field.name().as_str()).collect()
+    }
+
     /// Forecasts the series of a table: anything with `__arrow_c_stream__` or `__arrow_c_array__`.
     fn forecast(&self, py: Python<'_>, table: &Bound<'_, PyAny>) -> PyResult<Table> {
         let series = whole_batch(table)?;

@@ -23,23 +23,26 @@ version: 1
 name: sales
 params:
   data: { type: path }
+  plans: { type: path }
   out: { type: path }
 sources:
   sales: { parquet: { path: "${data}" }, time: day, keys: [item] }
+  plans: { parquet: { path: "${plans}" }, time: day, keys: [item] }
 steps:
   features:
     from: sales
     do:
       - future_rows: { horizon: 3d, every: 1d }
+      - as_of_join: { with: plans, columns: [price], tolerance: 0d }
       - lag: { columns: [qty], by: [1d, 7d] }
-label: { column: qty, horizon: 3d }
+label: { column: qty, horizon: 3d, known: [price] }
 serving: { from: features }
 sinks:
   trees:
     from: features
     train:
       { path: "${out}/trees", model: gbdt, strategy: per_step, rounds: 4, leaves: 4, min_leaf_rows: 2,
-        categorical: [], dense: [qty_lag_1d, qty_lag_7d] }
+        categorical: [], dense: [qty_lag_1d, qty_lag_7d, price] }
   forecast: { from: features, predict: { model: trees, path: "${out}/forecast", min: 0 } }
 """
 
@@ -57,17 +60,26 @@ def sold(first: int, days: int) -> pyarrow.Table:
     )
 
 
+def planned(first: int, days: int, price: float | None = None) -> pyarrow.Table:
+    """Plans of some days."""
+    rows = sold(first, days)
+    prices = [float(quantity) if price is None else price for quantity in rows["qty"].to_pylist()]
+    return rows.drop(["qty"]).append_column("price", pyarrow.array(prices))
+
+
 class Night:
     """A run that has published a forecast."""
 
     def __init__(self, root: pathlib.Path) -> None:
         (root / "data").mkdir()
         pyarrow.parquet.write_table(sold(0, DAYS), root / "data" / "0.parquet")
+        pyarrow.parquet.write_table(planned(0, DAYS + STEPS), root / "plans.parquet")
         (root / "sales.yaml").write_text(SPEC)
         self.state = root / "state"
         self.trees = root / "out" / "trees"
         self.forecast = root / "out" / "forecast"
-        forebay.run(root / "sales.yaml", {"data": root / "data", "out": root / "out"}, state=self.state)
+        params = {"data": root / "data", "plans": root / "plans.parquet", "out": root / "out"}
+        forebay.run(root / "sales.yaml", params, state=self.state)
 
     def model(self) -> forebay.Model:
         return forebay.Model(self.trees, self.state, minimum=0)
@@ -116,6 +128,11 @@ def test_facts_move_forecasts(night: Night) -> None:
     series = pyarrow.table({"item": ITEMS})
     before = model.forecast(series).to_pylist()
     assert model.append(sold(DAYS, 1)) == len(ITEMS)
+    # The last day of the horizon has no plan in the table.
+    assert model.values == ["day", "price"]
+    with pytest.raises(forebay.Fault, match="`price` is known in advance.* of 2024-02-13"):
+        model.forecast(series)
+    series = planned(DAYS + 1, STEPS)
     after = model.forecast(series).to_pylist()
     assert after[0]["day"] == before[0]["day"] + datetime.timedelta(days=1)
     assert model.state is not None and model.state["as_of"] == "2024-02-10"

@@ -232,7 +232,8 @@ features = FeatureView(
     }
     for field in model.outputs().fields() {
         // Columns that answers only repeat, such as a label, are no features.
-        let is_repeated = model.is_optional(field.name()) || *field.name() == time;
+        let is_time = *field.name() == time && !model.answers_series();
+        let is_repeated = model.is_repeated(field.name()) || is_time;
         if is_repeated || entities.contains(field.name()) {
             continue;
         }

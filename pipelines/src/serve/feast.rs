@@ -172,7 +172,7 @@ fn requested_features(
         )?;
         let columns = model.outputs().fields().iter().map(|field| field.name());
         let columns = columns
-            .filter(|name| !request.entities.contains_key(*name) && !model.is_optional(name));
+            .filter(|name| !request.entities.contains_key(*name) && !model.is_repeated(name));
         return Ok(columns
             .map(|name| RequestedFeature {
                 column: name.clone(),

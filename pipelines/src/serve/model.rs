@@ -189,14 +189,24 @@ impl ServedModel {
             .cloned()
             .ok_or_else(|| Fault::internal("a model of forecasts without them"))?;
         let keys = features.forecast_keys().iter();
-        let inputs: Vec<Field> = keys.map(|key| key.clone().with_nullable(true)).collect();
+        let keys: Vec<String> = keys.map(|key| key.name().clone()).collect();
+        let mut inputs: Vec<Field> = Vec::new();
+        let mut source_fields = fields_by_name(&features);
+        let values = features.forecast_values();
+        for field in features.forecast_keys().iter().chain(values) {
+            let field = field.clone().with_nullable(true);
+            // Joined columns are no columns of the source.
+            let source_field = source_fields.entry(field.name().clone());
+            source_field.or_insert_with(|| Arc::new(field.clone()));
+            inputs.push(field);
+        }
         Ok(ServedModel {
             version: state_version(trained.card().origin.training.clone(), &trained.artifact)?,
             pipeline: trained.artifact.pipeline.name.clone(),
-            keys: inputs.iter().map(|key| key.name().clone()).collect(),
+            keys,
             time: time_column(&trained.artifact, &features),
             drift: DriftMonitor::new(features.column_fits()),
-            source_fields: fields_by_name(&features),
+            source_fields,
             inputs: Arc::new(Schema::new(inputs)),
             features,
             kind: AnswerKind::Forecasts,
@@ -234,8 +244,16 @@ impl ServedModel {
         &self.inputs
     }
 
-    /// True for an input that answers repeat and nothing else uses, such as a label.
+    /// True for an input that rows may lack: values of the future, and what answers only repeat.
     pub fn is_optional(&self, column: &str) -> bool {
+        if self.answers_series() {
+            return !self.keys.iter().any(|key| key == column);
+        }
+        self.is_repeated(column)
+    }
+
+    /// True for an input that answers repeat and nothing else uses, such as a label.
+    pub fn is_repeated(&self, column: &str) -> bool {
         !self.answers_series() && self.features.optional_inputs().contains(&column)
     }
 

@@ -655,6 +655,13 @@ fn the_drift_of_requests_from_the_fit_is_a_metric() {
 /// Runs a pipeline that trains a model of rows of the future, 3 days ahead, with steps behind them. Returns the directory of
 /// the model.
 fn train_forecaster(directory: &TempDir, steps: &str, train: &str) -> String {
+    write_forecaster(directory, steps, train);
+    run_forecaster(directory);
+    directory.path().join("trees").display().to_string()
+}
+
+/// Writes the pipeline of a forecaster, and its rows.
+fn write_forecaster(directory: &TempDir, steps: &str, train: &str) {
     let path = |name: &str| directory.path().join(name).display().to_string();
     let mut rows = "day,item,qty\n".to_owned();
     for day in 1..=28 {
@@ -682,8 +689,6 @@ fn train_forecaster(directory: &TempDir, steps: &str, train: &str) -> String {
         path("trees")
     );
     std::fs::write(path("spec.yaml"), spec).unwrap();
-    run_forecaster(directory);
-    path("trees")
 }
 
 /// Runs the pipeline of a forecaster.
@@ -829,6 +834,70 @@ fn each_protocol_describes_series_and_their_steps() {
     assert_eq!(
         invoked["predictions"][0]["prediction"],
         result(1)["values"][1]
+    );
+}
+
+#[test]
+fn requests_give_values_of_the_future() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    write_forecaster(
+        &directory,
+        "- as_of_join: { with: plans, columns: [list], tolerance: 0d }\n      \
+         - lag: { columns: [qty], by: [3d] }",
+        "strategy: per_step, dense: [qty_lag_3d, list]",
+    );
+    // Plans end with the first day of the horizon.
+    let mut plans = "day,item,list\n".to_owned();
+    for item in 0..3 {
+        for day in 1..=29 {
+            writeln!(plans, "2024-02-{day:02},i{item},{}", (day * 7 + item) % 11).unwrap();
+        }
+    }
+    std::fs::write(path("plans.csv"), plans).unwrap();
+    let spec = std::fs::read_to_string(path("spec.yaml")).unwrap();
+    let source = format!(
+        "sources:\n  plans:\n    csv: {{ path: \"{}\", columns: {{ day: date, item: string, \
+         list: float64 }} }}\n    time: day\n    keys: [item]\n",
+        path("plans.csv")
+    );
+    let spec = spec.replace("sources:\n", &source);
+    let spec = spec.replace(
+        "horizon: 3d }\nserving",
+        "horizon: 3d, known: [list] }\nserving",
+    );
+    std::fs::write(path("spec.yaml"), spec).unwrap();
+    run_forecaster(&directory);
+    let trees = path("trees");
+    let server = TestServer::of(directory, trees, limits());
+    let request = Request::get("/v2/models/shop").body(Body::empty()).unwrap();
+    let metadata = json_of(&server.call(request));
+    let mut inputs = Vec::new();
+    for input in metadata["inputs"].as_array().unwrap() {
+        inputs.push(input["name"].as_str().unwrap());
+    }
+    assert_eq!(inputs, ["item", "day", "list"]);
+    let missing = server.call(items_request(&["i0"]));
+    assert_eq!(missing.status, 400);
+    let error = missing.error();
+    assert!(error.contains("is of 2024-03-01"), "{error}");
+    let rows = serde_json::json!([
+        { "item": "i0", "day": "2024-03-01", "list": 4 },
+        { "item": "i0", "day": "2024-03-02", "list": 2.5 },
+    ]);
+    let body = serde_json::json!({ "rows": rows }).to_string();
+    let request = Request::post("/apply").body(Body::from(body)).unwrap();
+    let answer = json_of(&server.call(request));
+    assert_eq!(answer["rows"].as_array().unwrap().len(), 2);
+    let predictions = answer["rows"][1]["prediction"].as_array().unwrap();
+    assert!(predictions.iter().all(Value::is_f64), "{predictions:?}");
+    let request = Request::get("/openapi.json").body(Body::empty()).unwrap();
+    let document = json_of(&server.call(request));
+    let row = &document["components"]["schemas"]["Row"];
+    assert_eq!(row["required"], serde_json::json!(["item"]));
+    assert_eq!(
+        row["properties"]["list"],
+        serde_json::json!({ "type": ["number", "null"] })
     );
 }
 

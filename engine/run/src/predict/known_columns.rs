@@ -451,7 +451,7 @@ fn accepted_columns(facts: &FeatureFacts, columns: &BTreeSet<String>) -> BTreeSe
 
 /// Number of operations after which a column of the rows has its last values that are null where it is missing; `None`
 /// where it is never visible.
-fn last_written(bound: &BoundPipeline, stream: &OpStream, name: &str) -> Option<usize> {
+pub(crate) fn last_written(bound: &BoundPipeline, stream: &OpStream, name: &str) -> Option<usize> {
     let schema = &bound.base_schemas[stream.base];
     let mut last = schema.field_with_name(name).is_ok().then_some(0);
     for (position, op) in stream.ops.iter().enumerate() {

@@ -6,7 +6,7 @@ use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use forebay_model::Result;
 
 /// True for values that models take as missing: nulls and NaN.
-pub(super) fn missing_values(column: &ArrayRef) -> Result<BooleanArray> {
+pub(crate) fn missing_values(column: &ArrayRef) -> Result<BooleanArray> {
     Ok(match column.data_type() {
         DataType::Float64 => {
             let values = column.as_primitive::<Float64Type>();

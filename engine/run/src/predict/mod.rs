@@ -50,8 +50,9 @@ pub use self::examples::{ForecastExamples, ForecastPoint, SeriesExample, SeriesK
 pub(crate) use self::forecast_files::is_text_format;
 pub(crate) use self::forecast_training::{accepts_missing, declared_horizon};
 use self::forecast_training::{training_named, training_of};
-pub(crate) use self::known_columns::known_by_step;
+pub(crate) use self::known_columns::{known_by_step, last_written};
 pub use self::layout::ForecastLayout;
+pub(crate) use self::missing_values::missing_values;
 pub(crate) use self::model::LoadedModels;
 pub use self::model::{
     LoadedModel, ModelPredictor, Predictions, prediction_fields, quantile_column,

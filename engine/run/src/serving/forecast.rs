@@ -17,12 +17,16 @@ use forebay_model::{
 };
 use forebay_plan::{
     BoundPipeline, ChainContext, ColumnTap, FutureRowsOp, NodeFlow, OpChain, OpStream, PlanOp,
-    SqlCompiler, TransformRegistry, WindowRowOrder, slice_for_columns,
+    SqlCompiler, TransformRegistry, WindowRowOrder, slice_for_columns, source_column,
 };
 
 use super::fit_type;
 use super::latest::{ContinuedSeries, SeriesEnds};
 use super::live::{AnswerJoins, ChainStates, LiveState};
+use super::request_values::{
+    FutureScope, MissingRows, NeededColumn, RequestColumn, RequestValues, add_request_columns,
+    gives_values,
+};
 use super::stream::artifact_finding;
 use crate::predict::{
     LoadedModel, LoadedModels, PredictTransform, is_constant_of_series, register_predict_step,
@@ -31,7 +35,7 @@ use crate::predict::{
 /// The step that predicts.
 const NODE: &str = "forecast";
 
-/// Taps before those of joins: the columns of the forecast, and those of the model's step, which windows share with the
+/// Taps before those of joins and of needed columns: the columns of the forecast, and those of the model's step, which windows share with the
 /// state.
 const JOIN_TAPS: usize = 2;
 
@@ -51,11 +55,13 @@ pub struct ForecastRequest<'a> {
 
 /// Forecasts of a model for series of a serving state.
 pub(super) struct ServedForecast {
-    chain: OpChain,
-    /// Columns of rows of the future that it reads, in order.
-    columns: Vec<String>,
+    /// The chain of requests that name series alone.
+    plain: ForecastChain,
+    /// That of requests that give values of the future; `None` where forecasts depend on no such value.
+    valued: Option<ValuedChain>,
     future: FutureRowsOp,
-    states: ChainStates,
+    /// The time of rows of the future.
+    time: Field,
     /// The columns of the source that name a series, in the order of the keys.
     keys: Vec<Field>,
     /// Columns of a forecast, a row for each step of each series.
@@ -64,6 +70,26 @@ pub(super) struct ServedForecast {
     lists: SchemaRef,
     /// True for each column of which a list is made.
     is_list: Vec<bool>,
+}
+
+/// The operations of a forecast, compiled.
+struct ForecastChain {
+    chain: OpChain,
+    /// Columns of rows of the future that it reads, in order.
+    columns: Vec<String>,
+    states: ChainStates,
+    /// Number of joins by time, each with a tap.
+    joins: usize,
+    /// The columns that forecasts need in advance, each with a tap behind those of joins.
+    needed: Vec<NeededColumn>,
+}
+
+/// The operations of a forecast, with values that requests give.
+struct ValuedChain {
+    chain: ForecastChain,
+    columns: Vec<RequestColumn>,
+    /// The column of the source with the times of rows.
+    time: Field,
 }
 
 /// Forecasts of the series of a request.
@@ -79,11 +105,20 @@ struct RequestedForecast {
 struct ForecastTaps<'a> {
     output: &'a SchemaRef,
     joins: AnswerJoins<'a>,
+    /// Number of joins.
+    join_count: usize,
+    /// Rows without a value, for each needed column.
+    missing: Vec<MissingRows>,
     batches: Vec<RecordBatch>,
 }
 
 impl ForecastTaps<'_> {
     fn add(&mut self, tap: usize, input: AnalyzerInput<'_>) -> Result<()> {
+        if let Some(needed) = tap.checked_sub(JOIN_TAPS + self.join_count) {
+            let missing = self.missing.get_mut(needed);
+            let missing = missing.ok_or_else(|| Fault::internal("a tap of no column"))?;
+            return missing.add(&input);
+        }
         if let Some(join) = tap.checked_sub(JOIN_TAPS) {
             return self.joins.look_up(join, input.columns, input.rows);
         }
@@ -146,6 +181,116 @@ impl StreamNeeds {
     }
 }
 
+/// Compiles the operations of forecasts.
+struct ForecastCompiler<'a> {
+    artifact: &'a Artifact,
+    live: &'a LiveState,
+    future: &'a FutureRowsOp,
+    node: &'a str,
+    /// The history of the step's rows.
+    history: &'a OpStream,
+    /// Columns of the step.
+    features: Vec<String>,
+    /// Columns of a forecast.
+    outputs: Vec<String>,
+    /// Columns that forecasts need in advance.
+    known: &'a BTreeSet<String>,
+}
+
+impl ForecastCompiler<'_> {
+    fn scope<'s>(
+        &'s self,
+        bound: &'s BoundPipeline,
+        stream: &'s OpStream,
+        step_stream: &OpStream,
+    ) -> FutureScope<'s> {
+        FutureScope {
+            bound,
+            stream,
+            step_ops: step_stream.ops.len(),
+            outputs: &self.outputs,
+            future: self.future,
+            labels: &self.artifact.origin.labels,
+            known: self.known,
+        }
+    }
+
+    /// The chain of rows of the future. Those of the step pass the first of its operations.
+    fn compile(
+        &self,
+        bound: &BoundPipeline,
+        stream: &OpStream,
+        step_stream: &OpStream,
+    ) -> Result<ForecastChain> {
+        let mut needs = StreamNeeds::default();
+        needs.add(bound, stream, &self.outputs);
+        needs.add(bound, step_stream, &self.features);
+        needs.follow_history(bound, step_stream, self.history, &self.features);
+        let needed = self.scope(bound, stream, step_stream).needed_columns();
+        let mut needed_taps = Vec::with_capacity(needed.len());
+        for column in &needed {
+            let judged = vec![column.name.clone(), source_column(&self.future.time)];
+            let upstream = OpStream {
+                base: stream.base,
+                ops: stream.ops.first(column.after),
+            };
+            needs.add(bound, &upstream, &judged);
+            needed_taps.push(tap(column.after, judged));
+        }
+        let positions: Vec<usize> = needs.positions.into_iter().collect();
+        let mut columns = Vec::new();
+        for field in bound.base_schemas[stream.base].fields() {
+            if needs.columns.contains(field.name()) {
+                columns.push(field.name().clone());
+            }
+        }
+        let mut taps = vec![
+            tap(stream.ops.len(), self.outputs.clone()),
+            tap(step_stream.ops.len(), self.features.clone()),
+        ];
+        let mut joins = Vec::new();
+        for position in &positions {
+            let op = stream.ops[*position];
+            if let PlanOp::Join(join) = &bound.ops[op].op {
+                joins.push(op);
+                taps.push(tap(*position, join.columns_here().cloned().collect()));
+            }
+        }
+        taps.extend(needed_taps);
+        let context = ChainContext {
+            finding: &|analyzer| artifact_finding(self.artifact, analyzer),
+            row_order: &|_| WindowRowOrder::Time,
+            admit: None,
+            check_stop: None,
+        };
+        let chain = OpChain::new(bound, stream, &positions, &columns, &taps, context)?;
+        if chain.feedback().is_some() && !joins.is_empty() {
+            let reason = "joins rows by time, and predictions of one step feed the next";
+            return Err(unserved_fault(self.node, reason));
+        }
+        let states = self.live.states_of(bound, &chain, &joins)?;
+        Ok(ForecastChain {
+            chain,
+            columns,
+            states,
+            joins: joins.len(),
+            needed,
+        })
+    }
+}
+
+impl ForecastChain {
+    /// The columns of rows of the future that the chain reads.
+    fn read_columns(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        let schema = rows.schema_ref();
+        let mut positions = Vec::with_capacity(self.columns.len());
+        for column in &self.columns {
+            positions.push(schema.index_of(column)?);
+        }
+        Ok(rows.project(&positions)?)
+    }
+}
+
 impl ServedForecast {
     /// The forecasts of a model of the state's step.
     pub fn new(
@@ -173,48 +318,40 @@ impl ServedForecast {
         }
         let step_flow = flow_of(&bound, node)?;
         let flow = flow_of(&bound, &predicting)?;
-        let stream = rows_of(flow)?;
-        let feature_stream = rows_of(step_flow)?;
-        let history = history_of(step_flow)?;
-        let output_columns = flow.column_names();
-        let feature_columns = step_flow.column_names();
-        let mut needs = StreamNeeds::default();
-        needs.add(&bound, stream, &output_columns);
-        needs.add(&bound, feature_stream, &feature_columns);
-        needs.follow_history(&bound, feature_stream, history, &feature_columns);
-        let positions: Vec<usize> = needs.positions.into_iter().collect();
-        let mut columns = Vec::new();
-        for field in bound.base_schemas[stream.base].fields() {
-            if needs.columns.contains(field.name()) {
-                columns.push(field.name().clone());
-            }
-        }
-        let mut taps = vec![
-            tap(stream.ops.len(), output_columns),
-            tap(feature_stream.ops.len(), feature_columns),
-        ];
-        let mut joins = Vec::new();
-        for position in &positions {
-            let op = stream.ops[*position];
-            if let PlanOp::Join(join) = &bound.ops[op].op {
-                joins.push(op);
-                taps.push(tap(*position, join.columns_here().cloned().collect()));
-            }
-        }
-        let context = ChainContext {
-            finding: &|analyzer| artifact_finding(artifact, analyzer),
-            row_order: &|_| WindowRowOrder::Time,
-            admit: None,
-            check_stop: None,
+        let mut stream = rows_of(flow)?.clone();
+        let mut step_stream = rows_of(step_flow)?.clone();
+        let no_columns = BTreeSet::new();
+        let compiler = ForecastCompiler {
+            artifact,
+            live,
+            future: continued.future,
+            node,
+            history: history_of(step_flow)?,
+            features: step_flow.column_names(),
+            outputs: flow.column_names(),
+            known: artifact.origin.known.get(node).unwrap_or(&no_columns),
         };
-        let chain = OpChain::new(&bound, stream, &positions, &columns, &taps, context)?;
-        if chain.feedback().is_some() && !joins.is_empty() {
-            let reason = "joins rows by time, and predictions of one step feed the next";
-            return Err(unserved_fault(node, reason));
-        }
-        let states = live.states_of(&bound, &chain, &joins)?;
+        let plain = compiler.compile(&bound, &stream, &step_stream)?;
+        let base = &bound.base_schemas[stream.base];
+        let time = base.field_with_name(&continued.future.time)?.clone();
+        let columns = compiler
+            .scope(&bound, &stream, &step_stream)
+            .request_columns();
+        let valued = match continued.source_field(&continued.future.time) {
+            Some(source_time) if !columns.is_empty() => {
+                let mut extended = bound.clone();
+                let streams = [&mut stream, &mut step_stream];
+                add_request_columns(&mut extended, streams, &columns, node);
+                Some(ValuedChain {
+                    chain: compiler.compile(&extended, &stream, &step_stream)?,
+                    columns,
+                    time: source_time.clone(),
+                })
+            }
+            _ => None,
+        };
         let mut output_fields = Vec::new();
-        for field in chain.fields(0) {
+        for field in plain.chain.fields(0) {
             output_fields.push(field.clone().with_nullable(true));
         }
         let output = Arc::new(Schema::new(output_fields));
@@ -230,9 +367,9 @@ impl ServedForecast {
             lists: list_schema(&output, &is_list, steps),
             future: continued.future.clone(),
             is_list,
-            chain,
-            columns,
-            states,
+            plain,
+            valued,
+            time,
             output,
         })
     }
@@ -240,6 +377,15 @@ impl ServedForecast {
     /// The columns that name a series.
     pub fn keys(&self) -> &[Field] {
         &self.keys
+    }
+
+    /// Columns that rows of requests may have besides the keys: the time of a row of the future, and values of it.
+    pub fn request_fields(&self) -> Vec<&Field> {
+        let Some(valued) = &self.valued else {
+            return Vec::new();
+        };
+        let values = valued.columns.iter().map(|column| &column.field);
+        std::iter::once(&valued.time).chain(values).collect()
     }
 
     /// Columns of a forecast.
@@ -314,13 +460,8 @@ impl ServedForecast {
 
     /// The rows of each series in a forecast, in order of time.
     fn rows_of_series(&self, requested: &RequestedForecast) -> Result<HashMap<u32, Vec<u32>>> {
-        let rows = &requested.rows;
-        let mut keys = Vec::with_capacity(self.future.keys.len());
-        for key in &self.future.keys {
-            keys.extend(rows.column_by_name(key).cloned());
-        }
         let mut rows_of_series: HashMap<u32, Vec<u32>> = HashMap::new();
-        let series = requested.ends.rows_of(&keys, rows.num_rows())?;
+        let series = self.series_of_future(&requested.ends, &requested.rows)?;
         for (row, series) in (0..).zip(series) {
             if let Some(series) = series {
                 rows_of_series.entry(series).or_default().push(row);
@@ -329,13 +470,32 @@ impl ServedForecast {
         Ok(rows_of_series)
     }
 
-    fn requested(&self, live: &LiveState, series: &RecordBatch) -> Result<RequestedForecast> {
+    /// The series of rows of the future.
+    fn series_of_future(&self, ends: &SeriesEnds, rows: &RecordBatch) -> Result<Vec<Option<u32>>> {
+        let mut keys = Vec::with_capacity(self.future.keys.len());
+        for key in &self.future.keys {
+            keys.extend(rows.column_by_name(key).cloned());
+        }
+        ends.rows_of(&keys, rows.num_rows())
+    }
+
+    fn requested(&self, live: &LiveState, request: &RecordBatch) -> Result<RequestedForecast> {
+        let valued = match &self.valued {
+            Some(valued) if gives_values(&valued.columns, &valued.time, request)? => Some(valued),
+            _ => None,
+        };
+        let forecast = valued.map_or(&self.plain, |valued| &valued.chain);
         // Held until the rows are computed: facts that are appended meanwhile change nothing.
-        let mut answer = live.answer_by(&self.states)?;
+        let mut answer = live.answer_by(&forecast.states)?;
         let ends = live
             .series_ends()?
             .ok_or_else(|| Fault::internal("a forecast without the last rows of series"))?;
-        let series = self.series_of(&ends, series)?;
+        let series = self.series_of(&ends, request)?;
+        let mut values = None;
+        if let Some(valued) = valued {
+            let ValuedChain { columns, time, .. } = valued;
+            values = Some(RequestValues::of(columns, time, &series, request)?);
+        }
         let mut distinct = series.clone();
         distinct.sort_unstable();
         distinct.dedup();
@@ -343,45 +503,42 @@ impl ServedForecast {
         let mut taps = ForecastTaps {
             output: &self.output,
             joins,
+            join_count: forecast.joins,
+            missing: vec![MissingRows::default(); forecast.needed.len()],
             batches: Vec::new(),
         };
-        let mut recursive = RecursiveRows::new(&self.chain, &self.columns)?;
+        let chain = &forecast.chain;
+        let mut recursive = RecursiveRows::new(chain, &forecast.columns)?;
         for batch in (self.future.rows_of_series)(&ends.finding, &distinct)? {
-            let batch = batch?;
-            if let Some(times) = batch.column_by_name(&self.future.time) {
-                live.refuse_pooled_behind_facts(times)?;
+            let mut batch = batch?;
+            let times = batch.column_by_name(&self.future.time).cloned();
+            let times =
+                times.ok_or_else(|| Fault::internal("rows of the future without their time"))?;
+            live.refuse_pooled_behind_facts(&times)?;
+            if let Some(values) = &values {
+                let of_rows = self.series_of_future(&ends, &batch)?;
+                batch = values.add_to(&batch, &of_rows, &times)?;
             }
-            let chunks = [Chunk::of_source(
-                self.read_columns(&batch)?,
-                self.chain.source(),
-            )];
+            let rows = forecast.read_columns(&batch)?;
+            let chunks = [Chunk::of_source(rows, chain.source())];
             match &mut recursive {
                 Some(recursive) => {
                     recursive.push(&chunks, carry, &mut |tap, input| taps.add(tap, input))?
                 }
-                None => self
-                    .chain
-                    .run(&chunks, carry, &mut |tap, input| taps.add(tap, input))?,
+                None => chain.run(&chunks, carry, &mut |tap, input| taps.add(tap, input))?,
             };
         }
         if let Some(recursive) = &mut recursive {
             recursive.finish(carry, &mut |tap, input| taps.add(tap, input))?;
+        }
+        for (column, missing) in forecast.needed.iter().zip(&taps.missing) {
+            missing.check(column, &self.time)?;
         }
         Ok(RequestedForecast {
             rows: concat_batches(&self.output, &taps.batches)?,
             ends,
             series,
         })
-    }
-
-    /// The columns of rows of the future that the chain reads.
-    fn read_columns(&self, rows: &RecordBatch) -> Result<RecordBatch> {
-        let schema = rows.schema_ref();
-        let mut positions = Vec::with_capacity(self.columns.len());
-        for column in &self.columns {
-            positions.push(schema.index_of(column)?);
-        }
-        Ok(rows.project(&positions)?)
     }
 
     /// The series that each row names, by its row among all series.

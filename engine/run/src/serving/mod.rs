@@ -9,6 +9,7 @@ mod late_facts;
 mod latest;
 mod live;
 mod nightly;
+mod request_values;
 mod series;
 mod stream;
 
@@ -214,6 +215,14 @@ impl ServingModel {
         self.forecast.as_ref().map_or(&[], ServedForecast::keys)
     }
 
+    /// Columns that rows of [`ServingModel::forecast`] may have besides the keys: first the time of a row of the future,
+    /// then columns whose values are known in advance, of the source and of tables that are joined by time. None where
+    /// forecasts depend on no such column.
+    pub fn forecast_values(&self) -> Vec<&Field> {
+        let forecast = self.forecast.as_ref();
+        forecast.map_or_else(Vec::new, ServedForecast::request_fields)
+    }
+
     /// Schema of [`ServingModel::forecast`]; `None` for a model without forecasts.
     pub fn forecast_output(&self) -> Option<&SchemaRef> {
         self.forecast.as_ref().map(ServedForecast::output)
@@ -227,6 +236,11 @@ impl ServingModel {
     /// The forecasts of the whole horizon for the series that rows name by their keys, with the rows, columns and bits of
     /// the forecast that a run with the same state publishes. Each begins after the last row that the state has of its
     /// series, appended facts included. A series that the state does not have is a fault.
+    ///
+    /// Rows may give values of the future ([`ServingModel::forecast_values`]): keys, the time of a row of the future, and
+    /// what is known of it. These take the place of those that joins find; where a row gives none, the joined ones
+    /// count. Times outside the horizon are ignored. A column that the label lists as known and that has no value is a
+    /// fault, which names the first time without one.
     pub fn forecast(&self, series: &RecordBatch) -> Result<RecordBatch> {
         let (forecast, live) = self.forecasting()?;
         forecast.rows(live, &self.with_texts_read(series)?)
