@@ -19,7 +19,7 @@ pub(super) enum ServingSystem {
     Kserve,
 }
 
-/// What would be served.
+/// A server to describe.
 pub(super) struct DescribedServer<'a> {
     /// An artifact, a model, or the name of a pipeline.
     pub path: &'a str,
