@@ -392,6 +392,16 @@ fn rows_that_cannot_feed_back_are_refused() {
     shop.write("spec.yaml", &spec(FRACTION, "filter: \"qty_lag_1d > 190\""));
     let said = run(&shop, "filtered", &[]).expect(65).stderr;
     assert!(said.contains("filters or adds rows"), "{said}");
+    // A join computes its rows before the predictions are there.
+    let joined = spec(FRACTION, "as_of_join: { with: walks, columns: [price] }");
+    let joined = joined.replace("qty_lag_5d]", "qty_lag_5d, price]");
+    let joined = joined.replace(
+        "horizon: 5d }\nsinks",
+        "horizon: 5d, known: [price] }\nsinks",
+    );
+    shop.write("spec.yaml", &joined);
+    let said = run(&shop, "joined", &[]).expect(78).stderr;
+    assert!(said.contains("joins rows with those"), "{said}");
     // A history in no order of time.
     let values = walks();
     let mut rows: Vec<_> = values.iter().collect();

@@ -35,6 +35,12 @@ impl<'a> RecursiveRows<'a> {
         else {
             return Ok(None);
         };
+        if chain.windows().iter().any(|window| window.is_join) {
+            let message = "a step joins rows with those of another one, and recursive predictions \
+                           follow each other in time";
+            let hint = "use `strategy: per_step`, or a `join` with `strategy: lookup`";
+            return Err(Fault::new(codes::UNSUPPORTED, message).hint(hint));
+        }
         if chain
             .windows()
             .iter()

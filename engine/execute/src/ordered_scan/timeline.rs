@@ -153,6 +153,7 @@ impl OrderedScan<'_> {
             op,
             row_order,
             plan,
+            ..
         } in chain.windows()
         {
             let PlanOp::Window(window) = &bound.ops[*op].op else {

@@ -280,6 +280,7 @@ impl ChainBuilder {
                     op: id,
                     row_order,
                     plan: Some(action.plan.clone()),
+                    is_join: false,
                 });
                 self.push(op, ChainAction::Window(action));
             }
@@ -362,6 +363,7 @@ impl ChainBuilder {
             op: id,
             row_order,
             plan: None,
+            is_join: matches!(op.op, PlanOp::Join(_)),
         });
         self.push(
             op,

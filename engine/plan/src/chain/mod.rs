@@ -352,6 +352,8 @@ pub struct ChainWindow {
     /// The merged plan; `None` if the outputs come from elsewhere: from sorted rows, or from an as-of join of sides in
     /// order of time.
     pub plan: Option<Arc<WindowPlan>>,
+    /// True for a join, whose other side is computed elsewhere.
+    pub is_join: bool,
 }
 
 impl ChainWindow {
