@@ -772,7 +772,7 @@ impl LiveState {
 
     /// Takes up facts of the log. Those that the state holds already are left out: the data had them, too.
     fn replay(&self, facts: &RecordBatch) -> Result<()> {
-        let facts = self.fact_rows(facts)?.rows;
+        let facts = self.fact_rows(facts).map_err(logged_fault)?.rows;
         match self.growth(&facts) {
             Ok(growth) => return self.install(growth, &facts),
             Err(fault) if fault.code() != codes::OUT_OF_ORDER => return Err(fault),
@@ -871,6 +871,18 @@ fn other_series(step: &str) -> Fault {
     Fault::new(codes::STATE_VERSION, message)
         .step(step)
         .hint("run the pipeline again with this program")
+}
+
+/// A fault of facts of the log. A server of rows may have appended them, which reads no columns that `future_rows` carries
+/// on.
+fn logged_fault(fault: Fault) -> Fault {
+    if fault.code() != codes::UNKNOWN_COLUMN {
+        return fault;
+    }
+    fault.hint(
+        "a server that answers rows has appended them: put them into the data, run the pipeline, \
+         and serve its state",
+    )
 }
 
 fn other_version() -> Fault {
