@@ -988,7 +988,7 @@ fn a_newer_state_may_lack_series_that_began_with_facts() {
     let body = r#"{ "rows": [{ "item": "i9", "day": "2024-03-05", "qty": 1000 }] }"#;
     let request = Request::post("/rows").body(Body::from(body)).unwrap();
     assert_eq!(server.call(request).status, 200);
-    let before = json_of(&server.call(online_request(&["i9"])));
+    let first_answer = json_of(&server.call(online_request(&["i9"])));
     // The next run has a day more of the others, and no row of the new series.
     let path = server.directory.path().join("sales.csv");
     let mut rows = std::fs::read_to_string(&path).unwrap();
@@ -1003,7 +1003,7 @@ fn a_newer_state_may_lack_series_that_began_with_facts() {
     let moved = json_of(&server.call(online_request(&["i9"])));
     assert_eq!(
         moved["results"][2]["values"],
-        before["results"][2]["values"]
+        first_answer["results"][2]["values"]
     );
 }
 

@@ -194,7 +194,7 @@ struct ForecastCompiler<'a> {
     /// Columns of a forecast.
     outputs: Vec<String>,
     /// Columns that forecasts need in advance.
-    known: &'a BTreeSet<String>,
+    known_columns: &'a BTreeSet<String>,
 }
 
 impl ForecastCompiler<'_> {
@@ -211,7 +211,7 @@ impl ForecastCompiler<'_> {
             outputs: &self.outputs,
             future: self.future,
             labels: &self.artifact.origin.labels,
-            known: self.known,
+            known_columns: self.known_columns,
         }
     }
 
@@ -232,10 +232,10 @@ impl ForecastCompiler<'_> {
             let judged = vec![column.name.clone(), source_column(&self.future.time)];
             let upstream = OpStream {
                 base: stream.base,
-                ops: stream.ops.first(column.after),
+                ops: stream.ops.first(column.op_index),
             };
             needs.add(bound, &upstream, &judged);
-            needed_taps.push(tap(column.after, judged));
+            needed_taps.push(tap(column.op_index, judged));
         }
         let positions: Vec<usize> = needs.positions.into_iter().collect();
         let mut columns = Vec::new();
@@ -329,7 +329,7 @@ impl ServedForecast {
             history: history_of(step_flow)?,
             features: step_flow.column_names(),
             outputs: flow.column_names(),
-            known: artifact.origin.known.get(node).unwrap_or(&no_columns),
+            known_columns: artifact.origin.known.get(node).unwrap_or(&no_columns),
         };
         let plain = compiler.compile(&bound, &stream, &step_stream)?;
         let base = &bound.base_schemas[stream.base];

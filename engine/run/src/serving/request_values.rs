@@ -30,7 +30,7 @@ pub(super) struct FutureScope<'a> {
     /// Predicted columns.
     pub labels: &'a BTreeSet<String>,
     /// Columns that forecasts need in advance.
-    pub known: &'a BTreeSet<String>,
+    pub known_columns: &'a BTreeSet<String>,
 }
 
 /// A column whose values a request may give.
@@ -38,7 +38,7 @@ pub(super) struct FutureScope<'a> {
 pub(super) struct RequestColumn {
     pub field: Field,
     /// Number of operations before the values of requests take the place of others.
-    after: usize,
+    op_index: usize,
 }
 
 /// A column that forecasts need in advance.
@@ -46,7 +46,7 @@ pub(super) struct RequestColumn {
 pub(super) struct NeededColumn {
     pub name: String,
     /// Number of operations before its values are judged.
-    pub after: usize,
+    pub op_index: usize,
 }
 
 impl FutureScope<'_> {
@@ -54,7 +54,7 @@ impl FutureScope<'_> {
     /// forecasts need in advance, as far as forecasts depend on them.
     pub fn request_columns(&self) -> Vec<RequestColumn> {
         let base = &self.bound.base_schemas[self.stream.base];
-        let mut names: BTreeSet<&String> = self.known.iter().collect();
+        let mut names: BTreeSet<&String> = self.known_columns.iter().collect();
         names.extend(base.fields().iter().map(|field| field.name()));
         for op in self.stream.ops.iter().take(self.step_ops) {
             if let PlanOp::Join(join) = &self.bound.ops[*op].op {
@@ -66,11 +66,11 @@ impl FutureScope<'_> {
             if self.is_fixed(name) {
                 continue;
             }
-            let Some((after, field)) = self.first_written(name) else {
+            let Some((op_index, field)) = self.first_written(name) else {
                 continue;
             };
-            if !field.data_type().is_nested() && self.is_live(after, name) {
-                columns.push(RequestColumn { field, after });
+            if !field.data_type().is_nested() && self.is_live(op_index, name) {
+                columns.push(RequestColumn { field, op_index });
             }
         }
         columns
@@ -81,7 +81,7 @@ impl FutureScope<'_> {
     pub fn needed_columns(&self) -> Vec<NeededColumn> {
         let time = source_column(&self.future.time);
         let mut columns = Vec::new();
-        for name in self.known {
+        for name in self.known_columns {
             if self.future.latest.inputs.contains(name) {
                 continue;
             }
@@ -89,10 +89,10 @@ impl FutureScope<'_> {
                 continue;
             };
             let time_written = last_written(self.bound, self.stream, &time);
-            let after = time_written.map_or(written, |time| written.max(time));
-            if self.is_live(after, name) {
+            let op_index = time_written.map_or(written, |time| written.max(time));
+            if self.is_live(op_index, name) {
                 let name = name.clone();
-                columns.push(NeededColumn { name, after });
+                columns.push(NeededColumn { name, op_index });
             }
         }
         columns
@@ -106,9 +106,9 @@ impl FutureScope<'_> {
             || [KNOWN_UNTIL, HORIZON_STEP].contains(&name)
     }
 
-    fn is_live(&self, after: usize, name: &str) -> bool {
+    fn is_live(&self, op_index: usize, name: &str) -> bool {
         let outputs: Vec<&str> = self.outputs.iter().map(String::as_str).collect();
-        live_columns(self.bound, self.stream, after, &outputs).contains(name)
+        live_columns(self.bound, self.stream, op_index, &outputs).contains(name)
     }
 
     /// The number of operations after which a column has its first values, and the column there. Later operations may
@@ -167,13 +167,13 @@ pub(super) fn add_request_columns(
     let base = streams[0].base;
     let mut fields: Vec<FieldRef> = bound.base_schemas[base].fields().to_vec();
     let mut by_position: Vec<&RequestColumn> = columns.iter().collect();
-    by_position.sort_by_key(|column| column.after);
+    by_position.sort_by_key(|column| column.op_index);
     let mut added = Vec::with_capacity(columns.len());
     // The last ones first: the places of the others stay.
     for column in by_position.iter().rev() {
         let mut identity = IdBuilder::new("values of a request");
         identity.text(column.field.name());
-        added.push((column.after, bound.ops.len()));
+        added.push((column.op_index, bound.ops.len()));
         bound.ops.push(BoundOp {
             label: label.to_owned(),
             identity: identity.finish(),
@@ -185,8 +185,8 @@ pub(super) fn add_request_columns(
     }
     bound.base_schemas[base] = Arc::new(Schema::new(fields));
     for stream in streams {
-        for (after, op) in &added {
-            stream.ops = with_op(&stream.ops, *after, *op);
+        for (op_index, op) in &added {
+            stream.ops = with_op(&stream.ops, *op_index, *op);
         }
     }
 }
