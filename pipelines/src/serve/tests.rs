@@ -899,6 +899,18 @@ fn requests_give_values_of_the_future() {
         row["properties"]["list"],
         serde_json::json!({ "type": ["number", "null"] })
     );
+    // The horizon of the next run ends behind the values of that request.
+    let first = server.service.versions.ids();
+    let path = server.directory.path().join("sales.csv");
+    let mut rows = std::fs::read_to_string(&path).unwrap();
+    for item in 0..3 {
+        writeln!(rows, "2024-02-29,i{item},1001.5").unwrap();
+    }
+    std::fs::write(&path, rows).unwrap();
+    run_forecaster(&server.directory);
+    server.service.follow();
+    assert_eq!(server.switches("refused"), 0);
+    assert_ne!(server.service.versions.ids(), first);
 }
 
 #[test]

@@ -198,13 +198,7 @@ impl VersionSet {
                 continue;
             };
             let answers = match model.apply_batch(rows) {
-                // The new version's run has the rows of this request, or later ones of its series.
-                Err(fault) if fault.code() == codes::OUT_OF_ORDER => continue,
-                // A series that began with a fact has no row in the new run, which gets the facts afterwards, and
-                // one that ended long ago has no forecast any more.
-                Err(fault) if model.answers_series() && fault.code() == codes::NO_HISTORY => {
-                    continue;
-                }
+                Err(fault) if is_outdated(rows, model, &fault) => continue,
                 answers => answers?,
             };
             if answers.num_rows() != expected.num_rows() {
@@ -252,6 +246,20 @@ impl VersionSet {
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, LoadedVersions> {
         self.loaded.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// True for a fault that a request has because it is older than the run of a version.
+fn is_outdated(rows: &RecordBatch, model: &ServedModel, fault: &Fault) -> bool {
+    match fault.code() {
+        // The run has the rows of this request, or later ones of its series.
+        codes::OUT_OF_ORDER => true,
+        // A series that began with a fact has no row in the run, whose version gets the facts afterwards, and one that
+        // ended long ago has no forecast any more.
+        codes::NO_HISTORY => model.answers_series(),
+        // The request gives values of the future up to the end of an earlier horizon.
+        codes::BAD_ROW => model.answers_series() && rows.num_columns() > model.keys.len(),
+        _ => false,
     }
 }
 
