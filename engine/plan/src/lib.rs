@@ -118,9 +118,7 @@ pub use feature_facts::{FeatureFacts, FeedFacts, ReaderFacts, StepStrategy};
 pub use fuse::fuse_learn_into_write;
 pub use future::{FUTURE_PART, future_streams};
 pub use gather_columns::leaf_columns;
-pub use hidden_columns::{
-    FUTURE_ROW, HORIZON_STEP, KNOWN_UNTIL, request_column, source_column,
-};
+pub use hidden_columns::{FUTURE_ROW, HORIZON_STEP, KNOWN_UNTIL, request_column, source_column};
 pub use hidden_nulls::{HiddenNulls, NullValue, hidden_nulls};
 pub use history::{HistoryBuckets, SourceHistory, needed_history};
 pub use join_faults::{duplicate_key_fault, key_text, met_twice_fault};

@@ -3,8 +3,8 @@
 :class:`Pipeline` is a pipeline, written in Python or opened from a spec, over files or tables (:func:`table`);
 :func:`run`, :func:`backfill`, :func:`fit`, :func:`check`, :func:`explain`, :func:`preview`, :func:`collect` and
 :func:`predict` are what is done with it. :class:`Loader` delivers mini-batches, :func:`dataset` opens what runs wrote,
-:func:`load` applies what a fit learned to tables and rows, and :class:`Model` forecasts series. :mod:`forebay.sklearn` has a transformer for
-scikit-learn.
+:func:`load` applies what a fit learned to tables and rows, and :class:`Model` forecasts series.
+:mod:`forebay.sklearn` has a transformer for scikit-learn.
 Faults are exceptions with a stable ``code``.
 """
 

@@ -37,7 +37,7 @@ class Model:
         maximum: float | None = None,
         states: str | os.PathLike[str] | None = None,
     ) -> None:
-        wanted = {
+        request = {
             "path": _arguments.path("path", path),
             "state": None if state is None else _arguments.path("state", state),
             "name": name,
@@ -46,7 +46,7 @@ class Model:
             "maximum": _arguments.number("maximum", maximum),
             "states": None if states is None else _arguments.path("states", states),
         }
-        self._model = _forebay.Model(_arguments.dumps(wanted))
+        self._model = _forebay.Model(_arguments.dumps(request))
 
     @property
     def id(self) -> str:
@@ -89,7 +89,7 @@ class Model:
         series: The key columns: a pyarrow Table, a pandas or Polars DataFrame, or anything else with
             ``__arrow_c_stream__``. Columns besides the keys and :attr:`values` are ignored.
         """
-        return _as_given(series, self._model.forecast(series))
+        return _in_form_of(series, self._model.forecast(series))
 
     def forecast_by_series(self, series: object) -> Any:
         """Like :meth:`forecast`, with one row for each row of the table, in its order: what differs from step to step,
@@ -97,7 +97,7 @@ class Model:
 
         series: The rows, as for :meth:`forecast`.
         """
-        return _as_given(series, self._model.forecast_by_series(series))
+        return _in_form_of(series, self._model.forecast_by_series(series))
 
     def append(self, table: object) -> int:
         """Makes the rows of a table part of the next forecasts, and returns their number. Each is a row of the source,
@@ -118,9 +118,9 @@ class Model:
         return f"<forebay.Model {self.id}>"
 
 
-def _as_given(given: object, table: Table) -> Any:
+def _in_form_of(example: object, table: Table) -> Any:
     """A table in the form of another one."""
-    library = type(given).__module__.partition(".")[0]
+    library = type(example).__module__.partition(".")[0]
     if library == "pandas":
         return table.to_pandas()
     if library == "polars":

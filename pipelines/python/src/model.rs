@@ -76,8 +76,8 @@ impl Model {
     /// Loads the model of a request, which is JSON.
     #[new]
     fn new(py: Python<'_>, text: &str) -> PyResult<Self> {
-        let wanted: ModelRequest = request(py, text)?;
-        py.detach(|| wanted.load()).into_py_result(py)
+        let model: ModelRequest = request(py, text)?;
+        py.detach(|| model.load()).into_py_result(py)
     }
 
     /// Returns the id of the training.

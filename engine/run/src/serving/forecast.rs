@@ -35,8 +35,8 @@ use crate::predict::{
 /// The step that predicts.
 const NODE: &str = "forecast";
 
-/// Taps before those of joins and of needed columns: the columns of the forecast, and those of the model's step, which windows share with the
-/// state.
+/// Taps before those of joins and of needed columns: the columns of the forecast, and those of the model's step, which
+/// windows share with the state.
 const JOIN_TAPS: usize = 2;
 
 /// Most steps of all series of an answer with lists.
