@@ -109,6 +109,8 @@ __all__ = [
     "FloatType",
     "ForecastEnsemble",
     "ForecastExpectation",
+    "ForecastFeature",
+    "ForecastFeatureModel",
     "ForecastFormat",
     "ForecastIntervals",
     "ForecastStrategy",
@@ -397,6 +399,7 @@ AnyTransform = TypedDict(
         "explode": "Explode",
         "fill_forward": "FillForward",
         "filter": "FilterRows",
+        "forecast_feature": "ForecastFeature",
         "frequency_encoding": "FrequencyEncoding",
         "future_rows": "FutureRows",
         "geohash": "Geohash",
@@ -1149,6 +1152,26 @@ ConditionalFilter = TypedDict(
 
 
 FilterScope: TypeAlias = "Literal['always', 'learning']"
+
+
+ForecastFeature = TypedDict(
+    "ForecastFeature",
+    {
+        "columns": "Required[ColumnSelector]",
+        "horizon": "Required[Length]",
+        "every": "Required[Length]",
+        "season": "Length | None",
+        "refit": "Length | None",
+        "model": "ForecastFeatureModel",
+        "time": "str | None",
+        "keys": "Sequence[str] | None",
+        "dtype": "FloatType",
+    },
+    total=False,
+)
+
+
+ForecastFeatureModel: TypeAlias = "Literal['theta', 'ets']"
 
 
 FrequencyEncoding = TypedDict(

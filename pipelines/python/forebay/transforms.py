@@ -37,6 +37,7 @@ __all__ = [
     "explode",
     "fill_forward",
     "filter",
+    "forecast_feature",
     "frequency_encoding",
     "future_rows",
     "geohash",
@@ -705,6 +706,53 @@ def filter(
     value: What the language has under the name.
     """
     return alone("filter", value)
+
+
+def forecast_feature(
+    columns: spec.ColumnSelector,
+    *,
+    horizon: spec.Length,
+    every: spec.Length,
+    season: spec.Length | None = None,
+    refit: spec.Length | None = None,
+    model: spec.ForecastFeatureModel | None = None,
+    time: str | None = None,
+    keys: Sequence[str] | None = None,
+    dtype: spec.FloatType | None = None,
+) -> spec.AnyTransform:
+    """The forecast of each row by a statistical model of its series, as it was made `horizon` before the row: a
+    feature for trees and networks.
+
+    In: columns of numbers or booleans. Out: `<column>_<model>_<horizon>`, such as `qty_theta_7d`, of `dtype`. Time
+    is divided into periods of the length `refit`, counted from 1970 or from zero. A model is fitted for each
+    period, to the values of the series up to `horizon` before its begin, and forecasts all rows of the period. So
+    no row is forecast from values that are nearer than `horizon`, and checks of leaks take the column like a `lag`
+    by `horizon`. Rows of the future have forecasts like others: stand behind `future_rows`, with a `horizon` that
+    is that of the label or longer.
+
+    Rows of a series lie in the nearest step of `every`, and the last value of a step counts. A missing or infinite
+    value, and a step without a row, gets one on the line between its neighbours. Days have 24 hours. Fewer than
+    four known values (five with `ets`) are forecast by the last one. A row without any is null, as is a forecast
+    that is not finite; where the first value comes within a period, each row of that period has a model of its own.
+    Each series is held in memory as a whole, so that rows cannot be served and `strategy: recursive` cannot feed
+    it. A fit takes time in proportion to the values before it, so that a long history with many periods is slow:
+    raise `refit`. A row without a time is a fault, and so is a series with rows in less than a hundredth of more
+    than 10,000 steps. Models are those of `train: { model: theta }` and `ets`.
+
+    columns: Columns of numbers or booleans.
+    horizon: Time from the last value that a model knows to the first row that it forecasts, a whole number of
+        steps.
+    every: The distance between rows of a series: a length of time such as `1d`.
+    season: The length of a season, a whole number of steps. Series of fewer than two seasons have none. There are
+        no seasons when left out.
+    refit: The time from one fit to the next, a whole number of steps; `horizon` when left out.
+    model: The kind of model. Default: "theta".
+    time: The event-time column, where the source does not declare it.
+    keys: The columns that tell series apart, where the source does not declare them; `[]` makes all rows one
+        series.
+    dtype: The type that comes out. Default: "float64".
+    """
+    return made("forecast_feature", locals())
 
 
 def frequency_encoding(
