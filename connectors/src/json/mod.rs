@@ -3,6 +3,7 @@
 mod config;
 mod infer;
 mod known_fields;
+mod one_pass;
 mod reader;
 mod sink;
 mod source;

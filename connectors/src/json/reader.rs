@@ -24,6 +24,7 @@ use crate::files::texts::unfit_values;
 
 use super::JsonSource;
 use super::known_fields::{KnownFields, UnreadableField};
+use super::one_pass::OnePassDecoder;
 use super::surrogates::unescape_surrogates;
 use super::unfit::{UnfitKind, unfit_kinds};
 
@@ -43,15 +44,26 @@ pub(super) fn rows(
     batch_rows: usize,
     config: &JsonSource,
 ) -> Result<(Vec<String>, BatchIterator)> {
+    let lines = open_lines(file, known, wanted, batch_rows, config)?;
+    Ok((
+        wanted.iter().map(|field| field.name().clone()).collect(),
+        Box::new(lines),
+    ))
+}
+
+fn open_lines(
+    file: &InputFile,
+    known: Option<&SchemaRef>,
+    wanted: &[FieldRef],
+    batch_rows: usize,
+    config: &JsonSource,
+) -> Result<JsonLineReader> {
     let mut lines = JsonLineReader::open(file, wanted, batch_rows, config.text_rules())?;
     lines.known = known.cloned();
     lines.on_error = config.on_error.clone();
     lines.takes_fractions = config.takes_fractions();
     lines.set_decoded(lines.schema.fields().iter().map(decoded_field).collect());
-    Ok((
-        wanted.iter().map(|field| field.name().clone()).collect(),
-        Box::new(lines),
-    ))
+    Ok(lines)
 }
 
 /// The lines of a file.
@@ -73,6 +85,8 @@ pub(super) struct JsonLineReader {
     known: Option<SchemaRef>,
     /// The fields that are read and, where others are faults, all fields of the source's columns.
     fields: KnownFields,
+    /// The faster decoder, where it has the columns' types.
+    one_pass: Option<OnePassDecoder>,
     batch_rows: usize,
     first_row: u64,
     is_from_start: bool,
@@ -106,6 +120,7 @@ impl JsonLineReader {
             on_error: OnReadError::default(),
             known: None,
             fields: KnownFields::default(),
+            one_pass: None,
             batch_rows,
             first_row: file.first_row(0),
             is_from_start: file.is_from_start(),
@@ -133,6 +148,8 @@ impl JsonLineReader {
             Some(known) => self.known_fields(known),
             None => KnownFields::new(&self.value_types),
         };
+        let known_fields = self.known.as_ref().map(|schema| schema.fields());
+        self.one_pass = OnePassDecoder::new(self.decoded.fields(), &self.value_types, known_fields);
     }
 
     /// True if the decoder meets all fields that are known, so that it can refuse others.
@@ -256,14 +273,28 @@ impl JsonLineReader {
             let options = RecordBatchOptions::new().with_row_count(Some(rows));
             let columns = Vec::new();
             RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?.into()
+        } else if let Some(batch) = self.decode_in_one_pass(rows) {
+            batch
         } else {
             let batch = self.decode_batch(rows)?;
-            self.null_texts_for_numbers(batch, rows)?
+            let batch = self.null_texts_for_numbers(batch, rows)?;
+            self.refuse_unreadable_fields()?;
+            batch
         };
-        self.refuse_unreadable_fields()?;
         drop(reservation);
         self.first_row += rows as u64;
         Ok(Some(batch))
+    }
+
+    /// Decodes the lines at hand where nothing is wrong with them, else returns `None`: all fields are known, there once
+    /// in each object, and of their columns' kinds.
+    fn decode_in_one_pass(&mut self, rows: usize) -> Option<FileBatch> {
+        let decoder = self.one_pass.as_mut()?;
+        let columns = decoder.decode(&self.text, &self.ends)?;
+        let mut unfit = Vec::new();
+        let batch = self.convert(&columns, &self.schema, rows, &mut unfit);
+        let rows = batch.ok()?;
+        Some(FileBatch { rows, unfit })
     }
 
     fn decode_batch(&mut self, rows: usize) -> Result<FileBatch> {
@@ -581,8 +612,19 @@ impl JsonLineReader {
             Arc::new(Schema::new(fields.collect::<Fields>()))
         };
         let batch = decode(text, &decoded, rows, is_strict)?;
+        self.convert(batch.columns(), schema, rows, unfit)
+    }
+
+    /// Decoded columns in the types of a schema.
+    fn convert(
+        &self,
+        decoded: &[ArrayRef],
+        schema: &SchemaRef,
+        rows: usize,
+        unfit: &mut Vec<UnfitValues>,
+    ) -> Result<RecordBatch, ArrowError> {
         let mut columns = Vec::with_capacity(schema.fields().len());
-        for (field, column) in schema.fields().iter().zip(batch.columns()) {
+        for (field, column) in schema.fields().iter().zip(decoded) {
             let mut conversion = ColumnConversion {
                 rules: self.rules,
                 takes_fractions: self.takes_fractions,
@@ -873,5 +915,240 @@ pub(super) fn without_listed_nulls(value: Value) -> Value {
                 .collect(),
         ),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::{Field, TimeUnit};
+    use bytes::Bytes;
+    use forebay_storage::StorageClient;
+
+    use super::*;
+    use crate::files::blob::FileHandle;
+    use crate::files::{ColumnType, ReadErrorPolicy};
+
+    /// Draws that are the same in each run.
+    struct Draws {
+        state: u64,
+        /// Factor by which rare draws are rarer.
+        rarity: usize,
+    }
+
+    impl Draws {
+        fn below(&mut self, end: usize) -> usize {
+            self.state = self
+                .state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (self.state >> 33) as usize % end
+        }
+
+        /// True once in so many draws, or more rarely.
+        fn is_rare(&mut self, draws: usize) -> bool {
+            self.below(draws * self.rarity) == 0
+        }
+
+        /// One of the first three texts, rarely one of the others.
+        fn pick(&mut self, texts: &[&str]) -> String {
+            let end = if self.is_rare(60) { texts.len() } else { 3 };
+            texts[self.below(end)].to_owned()
+        }
+    }
+
+    fn fields() -> Fields {
+        let field = |name: &str, of: DataType| Field::new(name, of, true);
+        let list = |of: DataType| DataType::List(Arc::new(Field::new("item", of, true)));
+        let deep = DataType::Struct(Fields::from(vec![field("f", DataType::Float64)]));
+        let object = DataType::Struct(Fields::from(vec![
+            field("n", DataType::Int64),
+            field("a longer name", DataType::Utf8),
+            field("deep", deep),
+        ]));
+        Fields::from(vec![
+            field("id", DataType::Int64),
+            field("x", DataType::Float64),
+            field("text", DataType::Utf8),
+            field("flag", DataType::Boolean),
+            field("at", DataType::Timestamp(TimeUnit::Microsecond, None)),
+            field("e", DataType::Utf8),
+            field("o", object.clone()),
+            field("words", list(DataType::Utf8)),
+            field("objects", list(object)),
+            field("rows", list(list(DataType::Int64))),
+        ])
+    }
+
+    fn drawn_value(draws: &mut Draws, of: &DataType) -> String {
+        if draws.is_rare(12) {
+            return "null".to_owned();
+        }
+        if draws.is_rare(150) {
+            return draws.pick(&["{}", "[]", "[null]", "[1,{}]", "{\"z\":[]}", "nul", "\"1\""]);
+        }
+        match of {
+            DataType::Int64 => {
+                draws.pick(&["0", "-7", "42", "1.0", "1e3", "007", "\"5\"", "-", "1 2"])
+            }
+            DataType::Float64 => {
+                draws.pick(&["1.5", "-0.25e-3", "3", "1e400", "NaN", "\"1.5\"", "1..5"])
+            }
+            DataType::Boolean => draws.pick(&["true", "false", "true", "\"true\"", "1", "tru"]),
+            DataType::Timestamp(..) => draws.pick(&[
+                "\"2024-01-01T00:00:00\"",
+                "\"2024-05-06 07:08:09.5\"",
+                "\"2024-05-06\"",
+                "\"x\"",
+                "5",
+            ]),
+            DataType::List(item) => {
+                let count = draws.below(4);
+                let items: Vec<String> = (0..count)
+                    .map(|_| drawn_value(draws, item.data_type()))
+                    .collect();
+                format!(
+                    "[{}]",
+                    items.join(draws.pick(&[",", ",", ", ", " "]).as_str())
+                )
+            }
+            DataType::Struct(fields) => drawn_object(draws, fields),
+            _ => draws.pick(&[
+                "\"\"",
+                "\"plain\"",
+                "\"a text of more bytes than are looked through before a search begins, with é\"",
+                "\"\\\"\\\\ \\/\\n\\u00e4\"",
+                "\"\\ud83d\\ude00\"",
+                "12.50",
+                "true",
+                "\"tab\tin it\"",
+                "\"\\ud83d\"",
+                "\"\\x\"",
+            ]),
+        }
+    }
+
+    fn drawn_object(draws: &mut Draws, fields: &Fields) -> String {
+        let mut members = Vec::new();
+        for field in fields {
+            if draws.is_rare(8) {
+                continue;
+            }
+            let name = if draws.is_rare(40) {
+                // The first letter as an escape.
+                let (first, more) = field.name().split_at(1);
+                format!("\\u{:04x}{more}", u32::from(first.as_bytes()[0]))
+            } else {
+                field.name().clone()
+            };
+            let colon = draws.pick(&[":", ":", ": ", " : ", ""]);
+            let value = drawn_value(draws, field.data_type());
+            members.push(format!("\"{name}\"{colon}{value}"));
+        }
+        if draws.is_rare(40) && !members.is_empty() {
+            let repeated = members[draws.below(members.len())].clone();
+            members.push(repeated);
+        }
+        if draws.is_rare(40) {
+            members.push("\"new\":{\"a\":[1,\"}\"],\"a\":2}".to_owned());
+        }
+        if members.len() > 1 && draws.is_rare(5) {
+            let count = members.len();
+            members.swap(draws.below(count), draws.below(count));
+        }
+        let comma = draws.pick(&[",", ",", " , ", ",,", " "]);
+        format!("{{{}}}", members.join(&comma))
+    }
+
+    /// Lines, some of them damaged.
+    fn drawn_text(draws: &mut Draws) -> Vec<u8> {
+        let mut text = Vec::new();
+        for _ in 0..=draws.below(6) {
+            let object = drawn_object(draws, &fields());
+            text.extend_from_slice(object.as_bytes());
+            let end = draws.pick(&["\n", "\n", "\r\n", "", "\n \n", " {}\n"]);
+            text.extend_from_slice(end.as_bytes());
+        }
+        if draws.is_rare(6) {
+            let at = draws.below(text.len());
+            text[at] = b"{}[],:\"\\u0tn-.\n\xff"[draws.below(16)];
+        }
+        text
+    }
+
+    type Batches = Vec<std::result::Result<(RecordBatch, Vec<UnfitValues>), String>>;
+
+    /// All batches up to the first fault.
+    fn batches(mut lines: JsonLineReader, in_one_pass: bool) -> Batches {
+        let mut batches = Vec::new();
+        loop {
+            if !in_one_pass {
+                // It is made again where the decoded types change.
+                lines.one_pass = None;
+            }
+            match lines.next() {
+                None => return batches,
+                Some(Ok(batch)) => batches.push(Ok((batch.rows, batch.unfit))),
+                Some(Err(fault)) => {
+                    batches.push(Err(format!("{fault:?}")));
+                    return batches;
+                }
+            }
+        }
+    }
+
+    fn is_begun_in_one_pass(mut lines: JsonLineReader) -> bool {
+        lines.fill().unwrap();
+        let rows = lines.ends.len();
+        lines.decode_in_one_pass(rows).is_some()
+    }
+
+    #[test]
+    fn one_pass_reads_what_the_slower_decoder_reads() {
+        const DOCUMENTS: usize = 2000;
+        let io = StorageClient::new().unwrap();
+        let schema = Arc::new(Schema::new(fields()));
+        let all: Vec<FieldRef> = schema.fields().iter().cloned().collect();
+        let some = vec![all[0].clone(), all[6].clone(), all[9].clone()];
+        let found = JsonSource::default();
+        let missing = JsonSource {
+            on_error: ReadErrorPolicy::Missing.into(),
+            ..JsonSource::default()
+        };
+        let declared = JsonSource::default().column("id", ColumnType::Int64);
+        let settings = [
+            (&found, Some(&schema), &all),
+            (&found, Some(&schema), &some),
+            (&found, None, &all),
+            (&missing, Some(&schema), &all),
+            (&declared, None, &all),
+        ];
+        let mut fast_count = 0;
+        let mut fault_count = 0;
+        for document in 0..DOCUMENTS {
+            let mut draws = Draws {
+                state: document as u64,
+                rarity: [1, 8][document % 2],
+            };
+            let text = drawn_text(&mut draws);
+            let shown = String::from_utf8_lossy(&text).into_owned();
+            let file = InputFile {
+                path: Arc::from("drawn.jsonl"),
+                size: text.len() as u64,
+                blob: FileHandle::Memory(Bytes::from(text)),
+                part: None,
+                memory: io.read_memory().clone(),
+            };
+            let (config, known, wanted) = settings[document / 2 % settings.len()];
+            let open = || open_lines(&file, known, wanted, 3, config).unwrap();
+            let fast = batches(open(), true);
+            assert!(
+                fast == batches(open(), false),
+                "document {document}: {shown}"
+            );
+            fast_count += usize::from(is_begun_in_one_pass(open()));
+            fault_count += usize::from(fast.last().is_some_and(std::result::Result::is_err));
+        }
+        assert!(fast_count > DOCUMENTS / 4, "{fast_count} in one pass");
+        assert!(fault_count > DOCUMENTS / 10, "{fault_count} faults");
     }
 }

@@ -1,6 +1,6 @@
 //! Escapes of characters beyond the first 65,536.
 
-use memchr::memmem;
+use memchr::memchr_iter;
 
 /// A pair of escapes: `\ud83d\ude00`.
 const PAIR_BYTES: usize = 12;
@@ -9,7 +9,9 @@ const PAIR_BYTES: usize = 12;
 /// U+20BB7 for U+10BB7.
 pub(super) fn unescape_surrogates(text: &mut Vec<u8>, start: usize) {
     let line = &text[start..];
-    if memmem::find(line, b"\\ud").is_none() && memmem::find(line, b"\\uD").is_none() {
+    // Most lines have no backslash.
+    let mut escapes = memchr_iter(b'\\', line);
+    if !escapes.any(|at| matches!(line.get(at + 1..at + 3), Some(b"ud" | b"uD"))) {
         return;
     }
     let mut plain = Vec::with_capacity(line.len());

@@ -1,0 +1,870 @@
+//! Decoding of JSON lines in one pass over their bytes.
+//!
+//! Fields are found by their order: the next one is mostly the one that came next in the object before. Columns are
+//! filled as values are met, and fields that are not read are passed over. Faults are not made here: lines that are not
+//! strictly JSON of the columns' kinds, with each known field once, are left to the slower decoder, which says what is
+//! wrong with them.
+
+use std::sync::Arc;
+
+use arrow::array::{
+    Array, ArrayRef, BooleanBuilder, ListArray, NullBufferBuilder, StringBuilder, StructArray,
+};
+use arrow::buffer::{OffsetBuffer, ScalarBuffer};
+use arrow::datatypes::{DataType, FieldRef, Fields};
+use forebay_model::NameIndex;
+use hashbrown::HashMap;
+use memchr::memchr2;
+
+/// Values in each other that are passed over; the slower decoder takes more.
+const DEPTH_MAX: usize = 64;
+
+/// Names in the order of the objects before, besides those of known fields.
+const UNKNOWN_NAMES_MAX: usize = 256;
+
+/// Longest name that is compared with the name that came next before.
+const NAME_BYTES_MAX: usize = 256;
+
+/// Names behind the expected one that are tried, since objects may lack fields.
+const NAMES_TRIED: usize = 4;
+
+/// Words of a text that are looked through before a search is called: most texts are short.
+const TEXT_WORDS: usize = 6;
+
+const WORD_BYTES: usize = 8;
+
+/// A decoder of lines as some columns.
+#[derive(Debug)]
+pub(super) struct OnePassDecoder {
+    root: ObjectFields,
+    /// The position among the fields of each column.
+    columns: Vec<usize>,
+    refuses_unknown: bool,
+}
+
+impl OnePassDecoder {
+    /// A decoder of the `decoded` columns, or `None` for columns of types that it does not have.
+    ///
+    /// `value_types` are their types with numbers where texts are not taken for numbers. where `known_fields` are given,
+    /// others are refused.
+    pub(super) fn new(
+        decoded: &Fields,
+        value_types: &Fields,
+        known_fields: Option<&Fields>,
+    ) -> Option<OnePassDecoder> {
+        let index = NameIndex::of_fields(decoded);
+        let mut fields = Vec::new();
+        for field in known_fields.unwrap_or(decoded) {
+            let values = match index.get(field.name()) {
+                Some(column) => {
+                    let value_type = value_types.get(column)?.data_type();
+                    FieldValues::new(decoded[column].data_type(), value_type)?
+                }
+                None => FieldValues::unread(field.data_type()),
+            };
+            fields.push(ObjectField::new(field, values));
+        }
+        let root = ObjectFields::new(fields);
+        let columns = decoded
+            .iter()
+            .map(|column| root.positions.get(column.name()).copied());
+        Some(OnePassDecoder {
+            columns: columns.collect::<Option<Vec<usize>>>()?,
+            root,
+            refuses_unknown: known_fields.is_some(),
+        })
+    }
+
+    /// The columns of lines with these ends, or `None` if the slower decoder must look at them.
+    pub(super) fn decode(&mut self, text: &[u8], ends: &[usize]) -> Option<Vec<ArrayRef>> {
+        let columns = self
+            .read_lines(text, ends)
+            .and_then(|()| self.finish(ends.len()));
+        if columns.is_none() {
+            for field in &mut self.root.fields {
+                field.values.clear();
+            }
+        }
+        columns
+    }
+
+    fn read_lines(&mut self, text: &[u8], ends: &[usize]) -> Option<()> {
+        // The ends of texts are 32 bits wide.
+        i32::try_from(text.len()).ok()?;
+        let text = std::str::from_utf8(text).ok()?;
+        let mut start = 0;
+        for end in ends {
+            let mut cursor = Cursor {
+                text: text.get(start..*end)?,
+                at: 0,
+                refuses_unknown: self.refuses_unknown,
+                plain: String::new(),
+            };
+            if cursor.peek()? != b'{' {
+                return None;
+            }
+            self.root.read_object(&mut cursor, 0)?;
+            if cursor.peek().is_some() {
+                return None;
+            }
+            start = *end;
+        }
+        Some(())
+    }
+
+    fn finish(&mut self, rows: usize) -> Option<Vec<ArrayRef>> {
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for position in &self.columns {
+            columns.push(self.root.fields[*position].values.finish(rows)?);
+        }
+        Some(columns)
+    }
+}
+
+/// The known fields of objects at one position.
+#[derive(Debug)]
+struct ObjectFields {
+    fields: Vec<ObjectField>,
+    positions: HashMap<String, usize>,
+    /// Names as the objects before had them, one behind the other.
+    order: Vec<ExpectedName>,
+    /// Number of objects so far.
+    objects: u64,
+}
+
+#[derive(Debug)]
+struct ObjectField {
+    name: String,
+    /// Number of the last object that has the field.
+    last_object: u64,
+    values: FieldValues,
+}
+
+impl ObjectField {
+    fn new(field: &FieldRef, values: FieldValues) -> ObjectField {
+        ObjectField {
+            name: field.name().clone(),
+            last_object: 0,
+            values,
+        }
+    }
+}
+
+/// A name that comes next where objects have the same fields.
+#[derive(Debug)]
+struct ExpectedName {
+    /// The name with its quotes, as it is written.
+    quoted: Box<[u8]>,
+    /// Its first bytes as a word, and the bits of the word that it has.
+    word: u64,
+    word_mask: u64,
+    /// Its position among the known fields.
+    position: Option<usize>,
+}
+
+impl ExpectedName {
+    fn new(quoted: &[u8], position: Option<usize>) -> ExpectedName {
+        let mut word = [0; WORD_BYTES];
+        let mut word_mask = [0; WORD_BYTES];
+        for (at, byte) in quoted.iter().take(WORD_BYTES).enumerate() {
+            word[at] = *byte;
+            word_mask[at] = u8::MAX;
+        }
+        ExpectedName {
+            quoted: quoted.into(),
+            word: u64::from_le_bytes(word),
+            word_mask: u64::from_le_bytes(word_mask),
+            position,
+        }
+    }
+
+    /// True if a text begins with the name.
+    fn begins(&self, text: &[u8]) -> bool {
+        match text.first_chunk::<WORD_BYTES>() {
+            Some(word) if u64::from_le_bytes(*word) & self.word_mask != self.word => false,
+            Some(_) if self.quoted.len() <= WORD_BYTES => true,
+            _ => text.starts_with(&self.quoted),
+        }
+    }
+}
+
+impl ObjectFields {
+    fn new(fields: Vec<ObjectField>) -> ObjectFields {
+        let numbered = fields.iter().enumerate();
+        ObjectFields {
+            positions: numbered
+                .map(|(position, field)| (field.name.clone(), position))
+                .collect(),
+            fields,
+            order: Vec::new(),
+            objects: 0,
+        }
+    }
+
+    /// Reads an object whose brace is the next byte.
+    fn read_object(&mut self, cursor: &mut Cursor<'_>, depth: usize) -> Option<()> {
+        self.objects += 1;
+        cursor.at += 1;
+        let mut fields_met = 0;
+        let mut expected = 0;
+        let mut has_more = !cursor.ends_with(b'}')?;
+        while has_more {
+            let position = self.read_name(cursor, &mut expected)?;
+            cursor.skip_colon()?;
+            match position {
+                Some(position) => {
+                    let field = &mut self.fields[position];
+                    if std::mem::replace(&mut field.last_object, self.objects) == self.objects {
+                        return None;
+                    }
+                    fields_met += 1;
+                    field.values.read(cursor, depth + 1)?;
+                }
+                None if cursor.refuses_unknown => return None,
+                None => cursor.skip_value(depth + 1)?,
+            }
+            has_more = cursor.has_next(b'}')?;
+        }
+        if fields_met < self.fields.len() {
+            for field in &mut self.fields {
+                if field.last_object != self.objects {
+                    field.values.append_null();
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// Reads a name. Returns the position of its field, if it is known.
+    fn read_name(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        expected: &mut usize,
+    ) -> Option<Option<usize>> {
+        if cursor.peek()? != b'"' {
+            return None;
+        }
+        let unread = &cursor.text.as_bytes()[cursor.at..];
+        for (skipped, name) in self
+            .order
+            .iter()
+            .skip(*expected)
+            .take(NAMES_TRIED)
+            .enumerate()
+        {
+            if name.begins(unread) {
+                cursor.at += name.quoted.len();
+                *expected += skipped + 1;
+                return Some(name.position);
+            }
+        }
+        let start = cursor.at;
+        let has_escapes = cursor.skip_text()?;
+        let quoted = cursor.text.get(start..cursor.at)?;
+        let position = if has_escapes {
+            let name: String = serde_json::from_str(quoted).ok()?;
+            self.positions.get(name.as_str()).copied()
+        } else {
+            let name = quoted.get(1..quoted.len() - 1)?;
+            self.positions.get(name).copied()
+        };
+        let names_max = self.fields.len() + UNKNOWN_NAMES_MAX;
+        if self.order.len() < names_max && quoted.len() <= NAME_BYTES_MAX {
+            let at = (*expected).min(self.order.len());
+            self.order
+                .insert(at, ExpectedName::new(quoted.as_bytes(), position));
+            *expected = at + 1;
+        }
+        Some(position)
+    }
+
+    /// Passes over the objects of a field that is not read: their known fields come once, too.
+    fn skip_objects(&mut self, cursor: &mut Cursor<'_>, depth: usize) -> Option<()> {
+        if depth > DEPTH_MAX {
+            return None;
+        }
+        match cursor.peek()? {
+            b'{' => self.read_object(cursor, depth),
+            b'[' => {
+                cursor.at += 1;
+                let mut has_more = !cursor.ends_with(b']')?;
+                while has_more {
+                    self.skip_objects(cursor, depth + 1)?;
+                    has_more = cursor.has_next(b']')?;
+                }
+                Some(())
+            }
+            _ => cursor.skip_value(depth),
+        }
+    }
+}
+
+/// Values of a field so far.
+#[derive(Debug)]
+enum FieldValues {
+    /// They are passed over. Objects among them have known fields.
+    Unread(Option<Box<ObjectFields>>),
+    Text(TextValues),
+    Boolean(BooleanBuilder),
+    Object(Box<ObjectValues>),
+    List(Box<ListValues>),
+}
+
+#[derive(Debug)]
+struct TextValues {
+    builder: StringBuilder,
+    /// True if numbers are expected that are read as texts.
+    refuses_texts: bool,
+}
+
+#[derive(Debug)]
+struct ObjectValues {
+    of: Fields,
+    fields: ObjectFields,
+    validity: NullBufferBuilder,
+}
+
+#[derive(Debug)]
+struct ListValues {
+    item: FieldRef,
+    values: FieldValues,
+    /// Number of all values at the begin of each list and at the end of the last one.
+    offsets: Vec<i32>,
+    values_len: i32,
+    validity: NullBufferBuilder,
+}
+
+impl FieldValues {
+    fn new(of: &DataType, value_type: &DataType) -> Option<FieldValues> {
+        match (of, value_type) {
+            (DataType::Utf8, value_type) => Some(FieldValues::Text(TextValues {
+                builder: StringBuilder::new(),
+                refuses_texts: value_type.is_numeric(),
+            })),
+            (DataType::Boolean, _) => Some(FieldValues::Boolean(BooleanBuilder::new())),
+            (DataType::Struct(fields), DataType::Struct(value_fields)) => {
+                let mut object_fields = Vec::with_capacity(fields.len());
+                for (field, value_field) in fields.iter().zip(value_fields) {
+                    if !field.is_nullable() {
+                        return None;
+                    }
+                    let values = FieldValues::new(field.data_type(), value_field.data_type())?;
+                    object_fields.push(ObjectField::new(field, values));
+                }
+                Some(FieldValues::Object(Box::new(ObjectValues {
+                    of: fields.clone(),
+                    fields: ObjectFields::new(object_fields),
+                    validity: NullBufferBuilder::new(0),
+                })))
+            }
+            (DataType::List(item), DataType::List(value_item)) if item.is_nullable() => {
+                Some(FieldValues::List(Box::new(ListValues {
+                    item: item.clone(),
+                    values: FieldValues::new(item.data_type(), value_item.data_type())?,
+                    offsets: vec![0],
+                    values_len: 0,
+                    validity: NullBufferBuilder::new(0),
+                })))
+            }
+            _ => None,
+        }
+    }
+
+    /// Values that are passed over.
+    fn unread(of: &DataType) -> FieldValues {
+        match of {
+            DataType::Struct(fields) => {
+                let unread = |field: &FieldRef| {
+                    ObjectField::new(field, FieldValues::unread(field.data_type()))
+                };
+                let fields = ObjectFields::new(fields.iter().map(unread).collect());
+                FieldValues::Unread(Some(Box::new(fields)))
+            }
+            DataType::List(item) => FieldValues::unread(item.data_type()),
+            _ => FieldValues::Unread(None),
+        }
+    }
+
+    fn read(&mut self, cursor: &mut Cursor<'_>, depth: usize) -> Option<()> {
+        match self {
+            FieldValues::Unread(None) => cursor.skip_value(depth)?,
+            FieldValues::Unread(Some(fields)) => fields.skip_objects(cursor, depth)?,
+            FieldValues::Text(texts) => texts.read(cursor)?,
+            FieldValues::Boolean(builder) => match cursor.peek()? {
+                b't' => {
+                    cursor.skip_word("true")?;
+                    builder.append_value(true);
+                }
+                b'f' => {
+                    cursor.skip_word("false")?;
+                    builder.append_value(false);
+                }
+                _ => {
+                    cursor.skip_word("null")?;
+                    builder.append_null();
+                }
+            },
+            FieldValues::Object(objects) => match cursor.peek()? {
+                b'{' => {
+                    objects.fields.read_object(cursor, depth)?;
+                    objects.validity.append_non_null();
+                }
+                _ => {
+                    cursor.skip_word("null")?;
+                    self.append_null();
+                }
+            },
+            FieldValues::List(lists) => match cursor.peek()? {
+                b'[' => lists.read(cursor, depth)?,
+                _ => {
+                    cursor.skip_word("null")?;
+                    self.append_null();
+                }
+            },
+        }
+        Some(())
+    }
+
+    fn append_null(&mut self) {
+        match self {
+            FieldValues::Unread(_) => {}
+            FieldValues::Text(texts) => texts.builder.append_null(),
+            FieldValues::Boolean(builder) => builder.append_null(),
+            FieldValues::Object(objects) => {
+                objects.validity.append_null();
+                for field in &mut objects.fields.fields {
+                    field.values.append_null();
+                }
+            }
+            FieldValues::List(lists) => {
+                lists.offsets.push(lists.values_len);
+                lists.validity.append_null();
+            }
+        }
+    }
+
+    /// The values, of which there are `len`. The next ones begin anew.
+    fn finish(&mut self, len: usize) -> Option<ArrayRef> {
+        let values: ArrayRef = match self {
+            FieldValues::Unread(_) => return None,
+            FieldValues::Text(texts) => texts.finish(len),
+            FieldValues::Boolean(builder) => Arc::new(builder.finish()),
+            FieldValues::Object(objects) => {
+                let mut columns = Vec::with_capacity(objects.fields.fields.len());
+                for field in &mut objects.fields.fields {
+                    columns.push(field.values.finish(len)?);
+                }
+                let nulls = objects.validity.finish();
+                let of = objects.of.clone();
+                Arc::new(StructArray::try_new_with_length(of, columns, nulls, len).ok()?)
+            }
+            FieldValues::List(lists) => {
+                let next_offsets = Vec::with_capacity(lists.offsets.len());
+                let offsets = std::mem::replace(&mut lists.offsets, next_offsets);
+                lists.offsets.push(0);
+                let values_len = std::mem::take(&mut lists.values_len);
+                let values = lists.values.finish(usize::try_from(values_len).ok()?)?;
+                let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+                let nulls = lists.validity.finish();
+                let item = lists.item.clone();
+                Arc::new(ListArray::try_new(item, offsets, values, nulls).ok()?)
+            }
+        };
+        (values.len() == len).then_some(values)
+    }
+
+    /// Drops all values.
+    fn clear(&mut self) {
+        match self {
+            FieldValues::Unread(_) => {}
+            FieldValues::Text(texts) => texts.builder = StringBuilder::new(),
+            FieldValues::Boolean(builder) => *builder = BooleanBuilder::new(),
+            FieldValues::Object(objects) => {
+                objects.validity = NullBufferBuilder::new(0);
+                for field in &mut objects.fields.fields {
+                    field.values.clear();
+                }
+            }
+            FieldValues::List(lists) => {
+                lists.offsets = vec![0];
+                lists.values_len = 0;
+                lists.validity = NullBufferBuilder::new(0);
+                lists.values.clear();
+            }
+        }
+    }
+}
+
+impl TextValues {
+    /// Reads a text, or a number or a literal as it is written.
+    fn read(&mut self, cursor: &mut Cursor<'_>) -> Option<()> {
+        let first = cursor.peek()?;
+        let start = cursor.at;
+        match first {
+            b'"' if self.refuses_texts => return None,
+            b'"' => {
+                if cursor.skip_text()? {
+                    self.builder.append_value(&cursor.plain);
+                } else {
+                    let value = cursor.text.get(start + 1..cursor.at - 1)?;
+                    self.builder.append_value(value);
+                }
+            }
+            b'n' => {
+                cursor.skip_word("null")?;
+                self.builder.append_null();
+            }
+            _ => {
+                cursor.skip_plain(first)?;
+                self.builder
+                    .append_value(cursor.text.get(start..cursor.at)?);
+            }
+        }
+        Some(())
+    }
+
+    fn finish(&mut self, len: usize) -> ArrayRef {
+        let bytes = self.builder.values_slice().len();
+        let is_loose = self.builder.values_capacity() > bytes + bytes / 4;
+        let mut values = self.builder.finish();
+        // Batches are counted with the memory that they keep.
+        if is_loose {
+            values.shrink_to_fit();
+        }
+        // The next batch mostly has about as many bytes.
+        self.builder = StringBuilder::with_capacity(len, bytes + bytes / 8);
+        Arc::new(values)
+    }
+}
+
+impl ListValues {
+    fn read(&mut self, cursor: &mut Cursor<'_>, depth: usize) -> Option<()> {
+        cursor.at += 1;
+        let mut has_more = !cursor.ends_with(b']')?;
+        while has_more {
+            self.values.read(cursor, depth + 1)?;
+            self.values_len += 1;
+            has_more = cursor.has_next(b']')?;
+        }
+        self.offsets.push(self.values_len);
+        self.validity.append_non_null();
+        Some(())
+    }
+}
+
+/// A position in a line. Its methods return `None` where the line is not strictly JSON.
+struct Cursor<'t> {
+    text: &'t str,
+    at: usize,
+    refuses_unknown: bool,
+    /// The last text with escapes, without them.
+    plain: String,
+}
+
+impl Cursor<'_> {
+    /// The next byte that is no blank.
+    fn peek(&mut self) -> Option<u8> {
+        loop {
+            let byte = *self.text.as_bytes().get(self.at)?;
+            if !matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
+                return Some(byte);
+            }
+            self.at += 1;
+        }
+    }
+
+    /// Goes past the end of an object or a list, if it comes next.
+    fn ends_with(&mut self, end: u8) -> Option<bool> {
+        let is_end = self.peek()? == end;
+        self.at += usize::from(is_end);
+        Some(is_end)
+    }
+
+    /// Goes past what stands behind a value: a comma, or the end. Returns true for a comma.
+    fn has_next(&mut self, end: u8) -> Option<bool> {
+        let byte = self.peek()?;
+        if byte != b',' && byte != end {
+            return None;
+        }
+        self.at += 1;
+        Some(byte == b',')
+    }
+
+    fn skip_colon(&mut self) -> Option<()> {
+        let is_colon = self.peek()? == b':';
+        self.at += 1;
+        is_colon.then_some(())
+    }
+
+    /// Goes past a word that stands for a value.
+    fn skip_word(&mut self, word: &str) -> Option<()> {
+        let unread = self.text.as_bytes().get(self.at..)?;
+        self.at += word.len();
+        unread.starts_with(word.as_bytes()).then_some(())
+    }
+
+    /// Goes past a number or a truth value that begins with a byte.
+    fn skip_plain(&mut self, first: u8) -> Option<()> {
+        match first {
+            b'-' | b'0'..=b'9' => {
+                let unread = self.text.as_bytes().get(self.at..)?;
+                let is_part =
+                    |byte: &&u8| matches!(**byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
+                self.at += unread.iter().take_while(is_part).count();
+                Some(())
+            }
+            b't' => self.skip_word("true"),
+            b'f' => self.skip_word("false"),
+            _ => None,
+        }
+    }
+
+    /// Goes past a text. Returns true if it has escapes: it is then in `plain` without them.
+    fn skip_text(&mut self) -> Option<bool> {
+        let bytes = self.text.as_bytes();
+        let start = self.at + 1;
+        let end = text_end(bytes, start)?;
+        self.at = end + 1;
+        if bytes[end] == b'"' {
+            return Some(false);
+        }
+        self.plain.clear();
+        self.plain.push_str(self.text.get(start..end)?);
+        loop {
+            let escaped = self.escape()?;
+            self.plain.push(escaped);
+            let start = self.at;
+            let end = text_end(bytes, start)?;
+            self.plain.push_str(self.text.get(start..end)?);
+            self.at = end + 1;
+            if bytes[end] == b'"' {
+                return Some(true);
+            }
+        }
+    }
+
+    /// The character of an escape, behind its backslash.
+    fn escape(&mut self) -> Option<char> {
+        let bytes = self.text.as_bytes();
+        let mark = *bytes.get(self.at)?;
+        self.at += 1;
+        Some(match mark {
+            b'"' | b'\\' | b'/' => char::from(mark),
+            b'b' => '\u{8}',
+            b'f' => '\u{c}',
+            b'n' => '\n',
+            b'r' => '\r',
+            b't' => '\t',
+            b'u' => {
+                let digits = bytes.get(self.at..self.at + 4)?;
+                self.at += 4;
+                let mut code = 0;
+                for digit in digits {
+                    code = code * 16 + char::from(*digit).to_digit(16)?;
+                }
+                // Pairs have been replaced by their characters; a half alone is none.
+                char::from_u32(code)?
+            }
+            _ => return None,
+        })
+    }
+
+    /// Goes past a value of any kind.
+    fn skip_value(&mut self, depth: usize) -> Option<()> {
+        if depth > DEPTH_MAX {
+            return None;
+        }
+        match self.peek()? {
+            b'"' => {
+                self.skip_text()?;
+            }
+            b'{' => {
+                self.at += 1;
+                let mut has_more = !self.ends_with(b'}')?;
+                while has_more {
+                    if self.peek()? != b'"' {
+                        return None;
+                    }
+                    self.skip_text()?;
+                    self.skip_colon()?;
+                    self.skip_value(depth + 1)?;
+                    has_more = self.has_next(b'}')?;
+                }
+            }
+            b'[' => {
+                self.at += 1;
+                let mut has_more = !self.ends_with(b']')?;
+                while has_more {
+                    self.skip_value(depth + 1)?;
+                    has_more = self.has_next(b']')?;
+                }
+            }
+            b'n' => self.skip_word("null")?,
+            first => self.skip_plain(first)?,
+        }
+        Some(())
+    }
+}
+
+/// The position of the next quote or backslash.
+fn text_end(bytes: &[u8], start: usize) -> Option<usize> {
+    let mut at = start;
+    for _ in 0..TEXT_WORDS {
+        let Some(word) = bytes.get(at..)?.first_chunk::<WORD_BYTES>() else {
+            break;
+        };
+        let word = u64::from_le_bytes(*word);
+        let marks = equal_bytes(word, b'"') | equal_bytes(word, b'\\');
+        if marks != 0 {
+            return Some(at + (marks.trailing_zeros() / u8::BITS) as usize);
+        }
+        at += WORD_BYTES;
+    }
+    memchr2(b'"', b'\\', bytes.get(at..)?).map(|offset| at + offset)
+}
+
+/// The highest bit of the first byte of a word that is a given one. Bits of bytes behind it may be set, too.
+fn equal_bytes(word: u64, byte: u8) -> u64 {
+    let ones = u64::MAX / 255;
+    let difference = word ^ (ones * u64::from(byte));
+    difference.wrapping_sub(ones) & !difference & (ones << 7)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::AsArray;
+    use arrow::datatypes::Field;
+
+    use super::*;
+
+    fn columns(number: DataType) -> Fields {
+        let field = |name: &str, of: DataType| Field::new(name, of, true);
+        let object = DataType::Struct(Fields::from(vec![
+            field("x", DataType::Utf8),
+            field("y", number.clone()),
+        ]));
+        let item = Field::new("item", number.clone(), true);
+        Fields::from(vec![
+            field("n", number),
+            field("t", DataType::Utf8),
+            field("b", DataType::Boolean),
+            field("o", object),
+            field("l", DataType::List(Arc::new(item))),
+        ])
+    }
+
+    /// A line, whether it is decoded where unknown fields are faults, and where they are not.
+    const LINES: &[(&str, bool, bool)] = &[
+        ("{}", true, true),
+        (
+            r#" { "n" : -1.5e3 , "t" : "a\"\u00e4" , "b" : true , "o" : { } , "l" : [ ] } "#,
+            true,
+            true,
+        ),
+        (
+            r#"{"o":{"y":1,"x":null},"l":[1,null,2.5],"b":null,"t":false,"n":null}"#,
+            true,
+            true,
+        ),
+        (r#"{"o":null,"l":null,"\u0074":"a","n":01}"#, true, true),
+        (r#"{"n":1,"z":{"t":[{},{"t":"\n"}],"t":1}}"#, false, true),
+        (r#"{"o":{"z":1}}"#, false, true),
+        (r#"{"z":"\ud83d"}"#, false, false),
+        (r#"{"z":[1,]}"#, false, false),
+        (r#"{"z":tru}"#, false, false),
+        (r#"{"t":1,"t":2}"#, false, false),
+        (r#"{"t":1,"\u0074":2}"#, false, false),
+        (r#"{"o":{"x":1,"y":2,"x":3}}"#, false, false),
+        (r#"{"n":"1"}"#, false, false),
+        (r#"{"l":["1"]}"#, false, false),
+        (r#"{"o":{"y":"1"}}"#, false, false),
+        (r#"{"t":{}}"#, false, false),
+        (r#"{"t":[]}"#, false, false),
+        (r#"{"b":"true"}"#, false, false),
+        (r#"{"o":[]}"#, false, false),
+        (r#"{"l":{}}"#, false, false),
+        (r#"{"t":"\x"}"#, false, false),
+        (r#"{"t":"a}"#, false, false),
+        (r#"{"t":"a"#, false, false),
+        (r#"{"t":"a" "n":1}"#, false, false),
+        (r#"{"t":"a",}"#, false, false),
+        (r#"{"t" "a"}"#, false, false),
+        (r#"{,"t":"a"}"#, false, false),
+        (r#"{"t":"a"}}"#, false, false),
+        (r#"{"t":"a"} {}"#, false, false),
+        (r#"{"t":nulls}"#, false, false),
+        ("[]", false, false),
+        ("null", false, false),
+    ];
+
+    #[test]
+    fn lines_that_are_not_strictly_of_the_columns_are_left() {
+        let decoded = columns(DataType::Utf8);
+        let value_types = columns(DataType::Float64);
+        let strict = OnePassDecoder::new(&decoded, &value_types, Some(&decoded));
+        let lenient = OnePassDecoder::new(&decoded, &value_types, None);
+        let mut strict = strict.unwrap();
+        let mut lenient = lenient.unwrap();
+        for (line, is_strict, is_lenient) in LINES {
+            let plain = r#"{"t":"a","o":{"x":"b"},"l":[7]}"#;
+            let text = format!("{plain}{line}{plain}");
+            let line_end = plain.len() + line.len();
+            for (decoder, is_decoded) in [(&mut strict, is_strict), (&mut lenient, is_lenient)] {
+                let ends = [plain.len(), line_end, text.len()];
+                let columns = decoder.decode(text.as_bytes(), &ends);
+                assert_eq!(columns.is_some(), *is_decoded, "{line}");
+                // Values of lines that are left do not come again.
+                let columns = decoder.decode(plain.as_bytes(), &[plain.len()]).unwrap();
+                assert!(columns.iter().all(|column| column.len() == 1));
+                assert_eq!(columns[1].as_string::<i32>().value(0), "a");
+                assert_eq!(columns[4].as_list::<i32>().values().len(), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn fields_that_are_not_read_are_passed_over() {
+        let all = columns(DataType::Utf8);
+        let texts = Fields::from(vec![all[1].clone()]);
+        let mut decoder = OnePassDecoder::new(&texts, &texts, Some(&all)).unwrap();
+        let deep = format!("{}1{}", "[".repeat(70), "]".repeat(70));
+        let deep_line = format!(r#"{{"t":"a","l":{deep}}}"#);
+        for (line, is_decoded) in [
+            (
+                r#"{"n":"any","t":"a","o":[{"x":1},[{"x":[2]}],3],"l":{"z":{}}}"#,
+                true,
+            ),
+            (r#"{"t":"a","o":{"x":1,"x":2}}"#, false),
+            (r#"{"t":"a","o":[{"x":1},{"z":2}]}"#, false),
+            (r#"{"t":"a","n":1,"n":2}"#, false),
+            (deep_line.as_str(), false),
+        ] {
+            let columns = decoder.decode(line.as_bytes(), &[line.len()]);
+            assert_eq!(columns.is_some(), is_decoded, "{line}");
+            if let Some(columns) = columns {
+                assert_eq!(columns.len(), 1);
+                assert_eq!(columns[0].as_string::<i32>().value(0), "a");
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_text_is_its_first_quote_or_backslash() {
+        for length in 0..80 {
+            for end in *b"\"\\" {
+                let mut text = vec![b'a'; length];
+                text.push(end);
+                text.extend_from_slice(b"!#[]\"\\\xe2\x80\xa2");
+                assert_eq!(text_end(&text, 0), Some(length));
+            }
+            // These differ from the marks in one bit.
+            let near: Vec<u8> = b"#\xa2]\xdc \x02"
+                .iter()
+                .copied()
+                .cycle()
+                .take(length)
+                .collect();
+            assert_eq!(text_end(&near, 0), None);
+        }
+    }
+}
