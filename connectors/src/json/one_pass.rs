@@ -8,11 +8,12 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BooleanBuilder, ListArray, NullBufferBuilder, StringBuilder, StructArray,
+    Array, ArrayRef, BooleanBuilder, Float64Builder, Int64Builder, ListArray, NullBufferBuilder,
+    StringBuilder, StructArray,
 };
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, FieldRef, Fields};
-use forebay_model::NameIndex;
+use forebay_model::{NameIndex, TextRules};
 use hashbrown::HashMap;
 use memchr::memchr2;
 
@@ -33,6 +34,17 @@ const TEXT_WORDS: usize = 6;
 
 const WORD_BYTES: usize = 8;
 
+/// Digits that all 64-bit integers can have.
+const INTEGER_DIGITS_MAX: usize = 18;
+
+/// Digits of a number that, without the point, is a float exactly.
+const FLOAT_DIGITS_MAX: usize = 15;
+
+/// Powers of ten that are floats exactly: a quotient of two exact floats is the float nearest to the number.
+const POWERS_OF_TEN: [f64; FLOAT_DIGITS_MAX + 1] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+];
+
 /// A decoder of lines as some columns.
 #[derive(Debug)]
 pub(super) struct OnePassDecoder {
@@ -45,7 +57,8 @@ pub(super) struct OnePassDecoder {
 impl OnePassDecoder {
     /// A decoder of the `decoded` columns, or `None` for columns of types that it does not have.
     ///
-    /// `value_types` are their types with numbers where texts are not taken for numbers. where `known_fields` are given,
+    /// `value_types` are their types with numbers where texts are not taken for numbers. Columns may come as these types,
+    /// by the rules for types that are found. where `known_fields` are given,
     /// others are refused.
     pub(super) fn new(
         decoded: &Fields,
@@ -305,6 +318,8 @@ enum FieldValues {
     /// They are passed over. Objects among them have known fields.
     Unread(Option<Box<ObjectFields>>),
     Text(TextValues),
+    Integer(Box<IntegerValues>),
+    Float(Float64Builder),
     Boolean(BooleanBuilder),
     Object(Box<ObjectValues>),
     List(Box<ListValues>),
@@ -315,6 +330,14 @@ struct TextValues {
     builder: StringBuilder,
     /// True if numbers are expected that are read as texts.
     refuses_texts: bool,
+}
+
+/// Integers, or texts of which some are none that are plainly written.
+#[derive(Debug)]
+struct IntegerValues {
+    numbers: Int64Builder,
+    /// All values of the batch, where one of them is no such integer.
+    texts: Option<TextValues>,
 }
 
 #[derive(Debug)]
@@ -337,10 +360,13 @@ struct ListValues {
 impl FieldValues {
     fn new(of: &DataType, value_type: &DataType) -> Option<FieldValues> {
         match (of, value_type) {
-            (DataType::Utf8, value_type) => Some(FieldValues::Text(TextValues {
-                builder: StringBuilder::new(),
-                refuses_texts: value_type.is_numeric(),
-            })),
+            (DataType::Utf8, DataType::Int64) => {
+                Some(FieldValues::Integer(Box::new(IntegerValues::new())))
+            }
+            (DataType::Utf8, DataType::Float64) => Some(FieldValues::Float(Float64Builder::new())),
+            (DataType::Utf8, value_type) => {
+                Some(FieldValues::Text(TextValues::new(value_type.is_numeric())))
+            }
             (DataType::Boolean, _) => Some(FieldValues::Boolean(BooleanBuilder::new())),
             (DataType::Struct(fields), DataType::Struct(value_fields)) => {
                 let mut object_fields = Vec::with_capacity(fields.len());
@@ -390,6 +416,14 @@ impl FieldValues {
             FieldValues::Unread(None) => cursor.skip_value(depth)?,
             FieldValues::Unread(Some(fields)) => fields.skip_objects(cursor, depth)?,
             FieldValues::Text(texts) => texts.read(cursor)?,
+            FieldValues::Integer(integers) => integers.read(cursor)?,
+            FieldValues::Float(builder) => match cursor.peek()? {
+                b'n' => {
+                    cursor.skip_word("null")?;
+                    builder.append_null();
+                }
+                first => builder.append_value(cursor.float(first)?),
+            },
             FieldValues::Boolean(builder) => match cursor.peek()? {
                 b't' => {
                     cursor.skip_word("true")?;
@@ -429,6 +463,11 @@ impl FieldValues {
         match self {
             FieldValues::Unread(_) => {}
             FieldValues::Text(texts) => texts.builder.append_null(),
+            FieldValues::Integer(integers) => match &mut integers.texts {
+                Some(texts) => texts.builder.append_null(),
+                None => integers.numbers.append_null(),
+            },
+            FieldValues::Float(builder) => builder.append_null(),
             FieldValues::Boolean(builder) => builder.append_null(),
             FieldValues::Object(objects) => {
                 objects.validity.append_null();
@@ -448,14 +487,23 @@ impl FieldValues {
         let values: ArrayRef = match self {
             FieldValues::Unread(_) => return None,
             FieldValues::Text(texts) => texts.finish(len),
+            FieldValues::Integer(integers) => integers.finish(len),
+            FieldValues::Float(builder) => {
+                let values = builder.finish();
+                *builder = Float64Builder::with_capacity(len);
+                Arc::new(values)
+            }
             FieldValues::Boolean(builder) => Arc::new(builder.finish()),
             FieldValues::Object(objects) => {
-                let mut columns = Vec::with_capacity(objects.fields.fields.len());
-                for field in &mut objects.fields.fields {
-                    columns.push(field.values.finish(len)?);
+                let mut columns = Vec::with_capacity(objects.of.len());
+                let mut of = Vec::with_capacity(objects.of.len());
+                for (field, values) in objects.of.iter().zip(&mut objects.fields.fields) {
+                    let column = values.values.finish(len)?;
+                    of.push(typed_field(field, &column));
+                    columns.push(column);
                 }
                 let nulls = objects.validity.finish();
-                let of = objects.of.clone();
+                let of = Fields::from(of);
                 Arc::new(StructArray::try_new_with_length(of, columns, nulls, len).ok()?)
             }
             FieldValues::List(lists) => {
@@ -466,7 +514,7 @@ impl FieldValues {
                 let values = lists.values.finish(usize::try_from(values_len).ok()?)?;
                 let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
                 let nulls = lists.validity.finish();
-                let item = lists.item.clone();
+                let item = typed_field(&lists.item, &values);
                 Arc::new(ListArray::try_new(item, offsets, values, nulls).ok()?)
             }
         };
@@ -478,6 +526,8 @@ impl FieldValues {
         match self {
             FieldValues::Unread(_) => {}
             FieldValues::Text(texts) => texts.builder = StringBuilder::new(),
+            FieldValues::Integer(integers) => **integers = IntegerValues::new(),
+            FieldValues::Float(builder) => *builder = Float64Builder::new(),
             FieldValues::Boolean(builder) => *builder = BooleanBuilder::new(),
             FieldValues::Object(objects) => {
                 objects.validity = NullBufferBuilder::new(0);
@@ -495,7 +545,68 @@ impl FieldValues {
     }
 }
 
+/// A field with the type of its column.
+fn typed_field(field: &FieldRef, column: &ArrayRef) -> FieldRef {
+    if field.data_type() == column.data_type() {
+        return field.clone();
+    }
+    let of = column.data_type().clone();
+    Arc::new(field.as_ref().clone().with_data_type(of))
+}
+
+impl IntegerValues {
+    fn new() -> IntegerValues {
+        IntegerValues {
+            numbers: Int64Builder::new(),
+            texts: None,
+        }
+    }
+
+    fn read(&mut self, cursor: &mut Cursor<'_>) -> Option<()> {
+        if let Some(texts) = &mut self.texts {
+            return texts.read(cursor);
+        }
+        if cursor.peek()? == b'n' {
+            cursor.skip_word("null")?;
+            self.numbers.append_null();
+            return Some(());
+        }
+        match cursor.integer() {
+            Some(number) => self.numbers.append_value(number),
+            None => self.begin_texts().read(cursor)?,
+        }
+        Some(())
+    }
+
+    /// The values so far as texts: integers that are plainly written have one form.
+    fn begin_texts(&mut self) -> &mut TextValues {
+        let mut texts = TextValues::new(true);
+        for number in &self.numbers.finish() {
+            texts
+                .builder
+                .append_option(number.map(|number| number.to_string()));
+        }
+        self.texts.insert(texts)
+    }
+
+    fn finish(&mut self, len: usize) -> ArrayRef {
+        let values: ArrayRef = match self.texts.take() {
+            Some(mut texts) => texts.finish(len),
+            None => Arc::new(self.numbers.finish()),
+        };
+        self.numbers = Int64Builder::with_capacity(len);
+        values
+    }
+}
+
 impl TextValues {
+    fn new(refuses_texts: bool) -> TextValues {
+        TextValues {
+            builder: StringBuilder::new(),
+            refuses_texts,
+        }
+    }
+
     /// Reads a text, or a number or a literal as it is written.
     fn read(&mut self, cursor: &mut Cursor<'_>) -> Option<()> {
         let first = cursor.peek()?;
@@ -617,6 +728,81 @@ impl Cursor<'_> {
             b'f' => self.skip_word("false"),
             _ => None,
         }
+    }
+
+    /// Goes past an integer without needless signs and zeros. Returns `None` for other values, and stays before them.
+    fn integer(&mut self) -> Option<i64> {
+        let unread = self.text.as_bytes().get(self.at..)?;
+        let is_negative = unread.first() == Some(&b'-');
+        let start = usize::from(is_negative);
+        let mut end = start;
+        let mut number = 0i64;
+        while let Some(digit @ b'0'..=b'9') = unread.get(end) {
+            number = number
+                .wrapping_mul(10)
+                .wrapping_add(i64::from(digit - b'0'));
+            end += 1;
+        }
+        let digits = &unread[start..end];
+        let is_longer = matches!(unread.get(end), Some(b'.' | b'e' | b'E' | b'-' | b'+'));
+        let has_needless_zero = digits.first() == Some(&b'0') && end > 1;
+        if digits.is_empty() || digits.len() > INTEGER_DIGITS_MAX || is_longer || has_needless_zero
+        {
+            return None;
+        }
+        self.at += end;
+        Some(if is_negative { -number } else { number })
+    }
+
+    /// Goes past a number that is a float by the rules for types that are found.
+    fn float(&mut self, first: u8) -> Option<f64> {
+        if let Some(number) = self.short_float() {
+            return Some(number);
+        }
+        if first != b'-' && !first.is_ascii_digit() {
+            return None;
+        }
+        let start = self.at;
+        self.skip_plain(first)?;
+        TextRules::inferred().float64(self.text.get(start..self.at)?)
+    }
+
+    /// Goes past a number of a few digits without an exponent. Returns `None` for other values, and stays before them.
+    fn short_float(&mut self) -> Option<f64> {
+        let unread = self.text.as_bytes().get(self.at..)?;
+        let is_negative = unread.first() == Some(&b'-');
+        let start = usize::from(is_negative);
+        let mut end = start;
+        let mut digits = 0u64;
+        let mut point = None;
+        loop {
+            match unread.get(end) {
+                Some(digit @ b'0'..=b'9') => {
+                    digits = digits
+                        .wrapping_mul(10)
+                        .wrapping_add(u64::from(digit - b'0'));
+                }
+                Some(b'.') if point.is_none() => point = Some(end),
+                _ => break,
+            }
+            end += 1;
+        }
+        let whole_end = point.unwrap_or(end);
+        let whole_digits = whole_end - start;
+        let fraction_digits = point.map_or(0, |point| end - point - 1);
+        let is_longer = matches!(unread.get(end), Some(b'.' | b'e' | b'E' | b'-' | b'+'));
+        let has_needless_zero = unread.get(start) == Some(&b'0') && whole_digits > 1;
+        if is_longer
+            || has_needless_zero
+            || whole_digits == 0
+            || point.is_some_and(|_| fraction_digits == 0)
+            || whole_digits + fraction_digits > FLOAT_DIGITS_MAX
+        {
+            return None;
+        }
+        self.at += end;
+        let number = digits as f64 / POWERS_OF_TEN[fraction_digits];
+        Some(if is_negative { -number } else { number })
     }
 
     /// Goes past a text. Returns true if it has escapes: it is then in `plain` without them.
@@ -766,7 +952,7 @@ mod tests {
             true,
             true,
         ),
-        (r#"{"o":null,"l":null,"\u0074":"a","n":01}"#, true, true),
+        (r#"{"o":null,"l":null,"\u0074":"a","n":0}"#, true, true),
         (r#"{"n":1,"z":{"t":[{},{"t":"\n"}],"t":1}}"#, false, true),
         (r#"{"o":{"z":1}}"#, false, true),
         (r#"{"z":"\ud83d"}"#, false, false),
@@ -775,6 +961,9 @@ mod tests {
         (r#"{"t":1,"t":2}"#, false, false),
         (r#"{"t":1,"\u0074":2}"#, false, false),
         (r#"{"o":{"x":1,"y":2,"x":3}}"#, false, false),
+        (r#"{"n":1e400}"#, false, false),
+        (r#"{"n":01}"#, false, false),
+        (r#"{"n":true}"#, false, false),
         (r#"{"n":"1"}"#, false, false),
         (r#"{"l":["1"]}"#, false, false),
         (r#"{"o":{"y":"1"}}"#, false, false),
@@ -846,6 +1035,112 @@ mod tests {
                 assert_eq!(columns[0].as_string::<i32>().value(0), "a");
             }
         }
+    }
+
+    fn cursor(text: &str) -> Cursor<'_> {
+        Cursor {
+            text,
+            at: 0,
+            refuses_unknown: false,
+            plain: String::new(),
+        }
+    }
+
+    #[test]
+    fn floats_are_those_of_the_rules() {
+        for text in [
+            "0",
+            "-0",
+            "7",
+            "0.1",
+            "-0.30",
+            "1.0",
+            "123456789012345",
+            "12345.6789012345",
+            "0.00000000000001",
+            "9.99999999999999",
+            "1234567890.12345",
+            "1e5",
+            "-2.5E-3",
+            "0.1234567890123456",
+            "9007199254740993",
+            "1234567890123456789",
+            "01",
+            "-01",
+            "00.5",
+            "1.",
+            ".5",
+            "-",
+            "-.5",
+            "1.2.3",
+            "1-2",
+            "1e400",
+            "1e-400",
+        ] {
+            let line = format!("{text},");
+            let mut cursor = cursor(&line);
+            let first = text.as_bytes()[0];
+            // The reader of values calls it for what begins as a number.
+            let number = cursor.float(first).map(f64::to_bits);
+            let is_number = first == b'-' || first.is_ascii_digit();
+            let expected = TextRules::inferred().float64(text).filter(|_| is_number);
+            assert_eq!(number, expected.map(f64::to_bits), "{text}");
+            assert!(number.is_none() || cursor.at == text.len(), "{text}");
+        }
+    }
+
+    #[test]
+    fn integers_have_one_form() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("-7", Some(-7)),
+            ("123456789012345678", Some(123_456_789_012_345_678)),
+            ("1234567890123456789", None),
+            ("-0", None),
+            ("00", None),
+            ("01", None),
+            ("-01", None),
+            ("1.0", None),
+            ("1e3", None),
+            ("1-2", None),
+            ("-", None),
+            ("\"1\"", None),
+        ] {
+            let line = format!("{text}]");
+            let mut cursor = cursor(&line);
+            let number = cursor.integer();
+            assert_eq!(number, expected, "{text}");
+            assert_eq!(cursor.at, number.map_or(0, |_| text.len()), "{text}");
+        }
+    }
+
+    #[test]
+    fn integers_are_texts_where_one_is_written_otherwise() {
+        let texts = Fields::from(vec![Field::new("n", DataType::Utf8, true)]);
+        let integers = Fields::from(vec![Field::new("n", DataType::Int64, true)]);
+        let mut decoder = OnePassDecoder::new(&texts, &integers, None).unwrap();
+        let mut decode = |lines: &[&str]| {
+            let mut text = String::new();
+            let mut ends = Vec::new();
+            for line in lines {
+                text += line;
+                ends.push(text.len());
+            }
+            decoder.decode(text.as_bytes(), &ends).unwrap().remove(0)
+        };
+        let numbers = decode(&[r#"{"n":1}"#, "{}", r#"{"n":-20}"#]);
+        assert_eq!(numbers.data_type(), &DataType::Int64);
+        let numbers = decode(&[
+            r#"{"n":1}"#,
+            "{}",
+            r#"{"n":-20}"#,
+            r#"{"n":1.0}"#,
+            r#"{"n":null}"#,
+        ]);
+        let values: Vec<Option<&str>> = numbers.as_string::<i32>().iter().collect();
+        assert_eq!(values, [Some("1"), None, Some("-20"), Some("1.0"), None]);
+        let numbers = decode(&[r#"{"n":4}"#]);
+        assert_eq!(numbers.data_type(), &DataType::Int64);
     }
 
     #[test]

@@ -236,17 +236,30 @@ impl TextRules {
             } else {
                 self.marks.plain(text, &mut buffer)?
             };
-            // An identifier that looks like a number must not lose digits; a declared type says that it is none.
-            if self.is_inferred && (is_padded(plain) || !float_is_exact(plain)) {
-                return None;
-            }
-            let value: T::Native = plain.parse().ok()?;
-            // Infinity is a word; a number that is beyond all floats is another value.
-            if is_infinite(value) && plain.bytes().any(|byte| byte.is_ascii_digit()) {
-                return None;
-            }
-            Some(value)
+            self.float(plain, is_infinite)
         })
+    }
+
+    /// The float that a text stands for. The decimal mark must be a point, and digits have no groups.
+    pub fn float64(&self, plain: &str) -> Option<f64> {
+        self.float(plain, f64::is_infinite)
+    }
+
+    fn float<F: std::str::FromStr + Copy>(
+        &self,
+        plain: &str,
+        is_infinite: fn(F) -> bool,
+    ) -> Option<F> {
+        // An identifier that looks like a number must not lose digits; a declared type says that it is none.
+        if self.is_inferred && (is_padded(plain) || !float_is_exact(plain)) {
+            return None;
+        }
+        let value: F = plain.parse().ok()?;
+        // Infinity is a word; a number that is beyond all floats is another value.
+        if is_infinite(value) && plain.bytes().any(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        Some(value)
     }
 
     fn decimals(&self, texts: &StringArray, of: &DataType, scale: i8) -> ReadTexts {
