@@ -192,6 +192,7 @@ impl ExpectedName {
     }
 
     /// True if a text begins with the name.
+    #[inline]
     fn begins(&self, text: &[u8]) -> bool {
         match text.first_chunk::<WORD_BYTES>() {
             Some(word) if u64::from_le_bytes(*word) & self.word_mask != self.word => false,
@@ -249,23 +250,35 @@ impl ObjectFields {
     }
 
     /// Reads a name. Returns the position of its field, if it is known.
+    #[inline]
     fn read_name(
         &mut self,
         cursor: &mut Cursor<'_>,
         expected: &mut usize,
     ) -> Option<Option<usize>> {
-        if cursor.peek()? != b'"' {
+        let first = cursor.peek()?;
+        if let Some(name) = self.order.get(*expected)
+            && name.begins(cursor.unread())
+        {
+            cursor.at += name.quoted.len();
+            *expected += 1;
+            return Some(name.position);
+        }
+        if first != b'"' {
             return None;
         }
-        let unread = &cursor.text.as_bytes()[cursor.at..];
-        for (skipped, name) in self
-            .order
-            .iter()
-            .skip(*expected)
-            .take(NAMES_TRIED)
-            .enumerate()
-        {
-            if name.begins(unread) {
+        self.find_name(cursor, expected)
+    }
+
+    /// Reads a name that is not the expected one.
+    fn find_name(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        expected: &mut usize,
+    ) -> Option<Option<usize>> {
+        let names = self.order.iter().skip(*expected);
+        for (skipped, name) in names.take(NAMES_TRIED).enumerate() {
+            if name.begins(cursor.unread()) {
                 cursor.at += name.quoted.len();
                 *expected += skipped + 1;
                 return Some(name.position);
@@ -673,7 +686,14 @@ struct Cursor<'t> {
 }
 
 impl Cursor<'_> {
+    /// The bytes that follow.
+    #[inline]
+    fn unread(&self) -> &[u8] {
+        self.text.as_bytes().get(self.at..).unwrap_or_default()
+    }
+
     /// The next byte that is no blank.
+    #[inline]
     fn peek(&mut self) -> Option<u8> {
         loop {
             let byte = *self.text.as_bytes().get(self.at)?;
@@ -692,6 +712,7 @@ impl Cursor<'_> {
     }
 
     /// Goes past what stands behind a value: a comma, or the end. Returns true for a comma.
+    #[inline]
     fn has_next(&mut self, end: u8) -> Option<bool> {
         let byte = self.peek()?;
         if byte != b',' && byte != end {
@@ -701,6 +722,7 @@ impl Cursor<'_> {
         Some(byte == b',')
     }
 
+    #[inline]
     fn skip_colon(&mut self) -> Option<()> {
         let is_colon = self.peek()? == b':';
         self.at += 1;
@@ -806,14 +828,22 @@ impl Cursor<'_> {
     }
 
     /// Goes past a text. Returns true if it has escapes: it is then in `plain` without them.
+    #[inline]
     fn skip_text(&mut self) -> Option<bool> {
-        let bytes = self.text.as_bytes();
         let start = self.at + 1;
-        let end = text_end(bytes, start)?;
-        self.at = end + 1;
-        if bytes[end] == b'"' {
+        let end = text_end(self.text.as_bytes(), start)?;
+        if self.text.as_bytes()[end] == b'"' {
+            self.at = end + 1;
             return Some(false);
         }
+        self.unescape(start, end)
+    }
+
+    /// Goes past a text that begins at `start` and whose first escape is at `end`.
+    #[cold]
+    fn unescape(&mut self, start: usize, end: usize) -> Option<bool> {
+        let bytes = self.text.as_bytes();
+        self.at = end + 1;
         self.plain.clear();
         self.plain.push_str(self.text.get(start..end)?);
         loop {
@@ -893,6 +923,7 @@ impl Cursor<'_> {
 }
 
 /// The position of the next quote or backslash.
+#[inline]
 fn text_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     for _ in 0..TEXT_WORDS {
