@@ -19,6 +19,7 @@ use datafusion::logical_expr::{
 
 use crate::bounded_functions::BOUNDED;
 use crate::checked_times::CHECKED_TIMES;
+use crate::list_elements::LIST_ELEMENTS;
 
 /// Checks of the calls of a function.
 pub(crate) trait FunctionGuard: Send + Sync {
@@ -69,9 +70,17 @@ pub(crate) trait FunctionGuard: Send + Sync {
     }
 }
 
+/// The guards of all functions that have one.
+fn guards() -> impl Iterator<Item = (&'static str, &'static dyn FunctionGuard)> {
+    BOUNDED
+        .into_iter()
+        .chain(CHECKED_TIMES)
+        .chain(LIST_ELEMENTS)
+}
+
 /// Puts guards before functions of the registry.
 pub(crate) fn register_guarded(registry: &mut dyn FunctionRegistry) -> Result<(), DataFusionError> {
-    for (name, _) in BOUNDED.into_iter().chain(CHECKED_TIMES) {
+    for (name, _) in guards() {
         let function = registry.udf(name)?;
         if let Some(function) = guarded(&function) {
             registry.register_udf(Arc::new(function))?;
@@ -85,8 +94,7 @@ fn guarded(function: &ScalarUDF) -> Option<ScalarUDF> {
     if function.inner().downcast_ref::<GuardedFunction>().is_some() {
         return None;
     }
-    let mut guards = BOUNDED.into_iter().chain(CHECKED_TIMES);
-    let guard = guards.find(|(name, _)| *name == function.name());
+    let guard = guards().find(|(name, _)| *name == function.name());
     guard.map(|(name, guard)| {
         ScalarUDF::new_from_impl(GuardedFunction {
             function: function.clone(),
@@ -174,6 +182,10 @@ impl ScalarUDFImpl for GuardedFunction {
 
     fn aliases(&self) -> &[String] {
         self.function.aliases()
+    }
+
+    fn schema_name(&self, arguments: &[Expr]) -> Result<String, DataFusionError> {
+        self.function.schema_name(arguments)
     }
 
     fn signature(&self) -> &Signature {

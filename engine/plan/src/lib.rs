@@ -47,6 +47,7 @@ mod lanes;
 mod leakage;
 mod learn_check;
 mod lineage;
+mod list_elements;
 mod local_times;
 mod misplanned;
 mod nan_comparison;
