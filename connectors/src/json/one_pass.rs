@@ -376,11 +376,13 @@ impl FieldValues {
             (DataType::Utf8, DataType::Int64) => {
                 Some(FieldValues::Integer(Box::new(IntegerValues::new())))
             }
-            (DataType::Utf8, DataType::Float64) => Some(FieldValues::Float(Float64Builder::new())),
+            (DataType::Utf8, DataType::Float64) => {
+                Some(FieldValues::Float(Float64Builder::with_capacity(0)))
+            }
             (DataType::Utf8, value_type) => {
                 Some(FieldValues::Text(TextValues::new(value_type.is_numeric())))
             }
-            (DataType::Boolean, _) => Some(FieldValues::Boolean(BooleanBuilder::new())),
+            (DataType::Boolean, _) => Some(FieldValues::Boolean(BooleanBuilder::with_capacity(0))),
             (DataType::Struct(fields), DataType::Struct(value_fields)) => {
                 let mut object_fields = Vec::with_capacity(fields.len());
                 for (field, value_field) in fields.iter().zip(value_fields) {
@@ -538,10 +540,10 @@ impl FieldValues {
     fn clear(&mut self) {
         match self {
             FieldValues::Unread(_) => {}
-            FieldValues::Text(texts) => texts.builder = StringBuilder::new(),
+            FieldValues::Text(texts) => texts.builder = StringBuilder::with_capacity(0, 0),
             FieldValues::Integer(integers) => **integers = IntegerValues::new(),
-            FieldValues::Float(builder) => *builder = Float64Builder::new(),
-            FieldValues::Boolean(builder) => *builder = BooleanBuilder::new(),
+            FieldValues::Float(builder) => *builder = Float64Builder::with_capacity(0),
+            FieldValues::Boolean(builder) => *builder = BooleanBuilder::with_capacity(0),
             FieldValues::Object(objects) => {
                 objects.validity = NullBufferBuilder::new(0);
                 for field in &mut objects.fields.fields {
@@ -570,7 +572,7 @@ fn typed_field(field: &FieldRef, column: &ArrayRef) -> FieldRef {
 impl IntegerValues {
     fn new() -> IntegerValues {
         IntegerValues {
-            numbers: Int64Builder::new(),
+            numbers: Int64Builder::with_capacity(0),
             texts: None,
         }
     }
@@ -615,7 +617,7 @@ impl IntegerValues {
 impl TextValues {
     fn new(refuses_texts: bool) -> TextValues {
         TextValues {
-            builder: StringBuilder::new(),
+            builder: StringBuilder::with_capacity(0, 0),
             refuses_texts,
         }
     }

@@ -1013,10 +1013,10 @@ mod tests {
             }
             DataType::Struct(fields) => drawn_object(draws, fields),
             _ => draws.pick(&[
-                "\"\"",
                 "\"plain\"",
                 "\"a text of more bytes than are looked through before a search begins, with é\"",
                 "\"\\\"\\\\ \\/\\n\\u00e4\"",
+                "\"\"",
                 "\"\\ud83d\\ude00\"",
                 "12.50",
                 "true",
