@@ -58,8 +58,7 @@ impl OnePassDecoder {
     /// A decoder of the `decoded` columns, or `None` for columns of types that it does not have.
     ///
     /// `value_types` are their types with numbers where texts are not taken for numbers. Columns may come as these types,
-    /// by the rules for types that are found. where `known_fields` are given,
-    /// others are refused.
+    /// by the rules for types that are found. Where `known_fields` are given, others are refused.
     pub(super) fn new(
         decoded: &Fields,
         value_types: &Fields,
