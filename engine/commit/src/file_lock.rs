@@ -11,7 +11,7 @@ use forebay_model::{Fault, Result, codes};
 use forebay_storage::{AttemptOrigin, Event, StorageClient, read_small_file};
 use serde::{Deserialize, Serialize};
 
-use crate::lease::LeaseHolder;
+use crate::lease_holder::LeaseHolder;
 
 /// Time after which a waiting run reports the holder of the lock.
 const TELL_AFTER: Duration = Duration::from_secs(2);

@@ -23,13 +23,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use forebay_model::{Fault, Result, codes};
-use forebay_storage::{AttemptOrigin, StorageClient, StorageLocation};
+use forebay_storage::{StorageClient, StorageLocation};
 use forebay_threads::start_thread;
 use object_store::ObjectMeta;
-use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::file_lock::{FileLock, LockWait};
+use crate::lease_holder::LeaseHolder;
 
 /// Interval at which a lease in a bucket is renewed.
 const RENEWED_EVERY: Duration = Duration::from_secs(20);
@@ -60,59 +60,6 @@ struct ObjectLease {
     /// Time of the last renewal, and true once the lease is released.
     state: Mutex<(Instant, bool)>,
     ended: Condvar,
-}
-
-/// A process, as others on its machine can find it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LeaseHolder {
-    /// Machine since its last start, and the process namespace on it.
-    machine: Option<String>,
-    process: u32,
-    /// Start time of the process, in the system's own unit.
-    began: Option<String>,
-    /// The machine, as it calls itself; absent in leases of earlier versions.
-    #[serde(default)]
-    host: Option<String>,
-}
-
-impl LeaseHolder {
-    /// Identity of this process.
-    pub fn here() -> LeaseHolder {
-        let process = std::process::id();
-        LeaseHolder {
-            machine: machine(),
-            process,
-            began: process_start(process),
-            host: Some(AttemptOrigin::current_process().host),
-        }
-    }
-
-    /// True if the process is known to have ended.
-    pub fn has_ended(&self) -> bool {
-        self.machine.is_some()
-            && self.machine == machine()
-            && process_start(self.process) != self.began
-    }
-}
-
-/// The machine and the namespace of its processes, where the system has them.
-fn machine() -> Option<String> {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    let namespace = std::fs::read_link("/proc/self/ns/pid").ok()?;
-    Some(format!("{} {}", boot.trim(), namespace.display()))
-}
-
-/// Start time of a process; `None` if there is none of this number.
-fn process_start(process: u32) -> Option<String> {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name before may hold anything; the time is the twentieth field after it.
-    Some(
-        stat.rsplit_once(')')?
-            .1
-            .split_whitespace()
-            .nth(19)?
-            .to_owned(),
-    )
 }
 
 impl StateLease {

@@ -13,6 +13,7 @@ mod fit_history;
 mod fuzz;
 mod gc;
 mod lease;
+mod lease_holder;
 mod mapped_file;
 mod mapped_piece;
 mod output;

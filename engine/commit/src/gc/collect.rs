@@ -9,7 +9,9 @@ use serde::Serialize;
 
 use crate::gc::list::{ListedObject, is_staged, list_files};
 use crate::gc::tables::unreferenced_table_files;
-use crate::gc::{KindUsage, PackFile, RUNS, StateDirectory, StateEntry, TEMPORARY, usage_by_kind};
+use crate::gc::{
+    KindUsage, OUTPUT, PackFile, RUNS, StateDirectory, StateEntry, TEMPORARY, usage_by_kind,
+};
 use crate::lease::StateLease;
 use crate::output::{ATTEMPT, DATA, Manifest, lock_output, remove_directory};
 use crate::state_store::{PackedKind, RewrittenPack};
@@ -21,9 +23,6 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// the directory of each.
 const SMALL_PACK_BYTES: u64 = 1 << 20;
 const SMALL_PACKS_MAX: usize = 32;
-
-/// Kind of outputs in reports.
-pub(crate) const OUTPUT: &str = "outputs";
 
 /// Retention policy of a collection.
 #[derive(Debug, Clone, Copy)]

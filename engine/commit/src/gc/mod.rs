@@ -52,6 +52,9 @@ pub const KEPT_TABLES: &str = "tables";
 /// Attempts of runs. Kept so that an attempt that was suspended for long still finds out that another took over.
 const RUNS: &str = "runs";
 
+/// Kind of outputs in reports.
+const OUTPUT: &str = "outputs";
+
 /// Suffix of directories that hold a state in shares.
 const SHARES: &str = ".shares";
 

@@ -6,9 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_model::{ContentId, Result};
 use forebay_storage::{StorageClient, StorageLocation};
 
-use crate::gc::StateEntry;
-use crate::gc::collect::OUTPUT;
 use crate::gc::list::{ListedObject, is_staged, list_files};
+use crate::gc::{OUTPUT, StateEntry};
 use crate::output::{ATTEMPT, Manifest, TABLE_DATA};
 
 /// The files that the log of a table needs, relative to it; `None` where there is no table.

@@ -6,6 +6,7 @@ mod checkpoints;
 mod exchanges;
 mod frame;
 mod pack_file;
+mod pack_index;
 mod packs;
 mod partial_states;
 mod pass_records;
@@ -24,10 +25,11 @@ use forebay_storage::{ScratchDir, StorageClient, StorageLocation};
 use tempfile::NamedTempFile;
 
 use self::frame::{FrameHeader, FrameReader, write_frame};
-use self::packs::StatePacks;
+use self::pack_index::StatePacks;
 
 pub use self::pack_file::{PACK_SUFFIX, PackEntry};
-pub use self::packs::{PackedKind, RewrittenPack};
+pub use self::pack_index::PackedKind;
+pub use self::packs::RewrittenPack;
 pub use self::partial_states::{
     MERGES_MIN, SHARES, SHARES_AT_ONCE, merge_pairwise, shares_bytes_min, sources_per_merge,
 };

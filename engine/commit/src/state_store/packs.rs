@@ -9,24 +9,24 @@
 //! A state counts as committed once its pack is in place. Packs are never changed. A pack whose states are broken is
 //! replaced by one of the others and the new ones.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
 use forebay_model::{ContentId, Fault, Result};
 use forebay_storage::{IgnoreEvents, ScratchDir, StorageLocation};
 use forebay_threads::{lock, parallel_map};
-use tempfile::{NamedTempFile, TempPath};
+use tempfile::NamedTempFile;
 
 use super::frame::{FrameHeader, FrameReader, write_failed};
 use super::pack_file::{
     PACK_SUFFIX, PackDirectory, PackEntry, PackWriter, TAIL_BYTES, pack_name, read_directory,
 };
+use super::pack_index::{PackCopy, PackFile, PackIndex, PackSpool, PackedKind, PackedPlace};
 use super::{StateStore, if_exists};
 
 /// Bytes of a state from which on it has a file of its own.
@@ -42,128 +42,6 @@ const READ_BYTES_UNCOMMITTED_MAX: u64 = 256 << 20;
 /// Requests for packs at the same time, and bytes of packs that are fetched at the same time.
 const REQUESTS_MAX: usize = 16;
 const FETCHED_BYTES_MAX: u64 = 16 << 20;
-
-/// Kinds of states in packs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PackedKind {
-    /// States of all rows.
-    State,
-    /// States of parts of a history.
-    Partial,
-}
-
-impl PackedKind {
-    /// The directory of this kind.
-    pub fn directory(self) -> &'static str {
-        match self {
-            PackedKind::State => "states",
-            PackedKind::Partial => "partials",
-        }
-    }
-}
-
-/// The packs of a state directory.
-#[derive(Default)]
-pub struct StatePacks {
-    states: Mutex<PackIndex>,
-    partials: Mutex<PackIndex>,
-    /// Stored bytes that were read for states that no pack holds yet.
-    read_uncommitted: AtomicU64,
-    /// Directory with copies of remote packs.
-    copies: Mutex<Option<ScratchDir>>,
-}
-
-/// Index of the states of one kind.
-#[derive(Default)]
-struct PackIndex {
-    is_loaded: bool,
-    files: Vec<Arc<PackFile>>,
-    entries: HashMap<ContentId, PackedPlace>,
-    /// Further places of states that several packs hold.
-    others: Vec<(ContentId, PackedPlace)>,
-    /// Large states in a remote store; on local disks, the file system is asked.
-    large: HashSet<ContentId>,
-    spool: Option<PackSpool>,
-}
-
-#[derive(Clone)]
-struct PackedPlace {
-    file: Arc<PackFile>,
-    entry: PackEntry,
-}
-
-/// A pack in the state directory.
-struct PackFile {
-    name: String,
-    place: StorageLocation,
-    bytes: u64,
-    /// A copy of a remote pack.
-    copy: Mutex<Option<PackCopy>>,
-    /// True if a broken state was found in it.
-    is_broken: AtomicBool,
-}
-
-struct PackCopy {
-    path: TempPath,
-    /// The directory has to outlive its files.
-    _dir: ScratchDir,
-}
-
-/// States that no pack holds yet.
-struct PackSpool {
-    file: NamedTempFile,
-    scratch: ScratchDir,
-    entries: BTreeMap<ContentId, PackEntry>,
-    bytes: u64,
-    durable: bool,
-}
-
-impl StatePacks {
-    fn of(&self, kind: PackedKind) -> &Mutex<PackIndex> {
-        match kind {
-            PackedKind::State => &self.states,
-            PackedKind::Partial => &self.partials,
-        }
-    }
-}
-
-impl PackIndex {
-    fn insert(&mut self, file: &Arc<PackFile>, entries: Vec<PackEntry>) {
-        for entry in entries {
-            let packed = PackedPlace {
-                file: file.clone(),
-                entry,
-            };
-            if let Some(other) = self.entries.insert(entry.id, packed) {
-                self.others.push((entry.id, other));
-            }
-        }
-        self.files.push(file.clone());
-    }
-
-    /// Forgets packs.
-    fn remove(&mut self, is_gone: impl Fn(&PackFile) -> bool) {
-        self.files.retain(|file| !is_gone(file));
-        self.others.retain(|(_, other)| !is_gone(&other.file));
-        self.entries.retain(|_, packed| !is_gone(&packed.file));
-        for (id, other) in std::mem::take(&mut self.others) {
-            match self.entries.entry(id) {
-                Entry::Occupied(_) => self.others.push((id, other)),
-                Entry::Vacant(entry) => {
-                    entry.insert(other);
-                }
-            }
-        }
-    }
-
-    /// Forgets where a state lies, in favour of another place.
-    fn forget(&mut self, id: ContentId) {
-        match self.others.iter().position(|(other, _)| *other == id) {
-            Some(at) => drop(self.entries.insert(id, self.others.swap_remove(at).1)),
-            None => drop(self.entries.remove(&id)),
-        }
-    }
-}
 
 /// A frame that goes into a pack where it is small, and has a file of its own otherwise.
 pub(super) struct SmallFrame<'a> {

@@ -16,7 +16,8 @@ use forebay_storage::{ScratchDir, StorageLocation};
 
 use super::StateStore;
 use super::frame::{ChecksumWriter, FrameHeader, read_compressed, write_compressed};
-use super::packs::{PackedKind, SmallFrame};
+use super::pack_index::PackedKind;
+use super::packs::SmallFrame;
 
 /// Shares of a large state: as many workers can merge it at a time.
 pub const SHARES: usize = 16;

@@ -9,7 +9,8 @@ use forebay_storage::{ScratchDir, StorageLocation};
 
 use super::StateStore;
 use super::frame::{FrameBuffer, FrameHeader, FrameReader, WrittenFrame, write_frame};
-use super::packs::{PACKED_STATE_BYTES_MAX, PackedKind, SmallFrame};
+use super::pack_index::PackedKind;
+use super::packs::{PACKED_STATE_BYTES_MAX, SmallFrame};
 
 impl StateStore {
     /// Location of the file of a state that has its own.
