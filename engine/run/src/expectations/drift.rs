@@ -6,7 +6,7 @@ use forebay_model::{Finding, Result};
 use forebay_plan::{DriftBaseline, DriftRule, ExpectationOutcome};
 use forebay_storage::DriftMeasures;
 
-use super::JudgedExpectation;
+use super::judged::JudgedExpectation;
 use super::last_run::RuleRecord;
 use super::recent_days::RecentDays;
 use crate::profile::{ColumnProfile, DriftOptions, compare_columns, merge_columns};

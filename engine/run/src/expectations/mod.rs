@@ -2,6 +2,7 @@
 
 mod applied_rules;
 mod drift;
+mod judged;
 mod last_run;
 mod new_rows;
 mod recent_days;
@@ -17,10 +18,11 @@ use forebay_plan::{
     AnalyzerId, BoundOp, Expectation, ExpectationJudge, ExpectationOutcome, ExpectationPolicy,
     JudgeContext, OpId, ViolatingRow,
 };
-use forebay_storage::{DriftMeasures, Event};
+use forebay_storage::Event;
 use jiff::Timestamp;
 
 use self::drift::ComparedRows;
+use self::judged::JudgedExpectation;
 pub(crate) use self::last_run::LastRunRecord;
 use self::last_run::RuleRecord;
 use self::new_rows::NewRows;
@@ -39,14 +41,6 @@ pub(crate) struct JudgedExpectations {
     pub reports: Vec<ExpectationReport>,
     /// Record that the next run compares with.
     pub record: LastRunRecord,
-}
-
-/// Result of one expectation.
-struct JudgedExpectation {
-    outcome: ExpectationOutcome,
-    drift: Option<Box<DriftMeasures>>,
-    /// Record that the next run compares with.
-    record: RuleRecord,
 }
 
 /// Time of a run.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema};
-use forebay_execute::stop_check_of;
+use forebay_execute::{SourceInput, stop_check_of};
 use forebay_model::{IdBuilder, Result, logical_type};
 use forebay_plan::{
     BaseDataset, BoundPipeline, ChainContext, ColumnTap, OpChain, OpStream, PlanOp,
@@ -15,7 +15,6 @@ use forebay_plan::{
 };
 use forebay_storage::ScanRequest;
 
-use crate::feed::output_blocks::{CommittedOutput, PartCondition};
 use crate::feed::planner::{FeedPlanner, READ_ROWS_MAX, distinct};
 use crate::feed::source_blocks::{RowTransform, ScanPlan};
 
@@ -56,9 +55,9 @@ pub(crate) fn shared_operations(
 pub(super) struct UntoldPart {
     /// The hidden column of its rows.
     pub column: String,
-    /// Condition that computes this column, where the split was applied before the rows were
+    /// Operation that computes this column, where the split was applied before the rows were
     /// written.
-    pub condition: Option<PartCondition>,
+    pub split_op: Option<usize>,
 }
 
 impl LateSteps {
@@ -78,9 +77,9 @@ impl LateSteps {
             None => None,
             Some(UntoldPart {
                 column: hidden,
-                condition,
+                split_op,
             }) => {
-                ops.splice(0..0, condition.map(|condition| condition.op));
+                ops.splice(0..0, split_op);
                 let makes = |op: &usize| match &bound.ops[*op].op {
                     PlanOp::Map(map) => map.is_written(&hidden),
                     _ => false,
@@ -150,7 +149,7 @@ impl FeedPlanner<'_> {
     /// of other parts.
     pub(super) fn late_plan(
         &self,
-        committed: &CommittedOutput,
+        output: &SourceInput,
         late: &LateSteps,
         columns: &[String],
         flagged: bool,
@@ -191,14 +190,14 @@ impl FeedPlanner<'_> {
         )?;
         let request = ScanRequest {
             columns: base_columns,
-            schema: committed.input.dataset.schema.clone(),
+            schema: output.dataset.schema.clone(),
             pruning: Vec::new(),
             batch_rows: self.session.options.batch_rows.min(READ_ROWS_MAX),
             row_keys: false,
         };
         let transform = RowTransform::Chain(Box::new(chain));
         Ok(ScanPlan {
-            input: committed.input.clone(),
+            input: output.clone(),
             request,
             transform,
             positions,
@@ -210,11 +209,11 @@ impl FeedPlanner<'_> {
     /// all rows.
     pub(super) fn late_counting_plans(
         &self,
-        committed: &CommittedOutput,
+        output: &SourceInput,
         late: &LateSteps,
     ) -> Result<Option<Vec<ScanPlan>>> {
         if late.changes_rows() {
-            Ok(Some(vec![self.late_plan(committed, late, &[], false)?]))
+            Ok(Some(vec![self.late_plan(output, late, &[], false)?]))
         } else {
             Ok(None)
         }

@@ -125,7 +125,7 @@ impl FeedPlanner<'_> {
                 let untold = feed_sink.split.as_deref().filter(|_| sink.split.is_none());
                 let part = untold.map(|part| UntoldPart {
                     column: part_column(part),
-                    condition: parting.take(),
+                    split_op: parting.take().map(|condition| condition.op),
                 });
                 match LateSteps::new(self.bound(), &feed_sink.from, &sink.from, part) {
                     Some(late) => Some(late),
@@ -272,7 +272,7 @@ impl FeedPlanner<'_> {
         flagged: bool,
     ) -> Result<ScanPlan> {
         if let Some(late) = &committed.late {
-            return self.late_plan(committed, late, columns, flagged);
+            return self.late_plan(&committed.input, late, columns, flagged);
         }
         let CommittedOutput { input, parting, .. } = committed;
         let (mut columns, positions) = distinct(columns);

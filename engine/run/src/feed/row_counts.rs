@@ -21,7 +21,7 @@ impl FeedPlanner<'_> {
             None => self.row_counting_plans(source.work)?,
             Some(committed) => match &committed.late {
                 None => output_blocks::counting_plans(readings),
-                Some(late) => self.late_counting_plans(committed, late)?,
+                Some(late) => self.late_counting_plans(&committed.input, late)?,
             },
         };
         if let (Some(stored_counts), None) = (&stored_counts, &counting) {

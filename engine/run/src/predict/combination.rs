@@ -8,7 +8,8 @@ use arrow::datatypes::Schema;
 use forebay_model::{Fault, Result};
 
 use super::config::{EnsembleCombination, ForecastEnsemble, PredictConfig};
-use super::model::{ModelPredictor, Predictions};
+use super::model::ModelPredictor;
+use super::values::Predictions;
 
 /// The model of a forecast, of the models that its configuration names in the order of [`PredictConfig::models`].
 pub(super) fn forecast_predictor(

@@ -54,12 +54,11 @@ pub(crate) use self::known_columns::{known_by_step, last_written};
 pub use self::layout::ForecastLayout;
 pub(crate) use self::missing_values::missing_values;
 pub(crate) use self::model::LoadedModels;
-pub use self::model::{
-    LoadedModel, ModelPredictor, Predictions, prediction_fields, quantile_column,
-};
+pub use self::model::{LoadedModel, ModelPredictor, prediction_fields, quantile_column};
 pub(crate) use self::naive::{naive_passes, step_of_future};
 pub use self::step::{ForecastColumns, PredictTransform};
 pub(crate) use self::step::{STEP, is_constant_of_series, register_predict_step};
+pub use self::values::Predictions;
 
 use self::contract::ForecastContract;
 use self::step::{classes_in_forecast_fault, no_future};

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use arrow::array::{ArrayRef, BooleanArray, Float32Array};
+use arrow::array::{ArrayRef, BooleanArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use forebay_model::{Fault, Result, codes};
 use forebay_storage::StorageLocation;
 
 use super::classes::{ModelClasses, class_column};
-use super::values::{PredictionBounds, bounded_columns, in_units_of_rows};
+use super::values::Predictions;
 
 /// A model that predicts rows of the step that it was trained on.
 pub trait ModelPredictor: Debug + Send + Sync {
@@ -75,47 +75,6 @@ pub trait ModelPredictor: Debug + Send + Sync {
 
     /// Predictions, given its columns; null for rows that do not count.
     fn predict(&self, columns: &[ArrayRef], rows: usize) -> Result<Predictions>;
-}
-
-/// Predictions of a model for some rows.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Predictions {
-    /// The point forecast; of a model of classes, the probability of the most probable one.
-    pub point: Float32Array,
-    /// Predictions of each quantile of the model, in their order. They may cross.
-    pub quantiles: Vec<Float32Array>,
-    /// Probabilities of each class of the model, in their order.
-    pub probabilities: Vec<Float32Array>,
-}
-
-impl Predictions {
-    /// Columns as `predict` writes them: the point forecast, then the quantiles, in ascending order in each row and within
-    /// the bounds.
-    pub fn into_bounded_columns(self, min: Option<f64>, max: Option<f64>) -> Result<Vec<ArrayRef>> {
-        let columns = in_units_of_rows(self, None, &[])?;
-        let bounds = PredictionBounds::new(min, max);
-        Ok(bounded_columns(&columns, bounds, &DataType::Float32)?.columns)
-    }
-
-    /// Columns as `predict` writes them for a model of classes: the most probable class, then the
-    /// probability of each.
-    pub fn into_class_columns(self, classes: &ModelClasses) -> Vec<ArrayRef> {
-        let mut columns = vec![classes.most_probable(&self.probabilities)];
-        for probability in self.probabilities {
-            columns.push(Arc::new(probability));
-        }
-        columns
-    }
-}
-
-impl From<Float32Array> for Predictions {
-    fn from(point: Float32Array) -> Self {
-        Predictions {
-            point,
-            quantiles: Vec::new(),
-            probabilities: Vec::new(),
-        }
-    }
 }
 
 /// Name of the column of a quantile, derived from that of the point forecast: `prediction_q10` for
@@ -232,6 +191,7 @@ fn add_model(models: &mut ModelsById, model: &Arc<LoadedModel>) {
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::Float32Array;
     use forebay_storage::StorageClient;
 
     use super::*;

@@ -20,7 +20,7 @@ use forebay_plan::{
     SqlCompiler, TransformRegistry, WindowRowOrder, slice_for_columns, source_column,
 };
 
-use super::fit_type;
+use super::fitted_column::fit_type;
 use super::latest::{ContinuedSeries, SeriesEnds};
 use super::live::{AnswerJoins, ChainStates, LiveState};
 use super::request_values::{

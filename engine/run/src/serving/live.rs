@@ -18,7 +18,7 @@ use forebay_threads::lock;
 use forebay_window::series_hashes;
 
 use super::append_log::AppendLog;
-use super::fit_type;
+use super::fitted_column::fit_type;
 use super::joined::{JoinedTable, NextOutputs};
 use super::late_facts::{FactsBySeries, GroupFacts};
 use super::latest::{ContinuedSeries, FactEnds, LiveLatest, SeriesEnds};

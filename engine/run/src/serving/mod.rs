@@ -3,6 +3,7 @@
 mod append_log;
 mod apply;
 mod column_fit;
+mod fitted_column;
 mod forecast;
 mod joined;
 mod late_facts;
@@ -35,6 +36,7 @@ use forebay_storage::StorageClient;
 use serde_json::{Map, Value};
 
 pub use self::column_fit::ColumnFit;
+use self::fitted_column::fit_type;
 pub use self::forecast::ForecastRequest;
 use self::forecast::ServedForecast;
 pub use self::live::{AppendReport, StateSummary};
@@ -42,7 +44,7 @@ use self::live::{LiveAnswer, LiveChains, LiveState, order_of_time, take_all};
 pub use self::stream::UnservedStep;
 use self::stream::{RemovingStep, ServedChain, ServedStream, artifact_finding};
 pub(crate) use self::stream::{check_serving, unserved_steps};
-use crate::fit_types::{FORMATS_WITHOUT_TYPES, fit_values};
+use crate::fit_types::FORMATS_WITHOUT_TYPES;
 use crate::learning_filters::{with_open_learning_filters, without_learning_filters};
 
 /// Applies the findings of an artifact to rows of one source.
@@ -962,42 +964,12 @@ fn value_of_other_kind<'v>(
     }
 }
 
-/// Texts or whole numbers as dates or times of a column's format.
-fn read_formatted(column: &ArrayRef, field: &Field, format: &TimeFormat) -> Result<ArrayRef> {
-    let texts = format.texts_of(column)?;
-    let read = format.read(&texts);
-    match read.lost.first() {
-        None => Ok(read.values),
-        Some(row) => {
-            let message = format!("`{}`: {}", field.name(), format.problem(texts.value(*row)));
-            Err(Fault::new(codes::COLUMN_TYPE, message).column(field.name()))
-        }
-    }
-}
-
 fn nullable(schema: &Schema) -> Schema {
     let mut fields = Vec::new();
     for field in schema.fields() {
         fields.push(field.as_ref().clone().with_nullable(true));
     }
     Schema::new(fields)
-}
-
-/// The column as its logical type: no value is changed, but that floats may lose digits. Texts and whole numbers of a
-/// column with a format are read by it, as those of the source are; other texts by the rules.
-fn fit_type(
-    column: &ArrayRef,
-    field: &Field,
-    format: Option<&TimeFormat>,
-    rules: TextRules,
-) -> Result<ArrayRef> {
-    if logical_type(column.data_type()) == logical_type(field.data_type()) {
-        return Ok(column.clone());
-    }
-    match format.filter(|format| format.takes(column.data_type())) {
-        Some(format) => read_formatted(column, field, format),
-        None => fit_values(column, field, rules),
-    }
 }
 
 #[cfg(test)]

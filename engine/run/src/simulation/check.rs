@@ -8,7 +8,7 @@ use forebay_model::RelativePath;
 use object_store::path::Path;
 use serde_json::Value;
 
-use crate::simulation::world::{ActorId, StoreRequest};
+use crate::simulation::request::{ActorId, StoreRequest};
 
 pub const OUT: &str = "out";
 const MANIFEST: &str = "out/_manifest.json";

@@ -9,6 +9,7 @@
 //! ```
 
 mod check;
+mod request;
 mod store;
 mod world;
 
@@ -32,8 +33,9 @@ use object_store::path::Path;
 use serde_json::{Value, json};
 
 use crate::simulation::check::{OUT, SimulatedAttempt, written_file};
+use crate::simulation::request::ActorId;
 use crate::simulation::store::SimulatedStore;
-use crate::simulation::world::{ActorHandle, ActorId, ActorKilled, ActorMessage, SimulatedWorld};
+use crate::simulation::world::{ActorHandle, ActorKilled, ActorMessage, SimulatedWorld};
 
 const COORDINATORS: usize = 2;
 const WORKERS: usize = 3;

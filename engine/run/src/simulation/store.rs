@@ -13,9 +13,8 @@ use object_store::{
     Result,
 };
 
-use crate::simulation::world::{
-    ActorHandle, NetworkFailure, PutCondition, StoreAnswer, StoreRequest, version,
-};
+use crate::simulation::request::{PutCondition, StoreRequest};
+use crate::simulation::world::{ActorHandle, NetworkFailure, StoreAnswer, version};
 
 pub struct SimulatedStore(pub ActorHandle);
 

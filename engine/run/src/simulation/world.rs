@@ -10,6 +10,7 @@ use forebay_commit::Shard;
 use object_store::path::Path;
 
 use crate::simulation::check::InvariantChecks;
+use crate::simulation::request::{ActorId, PutCondition, StoreRequest};
 
 /// Number of turns in which failures are injected.
 const TROUBLED_TURNS: u64 = 1000;
@@ -22,8 +23,6 @@ const LATE_SECONDS_MAX: f64 = 40.0;
 
 /// Seconds that a message takes at most.
 const DELAY_SECONDS_MAX: f64 = 8.0;
-
-pub type ActorId = usize;
 
 /// Messages between actors.
 #[derive(Debug, Clone)]
@@ -48,24 +47,6 @@ pub enum ActorMessage {
         task: usize,
         attempt: u64,
     },
-}
-
-/// A write or a removal, as the store gets it.
-#[derive(Debug, Clone)]
-pub struct StoreRequest {
-    pub by: ActorId,
-    pub path: Path,
-    /// The new content; none removes the object.
-    pub bytes: Option<Bytes>,
-    pub on: PutCondition,
-}
-
-/// Condition of a write.
-#[derive(Debug, Clone, PartialEq)]
-pub enum PutCondition {
-    Always,
-    Absent,
-    Version(String),
 }
 
 /// Answer of the store to a [`StoreRequest`].

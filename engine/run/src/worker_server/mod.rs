@@ -4,6 +4,7 @@ mod feed_service;
 mod query_service;
 mod run_inputs;
 mod stage_session;
+mod worker_query;
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -32,11 +33,11 @@ use crate::part_context::PartContext;
 use crate::session::{Session, SessionOptions};
 use crate::training_parts::PartExchange;
 use crate::worker_server::feed_service::FeedService;
-use crate::worker_server::query_service::WorkerQueries;
 use crate::worker_server::run_inputs::RunInputs;
 use crate::worker_server::stage_session::{
     QueuedTask, StageKey, StageSession, StageThreads, other_files,
 };
+use crate::worker_server::worker_query::WorkerQueries;
 
 /// Maximum size of a message in bytes: plans and answers are small.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;

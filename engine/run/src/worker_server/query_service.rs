@@ -1,21 +1,17 @@
 //! The worker's side of distributed queries: stages of other plans than its own, over tables that it reads itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, Weak};
 
 use arrow::array::RecordBatch;
 use datafusion::error::DataFusionError;
-use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion_distributed::{DistributedExt, WorkerQueryContext};
 use forebay_cluster::{
     AdmittedInputCodec, ExchangeChannels, QueryHeader, ScannedSpans, SpanScanCodec, SpanScanner,
     TaskExecCodec, wire_error,
 };
-use forebay_commit::StateStore;
-use forebay_execute::{
-    FlowReader, WorkerCounts, columns_to_read, fallible_batch_stream, query_runtime, stage_config,
-};
+use forebay_execute::{columns_to_read, fallible_batch_stream, query_runtime, stage_config};
 use forebay_model::{ContentId, Fault, Result, TRACE_HEADER, catch_panic};
 use forebay_plan::{OpId, PassWork, slice_for_columns};
 use forebay_storage::ScratchDir;
@@ -24,40 +20,10 @@ use forebay_threads::lock;
 
 use super::WorkerState;
 use super::stage_session::{compile_run, load_dependencies, other};
-use crate::predict::LoadedModel;
+use super::worker_query::{OpenTable, TableKey, WorkerQuery};
 
 /// Partitions that share the memory at most: the number comes from the network.
 const PARTITIONS_MAX: usize = 1 << 10;
-
-/// The queries that a worker has stages of, by the ids of their attempts.
-pub(super) type WorkerQueries = Mutex<BTreeMap<String, Weak<WorkerQuery>>>;
-
-/// Resources that the stages of a query share on this worker. Dropped with the last stage.
-pub(super) struct WorkerQuery {
-    channels: ExchangeChannels,
-    runtime: Arc<RuntimeEnv>,
-    tables: Mutex<BTreeMap<TableKey, TableCell>>,
-    scratch: ScratchDir,
-}
-
-/// Pass, input and columns of a table.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct TableKey {
-    pass: usize,
-    input: usize,
-    columns: Vec<String>,
-}
-
-/// Filled by the first partition that reads the table; the others wait for it.
-type TableCell = Arc<Mutex<Option<Arc<OpenTable>>>>;
-
-/// A table that is ready to be read.
-struct OpenTable {
-    reader: FlowReader,
-    store: StateStore,
-    /// Steps find the models that they predict with while these are held.
-    _models: Vec<Arc<LoadedModel>>,
-}
 
 impl WorkerState {
     /// The engine's session of a plan from a coordinator.
@@ -235,27 +201,6 @@ impl WorkerState {
             store: run.store.clone(),
             _models: models,
         })
-    }
-}
-
-impl OpenTable {
-    /// Leaves the numbers of rows of some spans for the coordinator.
-    fn leave_counts(&self, query: &WorkerQuery, scanned: &ScannedSpans) -> Result<()> {
-        let ScannedSpans {
-            table,
-            columns,
-            spans,
-            ..
-        } = scanned;
-        let counts = WorkerCounts {
-            input: table.input,
-            spans: self.reader.counts(spans.clone())?,
-        };
-        if counts.spans.is_empty() {
-            return Ok(());
-        }
-        let part = format!("{spans:?} {columns:?}");
-        counts.leave(&self.store, table.counts, &part, &query.scratch)
     }
 }
 
