@@ -15,11 +15,11 @@ pub(super) struct TextPlace {
 pub(super) fn text_place(stream: impl Read, at: u64) -> io::Result<TextPlace> {
     let mut stream = stream.take(at);
     let mut block = vec![0; BUFFER_BYTES];
-    let mut place = TextPlace { line: 1, column: 1 };
+    let mut position = TextPlace { line: 1, column: 1 };
     let mut is_behind_return = false;
     loop {
         let read = match stream.read(&mut block) {
-            Ok(0) => return Ok(place),
+            Ok(0) => return Ok(position),
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
@@ -28,12 +28,12 @@ pub(super) fn text_place(stream: impl Read, at: u64) -> io::Result<TextPlace> {
             match byte {
                 b'\n' if is_behind_return => {}
                 b'\n' | b'\r' => {
-                    place.line += 1;
-                    place.column = 1;
+                    position.line += 1;
+                    position.column = 1;
                 }
                 // Bytes that go on with a letter.
                 0x80..=0xbf => {}
-                _ => place.column += 1,
+                _ => position.column += 1,
             }
             is_behind_return = *byte == b'\r';
         }

@@ -20,16 +20,16 @@ use datafusion::physical_plan::{
 
 /// Rows of a flow that one stream of the engine reads.
 pub(crate) trait FlowRows: fmt::Debug + Send + Sync {
-    /// Starts to read the columns at some places among those that are read. `schema` is theirs.
-    fn read_columns(&self, places: &[usize], schema: &SchemaRef) -> SendableRecordBatchStream;
+    /// Starts to read the columns with these indices among those that are read. `schema` is theirs.
+    fn read_columns(&self, indices: &[usize], schema: &SchemaRef) -> SendableRecordBatchStream;
 }
 
 /// The table.
 #[derive(Debug)]
 pub(crate) struct FlowTable {
     pub schema: SchemaRef,
-    /// The place of each column among those that are read; `None` for columns that no query may ask for.
-    pub places: Vec<Option<usize>>,
+    /// The index of each column among those that are read; `None` for columns that no query may ask for.
+    pub indices: Vec<Option<usize>>,
     /// Streams that are read side by side.
     pub partitions: Vec<Arc<dyn FlowRows>>,
     /// The number of rows, about.
@@ -58,10 +58,10 @@ impl TableProvider for FlowTable {
             None => (0..self.schema.fields().len()).collect(),
         };
         let schema = Arc::new(self.schema.project(&columns)?);
-        let mut places = Vec::with_capacity(columns.len());
+        let mut indices = Vec::with_capacity(columns.len());
         for (column, field) in columns.iter().zip(schema.fields()) {
-            let place = self.places.get(*column).copied().flatten();
-            places.push(place.ok_or_else(|| {
+            let index = self.indices.get(*column).copied().flatten();
+            indices.push(index.ok_or_else(|| {
                 DataFusionError::Internal(format!("column `{}` is not read", field.name()))
             })?);
         }
@@ -73,7 +73,7 @@ impl TableProvider for FlowTable {
         );
         Ok(Arc::new(FlowScanExec {
             schema,
-            places,
+            indices,
             partitions: self.partitions.clone(),
             rows: self.rows,
             properties: Arc::new(properties),
@@ -85,8 +85,8 @@ impl TableProvider for FlowTable {
 #[derive(Debug)]
 struct FlowScanExec {
     schema: SchemaRef,
-    /// Places among the columns that are read.
-    places: Vec<usize>,
+    /// Indices among the columns that are read.
+    indices: Vec<usize>,
     partitions: Vec<Arc<dyn FlowRows>>,
     rows: usize,
     properties: Arc<PlanProperties>,
@@ -140,7 +140,7 @@ impl ExecutionPlan for FlowScanExec {
         let rows = self.partitions.get(partition).ok_or_else(|| {
             DataFusionError::Internal(format!("there is no partition {partition}"))
         })?;
-        Ok(rows.read_columns(&self.places, &self.schema))
+        Ok(rows.read_columns(&self.indices, &self.schema))
     }
 
     /// Steps change the number of rows, so that it is never exact.
@@ -171,15 +171,15 @@ mod tests {
 
     use super::*;
 
-    /// Rows whose values are the places of their columns, and the places that were asked for.
+    /// Rows whose values are the indices of their columns, and the indices that were requested.
     #[derive(Debug, Default)]
-    struct PlaceRows(Mutex<Vec<Vec<usize>>>);
+    struct IndexRows(Mutex<Vec<Vec<usize>>>);
 
-    impl FlowRows for PlaceRows {
-        fn read_columns(&self, places: &[usize], schema: &SchemaRef) -> SendableRecordBatchStream {
-            self.0.lock().unwrap().push(places.to_vec());
-            let columns = places.iter().map(|place| -> ArrayRef {
-                Arc::new(Int64Array::from_iter_values([*place as i64]))
+    impl FlowRows for IndexRows {
+        fn read_columns(&self, indices: &[usize], schema: &SchemaRef) -> SendableRecordBatchStream {
+            self.0.lock().unwrap().push(indices.to_vec());
+            let columns = indices.iter().map(|index| -> ArrayRef {
+                Arc::new(Int64Array::from_iter_values([*index as i64]))
             });
             let batch = RecordBatch::try_new(schema.clone(), columns.collect());
             let batches = futures::stream::iter([batch.map_err(DataFusionError::from)]);
@@ -189,12 +189,12 @@ mod tests {
 
     /// Selects columns of a table of `a`, `b` and `c`, of which `a` and `c` are read.
     fn select(columns: &[&str]) -> Result<(RecordBatch, Vec<Vec<usize>>), DataFusionError> {
-        let rows = Arc::new(PlaceRows::default());
+        let rows = Arc::new(IndexRows::default());
         let fields = ["a", "b", "c"].map(|name| Field::new(name, DataType::Int64, true));
         let partition: Arc<dyn FlowRows> = rows.clone();
         let table = FlowTable {
             schema: Arc::new(Schema::new(fields.to_vec())),
-            places: vec![Some(0), None, Some(1)],
+            indices: vec![Some(0), None, Some(1)],
             partitions: vec![partition],
             rows: 1,
         };
@@ -211,13 +211,13 @@ mod tests {
 
     #[test]
     fn columns_are_read_where_they_are_used() {
-        for (columns, places) in [
+        for (columns, indices) in [
             (&["a"][..], vec![0]),
             (&["c"], vec![1]),
             (&["a", "c"], vec![0, 1]),
         ] {
             let (batch, asked) = select(columns).unwrap();
-            assert_eq!(asked, [places], "{columns:?}");
+            assert_eq!(asked, [indices], "{columns:?}");
             let schema = batch.schema();
             let names: Vec<_> = schema.fields().iter().map(|field| field.name()).collect();
             assert_eq!(names, columns);

@@ -435,7 +435,7 @@ impl MaterializePass<'_> {
         schema: SchemaRef,
         spans: FlowSpans,
     ) -> Result<LogicalPlan> {
-        let places = places_in(&schema, &spans.schema);
+        let indices = indices_in(&schema, &spans.schema);
         let FlowSpans {
             schema: read_schema,
             tasks,
@@ -458,7 +458,7 @@ impl MaterializePass<'_> {
         }
         let table = FlowTable {
             schema,
-            places,
+            indices,
             partitions,
             rows,
         };
@@ -708,15 +708,15 @@ fn unread_table(name: &str, schema: &SchemaRef) -> Result<LogicalPlan> {
         .map_err(|error| engine_fault(error, name))
 }
 
-/// The place of each column of a schema among those that are read.
-fn places_in(schema: &SchemaRef, read_schema: &SchemaRef) -> Vec<Option<usize>> {
-    let mut places_by_name = HashMap::new();
-    for (place, field) in read_schema.fields().iter().enumerate() {
-        places_by_name.insert(field.name().as_str(), place);
+/// The index of each column of a schema among those that are read.
+fn indices_in(schema: &SchemaRef, read_schema: &SchemaRef) -> Vec<Option<usize>> {
+    let mut indices_by_name = HashMap::new();
+    for (index, field) in read_schema.fields().iter().enumerate() {
+        indices_by_name.insert(field.name().as_str(), index);
     }
     let fields = schema.fields().iter();
     fields
-        .map(|field| places_by_name.get(field.name().as_str()).copied())
+        .map(|field| indices_by_name.get(field.name().as_str()).copied())
         .collect()
 }
 
@@ -983,8 +983,8 @@ impl fmt::Debug for SpanStream {
 }
 
 impl FlowRows for SpanStream {
-    fn read_columns(&self, places: &[usize], schema: &SchemaRef) -> SendableRecordBatchStream {
-        let places = places.to_vec();
+    fn read_columns(&self, indices: &[usize], schema: &SchemaRef) -> SendableRecordBatchStream {
+        let indices = indices.to_vec();
         let sent_schema = schema.clone();
         let tasks = self.tasks.clone();
         let flow_schema = self.schema.clone();
@@ -998,7 +998,7 @@ impl FlowRows for SpanStream {
                 &io,
                 listener.as_ref(),
                 carry,
-                &mut |rows| Ok(send(rows.select(&places, &sent_schema)?)),
+                &mut |rows| Ok(send(rows.select(&indices, &sent_schema)?)),
             )
         })
     }
@@ -1070,15 +1070,15 @@ fn send_batches(
 impl SpanRows {
     /// The rows in the types of a schema, with their positions.
     fn with_positions(&self, schema: &SchemaRef) -> Result<RecordBatch> {
-        let places: Vec<usize> = (0..=self.columns.len()).collect();
-        self.select(&places, schema)
+        let indices: Vec<usize> = (0..=self.columns.len()).collect();
+        self.select(&indices, schema)
     }
 
-    /// Some columns, in the types of their schema. The positions have the place behind all columns.
-    fn select(&self, places: &[usize], schema: &SchemaRef) -> Result<RecordBatch> {
-        let mut columns: Vec<ArrayRef> = Vec::with_capacity(places.len());
-        for (place, field) in places.iter().zip(schema.fields()) {
-            columns.push(match self.columns.get(*place) {
+    /// Some columns, in the types of their schema. The positions have the index after all columns.
+    fn select(&self, indices: &[usize], schema: &SchemaRef) -> Result<RecordBatch> {
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(indices.len());
+        for (index, field) in indices.iter().zip(schema.fields()) {
+            columns.push(match self.columns.get(*index) {
                 Some(column) => cast(column, field.data_type())?,
                 None => self.positions(),
             });

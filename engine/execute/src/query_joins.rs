@@ -96,17 +96,17 @@ impl JoinChoice {
         threads: usize,
         free_bytes: &mut usize,
     ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
-        let left = JoinSide::of(join.left());
-        let right = JoinSide::of(join.right()).filter(|_| join.join_type().supports_swap());
-        let is_swapped = match (left, right) {
-            (Some(left), Some(right)) => right.table_bytes < left.table_bytes,
+        let left_side = JoinSide::of(join.left());
+        let right_side = JoinSide::of(join.right()).filter(|_| join.join_type().supports_swap());
+        let is_swapped = match (left_side, right_side) {
+            (Some(left_side), Some(right_side)) => right_side.table_bytes < left_side.table_bytes,
             (None, Some(_)) => true,
             (_, None) => false,
         };
         let (built, probed) = if is_swapped {
-            (right, left)
+            (right_side, left_side)
         } else {
-            (left, right)
+            (left_side, right_side)
         };
         let built = built.filter(|side| side.table_bytes <= *free_bytes);
         let Some(built) = built.filter(|_| self.table_bytes.is_some()) else {
@@ -265,14 +265,16 @@ fn combined_rows(
 /// Rows of an equality join, if each row of its larger side meets one row.
 fn joined_rows(
     join_type: JoinType,
-    left: &Arc<dyn ExecutionPlan>,
-    right: &Arc<dyn ExecutionPlan>,
+    left_plan: &Arc<dyn ExecutionPlan>,
+    right_plan: &Arc<dyn ExecutionPlan>,
 ) -> Option<usize> {
     match join_type {
-        JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => estimated_rows(left),
-        JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => estimated_rows(right),
+        JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => estimated_rows(left_plan),
+        JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => {
+            estimated_rows(right_plan)
+        }
         JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => {
-            Some(estimated_rows(left)?.max(estimated_rows(right)?))
+            Some(estimated_rows(left_plan)?.max(estimated_rows(right_plan)?))
         }
     }
 }

@@ -109,16 +109,16 @@ impl CalendarSpan {
 pub fn month_nanoseconds(months: i64, most: bool) -> i128 {
     let count = months.unsigned_abs();
     let years = i128::from(count / 12);
-    let rest = (count % 12) as usize;
-    let of_rest = |days: &[i128; 12]| {
-        let last = rest.checked_sub(1);
+    let odd_months = (count % 12) as usize;
+    let odd_days = |days: &[i128; 12]| {
+        let last = odd_months.checked_sub(1);
         last.and_then(|last| days.get(last)).copied().unwrap_or(0)
     };
     // Of years that follow each other, at most every fourth is a leap year.
     let days = if most {
-        years * 365 + (years + 3) / 4 + of_rest(&MONTHS_DAYS_MOST)
+        years * 365 + (years + 3) / 4 + odd_days(&MONTHS_DAYS_MOST)
     } else {
-        years * 365 + of_rest(&MONTHS_DAYS_LEAST)
+        years * 365 + odd_days(&MONTHS_DAYS_LEAST)
     };
     days * DAY_NANOSECONDS * i128::from(months.signum())
 }

@@ -67,9 +67,9 @@ impl Transform for DeriveColumns {
             let mut map = MapOp::new(expression.reads, [field], move |inputs, rows| {
                 kernel(inputs, rows)
             });
-            if let Some(before) = filled {
+            if let Some(read) = filled {
                 map = map.counting(ValueCount {
-                    before,
+                    before: read,
                     ..ValueCount::new(RowChange::Imputed, count_filled)
                 });
             }

@@ -71,8 +71,8 @@ impl FunctionCode {
                  reads the next one; raise `timeout_seconds` if it needs longer"
             }
             FunctionCode::Python(_) => {
-                "raise `timeout_seconds` if it needs longer, or give it fewer rows (`batch_rows`, or \
-                 more keys in `by`)"
+                "raise `timeout_seconds` if it needs longer, or give it fewer rows (`batch_rows`, \
+                 or more keys in `by`)"
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
-use forebay_model::{Result, RowChange, lerp};
+use forebay_model::{Result, RowChange, lerp, ticks};
 use forebay_plan::{
     BindScope, ColumnSelector, ConfiguredTransform, MapOp, PlanOp, Transform, ValueCount, WindowOp,
 };
@@ -13,7 +13,6 @@ use forebay_window::{DuplicateCheck, WindowFunction, WindowPlan, WordEncoding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::length::ticks_of;
 use super::windows::{WindowOpBuilder, hide_helper_columns};
 use super::{FloatType, GapPolicy};
 use crate::numeric::count_filled;
@@ -167,7 +166,7 @@ fn interpolate_linearly(
     next: [&ArrayRef; 2],
 ) -> Result<Float64Array> {
     let values = doubles(column)?;
-    let times = ticks_of(time)?;
+    let times = ticks(time)?;
     let of = |[value, time]: [&ArrayRef; 2], row: usize| {
         let value = value.as_primitive::<Float64Type>();
         let time = time.as_primitive::<Int64Type>();

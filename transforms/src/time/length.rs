@@ -4,9 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use arrow::array::{ArrayRef, AsArray, Int64Array};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Int64Type};
+use arrow::datatypes::DataType;
 use forebay_model::{
     CalendarSpan, ColumnClock, DAY_NANOSECONDS, LENGTH_HINT, Result, TimeDistance, TimeLength,
     business_days_hint, tick_nanoseconds, type_words,
@@ -216,18 +214,6 @@ impl LengthSpec {
     pub(super) fn is_rows(self) -> bool {
         matches!(self, LengthSpec::Rows(rows) if rows > 0)
     }
-}
-
-/// A column of event times in ticks.
-pub(crate) fn ticks_of(column: &ArrayRef) -> Result<Int64Array> {
-    let column = if *column.data_type() == DataType::Date32 {
-        &cast(column, &DataType::Int32)?
-    } else {
-        column
-    };
-    Ok(cast(column, &DataType::Int64)?
-        .as_primitive::<Int64Type>()
-        .clone())
 }
 
 impl From<u64> for LengthSpec {

@@ -39,7 +39,7 @@ pub use gaps::{GapCompletion, GapFill, GapPolicy, SeriesPeriod};
 pub use interpolate::{Interpolate, interpolate};
 pub use lag::{LagTolerance, SeriesLag, lag};
 pub use length::{LengthSpec, duration_hint};
-pub(crate) use length::{StepBack, TimeColumn, ticks_of};
+pub(crate) use length::{StepBack, TimeColumn};
 pub use min_periods::MinPeriods;
 pub use naming::FeatureNaming;
 pub use pct_change::{PctChange, pct_change};

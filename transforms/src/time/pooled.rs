@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array, Int64Array};
 use arrow::datatypes::{DataType, Field};
-use forebay_model::{Result, TimeDistance};
+use forebay_model::{Result, TimeDistance, ticks};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
     Transform, WrittenNulls,
@@ -14,7 +14,7 @@ use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::length::{LengthSpec, StepBack, TimeColumn, ticks_of};
+use super::length::{LengthSpec, StepBack, TimeColumn};
 use super::pooled_sample::{PooledSample, statistic_of_cells};
 use super::pooled_table::{PooledCell, PooledTable, ask_moments, key_fields};
 use super::rolling::one;
@@ -305,7 +305,7 @@ impl PooledEvaluator {
         time: &ArrayRef,
         outputs: &[PooledOutput],
     ) -> Result<Vec<ArrayRef>> {
-        let times = ticks_of(time)?;
+        let times = ticks(time)?;
         // Many rows of a batch have the same group and time.
         let mut result_of: HashMap<(Option<u32>, i64), usize> = HashMap::new();
         let mut results: Vec<Vec<Option<f64>>> = vec![Vec::new(); outputs.len()];

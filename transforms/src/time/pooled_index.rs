@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array};
 use arrow::datatypes::{DataType, Field};
-use forebay_model::{Result, TimeDistance};
+use forebay_model::{Result, TimeDistance, ticks};
 use forebay_plan::{BindScope, LoweredMap, MapOp, WrittenNulls};
 
-use super::length::{TimeColumn, ticks_of};
+use super::length::TimeColumn;
 use super::pooled_table::{PooledTable, ask_moments, key_fields, slot_key_field};
 use crate::shared::finding_at;
 
@@ -78,7 +78,7 @@ pub(super) fn pooled_index(
             Ok(LoweredMap::new(move |inputs, rows| {
                 let of_slot = slots.groups.find_groups(&inputs[..keys], rows)?;
                 let of_all = all_slots.groups.find_groups(&inputs[..keys - 1], rows)?;
-                let times = ticks_of(&inputs[keys])?;
+                let times = ticks(&inputs[keys])?;
                 let index = |row: usize| {
                     if times.is_null(row) || inputs[keys - 1].is_null(row) {
                         return None;

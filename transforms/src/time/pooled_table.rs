@@ -6,10 +6,10 @@ use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, UInt32Arr
 use arrow::compute::{partition, take};
 use arrow::datatypes::{DataType, Field, UInt64Type};
 use forebay_analyze::GroupedMoments;
-use forebay_model::{Fault, Finding, Result, canonical_keys, codes, type_words};
+use forebay_model::{Fault, Finding, Result, canonical_keys, codes, ticks, type_words};
 use forebay_plan::{AnalyzerRequest, BindScope};
 
-use super::length::{TimeColumn, ticks_of};
+use super::length::TimeColumn;
 use crate::shared::{KeyIndex, doubles};
 
 /// The rows of one group at one time.
@@ -116,7 +116,7 @@ impl PooledTable {
             return Err(Fault::internal("a finding has no times"));
         };
         let columns = CellColumns {
-            times: ticks_of(time_column)?,
+            times: ticks(time_column)?,
             counts: finding
                 .column("count")?
                 .as_primitive::<UInt64Type>()

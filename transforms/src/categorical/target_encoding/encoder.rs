@@ -1,12 +1,12 @@
 //! The kernel of `target_encoding`.
 
 use arrow::array::{Array, ArrayRef, Float64Array};
-use forebay_model::{Fault, Finding, Result};
+use forebay_model::{Fault, Finding, Result, ticks};
 
 use super::label_table::{LabelTable, VisibleLabels};
 use super::smoothing::TargetSmoothing;
 use super::statistic::TargetStatistic;
-use crate::time::{PooledTable, StepBack, ticks_of};
+use crate::time::{PooledTable, StepBack};
 
 /// Encodes rows by their category, and by their fold or time.
 pub(super) struct LabelEncoder {
@@ -57,7 +57,7 @@ impl LabelEncoder {
         let groups = self
             .groups
             .find_groups(std::slice::from_ref(category), rows)?;
-        let positions = ticks_of(position)?;
+        let positions = ticks(position)?;
         let mut encoded = Float64Array::builder(rows);
         for (row, group) in groups.iter().enumerate() {
             if positions.is_null(row) {
