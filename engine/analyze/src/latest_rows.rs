@@ -3,12 +3,12 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, UInt64Array};
+use arrow::array::{Array, ArrayRef, Int64Array, UInt64Array};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Int64Type};
+use arrow::datatypes::DataType;
 use forebay_model::{
     Analyzer, AnalyzerInput, ColumnClock, Fault, Finding, Result, ScratchSpace, StateDecoder,
-    StateEncoder, codes, logical_type, nanoseconds_of_day,
+    StateEncoder, codes, logical_type, nanoseconds_of_day, ticks,
 };
 use serde_json::{Value, json};
 
@@ -558,17 +558,4 @@ impl LatestRows {
                 .map(|(name, column)| (name.as_str(), column.clone())),
         )
     }
-}
-
-/// Times as ticks of their own type.
-pub(crate) fn ticks(times: &ArrayRef) -> Result<Int64Array> {
-    let narrow = matches!(times.data_type(), DataType::Date32 | DataType::Time32(_));
-    let times = if narrow {
-        &cast(times, &DataType::Int32)?
-    } else {
-        times
-    };
-    Ok(cast(times, &DataType::Int64)?
-        .as_primitive::<Int64Type>()
-        .clone())
 }

@@ -3,12 +3,11 @@
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, UInt64Array};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Int64Type};
+use arrow::array::{Array, ArrayRef, Float64Array, Int64Array, UInt64Array};
+use arrow::datatypes::DataType;
 use forebay_model::{
     Analyzer, AnalyzerInput, ColumnClock, Fault, Finding, Result, ScratchSpace, StateDecoder,
-    StateEncoder, codes, logical_type,
+    StateEncoder, codes, logical_type, ticks,
 };
 use serde_json::{Value, json};
 
@@ -161,17 +160,6 @@ impl SpillValue for SeriesExtent {
     fn heap_bytes(&self) -> usize {
         0
     }
-}
-
-/// Times as ticks of their unit.
-fn ticks(column: &ArrayRef) -> Result<Int64Array> {
-    let column = match column.data_type() {
-        // Arrow casts these to `Int32` only.
-        DataType::Date32 | DataType::Time32(_) => &cast(column, &DataType::Int32)?,
-        _ => column,
-    };
-    let ticks = cast(column, &DataType::Int64)?;
-    Ok(ticks.as_primitive::<Int64Type>().clone())
 }
 
 /// Times as ticks of a clock in the zone of their column.

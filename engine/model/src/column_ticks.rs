@@ -22,7 +22,9 @@ pub fn tick_nanoseconds(data_type: &DataType) -> Option<i128> {
 
 /// A column of times in ticks.
 pub fn ticks(column: &ArrayRef) -> Result<Int64Array> {
-    let column = if *column.data_type() == DataType::Date32 {
+    // Arrow casts these to `Int32` only.
+    let is_narrow = matches!(column.data_type(), DataType::Date32 | DataType::Time32(_));
+    let column = if is_narrow {
         &cast(column, &DataType::Int32)?
     } else {
         column

@@ -75,7 +75,7 @@ pub use id::{ContentId, IdBuilder, canonical_json};
 pub use interval::Interval;
 pub use limits::*;
 pub use name_index::{NameIndex, first_repeated};
-pub use numbers::{canonical_keys, contains_floats, lerp, scaled_distance};
+pub use numbers::{canonical_keys, contains_floats, lerp, median, scaled_distance};
 pub use path_part::{encode_folder_value, encode_folders_for_urls, encode_path_part};
 pub use pipeline::{
     DegradationLevel, LateFacts, NodeInput, Pipeline, PipelineDeadline, PipelineFeed, PipelineNode,

@@ -93,6 +93,19 @@ fn canonicalize_values<T: ArrowPrimitiveType>(
     Arc::new(values.unary::<_, T>(canonical))
 }
 
+/// The middle of some values, or the mean of the two in the middle; NaN of no values. Sorts the values.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let half = values.len() / 2;
+    let Some(upper) = values.get(half).copied() else {
+        return f64::NAN;
+    };
+    if values.len() % 2 == 1 {
+        return upper;
+    }
+    (values[half - 1] + upper) / 2.0
+}
+
 /// Linear interpolation between `lower` and `upper` at `share` in [0, 1). Exact at the lower end. Finite if both
 /// ends are, even if their difference overflows. Between a number and an infinity lies that infinity, and
 /// between both infinities NaN.
@@ -204,6 +217,13 @@ mod tests {
         );
         let plain: ArrayRef = Arc::new(Int32Array::from(vec![1]));
         assert!(Arc::ptr_eq(&canonical_keys(&plain).unwrap(), &plain));
+    }
+
+    #[test]
+    fn median_is_the_middle_of_sorted_values() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median(&mut []).is_nan());
     }
 
     #[test]

@@ -103,9 +103,9 @@ fn labels_of(read: &ReadRows) -> Result<&ClassLabels> {
 
 impl ClassTraining<'_> {
     fn run(mut self) -> Result<TrainingOutput> {
-        let learn_rows = self.sampled_rows(self.context.rows.rows());
+        let learn_rows = self.config.sampled_rows(self.context.rows.rows());
         let validation_rows = self.context.validation.map_or(0, |fed| fed.rows());
-        let validation_rows = self.sampled_rows(validation_rows);
+        let validation_rows = self.config.sampled_rows(validation_rows);
         let limit = self.context.memory_bytes / 2;
         let row_bytes = training_bytes(self.shape, learn_rows, validation_rows);
         check_memory(row_bytes, limit, "the model over all rows", "")?;
@@ -128,14 +128,6 @@ impl ClassTraining<'_> {
     fn label(&self) -> &str {
         let label = self.context.rows.features.label.as_ref();
         label.map_or("", |label| &label.column)
-    }
-
-    /// Number of rows that are taken of so many.
-    fn sampled_rows(&self, rows: u64) -> u64 {
-        match self.config.sample_rows {
-            Some(sample_rows) => rows.min(sample_rows),
-            None => rows,
-        }
     }
 
     fn policy(&self) -> LabelPolicy {

@@ -388,6 +388,14 @@ impl BoostingConfig {
         columns.chain(fallback).chain(scale).collect()
     }
 
+    /// Rows of these that the model over all rows is trained on.
+    pub(super) fn sampled_rows(&self, rows: u64) -> u64 {
+        match self.sample_rows {
+            Some(sample_rows) => rows.min(sample_rows),
+            None => rows,
+        }
+    }
+
     /// Trees that a training adds to those of an earlier model at most.
     pub(super) fn added_rounds_max(&self) -> u32 {
         self.added_rounds.unwrap_or(self.rounds.div_ceil(10))

@@ -188,8 +188,8 @@ impl<'a> BoostingRun<'a> {
         let is_grouped = !self.config.by.is_empty();
         let needed = training_bytes(
             self.shape,
-            self.sampled_rows(learn_rows),
-            self.sampled_rows(validation_rows),
+            self.config.sampled_rows(learn_rows),
+            self.config.sampled_rows(validation_rows),
         );
         let over_all_limit = if is_grouped { limit / 4 * 3 } else { limit };
         check_memory(needed, over_all_limit, "the model over all rows", "")?;
@@ -280,14 +280,6 @@ impl<'a> BoostingRun<'a> {
         };
         shuffled.measure(features, &mut importance, self.context.threads)?;
         Ok(Some(importance))
-    }
-
-    /// Number of rows that the model over all rows is trained on.
-    fn sampled_rows(&self, rows: u64) -> u64 {
-        match self.config.sample_rows {
-            Some(sample_rows) => rows.min(sample_rows),
-            None => rows,
-        }
     }
 
     /// Reads all rows once: each goes to the sample of all rows, to its group, and to the groups above it. Of the rows of

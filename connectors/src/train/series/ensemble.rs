@@ -1,5 +1,6 @@
 //! Ensembles: several methods for each series, and the combination of their forecasts.
 
+use forebay_model::median;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -61,19 +62,6 @@ impl EnsembleCard {
         // Only methods without a weight have a value of this series.
         present.iter().sum::<f64>() / present.len() as f64
     }
-}
-
-/// The middle of some values, or the mean of the two in the middle.
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let half = values.len() / 2;
-    let Some(upper) = values.get(half) else {
-        return f64::NAN;
-    };
-    if values.len() % 2 == 1 {
-        return *upper;
-    }
-    (values[half - 1] + upper) / 2.0
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, UInt64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
-use forebay_model::Result;
+use forebay_model::{Result, ticks};
 
 /// True if values of a logical type can be held as integers of 64 bits that sort like them.
 pub(super) fn has_ordered_bits(data_type: &DataType) -> bool {
@@ -50,13 +50,7 @@ pub(super) fn to_ordered_bits(column: &ArrayRef) -> Result<Int64Array> {
     if let Some(flags) = column.as_boolean_opt() {
         return Ok(flags.iter().map(|flag| flag.map(i64::from)).collect());
     }
-    let column = if is_narrow_time(data_type) {
-        &cast(column, &DataType::Int32)?
-    } else {
-        column
-    };
-    let integers = cast(column, &DataType::Int64)?;
-    Ok(integers.as_primitive::<Int64Type>().clone())
+    ticks(column)
 }
 
 /// The column of integers made by `to_ordered_bits`.

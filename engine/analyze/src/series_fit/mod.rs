@@ -11,13 +11,12 @@ use arrow::array::{Array, ArrayRef, Float64Array};
 use arrow::datatypes::DataType;
 use forebay_model::{
     Analyzer, AnalyzerInput, Fault, Finding, MemoryRequest, Result, ScratchSpace, StateDecoder,
-    StateEncoder, logical_type,
+    StateEncoder, logical_type, ticks,
 };
 use serde_json::{Value, json};
 
 pub(crate) use self::box_cox::golden_section_minimum;
 use crate::group_keys::{KeyColumn, KeyTable};
-use crate::latest_rows::ticks;
 use crate::numeric_column::NumericColumn;
 use crate::spill_map::SpillMap;
 use crate::spill_runs::{KeyOrder, SpillValue, check_key};

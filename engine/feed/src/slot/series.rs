@@ -7,10 +7,9 @@ use std::collections::HashMap;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
 use arrow::compute::{cast, filter_record_batch};
-use arrow::datatypes::{DataType, Int64Type};
 use arrow::row::{RowConverter, SortField};
 use bytemuck::{cast_slice, cast_slice_mut};
-use forebay_model::{DuplicateRows, Fault, Result, canonical_keys, codes, logical_type};
+use forebay_model::{DuplicateRows, Fault, Result, canonical_keys, codes, logical_type, ticks};
 
 use super::cast::{PackedColumns, ValueCounts};
 use super::features::{BatchFeatures, FeatureField, SequenceOptions};
@@ -347,7 +346,7 @@ impl SeriesPacker {
                     .rows(rows)
                     .hint("filter such rows: a sequence is in order of time"));
             }
-            times.extend_from_slice(ticks(column)?.as_primitive::<Int64Type>().values());
+            times.extend_from_slice(ticks(column)?.values());
         }
         Ok(Some(times))
     }
@@ -358,12 +357,4 @@ fn delivered_flags(columns: &PackedColumns) -> Result<&BooleanArray> {
     let flags = columns.others.last();
     let flags = flags.and_then(|flags| flags.as_boolean_opt());
     flags.ok_or_else(|| Fault::internal("rows without flags of delivered ones"))
-}
-
-/// Times in their own ticks.
-fn ticks(times: &ArrayRef) -> Result<ArrayRef> {
-    match times.data_type() {
-        DataType::Date32 => Ok(cast(&cast(times, &DataType::Int32)?, &DataType::Int64)?),
-        _ => Ok(cast(times, &DataType::Int64)?),
-    }
 }

@@ -9,13 +9,13 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch};
+use arrow::array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch};
 use arrow::compute::kernels::cmp::gt_eq;
 use arrow::compute::{cast, filter_record_batch, prep_null_mask_filter};
-use arrow::datatypes::{DataType, Field, Int64Type, Schema};
+use arrow::datatypes::{Field, Schema};
 use arrow::row::{RowConverter, Rows, SortField};
 use forebay_feed::{BlockDataset, BlockSource, DatasetBlock, SequenceOptions};
-use forebay_model::{ContentId, Fault, Result, Span, canonical_keys, codes, logical_type};
+use forebay_model::{ContentId, Fault, Result, Span, canonical_keys, codes, logical_type, ticks};
 use forebay_storage::{ChunkIterator, StorageClient, storage_wait};
 use serde::{Deserialize, Serialize};
 
@@ -130,14 +130,7 @@ fn time_ticks(times: &ArrayRef) -> Result<Int64Array> {
         );
         return Err(fault.hint("filter such rows before"));
     }
-    let whole = if *times.data_type() == DataType::Date32 {
-        &cast(times, &DataType::Int32)?
-    } else {
-        times
-    };
-    Ok(cast(whole, &DataType::Int64)?
-        .as_primitive::<Int64Type>()
-        .clone())
+    ticks(times)
 }
 
 /// A block: its own pieces, and the rows to read from those before.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, BooleanArray, Float32Array, Float32Builder};
 use arrow::compute::{filter, not};
 use arrow::datatypes::Schema;
-use forebay_model::{Fault, Result};
+use forebay_model::{Fault, Result, median};
 
 use super::config::{EnsembleCombination, ForecastEnsemble, PredictConfig};
 use super::model::ModelPredictor;
@@ -282,19 +282,6 @@ fn ensemble_id(models: &[Arc<dyn ModelPredictor>], rule: &CombinationRule) -> St
             format!("median of {}", texts.join(" and "))
         }
     }
-}
-
-/// The middle of some values, or the mean of the two in the middle.
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let half = values.len() / 2;
-    let Some(upper) = values.get(half).copied() else {
-        return f64::NAN;
-    };
-    if values.len() % 2 == 1 {
-        return upper;
-    }
-    (values[half - 1] + upper) / 2.0
 }
 
 fn combined_column(columns: &[&Float32Array], combine: &dyn Fn(&mut [f64]) -> f64) -> Float32Array {
