@@ -25,6 +25,7 @@ mod metrics;
 mod model_input;
 mod network;
 mod network_training;
+mod only_epoch;
 mod parallel;
 mod place;
 mod predict;

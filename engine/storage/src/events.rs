@@ -237,7 +237,8 @@ pub enum Event {
         wait_seconds: f64,
         /// Steps whose batch was not there yet.
         starved_steps: u64,
-        /// The resource that it waited for: `disk`, `cpu` or, where it hardly waited, `trainer`.
+        /// The resource that it waited for: `disk`, `cpu` or, where it hardly waited, `trainer`; `training` where it
+        /// read all rows before it began.
         bottleneck: &'static str,
         /// Values that were not finite, and became zero.
         non_finite: u64,

@@ -33,6 +33,7 @@ use super::tree::TreeEnsemble;
 use crate::train::constants::warn_of_constants;
 use crate::train::file::write_boosted_model;
 use crate::train::group_names::GroupName;
+use crate::train::only_epoch::report_only_epoch;
 use crate::train::row_changes::{RowsRead, validation_step};
 use crate::train::tensors::TensorFile;
 
@@ -325,6 +326,28 @@ impl ClassTraining<'_> {
         Ok((state_id == id && state.ensembles.len() == classes).then_some(state))
     }
 
+    /// Report of the training, as one epoch.
+    fn epoch(
+        &self,
+        rows: &GroupRows,
+        state: &ClassBoostingState,
+        errors: &ClassErrors,
+    ) -> EpochReport {
+        let rounds = state.ensembles.first().map_or(0, |first| first.trees.len());
+        let loss = match rounds.checked_sub(1) {
+            Some(last) => state.losses.get(last).copied().unwrap_or_default(),
+            None => ClassErrors::of(&state.ensembles, &rows.learn).loss(),
+        };
+        EpochReport {
+            epoch: 0,
+            step: (rounds * state.ensembles.len()) as u64,
+            loss,
+            learning_rate: self.config.learning_rate,
+            rounds: Some(rounds as u64),
+            validation: errors.metrics(),
+        }
+    }
+
     fn finish(
         self,
         id: String,
@@ -334,29 +357,8 @@ impl ClassTraining<'_> {
     ) -> Result<TrainingOutput> {
         let context = self.context;
         let errors = ClassErrors::of(&state.ensembles, &rows.validate);
-        let rounds = state.ensembles.first().map_or(0, |first| first.trees.len());
-        let learned_loss = match rounds.checked_sub(1) {
-            Some(last) => state.losses.get(last).copied().unwrap_or_default(),
-            None => ClassErrors::of(&state.ensembles, &rows.learn).loss(),
-        };
-        let epoch = EpochReport {
-            epoch: 0,
-            step: (rounds * state.ensembles.len()) as u64,
-            loss: learned_loss,
-            learning_rate: self.config.learning_rate,
-            rounds: Some(rounds as u64),
-            validation: errors.metrics(),
-        };
-        context.emit(Event::TrainingEpoch {
-            sink: context.sink().to_owned(),
-            epoch: epoch.clone(),
-            seconds: self.began.elapsed().as_secs_f64(),
-            wait_seconds: 0.0,
-            starved_steps: 0,
-            bottleneck: "training",
-            non_finite: 0,
-            skipped_rows: self.skipped,
-        });
+        let epoch = self.epoch(rows, state, &errors);
+        report_only_epoch(context, &epoch, self.began, self.skipped);
         let mut models = Vec::with_capacity(state.ensembles.len());
         for gains in &state.gains {
             models.push(GroupModelCard {
@@ -365,7 +367,7 @@ impl ClassTraining<'_> {
                 id: id.clone(),
                 rows: rows.learn.rows() as u64,
                 validation_rows: rows.validate.rows() as u64,
-                learned_loss,
+                learned_loss: epoch.loss,
                 errors: errors.sums(),
                 gains: gains_by_feature(gains, rows.learn.features()),
                 scale: None,

@@ -35,6 +35,7 @@ use crate::train::constants::warn_of_constants;
 use crate::train::file::{MODEL_FILE, Predictor, write_boosted_model};
 use crate::train::group_names::{GroupName, group_text};
 use crate::train::metrics::RankSums;
+use crate::train::only_epoch::report_only_epoch;
 use crate::train::row_changes::{RowsRead, validation_step};
 use crate::train::rows::naive_places;
 use crate::train::tensors::TensorFile;
@@ -906,16 +907,7 @@ impl<'a> BoostingRun<'a> {
             let loss = epoch.validation.get("loss").copied()?;
             Some(BaselineReport { loss, ..baseline })
         });
-        self.context.emit(Event::TrainingEpoch {
-            sink: self.context.sink().to_owned(),
-            epoch: epoch.clone(),
-            seconds: self.began.elapsed().as_secs_f64(),
-            wait_seconds: 0.0,
-            starved_steps: 0,
-            bottleneck: "training",
-            non_finite: 0,
-            skipped_rows: self.skipped,
-        });
+        report_only_epoch(self.context, &epoch, self.began, self.skipped);
         if let Some(report) = summary
             .groups
             .as_ref()

@@ -24,6 +24,7 @@ use super::progress::SeriesProgress;
 use super::reconcile::ReconcileMethod;
 use super::reconciled::{ReconciledPaths, check_reconcile_memory, reconciled_paths};
 use crate::train::file::write_series_model;
+use crate::train::only_epoch::report_only_epoch;
 
 /// Bytes of the errors of a step of a fold, but for the numbers themselves.
 const FOLD_ERROR_BYTES: u64 = 64;
@@ -149,16 +150,7 @@ pub fn run(config: &SeriesModelConfig, context: &TrainingContext<'_>) -> Result<
         paths = Some(reconciled);
     }
     let epoch = epoch_report(&card, series, fitted, paths.as_ref());
-    context.emit(Event::TrainingEpoch {
-        sink: context.sink().to_owned(),
-        epoch: epoch.clone(),
-        seconds: began.elapsed().as_secs_f64(),
-        wait_seconds: 0.0,
-        starved_steps: 0,
-        bottleneck: "training",
-        non_finite: 0,
-        skipped_rows: 0,
-    });
+    report_only_epoch(context, &epoch, began, 0);
     let mut groups = series_report(series, fitted);
     groups.weights = learned_weights(config, &card);
     let forecasts = named_forecasts(series, fitted, paths);
