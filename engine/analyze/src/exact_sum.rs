@@ -301,6 +301,16 @@ pub(crate) fn slope(
     Some(covariance / x_variance * half * half)
 }
 
+/// The IEEE sum of values with these numbers of infinities; `None` if there are none.
+pub(crate) fn infinite_sum(plus_infinities: u64, minus_infinities: u64) -> Option<f64> {
+    match (plus_infinities > 0, minus_infinities > 0) {
+        (false, false) => None,
+        (true, false) => Some(f64::INFINITY),
+        (false, true) => Some(f64::NEG_INFINITY),
+        (true, true) => Some(f64::NAN),
+    }
+}
+
 /// The population covariance of `n` pairs, rounded once.
 pub(crate) fn covariance(n: u64, sums: [&ExactSum; 2], products: &ExactSum) -> f64 {
     moved_covariance(n, sums, products, 0)

@@ -2,7 +2,7 @@
 
 use forebay_model::{Result, StateDecoder, StateEncoder};
 
-use crate::exact_sum::{ExactSum, corrected_variance, deviation, variance};
+use crate::exact_sum::{ExactSum, corrected_variance, deviation, infinite_sum, variance};
 use crate::near_sum::{ExponentWindow, NearProducts, NearSum};
 
 /// Exact sums of values and of their squares.
@@ -289,12 +289,7 @@ impl MomentAccumulator {
 
     /// The IEEE sum if there are infinities; `None` otherwise.
     fn infinite(&self) -> Option<f64> {
-        match (self.plus_infinities > 0, self.minus_infinities > 0) {
-            (false, false) => None,
-            (true, false) => Some(f64::INFINITY),
-            (false, true) => Some(f64::NEG_INFINITY),
-            (true, true) => Some(f64::NAN),
-        }
+        infinite_sum(self.plus_infinities, self.minus_infinities)
     }
 
     /// The sum, rounded once; `None` if there were no values.

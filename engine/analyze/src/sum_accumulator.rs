@@ -2,7 +2,7 @@
 
 use forebay_model::{Fault, Result, StateDecoder, StateEncoder, codes};
 
-use crate::exact_sum::{ExactSum, narrow_quotient, narrow_rounded};
+use crate::exact_sum::{ExactSum, infinite_sum, narrow_quotient, narrow_rounded};
 use crate::moment_accumulator::{decompose, signed_mantissa};
 use crate::near_sum::{ExponentWindow, NearSum};
 
@@ -151,12 +151,7 @@ impl SumAccumulator {
     /// The IEEE sum if there are infinities; `None` otherwise.
     fn infinite(&self) -> Option<f64> {
         let rare = self.rare.as_ref()?;
-        match (rare.plus_infinities > 0, rare.minus_infinities > 0) {
-            (false, false) => None,
-            (true, false) => Some(f64::INFINITY),
-            (false, true) => Some(f64::NEG_INFINITY),
-            (true, true) => Some(f64::NAN),
-        }
+        infinite_sum(rare.plus_infinities, rare.minus_infinities)
     }
 
     /// The exact sum of the finite values.

@@ -12,7 +12,9 @@ use serde_json::Value;
 
 use super::by_series::{FunctionBy, LookAhead, WholeSeries};
 use super::code::{FunctionCode, is_program};
-use super::{FunctionSettings, default_batch_rows, default_timeout_seconds};
+use super::{
+    FunctionSettings, change_function, default_batch_rows, default_timeout_seconds, function_facts,
+};
 use crate::columns::TypeName;
 use crate::shared::bad_value;
 
@@ -77,17 +79,11 @@ impl ConfiguredTransform for CommandFunction {
 
 impl Transform for CommandFunction {
     fn facts(&self) -> StepFacts {
-        StepFacts {
-            // A function that is given whole series has no other batches.
-            calls_function: self.by.is_none(),
-            ..StepFacts::default()
-        }
+        function_facts(self.by.as_ref())
     }
 
     fn change(&self, config: &mut Value, change: &StepChange<'_>) {
-        if let StepChange::BatchRows(rows) = change {
-            config["batch_rows"] = Value::from(*rows);
-        }
+        change_function(config, change);
     }
 
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {

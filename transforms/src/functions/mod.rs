@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use arrow::datatypes::{Field, Schema};
 use forebay_model::{Fault, Result, codes};
-use forebay_plan::{MapOp, PlanOp, SeriesOp, WrittenNulls};
+use forebay_plan::{MapOp, PlanOp, SeriesOp, StepChange, StepFacts, WrittenNulls};
 use indexmap::IndexMap;
+use serde_json::Value;
 
 use crate::columns::TypeName;
 use crate::shared::bad_value;
@@ -46,6 +47,22 @@ fn default_batch_rows() -> usize {
 
 fn default_timeout_seconds() -> u64 {
     600
+}
+
+/// Facts of a step that calls a function, given its `by`.
+fn function_facts(by: Option<&FunctionBy>) -> StepFacts {
+    StepFacts {
+        // A function that is given whole series has no other batches.
+        calls_function: by.is_none(),
+        ..StepFacts::default()
+    }
+}
+
+/// Makes a change to the configuration of a step that calls a function.
+fn change_function(config: &mut Value, change: &StepChange<'_>) {
+    if let StepChange::BatchRows(rows) = change {
+        config["batch_rows"] = Value::from(*rows);
+    }
 }
 
 impl FunctionSettings<'_> {

@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 
 use super::by_series::{FunctionBy, LookAhead, WholeSeries};
 use super::code::{FunctionCode, PythonCode, PythonRoot, is_program};
-use super::{FunctionSettings, default_batch_rows, default_timeout_seconds};
+use super::{
+    FunctionSettings, change_function, default_batch_rows, default_timeout_seconds, function_facts,
+};
 use crate::columns::TypeName;
 use crate::shared::bad_value;
 
@@ -132,17 +134,11 @@ impl ConfiguredTransform for PythonFunction {
 
 impl Transform for PythonFunction {
     fn facts(&self) -> StepFacts {
-        StepFacts {
-            // A function that is given whole series has no other batches.
-            calls_function: self.by.is_none(),
-            ..StepFacts::default()
-        }
+        function_facts(self.by.as_ref())
     }
 
     fn change(&self, config: &mut Value, change: &StepChange<'_>) {
-        if let StepChange::BatchRows(rows) = change {
-            config["batch_rows"] = Value::from(*rows);
-        }
+        change_function(config, change);
     }
 
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {

@@ -156,12 +156,15 @@ impl FloatSums {
         self.infinities.get(group as usize).copied().unwrap_or(0)
     }
 
+    /// Degrees of freedom of a group's variance; `None` if it has too few values.
+    fn freedom(&self, group: u32, ddof: u32) -> Option<u64> {
+        let freedom = self.counts[group as usize].checked_sub(u64::from(ddof));
+        freedom.filter(|freedom| *freedom > 0)
+    }
+
     fn variance(&self, group: u32, ddof: u32) -> Option<f64> {
+        let freedom = self.freedom(group, ddof)?;
         let count = self.counts[group as usize];
-        if count <= u64::from(ddof) {
-            return None;
-        }
-        let freedom = count - u64::from(ddof);
         if self.infinities(group) != 0 {
             return Some(f64::NAN);
         }
@@ -173,16 +176,13 @@ impl FloatSums {
 
     /// The root of the variance, also where that is beyond doubles.
     fn deviation(&self, group: u32, ddof: u32) -> Option<f64> {
+        let freedom = self.freedom(group, ddof)?;
         let count = self.counts[group as usize];
-        if count <= u64::from(ddof) {
-            return None;
-        }
         if self.infinities(group) != 0 {
             return Some(f64::NAN);
         }
         self.squares.as_ref()?;
         let sums = self.exact(group);
-        let freedom = count - u64::from(ddof);
         Some(deviation(count, freedom, &sums.sum, &sums.squares))
     }
 
