@@ -54,6 +54,7 @@ mod sorted_file;
 mod sorted_operator;
 mod sorted_outputs;
 mod sorted_pass;
+mod sorted_run;
 mod source_input;
 mod span_index;
 mod time_join;

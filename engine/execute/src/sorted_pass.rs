@@ -13,26 +13,23 @@ use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, SortExpr, ident};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion::prelude::SessionContext;
-use forebay_model::{Fault, Result, SeriesCounts, contains_floats};
+use forebay_model::{Fault, Result, contains_floats};
 use forebay_plan::{
-    GatherOp, JoinBy, JoinOp, MatchDirection, NodeFlow, OpId, OpStream, PlanOp, SharedSort,
-    WindowOp, canonical_key,
+    JoinBy, JoinOp, NodeFlow, OpId, OpStream, PlanOp, SharedSort, WindowOp, canonical_key,
 };
 use forebay_storage::Event;
-use forebay_threads::{lock, parallel_map};
+use forebay_threads::parallel_map;
 use futures::StreamExt;
 
-use crate::as_of_join::{AsOfOperator, as_of_order};
+use crate::as_of_join::AsOfOperator;
 use crate::batch_iter::{BatchIter, batches_ahead};
 use crate::external_sort::{SpillingSorter, merge_runs};
-use crate::hash_join::{HashJoin, RowsPerMatch, join_schema};
+use crate::hash_join::join_schema;
 use crate::join_keys::{distinct, typed_join_keys};
-use crate::materialize::{MaterializePass, schema_with_positions};
-use crate::pass_context::stop_check_of;
+use crate::materialize::MaterializePass;
 use crate::query_engine::engine_fault;
 use crate::restore_order::{RestoreOrder, check_cancel_flag};
-use crate::series_counts::warn_of_counts;
-use crate::series_operator::{SeriesInput, SeriesOperator, SeriesResources, series_outputs};
+use crate::series_operator::series_outputs;
 use crate::sort_keys::SortSpec;
 use crate::sorted_file::{SortedFile, SortedKind};
 use crate::sorted_operator::SortedOperator;
@@ -65,174 +62,6 @@ pub type InputTableFn<'t> = &'t dyn Fn(&SortInput<'_>) -> Result<LogicalPlan>;
 type MergedWindow = (WindowOp, Vec<Range<usize>>);
 
 impl SortedPass<'_> {
-    /// The outputs of each operation that shares the sort.
-    pub fn run(&self, shared_sort: &SharedSort) -> Result<Vec<SortedFile>> {
-        self.plan_work(shared_sort)?;
-        if let Some(merged) = self.merge_by_time(shared_sort)? {
-            return self
-                .output_columns(shared_sort)?
-                .into_iter()
-                .map(|columns| merged.select_columns(columns))
-                .collect();
-        }
-        let rows =
-            |side: &SortInput<'_>| self.gather.input_table(side.name, side.flow, &side.columns);
-        let (sorted, counts) = self.sort(shared_sort, &rows)?;
-        warn_of_counts(self.gather.watch.as_ref(), counts);
-        self.output_columns(shared_sort)?
-            .into_iter()
-            .map(|columns| sorted.select_columns(columns))
-            .collect()
-    }
-
-    /// Reports the work that is to do, where the numbers of rows are known: rows are read, sorted or looked up, and put
-    /// back in order.
-    fn plan_work(&self, shared_sort: &SharedSort) -> Result<()> {
-        let mut sides = Vec::new();
-        for side in self.sort_inputs(shared_sort)? {
-            let Some(rows) = self.gather.rows_in(side.flow)? else {
-                return Ok(());
-            };
-            sides.push(rows);
-        }
-        let first = sides.first().copied().unwrap_or_default();
-        let total_bytes: u64 = sides.iter().sum();
-        let bound = &self.gather.context.program.bound;
-        let planned = match &bound.ops[shared_sort.stand].op {
-            PlanOp::Join(JoinOp {
-                by: JoinBy::Equality(_),
-                ..
-            }) => total_bytes + 2 * first,
-            PlanOp::Join(JoinOp {
-                by: JoinBy::Time(as_of),
-                ..
-            }) => {
-                let directions = if as_of.direction == MatchDirection::Nearest {
-                    2
-                } else {
-                    1
-                };
-                directions * (2 * total_bytes + first)
-            }
-            _ => 2 * total_bytes + first,
-        };
-        let event = Event::Worked { done: 0, planned };
-        self.gather.watch.on_event(event);
-        Ok(())
-    }
-
-    /// Sorts the rows of `tables` and computes over them; also returns what windows counted.
-    pub fn sort(
-        &self,
-        shared_sort: &SharedSort,
-        tables: InputTableFn<'_>,
-    ) -> Result<(SortedFile, SeriesCounts)> {
-        let flow = self.flow(shared_sort)?;
-        let sides = self.sort_inputs(shared_sort)?;
-        match (
-            &self.gather.context.program.bound.ops[shared_sort.stand].op,
-            sides.as_slice(),
-        ) {
-            (
-                PlanOp::Join(
-                    join @ JoinOp {
-                        by: JoinBy::Equality(_),
-                        ..
-                    },
-                ),
-                [own_side, other_side],
-            ) => {
-                let rows = RowsPerMatch::One;
-                let hash_join = HashJoin {
-                    pass: self,
-                    op: shared_sort.stand,
-                    join,
-                    keys: &own_side.keys,
-                    other_keys: &other_side.keys,
-                    rows,
-                };
-                let back = self.restore_order(
-                    shared_sort.stand,
-                    self.gather.engine_context()?,
-                    join_schema(join),
-                    flow,
-                )?;
-                let outputs = hash_join.run(&tables(own_side)?, &tables(other_side)?)?;
-                let outputs = batches_ahead(outputs, self.gather.context.threads);
-                let sorted = back.write_all(outputs, self.keeps_rows, self.stop)?;
-                Ok((sorted, SeriesCounts::default()))
-            }
-            (
-                PlanOp::Join(
-                    join @ JoinOp {
-                        by: JoinBy::Time(as_of),
-                        ..
-                    },
-                ),
-                [own_side, other_side],
-            ) => {
-                let one_way = |backward| {
-                    let (rows, by) = as_of_order(
-                        join,
-                        as_of,
-                        backward,
-                        tables(own_side)?,
-                        tables(other_side)?,
-                        &own_side.keys,
-                    )
-                    .map_err(|error| self.engine_fault_at(error, shared_sort.stand))?;
-                    let memory = self.gather.context.memory;
-                    let operator = Arc::new(AsOfOperator::new(join, as_of).within(memory));
-                    self.sort_and_compute(shared_sort.stand, rows, by, operator, flow)
-                };
-                let sorted = match as_of.direction {
-                    MatchDirection::Backward => one_way(true)?,
-                    MatchDirection::Forward => one_way(false)?,
-                    MatchDirection::Nearest => one_way(true)?.with_other_direction(one_way(false)?),
-                };
-                Ok((sorted, SeriesCounts::default()))
-            }
-            (PlanOp::Series(series), [rows]) => {
-                let gather = &self.gather;
-                let schema = schema_with_positions(rows.flow, &rows.columns)?;
-                let input = SeriesInput {
-                    schema: &schema,
-                    keys: &rows.keys,
-                };
-                let resources = SeriesResources {
-                    memory: gather.context.memory,
-                    threads: gather.context.threads,
-                    check_stop: stop_check_of(gather.context.io),
-                };
-                let op = &gather.context.program.bound.ops[shared_sort.stand];
-                let over = SeriesOperator::new(op, series, &input, resources)?;
-                let mut by = order_of_keys(&rows.keys);
-                if let Some(time) = &series.time {
-                    by.push(ident(time.as_str()).sort(true, true));
-                }
-                by.push(ident(GatherOp::ROW).sort(true, true));
-                let table = self.keyed_table(shared_sort.stand, tables(rows)?, &rows.keys)?;
-                let sorted =
-                    self.sort_and_compute(shared_sort.stand, table, by, Arc::new(over), flow)?;
-                Ok((sorted, SeriesCounts::default()))
-            }
-            (_, [rows]) => {
-                let (window, _) = self.merged_window(shared_sort)?;
-                let mut by = order_of_keys(&rows.keys);
-                by.push(ident(window.time.as_str()).sort(!window.backward, true));
-                by.push(ident(GatherOp::ROW).sort(!window.backward, true));
-                let over = WindowOperator::new(&window, &rows.columns)?;
-                let over = Arc::new(over.within(self.gather.context.memory));
-                let table = self.keyed_table(shared_sort.stand, tables(rows)?, &rows.keys)?;
-                let sorted =
-                    self.sort_and_compute(shared_sort.stand, table, by, over.clone(), flow)?;
-                let counts = *lock(&over.counts)?;
-                Ok((sorted, counts))
-            }
-            _ => Err(Fault::internal("an input that is not sorted")),
-        }
-    }
-
     /// The flow whose row order the outputs have.
     pub fn flow(&self, shared_sort: &SharedSort) -> Result<&NodeFlow> {
         let missing = || Fault::internal("an operation without its rows");
@@ -321,7 +150,8 @@ impl SortedPass<'_> {
         }
     }
 
-    fn merged_window(&self, shared_sort: &SharedSort) -> Result<MergedWindow> {
+    /// The windows as one operation, with the output columns of each.
+    pub(crate) fn merged_window(&self, shared_sort: &SharedSort) -> Result<MergedWindow> {
         let mut merged: Option<WindowOp> = None;
         let mut parts = Vec::new();
         for op in &shared_sort.windows {
@@ -355,7 +185,7 @@ impl SortedPass<'_> {
     }
 
     /// A table with one form of each key. Rows are sorted by columns alone.
-    fn keyed_table(
+    pub(crate) fn keyed_table(
         &self,
         op: OpId,
         table: LogicalPlan,
@@ -380,7 +210,7 @@ impl SortedPass<'_> {
     }
 
     /// Sorts rows, computes over them, and sorts the outputs back to the order of the flow's rows.
-    fn sort_and_compute(
+    pub(crate) fn sort_and_compute(
         &self,
         op: OpId,
         rows: LogicalPlan,
@@ -556,12 +386,6 @@ impl OpenedPlan {
     pub fn streams(&self) -> usize {
         self.physical.output_partitioning().partition_count()
     }
-}
-
-/// The order by keys, nulls first.
-fn order_of_keys(keys: &[(String, DataType)]) -> Vec<SortExpr> {
-    let order = |(name, _): &(String, DataType)| ident(name.as_str()).sort(true, true);
-    keys.iter().map(order).collect()
 }
 
 /// The outputs of a join, followed by the row's position.

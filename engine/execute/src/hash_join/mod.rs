@@ -2,68 +2,37 @@
 //! table, which the rows of this side are looked up in. Else both sides are partitioned by a hash of the key, and are
 //! joined one partition after the other. The outputs are sorted back to the order of this side's rows.
 
+mod join;
 mod partitions;
 mod probe;
+mod schema;
 mod table;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use arrow::array::RecordBatch;
 use arrow::compute::SortOptions;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::logical_expr::LogicalPlan;
 use forebay_model::{Fault, Result};
-use forebay_plan::{GatherOp, JoinBy, JoinOp, OpId, duplicate_key_fault};
+use forebay_plan::{JoinBy, duplicate_key_fault};
 use forebay_storage::ScratchDir;
 use forebay_storage::failpoint::test_bytes;
 use forebay_threads::{lock, parallel_map, poisoned_lock};
 
+pub use self::join::{HashJoin, RowsPerMatch};
 use self::partitions::{
     BLOCKS_BYTES_MAX, PARTITIONS, PartitionWriter, PartitionedRows, StoredPartitions,
 };
 use self::probe::{JoinOutputs, ProbeRows, ProbedTable};
+pub use self::schema::join_schema;
 use self::table::{ENTRY_BYTES, JoinTable, SameKeys};
 use crate::batch_iter::BatchIter;
 use crate::external_sort::{SpillingSorter, merge_runs};
 use crate::join_keys::{EncodedKeys, JoinKeys};
 use crate::materialize::MaterializePass;
 use crate::sort_keys::SortSpec;
-use crate::sorted_pass::{OpenedPlan, SortedPass};
-
-/// Column with the position of the other side's row, where rows multiply.
-const MATCH: &str = "__match";
-
-/// A join by equal keys.
-pub struct HashJoin<'a> {
-    pub pass: &'a SortedPass<'a>,
-    pub op: OpId,
-    pub join: &'a JoinOp,
-    /// The keys of this side, in the types in which they are compared.
-    pub keys: &'a [(String, DataType)],
-    /// Key columns of the other side.
-    pub other_keys: &'a [(String, DataType)],
-    /// Output rows for each row of this side.
-    pub rows: RowsPerMatch,
-}
-
-/// Output rows for a row of this side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RowsPerMatch {
-    /// One row, with nulls where nothing matches.
-    One,
-    /// One row for each match. With `unmatched`, a row without a match stays, with nulls.
-    Each { unmatched: bool },
-}
-
-/// The outputs of a join of which each row has one: the flag, the columns, the row's position.
-pub fn join_schema(join: &JoinOp) -> SchemaRef {
-    let outputs = join.writes().map(|field| field.clone().with_nullable(true));
-    Arc::new(Schema::new(
-        outputs
-            .chain([Field::new(GatherOp::ROW, DataType::UInt64, false)])
-            .collect::<Vec<_>>(),
-    ))
-}
+use crate::sorted_pass::OpenedPlan;
 
 /// The rows of a side, opened to be read.
 struct JoinSide {

@@ -12,8 +12,9 @@ use forebay_model::{Fault, Result, has_text_length, text_length};
 use forebay_plan::{GatherOp, met_twice_fault};
 use forebay_storage::Event;
 
+use super::join::{HashJoin, MATCH, RowsPerMatch};
+use super::schema::join_schema;
 use super::table::JoinTable;
-use super::{HashJoin, MATCH, RowsPerMatch, join_schema};
 use crate::batch_iter::BatchIter;
 use crate::join_keys::{EncodedKeys, JoinKeys};
 
