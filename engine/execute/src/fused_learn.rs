@@ -14,14 +14,8 @@ use forebay_threads::lock;
 
 use crate::fused_coverage::{FinalizeLanesFn, FusedCoverage};
 use crate::incremental_learn::IncrementalLane;
-use crate::shard_writer::{ShardContext, has_files};
 use crate::span_index::WorkUnit;
-use crate::write_pass::{PreparedChains, WritePass, WriteResult};
-use crate::write_target::WriteTarget;
-
-/// At most one part in this many of the stored bytes may be new. Otherwise lanes are learned one after another, each
-/// with all the memory, and shards are written afterwards.
-const NEW_PART_MAX: u64 = 4;
+use crate::write_pass::{PreparedChains, WritePass, has_files};
 
 /// Receives the written shards, complete and in order, while lanes are finalized.
 pub type LinkShardsFn<'a> = &'a (dyn Fn(Vec<Shard>) -> Result<()> + Sync);
@@ -40,7 +34,7 @@ pub struct FusedLearner<'a> {
     /// For each analyzer, true if it has no state for the work unit, by the unit's first span.
     lacking: BTreeMap<usize, Vec<bool>>,
     /// The scan for the sink and the analyzers.
-    scan: ColumnScan,
+    pub(crate) scan: ColumnScan,
     learned: Mutex<FusedCoverage>,
     finalize: FinalizeLanesFn<'a>,
     link: LinkShardsFn<'a>,
@@ -48,7 +42,7 @@ pub struct FusedLearner<'a> {
 
 impl<'a> FusedLearner<'a> {
     /// The analyzers without a state for one of the units; `None` if there are none.
-    fn new(
+    pub(crate) fn new(
         write: &WritePass<'_>,
         work: &SinkWork,
         request: &FusionRequest<'a, '_>,
@@ -98,7 +92,7 @@ impl<'a> FusedLearner<'a> {
     }
 
     /// The operations of the sink's work and of the analyzers; `None` unless the windows are exactly the sink's own.
-    fn prepare(
+    pub(crate) fn prepare(
         &self,
         write: &WritePass<'_>,
         work: &SinkWork,
@@ -202,53 +196,5 @@ impl<'a> FusedLearner<'a> {
         } else {
             Ok(())
         }
-    }
-}
-
-impl WritePass<'_> {
-    /// Writes the new spans of a history and updates the analyzers of some lanes with the same rows. `None` if that
-    /// would gain little; then no lane was finalized.
-    pub fn write_and_learn(
-        &self,
-        work: &SinkWork,
-        prepared: &PreparedChains,
-        target: &WriteTarget<'_>,
-        request: &FusionRequest<'_, '_>,
-    ) -> Result<Option<WriteResult>> {
-        let sequence = self.ordered_scan(&work.scans, prepared);
-        let line = sequence.timeline()?;
-        // Window state that depends on all rows before has to be checkpointed for each lane.
-        if line.needs_all() || !self.context.is_history(&work.scans)? {
-            return Ok(None);
-        }
-        let parts = self.work_units(&sequence, &line, target)?;
-        let todo: Vec<&WorkUnit> = parts.iter().filter(|part| part.known.is_none()).collect();
-        let bytes: u64 = todo
-            .iter()
-            .map(|part| line.history.bytes(part.tasks.clone()))
-            .sum();
-        if bytes > line.history.bytes(0..line.tasks.len()) / NEW_PART_MAX {
-            return Ok(None);
-        }
-        let Some(fused) = FusedLearner::new(self, work, request, &todo)? else {
-            return Ok(None);
-        };
-        let Some(prepared) = &fused.prepare(self, work, prepared)? else {
-            return Ok(None);
-        };
-        let sequence = self.ordered_scan(std::slice::from_ref(&fused.scan), prepared);
-        let sequence = &sequence;
-        let line = &line;
-        let layout = &self.sink.layout();
-        let making = ShardContext {
-            sequence,
-            prepared,
-            target,
-            line,
-            along: Some(&fused),
-            layout,
-        };
-        let written = self.write_shards(&making, parts)?;
-        self.with_schema_file(written, prepared, target).map(Some)
     }
 }

@@ -63,6 +63,7 @@ mod truncated_source;
 mod unsharded_writer;
 mod window_operator;
 mod write_pass;
+mod write_run;
 mod write_target;
 
 pub use cluster_handle::ClusterHandle;

@@ -263,11 +263,6 @@ fn interleaved(readings: &[Vec<(SpanRef, ReadMode)>]) -> impl Iterator<Item = (S
     (0..longest).flat_map(nth_reads)
 }
 
-/// True if any shard has files.
-pub fn has_files(shards: &[Shard]) -> bool {
-    shards.iter().any(|shard| !shard.files.is_empty())
-}
-
 pub fn new_shard(
     id: ContentId,
     spans: Vec<String>,

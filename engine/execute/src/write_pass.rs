@@ -8,7 +8,6 @@ use std::sync::atomic::AtomicBool;
 use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::compute::{and, filter_record_batch};
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use forebay_cluster::{TaskControl, TaskKind, TaskOutcome};
 use forebay_commit::Shard;
 use forebay_model::{AnalyzerInput, Chunk, ContentId, Fault, Result, RowChange, catch_panic_at};
 use forebay_plan::{Carry, ColumnScan, ColumnTap, OpChain, RowCounts, SinkWork};
@@ -17,14 +16,12 @@ use forebay_storage::{Event, EventListener, Sink};
 use crate::chunk_source::{ReadMode, SpanRef};
 use crate::cluster_handle::ClusterHandle;
 use crate::interval_filter::IntervalFilter;
-use crate::ordered_scan::{CheckpointHook, OrderedScan, ScanCursor, SpanTimeline};
+use crate::ordered_scan::{OrderedScan, ScanCursor, SpanTimeline};
 use crate::pass_context::PassContext;
 use crate::read_ahead::ReadAhead;
 use crate::recursive_rows::RecursiveRows;
-use crate::remote::WorkerTask;
 use crate::row_groups::{RowGroup, RowGroupBuilder, written_batch};
 use crate::scan_progress::ScanProgress;
-use crate::shard_writer::{EncodedShard, ShardContext, has_files};
 use crate::span_index::WorkUnit;
 use crate::write_target::WriteTarget;
 
@@ -68,12 +65,6 @@ pub struct WriteResult {
     pub rows_kept: u64,
     /// The id of the window state at the end, if it was kept.
     pub carry: Option<ContentId>,
-}
-
-/// A shard that an earlier attempt committed, or that is to be finished.
-enum ShardOutcome<'a> {
-    Kept(Shard),
-    Complete(Box<EncodedShard<'a>>),
 }
 
 impl PreparedChains {
@@ -177,37 +168,6 @@ impl WritePass<'_> {
         Ok(self.ordered_scan(scans, prepared).timeline()?.needs_all())
     }
 
-    /// Writes all rows that no earlier run has written.
-    pub fn run(
-        &self,
-        scans: &[ColumnScan],
-        prepared: &PreparedChains,
-        target: &WriteTarget<'_>,
-    ) -> Result<WriteResult> {
-        let sequence = &self.ordered_scan(scans, prepared);
-        let in_shards = self.cluster.is_some() || sequence.is_ordered();
-        if in_shards || self.context.is_history(scans)? {
-            let line = sequence.timeline()?;
-            let parts = self.work_units(sequence, &line, target)?;
-            let making = ShardContext {
-                sequence,
-                prepared,
-                target,
-                line: &line,
-                along: None,
-                layout: &self.sink.layout(),
-            };
-            let written = self.write_shards(&making, parts)?;
-            return self.with_schema_file(written, prepared, target);
-        }
-        let shard = self.write_one_shard(sequence, &prepared.schema, target)?;
-        let written = WriteResult {
-            shards: vec![shard],
-            ..WriteResult::default()
-        };
-        self.with_schema_file(written, prepared, target)
-    }
-
     /// Adds a file without rows to an output without files, so that readers see its columns.
     pub fn with_schema_file(
         &self,
@@ -228,95 +188,6 @@ impl WritePass<'_> {
         };
         written.shards = vec![shard];
         Ok(written)
-    }
-
-    /// Calls `serve` with the function that executes tasks of the pass on a worker. A shard that another process has
-    /// committed in the meantime is kept.
-    pub fn serve_tasks(
-        &self,
-        scans: &[ColumnScan],
-        prepared: &PreparedChains,
-        target: &WriteTarget<'_>,
-        serve: impl FnOnce(&(dyn Fn(&TaskKind, &dyn TaskControl) -> Result<TaskOutcome> + Sync)),
-    ) -> Result<()> {
-        let sequence = &self.ordered_scan(scans, prepared);
-        let line = sequence.timeline()?;
-        let layout = &self.sink.layout();
-        let making = ShardContext {
-            sequence,
-            prepared,
-            target,
-            line: &line,
-            along: None,
-            layout,
-        };
-        serve(&|kind, control| {
-            let task = WorkerTask {
-                line: &line,
-                operation: target.shape,
-                units_of: target.shards,
-                store: target.store,
-                scratch: target.scratch,
-                kind,
-                control,
-                finish_threads: self.finish_threads(target),
-            };
-            sequence.run_task(
-                &task,
-                |part: &WorkUnit,
-                 carry: &mut Carry,
-                 stop: &AtomicBool,
-                 checkpoint_hook: CheckpointHook<'_>| {
-                    self.serve_unit(&making, part, carry, stop, checkpoint_hook)
-                },
-                &|outcome| self.finish_outcome(&making, outcome),
-            )
-        });
-        Ok(())
-    }
-
-    /// Encodes the shard of a unit, unless another process has committed it; `None` if the pass was stopped.
-    fn serve_unit<'m>(
-        &self,
-        making: &'m ShardContext<'_>,
-        part: &WorkUnit,
-        carry: &mut Carry,
-        stop: &AtomicBool,
-        checkpoint_hook: CheckpointHook<'_>,
-    ) -> Result<Option<ShardOutcome<'m>>> {
-        let Some(shard) = making.target.kept(part.id)? else {
-            let encoded = self.encode_shard(making, part, carry, checkpoint_hook, stop)?;
-            return Ok(encoded.map(|shard| ShardOutcome::Complete(Box::new(shard))));
-        };
-        let sequence = making.sequence;
-        // Windows of the next unit need the rows of a committed one, too.
-        if sequence.is_ordered() {
-            let spans = &making.line.tasks[part.tasks.clone()];
-            let cursor = ScanCursor {
-                carry: &mut *carry,
-                reads: &sequence,
-            };
-            if !sequence.advance_over(spans, cursor, stop)? {
-                return Ok(None);
-            }
-            checkpoint_hook(carry)?;
-        }
-        Ok(Some(ShardOutcome::Kept(shard)))
-    }
-
-    /// Commits an encoded shard.
-    fn finish_outcome(
-        &self,
-        making: &ShardContext<'_>,
-        outcome: ShardOutcome<'_>,
-    ) -> Result<Shard> {
-        match outcome {
-            ShardOutcome::Kept(shard) => Ok(shard),
-            ShardOutcome::Complete(encoded) => {
-                let (_, shard) = self.finish_shard(making, *encoded)?;
-                Ok(shard)
-            }
-        }
     }
 
     /// The spans to write as work units, with the shards that are committed.
@@ -438,6 +309,11 @@ impl WritePass<'_> {
             &sequence.scans[task.scan].columns,
         )
     }
+}
+
+/// True if any shard has files.
+pub fn has_files(shards: &[Shard]) -> bool {
+    shards.iter().any(|shard| !shard.files.is_empty())
 }
 
 /// The columns that a sink takes from a scan.
