@@ -25,6 +25,7 @@ mod interval_filter;
 mod join_keys;
 mod join_pairs;
 mod learn_pass;
+mod learn_run;
 mod materialize;
 mod one_per_key;
 mod ordered_rows;
@@ -72,7 +73,8 @@ pub use fused_coverage::FusedCoverage;
 pub use fused_learn::FusionRequest;
 pub use incremental_learn::IncrementalLane;
 pub use interval_filter::IntervalFilter;
-pub use learn_pass::{FusedLearnFn, LaneExecution, LearnPass, LearnResult, lane_bytes};
+pub use learn_pass::{LaneExecution, LearnPass, LearnResult, lane_bytes};
+pub use learn_run::FusedLearnFn;
 pub use materialize::{
     FlowReader, GatheredCounts, MaterializePass, MaterializePlan, columns_to_read,
     fallible_batch_stream,
