@@ -23,10 +23,12 @@ use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 use url::Url;
 
-use super::engine::{ACTIONS_AT_ONCE, read_only};
 use super::place::{TablePlace, full_path};
 use crate::files::blob::open_if_there;
 use crate::parquet::{FileBatches, FooterCache};
+
+/// Maximum number of actions that are decoded together.
+pub(super) const ACTIONS_AT_ONCE: usize = 4096;
 
 /// Rows of a row group of a checkpoint: each is an action, with the statistics of a file.
 const GROUP_ACTIONS: usize = 20_000;
@@ -57,6 +59,11 @@ impl CheckpointFiles {
     fn path(&self, file: &FileMeta) -> Result<String> {
         self.place.locate(&self.io, &file.location).map(full_path)
     }
+}
+
+/// Error for writes where the log is only read.
+pub(super) fn read_only() -> KernelError {
+    KernelError::unsupported("the log is opened for reading")
 }
 
 /// Opens a file of the log. One that is listed and not there is missing in the log: a run that is tried again does not

@@ -22,14 +22,11 @@ use forebay_storage::{MemoryShortage, ReadReservation, ScratchDir, StorageClient
 use forebay_threads::parallel_map;
 use url::Url;
 
-use super::checkpoint::CheckpointFiles;
+use super::checkpoint::{ACTIONS_AT_ONCE, CheckpointFiles, read_only};
 use super::place::TablePlace;
 
 /// Files of the log that are read at the same time.
 const FILES_AT_ONCE: usize = 16;
-
-/// Maximum number of actions that are decoded together.
-pub(super) const ACTIONS_AT_ONCE: usize = 4096;
 
 /// Files of the log of at least these bytes together are read once there is memory for them.
 const LARGE_LOG_BYTES: u64 = 1 << 20;
@@ -117,11 +114,6 @@ impl Engine for TableEngine {
     fn parquet_handler(&self) -> Arc<dyn ParquetHandler> {
         self.checkpoints.clone()
     }
-}
-
-/// Error for writes where the log is only read.
-pub(super) fn read_only() -> KernelError {
-    KernelError::unsupported("the log is opened for reading")
 }
 
 /// The files of a table's log.

@@ -11,6 +11,7 @@ mod libraries;
 mod measure;
 mod pinned;
 mod report;
+mod wheels;
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use object_store::ObjectMeta;
 use super::blob;
 use super::glob::{self, Glob, GlobMatch};
 use super::stamp::FileStamp;
-use super::survey::inspect_parallel;
+use super::survey::{InFile, inspect_parallel};
 
 /// Folders inside folders at most: deeper ones are links in a circle.
 const DEPTH_MAX: usize = 64;
@@ -124,6 +124,24 @@ pub(crate) struct ListingEntry {
     is_named: bool,
     /// True for a FIFO, a socket or a device. Opening one may block, and its size has no meaning.
     is_special: bool,
+}
+
+impl InFile for &ListedFile {
+    fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl InFile for ListedFile {
+    fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl InFile for ListingEntry {
+    fn path(&self) -> &str {
+        &self.path
+    }
 }
 
 impl ListingEntry {

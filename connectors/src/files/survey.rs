@@ -7,7 +7,6 @@ use forebay_model::{Fault, FileRange, Result, catch_panic};
 use forebay_threads::run_on_all;
 
 use super::blob::is_remote;
-use super::list::{ListedFile, ListingEntry};
 
 /// Maximum number of threads that inspect local files, and number of files for which a thread is
 /// worth its start.
@@ -18,25 +17,8 @@ const REMOTE_THREADS: (usize, usize) = (64, 1);
 
 /// An item that lies in some file.
 pub(crate) trait InFile {
+    /// Path or URL of the file.
     fn path(&self) -> &str;
-}
-
-impl InFile for &ListedFile {
-    fn path(&self) -> &str {
-        &self.path
-    }
-}
-
-impl InFile for ListedFile {
-    fn path(&self) -> &str {
-        &self.path
-    }
-}
-
-impl InFile for ListingEntry {
-    fn path(&self) -> &str {
-        &self.path
-    }
 }
 
 impl InFile for &FileRange {

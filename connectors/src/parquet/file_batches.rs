@@ -14,7 +14,7 @@ use parquet::file::metadata::ParquetMetaData;
 
 use super::fetch::{CachedFile, PageSource, RowGroupReads, column_ranges};
 use super::footer::{Footer, FooterCache, OpenedFile, load_footer};
-use super::group_reader::build_reader;
+use super::group_decoder::build_reader;
 use super::page_gate::{GatedPages, PageGate};
 use crate::files::blob::FileHandle;
 use crate::files::stamp::FileStamp;

@@ -19,7 +19,7 @@ use super::checksums::footer_checksum_matches;
 use super::int96::with_microseconds;
 use super::intervals::with_whole_intervals;
 use super::known_fields::without_other_fields;
-use super::page_index::PageIndexCache;
+use super::page_index_cache::PageIndexCache;
 use super::table::{KeptRows, TableFiles};
 use crate::files::blob::{self, FileHandle, is_remote};
 use crate::files::list::ListedFile;

@@ -11,14 +11,12 @@ use arrow::datatypes::{FieldRef, Schema};
 use arrow::error::ArrowError;
 use forebay_model::Fault;
 use forebay_storage::{MemoryShortage, ReadLease};
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ParquetRecordBatchReader, RowGroups, RowSelection, RowSelector,
-};
-use parquet::arrow::{ProjectionMask, parquet_to_arrow_field_levels};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReader};
 use parquet::basic::Type;
 use parquet::file::metadata::ColumnChunkMetaData;
 
-use super::checked_pages::CheckedRowGroup;
+use super::group_decoder::build_reader;
 use super::int96::NanosecondReader;
 use super::page_gate::GatedPages;
 use crate::files::nested_types::{find_type, is_shared};
@@ -372,36 +370,4 @@ fn divide_columns(pages: &GroupPages, bytes_max: u64) -> Vec<Vec<usize>> {
         root = Some(leaf_root);
     }
     parts
-}
-
-/// A reader of some rows of a row group.
-pub(super) fn build_reader(
-    pages: GatedPages,
-    layout: ArrowReaderMetadata,
-    mask: ProjectionMask,
-    group: usize,
-    row_range: Option<(u64, u64)>,
-    batch_rows: usize,
-) -> Result<ParquetRecordBatchReader, ArrowError> {
-    let selection = row_range.map(|(from, to)| {
-        let skipped = RowSelector::skip(from as usize);
-        RowSelection::from(vec![skipped, RowSelector::select((to - from) as usize)])
-    });
-    catch_decode_panic(|| {
-        let row_group = CheckedRowGroup {
-            pages,
-            metadata: layout.metadata().clone(),
-            group,
-        };
-        let levels = parquet_to_arrow_field_levels(
-            layout.parquet_schema(),
-            mask,
-            Some(layout.schema().fields()),
-        )?;
-        let batch_rows = batch_rows.min(row_group.num_rows());
-        let reader = ParquetRecordBatchReader::try_new_with_row_groups(
-            &levels, &row_group, batch_rows, selection,
-        )?;
-        Ok(reader)
-    })
 }

@@ -24,7 +24,7 @@ use parquet::file::metadata::ParquetMetaData;
 
 use crate::guard::catch_decode_panic;
 
-use super::group_reader::build_reader;
+use super::group_decoder::build_reader;
 use super::page_gate::GatedPages;
 
 /// Nanoseconds of a microsecond.

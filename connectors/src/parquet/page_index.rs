@@ -1,11 +1,10 @@
 //! Parts of row groups, by the index of their pages.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use forebay_model::{ContentId, Fault, Result};
-use forebay_threads::lock;
+use forebay_model::{Fault, Result};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{
     ColumnChunkMetaData, FileMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader,
@@ -16,65 +15,11 @@ use parquet::schema::types::{SchemaDescriptor, Type};
 
 use super::file_chunk_reader::FileChunkReader;
 use super::footer::Footer;
+use super::page_index_cache::IndexedRowGroup;
 use crate::guard::catch_decode_panic;
-
-/// Bytes of indexes to keep per source.
-const KEPT_BYTES_MAX: usize = 8 << 20;
 
 /// Bytes of the index of one row group that are read at most. A file that claims more is read without its index.
 const INDEX_BYTES_MAX: u64 = 16 << 20;
-
-/// The requested columns of one row group with the positions of their pages: metadata as of a file
-/// with nothing else. `None` if the index is not sound.
-type IndexedRowGroup = Option<Arc<ParquetMetaData>>;
-
-/// The file, the row group and the stored columns of an index.
-type IndexKey = (ContentId, usize, Vec<usize>);
-
-/// An index, once it was read. The lock is held while it is read, so that it is read once.
-type IndexSlot = Arc<Mutex<Option<IndexedRowGroup>>>;
-
-/// The last few page indexes.
-#[derive(Debug, Default)]
-pub(super) struct PageIndexCache {
-    kept: Mutex<KeptIndexes>,
-}
-
-#[derive(Debug, Default)]
-struct KeptIndexes {
-    slots: HashMap<IndexKey, IndexSlot>,
-    bytes: usize,
-}
-
-impl PageIndexCache {
-    /// Returns an index from memory, or reads it with `read`. Parts of a row group that are opened
-    /// at the same time read its index once. After a fault, the next reader reads it again.
-    pub(super) fn find_or_read(
-        &self,
-        key: IndexKey,
-        read: impl FnOnce() -> Result<IndexedRowGroup>,
-    ) -> Result<IndexedRowGroup> {
-        let slot = lock(&self.kept)?
-            .slots
-            .entry(key.clone())
-            .or_default()
-            .clone();
-        let mut index = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(index) = &*index {
-            return Ok(index.clone());
-        }
-        let read_index = read()?;
-        *index = Some(read_index.clone());
-        let mut cache = lock(&self.kept)?;
-        cache.bytes += read_index.as_ref().map_or(0, |index| index.memory_size());
-        if cache.bytes > KEPT_BYTES_MAX {
-            *cache = KeptIndexes::default();
-        }
-        // An older index may have given up its place in the meantime.
-        cache.slots.entry(key).or_insert_with(|| slot.clone());
-        Ok(read_index)
-    }
-}
 
 /// True if a file has the positions of the pages of these stored columns. Pages then begin with
 /// whole rows.

@@ -12,7 +12,7 @@ use cudarc::nvrtc::{result, sys};
 use forebay_model::{Fault, Result, codes};
 
 use super::libraries::{self, LibraryStatus};
-use super::report;
+use super::wheels::wheel_name;
 
 /// Compute capability of a device: `sm_<major><minor>` is its architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,7 +45,7 @@ pub fn require_library(status: LibraryStatus, library: &str, package: &str) -> R
             format!("the library {library} is too old: it lacks `{symbol}`")
         }
     };
-    let package = report::wheel_name(package);
+    let package = wheel_name(package);
     Err(Fault::new(codes::UNSUPPORTED, message).hint(format!(
         "install CUDA's libraries, or `pip install {package}` into the active virtual \
          environment; or leave `device` out"

@@ -4,14 +4,11 @@
 use std::path::PathBuf;
 
 use cudarc::cublas::sys as cublas;
-use cudarc::driver::sys as driver;
 
 use super::libraries::{self, LibraryStatus};
+use super::wheels::{driver_version, wheel_name};
 use super::{compile, describe_devices};
 use crate::feed::{CudaLibrary, CudaReport};
-
-/// The first driver of the CUDA version that wheels without a suffix are made for.
-const WHEELS_DRIVER: i32 = 13_000;
 
 /// The libraries and devices of this machine. Never panics: a library is called only if it has every symbol.
 pub fn report() -> CudaReport {
@@ -47,16 +44,6 @@ pub fn report() -> CudaReport {
             .into(),
         devices: describe_devices(),
     }
-}
-
-/// The wheel of PyPI with a library for the driver of this machine.
-pub fn wheel_name(package: &str) -> String {
-    let suffix = if driver_version().is_some_and(|version| version < WHEELS_DRIVER) {
-        "-cu12"
-    } else {
-        ""
-    };
-    format!("{package}{suffix}")
 }
 
 fn install_hint(package: &str) -> String {
@@ -100,16 +87,6 @@ impl LibraryProbe {
             remedy,
         }
     }
-}
-
-/// The CUDA version that the driver supports: 1000 times the major one, 10 times the minor one.
-#[allow(unsafe_code, reason = "a foreign function")]
-fn driver_version() -> Option<i32> {
-    let mut version = 0;
-    // SAFETY: the driver has the function, and the pointer is valid for the call.
-    let answer = (libraries::driver_status() == LibraryStatus::Found)
-        .then(|| unsafe { driver::cuDriverGetVersion(&raw mut version) })?;
-    answer.result().ok().map(|()| version)
 }
 
 #[allow(unsafe_code, reason = "a foreign function")]

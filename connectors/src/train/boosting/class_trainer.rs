@@ -19,6 +19,7 @@ use super::fit::{check_histograms, digest_tables, gains_by_feature, is_finite};
 use super::importance::{MeasuredTrees, ShuffledColumns, column_gains};
 use super::loss::class_loss;
 use super::matrix::BinnedMatrix;
+use super::memory::{check_memory, training_bytes};
 use super::model::{BoostingCard, ErrorSums, GroupModelCard};
 use super::partitions::{GroupRows, RowShape};
 use super::rows::{LabelPolicy, ReadRows, read_rows};
@@ -26,8 +27,7 @@ use super::sample::take_sample;
 use super::summary::curve;
 use super::table::FeatureTable;
 use super::trainer::{
-    CHECKPOINT_ROUNDS, REPORT_INTERVAL, check_features, check_memory, check_weights, step_event,
-    training_bytes,
+    CHECKPOINT_ROUNDS, REPORT_INTERVAL, check_features, check_weights, step_event,
 };
 use super::tree::TreeEnsemble;
 use crate::train::constants::warn_of_constants;

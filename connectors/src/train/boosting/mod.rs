@@ -26,6 +26,7 @@ mod importance;
 mod intervals;
 mod loss;
 mod matrix;
+mod memory;
 mod model;
 mod part;
 mod partitions;

@@ -11,6 +11,7 @@ use super::boost::BoostingState;
 use super::config::BoostingConfig;
 use super::encode::{FeatureCounts, decode_ensembles, encode_ensembles};
 use super::fit::{FitThreads, FitWatch, FittedGroup, FittedModel, ModelFitter};
+use super::memory::check_group_memory;
 use super::model::GroupModelCard;
 use super::partitions::{GroupRows, RowShape};
 use super::steps::StepFeatures;
@@ -209,7 +210,7 @@ pub fn train_part(
     let mut fits: Vec<GroupFit> = Vec::with_capacity(groups.len());
     for (group, rows) in words.groups.iter().zip(&groups) {
         context.check()?;
-        super::trainer::check_group_memory(shape, rows, context.memory_bytes / 2, &group.name)?;
+        check_group_memory(shape, rows, context.memory_bytes / 2, &group.name)?;
         let threads = FitThreads { each: 1, groups: 1 };
         let fitted = fitter.fit_group(&group.name, rows, threads, &mut PartWatch { context })?;
         fits.push(fitted.map(|FittedGroup { models, .. }| models));

@@ -22,6 +22,7 @@ use super::fallback_kind::GroupFallbackKind;
 use super::fit::{FitThreads, FitWatch, FittedGroup, FittedModel, ModelFitter};
 use super::importance::{MeasuredTrees, ShuffledColumns, column_gains};
 use super::loss::BoostingLoss;
+use super::memory::{check_memory, training_bytes};
 use super::model::{BoostingCard, GroupModelCard};
 use super::part::{decode_fits, encode_part};
 use super::partitions::{DividedGroups, GroupDivider, GroupRows, RowShape};
@@ -51,10 +52,6 @@ pub const CHECKPOINT_ROUNDS: u64 = 50;
 
 /// Interval of progress reports.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Bytes of a row while trees are grown over it, besides its features: sum of its results, two
-/// derivatives, two row numbers, label and weight.
-const ROW_STATE_BYTES: u64 = 8 + 16 + 8 + 8;
 
 pub fn run(config: &BoostingConfig, context: &TrainingContext<'_>) -> Result<TrainingOutput> {
     check_features(&context.rows.features)?;
@@ -973,39 +970,6 @@ impl<'a> BoostingRun<'a> {
 fn point_gains(models: &[FittedModel]) -> Vec<&[f64]> {
     let points = models.iter().filter(|model| model.card.quantile.is_none());
     points.map(|model| model.card.gains.as_slice()).collect()
-}
-
-/// Bytes that training one model takes, rows included.
-pub fn training_bytes(shape: RowShape, learn: u64, validate: u64) -> u64 {
-    let row = shape.bytes();
-    let bins = (shape.numbers + 2 * shape.ids) as u64;
-    // Bins are made of one column at a time, of two bytes each.
-    learn * (row + bins + ROW_STATE_BYTES) + validate * (row + 8)
-}
-
-pub fn check_memory(needed: u64, limit: u64, subject: &str, group: &str) -> Result<()> {
-    if needed <= limit {
-        return Ok(());
-    }
-    let message = format!(
-        "{subject}{group} would hold {} MiB, and may hold {}",
-        needed.div_ceil(1 << 20),
-        limit >> 20
-    );
-    Err(Fault::new(codes::MEMORY, message).hint(
-        "let it learn from fewer rows (`sample_rows`), name fewer columns, or raise --memory",
-    ))
-}
-
-/// Fails where training a group takes more memory than this.
-pub fn check_group_memory(
-    shape: RowShape,
-    rows: &GroupRows,
-    limit: u64,
-    name: &GroupName,
-) -> Result<()> {
-    let needed = training_bytes(shape, rows.learn.rows() as u64, rows.validate.rows() as u64);
-    check_memory(needed, limit, "the group ", &group_text(name))
 }
 
 /// Outcomes of groups, with their names.
