@@ -91,8 +91,10 @@ impl Interner {
 
     /// Appends a string.
     fn push(&mut self, text: &[u8]) -> Result<()> {
-        let length = u32::try_from(text.len())
-            .map_err(|_| Fault::new(codes::LIMIT, "a value in a key column has 4 GiB or more"))?;
+        let length = u32::try_from(text.len()).map_err(|_| {
+            Fault::new(codes::LIMIT, "a value in a key column has 4 GiB or more")
+                .hint("shorten the keys, such as with `hash_bucket`")
+        })?;
         let bytes = LENGTH_BYTES + text.len();
         match self.segments.last() {
             Some(segment) if segment.len() + bytes <= SEGMENT_BYTES => {}

@@ -91,7 +91,9 @@ impl WholeSeries {
                     "`{name}` is {}, which cannot tell series apart",
                     type_words(field.data_type())
                 );
-                return Err(Fault::new(codes::COLUMN_TYPE, message).column(name));
+                return Err(Fault::new(codes::COLUMN_TYPE, message)
+                    .column(name)
+                    .hint("name columns of numbers, texts, dates or times under `by`"));
             }
         }
         let time = match (by, &scope.series.time) {

@@ -20,7 +20,7 @@ pub(crate) fn feed_rows(
             Some(source) => source.name.clone(),
             None => {
                 let message = "the pipeline has no rows to feed";
-                return Err(Fault::new(codes::EMPTY, message));
+                return Err(Fault::new(codes::EMPTY, message).hint("add a source"));
             }
         },
     };

@@ -350,18 +350,16 @@ impl ServedForecast {
             }
             _ => None,
         };
-        let mut output_fields = Vec::new();
-        for field in plain.chain.fields(0) {
-            output_fields.push(field.clone().with_nullable(true));
-        }
-        let output = Arc::new(Schema::new(output_fields));
+        let output = forecast_schema(&plain.chain);
         let mut is_list = Vec::with_capacity(output.fields().len());
         for field in output.fields() {
             let is_key = continued.future.keys.contains(field.name());
             is_list.push(!is_key && !is_constant_of_series(field.name()));
         }
-        let steps = i32::try_from(continued.future.steps)
-            .map_err(|_| Fault::new(codes::LIMIT, "a horizon has more than 2^31 steps"))?;
+        let steps = i32::try_from(continued.future.steps).map_err(|_| {
+            Fault::new(codes::LIMIT, "a horizon has more than 2^31 steps")
+                .hint("lower `horizon` of `future_rows`")
+        })?;
         Ok(ServedForecast {
             keys: key_columns(&continued)?,
             lists: list_schema(&output, &is_list, steps),
@@ -425,7 +423,8 @@ impl ServedForecast {
             if rows.len() > steps {
                 let message = "a step behind `future_rows` adds rows, and a forecast has one \
                                for each step";
-                return Err(Fault::new(codes::UNSUPPORTED, message));
+                return Err(Fault::new(codes::UNSUPPORTED, message)
+                    .hint("move that step before `future_rows`"));
             }
             firsts.extend(rows.first().copied());
             items.extend(rows.iter().map(|row| Some(*row)));
@@ -550,7 +549,9 @@ impl ServedForecast {
                     "the request has no column `{}`, which is a key of the series",
                     key.name()
                 );
-                Fault::new(codes::UNKNOWN_COLUMN, message).column(key.name())
+                Fault::new(codes::UNKNOWN_COLUMN, message)
+                    .column(key.name())
+                    .hint("name each series by all of its keys")
             })?;
             keys.push(fit_type(column, key, None, TextRules::inferred())?);
         }
@@ -587,6 +588,15 @@ impl ServedForecast {
         }
         format!("the series of {}", texts.join(", "))
     }
+}
+
+/// The columns of a forecast, each of which may be null.
+fn forecast_schema(chain: &OpChain) -> SchemaRef {
+    let mut fields = Vec::new();
+    for field in chain.fields(0) {
+        fields.push(field.clone().with_nullable(true));
+    }
+    Arc::new(Schema::new(fields))
 }
 
 fn tap(op_index: usize, columns: Vec<String>) -> ColumnTap {

@@ -221,7 +221,7 @@ impl LiveState {
             answers,
             answer_bound,
             fact_bound,
-            forecasts,
+            ..
         } = chains;
         let manifest = &reference.manifest;
         let served = ServedStream::of(fact_bound, &manifest.node)?;
@@ -265,11 +265,6 @@ impl LiveState {
         let common_keys = served.common_keys(&facts.windows());
         let facts = facts.chain;
         let base = &fact_bound.base_schemas[served.stream.base];
-        let mut fact_fields = Vec::new();
-        for name in facts.advance_columns() {
-            let field = base.field_with_name(name)?.clone();
-            fact_fields.push(field.with_nullable(true));
-        }
         let time = served.state_time(&artifact.pipeline).ok_or_else(|| {
             Fault::new(
                 codes::UNSUPPORTED,
@@ -277,22 +272,8 @@ impl LiveState {
             )
         })?;
         let time = base.field_with_name(&time)?.clone();
-        let latest = match &manifest.latest {
-            Some(stored) if forecasts => {
-                let continued = ContinuedSeries::of(fact_bound, &manifest.node);
-                let continued = continued.map_err(|_| other_version())?;
-                let finding = |analyzer| artifact_finding(artifact, analyzer);
-                let piece = stored.piece.file.as_ref().ok_or_else(other_version)?;
-                let piece = reference.piece(io, piece)?;
-                Some(LiveLatest::new(&continued, piece, &finding)?)
-            }
-            _ => None,
-        };
-        if let Some(latest) = &latest {
-            add_fact_fields(&mut fact_fields, base, latest.columns())?;
-            add_fact_fields(&mut fact_fields, base, std::slice::from_ref(time.name()))?;
-        }
-        let fact_columns = Arc::new(Schema::new(fact_fields));
+        let latest = load_latest(io, &chains)?;
+        let fact_columns = fact_schema(base, &facts, &time, latest.as_ref())?;
         let replays = manifest.late == LateFacts::Replay;
         let replayed = replays.then(|| {
             let keys = group_keys(common_keys, &fact_columns);
@@ -849,6 +830,39 @@ pub(super) fn take_all(batch: &RecordBatch, order: &UInt32Array) -> Result<Recor
         columns.collect::<Result<Vec<_>>>()?,
         &options,
     )?)
+}
+
+/// The last rows of all series, where forecasts are answered and the state holds them.
+fn load_latest(io: &StorageClient, chains: &LiveChains<'_>) -> Result<Option<LiveLatest>> {
+    let manifest = &chains.reference.manifest;
+    let Some(stored) = manifest.latest.as_ref().filter(|_| chains.forecasts) else {
+        return Ok(None);
+    };
+    let continued = ContinuedSeries::of(chains.fact_bound, &manifest.node);
+    let continued = continued.map_err(|_| other_version())?;
+    let finding = |analyzer| artifact_finding(chains.artifact, analyzer);
+    let piece = stored.piece.file.as_ref().ok_or_else(other_version)?;
+    let piece = chains.reference.piece(io, piece)?;
+    Ok(Some(LiveLatest::new(&continued, piece, &finding)?))
+}
+
+/// The columns of facts: those that their chain reads, then those that the last rows of series need.
+fn fact_schema(
+    base: &Schema,
+    facts: &OpChain,
+    time: &Field,
+    latest: Option<&LiveLatest>,
+) -> Result<SchemaRef> {
+    let mut fields = Vec::new();
+    for name in facts.advance_columns() {
+        let field = base.field_with_name(name)?.clone();
+        fields.push(field.with_nullable(true));
+    }
+    if let Some(latest) = latest {
+        add_fact_fields(&mut fields, base, latest.columns())?;
+        add_fact_fields(&mut fields, base, std::slice::from_ref(time.name()))?;
+    }
+    Ok(Arc::new(Schema::new(fields)))
 }
 
 /// Adds columns of the source to those of facts.
