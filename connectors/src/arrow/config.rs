@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::drift::{FileSchemas, SchemaInterner, logical_fields};
 use crate::files::formatted::with_formats;
+use crate::files::input_file::InputFile;
 use crate::files::list::{FileMarks, ListedFile};
-use crate::files::rows::{self, BatchIterator, InputFile, RowFormat, RowSource};
+use crate::files::rows::{self, BatchIterator, RowFormat, RowSource};
 use crate::files::survey::inspect_parallel;
 use crate::files::texts::check_formats;
 use crate::files::{OnReadError, PartitionPolicy, SchemaPolicy};

@@ -16,7 +16,7 @@ use forebay_storage::{ReadLease, ReadMemory};
 
 use super::batch_stream::MessageBody;
 use crate::files::blob::FileHandle;
-use crate::files::rows::InputFile;
+use crate::files::input_file::InputFile;
 
 /// Decompressed size of one buffer, at most.
 const DECOMPRESSED_BYTES_MAX: u64 = 4 << 30;

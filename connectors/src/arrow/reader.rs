@@ -14,8 +14,9 @@ use forebay_model::{Fault, NameIndex, Result, codes, has_shared_values, logical_
 use forebay_storage::{MemoryShortage, ReadLease, ReadMemory, ReadReservation};
 
 use crate::files::conform::conform;
+use crate::files::input_file::InputFile;
 use crate::files::nested_types::{find_type, is_union};
-use crate::files::rows::{BatchIterator, FileBatch, InputFile};
+use crate::files::rows::{BatchIterator, FileBatch};
 use crate::files::shared_values::{CopiedRows, LARGE_COPY_BYTES};
 use crate::files::stream::stream_fault;
 use crate::guard::catch_decode_panic;

@@ -9,7 +9,7 @@ use forebay_storage::StorageClient;
 use super::reader;
 use crate::files::blob::FileHandle;
 use crate::files::drift::logical_fields;
-use crate::files::rows::InputFile;
+use crate::files::input_file::InputFile;
 use crate::requests::RequestRows;
 
 /// Rows that are decoded at a time.

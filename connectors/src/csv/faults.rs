@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use forebay_model::{Fault, codes};
 
-use crate::files::rows::InputFile;
+use crate::files::input_file::InputFile;
 use crate::files::stream;
 
 use super::header::CsvRecords;
@@ -43,7 +43,8 @@ impl RecordPlace<'_> {
     fn line(&self) -> Option<u64> {
         // Fields are not looked at, and quotes before the place are right.
         let config = self.config.clone().stray_quotes(StrayQuotes::Text);
-        let mut opened = header::open_records(&config, self.file).ok()?;
+        // `header::open` makes no fault of a first record that cannot be read: such a fault would need this line.
+        let mut opened = header::open(&config, self.file).ok()?;
         let mut record = CsvRecord::default();
         for _ in 0..=self.row? {
             let is_there = opened.first.take().is_some();

@@ -5,13 +5,10 @@ use std::collections::{HashMap, HashSet};
 use forebay_model::{Fault, NameIndex, Result, codes, first_repeated};
 use forebay_threads::lock;
 
-use crate::files::records::FilePart;
-use crate::files::rows::InputFile;
+use crate::files::input_file::{FilePart, InputFile};
 use crate::files::stream;
 
-use super::faults::{self, RecordPlace};
-use super::records::{CsvRecord, DELIMITER_LINE, RecordReader};
-use super::sniff::DELIMITERS;
+use super::records::{CsvRecord, DELIMITER_LINE, RecordError, RecordReader};
 use super::{CsvSource, SameNamePolicy};
 
 /// The records of a file and the names of its columns.
@@ -24,14 +21,30 @@ pub(super) struct CsvRecords {
     pub(super) first: Option<CsvRecord>,
 }
 
+/// Failure to open a file.
+pub(super) enum OpenError {
+    /// The first record cannot be read.
+    Record(Box<CsvRecords>, RecordError),
+    /// The file cannot be read, or its header names no columns.
+    Fault(Fault),
+}
+
+impl From<Fault> for OpenError {
+    fn from(fault: Fault) -> OpenError {
+        OpenError::Fault(fault)
+    }
+}
+
 /// Opens a part of a file that does not begin with its first record.
-fn open_part(config: &CsvSource, file: &InputFile, part: &FilePart) -> Result<CsvRecords> {
+fn open_part(
+    config: &CsvSource,
+    file: &InputFile,
+    part: &FilePart,
+) -> Result<CsvRecords, OpenError> {
     let mut names = lock(&part.names)?;
     let names = match &*names {
         Some(names) => names.clone(),
-        None => names
-            .insert(open_records(config, &file.whole())?.names)
-            .clone(),
+        None => names.insert(open(config, &file.whole())?.names).clone(),
     };
     Ok(CsvRecords {
         names,
@@ -49,7 +62,7 @@ fn reader(config: &CsvSource, file: &InputFile) -> Result<RecordReader> {
 }
 
 /// Opens a file and reads its first record. In a file of one column, empty lines are rows.
-pub(super) fn open_records(config: &CsvSource, file: &InputFile) -> Result<CsvRecords> {
+pub(super) fn open(config: &CsvSource, file: &InputFile) -> Result<CsvRecords, OpenError> {
     if let Some(part) = file.part.as_ref().filter(|part| part.bytes.start > 0) {
         return open_part(config, file, part);
     }
@@ -76,61 +89,26 @@ fn open_first_record(
     config: &CsvSource,
     file: &InputFile,
     records: RecordReader,
-) -> Result<CsvRecords> {
+) -> Result<CsvRecords, OpenError> {
     let mut opened = CsvRecords {
         names: Vec::new(),
         records,
         stream_start: 0,
         first: None,
     };
-    let whole = file.whole();
-    let place = RecordPlace {
-        config,
-        file: &whole,
-        row: (!config.header).then_some(0),
-    };
     let mut first = CsvRecord::default();
-    let is_there = opened.records.read(&mut first);
-    let is_there = is_there.map_err(|error| faults::record_fault(place, &opened, error))?;
-    if !is_there {
-        return Ok(opened);
+    match opened.records.read(&mut first) {
+        Ok(true) => {}
+        Ok(false) => return Ok(opened),
+        Err(error) => return Err(OpenError::Record(Box::new(opened), error)),
     }
     opened.names = match &config.columns {
-        _ if config.header => {
-            let names = header_names(config, &file.path, &first)?;
-            check_delimiter(place, &names)?;
-            names
-        }
+        _ if config.header => header_names(config, &file.path, &first)?,
         Some(columns) => columns.0.iter().map(|(name, _)| name.clone()).collect(),
         None => (1..=first.len()).map(|i| format!("column_{i}")).collect(),
     };
     opened.first = (!config.header).then_some(first);
     Ok(opened)
-}
-
-/// Characters of a header that a message shows.
-const HEADER_SHOWN_MAX: usize = 80;
-
-/// Refuses a header that another delimiter divides, where the source does not name its own.
-fn check_delimiter(place: RecordPlace<'_>, names: &[String]) -> Result<()> {
-    let config = place.config;
-    let [name] = names else {
-        return Ok(());
-    };
-    let delimiter = config.delimiter_text();
-    let is_divided = name
-        .chars()
-        .any(|letter| DELIMITERS.contains(&letter) && !delimiter.contains(letter));
-    if config.delimiter.is_some() || !is_divided {
-        return Ok(());
-    }
-    let excerpt: String = name.chars().take(HEADER_SHOWN_MAX).collect();
-    let message = format!("the header is one name, `{}`", excerpt.escape_debug());
-    let fault = place.locate(Fault::new(codes::BAD_ROW, message));
-    let fault = fault.hint(format!(
-        "set `delimiter`, and `delimiter: {delimiter:?}` if the file has one column"
-    ));
-    Err(place.dialect_hint(fault))
 }
 
 /// The names in a header. Several columns without a name are called by their places.

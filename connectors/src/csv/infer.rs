@@ -13,7 +13,8 @@ use crate::files::survey::inspect_parallel;
 use crate::files::texts::check_format_columns;
 use crate::files::{ColumnTypes, MissingColumnPolicy, SchemaPolicy, rows};
 
-use super::{CsvSource, header, reader};
+use super::opened::open_records;
+use super::{CsvSource, reader};
 
 /// Maximum number of files that are read for the types of columns.
 const FILES_MAX: usize = 16;
@@ -52,7 +53,7 @@ fn known_fields(config: &CsvSource, io: &StorageClient, files: &[ListedFile]) ->
         return Ok(declared_fields(columns));
     }
     let headers = inspect_parallel(files, |file| {
-        header::open_records(config, &rows::open(io, file)?).map(|opened| opened.names)
+        open_records(config, &rows::open(io, file)?).map(|opened| opened.names)
     })?;
     if let Some(columns) = &config.columns {
         let mut faults = Vec::new();

@@ -4,6 +4,7 @@ mod config;
 mod faults;
 mod header;
 mod infer;
+mod opened;
 mod reader;
 mod records;
 mod sink;

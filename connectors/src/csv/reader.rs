@@ -9,13 +9,15 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema};
 use forebay_model::{Fault, NameIndex, Result, TextRules, TimeFormat, UnfitValues, codes};
 
-use crate::files::rows::{BatchIterator, FIELD_BYTES, FileBatch, InputFile};
+use crate::files::input_file::InputFile;
+use crate::files::rows::{BatchIterator, FIELD_BYTES, FileBatch};
 use crate::files::texts::{ColumnTexts, unfit_values};
 
 use super::CsvSource;
 use super::config::QuotedNulls;
 use super::faults::{self, RecordPlace};
-use super::header::{self, CsvRecords};
+use super::header::CsvRecords;
+use super::opened::open_records;
 use super::records::{CsvRecord, FieldKind};
 
 /// Fields of a batch that have a place before they are read. Each further one makes its column grow.
@@ -29,7 +31,7 @@ pub(super) fn rows(
     wanted: &[FieldRef],
     batch_rows: usize,
 ) -> Result<(Vec<String>, BatchIterator)> {
-    let opened = header::open_records(config, file)?;
+    let opened = open_records(config, file)?;
     let names = opened.names.clone();
     if names.is_empty() {
         return Ok((names, Box::new(std::iter::empty())));

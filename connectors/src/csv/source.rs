@@ -7,13 +7,15 @@ use forebay_model::Result;
 use forebay_storage::{Source, StorageClient};
 
 use crate::files::PartitionPolicy;
+use crate::files::input_file::InputFile;
 use crate::files::list::{FileMarks, ListedFile};
 use crate::files::records::RecordSyntax;
-use crate::files::rows::{BatchIterator, InputFile, RowFormat, RowSource};
+use crate::files::rows::{BatchIterator, RowFormat, RowSource};
 use crate::format::{SourceFormat, all_paths};
 
 use super::config::CsvSource;
-use super::{header, infer, reader};
+use super::opened::open_records;
+use super::{infer, reader};
 
 impl SourceFormat for CsvSource {
     const ENDINGS: &'static [&'static str] = &["csv", "tsv"];
@@ -47,7 +49,7 @@ impl RowFormat for CsvSource {
 
     /// A file of one column is not divided where its blank lines are rows.
     fn may_divide(&self, file: &InputFile) -> Result<bool> {
-        let opened = header::open_records(self, file)?;
+        let opened = open_records(self, file)?;
         Ok(opened.names.len() > 1 || !self.dialect.keeps_empty_lines())
     }
 

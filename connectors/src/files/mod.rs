@@ -11,6 +11,7 @@ pub(crate) mod extent;
 pub(crate) mod formatted;
 pub(crate) mod glob;
 pub(crate) mod hive;
+pub(crate) mod input_file;
 pub(crate) mod list;
 pub(crate) mod nested_types;
 pub(crate) mod origin;

@@ -15,7 +15,7 @@ use forebay_model::{FileRange, RECORD_BYTES_MAX, Result};
 use forebay_threads::lock;
 use memchr::{memchr, memchr3};
 
-use super::rows::InputFile;
+use super::input_file::{FilePart, InputFile};
 use super::stream::{self, BUFFER_BYTES};
 
 /// Syntax of the end of a record.
@@ -25,17 +25,6 @@ pub(crate) enum RecordSyntax {
     Csv { delimiter: u8 },
     /// An end of line; blank lines are no records.
     Lines,
-}
-
-/// The part of a file that a span reads.
-#[derive(Debug, Clone)]
-pub(crate) struct FilePart {
-    /// Bytes from its first record to the begin of the record after it.
-    pub(crate) bytes: Range<u64>,
-    /// The number of records before it.
-    pub(crate) records_before: u64,
-    /// The names of the file's columns, once a reader has found them.
-    pub(crate) names: Arc<Mutex<Option<Vec<String>>>>,
 }
 
 /// True if a file may be divided: compressed bytes can only be read from the first on.

@@ -18,7 +18,8 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::files::OnReadError;
-use crate::files::rows::{BatchIterator, FIELD_BYTES, FileBatch, InputFile};
+use crate::files::input_file::InputFile;
+use crate::files::rows::{BatchIterator, FIELD_BYTES, FileBatch};
 use crate::files::stream::{self, BUFFER_BYTES};
 use crate::files::texts::unfit_values;
 

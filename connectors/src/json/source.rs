@@ -7,9 +7,10 @@ use forebay_model::Result;
 use forebay_storage::{Source, StorageClient};
 
 use crate::files::formatted::with_formats;
+use crate::files::input_file::InputFile;
 use crate::files::list::{FileMarks, ListedFile};
 use crate::files::records::RecordSyntax;
-use crate::files::rows::{BatchIterator, InputFile, RowFormat, RowSource};
+use crate::files::rows::{BatchIterator, RowFormat, RowSource};
 use crate::files::{AddedColumnPolicy, PartitionPolicy};
 use crate::format::{SourceFormat, all_paths};
 

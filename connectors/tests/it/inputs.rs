@@ -587,28 +587,37 @@ fn records_that_never_end_are_named() {
         out.finish().unwrap()
     };
     let cases = [
-        ("csv", "a.csv.gz", gzip(&csv), json!({})),
+        ("csv", "a.csv.gz", gzip(&csv), json!({}), 1),
+        (
+            "csv",
+            "headless.csv",
+            format!("\"{endless}\n1,2\n").into_bytes(),
+            json!({"header": false, "columns": {"a": "string", "b": "int64"}}),
+            0,
+        ),
         (
             "json",
             "a.jsonl.zst",
             zstd::encode_all(lines.as_bytes(), 1).unwrap(),
             json!({}),
+            1,
         ),
         (
             "json",
             "a.jsonl",
             lines.clone().into_bytes(),
             json!({"columns": declared}),
+            1,
         ),
     ];
-    for (format, name, bytes, mut config) in cases {
+    for (format, name, bytes, mut config, row) in cases {
         let file = dir.path().join(name);
         fs::write(&file, bytes).unwrap();
         config["path"] = json!(file);
         let fault = read(format, config).unwrap_err();
         assert_eq!(
             (fault.code().name, &fault.site().rows[..]),
-            (codes::BAD_ROW.name, &[1][..]),
+            (codes::BAD_ROW.name, &[row][..]),
             "{fault}"
         );
         assert!(fault.message().contains("16777216 bytes"), "{fault}");
