@@ -12,7 +12,7 @@ use super::sniff::DELIMITERS;
 /// Opens a file and reads its first record.
 pub(super) fn open_records(config: &CsvSource, file: &InputFile) -> Result<CsvRecords> {
     let whole = file.whole();
-    let place = RecordPlace {
+    let first_record = RecordPlace {
         config,
         file: &whole,
         row: (!config.header).then_some(0),
@@ -20,12 +20,12 @@ pub(super) fn open_records(config: &CsvSource, file: &InputFile) -> Result<CsvRe
     let opened = match header::open(config, file) {
         Ok(opened) => opened,
         Err(OpenError::Record(records, error)) => {
-            return Err(record_fault(place, &records, error));
+            return Err(record_fault(first_record, &records, error));
         }
         Err(OpenError::Fault(fault)) => return Err(fault),
     };
     if config.header {
-        check_delimiter(place, &opened.names)?;
+        check_delimiter(first_record, &opened.names)?;
     }
     Ok(opened)
 }
@@ -34,8 +34,8 @@ pub(super) fn open_records(config: &CsvSource, file: &InputFile) -> Result<CsvRe
 const HEADER_SHOWN_MAX: usize = 80;
 
 /// Refuses a header that another delimiter divides, where the source does not name its own.
-fn check_delimiter(place: RecordPlace<'_>, names: &[String]) -> Result<()> {
-    let config = place.config;
+fn check_delimiter(first_record: RecordPlace<'_>, names: &[String]) -> Result<()> {
+    let config = first_record.config;
     let [name] = names else {
         return Ok(());
     };
@@ -48,9 +48,9 @@ fn check_delimiter(place: RecordPlace<'_>, names: &[String]) -> Result<()> {
     }
     let excerpt: String = name.chars().take(HEADER_SHOWN_MAX).collect();
     let message = format!("the header is one name, `{}`", excerpt.escape_debug());
-    let fault = place.locate(Fault::new(codes::BAD_ROW, message));
+    let fault = first_record.locate(Fault::new(codes::BAD_ROW, message));
     let fault = fault.hint(format!(
         "set `delimiter`, and `delimiter: {delimiter:?}` if the file has one column"
     ));
-    Err(place.dialect_hint(fault))
+    Err(first_record.dialect_hint(fault))
 }

@@ -1,7 +1,8 @@
 //! Calls of one function on several scoped threads.
 //!
 //! The calls read storage, wait for permits and append in order, and some sites make more of them at once than there
-//! are processors: in a pool of `rayon`, calls that wait would hold the threads that compute.
+//! are processors: in a pool of `rayon`, calls that wait would hold the threads that compute
+//! (decisions/waiting-threads.md).
 
 use forebay_model::{Fault, Result, catch_panic};
 
