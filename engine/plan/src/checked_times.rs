@@ -16,18 +16,23 @@
 //! refused. So is a bin of a time of day that began on the day before, which is negative.
 //!
 //! `to_date` takes whole numbers as days since 1970, as casts do, and 20240101 for a day of the year 57385. Numbers beyond
-//! the calendar are refused. Dates in milliseconds lie in the day and in the second that began last.
+//! the calendar are refused. Dates in milliseconds lie in the day and in the second that began last, and so do numbers
+//! with fractions.
+//!
+//! `to_date`, `to_time`, `to_timestamp` and kin drop parts of texts, and `to_time` takes a second 60. Such texts are
+//! refused where no format says what they have.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::{CastOptions, cast, cast_with_options};
-use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use arrow::datatypes::{DataType, Float64Type, Int64Type, TimeUnit};
 use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
 use forebay_model::{CalendarSpan, tick_nanoseconds, type_label};
 
-use crate::day_counts::{days_of_dates, days_of_numbers};
+use crate::cut_texts::refuse_cut_texts;
+use crate::day_counts::{days_of_dates, days_of_numbers, floored_numbers};
 use crate::guarded_functions::{FunctionGuard, argument_columns};
 use crate::local_times::{clock_of, placed};
 
@@ -42,16 +47,18 @@ const MICROSECOND_NANOSECONDS: i128 = 1_000;
 const FIRST_MONDAY: i64 = -3;
 
 /// The functions by name.
-pub(crate) const CHECKED_TIMES: [(&str, &dyn FunctionGuard); 9] = [
+pub(crate) const CHECKED_TIMES: [(&str, &dyn FunctionGuard); 11] = [
     ("date_bin", &LostTimes),
     ("date_part", &LostTimes),
     ("date_trunc", &TruncatedTimes),
     ("to_date", &CountedDays),
+    ("to_time", &TimesOfDay),
     ("to_timestamp", &TimesOfFloats),
-    ("to_timestamp_micros", &WholeTicks(MICROSECOND_NANOSECONDS)),
-    ("to_timestamp_millis", &WholeTicks(MILLISECOND_NANOSECONDS)),
-    ("to_timestamp_seconds", &WholeTicks(SECOND_NANOSECONDS)),
-    ("to_unixtime", &WholeTicks(SECOND_NANOSECONDS)),
+    ("to_timestamp_micros", &WholeTicks(TimeUnit::Microsecond)),
+    ("to_timestamp_millis", &WholeTicks(TimeUnit::Millisecond)),
+    ("to_timestamp_nanos", &WholeTicks(TimeUnit::Nanosecond)),
+    ("to_timestamp_seconds", &WholeTicks(TimeUnit::Second)),
+    ("to_unixtime", &WholeTicks(TimeUnit::Second)),
 ];
 
 /// Refuses times within a day of the first one that their type holds, and gives each day one midnight.
@@ -277,6 +284,7 @@ struct TimesOfFloats;
 impl FunctionGuard for TimesOfFloats {
     fn before(&self, name: &str, arguments: &ScalarFunctionArgs) -> Result<(), DataFusionError> {
         let columns = argument_columns(arguments)?;
+        refuse_cut_text(&columns, &DataType::Timestamp(TimeUnit::Nanosecond, None))?;
         let Some(seconds) = columns.first() else {
             return Ok(());
         };
@@ -297,19 +305,75 @@ impl FunctionGuard for TimesOfFloats {
     }
 }
 
-/// Counts the ticks of a unit that began since 1970, before the function cuts digits. The unit is in nanoseconds.
-struct WholeTicks(i128);
+/// Refuses texts that the function cuts. A format says what of a text is read.
+fn refuse_cut_text(columns: &[ArrayRef], of: &DataType) -> Result<(), DataFusionError> {
+    match columns {
+        [texts] => refuse_cut_texts(texts, of),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses texts that are no time of day.
+struct TimesOfDay;
+
+impl FunctionGuard for TimesOfDay {
+    fn before(&self, _name: &str, arguments: &ScalarFunctionArgs) -> Result<(), DataFusionError> {
+        let columns = argument_columns(arguments)?;
+        refuse_cut_text(&columns, &DataType::Time64(TimeUnit::Nanosecond))
+    }
+
+    fn behind(
+        &self,
+        name: &str,
+        _columns: &[ArrayRef],
+        result: &ArrayRef,
+    ) -> Result<(), DataFusionError> {
+        // A format may have the second 60, too.
+        let ticks = cast(result, &DataType::Int64)?;
+        let mut ticks = ticks.as_primitive::<Int64Type>().iter().flatten();
+        if ticks.any(|tick| i128::from(tick) >= DAY_NANOSECONDS) {
+            return Err(DataFusionError::Execution(format!(
+                "`{name}` has no time of day for a second 60"
+            )));
+        }
+        Ok(())
+    }
+
+    fn checks_result(&self) -> bool {
+        true
+    }
+}
+
+/// Counts the ticks of a unit that began since 1970, before the function cuts digits. Texts with finer digits are refused.
+struct WholeTicks(TimeUnit);
+
+impl WholeTicks {
+    fn nanoseconds(&self) -> i128 {
+        match self.0 {
+            TimeUnit::Second => SECOND_NANOSECONDS,
+            TimeUnit::Millisecond => MILLISECOND_NANOSECONDS,
+            TimeUnit::Microsecond => MICROSECOND_NANOSECONDS,
+            TimeUnit::Nanosecond => 1,
+        }
+    }
+}
 
 impl FunctionGuard for WholeTicks {
+    fn before(&self, _name: &str, arguments: &ScalarFunctionArgs) -> Result<(), DataFusionError> {
+        let columns = argument_columns(arguments)?;
+        refuse_cut_text(&columns, &DataType::Timestamp(self.0, None))
+    }
+
     fn prepared(
         &self,
         mut arguments: ScalarFunctionArgs,
     ) -> Result<ScalarFunctionArgs, DataFusionError> {
+        let unit = self.nanoseconds();
         if let Some(time) = arguments.args.first_mut() {
             *time = match &*time {
-                ColumnarValue::Array(times) => ColumnarValue::Array(whole_ticks(times, self.0)?),
+                ColumnarValue::Array(times) => ColumnarValue::Array(whole_ticks(times, unit)?),
                 ColumnarValue::Scalar(constant) => {
-                    let ticks = whole_ticks(&constant.to_array()?, self.0)?;
+                    let ticks = whole_ticks(&constant.to_array()?, unit)?;
                     ColumnarValue::Scalar(ScalarValue::try_from_array(&ticks, 0)?)
                 }
             };
@@ -319,9 +383,14 @@ impl FunctionGuard for WholeTicks {
 }
 
 /// Takes dates in milliseconds and numbers for days, before the function cuts digits or gives a day beyond the calendar.
+/// Texts with a time of day are refused.
 struct CountedDays;
 
 impl FunctionGuard for CountedDays {
+    fn before(&self, _name: &str, arguments: &ScalarFunctionArgs) -> Result<(), DataFusionError> {
+        refuse_cut_text(&argument_columns(arguments)?, &DataType::Date32)
+    }
+
     fn prepared(
         &self,
         mut arguments: ScalarFunctionArgs,
@@ -348,16 +417,31 @@ fn counted_days(values: &ArrayRef) -> Result<ArrayRef, DataFusionError> {
     if !data_type.is_numeric() {
         return Ok(values.clone());
     }
-    let strict = CastOptions {
-        safe: false,
-        ..CastOptions::default()
-    };
-    let numbers = cast_with_options(values, &DataType::Int64, &strict)?;
-    days_of_numbers(&numbers, false)
+    days_of_numbers(&whole_numbers(values)?, false)
 }
 
-/// Times of finer units as ticks of a unit, as integers. Other columns stay as they are.
+/// Numbers as whole ones, each the last one that is not above it.
+fn whole_numbers(numbers: &ArrayRef) -> Result<ArrayRef, DataFusionError> {
+    match numbers.data_type() {
+        whole if whole.is_integer() => {
+            let strict = CastOptions {
+                safe: false,
+                ..CastOptions::default()
+            };
+            Ok(cast_with_options(numbers, &DataType::Int64, &strict)?)
+        }
+        DataType::Float16 => floored_numbers(&cast(numbers, &DataType::Float32)?),
+        _ => floored_numbers(numbers),
+    }
+}
+
+/// Times of finer units as ticks of a unit, as integers, and numbers with fractions as whole ones. Other columns stay as
+/// they are.
 fn whole_ticks(times: &ArrayRef, unit_nanoseconds: i128) -> Result<ArrayRef, DataFusionError> {
+    let data_type = times.data_type();
+    if data_type.is_floating() || data_type.is_decimal() {
+        return whole_numbers(times);
+    }
     if !is_timestamp(times) && *times.data_type() != DataType::Date64 {
         return Ok(times.clone());
     }
@@ -768,6 +852,24 @@ mod tests {
         assert_eq!(days(&dates), [-2, -1, 0, 0, 1]);
         let seconds = values("to_unixtime(t)", &column).unwrap();
         assert_eq!(ticks(&seconds), [-86_401, -1, 0, 0, 86_400]);
+    }
+
+    #[test]
+    fn fractions_lie_in_the_tick_that_began_last() {
+        let numbers = [-1.5, -0.5, 0.5, 1.0];
+        let expected = [-2, -1, 0, 1];
+        let floats: ArrayRef = Arc::new(Float64Array::from(numbers.to_vec()));
+        let decimals = cast(&floats, &DataType::Decimal128(10, 2)).unwrap();
+        let singles = cast(&floats, &DataType::Float32).unwrap();
+        for column in [floats, singles, decimals] {
+            let label = type_label(column.data_type());
+            let dates = values("to_date(t)", &column).unwrap();
+            assert_eq!(days(&dates), expected, "{label}");
+            for function in ["to_timestamp_seconds", "to_timestamp_millis"] {
+                let times = values(&format!("{function}(t)"), &column).unwrap();
+                assert_eq!(ticks(&times), expected, "{function} of {label}");
+            }
+        }
     }
 
     /// A number is a count of days since 1970, and 20240101 is a date as it is written.

@@ -1,8 +1,11 @@
-//! Days of dates in milliseconds, and of whole numbers.
+//! Days of dates in milliseconds, and of numbers; times of day of whole numbers.
+
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array};
+use arrow::compute::kernels::cmp::gt;
 use arrow::compute::{CastOptions, cast, cast_with_options, nullif};
-use arrow::datatypes::{DataType, Int64Type};
+use arrow::datatypes::{DataType, Int64Type, TimeUnit};
 use arrow::util::display::array_value_to_string;
 use datafusion::common::DataFusionError;
 use forebay_model::CALENDAR_DAYS;
@@ -46,4 +49,54 @@ pub(crate) fn days_of_numbers(
     }
     let within = nullif(&days, &BooleanArray::from(beyond))?;
     Ok(cast(&within, &DataType::Date32)?)
+}
+
+/// Whole numbers as ticks of a time of day since midnight. With `is_try`, numbers beyond the day are null.
+pub(crate) fn times_of_numbers(
+    numbers: &ArrayRef,
+    target: &DataType,
+    is_try: bool,
+) -> Result<ArrayRef, DataFusionError> {
+    let day_ticks = match target {
+        DataType::Time32(TimeUnit::Second) => 86_400,
+        DataType::Time32(_) => 86_400_000,
+        DataType::Time64(TimeUnit::Microsecond) => 86_400_000_000,
+        _ => 86_400_000_000_000,
+    };
+    let ticks = cast(numbers, &DataType::Int64)?;
+    let ticks = ticks.as_primitive::<Int64Type>();
+    let mut beyond = Vec::with_capacity(numbers.len());
+    for row in 0..numbers.len() {
+        let is_within = ticks.is_valid(row) && (0..day_ticks).contains(&ticks.value(row));
+        beyond.push(numbers.is_valid(row) && !is_within);
+    }
+    let Some(row) = beyond.iter().position(|is_beyond| *is_beyond) else {
+        return Ok(cast(numbers, target)?);
+    };
+    if !is_try {
+        let number = array_value_to_string(numbers, row)?;
+        return Err(DataFusionError::Execution(format!(
+            "{number} is no time of day: whole numbers count the ticks of {target} since midnight"
+        )));
+    }
+    let within = nullif(numbers, &BooleanArray::from(beyond))?;
+    Ok(cast(&within, target)?)
+}
+
+/// Numbers with fractions as the whole numbers at or below them. Numbers that 64 bits do not hold are refused.
+pub(crate) fn floored_numbers(numbers: &ArrayRef) -> Result<ArrayRef, DataFusionError> {
+    let strict = CastOptions {
+        safe: false,
+        ..CastOptions::default()
+    };
+    let cut_numbers = cast_with_options(numbers, &DataType::Int64, &strict)?;
+    // The cast cuts toward zero.
+    let back = cast_with_options(&cut_numbers, numbers.data_type(), &strict)?;
+    let is_above = gt(&back, numbers)?;
+    let cut_numbers = cut_numbers.as_primitive::<Int64Type>();
+    let mut floored = Vec::with_capacity(cut_numbers.len());
+    for (number, is_above) in cut_numbers.iter().zip(&is_above) {
+        floored.push(number.map(|number| number - i64::from(is_above == Some(true))));
+    }
+    Ok(Arc::new(Int64Array::from(floored)))
 }

@@ -20,6 +20,7 @@ mod column_age;
 mod column_selector;
 mod column_units;
 mod constant_times;
+mod cut_texts;
 mod date_hours;
 mod date_numbers;
 mod day_counts;

@@ -5,6 +5,7 @@ use datafusion::common::{DataFusionError, SchemaError};
 use forebay_model::{Fault, codes, without_debug_text};
 
 use crate::column_selector::{COLUMNS_LIST, unknown_column};
+use crate::cut_texts::CUT_TEXT;
 use crate::date_hours::{DATE_HOURS, TICK_PARTS};
 use crate::other_rows::subquery_fault;
 use crate::sql_names::foreign_function;
@@ -281,6 +282,13 @@ fn plan_fault(text: &str, message: &str) -> Option<Fault> {
         return Some(fault.hint(
             "cast the time to a finer unit, such as `arrow_cast(t, 'Timestamp(us)')`, or move it \
              by whole ones",
+        ));
+    }
+    if let Some(problem) = message.strip_prefix(CUT_TEXT) {
+        let value = between(problem, "`", "`").unwrap_or_default();
+        return Some(fault(problem.to_owned()).fragment(value, 0).hint(
+            "write what the type holds: a date as DATE '2024-02-01', a time as \
+             TIMESTAMP '2024-02-01 12:30:59'",
         ));
     }
     if message.starts_with("LIMIT without ORDER BY") {

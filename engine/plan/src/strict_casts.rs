@@ -2,11 +2,12 @@
 //!
 //! The query engine reads `t` as true, cuts digits off times, takes a time for its day, makes infinity of `1e400` and
 //! rounds decimals. Casts from texts to Booleans, numbers, dates and times are therefore calls of a function of ours.
-//! `try_cast` gives null for a text that is no value. Dates and times that are written as constants stay casts.
+//! `try_cast` gives null for a text that is no value. Dates and times that are written as constants stay casts, unless
+//! the cast drops a part of the text.
 //!
 //! A cast of a float to a narrower type makes no infinity of a number that the type cannot hold. A cast of a whole
 //! number to a date counts days since 1970, and refuses days beyond the years 1 to 9999: 20240101 is a date as it is
-//! written.
+//! written. A cast of a whole number to a time of day counts ticks since midnight, and refuses those beyond the day.
 //!
 //! A cast of a time to a coarser unit says that digits are cut. The query engine cuts them toward 1970, so that times
 //! before it became later. Here a time becomes the tick in which it lies.
@@ -17,7 +18,7 @@
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array};
-use arrow::compute::{CastOptions, cast, cast_with_options, nullif};
+use arrow::compute::{CastOptions, can_cast_types, cast, cast_with_options, nullif};
 use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, Int64Type, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, ExprSchema, ScalarValue};
@@ -29,7 +30,8 @@ use datafusion::logical_expr::{
 use forebay_model::{TextRules, logical_type, tick_nanoseconds};
 
 use crate::checked_integers::{checked_integers, checked_signs};
-use crate::day_counts::{days_of_dates, days_of_numbers};
+use crate::cut_texts::{CUT_TEXT, cut_problem, is_cut};
+use crate::day_counts::{days_of_dates, days_of_numbers, times_of_numbers};
 use crate::joined_texts::with_bounds;
 use crate::tried_values::add_tried_nulls;
 
@@ -104,9 +106,22 @@ pub(crate) fn strict_casts(
             DataType::Date64 => matches!(target, DataType::Date32 | DataType::Timestamp(..)),
             DataType::Float64 => matches!(target, DataType::Float16 | DataType::Float32),
             DataType::Float32 => target == DataType::Float16,
-            whole if whole.is_integer() => target == DataType::Date32,
+            whole if whole.is_integer() => {
+                target == DataType::Date32
+                    || (is_time_of_day(&target) && can_cast_types(&whole, &target))
+            }
             _ => false,
         };
+        if let Some(text) = constant_text(inner)
+            && is_cut(text, &target)
+        {
+            if is_try {
+                let null = ScalarValue::try_new_null(&target)?;
+                return Ok(Transformed::yes(Expr::Literal(null, None)));
+            }
+            let problem = cut_problem(text, &target);
+            return Err(DataFusionError::Plan(format!("{CUT_TEXT}{problem}")));
+        }
         let is_constant = matches!(inner, Expr::Literal(..)) && !of.is_integer();
         if !is_checked || (is_constant && target.is_temporal()) {
             return Ok(Transformed::no(part));
@@ -145,6 +160,18 @@ pub(crate) fn checked_node(node: LogicalPlan) -> Result<LogicalPlan, DataFusionE
     } else {
         Ok(replaced.data)
     }
+}
+
+/// The text of a constant.
+fn constant_text(expression: &Expr) -> Option<&str> {
+    match expression {
+        Expr::Literal(value, _) => value.try_as_str().flatten(),
+        _ => None,
+    }
+}
+
+fn is_time_of_day(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Time32(_) | DataType::Time64(_))
 }
 
 /// True for times in a unit above another one.
@@ -325,6 +352,9 @@ impl ScalarUDFImpl for TextAsUdf {
             DataType::Timestamp(..) => in_coarser_unit(&column, &target)?,
             DataType::Date64 => as_days_or_times(&column, &target, is_try)?,
             DataType::Float32 | DataType::Float64 => in_narrower_float(&column, &target, is_try)?,
+            whole if whole.is_integer() && is_time_of_day(&target) => {
+                times_of_numbers(&column, &target, is_try)?
+            }
             whole if whole.is_integer() => days_of_numbers(&column, is_try)?,
             _ => values_of_texts(&column, &target, is_try)?,
         };
@@ -433,6 +463,36 @@ mod tests {
             assert!(values_of("CAST(n AS DATE)", number).is_err(), "{number}");
             let tried = values_of("TRY_CAST(n AS DATE)", number).unwrap();
             assert_eq!(tried.null_count(), 2, "{number}");
+        }
+    }
+
+    #[test]
+    fn whole_numbers_are_times_of_the_day() {
+        let values_of = |expression: &str, number: i64| {
+            let field = Field::new("n", DataType::Int64, true);
+            let compiled = SqlCompiler::default()
+                .expression(expression, &Schema::new(vec![field]))
+                .unwrap();
+            let column: ArrayRef = Arc::new(Int64Array::from(vec![Some(number), None]));
+            let values = (compiled.kernel)(&[column], 2)?;
+            Ok::<_, Fault>(cast(&values[0], &DataType::Int64)?)
+        };
+        for (data_type, day) in [
+            ("Time64(Nanosecond)", 86_400_000_000_000),
+            ("Time64(Microsecond)", 86_400_000_000),
+        ] {
+            let expression = format!("arrow_cast(n, '{data_type}')");
+            for number in [0, day - 1] {
+                let times = values_of(&expression, number).unwrap();
+                let times: Vec<_> = times.as_primitive::<Int64Type>().iter().collect();
+                assert_eq!(times, [Some(number), None]);
+            }
+            for number in [-1, day, i64::MAX] {
+                assert!(values_of(&expression, number).is_err(), "{number}");
+                let tried = format!("arrow_try_cast(n, '{data_type}')");
+                let tried = values_of(&tried, number).unwrap();
+                assert_eq!(tried.null_count(), 2, "{number}");
+            }
         }
     }
 
