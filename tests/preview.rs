@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Date32Array, Int64Array};
+use arrow::array::{ArrayRef, Date32Array, Decimal128Array, Int64Array, RecordBatch};
 
 use crate::exact_values::write;
 use crate::support::{TestDirectory, repository};
@@ -352,6 +352,27 @@ fn a_preview_reads_tables_of_joins_whole() {
     for column in ["name_b", "name"] {
         assert_eq!(values(&rows, column), ["\"three\""], "{rows}");
     }
+}
+
+/// Rows of a preview lie in files, which do not have all types of the rows.
+#[test]
+fn previews_show_decimals_of_a_negative_scale() {
+    let shop = TestDirectory::new();
+    let hundreds = Decimal128Array::from(vec![Some(12), None, Some(-3)]);
+    let hundreds = hundreds.with_precision_and_scale(10, -2).unwrap();
+    let columns = [("qty", Arc::new(hundreds) as ArrayRef, true)];
+    let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+    let file = std::fs::File::create(shop.path("a.arrow")).unwrap();
+    let mut writer = arrow::ipc::writer::FileWriter::try_new(file, &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    shop.write(
+        "spec.yaml",
+        "version: 1\nname: p\nsources: { a: { arrow: { path: a.arrow } } }\n\
+         sinks: { t: { from: a, csv: { path: out } } }\n",
+    );
+    let call = shop.forebay(&["preview", "spec.yaml", "--format=csv"]);
+    assert_eq!(call.expect(0).stdout, "qty\n1200\n\"\"\n-300\n");
 }
 
 #[test]

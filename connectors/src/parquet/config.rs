@@ -144,6 +144,12 @@ pub struct ParquetSink {
     #[schemars(skip)]
     #[setters(skip)]
     pub keeps_seconds: bool,
+    /// True if decimals of a negative scale, which Parquet does not have, are stored as decimals of scale 0, and times of
+    /// seconds stay in their unit. Only rows that are shown have it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    #[schemars(skip)]
+    #[setters(skip)]
+    pub widens_decimals: bool,
 }
 
 fn is_false(flag: &bool) -> bool {
@@ -172,6 +178,7 @@ impl ParquetSink {
             group_rows_max: group_rows_max(),
             compression: ParquetCompression::default(),
             keeps_seconds: false,
+            widens_decimals: false,
         }
     }
 }

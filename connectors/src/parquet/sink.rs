@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, FieldRef, Fields, Schema,
+    SchemaRef, TimeUnit,
+};
 use arrow::util::display::array_value_to_string;
 use forebay_model::{Fault, Result, codes, logical_type, type_words};
 use forebay_storage::{EncodedBatch, EncodedPiece, FileLayout, FileWriter, Sink};
@@ -46,7 +49,9 @@ impl ParquetEncoder {
 
     /// The types that files have in the place of others.
     fn stored_types(&self) -> TypeReplacement {
-        if self.config.keeps_seconds {
+        if self.config.widens_decimals {
+            shown_type
+        } else if self.config.keeps_seconds {
             in_days
         } else {
             stored_type
@@ -70,6 +75,9 @@ impl ParquetEncoder {
         if !self.config.keeps_seconds {
             // Readers of Arrow find a zone only beside the unit of the file.
             noted = with_types(&noted, in_milliseconds);
+        }
+        if self.config.widens_decimals {
+            noted = with_types(&noted, in_all_digits);
         }
         add_encoded_arrow_schema_to_metadata(&noted, &mut properties);
         properties
@@ -137,6 +145,31 @@ fn in_days(data_type: &DataType) -> Option<DataType> {
     (*data_type == DataType::Date64).then_some(DataType::Date32)
 }
 
+/// The type that files of shown rows have in the place of one that Parquet does not know.
+fn shown_type(data_type: &DataType) -> Option<DataType> {
+    in_days(data_type).or_else(|| in_all_digits(data_type))
+}
+
+/// The decimal of scale 0 that holds all digits of a decimal of a negative scale, where there is one.
+fn in_all_digits(data_type: &DataType) -> Option<DataType> {
+    let (DataType::Decimal32(digits, scale)
+    | DataType::Decimal64(digits, scale)
+    | DataType::Decimal128(digits, scale)
+    | DataType::Decimal256(digits, scale)) = data_type
+    else {
+        return None;
+    };
+    if *scale >= 0 {
+        return None;
+    }
+    let all_digits = digits.checked_add(scale.unsigned_abs())?;
+    if all_digits <= DECIMAL128_MAX_PRECISION {
+        return Some(DataType::Decimal128(all_digits, 0));
+    }
+    let is_wide = all_digits <= DECIMAL256_MAX_PRECISION;
+    is_wide.then_some(DataType::Decimal256(all_digits, 0))
+}
+
 /// A type of seconds in milliseconds.
 fn in_milliseconds(data_type: &DataType) -> Option<DataType> {
     match data_type {
@@ -169,8 +202,8 @@ fn is_unheld(data_type: &DataType) -> bool {
 }
 
 /// Refuses a column of a type that files cannot have.
-fn check_column(field: &FieldRef) -> Result<()> {
-    match stored_columns_of(&Schema::new(vec![field.clone()]), stored_type) {
+fn check_column(field: &FieldRef, replacement: TypeReplacement) -> Result<()> {
+    match stored_columns_of(&Schema::new(vec![field.clone()]), replacement) {
         Ok(_) => Ok(()),
         Err(error) => Err(type_fault(error, field)),
     }
@@ -273,7 +306,9 @@ impl Sink for ParquetEncoder {
     }
 
     fn check_schema(&self, schema: &SchemaRef) -> Result<()> {
-        schema.fields().iter().try_for_each(check_column)
+        let replacement = self.stored_types();
+        let mut fields = schema.fields().iter();
+        fields.try_for_each(|field| check_column(field, replacement))
     }
 
     /// Each column is one; where there are none, nothing is.
@@ -294,7 +329,7 @@ impl Sink for ParquetEncoder {
         let schema = Arc::new(with_types(&logical, self.stored_types()));
         let field = &schema.fields()[0];
         // The types of gathered rows are known at the first batch.
-        check_column(field)?;
+        check_column(field, self.stored_types())?;
         let arrays = batches
             .iter()
             .map(|batch| to_stored_type(batch.column(piece), self.stored_types()));

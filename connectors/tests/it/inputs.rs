@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arrow::array::{
-    ArrayRef, AsArray, Date32Array, Date64Array, Float64Array, Int64Array, ListArray, RecordBatch,
-    StringArray, Time32SecondArray, TimestampSecondArray,
+    ArrayRef, AsArray, Date32Array, Date64Array, Decimal128Array, Float64Array, Int64Array,
+    ListArray, RecordBatch, StringArray, Time32SecondArray, TimestampSecondArray,
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
@@ -326,6 +326,59 @@ fn times_of_seconds_are_written_as_times() {
     for at in 0..3 {
         assert_eq!(back.column(at), batch.column(at));
     }
+}
+
+/// Parquet has no decimals of a negative scale. Files of rows that are shown have all their digits; others refuse them.
+#[test]
+fn files_of_shown_rows_hold_decimals_of_a_negative_scale() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a.parquet");
+    let column = |values: Vec<Option<i128>>, digits: u8, scale: i8| {
+        let values = Decimal128Array::from(values);
+        values.with_precision_and_scale(digits, scale).unwrap()
+    };
+    let hundreds = column(vec![Some(12), None, Some(-3)], 10, -2);
+    let wide = column(vec![Some(7), None, Some(-1)], 38, -3);
+    let listed = column(vec![Some(5), Some(0), Some(-9)], 5, -1);
+    let seconds = TimestampSecondArray::from(vec![Some(1_710_000_000), None, Some(-1)]);
+    let columns: [(&str, ArrayRef, bool); 4] = [
+        ("hundreds", Arc::new(hundreds), true),
+        ("wide", Arc::new(wide), true),
+        ("listed", list_column(Arc::new(listed)), true),
+        ("seconds", Arc::new(seconds), true),
+    ];
+    let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+    let shown = json!({"path": "out", "keeps_seconds": true, "widens_decimals": true});
+    write("parquet", shown, &file, std::slice::from_ref(&batch));
+    let back = read("parquet", json!({"path": file})).unwrap();
+    for (name, data_type, expected) in [
+        (
+            "hundreds",
+            DataType::Decimal128(12, 0),
+            ["1200", "null", "-300"],
+        ),
+        (
+            "wide",
+            DataType::Decimal256(41, 0),
+            ["7000", "null", "-1000"],
+        ),
+        (
+            "listed",
+            DataType::new_list(DataType::Decimal128(6, 0), true),
+            ["[50, 0]", "[]", "[-90]"],
+        ),
+    ] {
+        let column = back.column_by_name(name).unwrap();
+        assert!(column.data_type().equals_datatype(&data_type), "{name}");
+        let options = FormatOptions::default().with_null("null");
+        let texts = ArrayFormatter::try_new(column, &options).unwrap();
+        let texts = [0, 1, 2].map(|row| texts.value(row).to_string());
+        assert_eq!(texts, expected, "{name}");
+    }
+    assert_eq!(
+        back.column_by_name("seconds"),
+        batch.column_by_name("seconds")
+    );
 }
 
 #[test]

@@ -21,7 +21,8 @@ pub trait ConnectorRegistry: Send + Sync {
     fn sink(&self, format: &str, config: &Value) -> Result<Arc<dyn Sink>>;
 
     /// Format of the files that a run writes for itself and reads again. Its sink and its source hold
-    /// all types; the sink has the setting `keeps_seconds`, by which times in seconds stay so.
+    /// all types; the sink has the settings `keeps_seconds`, by which times in seconds stay so, and `widens_decimals`, by
+    /// which decimals of a negative scale get scale 0.
     fn intermediate_format(&self) -> &'static str {
         "parquet"
     }
@@ -82,6 +83,12 @@ impl<'a> IntermediateFiles<'a> {
     /// program would read.
     pub fn exact_sink_config(&self, path: &str) -> Result<Value> {
         self.canonical(json!({ "path": path, "keeps_seconds": true }))
+    }
+
+    /// Configuration of a sink of rows that are shown: exact, and with decimals of a negative scale in all their digits.
+    pub fn shown_sink_config(&self, path: &str) -> Result<Value> {
+        let config = json!({ "path": path, "keeps_seconds": true, "widens_decimals": true });
+        self.canonical(config)
     }
 
     fn canonical(&self, config: Value) -> Result<Value> {

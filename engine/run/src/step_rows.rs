@@ -154,7 +154,7 @@ impl Session {
             name: ROWS.to_owned(),
             from,
             format: files.format(),
-            config: files.exact_sink_config(&path_in_scratch("rows"))?,
+            config: files.shown_sink_config(&path_in_scratch("rows"))?,
             split: None,
             optional: false,
             at: None,

@@ -103,6 +103,7 @@ impl DeltaSink {
             group_rows_max: self.group_rows_max,
             compression: self.compression,
             keeps_seconds: false,
+            widens_decimals: false,
         }
     }
 }
