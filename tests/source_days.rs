@@ -225,6 +225,15 @@ fn rules_that_texts_cannot_keep_are_refused() {
             assert!(call.stderr.contains(&words), "{}", call.stderr);
         }
     }
+    declare("delta", "duplicate: warn, empty: error");
+    let call = shop.forebay(&["check", "spec.yaml"]).expect(78);
+    for rule in ["duplicate", "empty"] {
+        let words = format!(
+            "`days.{rule}` is judged by the footers of Parquet files, which are not read for Delta \
+             tables"
+        );
+        assert!(call.stderr.contains(&words), "{}", call.stderr);
+    }
     declare("csv", "late: error, duplicate: allow");
     shop.forebay(&["check", "spec.yaml"]).expect(0);
 }

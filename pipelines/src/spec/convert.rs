@@ -268,7 +268,7 @@ impl SpecConverter<'_> {
         })
     }
 
-    /// Reports rules of days that could never say anything: the footers of these files do not tell them.
+    /// Reports rules of days that could never say anything: no footers of files tell them.
     fn check_days_of_files(
         &mut self,
         node: &YamlNode,
@@ -276,9 +276,11 @@ impl SpecConverter<'_> {
         format: &str,
         path: &str,
     ) {
-        if !matches!(format, "arrow" | "csv" | "json") {
-            return;
-        }
+        let reason = match format {
+            "arrow" | "csv" | "json" => format!("and {format} files have none"),
+            "delta" => "which are not read for Delta tables".to_owned(),
+            _ => return,
+        };
         for (rule_name, rule, instead) in [
             ("duplicate", days.duplicate, "unique"),
             ("empty", days.empty, "not_null"),
@@ -288,10 +290,8 @@ impl SpecConverter<'_> {
             };
             let rule_path = format!("days.{rule_name}");
             let (mark, _) = node.at_path(&rule_path);
-            let message = format!(
-                "`{rule_path}` is judged by the footers of Parquet files, and {format} files have \
-                 none"
-            );
+            let message =
+                format!("`{rule_path}` is judged by the footers of Parquet files, {reason}");
             let path = format!("{path}.{rule_path}");
             let fault = self.fault(codes::BAD_VALUE, mark, &path, message);
             let hint = format!(
