@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, StringArray, StringBuilder};
 use arrow::compute::kernels::cmp::not_distinct;
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{
@@ -91,7 +91,11 @@ fn to_texts(column: &ArrayRef) -> Result<StringArray> {
         safe: true,
         ..CastOptions::default()
     };
-    let texts = cast_with_options(column, &DataType::Utf8, &lenient)?;
+    let texts = match cast_with_options(column, &DataType::Utf8, &lenient) {
+        Ok(texts) => texts,
+        // A time beyond the calendar or the day fails, also where a null is asked for.
+        Err(_) => texts_by_row(column),
+    };
     let texts = texts.as_string::<i32>();
     if !has_negative_scale(column.data_type()) {
         return Ok(texts.clone());
@@ -99,6 +103,18 @@ fn to_texts(column: &ArrayRef) -> Result<StringArray> {
     // Zero has the zeros that the type does not store, too.
     let written = texts.iter().map(|text| text.map(without_zeros));
     Ok(written.collect())
+}
+
+/// Values as texts, one after the other; those that have none are null.
+fn texts_by_row(column: &ArrayRef) -> ArrayRef {
+    let mut texts = StringBuilder::new();
+    for row in 0..column.len() {
+        match cast(&column.slice(row, 1), &DataType::Utf8) {
+            Ok(text) if text.is_valid(0) => texts.append_value(text.as_string::<i32>().value(0)),
+            _ => texts.append_null(),
+        }
+    }
+    Arc::new(texts.finish())
 }
 
 fn has_negative_scale(data_type: &DataType) -> bool {
@@ -188,8 +204,10 @@ fn unreadable_fault(column: &ArrayRef, row: usize) -> Fault {
         "a value of type {label}{} has no text that is read back equal",
         value.unwrap_or_default()
     );
-    Fault::new(codes::BAD_ROW, message)
-        .hint("texts hold the years 0 to 9999; write Parquet, or filter such rows out")
+    Fault::new(codes::BAD_ROW, message).hint(
+        "texts hold the years 0 to 9999 and times of one day; write Parquet, or filter such rows \
+             out",
+    )
 }
 
 /// The fault for a record that sources refuse for its length.
@@ -197,4 +215,49 @@ pub(crate) fn record_too_long_fault(bytes: usize) -> Fault {
     let message =
         format!("a record has {bytes} bytes of text, and sources read at most {RECORD_BYTES_MAX}");
     Fault::new(codes::BAD_ROW, message).hint("write Parquet, or leave the longest columns out")
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{
+        Date32Array, Time32SecondArray, Time64MicrosecondArray, TimestampSecondArray,
+    };
+
+    use super::*;
+
+    /// Values that are no time of a day or lie beyond the calendar are named, and others beside them are written.
+    #[test]
+    fn times_without_a_text_are_named() {
+        let day = 86_400_000_000;
+        let columns: [(ArrayRef, &str); 5] = [
+            (
+                Arc::new(Time64MicrosecondArray::from(vec![Some(0), None, Some(day)])),
+                "(86400000000)",
+            ),
+            (Arc::new(Time64MicrosecondArray::from(vec![-1])), "(-1)"),
+            (
+                Arc::new(Time32SecondArray::from(vec![86_399, 86_400])),
+                "(86400)",
+            ),
+            (
+                Arc::new(Date32Array::from(vec![0, i32::MAX])),
+                "(2147483647)",
+            ),
+            (
+                Arc::new(TimestampSecondArray::from(vec![i64::MIN])),
+                "(-9223372036854775808)",
+            ),
+        ];
+        for (column, number) in columns {
+            let fault = readable_column(&column).unwrap_err();
+            assert_eq!(fault.code(), codes::BAD_ROW);
+            let message = fault.message();
+            assert!(message.contains(number), "{message}");
+            assert!(message.contains("no text"), "{message}");
+        }
+        let last = Time32SecondArray::from(vec![Some(86_399), None]);
+        let texts = readable_column(&(Arc::new(last) as ArrayRef)).unwrap();
+        assert_eq!(texts.as_string::<i32>().value(0), "23:59:59");
+        assert!(texts.is_null(1));
+    }
 }
