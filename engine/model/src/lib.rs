@@ -34,6 +34,7 @@ mod row_ledger;
 mod rows;
 mod scratch;
 mod secrets;
+mod shown_times;
 mod strings;
 mod take;
 mod text_values;
@@ -92,6 +93,7 @@ pub use scratch::{
     AdmittedMemory, MemoryRequest, MemoryScratch, ScratchSpace, SpillFile, SpillWriter,
 };
 pub use secrets::hide_secrets;
+pub use shown_times::check_times_have_texts;
 pub use strings::{
     StringColumn, TextRef, is_unsized_vector, logical_type, type_label, type_text_label, type_words,
 };

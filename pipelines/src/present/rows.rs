@@ -5,7 +5,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float64Type, Schema};
 use arrow::ipc::writer::{FileWriter, StreamWriter};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use forebay_model::{Fault, Result, logical_type, type_label};
+use forebay_model::{Fault, Result, check_times_have_texts, logical_type, type_label};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -181,7 +181,9 @@ pub(crate) fn csv(batches: &[RecordBatch]) -> Result<String> {
         .with_header(true)
         .build(&mut bytes);
     for batch in batches {
-        writer.write(&flat(&plain(batch)?)?)?;
+        let rows = plain(batch)?;
+        check_times_have_texts(&rows)?;
+        writer.write(&flat(&rows)?)?;
     }
     drop(writer);
     text(bytes)
@@ -216,7 +218,9 @@ pub(crate) fn json(batches: &[RecordBatch]) -> Result<String> {
     let builder = arrow::json::WriterBuilder::new().with_explicit_nulls(true);
     let mut writer = builder.build::<_, arrow::json::writer::LineDelimited>(&mut bytes);
     for batch in batches {
-        writer.write(&plain(batch)?)?;
+        let rows = plain(batch)?;
+        check_times_have_texts(&rows)?;
+        writer.write(&rows)?;
     }
     writer.finish()?;
     drop(writer);
@@ -281,9 +285,26 @@ fn shortened(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Float32Array, Float64Array};
+    use arrow::array::{Float32Array, Float64Array, TimestampMicrosecondArray};
+    use forebay_model::codes;
 
     use super::*;
+
+    /// Arrow's writer would put the words of an error into their place, with quotes in them.
+    #[test]
+    fn times_without_a_text_are_no_values() {
+        let rows_of = |tick: i64| {
+            let times = TimestampMicrosecondArray::from(vec![tick]).with_timezone("UTC");
+            let times: ArrayRef = Arc::new(times);
+            RecordBatch::try_from_iter_with_nullable([("t", times, true)]).unwrap()
+        };
+        for write in [json, csv] {
+            assert!(write(&[rows_of(0)]).unwrap().contains("1970-01-01"));
+            let fault = write(&[rows_of(i64::MAX)]).unwrap_err();
+            assert_eq!(fault.code(), codes::BAD_ROW);
+            assert_eq!(fault.site().column.as_deref(), Some("t"));
+        }
+    }
 
     #[test]
     fn numbers_have_six_digits() {

@@ -14,7 +14,7 @@ use arrow::error::ArrowError;
 use arrow::ipc::writer::StreamWriter;
 use bytes::Bytes;
 use forebay_connectors::{RequestFormat, read_request};
-use forebay_model::first_repeated;
+use forebay_model::{check_times_have_texts, first_repeated};
 use serde_json::{Map, Value};
 
 use super::body::{off_network, sized_work};
@@ -193,6 +193,7 @@ pub(super) async fn write_named_records(
 ) -> Result<Vec<u8>, ServeError> {
     let bytes = value_bytes(&rows);
     sized_work(service, bytes, move || {
+        check_times_have_texts(&rows)?;
         named_records(field, &rows).map_err(|error| ServeError::internal(error.to_string()))
     })
     .await

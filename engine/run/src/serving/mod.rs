@@ -25,8 +25,8 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use forebay_commit::Artifact;
 use forebay_model::{
-    Chunk, Fault, Pipeline, Result, RowKeys, TextRules, TimeFormat, codes, logical_type, shorten,
-    type_words,
+    Chunk, Fault, Pipeline, Result, RowKeys, TextRules, TimeFormat, check_times_have_texts, codes,
+    logical_type, shorten, type_words,
 };
 use forebay_plan::{
     BaseDataset, BoundPipeline, Carry, ChainWindow, OpChain, OpStream, PlanOp, RowCounts,
@@ -649,11 +649,13 @@ impl ServingModel {
         if rows.num_rows() == 0 {
             return Err(self.unaligned_fault(1, &rows_after));
         }
+        let row = rows.slice(0, 1);
+        check_times_have_texts(&row)?;
         let mut text = Vec::new();
         let mut writer = arrow::json::WriterBuilder::new()
             .with_explicit_nulls(true)
             .build::<_, arrow::json::writer::LineDelimited>(&mut text);
-        writer.write(&rows.slice(0, 1))?;
+        writer.write(&row)?;
         writer.finish()?;
         serde_json::from_slice(&text)
             .map_err(|error| Fault::internal("a row cannot be read back").cause(error))

@@ -1,0 +1,139 @@
+//! Dates and times that have no text.
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::{max, min};
+use arrow::datatypes::DataType;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+
+use crate::{
+    CALENDAR_DAYS, DAY_NANOSECONDS, Fault, Result, codes, tick_nanoseconds, ticks, type_words,
+};
+
+/// Fails if a date or a time of some rows has no text, since it lies beyond the calendar, some 262,000 years, or is no time
+/// of a day. Arrow's writer of JSON puts the words of an error into the place of such a value.
+pub fn check_times_have_texts(rows: &RecordBatch) -> Result<()> {
+    for (field, column) in rows.schema().fields().iter().zip(rows.columns()) {
+        check_column(column).map_err(|fault| fault.column(field.name()))?;
+    }
+    Ok(())
+}
+
+fn check_column(column: &ArrayRef) -> Result<()> {
+    if !has_times(column.data_type()) || is_near(column)? {
+        return Ok(());
+    }
+    let options = FormatOptions::default();
+    let values = ArrayFormatter::try_new(column.as_ref(), &options)?;
+    for row in 0..column.len() {
+        if column.is_null(row) {
+            continue;
+        }
+        if let Err(error) = values.value(row).try_to_string() {
+            let of = type_words(column.data_type());
+            let fault = Fault::new(codes::BAD_ROW, format!("a value of {of} has no text"));
+            return Err(fault
+                .hint("filter such rows out, or cast the column to a number")
+                .cause(error));
+        }
+    }
+    Ok(())
+}
+
+/// True for types that hold dates or times, at any depth.
+fn has_times(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Date32
+        | DataType::Date64
+        | DataType::Time32(_)
+        | DataType::Time64(_)
+        | DataType::Timestamp(..) => true,
+        DataType::Dictionary(_, values) => has_times(values),
+        DataType::RunEndEncoded(_, values) => has_times(values.data_type()),
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _) => has_times(item.data_type()),
+        DataType::Struct(fields) => fields.iter().any(|field| has_times(field.data_type())),
+        _ => false,
+    }
+}
+
+/// True for a column of dates or times that lie in the years 1 to 9999. The bounds tell it without a look at each value.
+fn is_near(column: &ArrayRef) -> Result<bool> {
+    let Some(tick) = tick_nanoseconds(column.data_type()) else {
+        return Ok(false);
+    };
+    let times = ticks(column)?;
+    let Some((first, last)) = min(&times).zip(max(&times)) else {
+        return Ok(true);
+    };
+    let day = DAY_NANOSECONDS / tick;
+    let first_near = i128::from(*CALENDAR_DAYS.start()) * day;
+    let last_near = i128::from(*CALENDAR_DAYS.end()) * day;
+    Ok(i128::from(first) >= first_near && i128::from(last) <= last_near)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{
+        Date32Array, Int64Array, ListArray, Time32SecondArray, Time64MicrosecondArray,
+        TimestampMicrosecondArray, TimestampSecondArray,
+    };
+    use arrow::datatypes::{Int64Type, TimestampMicrosecondType};
+
+    use super::*;
+    use crate::type_label;
+
+    fn rows(column: ArrayRef) -> RecordBatch {
+        RecordBatch::try_from_iter_with_nullable([("c", column, true)]).unwrap()
+    }
+
+    #[test]
+    fn values_beyond_the_calendar_or_the_day_are_named() {
+        let far = TimestampMicrosecondArray::from(vec![Some(0), None, Some(i64::MAX)]);
+        let zoned = far.clone().with_timezone("Europe/Berlin");
+        let times = Time64MicrosecondArray::from(vec![0, 86_400_000_000]);
+        let far_times = [Some(0), Some(i64::MIN)];
+        let listed =
+            ListArray::from_iter_primitive::<TimestampMicrosecondType, _, _>([Some(far_times)]);
+        let columns: [ArrayRef; 7] = [
+            Arc::new(far),
+            Arc::new(zoned),
+            Arc::new(listed),
+            Arc::new(times),
+            Arc::new(Time32SecondArray::from(vec![-1])),
+            Arc::new(Date32Array::from(vec![i32::MIN])),
+            Arc::new(TimestampSecondArray::from(vec![i64::MIN])),
+        ];
+        for column in columns {
+            let label = type_label(column.data_type());
+            let fault = check_times_have_texts(&rows(column)).unwrap_err();
+            assert_eq!(fault.code(), codes::BAD_ROW, "{label}");
+            assert_eq!(fault.site().column.as_deref(), Some("c"), "{label}");
+        }
+    }
+
+    #[test]
+    fn other_values_pass() {
+        let list = ListArray::from_iter_primitive::<Int64Type, _, _>([Some([Some(i64::MAX)])]);
+        let columns: [ArrayRef; 6] = [
+            Arc::new(Int64Array::from(vec![i64::MAX])),
+            Arc::new(list),
+            Arc::new(Date32Array::from(vec![
+                Some(-719_162),
+                None,
+                Some(2_932_896),
+            ])),
+            // The year 10000, which writers know.
+            Arc::new(Date32Array::from(vec![2_932_897])),
+            Arc::new(Time32SecondArray::from(vec![0, 86_399])),
+            Arc::new(TimestampSecondArray::from(vec![None, Some(-1)])),
+        ];
+        for column in columns {
+            let label = type_label(column.data_type());
+            assert!(check_times_have_texts(&rows(column)).is_ok(), "{label}");
+        }
+    }
+}
