@@ -5,7 +5,7 @@
 //! `try_cast` gives null for a text that is no value. Dates and times that are written as constants stay casts, unless
 //! the cast drops a part of the text.
 //!
-//! A cast of a float to a narrower type makes no infinity of a number that the type cannot hold. A cast of a whole
+//! A cast of a number to a float makes no infinity of one that the type cannot hold. A cast of a whole
 //! number to a date counts days since 1970, and refuses days beyond the years 1 to 9999: 20240101 is a date as it is
 //! written. A cast of a whole number to a time of day counts ticks since midnight, and refuses those beyond the day.
 //!
@@ -81,8 +81,8 @@ pub(crate) fn written_cast(part: &Expr) -> Option<WrittenCast<'_>> {
     })
 }
 
-/// Replaces casts of texts, of times to coarser units, of dates in milliseconds, of floats to narrower types, and of whole
-/// numbers to dates in an expression.
+/// Replaces casts of texts, of times to coarser units, of dates in milliseconds, of numbers to narrower floats, and of whole
+/// numbers to dates and times of day in an expression.
 pub(crate) fn strict_casts(
     expression: Expr,
     schema: &dyn ExprSchema,
@@ -106,9 +106,13 @@ pub(crate) fn strict_casts(
             DataType::Date64 => matches!(target, DataType::Date32 | DataType::Timestamp(..)),
             DataType::Float64 => matches!(target, DataType::Float16 | DataType::Float32),
             DataType::Float32 => target == DataType::Float16,
+            decimal if decimal.is_decimal() => {
+                matches!(target, DataType::Float16 | DataType::Float32)
+                    && can_cast_types(&decimal, &target)
+            }
             whole if whole.is_integer() => {
-                target == DataType::Date32
-                    || (is_time_of_day(&target) && can_cast_types(&whole, &target))
+                let is_short = target == DataType::Float16 || is_time_of_day(&target);
+                target == DataType::Date32 || (is_short && can_cast_types(&whole, &target))
             }
             _ => false,
         };
@@ -223,14 +227,15 @@ fn as_days_or_times(
     Ok(cast_with_options(&times, target, &checked)?)
 }
 
-/// Floats in a narrower type. Infinity stays infinity, and no other value becomes it; with `is_try`, such values are null.
+/// Numbers as floats of a narrower type. Infinity stays infinity, and no other value becomes it; with `is_try`, such values
+/// are null.
 fn in_narrower_float(
-    floats: &ArrayRef,
+    numbers: &ArrayRef,
     target: &DataType,
     is_try: bool,
 ) -> Result<ArrayRef, DataFusionError> {
-    let narrow = cast(floats, target)?;
-    let wide = cast(floats, &DataType::Float64)?;
+    let narrow = cast(numbers, target)?;
+    let wide = cast(numbers, &DataType::Float64)?;
     let wide = wide.as_primitive::<Float64Type>();
     let back = cast(&narrow, &DataType::Float64)?;
     let back = back.as_primitive::<Float64Type>();
@@ -351,7 +356,9 @@ impl ScalarUDFImpl for TextAsUdf {
         let values = match column.data_type() {
             DataType::Timestamp(..) => in_coarser_unit(&column, &target)?,
             DataType::Date64 => as_days_or_times(&column, &target, is_try)?,
-            DataType::Float32 | DataType::Float64 => in_narrower_float(&column, &target, is_try)?,
+            number if number.is_numeric() && target.is_floating() => {
+                in_narrower_float(&column, &target, is_try)?
+            }
             whole if whole.is_integer() && is_time_of_day(&target) => {
                 times_of_numbers(&column, &target, is_try)?
             }
@@ -515,6 +522,30 @@ mod tests {
             assert_eq!(values_of(expression, near.clone()).unwrap(), expected);
         }
         let far = vec![Some(-1e300), Some(1.0)];
+        // Decimals and whole numbers are beyond narrow floats, too.
+        for (expression, near, beyond) in [
+            (
+                "CAST(arrow_cast(x, 'Decimal256(60, 0)') AS REAL)",
+                2.0,
+                1e50,
+            ),
+            (
+                "CAST(arrow_cast(CAST(x AS DECIMAL(20, 1)), 'Float16') AS REAL)",
+                2.5,
+                70_000.5,
+            ),
+            (
+                "CAST(arrow_cast(CAST(x AS INT), 'Float16') AS REAL)",
+                2.0,
+                70_000.0,
+            ),
+        ] {
+            let narrow = values_of(expression, vec![Some(near)]).unwrap();
+            assert_eq!(narrow, [Some(near as f32)], "{expression}");
+            let fault = values_of(expression, vec![Some(beyond)]).unwrap_err();
+            let text = format!("{fault:?}");
+            assert!(text.contains("beyond the range"), "{text}");
+        }
         assert!(values_of("CAST(x AS REAL)", far.clone()).is_err());
         let tried = values_of("TRY_CAST(x AS REAL)", far).unwrap();
         assert_eq!(tried, [None, Some(1.0)]);

@@ -218,6 +218,10 @@ fn cast_column(column: &ArrayRef, target: &DataType, safe: bool, name: &str) -> 
     if *target == DataType::Float32 && *column.data_type() == DataType::Float64 {
         return cast_to_floats(column, target, safe, name);
     }
+    if *target == DataType::Float32 && column.data_type().is_decimal() {
+        let doubles = cast_strictly(column, &DataType::Float64, safe, name)?;
+        return cast_to_floats(&doubles, target, safe, name);
+    }
     let is_far = matches!(
         (column.data_type(), target),
         (
@@ -409,8 +413,8 @@ fn cast_strictly(column: &ArrayRef, target: &DataType, safe: bool, name: &str) -
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{Decimal128Array, Float64Array, TimestampMicrosecondArray};
-    use arrow::datatypes::{Date32Type, TimestampMicrosecondType};
+    use arrow::array::{Decimal128Array, Decimal256Array, Float64Array, TimestampMicrosecondArray};
+    use arrow::datatypes::{Date32Type, Float32Type, TimestampMicrosecondType, i256};
 
     use super::*;
 
@@ -427,6 +431,22 @@ mod tests {
             let type_name = column.data_type();
             assert_eq!(count_cut(&column, &whole).unwrap(), 1, "{type_name}");
         }
+    }
+
+    /// Decimals of 256 bits have more digits before the point than floats of 32 bits.
+    #[test]
+    fn decimals_beyond_floats_are_no_infinities() {
+        let ten = i256::from_i128(10);
+        let far = ten.checked_pow(50).unwrap();
+        let decimals = Decimal256Array::from(vec![Some(ten), None, Some(far)]);
+        let decimals = decimals.with_precision_and_scale(60, 1).unwrap();
+        let column: ArrayRef = Arc::new(decimals);
+        let floats = cast_column(&column.slice(0, 2), &DataType::Float32, false, "price").unwrap();
+        assert_eq!(floats.as_primitive::<Float32Type>().value(0), 1.0);
+        let fault = cast_column(&column, &DataType::Float32, false, "price").unwrap_err();
+        assert_eq!(fault.code(), codes::BAD_ROW);
+        let floats = cast_column(&column, &DataType::Float32, true, "price").unwrap();
+        assert_eq!(floats.null_count(), 2);
     }
 
     #[test]
