@@ -141,6 +141,12 @@ pub(crate) fn string_elements(column: &ArrayRef) -> Result<(Vec<ArrayRef>, u64)>
             let offsets = list.offsets().iter().map(|offset| offset.as_usize());
             (list.values(), offsets.collect())
         }
+        DataType::FixedSizeList(_, width) => {
+            let list = column.as_fixed_size_list();
+            let width = width.as_usize();
+            let offsets = (0..=list.len()).map(|row| row * width);
+            (list.values(), offsets.collect())
+        }
         DataType::Null => {
             let nulls = StringArray::new_null(column.len());
             return Ok((vec![std::sync::Arc::new(nulls)], 0));
@@ -160,4 +166,52 @@ pub(crate) fn string_elements(column: &ArrayRef) -> Result<(Vec<ArrayRef>, u64)>
         slices.push(elements_of(first, end));
     }
     Ok((slices, nulls.null_count() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{AsArray, FixedSizeListArray};
+    use arrow::buffer::NullBuffer;
+    use arrow::compute::{cast, concat};
+    use arrow::datatypes::{DataType, Field};
+
+    use super::*;
+
+    /// Lists of two texts, of which one is null and has texts below it, in each layout and as a part of a longer column.
+    #[test]
+    fn elements_of_all_lists_count() {
+        let texts = StringArray::from(vec![
+            Some("x"),
+            Some("y"),
+            Some("a"),
+            None,
+            Some("hidden"),
+            Some("hidden"),
+            Some("b"),
+            Some("a"),
+        ]);
+        let item = Arc::new(Field::new_list_field(DataType::Utf8, true));
+        let nulls = NullBuffer::from(vec![true, true, false, true]);
+        let pairs = FixedSizeListArray::try_new(item.clone(), 2, Arc::new(texts), Some(nulls));
+        let pairs: ArrayRef = Arc::new(pairs.unwrap());
+        for data_type in [
+            DataType::FixedSizeList(item.clone(), 2),
+            DataType::List(item.clone()),
+            DataType::LargeList(item),
+        ] {
+            let column = cast(&pairs, &data_type).unwrap().slice(1, 3);
+            let (parts, null_lists) = string_elements(&column).unwrap();
+            assert_eq!(null_lists, 1, "{data_type}");
+            let parts: Vec<&dyn Array> = parts.iter().map(|part| part.as_ref()).collect();
+            let elements = concat(&parts).unwrap();
+            let elements: Vec<_> = elements.as_string::<i32>().iter().collect();
+            assert_eq!(
+                elements,
+                [Some("a"), None, Some("b"), Some("a")],
+                "{data_type}"
+            );
+        }
+    }
 }

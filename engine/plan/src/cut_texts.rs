@@ -251,7 +251,6 @@ mod tests {
         for expression in [
             "to_timestamp_seconds('2024-01-01 00:00:00.000')",
             "to_unixtime(s)",
-            "to_timestamp_seconds(DATE '2024-01-01')",
         ] {
             let text = "2024-01-01";
             assert_eq!(
