@@ -144,8 +144,8 @@ pub struct ParquetSink {
     #[schemars(skip)]
     #[setters(skip)]
     pub keeps_seconds: bool,
-    /// True if decimals of a negative scale, which Parquet does not have, are stored as decimals of scale 0, and times of
-    /// seconds stay in their unit. Only rows that are shown have it.
+    /// True if decimals of a negative scale, which Parquet does not have, are stored as decimals of scale 0. Only rows that
+    /// are shown have it, beside `keeps_seconds`.
     #[serde(default, skip_serializing_if = "is_false")]
     #[schemars(skip)]
     #[setters(skip)]
