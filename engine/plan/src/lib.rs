@@ -10,6 +10,7 @@ mod bind_faults;
 mod bound_pipeline;
 mod bounded_functions;
 mod calendar_moves;
+mod called_casts;
 mod canonical_floats;
 mod carried;
 mod carry;

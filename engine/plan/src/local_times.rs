@@ -24,6 +24,7 @@ use forebay_model::{ColumnClock, logical_type, shorten, tick_nanoseconds, type_l
 
 use crate::between_ticks::compare_with_ticks;
 use crate::calendar_moves::move_by_calendar;
+use crate::called_casts::cast_of_call;
 use crate::date_hours::{interval_nanoseconds, refuse_date_hours, refuse_tick_parts};
 use crate::date_numbers::{is_comparison, refuse_date_keys, refuse_date_numbers};
 use crate::day_times::align_day_times;
@@ -77,6 +78,10 @@ pub(crate) fn localize_times(expression: Expr, schema: &DFSchema) -> Result<Expr
 
 /// [`localize_times`] for a part whose own parts are done.
 fn localize_part(part: Expr, schema: &DFSchema) -> Result<Transformed<Expr>, DataFusionError> {
+    if let Some(cast) = cast_of_call(&part, schema) {
+        let localized = localize_part(cast, schema)?;
+        return Ok(Transformed::yes(localized.data));
+    }
     if joins_texts(&part) {
         return Ok(Transformed::no(part));
     }
