@@ -290,7 +290,7 @@ impl<'a> RequestValues<'a> {
         let times = ticks(times)?;
         let mut picks: Vec<Option<u32>> = Vec::with_capacity(batch.num_rows());
         for (series, time) in series.iter().zip(times.iter()) {
-            let row = series.zip(time).and_then(|place| self.rows.get(&place));
+            let row = series.zip(time).and_then(|key| self.rows.get(&key));
             picks.push(row.copied());
         }
         let picks = UInt32Array::from(picks);
@@ -358,12 +358,13 @@ impl MissingRows {
         };
         let name = &column.name;
         let message = format!(
-            "`{name}` is known in advance, and has no value in {} of {} rows of the future: {first}",
+            "`{name}` is known in advance, and has no value in {} of {} rows of the future: \
+             {first}",
             self.missing, self.rows
         );
         let hint = format!(
-            "give it with the request, in rows of keys, time and `{name}`; or run the pipeline with \
-             a plan that reaches as far as `future_rows`"
+            "give it with the request, in rows of keys, time and `{name}`; or run the pipeline \
+             with a plan that reaches as far as `future_rows`"
         );
         Err(Fault::new(codes::BAD_ROW, message).column(name).hint(hint))
     }
