@@ -7,7 +7,7 @@ use std::sync::{Mutex, RwLock, RwLockReadGuard};
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use forebay_commit::{Artifact, ServingReference};
+use forebay_commit::{Artifact, ServingManifest, ServingReference};
 use forebay_model::{
     CalendarSpan, Chunk, ColumnClock, Fault, LateFacts, Result, TextRules, codes, contains_floats,
     take_rows, tick_nanoseconds, ticks,
@@ -226,30 +226,26 @@ impl LiveState {
         let manifest = &reference.manifest;
         let served = ServedStream::of(fact_bound, &manifest.node)?;
         let facts = served.chain(&|analyzer| artifact_finding(artifact, analyzer))?;
-        let is_alike = answers.windows().len() == manifest.windows.len()
-            && facts.windows().len() == manifest.windows.len()
+        let is_alike = facts.windows().len() == manifest.windows.len()
             && answers.joins.len() == manifest.tables.len();
         if !is_alike {
             return Err(other_version());
         }
+        // A window that only a filter for learning reads has a state, and no answer needs it.
+        let answer_states = chain_states(manifest, answer_bound, &answers.chain, &answers.joins)?;
         let source = artifact.pipeline.source(&manifest.source);
         let source_keys = source.map(|source| source.keys.clone()).unwrap_or_default();
         let piece_memory = Arc::new(PieceMemory::default());
         let mut windows = Vec::new();
-        let mut answer_states = ChainStates::default();
-        let pairs = answers.windows().into_iter().zip(facts.windows());
-        for ((answer, fact), stored) in pairs.zip(&manifest.windows) {
-            for plan in [&answer.plan, &fact.plan] {
-                let plan = plan.as_ref().ok_or_else(other_version)?;
-                if format!("{:016x}", plan.state_version()?) != stored.version {
-                    return Err(other_version());
-                }
+        for (fact, stored) in facts.windows().into_iter().zip(&manifest.windows) {
+            let plan = fact.plan.as_ref().ok_or_else(other_version)?;
+            if format!("{:016x}", plan.state_version()?) != stored.version {
+                return Err(other_version());
             }
             let mut window_keys = served.source_keys_of(fact);
             if window_keys.len() != stored.keys.len() {
                 window_keys.clear();
             }
-            answer_states.windows.push((answer.op, windows.len()));
             windows.push(LiveWindow {
                 fact_op: fact.op,
                 series: Arc::new(LiveSeries::load(io, reference, stored, &piece_memory)?),
@@ -259,7 +255,6 @@ impl LiveState {
         }
         let mut tables = Vec::new();
         for (op, stored) in answers.joins.iter().zip(&manifest.tables) {
-            answer_states.tables.push((*op, tables.len()));
             tables.push(JoinedTable::load(io, reference, stored, answer_bound, *op)?);
         }
         let common_keys = served.common_keys(&facts.windows());
@@ -413,28 +408,7 @@ impl LiveState {
         chain: &OpChain,
         joins: &[OpId],
     ) -> Result<ChainStates> {
-        let manifest = &self.reference.manifest;
-        let mut states = ChainStates::default();
-        let mut stored_windows = manifest.windows.iter().enumerate();
-        for window in chain.windows() {
-            let Some(plan) = &window.plan else {
-                continue;
-            };
-            let step = &bound.ops[window.op].label;
-            let version = format!("{:016x}", plan.state_version()?);
-            let alike = stored_windows
-                .find(|(_, stored)| stored.step == *step && stored.version == version);
-            let (index, _) = alike.ok_or_else(|| other_series(step))?;
-            states.windows.push((window.op, index));
-        }
-        let mut stored_tables = manifest.tables.iter().enumerate();
-        for op in joins {
-            let step = &bound.ops[*op].label;
-            let alike = stored_tables.find(|(_, stored)| stored.step == *step);
-            let (index, _) = alike.ok_or_else(|| other_series(step))?;
-            states.tables.push((*op, index));
-        }
-        Ok(states)
+        chain_states(&self.reference.manifest, bound, chain, joins)
     }
 
     /// The last rows of all series; `None` where the state does not hold them.
@@ -865,6 +839,36 @@ fn fact_schema(
     Ok(Arc::new(Schema::new(fields)))
 }
 
+/// The states of a serving state that the windows and joins of a chain take: those of the same steps, in their order.
+fn chain_states(
+    manifest: &ServingManifest,
+    bound: &BoundPipeline,
+    chain: &OpChain,
+    joins: &[OpId],
+) -> Result<ChainStates> {
+    let mut states = ChainStates::default();
+    let mut stored_windows = manifest.windows.iter().enumerate();
+    for window in chain.windows() {
+        let Some(plan) = &window.plan else {
+            continue;
+        };
+        let step = &bound.ops[window.op].label;
+        let version = format!("{:016x}", plan.state_version()?);
+        let alike =
+            stored_windows.find(|(_, stored)| stored.step == *step && stored.version == version);
+        let (index, _) = alike.ok_or_else(|| other_series(step))?;
+        states.windows.push((window.op, index));
+    }
+    let mut stored_tables = manifest.tables.iter().enumerate();
+    for op in joins {
+        let step = &bound.ops[*op].label;
+        let alike = stored_tables.find(|(_, stored)| stored.step == *step);
+        let (index, _) = alike.ok_or_else(|| other_series(step))?;
+        states.tables.push((*op, index));
+    }
+    Ok(states)
+}
+
 /// Adds columns of the source to those of facts.
 fn add_fact_fields(fields: &mut Vec<Field>, source: &Schema, columns: &[String]) -> Result<()> {
     for column in columns {
@@ -879,9 +883,8 @@ fn add_fact_fields(fields: &mut Vec<Field>, source: &Schema, columns: &[String])
 
 /// The fault of a window or a join whose states are those of other windows.
 fn other_series(step: &str) -> Fault {
-    let message = format!(
-        "the serving state does not hold the series of `{step}` as rows of the future need them"
-    );
+    let message =
+        format!("the serving state does not hold the series of `{step}` as its rows need them");
     Fault::new(codes::STATE_VERSION, message)
         .step(step)
         .hint("run the pipeline again with this program")
