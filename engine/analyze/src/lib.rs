@@ -32,6 +32,7 @@ mod latest_rows;
 pub mod laws;
 mod moment_accumulator;
 mod month_steps;
+mod narrow_values;
 mod near_sum;
 mod numeric_column;
 mod pair_counts;

@@ -10,6 +10,7 @@ use forebay_model::{
 };
 use serde_json::{Value, json};
 
+use crate::narrow_values::{read_narrow, write_narrow};
 use crate::numeric_column::{NumericColumn, from_ordered_bits, ordered_bits, single_column};
 use crate::quantile_request::QuantileRequest;
 
@@ -44,8 +45,10 @@ impl SampledQuantiles {
 #[derive(Debug)]
 pub struct SampledQuantilesState {
     seen: u64,
-    /// Pairs of row key and ordered bits of the value.
+    /// Pairs of row key and ordered bits of the value; none in a condensed state.
     sample: Vec<(u64, u64)>,
+    /// What stands for the sample once no rows follow.
+    condensed: Option<CondensedSample>,
     /// Rows with greater keys cannot enter the sample.
     threshold: u64,
     rows_max: usize,
@@ -54,11 +57,55 @@ pub struct SampledQuantilesState {
 
 impl SampledQuantilesState {
     /// The values of the sample in ascending order.
-    pub(crate) fn sorted_values(mut self) -> Vec<f64> {
-        self.truncate_sample();
-        let mut bits: Vec<u64> = self.sample.into_iter().map(|(_, bits)| bits).collect();
+    pub(crate) fn sorted_values(mut self) -> Result<Vec<f64>> {
+        self.condense_to_values();
+        let condensed = self.condensed.unwrap_or_default();
+        if condensed.values.len() as u64 != condensed.rows {
+            return Err(corrupt_condensed());
+        }
+        Ok(condensed.values)
+    }
+
+    /// Replaces the sample by its values in ascending order.
+    pub(crate) fn condense_to_values(&mut self) {
+        if self.condensed.is_some() {
+            return;
+        }
+        let mut bits = self.take_bits();
         bits.sort_unstable();
-        bits.into_iter().map(from_ordered_bits).collect()
+        self.condensed = Some(CondensedSample {
+            rows: bits.len() as u64,
+            values: bits.into_iter().map(from_ordered_bits).collect(),
+        });
+    }
+
+    /// Replaces the sample by the values that quantiles need of it.
+    fn condense_to_ranks(&mut self, ask: &QuantileRequest) {
+        if self.condensed.is_some() {
+            return;
+        }
+        let mut bits = self.take_bits();
+        let rows = bits.len() as u64;
+        let selected = select_ranks(&mut bits, &ask.ranks(rows));
+        self.condensed = Some(CondensedSample {
+            rows,
+            values: selected.into_iter().map(from_ordered_bits).collect(),
+        });
+    }
+
+    /// A fault for a condensed state, which accepts no further rows.
+    fn expect_sample(&self) -> Result<()> {
+        match &self.condensed {
+            Some(_) => Err(Fault::internal("rows for a condensed sample")),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the ordered bits of the values out of the sample.
+    fn take_bits(&mut self) -> Vec<u64> {
+        self.truncate_sample();
+        let sample = std::mem::take(&mut self.sample);
+        sample.into_iter().map(|(_, bits)| bits).collect()
     }
 
     /// Truncates the sample to the rows with the smallest keys.
@@ -111,6 +158,51 @@ impl SampledQuantilesState {
     }
 }
 
+/// What a finding needs of a sample.
+#[derive(Debug, Default)]
+struct CondensedSample {
+    /// Rows of the sample.
+    rows: u64,
+    /// Values at the ranks that the finding needs, in ascending order.
+    values: Vec<f64>,
+}
+
+fn corrupt_condensed() -> Fault {
+    Fault::new(
+        codes::CORRUPT,
+        "a state holds too many or too few quantiles",
+    )
+}
+
+/// Ranks up to which selecting their numbers costs less than sorting all numbers.
+const SELECTED_RANKS_MAX: usize = 8;
+
+/// The numbers at ranks, which ascend. Reorders the numbers.
+fn select_ranks(numbers: &mut [u64], ranks: &[u64]) -> Vec<u64> {
+    if ranks.len() > SELECTED_RANKS_MAX {
+        numbers.sort_unstable();
+        return ranks.iter().map(|&rank| numbers[rank as usize]).collect();
+    }
+    let mut selected = Vec::with_capacity(ranks.len());
+    let mut unselected = numbers;
+    let mut first_rank = 0;
+    for &rank in ranks {
+        let index = (rank - first_rank) as usize;
+        let (_, number, greater) = unselected.select_nth_unstable(index);
+        selected.push(*number);
+        unselected = greater;
+        first_rank = rank + 1;
+    }
+    selected
+}
+
+/// The version of the bytes of samples.
+pub(crate) const SAMPLE_VERSION: u32 = 2;
+
+/// Kinds of states: the first byte after the number of rows.
+const KEYED: u8 = 0;
+const CONDENSED: u8 = 1;
+
 /// Pairs per write and read, and bytes per pair.
 const PAIRS_PER_WRITE: usize = 256;
 const PAIR_BYTES: usize = 16;
@@ -120,6 +212,10 @@ impl Analyzer for SampledQuantiles {
 
     fn kind(&self) -> &'static str {
         "quantiles"
+    }
+
+    fn version(&self) -> u32 {
+        SAMPLE_VERSION
     }
 
     fn config(&self) -> Value {
@@ -154,6 +250,7 @@ impl Analyzer for SampledQuantiles {
         Ok(SampledQuantilesState {
             seen: 0,
             sample: Vec::new(),
+            condensed: None,
             threshold: u64::MAX,
             rows_max,
             buffer_max,
@@ -161,6 +258,7 @@ impl Analyzer for SampledQuantiles {
     }
 
     fn update(&self, state: &mut SampledQuantilesState, input: &AnalyzerInput<'_>) -> Result<()> {
+        state.expect_sample()?;
         let column = single_column(input)?;
         let keys = input.keys.filter(|keys| keys.len() == column.len());
         let keys = keys.ok_or_else(|| Fault::internal("quantiles received no key per row"))?;
@@ -178,6 +276,8 @@ impl Analyzer for SampledQuantiles {
         state: &mut SampledQuantilesState,
         mut later_state: SampledQuantilesState,
     ) -> Result<()> {
+        state.expect_sample()?;
+        later_state.expect_sample()?;
         state.seen += later_state.seen;
         later_state.truncate_sample();
         // The smallest keys of both samples are the smallest keys of all rows.
@@ -190,10 +290,16 @@ impl Analyzer for SampledQuantiles {
     }
 
     fn encode(&self, state: &mut SampledQuantilesState, out: &mut dyn Write) -> Result<()> {
-        state.truncate_sample();
-        state.sample.sort_unstable();
         let mut out = StateEncoder(out);
         out.varint(state.seen)?;
+        if let Some(condensed) = &state.condensed {
+            out.raw(&[CONDENSED])?;
+            out.varint(condensed.rows)?;
+            return write_narrow(&mut out, &condensed.values);
+        }
+        out.raw(&[KEYED])?;
+        state.truncate_sample();
+        state.sample.sort_unstable();
         out.varint(state.sample.len() as u64)?;
         let mut bytes = Vec::with_capacity(PAIRS_PER_WRITE * PAIR_BYTES);
         for pairs in state.sample.chunks(PAIRS_PER_WRITE) {
@@ -215,6 +321,24 @@ impl Analyzer for SampledQuantiles {
         let mut state = Analyzer::zero(self, scratch)?;
         let mut input = StateDecoder(input);
         state.seen = input.count()?;
+        let mut kind = [0];
+        input.raw(&mut kind)?;
+        match kind {
+            [KEYED] => {}
+            [CONDENSED] => {
+                let rows = input.length(state.rows_max)?;
+                let values = read_narrow(&mut input, rows)?;
+                state.condensed = Some(CondensedSample {
+                    rows: rows as u64,
+                    values,
+                });
+                return Ok(state);
+            }
+            _ => {
+                let message = "a state holds a sample of an unknown kind";
+                return Err(Fault::new(codes::CORRUPT, message));
+            }
+        }
         let mut remaining = input.length(state.rows_max)?;
         let mut bytes = [0; PAIRS_PER_WRITE * PAIR_BYTES];
         while remaining > 0 {
@@ -230,24 +354,122 @@ impl Analyzer for SampledQuantiles {
         Ok(state)
     }
 
+    fn condense(&self, state: &mut SampledQuantilesState) -> Result<()> {
+        state.condense_to_ranks(&self.ask);
+        Ok(())
+    }
+
     fn finish(&self, mut state: SampledQuantilesState) -> Result<Finding> {
-        state.truncate_sample();
-        let mut bits: Vec<u64> = state.sample.into_iter().map(|(_, bits)| bits).collect();
-        bits.sort_unstable();
-        let n = bits.len() as u64;
-        let ranks = self.ask.ranks(n);
-        let values: Vec<f64> = ranks
-            .iter()
-            .map(|&rank| from_ordered_bits(bits[rank as usize]))
-            .collect();
-        self.ask.finding(n, &ranks, &values)
+        state.condense_to_ranks(&self.ask);
+        let condensed = state.condensed.unwrap_or_default();
+        let ranks = self.ask.ranks(condensed.rows);
+        if condensed.values.len() != ranks.len() {
+            return Err(corrupt_condensed());
+        }
+        self.ask.finding(condensed.rows, &ranks, &condensed.values)
     }
 
     fn size_bytes(&self, state: &SampledQuantilesState) -> usize {
-        size_of::<SampledQuantilesState>() + state.sample.capacity() * size_of::<(u64, u64)>()
+        let condensed = state.condensed.as_ref();
+        let values = condensed.map_or(0, |condensed| condensed.values.capacity());
+        size_of::<SampledQuantilesState>()
+            + state.sample.capacity() * size_of::<(u64, u64)>()
+            + values * size_of::<f64>()
     }
 
     fn size_bytes_max(&self, budget_bytes: usize) -> usize {
         (2 * self.sample_rows() * size_of::<(u64, u64)>()).min(budget_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // Only tests are here.
+
+    use arrow::array::{ArrayRef, Float64Array};
+    use forebay_model::{AnyAnalyzer, AnyState, MemoryScratch, RowKeys};
+
+    use super::*;
+
+    const ROWS: usize = 5000;
+
+    fn scratch() -> Arc<dyn ScratchSpace> {
+        Arc::new(MemoryScratch {
+            budget_bytes: 64 << 20,
+        })
+    }
+
+    /// The state of a column, whose sample is larger than the column.
+    fn state_of(analyzer: &dyn AnyAnalyzer, column: &ArrayRef, keys: &RowKeys) -> AnyState {
+        let mut state = analyzer.zero(&scratch()).unwrap();
+        let input = AnalyzerInput {
+            columns: std::slice::from_ref(column),
+            rows: column.len(),
+            keys: Some(keys.as_slice()),
+        };
+        analyzer.update(&mut state, &input).unwrap();
+        state
+    }
+
+    fn encoded(analyzer: &dyn AnyAnalyzer, state: &mut AnyState) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        analyzer.encode(state, &mut bytes).unwrap();
+        bytes
+    }
+
+    fn quantiles(ask: QuantileRequest) -> SampledQuantiles {
+        SampledQuantiles { epsilon: 0.02, ask }
+    }
+
+    #[test]
+    fn condensed_states_hold_quantiles_alone() {
+        let numbers = (0..ROWS).map(|row| (row * 7919 % ROWS) as f64 / 10.0);
+        let column: ArrayRef = Arc::new(Float64Array::from_iter_values(numbers));
+        let keys = RowKeys::sequence(7, 0, ROWS);
+        let cases = [
+            (QuantileRequest::Buckets(100), 99),
+            (QuantileRequest::Buckets(2), 1),
+            (QuantileRequest::Probabilities(vec![0.5]), 2),
+            (QuantileRequest::Probabilities(vec![0.0, 0.25, 1.0]), 5),
+        ];
+        for (ask, values) in cases {
+            let analyzer = quantiles(ask);
+            let analyzer: &dyn AnyAnalyzer = &analyzer;
+            let finding = analyzer.finish(state_of(analyzer, &column, &keys)).unwrap();
+            let mut state = state_of(analyzer, &column, &keys);
+            analyzer.condense(&mut state).unwrap();
+            let bytes = encoded(analyzer, &mut state);
+            assert!(bytes.len() <= 16 + values * 8, "{} bytes", bytes.len());
+            let decoded = analyzer.decode(&mut &bytes[..], &scratch()).unwrap();
+            assert_eq!(analyzer.finish(decoded).unwrap().table(), finding.table());
+            let second = state_of(analyzer, &column, &keys);
+            assert!(analyzer.merge(&mut state, second).is_err());
+        }
+    }
+
+    #[test]
+    fn condensed_states_of_other_quantiles_are_corrupt() {
+        let column: ArrayRef = Arc::new(Float64Array::from_iter_values((0..9).map(f64::from)));
+        let keys = RowKeys::sequence(7, 0, 9);
+        let quartiles = quantiles(QuantileRequest::Buckets(4));
+        let halves = quantiles(QuantileRequest::Buckets(2));
+        let mut state = state_of(&quartiles, &column, &keys);
+        AnyAnalyzer::condense(&quartiles, &mut state).unwrap();
+        let bytes = encoded(&quartiles, &mut state);
+        let decoded = AnyAnalyzer::decode(&halves, &mut &bytes[..], &scratch()).unwrap();
+        let fault = AnyAnalyzer::finish(&halves, decoded).unwrap_err();
+        assert_eq!(fault.code(), codes::CORRUPT);
+    }
+
+    #[test]
+    fn selected_numbers_are_those_of_the_sorted_ones() {
+        let numbers: Vec<u64> = (0..1000).map(|number| number * 7919 % 1000 / 3).collect();
+        let mut sorted = numbers.clone();
+        sorted.sort_unstable();
+        let all_ranks: Vec<u64> = (0..1000).collect();
+        for ranks in [&all_ranks[..], &[0, 1, 2, 999], &[499, 500], &[0], &[]] {
+            let expected: Vec<u64> = ranks.iter().map(|&rank| sorted[rank as usize]).collect();
+            assert_eq!(select_ranks(&mut numbers.clone(), ranks), expected);
+        }
     }
 }

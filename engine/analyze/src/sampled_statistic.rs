@@ -8,7 +8,7 @@ use forebay_model::{Analyzer, AnalyzerInput, Finding, Result, ScratchSpace};
 use serde_json::Value;
 
 use crate::quantile_request::QuantileRequest;
-use crate::sampled_quantiles::{SampledQuantiles, SampledQuantilesState};
+use crate::sampled_quantiles::{SAMPLE_VERSION, SampledQuantiles, SampledQuantilesState};
 
 /// A statistic of the values of one numeric column.
 pub trait SampleStatistic: Debug + Send + Sync + 'static {
@@ -44,6 +44,10 @@ impl<S: SampleStatistic> Analyzer for SampledStatistic<S> {
 
     fn kind(&self) -> &'static str {
         self.0.kind()
+    }
+
+    fn version(&self) -> u32 {
+        SAMPLE_VERSION
     }
 
     fn config(&self) -> Value {
@@ -82,8 +86,13 @@ impl<S: SampleStatistic> Analyzer for SampledStatistic<S> {
         Analyzer::decode(&self.sample(), input, scratch)
     }
 
+    fn condense(&self, state: &mut SampledQuantilesState) -> Result<()> {
+        state.condense_to_values();
+        Ok(())
+    }
+
     fn finish(&self, state: SampledQuantilesState) -> Result<Finding> {
-        self.0.finding(state.sorted_values())
+        self.0.finding(state.sorted_values()?)
     }
 
     fn size_bytes(&self, state: &SampledQuantilesState) -> usize {
