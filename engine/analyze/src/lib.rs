@@ -56,6 +56,7 @@ mod text_index;
 mod value_examples;
 mod value_shape;
 mod vocabulary;
+mod whole_rows;
 
 pub use category_association::{CategoryAssociation, CategoryAssociationState};
 pub use column_correlation::{ColumnCorrelation, ColumnCorrelationState};

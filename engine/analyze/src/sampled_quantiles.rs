@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrowPrimitiveType, PrimitiveArray};
 use forebay_model::{
-    Analyzer, AnalyzerInput, Fault, Finding, Result, ScratchSpace, StateDecoder, StateEncoder,
-    codes,
+    Analyzer, AnalyzerInput, Fault, Finding, Result, RowKeys, ScratchSpace, StateDecoder,
+    StateEncoder, codes,
 };
 use serde_json::{Value, json};
 
 use crate::narrow_values::{read_narrow, write_narrow};
 use crate::numeric_column::{NumericColumn, from_ordered_bits, ordered_bits, single_column};
 use crate::quantile_request::QuantileRequest;
+use crate::whole_rows::{SortedRows, WholeRows};
 
 /// Probability that the error of some rank exceeds `epsilon * n`.
 const DELTA: f64 = 1e-6;
@@ -41,11 +42,15 @@ impl SampledQuantiles {
     }
 }
 
-/// State of `SampledQuantiles`: at most twice the sample, 16 bytes a row.
+/// State of `SampledQuantiles`: at most twice the sample, 16 bytes a row. Rows take four or eight bytes while all of
+/// them are in the sample.
 #[derive(Debug)]
 pub struct SampledQuantilesState {
     seen: u64,
-    /// Pairs of row key and ordered bits of the value; none in a condensed state.
+    /// All rows, while they are no more than the sample holds and most of them are consecutive. Empty in a condensed
+    /// state.
+    whole: Option<WholeRows>,
+    /// Without `whole`: pairs of row key and ordered bits of the value.
     sample: Vec<(u64, u64)>,
     /// What stands for the sample once no rows follow.
     condensed: Option<CondensedSample>,
@@ -103,9 +108,46 @@ impl SampledQuantilesState {
 
     /// Takes the ordered bits of the values out of the sample.
     fn take_bits(&mut self) -> Vec<u64> {
+        if let Some(whole) = &mut self.whole {
+            let values = std::mem::take(whole).values();
+            return values.into_iter().map(ordered_bits).collect();
+        }
         self.truncate_sample();
         let sample = std::mem::take(&mut self.sample);
         sample.into_iter().map(|(_, bits)| bits).collect()
+    }
+
+    /// Gives each row its key.
+    fn key_rows(&mut self) {
+        let Some(whole) = self.whole.take() else {
+            return;
+        };
+        self.sample.reserve_exact(whole.len());
+        whole.for_each(|position, value| {
+            let key = RowKeys::of_position(position);
+            self.sample.push((key, ordered_bits(value)));
+        });
+    }
+
+    /// The rows of the sample in the order of their positions.
+    fn sorted_rows(&mut self) -> SortedRows {
+        if let Some(whole) = &self.whole
+            && let Some(sorted) = whole.sorted()
+        {
+            return sorted;
+        }
+        self.key_rows();
+        self.truncate_sample();
+        let mut pairs: Vec<(u64, u64)> = Vec::with_capacity(self.sample.len());
+        for (key, bits) in &self.sample {
+            pairs.push((RowKeys::position(*key), *bits));
+        }
+        pairs.sort_unstable();
+        let mut sorted = SortedRows::default();
+        for (position, bits) in pairs {
+            sorted.push(position, from_ordered_bits(bits));
+        }
+        sorted
     }
 
     /// Truncates the sample to the rows with the smallest keys.
@@ -149,7 +191,28 @@ impl SampledQuantilesState {
             let valid_rows = (0..array.len()).filter(|&row| array.is_valid(row));
             nans = valid_rows.filter(|&row| is_nan(row)).count();
         }
-        self.seen += (array.len() - array.null_count() - nans) as u64;
+        let counted = array.len() - array.null_count() - nans;
+        self.seen += counted as u64;
+        if let Some(whole) = &mut self.whole
+            && whole.len() + counted <= self.rows_max
+        {
+            if counted == array.len() {
+                let positions = keys.iter().map(|&key| RowKeys::position(key));
+                let values = array.values().iter().map(|&value| to_f64(value));
+                whole.extend(positions, values);
+            } else {
+                for (row, &key) in keys.iter().enumerate() {
+                    if array.is_valid(row) && !is_nan(row) {
+                        whole.push(RowKeys::position(key), to_f64(array.value(row)));
+                    }
+                }
+            }
+            if whole.is_scattered() {
+                self.key_rows();
+            }
+            return;
+        }
+        self.key_rows();
         for (row, &key) in keys.iter().enumerate() {
             if key <= self.threshold && array.is_valid(row) && !is_nan(row) {
                 self.push(key, ordered_bits(to_f64(array.value(row))));
@@ -200,12 +263,8 @@ fn select_ranks(numbers: &mut [u64], ranks: &[u64]) -> Vec<u64> {
 pub(crate) const SAMPLE_VERSION: u32 = 2;
 
 /// Kinds of states: the first byte after the number of rows.
-const KEYED: u8 = 0;
+const SAMPLE: u8 = 0;
 const CONDENSED: u8 = 1;
-
-/// Pairs per write and read, and bytes per pair.
-const PAIRS_PER_WRITE: usize = 256;
-const PAIR_BYTES: usize = 16;
 
 impl Analyzer for SampledQuantiles {
     type State = SampledQuantilesState;
@@ -249,6 +308,7 @@ impl Analyzer for SampledQuantiles {
         let buffer_max = (2 * rows_max).min(fits);
         Ok(SampledQuantilesState {
             seen: 0,
+            whole: Some(WholeRows::default()),
             sample: Vec::new(),
             condensed: None,
             threshold: u64::MAX,
@@ -279,6 +339,18 @@ impl Analyzer for SampledQuantiles {
         state.expect_sample()?;
         later_state.expect_sample()?;
         state.seen += later_state.seen;
+        if let Some(whole) = &mut state.whole
+            && let Some(later_whole) = &later_state.whole
+            && whole.len() + later_whole.len() <= state.rows_max
+        {
+            whole.append(later_whole);
+            if whole.is_scattered() {
+                state.key_rows();
+            }
+            return Ok(());
+        }
+        state.key_rows();
+        later_state.key_rows();
         later_state.truncate_sample();
         // The smallest keys of both samples are the smallest keys of all rows.
         for (key, bits) in later_state.sample {
@@ -297,20 +369,8 @@ impl Analyzer for SampledQuantiles {
             out.varint(condensed.rows)?;
             return write_narrow(&mut out, &condensed.values);
         }
-        out.raw(&[KEYED])?;
-        state.truncate_sample();
-        state.sample.sort_unstable();
-        out.varint(state.sample.len() as u64)?;
-        let mut bytes = Vec::with_capacity(PAIRS_PER_WRITE * PAIR_BYTES);
-        for pairs in state.sample.chunks(PAIRS_PER_WRITE) {
-            bytes.clear();
-            for (key, bits) in pairs {
-                bytes.extend_from_slice(&key.to_le_bytes());
-                bytes.extend_from_slice(&bits.to_le_bytes());
-            }
-            out.raw(&bytes)?;
-        }
-        Ok(())
+        out.raw(&[SAMPLE])?;
+        state.sorted_rows().write(&mut out)
     }
 
     fn decode(
@@ -324,7 +384,13 @@ impl Analyzer for SampledQuantiles {
         let mut kind = [0];
         input.raw(&mut kind)?;
         match kind {
-            [KEYED] => {}
+            [SAMPLE] => {
+                state.whole = Some(WholeRows::read(&mut input, state.rows_max)?);
+                if state.whole.as_ref().is_some_and(WholeRows::is_scattered) {
+                    state.key_rows();
+                }
+                Ok(state)
+            }
             [CONDENSED] => {
                 let rows = input.length(state.rows_max)?;
                 let values = read_narrow(&mut input, rows)?;
@@ -332,26 +398,13 @@ impl Analyzer for SampledQuantiles {
                     rows: rows as u64,
                     values,
                 });
-                return Ok(state);
+                Ok(state)
             }
             _ => {
                 let message = "a state holds a sample of an unknown kind";
-                return Err(Fault::new(codes::CORRUPT, message));
+                Err(Fault::new(codes::CORRUPT, message))
             }
         }
-        let mut remaining = input.length(state.rows_max)?;
-        let mut bytes = [0; PAIRS_PER_WRITE * PAIR_BYTES];
-        while remaining > 0 {
-            let pairs = remaining.min(PAIRS_PER_WRITE);
-            let bytes = &mut bytes[..pairs * PAIR_BYTES];
-            input.raw(bytes)?;
-            let (numbers, _) = bytes.as_chunks::<8>();
-            for pair in numbers.chunks_exact(2) {
-                state.push(u64::from_le_bytes(pair[0]), u64::from_le_bytes(pair[1]));
-            }
-            remaining -= pairs;
-        }
-        Ok(state)
     }
 
     fn condense(&self, state: &mut SampledQuantilesState) -> Result<()> {
@@ -370,9 +423,11 @@ impl Analyzer for SampledQuantiles {
     }
 
     fn size_bytes(&self, state: &SampledQuantilesState) -> usize {
+        let whole_bytes = state.whole.as_ref().map_or(0, WholeRows::size_bytes);
         let condensed = state.condensed.as_ref();
         let values = condensed.map_or(0, |condensed| condensed.values.capacity());
         size_of::<SampledQuantilesState>()
+            + whole_bytes
             + state.sample.capacity() * size_of::<(u64, u64)>()
             + values * size_of::<f64>()
     }
@@ -386,7 +441,7 @@ impl Analyzer for SampledQuantiles {
 mod tests {
     #![allow(clippy::unwrap_used)] // Only tests are here.
 
-    use arrow::array::{ArrayRef, Float64Array};
+    use arrow::array::{ArrayRef, Float32Array, Float64Array, Int64Array};
     use forebay_model::{AnyAnalyzer, AnyState, MemoryScratch, RowKeys};
 
     use super::*;
@@ -444,6 +499,85 @@ mod tests {
             assert_eq!(analyzer.finish(decoded).unwrap().table(), finding.table());
             let second = state_of(analyzer, &column, &keys);
             assert!(analyzer.merge(&mut state, second).is_err());
+        }
+    }
+
+    #[test]
+    fn states_are_no_larger_than_their_values() {
+        let numbers = || (0..ROWS).map(|row| row * 7919 % ROWS);
+        let tenths = || numbers().map(|number| number as f64 / 10.0);
+        let columns: [(ArrayRef, usize); 4] = [
+            (
+                Arc::new(Float32Array::from_iter_values(
+                    tenths().map(|value| value as f32),
+                )),
+                4,
+            ),
+            (Arc::new(Float64Array::from_iter_values(tenths())), 8),
+            (
+                Arc::new(Int64Array::from_iter_values(
+                    numbers().map(|number| number as i64),
+                )),
+                2,
+            ),
+            (
+                Arc::new(Int64Array::from_iter_values(
+                    numbers().map(|number| number as i64 % 90),
+                )),
+                1,
+            ),
+        ];
+        let analyzer = quantiles(QuantileRequest::Buckets(4));
+        for (column, value_bytes) in columns {
+            let keys = RowKeys::sequence(7, 0, ROWS);
+            let mut state = state_of(&analyzer, &column, &keys);
+            let bytes = encoded(&analyzer, &mut state).len();
+            assert!(bytes <= ROWS * value_bytes + 32, "{bytes} bytes");
+            // In memory, values take four or eight bytes each, and vectors grow in steps.
+            let memory_bytes = AnyAnalyzer::size_bytes(&analyzer, &state);
+            assert!(
+                memory_bytes <= 2 * ROWS * value_bytes.max(4) + 1024,
+                "{memory_bytes} bytes"
+            );
+        }
+    }
+
+    #[test]
+    fn states_of_rows_have_the_same_bytes_however_keys_are_divided() {
+        let values: Vec<f64> = (0..ROWS)
+            .map(|row| (row * 7919 % 1000) as f64 / 7.0)
+            .collect();
+        let sequence = RowKeys::sequence(u64::MAX - 700, 0, ROWS);
+        let mut scattered: Vec<u64> = Vec::new();
+        let mut repeated: Vec<u64> = Vec::new();
+        for &key in sequence.as_slice() {
+            scattered.push(RowKeys::of_position(key));
+            repeated.push(RowKeys::of_position(RowKeys::position(key) & !1));
+        }
+        let all_keys = [sequence.as_slice().to_vec(), scattered, repeated];
+        // The sample is larger and smaller than the rows.
+        for epsilon in [0.02, 0.1] {
+            let ask = QuantileRequest::Buckets(4);
+            let analyzer = SampledQuantiles { epsilon, ask };
+            for keys in &all_keys {
+                let part = |rows: std::ops::Range<usize>| {
+                    let values = values[rows.clone()].iter().copied();
+                    let column: ArrayRef = Arc::new(Float64Array::from_iter_values(values));
+                    let keys = RowKeys::from_keys(keys[rows].iter().copied());
+                    state_of(&analyzer, &column, &keys)
+                };
+                let expected = encoded(&analyzer, &mut part(0..ROWS));
+                for middle in [1, 700, 2500] {
+                    let mut early = part(0..middle);
+                    AnyAnalyzer::merge(&analyzer, &mut early, part(middle..ROWS)).unwrap();
+                    assert!(encoded(&analyzer, &mut early) == expected);
+                    let mut late = part(middle..ROWS);
+                    AnyAnalyzer::merge(&analyzer, &mut late, part(0..middle)).unwrap();
+                    assert!(encoded(&analyzer, &mut late) == expected);
+                }
+                let decoded = AnyAnalyzer::decode(&analyzer, &mut &expected[..], &scratch());
+                assert!(encoded(&analyzer, &mut decoded.unwrap()) == expected);
+            }
         }
     }
 

@@ -38,6 +38,11 @@ impl RowKeys {
         splitmix64_inverse(key)
     }
 
+    /// The key of a position: the inverse of [`RowKeys::position`].
+    pub fn of_position(position: u64) -> u64 {
+        splitmix64(position)
+    }
+
     /// Wraps given keys.
     pub fn from_keys(keys: impl IntoIterator<Item = u64>) -> Self {
         RowKeys(keys.into_iter().collect())
