@@ -15,6 +15,10 @@ use crate::{
 /// saves.
 const LANE_SPAN_BYTES_MIN: u64 = 256 << 10;
 
+/// Minimum bytes per lane and span for each column of the files: to open one takes longer, the more
+/// columns it has, whichever of them are read.
+const LANE_SPAN_BYTES_MIN_PER_COLUMN: u64 = 4 << 10;
+
 /// Minimum bytes of a lane's columns in a span of a remote store: small requests are slow.
 const LANE_SPAN_BYTES_MIN_REMOTE: u64 = 8 << 20;
 
@@ -213,13 +217,12 @@ impl<'a> LanePlanner<'a> {
             .checked_div(shared_bytes * LANE_SHARED_PART_MAX)
             .unwrap_or(u64::MAX)
             .saturating_add(1);
-        let span_bytes = if self.is_remote(analyzers) {
-            LANE_SPAN_BYTES_MIN_REMOTE
-        } else {
-            LANE_SPAN_BYTES_MIN
+        let source = LaneSource {
+            spans: self.spans(analyzers),
+            columns: self.width(analyzers),
+            is_remote: self.is_remote(analyzers),
         };
-        let spans = self.spans(analyzers).max(1);
-        let by_size = (total_bytes / (spans * span_bytes)).max(1);
+        let by_size = (total_bytes / source.lane_bytes_min()).max(1);
         by_sharing.min(by_size)
     }
 
@@ -324,6 +327,14 @@ impl<'a> LanePlanner<'a> {
         datasets.map(|dataset| dataset.spans.len() as u64).sum()
     }
 
+    /// The number of columns of the widest base.
+    fn width(&self, analyzers: &[AnalyzerId]) -> u64 {
+        let bases = self.bases(analyzers).into_iter();
+        let datasets = bases.filter_map(|base| self.dataset(base));
+        let widths = datasets.map(|dataset| dataset.schema.fields().len() as u64);
+        widths.max().unwrap_or(0)
+    }
+
     /// The place in the files of the first of some columns.
     fn first_position(&self, columns: &ColumnSet) -> usize {
         let positions = columns
@@ -347,6 +358,28 @@ impl<'a> LanePlanner<'a> {
             self.dataset(base)
                 .is_some_and(|dataset| dataset.column_bytes.is_some())
         })
+    }
+}
+
+/// What opening the files of a source costs.
+#[derive(Clone, Copy)]
+struct LaneSource {
+    spans: u64,
+    /// Columns of the files.
+    columns: u64,
+    is_remote: bool,
+}
+
+impl LaneSource {
+    /// Minimum stored bytes of the columns of a lane, which opens each span once.
+    fn lane_bytes_min(self) -> u64 {
+        let span_bytes = if self.is_remote {
+            LANE_SPAN_BYTES_MIN_REMOTE
+        } else {
+            LANE_SPAN_BYTES_MIN
+        };
+        let by_columns = LANE_SPAN_BYTES_MIN_PER_COLUMN * self.columns;
+        self.spans.max(1) * span_bytes.max(by_columns)
     }
 }
 
@@ -485,4 +518,41 @@ fn columns_of_either(
         }
     }
     columns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_that_lanes_open_are_linear_in_the_columns_of_a_source() {
+        let column_bytes = 180_000;
+        for is_remote in [false, true] {
+            for spans in [1, 8] {
+                for columns in [10, 100, 1000, 2000, 20_000] {
+                    let source = LaneSource {
+                        spans,
+                        columns,
+                        is_remote,
+                    };
+                    let lanes = columns * column_bytes / source.lane_bytes_min();
+                    let opened_columns = lanes * spans * columns;
+                    assert!(
+                        opened_columns <= columns * 44,
+                        "{lanes} lanes open {opened_columns} of {columns} columns"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lanes_of_few_columns_are_small() {
+        let source = LaneSource {
+            spans: 1,
+            columns: 64,
+            is_remote: false,
+        };
+        assert_eq!(source.lane_bytes_min(), LANE_SPAN_BYTES_MIN);
+    }
 }
