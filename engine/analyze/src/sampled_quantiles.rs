@@ -68,6 +68,13 @@ impl SampledQuantilesState {
         if condensed.values.len() as u64 != condensed.rows {
             return Err(corrupt_condensed());
         }
+        // Damaged bytes may hold NaN, which statistics do not expect.
+        if !condensed.values.is_sorted() {
+            return Err(Fault::new(
+                codes::CORRUPT,
+                "a state holds values in disorder",
+            ));
+        }
         Ok(condensed.values)
     }
 
