@@ -412,7 +412,9 @@ impl RunMerger {
         self.drop_merged();
         let most = self.rows_at_once();
         let mut picked = Vec::with_capacity(most + self.cursors.len());
-        while picked.len() < most && !self.cursors.is_empty() {
+        // With many runs, the last rows of a full batch would be picked a few at a time.
+        let enough = most - most / 4;
+        while picked.len() < enough && !self.cursors.is_empty() {
             self.pick_rows(most - picked.len(), &mut picked);
             self.load_next()?;
         }
@@ -458,8 +460,9 @@ impl RunMerger {
         let Some(bound) = blocks.min() else {
             return;
         };
-        let mut numbers = Vec::new();
-        let mut rows: Vec<LoadedRow> = Vec::new();
+        let picked_max = block_rows * self.cursors.len();
+        let mut numbers = Vec::with_capacity(picked_max);
+        let mut rows: Vec<LoadedRow> = Vec::with_capacity(picked_max);
         for cursor in &mut self.cursors {
             let LoadedBatch { batch, keys } = &self.loaded[cursor.slot];
             let block = cursor.row..batch.num_rows().min(cursor.row + block_rows);
