@@ -35,8 +35,28 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 /// before it.
 const RUN_BATCHES: usize = 4;
 
-/// Runs merged at a time at most.
+/// Stored runs merged at a time at most.
 const RUNS_MAX: usize = 64;
+
+/// Bytes of rows and keys that are sorted at a time, at least, if the budget has room for several such parts. Parts use
+/// the same memory for their keys one after the other, and miss the caches of a processor less than all rows of a large
+/// budget would. They are merged.
+const PART_BYTES: usize = 16 << 20;
+
+/// The number of parts of a budget with room for more parts of the least bytes.
+const PARTS_MAX: usize = 32;
+
+/// A budget with room for fewer parts of the least bytes is not divided.
+const PARTS_MIN: usize = 8;
+
+/// Parts are spilled as runs of their own while there are fewer runs than this.
+const RUNS_OF_PARTS: usize = RUNS_MAX / 4 * 3;
+
+/// Half of the parts are spilled as one run while there are fewer runs than this; with more runs, all parts are.
+const RUNS_OF_HALVES: usize = RUNS_MAX / 8 * 7;
+
+/// One part in this many of a budget is left to a merge of rows that stay in memory.
+const MERGE_SHARE: usize = 4;
 
 /// Bytes of a buffered row while it is sorted: its key and its position. The key makes room for the second copy of a
 /// column afterwards.
@@ -45,7 +65,7 @@ const PACKED_ROW_BYTES: usize = size_of::<u128>() + size_of::<u64>();
 /// Bytes of a buffered row with an encoded key, without the key. Equal numbers may make all rows one group.
 const ENCODED_ROW_BYTES: usize = PACKED_ROW_BYTES + size_of::<(Row<'static>, u64)>();
 
-/// Sorts the pushed rows. Rows beyond the budget are spilled to sorted runs on disk.
+/// Sorts the pushed rows, part by part. Parts beyond the budget are spilled to sorted runs on disk, the earliest first.
 pub struct SpillingSorter {
     order: SortSpec,
     converter: RowConverter,
@@ -53,9 +73,17 @@ pub struct SpillingSorter {
     ranges: Option<KeyRanges>,
     scratch: ScratchDir,
     budget_bytes: usize,
+    /// Bytes of rows and keys that are sorted at a time.
+    part_bytes: usize,
     /// With more than one thread, rows of a run are collected while others are compressed.
     threads: usize,
+    /// The number of sorters whose runs are merged together.
+    sorters: usize,
+    /// Rows of the next part.
     buffer: SortBuffer,
+    /// Sorted parts in memory.
+    parts: Vec<SortedRun>,
+    /// Runs on disk.
     runs: Vec<SortedRun>,
 }
 
@@ -80,8 +108,12 @@ pub struct SortedRun {
 }
 
 enum RunRows {
-    /// A run in memory.
-    Buffered(OrderedRows),
+    /// A run in memory of `bytes` bytes, which is read in batches of about `batch_bytes` bytes.
+    Buffered {
+        ordered: OrderedRows,
+        bytes: usize,
+        batch_bytes: usize,
+    },
     /// On disk, in batches of at most `batch_bytes` bytes. The file is opened when the run is read: there may be more
     /// runs than a process may open files.
     Stored { path: TempPath, batch_bytes: usize },
@@ -100,8 +132,11 @@ impl SpillingSorter {
             ranges: order.empty_ranges(),
             scratch: scratch.clone(),
             budget_bytes,
+            part_bytes: part_bytes(budget_bytes),
             threads: 1,
+            sorters: 1,
             buffer: SortBuffer::default(),
+            parts: Vec::new(),
             runs: Vec::new(),
         })
     }
@@ -109,6 +144,14 @@ impl SpillingSorter {
     /// Spills with as many as two threads.
     pub fn with_threads(self, threads: usize) -> SpillingSorter {
         SpillingSorter { threads, ..self }
+    }
+
+    /// One of several sorters whose runs are merged together.
+    pub fn one_of(self, sorters: usize) -> SpillingSorter {
+        SpillingSorter {
+            sorters: sorters.max(1),
+            ..self
+        }
     }
 
     /// Adds rows.
@@ -120,7 +163,7 @@ impl SpillingSorter {
         let wider = self.ranges.as_ref().map(|ranges| ranges.with(&batch));
         if wider.as_ref().is_some_and(|ranges| !ranges.fit()) {
             // The buffered rows have no encoded keys.
-            self.spill()?;
+            self.sort_part()?;
             self.ranges = None;
         }
         let mut encoded = None;
@@ -132,38 +175,96 @@ impl SpillingSorter {
             None => batch.num_rows() * PACKED_ROW_BYTES,
         };
         let batch_bytes = batch.get_array_memory_size();
-        if self.buffer.bytes + batch_bytes + key_bytes > self.budget_bytes {
-            self.spill()?;
+        let added_bytes = batch_bytes + key_bytes;
+        if self.buffer.bytes + added_bytes > self.part_bytes {
+            self.sort_part()?;
         }
+        self.spill_beyond(self.buffer.bytes + added_bytes)?;
         if self.ranges.is_some() {
             self.ranges = wider;
         }
         self.buffer.rows += batch.num_rows();
         self.buffer.batch_bytes += batch_bytes;
-        self.buffer.bytes += batch_bytes + key_bytes;
+        self.buffer.bytes += added_bytes;
         self.buffer.batches.push(batch);
         self.buffer.encoded.extend(encoded);
         Ok(())
     }
 
-    /// The rows as sorted runs: a single run in memory if all of them fit.
+    /// The rows as sorted runs: those that fit stay in memory.
     pub fn finish(mut self) -> Result<Vec<SortedRun>> {
-        if self.runs.is_empty() {
-            let run = self.sort_buffered()?;
-            return Ok(run.into_iter().collect());
+        self.sort_part()?;
+        let is_only_part = self.parts.len() == 1 && self.runs.is_empty();
+        if !is_only_part {
+            self.spill_beyond(0)?;
         }
-        self.spill()?;
-        Ok(self.runs)
+        if !self.has_parts() && !self.runs.is_empty() {
+            // All of a small budget is left to the merge.
+            while !self.parts.is_empty() {
+                self.spill()?;
+            }
+        }
+        let mut runs = self.runs;
+        runs.append(&mut self.parts);
+        Ok(runs)
     }
 
-    fn spill(&mut self) -> Result<()> {
-        if let Some(run) = self.sort_buffered()? {
-            let ranges = run.ranges.clone();
-            let batches = batches_ahead(run.batches()?, self.threads);
-            let stored = spill_run(&self.order.schema, &self.scratch, ranges, batches)?;
-            self.runs.push(stored);
+    /// True if the budget is divided into parts.
+    fn has_parts(&self) -> bool {
+        self.part_bytes < self.budget_bytes
+    }
+
+    /// The bytes that a merge of the runs may hold beside the rows in memory.
+    fn merge_bytes(&self) -> usize {
+        if self.has_parts() {
+            self.budget_bytes / MERGE_SHARE
+        } else {
+            self.budget_bytes
+        }
+    }
+
+    /// Sorts the buffered rows as a part of their own.
+    fn sort_part(&mut self) -> Result<()> {
+        let part = self.sort_buffered()?;
+        self.parts.extend(part);
+        Ok(())
+    }
+
+    /// Spills parts until the others fit beside the rows of the next part and a merge.
+    fn spill_beyond(&mut self, next_bytes: usize) -> Result<()> {
+        let most = self.budget_bytes - self.budget_bytes / MERGE_SHARE;
+        while !self.parts.is_empty() && memory_bytes(&self.parts) + next_bytes > most {
+            self.spill()?;
         }
         Ok(())
+    }
+
+    /// Spills the earliest part. If there are many runs, it is merged with others into one.
+    fn spill(&mut self) -> Result<()> {
+        let mut parts = std::mem::take(&mut self.parts);
+        let runs = self.runs.len();
+        let count = if runs < RUNS_OF_PARTS / self.sorters {
+            parts.len().min(1)
+        } else if runs < RUNS_OF_HALVES / self.sorters {
+            parts.len().div_ceil(2)
+        } else {
+            parts.len()
+        };
+        self.parts = parts.split_off(count);
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let ranges = shared_ranges(&self.order, &parts);
+        let rows = RunMerger::begin(&self.order, ranges.clone(), parts, self.run_batch_bytes())?;
+        let batches = batches_ahead(rows, self.threads);
+        let stored = spill_run(&self.order.schema, &self.scratch, ranges, batches)?;
+        self.runs.push(stored);
+        Ok(())
+    }
+
+    /// Bytes of a batch of a run. A merge of as many runs as possible holds a batch of each.
+    fn run_batch_bytes(&self) -> usize {
+        (self.merge_bytes() / (RUN_BATCHES * RUNS_MAX)).clamp(BATCH_BYTES, BATCH_BYTES_MAX)
     }
 
     /// Sorts the buffered rows.
@@ -177,15 +278,17 @@ impl SpillingSorter {
             None => buffer.positions_by_encoded(),
         };
         let row_bytes = (buffer.batch_bytes / buffer.rows).max(1);
-        // A merge of as many runs as possible holds a batch of each.
-        let run_bytes =
-            (self.budget_bytes / (RUN_BATCHES * RUNS_MAX)).clamp(BATCH_BYTES, BATCH_BYTES_MAX);
-        let batch_rows = (run_bytes / row_bytes).clamp(1, BATCH_ROWS);
+        let batch_rows = (self.run_batch_bytes() / row_bytes).clamp(1, BATCH_ROWS);
+        let bytes = buffer.batch_bytes + positions.len() * size_of::<u64>();
         drop(buffer.encoded);
         let ordered = OrderedRows::new(buffer.batches, positions, batch_rows)?;
         Ok(Some(SortedRun {
             ranges: self.ranges.clone(),
-            rows: RunRows::Buffered(ordered),
+            rows: RunRows::Buffered {
+                ordered,
+                bytes,
+                batch_bytes: batch_rows * row_bytes,
+            },
         }))
     }
 }
@@ -222,6 +325,20 @@ impl SortBuffer {
     }
 }
 
+/// Bytes of rows and keys that are sorted at a time.
+fn part_bytes(budget_bytes: usize) -> usize {
+    if budget_bytes < PARTS_MIN * PART_BYTES {
+        budget_bytes
+    } else {
+        PART_BYTES.max(budget_bytes / PARTS_MAX)
+    }
+}
+
+/// Bytes of the runs in memory.
+fn memory_bytes(runs: &[SortedRun]) -> usize {
+    runs.iter().map(SortedRun::memory_bytes).sum()
+}
+
 /// Compression of rows in files that only this run reads.
 pub fn compressed_ipc() -> Result<IpcWriteOptions> {
     Ok(IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME))?)
@@ -245,7 +362,7 @@ impl SortedRun {
     /// The rows of the run, batch by batch.
     fn batches(self) -> Result<BatchIter> {
         match self.rows {
-            RunRows::Buffered(ordered) => Ok(Box::new(ordered)),
+            RunRows::Buffered { ordered, .. } => Ok(Box::new(ordered)),
             RunRows::Stored { path, .. } => {
                 let file = File::open(&path)
                     .map_err(|error| Fault::disk("sorted rows cannot be read", error))?;
@@ -265,8 +382,16 @@ impl SortedRun {
 
     fn batch_bytes(&self) -> usize {
         match &self.rows {
-            RunRows::Buffered(_) => 0,
-            RunRows::Stored { batch_bytes, .. } => *batch_bytes,
+            RunRows::Buffered { batch_bytes, .. } | RunRows::Stored { batch_bytes, .. } => {
+                *batch_bytes
+            }
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        match &self.rows {
+            RunRows::Buffered { bytes, .. } => *bytes,
+            RunRows::Stored { .. } => 0,
         }
     }
 }
@@ -313,27 +438,29 @@ pub fn merge_runs(
 ) -> Result<BatchIter> {
     let ranges = shared_ranges(order, &runs);
     loop {
-        let batch_bytes = runs
-            .iter()
-            .map(SortedRun::batch_bytes)
-            .max()
-            .unwrap_or(0)
-            .max(BATCH_BYTES);
-        let most = (budget_bytes / (RUN_BATCHES * batch_bytes)).clamp(2, RUNS_MAX);
-        if runs.len() <= most {
-            return RunMerger::begin(order, ranges, runs);
+        let most = most_at_once(&runs, budget_bytes);
+        let stored = runs.iter().filter(|run| run.is_stored()).count();
+        if runs.len() <= most && stored <= RUNS_MAX {
+            return RunMerger::begin(order, ranges, runs, BATCH_BYTES_MAX);
         }
         // Runs in memory hold part of the budget and are merged first. Runs on disk are of about one size; the earlier
         // ones were merged less often.
         runs.sort_by_key(SortedRun::is_stored);
-        let some: Vec<SortedRun> = runs.drain(..most.min(runs.len() - most + 1)).collect();
-        runs.push(spill_run(
-            &order.schema,
-            scratch,
-            ranges.clone(),
-            RunMerger::begin(order, ranges.clone(), some)?,
-        )?);
+        let most = most.min(RUNS_MAX);
+        let some: Vec<SortedRun> = runs.drain(..most.min(runs.len() + 1 - most)).collect();
+        let rows = RunMerger::begin(order, ranges.clone(), some, BATCH_BYTES_MAX)?;
+        runs.push(spill_run(&order.schema, scratch, ranges.clone(), rows)?);
     }
+}
+
+/// The number of the runs that can be merged at a time: a merge holds batches of each beside those that are in memory
+/// as a whole.
+fn most_at_once(runs: &[SortedRun], budget_bytes: usize) -> usize {
+    let batch_bytes = runs.iter().map(SortedRun::batch_bytes).max();
+    let batch_bytes = batch_bytes.unwrap_or(0).max(BATCH_BYTES);
+    let free_bytes = budget_bytes.saturating_sub(memory_bytes(runs));
+    let merge_bytes = free_bytes.max(budget_bytes / MERGE_SHARE);
+    (merge_bytes / (RUN_BATCHES * batch_bytes)).max(2)
 }
 
 /// The ranges of the keys of all runs; none if some keys are not packed.
@@ -349,6 +476,8 @@ fn shared_ranges(order: &SortSpec, runs: &[SortedRun]) -> Option<KeyRanges> {
 struct RunMerger {
     keys: KeyMaker,
     cursors: Vec<RunCursor>,
+    /// Approximate bytes of merged rows that are given at once, at most.
+    batch_bytes: usize,
     /// The batches of the cursors, and those that end among the next rows.
     loaded: Vec<LoadedBatch>,
 }
@@ -375,6 +504,7 @@ impl RunMerger {
         order: &SortSpec,
         ranges: Option<KeyRanges>,
         mut runs: Vec<SortedRun>,
+        batch_bytes: usize,
     ) -> Result<BatchIter> {
         if runs.len() < 2 {
             let run = runs.pop().map(SortedRun::batches).transpose()?;
@@ -383,6 +513,7 @@ impl RunMerger {
         let mut merge = RunMerger {
             keys: KeyMaker::new(order, ranges)?,
             cursors: Vec::with_capacity(runs.len()),
+            batch_bytes,
             loaded: Vec::with_capacity(runs.len()),
         };
         for run in runs {
@@ -445,7 +576,7 @@ impl RunMerger {
             bytes += loaded.batch.get_array_memory_size();
             rows += loaded.batch.num_rows();
         }
-        (BATCH_BYTES_MAX / (bytes / rows.max(1)).max(1)).clamp(1, BATCH_ROWS)
+        (self.batch_bytes / (bytes / rows.max(1)).max(1)).clamp(1, BATCH_ROWS)
     }
 
     /// Adds the next rows in order: at least one, and about `most` at most. Each run has a block of its next rows. The
@@ -639,6 +770,53 @@ mod tests {
             );
             assert_eq!(scratch.spilled_bytes() > spilled_bytes, spills);
         }
+    }
+
+    #[test]
+    fn parts_beyond_the_budget_are_spilled_and_others_stay_in_memory() {
+        let all: Vec<RecordBatch> = (0..50).map(|batch| rows(batch * 400, 400)).collect();
+        let by = [0, 1, 2].map(|column| (column, SortOptions::default()));
+        let expected = plainly_sorted(&all, &by);
+        let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
+        let order = SortSpec::new(all[0].schema(), &by);
+        let mut stored_runs = Vec::new();
+        for (budget_bytes, sorters) in [(64 << 20, 1), (1 << 20, 1), (1 << 20, RUNS_MAX)] {
+            let sorter = SpillingSorter::new(&order, &scratch, budget_bytes).unwrap();
+            let mut sorter = SpillingSorter {
+                part_bytes: 200 << 10,
+                ..sorter.one_of(sorters)
+            };
+            for batch in &all {
+                sorter.push(batch).unwrap();
+                let bytes = memory_bytes(&sorter.parts) + sorter.buffer.bytes;
+                assert!(bytes <= budget_bytes / 4 * 3, "{bytes} bytes");
+            }
+            let runs = sorter.finish().unwrap();
+            let stored = runs.iter().filter(|run| run.is_stored()).count();
+            assert!(stored < runs.len(), "{stored} of {} runs", runs.len());
+            assert!(memory_bytes(&runs) <= budget_bytes / 4 * 3);
+            stored_runs.push(stored);
+            assert_eq!(
+                merged(&order, &scratch, runs, budget_bytes),
+                expected,
+                "{budget_bytes} bytes, {sorters} sorters"
+            );
+        }
+        // Many sorters merge their parts before they spill them.
+        let [fitting, alone, together] = stored_runs[..] else {
+            panic!("{stored_runs:?}");
+        };
+        assert!(
+            fitting == 0 && 0 < together && together < alone,
+            "{stored_runs:?}"
+        );
+    }
+
+    #[test]
+    fn large_budgets_are_divided_into_parts() {
+        let budgets = [1, 127, 128, 512, 4096].map(|mebibytes| mebibytes << 20);
+        let parts = [1, 127, 16, 16, 128].map(|mebibytes| mebibytes << 20);
+        assert_eq!(budgets.map(part_bytes), parts);
     }
 
     /// A number of 53 bits for each row of each seed.

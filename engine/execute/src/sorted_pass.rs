@@ -264,7 +264,7 @@ impl SortedPass<'_> {
         let streams = plan.streams();
         let share = budget_bytes / streams.max(1);
         let sort = |number: usize| {
-            let mut sorter = SpillingSorter::new(&order, gather.scratch, share)?;
+            let mut sorter = SpillingSorter::new(&order, gather.scratch, share)?.one_of(streams);
             self.read_stream(&plan, number, &mut |batch| sorter.push(batch))?;
             sorter.finish()
         };

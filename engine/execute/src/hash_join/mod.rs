@@ -391,7 +391,8 @@ impl<'a> OutputSorters<'a> {
         let mut sorter = match idle {
             Some(sorter) => sorter,
             None => {
-                SpillingSorter::new(&self.order, self.scratch, self.budget_bytes / self.threads)?
+                let share = self.budget_bytes / self.threads;
+                SpillingSorter::new(&self.order, self.scratch, share)?.one_of(self.threads)
             }
         };
         for batch in outputs {
