@@ -18,6 +18,7 @@ mod flow_table;
 mod fused_coverage;
 mod fused_learn;
 mod group_by;
+mod grouped_sort;
 mod halo;
 mod hash_join;
 mod incremental_learn;

@@ -23,6 +23,8 @@ use datafusion::physical_plan::{StatisticsArgs, StatisticsContext};
 use datafusion::prelude::SessionConfig;
 use forebay_storage::MemoryBudget;
 
+use crate::grouped_sort::GroupedSorts;
+
 /// One part in this many of the engine's memory is for the hash tables of a query, as estimated.
 const TABLES_SHARE: usize = 4;
 
@@ -80,12 +82,14 @@ impl JoinChoice {
         self.has_tables.load(Ordering::Relaxed)
     }
 
-    /// The rules of an optimizer that begins with this choice: later rules sort and divide the inputs of joins.
+    /// The rules of an optimizer that begins with this choice: later rules sort and divide the inputs of joins. Sorts are
+    /// replaced once all of them are in the plan.
     pub(crate) fn optimizer_rules(
         self: &Arc<Self>,
     ) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
         let mut rules = PhysicalOptimizer::new().rules;
         rules.insert(0, self.clone());
+        rules.push(Arc::new(GroupedSorts));
         rules
     }
 
@@ -454,6 +458,22 @@ mod tests {
         ] {
             let ran = run(query, &Arc::new(JoinChoice::within(LARGE)), 2);
             assert_eq!(built_rows(&ran.plan), expected, "{query}: {}", ran.shown);
+        }
+    }
+
+    #[test]
+    fn windows_with_the_same_partitions_share_a_sort() {
+        let query = "SELECT t, k, row_number() OVER (PARTITION BY t ORDER BY k) AS a, \
+                     rank() OVER (PARTITION BY t ORDER BY k DESC) AS b FROM thousand \
+                     ORDER BY 1, 2, 3, 4";
+        for threads in [1, 2] {
+            let ran = run(query, &Arc::new(JoinChoice::spilling()), threads);
+            let plan_text = ran.shown;
+            let whole_sorts = plan_text.matches(" SortExec:").count();
+            assert_eq!(whole_sorts, 1, "{threads}: {plan_text}");
+            let grouped_sorts = plan_text.matches("GroupedSortExec:").count();
+            assert_eq!(grouped_sorts, 2, "{threads}: {plan_text}");
+            assert_eq!(ran.rows.num_rows(), 1_000, "{threads}");
         }
     }
 
