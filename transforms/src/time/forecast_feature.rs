@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float64Array, Float64Builder};
 use arrow::datatypes::{DataType, Field};
-use forebay_model::Result;
+use forebay_model::{Result, ticks};
 use forebay_plan::{
     BindScope, ColumnSelector, ConfiguredTransform, PlanOp, SeriesOp, Transform, check_stop,
 };
@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::FloatType;
-use super::length::{LengthSpec, StepBack, TimeColumn, ticks_of};
+use super::length::{LengthSpec, StepBack, TimeColumn};
 use super::windows::WindowOpBuilder;
 use crate::shared::{bad_value, doubles, to_float_type};
 
@@ -241,7 +241,7 @@ impl SeriesForecaster {
         let Some((time, columns)) = inputs.split_first() else {
             return Ok(Vec::new());
         };
-        let times = ticks_of(time)?;
+        let times = ticks(time)?;
         let mut outputs = Vec::with_capacity(columns.len());
         for column in columns {
             let forecasts = self.forecasts(times.values(), &doubles(column)?)?;

@@ -131,6 +131,10 @@ impl RunExecutor<'_> {
             if known_names.contains(&&column.name) || column.name.starts_with(HELPER_PREFIX) {
                 continue;
             }
+            // Series have their keys in rows of the future, too.
+            if future.keys.contains(&column.name) || !rows.may_be_null(&column) {
+                continue;
+            }
             match rows.counted(&column, entries) {
                 Some(count) if count == manifest.rows => hidden.push(column),
                 Some(_) => {}
@@ -215,6 +219,24 @@ impl<'b> FutureRows<'b> {
             }
         }
         hidden.into_values().collect()
+    }
+
+    /// False for a column in which steps before have left no null, such as those that fill it.
+    fn may_be_null(&self, column: &HiddenColumn<'_>) -> bool {
+        let mut name = column.name.clone();
+        for position in (0..column.position).rev() {
+            match &self.bound.ops[self.stream.ops[position]].op {
+                PlanOp::Map(map) => {
+                    if let Some(field) = map.writes.iter().find(|field| *field.name() == name) {
+                        return field.is_nullable();
+                    }
+                }
+                PlanOp::Project(columns) => name = name_before(columns, name),
+                op if op.is_written(&name) => return true,
+                _ => {}
+            }
+        }
+        true
     }
 
     /// The number of rows of the future in which a step has filled a column, where the ledger has no other rows.
