@@ -52,7 +52,7 @@ pub struct SampledQuantilesState {
     whole: Option<WholeRows>,
     /// Without `whole`: pairs of row key and ordered bits of the value.
     sample: Vec<(u64, u64)>,
-    /// What stands for the sample once no rows follow.
+    /// The values in place of the sample once no rows follow.
     condensed: Option<CondensedSample>,
     /// Rows with greater keys cannot enter the sample.
     threshold: u64,
@@ -228,7 +228,7 @@ impl SampledQuantilesState {
     }
 }
 
-/// What a finding needs of a sample.
+/// The values of a sample that a finding needs.
 #[derive(Debug, Default)]
 struct CondensedSample {
     /// Rows of the sample.

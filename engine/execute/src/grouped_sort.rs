@@ -344,10 +344,10 @@ impl GroupedRows {
         self.open_bytes = 0;
         self.reservation.free();
         let unread = stream::iter(self.input.take()).flatten();
-        let all = stream::iter(batches.into_iter().map(Ok)).chain(unread);
+        let rows_in_order = stream::iter(batches.into_iter().map(Ok)).chain(unread);
         let schema = self.sort.input().schema();
         let remaining: SendableRecordBatchStream =
-            Box::pin(RecordBatchStreamAdapter::new(schema.clone(), all));
+            Box::pin(RecordBatchStreamAdapter::new(schema.clone(), rows_in_order));
         let rows = RemainingRows {
             schema: schema.clone(),
             rows: Mutex::new(Some(remaining)),

@@ -20,7 +20,7 @@ use forebay_model::column_bytes;
 use crate::evaluation::{
     CONSTANT_BYTES_MAX, INPUT_TIMES_MAX, OUTPUT_BYTES_MAX, check_memory, growth_limit,
 };
-use crate::guarded_functions::{FunctionGuard, argument_columns};
+use crate::function_guard::{FunctionGuard, argument_columns};
 
 /// Microseconds of the shortest day, on which clocks go forward.
 const MICROSECONDS_PER_DAY_MIN: i128 = 23 * 60 * 60 * 1_000_000;

@@ -33,7 +33,7 @@ use forebay_model::{CalendarSpan, tick_nanoseconds, type_label};
 
 use crate::cut_texts::refuse_cut_texts;
 use crate::day_counts::{days_of_dates, days_of_numbers, floored_numbers};
-use crate::guarded_functions::{FunctionGuard, argument_columns};
+use crate::function_guard::{FunctionGuard, argument_columns};
 use crate::local_times::{clock_of, placed};
 
 /// Nanoseconds of the longest unit by which `date_trunc` divides ticks.

@@ -18,7 +18,8 @@ use datafusion::logical_expr::{
 use forebay_model::logical_type;
 
 use crate::bounded_functions::{check_growth, joined_values, row_in};
-use crate::guarded_functions::{argument_columns, with_guard};
+use crate::function_guard::argument_columns;
+use crate::guarded_functions::with_guard;
 
 /// Name of the function.
 const JOINED_TEXTS: &str = "joined_texts";

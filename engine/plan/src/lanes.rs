@@ -361,7 +361,7 @@ impl<'a> LanePlanner<'a> {
     }
 }
 
-/// What opening the files of a source costs.
+/// The cost of opening the files of a source.
 #[derive(Clone, Copy)]
 struct LaneSource {
     spans: u64,

@@ -34,6 +34,7 @@ mod expression_depth;
 mod feature_columns;
 mod feature_facts;
 mod framed_times;
+mod function_guard;
 mod fuse;
 mod future;
 mod gather_columns;

@@ -8,7 +8,7 @@ use arrow::compute::take;
 use datafusion::common::{DataFusionError, ScalarValue};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
 
-use crate::guarded_functions::FunctionGuard;
+use crate::function_guard::FunctionGuard;
 
 /// The functions by name, each with its faster form.
 pub(crate) const LIST_ELEMENTS: [(&str, &dyn FunctionGuard); 1] =

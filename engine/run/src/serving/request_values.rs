@@ -15,7 +15,7 @@ use forebay_plan::{
     PlanOp, live_columns, request_column, source_column,
 };
 
-use super::fit_type;
+use super::fitted_column::fit_type;
 use crate::leak_check::time_text;
 use crate::predict::{last_written, missing_values};
 
