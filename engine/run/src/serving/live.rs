@@ -118,8 +118,8 @@ pub(super) struct LiveState {
     windows: Vec<LiveWindow>,
     /// The rows of joins by time, in the order of the joins.
     tables: Vec<JoinedTable>,
-    /// The states that the chain which answers rows takes.
-    answers: ChainStates,
+    /// The states that the chain which answers rows takes; none where only forecasts can be answered.
+    answers: Option<ChainStates>,
     facts: OpChain,
     /// The columns of facts, in the order of the chain, then those that the last rows of series need.
     fact_columns: SchemaRef,
@@ -221,7 +221,7 @@ impl LiveState {
             answers,
             answer_bound,
             fact_bound,
-            ..
+            forecasts,
         } = chains;
         let manifest = &reference.manifest;
         let served = ServedStream::of(fact_bound, &manifest.node)?;
@@ -231,8 +231,12 @@ impl LiveState {
         if !is_alike {
             return Err(other_version());
         }
-        // A window that only a filter for learning reads has a state, and no answer needs it.
-        let answer_states = chain_states(manifest, answer_bound, &answers.chain, &answers.joins)?;
+        let answer_states = chain_states(manifest, answer_bound, &answers.chain, &answers.joins);
+        let answer_states = match answer_states {
+            // A window that only a filter for learning reads is computed beside others, and rows do without it.
+            Err(_) if forecasts => None,
+            states => Some(states?),
+        };
         let source = artifact.pipeline.source(&manifest.source);
         let source_keys = source.map(|source| source.keys.clone()).unwrap_or_default();
         let piece_memory = Arc::new(PieceMemory::default());
@@ -423,7 +427,13 @@ impl LiveState {
 
     /// Windows that read the state, for one answer.
     pub fn answer(&self) -> Result<LiveAnswer<'_>> {
-        self.answer_by(&self.answers)
+        let states = self.answers.as_ref().ok_or_else(|| {
+            let message = "a filter for learning reads windows that rows do without, \
+                           and the state holds them together with others";
+            Fault::new(codes::UNSUPPORTED, message)
+                .hint("ask for forecasts, or compute these windows in a step of their own")
+        })?;
+        self.answer_by(states)
     }
 
     /// The windows of a chain that read the state, for one answer.
