@@ -120,10 +120,15 @@ impl FieldScan<'_> {
             b'[' => {
                 self.scan.at += 1;
                 while self.scan.peek()? != b']' {
+                    let begin = self.scan.at;
                     if let Some(unreadable) = self.scan_value(fields) {
                         return Some(unreadable);
                     }
                     self.scan.skip_comma();
+                    // A list that an object closes is no valid JSON, which the decoder refuses.
+                    if self.scan.at == begin {
+                        return None;
+                    }
                 }
                 self.scan.at += 1;
                 None
@@ -187,11 +192,15 @@ impl FieldScan<'_> {
             b'[' => {
                 self.scan.at += 1;
                 while self.scan.peek()? != b']' {
+                    let begin = self.scan.at;
                     let text = self.scan_numbers();
                     if text.is_some() {
                         return text;
                     }
                     self.scan.skip_comma();
+                    if self.scan.at == begin {
+                        return None;
+                    }
                 }
                 self.scan.at += 1;
             }
@@ -325,6 +334,9 @@ mod tests {
         };
         for (line, expected) in [
             (r#"{}"#, None),
+            // Lists that an object closes end the scan.
+            (r#"{"n":[1}"#, None),
+            (r#"{"l":[{"x":1}}"#, None),
             (r#" { "a" : { "x" : 1 } , "t" : "}\",{\"b\":1" } "#, None),
             (r#"{"a":null,"l":[],"e":{},"q\"":"v"}"#, None),
             (

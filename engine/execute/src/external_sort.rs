@@ -320,7 +320,7 @@ impl SortBuffer {
                 .saturating_sub(1);
             self.encoded[batch].row(position - starts[batch])
         };
-        let sort_equal = |group: &mut [u64]| sort_by_encoded(group, &key);
+        let sort_equal = |group: &mut [u64]| sort_by_encoded(group, key);
         sorted_positions(&numbers, Some(&sort_equal))
     }
 }
@@ -838,9 +838,9 @@ mod tests {
             1.5,
             -1.5,
         ];
-        let has_nulls = seed % 3 == 0;
+        let has_nulls = seed.is_multiple_of(3);
         let values = rows.map(|row| {
-            let is_null = has_nulls && drawn(seed + 1, row) % 5 == 0;
+            let is_null = has_nulls && drawn(seed + 1, row).is_multiple_of(5);
             (!is_null).then(|| drawn(seed, row))
         });
         match kind {
@@ -915,8 +915,8 @@ mod tests {
             for column in 0..schema.fields().len() {
                 let bits = drawn(seed + 7, column as u64);
                 let options = SortOptions {
-                    descending: bits % 2 == 0,
-                    nulls_first: bits / 2 % 2 == 0,
+                    descending: bits.is_multiple_of(2),
+                    nulls_first: (bits / 2).is_multiple_of(2),
                 };
                 by.push((column, options));
             }
