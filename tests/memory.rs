@@ -1182,7 +1182,7 @@ fn joins_of_queries_that_repeat_a_long_text_stay_within_the_promise() {
 
 /// The side of a join with fewer rows is estimated small enough for a table, but its texts are long.
 #[test]
-fn joins_of_queries_whose_tables_do_not_fit_begin_again_with_joins_that_spill() {
+fn joins_of_queries_whose_tables_do_not_fit_begin_again_with_joins_that_sort() {
     let workshop = TestDirectory::new();
     let met = 60_000;
     let columns = |rows: std::ops::Range<u64>| {
@@ -1205,14 +1205,21 @@ fn joins_of_queries_whose_tables_do_not_fit_begin_again_with_joins_that_spill() 
     let sources = "sources:\n  others: { parquet: { path: others.parquet } }";
     let head = HEAD.replace("sources:", sources);
     let spec = format!("{head}steps: {{ made: {{ sql: \"{query}\" }} }}\n{SINK}");
-    let call = run_within_promise(&workshop, &spec).expect(0);
+    let pairs = (0..300_000).filter(|row| row % 60_007 < met).count() as i64;
+    let check = |table: &RecordBatch| {
+        assert_eq!(integers(table, "g"), (0..10).collect::<Vec<_>>());
+        assert_eq!(integers(table, "n").iter().sum::<i64>(), 300_000);
+        assert_eq!(integers(table, "met").iter().sum::<i64>(), pairs);
+    };
+    let call = run_within_promise(&workshop, &spec);
     let messages = format!("{}{}", call.stdout, call.stderr);
     assert!(messages.contains("do not fit into memory"), "{messages}");
-    let spilled = workshop.visible("out");
-    assert_eq!(integers(&spilled, "g"), (0..10).collect::<Vec<_>>());
-    assert_eq!(integers(&spilled, "n").iter().sum::<i64>(), 300_000);
-    let pairs = (0..300_000).filter(|row| row % 60_007 < met).count() as i64;
-    assert_eq!(integers(&spilled, "met").iter().sum::<i64>(), pairs);
+    // Sorts of the engine share little memory, and may refuse rows of this size.
+    if call.code == 0 {
+        check(&workshop.visible("out"));
+    } else {
+        assert!(call.code == 78 && messages.contains("FB0301"), "{messages}");
+    }
     for threads in ["1", "2"] {
         std::fs::remove_dir_all(workshop.path("state")).unwrap();
         let spec = workshop.at("job.yaml");
@@ -1221,7 +1228,7 @@ fn joins_of_queries_whose_tables_do_not_fit_begin_again_with_joins_that_spill() 
         let call = workshop.forebay(&[&words[..], &memory].concat()).expect(0);
         let messages = format!("{}{}", call.stdout, call.stderr);
         assert!(!messages.contains("begins again"), "{messages}");
-        assert_eq!(workshop.visible("out"), spilled);
+        check(&workshop.visible("out"));
     }
 }
 

@@ -48,12 +48,6 @@ pub const QUEUE_BATCHES: usize = 2;
 /// Stored bytes that are assumed of a value in files that do not say how many rows they have.
 const UNCOUNTED_VALUE_BYTES: u64 = 4;
 
-/// Rows of a query at a time at least, where more of them did not fit.
-const QUERY_BATCH_ROWS_MIN: usize = 128;
-
-/// A query that does not fit begins again with one row at a time in place of so many.
-const FEWER_ROWS: usize = 8;
-
 #[derive(Clone)]
 pub struct MaterializePass<'a> {
     pub context: PassContext<'a>,
@@ -289,8 +283,7 @@ impl MaterializePass<'_> {
     }
 
     /// Runs a query in this process. Where it repeats long values, it begins again with fewer rows at a time, and where
-    /// the hash tables of its joins do not fit, with joins that spill. Where these do not fit either, it takes fewer rows
-    /// at a time, too.
+    /// the hash tables of its joins do not fit, with joins that spill.
     fn query_here(&self, op: OpId, plan: &LogicalPlan, rows: &mut ConformedRows<'_>) -> Result<()> {
         let memory = self.context.memory;
         let mut batch_rows = ENGINE_BATCH_ROWS;
@@ -324,15 +317,6 @@ impl MaterializePass<'_> {
                     "the smaller sides of the joins of `{label}` do not fit into memory: it \
                      begins again, with joins that sort both sides"
                 )
-            } else if batch_rows > QUERY_BATCH_ROWS_MIN {
-                // A sort that spills holds a batch of each of its runs, and reserves twice the bytes of what it reads.
-                let fewer_rows = (batch_rows / FEWER_ROWS).max(QUERY_BATCH_ROWS_MIN);
-                let message = format!(
-                    "`{label}` does not fit into memory with {batch_rows} rows at a time: it \
-                     begins again, with {fewer_rows}"
-                );
-                batch_rows = fewer_rows;
-                message
             } else {
                 return Err(fault);
             };

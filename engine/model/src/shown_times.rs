@@ -1,6 +1,6 @@
 //! Dates and times that have no text.
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::{max, min};
 use arrow::datatypes::DataType;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
@@ -22,6 +22,10 @@ fn check_column(column: &ArrayRef) -> Result<()> {
     if !has_times(column.data_type()) || is_near(column)? {
         return Ok(());
     }
+    let inner_columns = inner_columns(column);
+    if !inner_columns.is_empty() {
+        return inner_columns.iter().try_for_each(check_column);
+    }
     let options = FormatOptions::default();
     let values = ArrayFormatter::try_new(column.as_ref(), &options)?;
     for row in 0..column.len() {
@@ -37,6 +41,28 @@ fn check_column(column: &ArrayRef) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The columns of the items of lists and maps, and of the fields of structs: their texts show what has none.
+fn inner_columns(column: &ArrayRef) -> Vec<ArrayRef> {
+    match column.data_type() {
+        DataType::List(_) => {
+            let list = column.as_list::<i32>();
+            let first = list.value_offsets()[0] as usize;
+            let end = list.value_offsets()[list.len()] as usize;
+            vec![list.values().slice(first, end - first)]
+        }
+        DataType::LargeList(_) => {
+            let list = column.as_list::<i64>();
+            let first = list.value_offsets()[0] as usize;
+            let end = list.value_offsets()[list.len()] as usize;
+            vec![list.values().slice(first, end - first)]
+        }
+        DataType::FixedSizeList(..) => vec![column.as_fixed_size_list().values().clone()],
+        DataType::Map(..) => column.as_map().entries().columns().to_vec(),
+        DataType::Struct(_) => column.as_struct().columns().to_vec(),
+        _ => Vec::new(),
+    }
 }
 
 /// True for types that hold dates or times, at any depth.
@@ -109,7 +135,7 @@ mod tests {
         ];
         for column in columns {
             let label = type_label(column.data_type());
-            let fault = check_times_have_texts(&rows(column)).unwrap_err();
+            let fault = check_times_have_texts(&rows(column)).expect_err(&label);
             assert_eq!(fault.code(), codes::BAD_ROW, "{label}");
             assert_eq!(fault.site().column.as_deref(), Some("c"), "{label}");
         }

@@ -175,17 +175,22 @@ impl MemoryBudget {
     }
 }
 
+/// Bytes of mapped files that count at most in a program that is not optimised: about the code of one that is.
+const MAPPED_CODE_BYTES_MAX: u64 = 96 << 20;
+
 /// Resident memory of this process in bytes; `None` where the system does not report it.
 pub fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let mut fields = statm.split_whitespace().skip(1);
-    let mut pages: u64 = fields.next()?.parse().ok()?;
-    if cfg!(debug_assertions) {
-        // The code of a program that is not optimised is several times larger, and no part of the promise.
-        let mapped_pages: u64 = fields.next()?.parse().ok()?;
-        pages = pages.saturating_sub(mapped_pages);
+    let pages: u64 = fields.next()?.parse().ok()?;
+    let bytes = pages * rustix::param::page_size() as u64;
+    if !cfg!(debug_assertions) {
+        return Some(bytes);
     }
-    Some(pages * rustix::param::page_size() as u64)
+    // Tests run a program that is not optimised, whose code is larger.
+    let mapped_pages: u64 = fields.next()?.parse().ok()?;
+    let mapped_bytes = mapped_pages * rustix::param::page_size() as u64;
+    Some(bytes - mapped_bytes.saturating_sub(MAPPED_CODE_BYTES_MAX))
 }
 
 /// The peak of the resident memory of this process in bytes; `None` where the system does not

@@ -269,6 +269,10 @@ impl StateNeeds {
 /// Takes a batch of keys and their states.
 type TakeGroups<'t> = &'t mut dyn FnMut(BinaryArray, Vec<ArrayRef>) -> Result<()>;
 
+/// One part in this many of the budget is filled before groups are spilled: runs are encoded, compressed and merged in the
+/// rest.
+const FILLED_SHARE: usize = 2;
+
 /// A part of the budget.
 struct ScratchShare {
     whole: Arc<dyn ScratchSpace>,
@@ -551,7 +555,7 @@ impl GroupByState {
     }
 
     fn spill_if_large(&mut self) -> Result<()> {
-        if self.bytes_needed() > self.scratch.budget_bytes() {
+        if self.bytes_needed() > self.scratch.budget_bytes() / FILLED_SHARE {
             self.spill()?;
         }
         Ok(())

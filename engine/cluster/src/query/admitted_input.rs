@@ -37,7 +37,7 @@ use datafusion::physical_plan::{
     replace_children_if_necessary,
 };
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
-use forebay_model::{column_bytes, longest_value_bytes, text_length};
+use forebay_model::{Fault, codes, column_bytes, longest_value_bytes, text_length};
 use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 
@@ -499,9 +499,12 @@ impl PairLimit {
             retry.record((self.bytes_max / longer_bytes).clamp(1, self.batch_rows - 1));
         }
         let rows = self.batch_rows;
-        Err(DataFusionError::ResourcesExhausted(format!(
+        let message = format!(
             "a row of {row_bytes} bytes may be repeated in each of {rows} rows of an output"
-        )))
+        );
+        // A nested loop join would run its inputs a second time if the engine's own memory were exhausted.
+        let fault = Fault::new(codes::MEMORY, message).hint("raise --memory");
+        Err(DataFusionError::External(Box::new(fault)))
     }
 
     /// Asks for the copies of a row whose list has more items than a batch has rows: they are made at once.
@@ -769,7 +772,7 @@ mod tests {
         assert!(plan.contains("AdmittedInputExec: Held(1)"), "{plan}");
         assert_eq!(rows.unwrap(), 50_000);
         // The rows have 10 MB, and their copy as many.
-        let (_, rows) = run(query, 16 << 20, 1);
+        let (_, rows) = run(query, 12 << 20, 1);
         let error = rows.unwrap_err().find_root().to_string();
         assert!(error.contains("Resources exhausted"), "{error}");
     }
