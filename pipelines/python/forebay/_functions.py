@@ -42,8 +42,8 @@ def map_batches(
     ...     return batch["qty"] * batch["price"]
     >>> step = map_batches(revenue, columns=["qty", "price"], returns={"revenue": "float64"}, frames="polars")
 
-    With ``by="series"`` the function is called once for each series of the source, with all rows in order of time, as in
-    pandas' ``groupby(keys).apply``; with ``by=["store"]``, once for each value of these columns.
+    With ``by="series"`` the function is called once for each series of the source, with all rows in order of time, as
+    in pandas' ``groupby(keys).apply``; with ``by=["store"]``, once for each value of these columns.
 
     >>> def smooth(frame):
     ...     return frame["qty"].ewm(halflife=7).mean()
@@ -66,8 +66,8 @@ def map_batches(
         the path of the latter.
     revision: Text that changes the id of the step, such as the digest of a file with the versions of packages.
     by: The rows that the function receives at once: ``"series"``, or a list of columns. Default: any batches of rows.
-    looks_ahead: ``"none"`` where each value is computed from rows of its series up to its own; ``"series"``, the default,
-        where it may be computed from all of them. With ``by`` only.
+    looks_ahead: ``"none"`` where each value is computed from rows of its series up to its own; ``"series"``, the
+        default, where it may be computed from all of them. With ``by`` only.
     """
     if not isinstance(function, types.FunctionType):
         raise wrong("function", function, "a function", "write it with `def`, or name it with `t.python`")

@@ -130,7 +130,7 @@ def test_facts_move_forecasts(night: Night) -> None:
     assert model.append(sold(DAYS, 1)) == len(ITEMS)
     # The last day of the horizon has no plan in the table.
     assert model.values == ["day", "price"]
-    with pytest.raises(forebay.Fault, match="`price` is known in advance.* of 2024-02-13"):
+    with pytest.raises(forebay.Fault, match=r"`price` is known in advance.* of 2024-02-13"):
         model.forecast(series)
     series = planned(DAYS + 1, STEPS)
     after = model.forecast(series).to_pylist()
