@@ -243,7 +243,7 @@ impl SortedPass<'_> {
             self.check_cancelled()?;
         }
         run(None, &mut |computed| outputs.push(computed))?;
-        // What the operator holds is free before the outputs are merged.
+        // The memory of the operator is free before the outputs are merged.
         drop(run);
         let outputs = merge_runs(&by_row, outputs.finish()?, gather.scratch, budget_bytes)?;
         let outputs = batches_ahead(outputs, threads);

@@ -1179,7 +1179,7 @@ impl<'a> AgeWalk<'a> {
             let order = self.column(stream, position, &window.time).time;
             trace.ends = match order.shift() {
                 Some(shift) => trace.ends.moved(shift.spread()),
-                // What comes before in another order may come later in time.
+                // Rows before this one in another order may be later in time.
                 None => DataAge::After,
             };
         }

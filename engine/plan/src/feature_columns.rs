@@ -41,8 +41,8 @@ pub fn is_number(data_type: &DataType) -> bool {
 }
 
 /// The columns of `schema` that a training or a feed of these facts takes as features, or to choose a model by.
-/// Where the facts name none, these are all that could be features: numbers, ids and vectors that are neither keys
-/// nor times of sources.
+/// Facts without names of columns stand for all possible features: numbers, ids and vectors that are neither keys nor
+/// times of sources.
 pub fn taken_columns(
     pipeline: &Pipeline,
     bound: &BoundPipeline,

@@ -296,7 +296,7 @@ impl BackwardWalk<'_> {
             PlanOp::Window(window) => {
                 self.passes_writer(position, &window.writes, || window.columns())
             }
-            // What the inputs need has to be there before they are sorted.
+            // The columns that inputs are computed from must exist before rows are sorted.
             PlanOp::Series(series) => {
                 self.passes_writer(position, &series.writes, || series.columns())
             }

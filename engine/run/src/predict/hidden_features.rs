@@ -53,7 +53,7 @@ type ColumnsByStep = BTreeMap<String, Vec<String>>;
 
 impl RunExecutor<'_> {
     /// Refuses a forecast whose model predicts by what a step makes of a column that is missing in all rows of the future.
-    /// Where the step fills it, or the forecast accepts it, the run warns. Columns that are known in advance are checked
+    /// The run warns of a column that the step fills, or that the forecast accepts. Columns that are known in advance are checked
     /// before.
     pub(super) fn check_hidden_features(
         &self,

@@ -189,7 +189,7 @@ impl DiskCache {
         let read = self.read(&path, entry);
         if matches!(&read, Ok(None)) {
             self.counts.corrupt.fetch_add(1, Ordering::Relaxed);
-            // Where that fails, it is read from the store again.
+            // A corrupt entry that stays is read from the store again.
             let _ = self.locked(|sizes| self.remove_corrupt(sizes, &path));
         }
         let ranges = read.ok().flatten();
