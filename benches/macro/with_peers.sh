@@ -6,7 +6,13 @@ benches="$(dirname "$here")"
 venv="$benches/.venv"
 script="$here/$1.py"
 shift
-case " $* " in *" -h "* | *" --help "*) exec python3 "$script" "$@" ;; esac
+# Help needs no installation where this Python can import what the script does.
+case " $* " in *" -h "* | *" --help "*)
+    if python3 -c 'import numpy, pandas, pyarrow' 2>/dev/null; then
+        exec python3 "$script" "$@"
+    fi
+    ;;
+esac
 if ! cmp -s "$benches/requirements.lock" "$venv/.installed"; then
     python3 -m venv "$venv"
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
