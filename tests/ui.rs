@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::TestDirectory;
+use crate::support::{TestDirectory, content};
 
 const SPEC: &str = r#"
 version: 1
@@ -175,6 +175,7 @@ fn the_runs_of_a_state_directory_have_pages() {
         assert_contains(&server.get(path), &parts);
     }
     assert_contains(&server.get("/page.js"), &["200 OK", "text/javascript"]);
+    steps_are_computed_on_demand(&shop, &server, &first, &rows);
 
     for path in [
         "/runs/0",
@@ -183,6 +184,9 @@ fn the_runs_of_a_state_directory_have_pages() {
         "/pipelines/none/graph",
         "/pipelines/none/steps/features",
         "/pipelines/looked_at/steps/none",
+        "/pipelines/looked_at/steps/none/profile",
+        "/runs/0/steps",
+        "/runs/0/steps/features/profile",
         "/nowhere",
     ] {
         assert_contains(&server.get(path), &["404 Not Found", "Not here"]);
@@ -206,6 +210,72 @@ fn the_runs_of_a_state_directory_have_pages() {
         status = server.child.try_wait().unwrap();
     }
     assert_eq!(status.and_then(|status| status.code()), Some(0));
+}
+
+/// Rows and profiles of the steps of a run with this page, whose output has so many rows.
+fn steps_are_computed_on_demand(
+    shop: &TestDirectory,
+    server: &UiServer,
+    run_page: &str,
+    rows: &str,
+) {
+    let state = shop.path("state");
+    let state_before = content(&state);
+    let steps = link(run_page, "/runs/");
+    assert!(steps.ends_with("/steps"), "{steps}");
+    let rows_of_run = format!("{steps}/features");
+    let profile_of_run = format!("{rows_of_run}/profile");
+    let list = server.get(&steps);
+    assert_contains(&list, &["200 OK", "<svg", &rows_of_run, &profile_of_run]);
+    let page = server.get(&rows_of_run);
+    assert_contains(
+        &page,
+        &[
+            "200 OK",
+            "The first 20 of ",
+            &profile_of_run,
+            "the run begun at",
+        ],
+    );
+    for path in [
+        profile_of_run.as_str(),
+        "/pipelines/looked_at/steps/features/profile",
+        "/pipelines/looked_at/steps/demand/profile",
+    ] {
+        let profile_rows = format!("{rows} rows");
+        let parts = [
+            "200 OK",
+            "the first 100,000 rows of each source",
+            "class=\"column\"",
+            "median",
+            "price",
+            &profile_rows,
+        ];
+        assert_contains(&server.get(path), &parts);
+    }
+    // The findings are those of the run: the standardized prices of all rows have the mean 0.
+    assert_contains(&server.get(&profile_of_run), &["std 1"]);
+    assert!(
+        content(&state) == state_before,
+        "the server writes into the state directory"
+    );
+
+    // Without its data or its artifact, a page says so.
+    std::fs::rename(shop.path("data"), shop.path("moved")).unwrap();
+    for path in [&rows_of_run, &profile_of_run] {
+        let parts = ["200 OK", "Why the rows cannot be computed", "data"];
+        assert_contains(&server.get(path), &parts);
+    }
+    std::fs::rename(shop.path("moved"), shop.path("data")).unwrap();
+    let artifacts = state.join("artifacts");
+    std::fs::rename(&artifacts, shop.path("artifacts")).unwrap();
+    for path in [&steps, &rows_of_run, &profile_of_run] {
+        assert_contains(
+            &server.get(path),
+            &["200 OK", "The run has left no artifact"],
+        );
+    }
+    std::fs::rename(shop.path("artifacts"), &artifacts).unwrap();
 }
 
 #[test]

@@ -69,9 +69,15 @@ impl<'a> IntermediateFiles<'a> {
 
     /// Source of the files at a path, in which wildcards stand for themselves.
     pub fn source(&self, path: &str) -> Result<Arc<dyn Source>> {
-        let config = json!({ "path": literal_path(path) });
-        self.connectors
-            .source(self.connectors.intermediate_format(), &config)
+        self.connectors.source(
+            self.connectors.intermediate_format(),
+            &self.source_config(path),
+        )
+    }
+
+    /// Configuration of a source of the files at a path, in which wildcards stand for themselves.
+    pub fn source_config(&self, path: &str) -> Value {
+        json!({ "path": literal_path(path) })
     }
 
     /// Configuration of a sink whose files have the types of published ones.

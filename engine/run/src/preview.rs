@@ -9,9 +9,10 @@ use forebay_storage::ScratchDir;
 use serde_json::Value;
 
 use crate::preview_options::PreviewOptions;
+use crate::profile::DatasetProfile;
 use crate::sample::{RowSample, SampledConnectors, input_sources};
 use crate::session::Session;
-use crate::step_rows::RowsRequest;
+use crate::step_rows::{RowsRequest, StepRows};
 
 /// Some rows of a step.
 #[derive(Debug, Clone)]
@@ -82,6 +83,45 @@ impl ShownRows {
     }
 }
 
+/// Rows of a step that are computed from a sample of the sources.
+struct SampledRows<'a> {
+    step: &'a str,
+    /// A SQL condition on the rows.
+    condition: Option<&'a str>,
+    /// The sample of each source, by its configuration; others are read whole.
+    samples: Vec<(Value, RowSample)>,
+    /// Findings to apply; the steps are fitted on the sample without it.
+    artifact: Option<&'a Artifact>,
+}
+
+impl PreviewOptions {
+    /// The rows to show of those that were computed.
+    fn preview_of(&self, step: String, rows: StepRows) -> Result<Preview> {
+        let mut shown_rows = ShownRows {
+            rows_max: self.rows,
+            ..ShownRows::default()
+        };
+        for batch in rows {
+            let batch = batch?;
+            let mut is_fullest = true;
+            if self.fullest {
+                shown_rows.add_fullest(&batch);
+                is_fullest = shown_rows.values_max == batch.num_columns();
+            } else {
+                shown_rows.add(&batch);
+            }
+            if is_fullest && shown_rows.rows == self.rows {
+                break;
+            }
+        }
+        Ok(Preview {
+            step,
+            batches: shown_rows.batches,
+            skipped: shown_rows.skipped,
+        })
+    }
+}
+
 impl Session {
     /// Computes some rows of a step. Writes temporary files only.
     pub fn preview(&self, pipeline: &Pipeline, options: &PreviewOptions) -> Result<Preview> {
@@ -108,6 +148,46 @@ impl Session {
         self.preview_step(pipeline, step.to_owned(), options, samples)
     }
 
+    /// Computes some rows of a step with what an artifact has learned, from the sources of a pipeline. Writes temporary
+    /// files only.
+    pub fn preview_of_artifact(
+        &self,
+        pipeline: &Pipeline,
+        artifact: &Artifact,
+        options: &PreviewOptions,
+    ) -> Result<Preview> {
+        let step = match &options.step {
+            Some(step) => step.clone(),
+            None => default_step(pipeline)?,
+        };
+        let sampled = SampledRows {
+            step: &step,
+            condition: options.condition.as_deref(),
+            samples: samples_of(pipeline, &step, options.sample_rows),
+            artifact: Some(artifact),
+        };
+        let rows = self.sampled_rows(pipeline, sampled)?;
+        options.preview_of(step, rows)
+    }
+
+    /// Profiles the rows of a step with what an artifact has learned, computed from the first rows of the sources of a
+    /// pipeline. Writes temporary files only.
+    pub fn profile_of_artifact(
+        &self,
+        pipeline: &Pipeline,
+        artifact: &Artifact,
+        step: &str,
+        sample_rows: u64,
+    ) -> Result<DatasetProfile> {
+        let sampled = SampledRows {
+            step,
+            condition: None,
+            samples: samples_of(pipeline, step, sample_rows),
+            artifact: Some(artifact),
+        };
+        self.sampled_rows(pipeline, sampled)?.profile(step)
+    }
+
     fn preview_step(
         &self,
         pipeline: &Pipeline,
@@ -120,45 +200,32 @@ impl Session {
         } else {
             None
         };
-        let connectors = SampledConnectors {
-            inner: self.connectors.clone(),
-            samples,
-        };
-        let request = RowsRequest {
+        let sampled = SampledRows {
             step: &step,
             condition: options.condition.as_deref(),
-            connectors: Arc::new(connectors),
+            samples,
             artifact: artifact.as_ref(),
+        };
+        let rows = self.sampled_rows(pipeline, sampled)?;
+        options.preview_of(step, rows)
+    }
+
+    /// The rows of a step, computed from a sample of the sources into temporary files.
+    fn sampled_rows(&self, pipeline: &Pipeline, sampled: SampledRows<'_>) -> Result<StepRows> {
+        let connectors = SampledConnectors {
+            inner: self.connectors.clone(),
+            samples: sampled.samples,
+        };
+        let request = RowsRequest {
+            step: sampled.step,
+            condition: sampled.condition,
+            connectors: Arc::new(connectors),
+            artifact: sampled.artifact,
             enforces_rules: false,
             uses_state: false,
         };
-        let rows = self.compute_rows(
-            pipeline,
-            request,
-            ScratchDir::new(None, self.watch.clone())?,
-        )?;
-        let mut shown_rows = ShownRows {
-            rows_max: options.rows,
-            ..ShownRows::default()
-        };
-        for batch in rows {
-            let batch = batch?;
-            let mut is_fullest = true;
-            if options.fullest {
-                shown_rows.add_fullest(&batch);
-                is_fullest = shown_rows.values_max == batch.num_columns();
-            } else {
-                shown_rows.add(&batch);
-            }
-            if is_fullest && shown_rows.rows == options.rows {
-                break;
-            }
-        }
-        Ok(Preview {
-            step,
-            batches: shown_rows.batches,
-            skipped: shown_rows.skipped,
-        })
+        let scratch = ScratchDir::new(None, self.watch.clone())?;
+        self.compute_rows(pipeline, request, scratch)
     }
 
     /// The artifact that the last run of a pipeline has left.

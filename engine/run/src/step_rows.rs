@@ -7,13 +7,15 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use forebay_commit::Artifact;
 use forebay_model::{
-    Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, Result, Span, Step, codes, plain_batch,
+    DayRules, Fault, NodeInput, Pipeline, PipelineNode, PipelineSink, PipelineSource, Result, Span,
+    Step, codes, plain_batch,
 };
 use forebay_plan::{StepChange, TransformRegistry};
 use forebay_storage::{ChunkIterator, ScanRequest, ScratchDir, Source};
 use serde_json::Value;
 
 use crate::connector_registry::{ConnectorRegistry, IntermediateFiles};
+use crate::profile::{DatasetProfile, ProfileOptions};
 use crate::served_rows::ServedRows;
 use crate::session::{Session, SessionOptions};
 
@@ -56,6 +58,8 @@ pub struct StepRows {
     source: Arc<dyn Source>,
     spans: std::vec::IntoIter<Span>,
     chunks: Option<ChunkIterator>,
+    /// Path of the files.
+    path: String,
     _scratch: ScratchDir,
 }
 
@@ -63,6 +67,30 @@ impl StepRows {
     /// The columns.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// Profiles the rows, which are those of a step, with a state directory beside their files.
+    pub(crate) fn profile(&self, step: &str) -> Result<DatasetProfile> {
+        let files = IntermediateFiles::new(self.session.connectors.as_ref());
+        let source = PipelineSource {
+            name: step.to_owned(),
+            format: files.format(),
+            config: files.source_config(&self.path),
+            time: None,
+            keys: Vec::new(),
+            duplicates: None,
+            ready: None,
+            lookback: None,
+            days: DayRules::default(),
+            at: None,
+        };
+        let pipeline = Pipeline {
+            name: step.to_owned(),
+            sources: vec![source],
+            ..Pipeline::default()
+        };
+        let options = ProfileOptions::default();
+        self.session.profile_with(&pipeline, step, &options)
     }
 
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
@@ -201,6 +229,7 @@ impl Session {
             source,
             spans: dataset.spans.into_iter(),
             chunks: None,
+            path: output.data.clone(),
             _scratch: scratch,
         })
     }

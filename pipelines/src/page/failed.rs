@@ -21,7 +21,8 @@ pub(super) fn failed_page(of: &str, fault: &Fault) -> Page {
     page
 }
 
-fn fault_blocks(fault: &Fault) -> Vec<Block> {
+/// A fault, and all faults that were found with it.
+pub(super) fn fault_blocks(fault: &Fault) -> Vec<Block> {
     let mut blocks = Vec::new();
     for fault in std::iter::once(fault)
         .chain(fault.others())

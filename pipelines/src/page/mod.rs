@@ -36,7 +36,10 @@ pub(crate) use self::recorded_run::{
     missing_page, missing_report_page, pipeline_graph_page, recorded_run_page, server_fault_page,
 };
 pub(crate) use self::run_page::RunPage;
-pub(crate) use self::step_rows::step_rows_page;
+pub(crate) use self::step_rows::{
+    StepPages, missing_artifact_page, run_steps_page, step_fault_page, step_profile_page,
+    step_rows_page, uncomputed_step_page,
+};
 
 /// The template.
 const TEMPLATE: &str = include_str!("page.html");

@@ -7,11 +7,11 @@ use super::failed::failed_page;
 use super::index::StateView;
 use super::records::{
     StateWords, duration_text, instant_text, is_live, pass_percent, pipeline_href, report_href,
-    run_href, seconds, state_words,
+    run_href, run_steps_href, seconds, state_words,
 };
 use super::run::{COLUMNS_SHOWN, columns_table, graph_blocks};
 use super::run_tiles::run_tiles;
-use super::step_rows::step_links;
+use super::step_rows::StepPages;
 use super::{Bar, Block, Cell, Page, PageLink, PageState};
 use crate::present::units;
 
@@ -54,6 +54,12 @@ pub(crate) fn recorded_run_page(view: &StateView, record: &RunRecord) -> Page {
         glance.push(Block::Heading {
             text: format!("The page that the run has written: {file}"),
             href: Some(report_href(record)),
+        });
+    }
+    if record.artifact.is_some() {
+        glance.push(Block::Heading {
+            text: "Steps of the run: graph, rows and profiles".to_owned(),
+            href: Some(run_steps_href(record)),
         });
     }
     page.add("glance", "At a glance", glance);
@@ -125,7 +131,11 @@ pub(crate) fn pipeline_graph_page(artifact: &Artifact, session: &Session) -> Res
         ..Page::default()
     };
     page.add("pipeline", "Pipeline", graph_blocks(pipeline, &[]));
-    page.add("rows", "Rows", vec![step_links(pipeline)]);
+    let steps = StepPages {
+        pipeline,
+        run: None,
+    };
+    page.add("rows", "Rows", vec![steps.links()]);
     page.add("outputs", "Outputs", lineage_blocks(artifact, session));
     page.add_kept(pipeline, session)?;
     Ok(page)

@@ -94,10 +94,15 @@ pub(super) fn pipeline_href(pipeline: &str) -> String {
     format!("/pipelines/{name}")
 }
 
-/// Path of the page with the rows of a step or source.
-pub(super) fn step_href(pipeline: &str, step: &str) -> String {
+/// Path of the pages of the steps of a run's artifact.
+pub(super) fn run_steps_href(record: &RunRecord) -> String {
+    format!("{}/steps", run_href(record))
+}
+
+/// Path of the page with the rows of a step or source; `steps` is the path of the pages of all steps.
+pub(super) fn step_href(steps: &str, step: &str) -> String {
     let name = utf8_percent_encode(step, PATH_LETTERS);
-    format!("{}/steps/{name}", pipeline_href(pipeline))
+    format!("{steps}/{name}")
 }
 
 /// The pass that a run is in.

@@ -1,14 +1,17 @@
-//! Page of the rows of a step, which are computed when a browser requests it.
+//! Pages of the rows and profiles of steps, which are computed when a browser requests them.
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type};
-use forebay_model::{Pipeline, Result, type_label};
-use forebay_run::{HistogramBin, Preview};
+use forebay_model::{Fault, Pipeline, Result, type_label};
+use forebay_run::{DatasetProfile, HistogramBin, Preview, RunRecord};
 
+use super::failed::fault_blocks;
 use super::matrix::sparkline;
-use super::records::{pipeline_href, step_href};
-use super::{Block, Cell, Page, PageLink};
+use super::profile::profile_page;
+use super::records::{instant_text, pipeline_href, run_href, run_steps_href, step_href};
+use super::run::graph_blocks;
+use super::{Block, Cell, Page, PageLink, PageState};
 use crate::present::{rows, units};
 
 /// Rows that are listed; the summary is of all rows of the preview.
@@ -20,53 +23,175 @@ const COLUMNS_MAX: usize = 200;
 /// Bins of a distribution.
 const BINS: usize = 20;
 
-/// Steps and sources of a pipeline, with links to their rows.
-pub(super) fn step_links(pipeline: &Pipeline) -> Block {
-    let mut lines = Vec::new();
-    for source in &pipeline.sources {
-        let href = step_href(&pipeline.name, &source.name);
-        let kind = format!("source ({})", source.format);
-        lines.push(vec![
-            Cell::link(source.name.clone(), href),
-            Cell::text(kind),
-        ]);
-    }
-    for node in &pipeline.nodes {
-        let href = step_href(&pipeline.name, &node.name);
-        let kinds: Vec<&str> = node.steps.iter().map(|step| step.kind.as_str()).collect();
-        lines.push(vec![
-            Cell::link(node.name.clone(), href),
-            Cell::long(kinds.join(", ")),
-        ]);
-    }
-    Block::stacked_table("Rows of steps", &["rows of", "made by"], lines)
+/// Steps of an artifact, whose rows and profiles have pages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StepPages<'a> {
+    /// Pipeline of the artifact.
+    pub pipeline: &'a Pipeline,
+    /// The run that has left the artifact; without one, the artifact is the newest of its pipeline.
+    pub run: Option<&'a RunRecord>,
 }
 
-/// The page of the rows of a step. Without a preview, it says why none is computed.
-pub(crate) fn step_rows_page(
-    pipeline: &Pipeline,
-    step: &str,
-    preview: std::result::Result<&Preview, &str>,
-) -> Result<Page> {
-    let mut page = Page {
-        title: format!("{}: rows of {step}", pipeline.name),
-        subtitle: "computed now from the first rows of the sources, with what the newest artifact \
-                   has learned"
-            .to_owned(),
-        up: Some(PageLink {
-            text: "Graph and profiles".to_owned(),
-            href: format!("{}/graph", pipeline_href(&pipeline.name)),
-        }),
-        ..Page::default()
-    };
-    match preview {
-        Err(reason) => page.add("rows", "Rows", vec![Block::text(reason)]),
-        Ok(preview) => {
-            page.add("rows", "Rows", row_blocks(preview)?);
-            page.add("columns", "Columns", column_blocks(&preview.batches)?);
+impl StepPages<'_> {
+    /// Path of the page with the rows of a step or source.
+    fn rows_href(&self, step: &str) -> String {
+        let steps = match self.run {
+            Some(record) => run_steps_href(record),
+            None => format!("{}/steps", pipeline_href(&self.pipeline.name)),
+        };
+        step_href(&steps, step)
+    }
+
+    /// The page that lists the steps.
+    fn list(&self) -> PageLink {
+        match self.run {
+            Some(record) => PageLink {
+                text: "Steps of the run".to_owned(),
+                href: run_steps_href(record),
+            },
+            None => PageLink {
+                text: "Graph and profiles".to_owned(),
+                href: format!("{}/graph", pipeline_href(&self.pipeline.name)),
+            },
         }
     }
+
+    /// The rows that a page shows, in words.
+    fn computed_words(&self) -> String {
+        let findings = match self.run {
+            Some(record) => format!(
+                "what the run begun at {} has learned",
+                instant_text(record.began)
+            ),
+            None => "what the newest artifact has learned".to_owned(),
+        };
+        format!("computed now from the first rows of the sources, with {findings}")
+    }
+
+    /// A page about a step without content.
+    fn page(&self, subject: &str, step: &str) -> Page {
+        Page {
+            title: format!("{}: {subject} of {step}", self.pipeline.name),
+            subtitle: self.computed_words(),
+            up: Some(self.list()),
+            ..Page::default()
+        }
+    }
+
+    /// Steps and sources with links to their rows and profiles.
+    pub(super) fn links(&self) -> Block {
+        let mut lines = Vec::new();
+        for source in &self.pipeline.sources {
+            let kind = Cell::text(format!("source ({})", source.format));
+            lines.push(self.line(&source.name, kind));
+        }
+        for node in &self.pipeline.nodes {
+            let kinds: Vec<&str> = node.steps.iter().map(|step| step.kind.as_str()).collect();
+            lines.push(self.line(&node.name, Cell::long(kinds.join(", "))));
+        }
+        Block::stacked_table("Rows of steps", &["rows of", "made by", "profile"], lines)
+    }
+
+    fn line(&self, step: &str, kind: Cell) -> Vec<Cell> {
+        let rows = self.rows_href(step);
+        let profile = profile_href(&rows);
+        vec![Cell::link(step, rows), kind, Cell::link("profile", profile)]
+    }
+}
+
+/// Path of the profile of the rows at a path.
+fn profile_href(rows: &str) -> String {
+    format!("{rows}/profile")
+}
+
+/// The page of the rows of a step.
+pub(crate) fn step_rows_page(pages: StepPages<'_>, step: &str, preview: &Preview) -> Result<Page> {
+    let mut page = pages.page("rows", step);
+    let mut blocks = row_blocks(preview)?;
+    blocks.push(Block::Heading {
+        text: format!("Profile of more rows of {step}"),
+        href: Some(profile_href(&pages.rows_href(step))),
+    });
+    page.add("rows", "Rows", blocks);
+    page.add("columns", "Columns", column_blocks(&preview.batches)?);
     Ok(page)
+}
+
+/// The page of the profile of a step, computed from so many rows of each source at most.
+pub(crate) fn step_profile_page(
+    pages: StepPages<'_>,
+    step: &str,
+    profile: &DatasetProfile,
+    sample_rows: u64,
+) -> Page {
+    let mut page = profile_page(profile);
+    page.title = format!("{}: profile of {step}", pages.pipeline.name);
+    page.subtitle = format!(
+        "{}, {}: the first {} of each source",
+        page.subtitle,
+        pages.computed_words(),
+        units::rows(sample_rows)
+    );
+    page.up = Some(PageLink {
+        text: format!("Rows of {step}"),
+        href: pages.rows_href(step),
+    });
+    page
+}
+
+/// The page of a step of which nothing is computed, with the reason.
+pub(crate) fn uncomputed_step_page(pages: StepPages<'_>, step: &str, reason: &str) -> Page {
+    let mut page = pages.page("rows", step);
+    page.subtitle = "not computed".to_owned();
+    page.add("rows", "Rows", vec![Block::text(reason)]);
+    page
+}
+
+/// The page of a step that cannot be computed, such as one whose sources are gone.
+pub(crate) fn step_fault_page(pages: StepPages<'_>, step: &str, fault: &Fault) -> Page {
+    let mut page = pages.page("rows", step);
+    page.state = PageState::Failed;
+    page.subtitle = "cannot be computed now".to_owned();
+    let text = "The rows are computed from the data where it lay when it ran: a relative path \
+                begins in the directory in which this server was started.";
+    let mut blocks = vec![Block::text(text)];
+    blocks.extend(fault_blocks(fault));
+    page.add("fault", "Why the rows cannot be computed", blocks);
+    page
+}
+
+/// The page of the steps of a run's artifact.
+pub(crate) fn run_steps_page(record: &RunRecord, pipeline: &Pipeline) -> Page {
+    let pages = StepPages {
+        pipeline,
+        run: Some(record),
+    };
+    let mut page = steps_page_of(record);
+    page.add("pipeline", "Pipeline", graph_blocks(pipeline, &[]));
+    page.add("rows", "Rows", vec![pages.links()]);
+    page
+}
+
+/// The page for a run whose artifact cannot be shown.
+pub(crate) fn missing_artifact_page(record: &RunRecord) -> Page {
+    let mut page = steps_page_of(record);
+    page.state = PageState::Failed;
+    let text = "The run has left no artifact, or `forebay cache gc` has removed it. Without it, \
+                rows of its steps cannot be computed.";
+    page.add("missing", "Not here", vec![Block::text(text)]);
+    page
+}
+
+fn steps_page_of(record: &RunRecord) -> Page {
+    Page {
+        title: format!("{}: steps", record.pipeline),
+        subtitle: format!("of the run begun at {}", instant_text(record.began)),
+        up: Some(PageLink {
+            text: "The run".to_owned(),
+            href: run_href(record),
+        }),
+        ..Page::default()
+    }
 }
 
 fn row_blocks(preview: &Preview) -> Result<Vec<Block>> {

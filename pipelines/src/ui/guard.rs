@@ -13,7 +13,7 @@ use http::header::{
 };
 use http::{HeaderValue, Response, StatusCode};
 
-use super::pages::UiService;
+use super::service::UiService;
 
 /// Pages hold styles, and read themselves again with the script of this server; they load nothing else.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; \

@@ -8,6 +8,8 @@ mod guard;
 mod history;
 mod pages;
 mod report_file;
+mod service;
+mod steps;
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use forebay_storage::{CancellationToken, start_runtime};
 use tokio::sync::Semaphore;
 
 use self::history::RunHistory;
-use self::pages::UiService;
+use self::service::UiService;
 use crate::serve::{ConnectionLimits, HttpListener};
 
 /// Threads that read requests and write answers.
@@ -85,8 +87,18 @@ fn router(service: &Arc<UiService>) -> Router {
         .route("/pipelines/{pipeline}", get(pages::pipeline))
         .route("/pipelines/{pipeline}/graph", get(pages::pipeline_graph))
         .route("/pipelines/{pipeline}/steps/{step}", get(pages::step_rows))
+        .route(
+            "/pipelines/{pipeline}/steps/{step}/profile",
+            get(pages::step_profile),
+        )
         .route("/runs/{run}", get(pages::run))
         .route("/runs/{run}/report", get(pages::run_report))
+        .route("/runs/{run}/steps", get(pages::run_steps))
+        .route("/runs/{run}/steps/{step}", get(pages::run_step_rows))
+        .route(
+            "/runs/{run}/steps/{step}/profile",
+            get(pages::run_step_profile),
+        )
         .fallback(pages::missing)
         .layer(middleware::from_fn_with_state(
             service.clone(),

@@ -5,46 +5,23 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
-use forebay_model::{Fault, Pipeline, Result, codes};
-use forebay_run::{Artifact, ClusterToken, PreviewOptions, RunRecord, Session};
+use forebay_model::{Fault, Result, codes};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::history::RunHistory;
 use super::report_file::report_text;
+use super::service::UiService;
+use super::steps::{ArtifactName, StepView};
 use crate::page::{
     Page, SCRIPT, index_page, missing_page, missing_report_page, pipeline_graph_page,
-    pipeline_page, recorded_run_page, server_fault_page, step_rows_page,
+    pipeline_page, recorded_run_page, server_fault_page,
 };
 
 /// Time that a request waits until its page can be made.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Rows of a step that are computed for its page.
-const PREVIEW_ROWS: usize = 1_000;
-
-/// Rows of each source that these are computed from: its first ones.
-const PREVIEW_SAMPLE_ROWS: u64 = 10_000;
-
-/// Transforms that call programs, which the server does not do for a reader of pages.
-const PROGRAM_STEPS: [&str; 2] = ["command", "python"];
-
 const HTML: &str = "text/html; charset=utf-8";
-
-/// Parts that all requests share.
-pub(super) struct UiService {
-    pub history: RunHistory,
-    /// Reads artifacts of the state directory, and computes some rows of their steps.
-    pub session: Session,
-    /// The token that requests carry; without one, requests come from this machine.
-    pub token: Option<ClusterToken>,
-    /// Permits to make a page.
-    pub pages: Arc<Semaphore>,
-    /// The turn to compute rows: each computation may take the memory of the session. A request
-    /// waits for it without a permit to make a page, so that other pages go on.
-    pub previews: Arc<Semaphore>,
-}
 
 type Service = State<Arc<UiService>>;
 
@@ -77,16 +54,37 @@ pub(super) async fn step_rows(
     State(service): Service,
     Path((pipeline, step)): Path<(String, String)>,
 ) -> Response<Body> {
-    let path = format!("/pipelines/{pipeline}/steps/{step}");
-    let Some(turn) = permit_of(&service.previews).await else {
-        return busy();
-    };
-    respond(service, path, move |service| {
-        let page = service.step_rows(&pipeline, &step);
-        drop(turn);
-        page
-    })
-    .await
+    let artifact = ArtifactName::NewestOf(pipeline);
+    respond_computed(service, artifact, step, StepView::Rows).await
+}
+
+pub(super) async fn step_profile(
+    State(service): Service,
+    Path((pipeline, step)): Path<(String, String)>,
+) -> Response<Body> {
+    let artifact = ArtifactName::NewestOf(pipeline);
+    respond_computed(service, artifact, step, StepView::Profile).await
+}
+
+pub(super) async fn run_steps(State(service): Service, Path(run): Path<String>) -> Response<Body> {
+    let path = format!("/runs/{run}/steps");
+    respond(service, path, move |service| service.run_steps(&run)).await
+}
+
+pub(super) async fn run_step_rows(
+    State(service): Service,
+    Path((run, step)): Path<(String, String)>,
+) -> Response<Body> {
+    let artifact = ArtifactName::OfRun(run);
+    respond_computed(service, artifact, step, StepView::Rows).await
+}
+
+pub(super) async fn run_step_profile(
+    State(service): Service,
+    Path((run, step)): Path<(String, String)>,
+) -> Response<Body> {
+    let artifact = ArtifactName::OfRun(run);
+    respond_computed(service, artifact, step, StepView::Profile).await
 }
 
 pub(super) async fn run(State(service): Service, Path(run): Path<String>) -> Response<Body> {
@@ -125,60 +123,6 @@ impl UiService {
         pipeline_graph_page(&artifact, &self.session).map(Some)
     }
 
-    /// Rows of a step or source of the newest artifact of a pipeline.
-    fn step_rows(&self, pipeline: &str, step: &str) -> Result<Option<Page>> {
-        let Some(artifact) = self.newest_artifact(pipeline)? else {
-            return Ok(None);
-        };
-        let pipeline = &artifact.pipeline;
-        if !has_step(pipeline, step) {
-            return Ok(None);
-        }
-        if calls_programs(pipeline) {
-            let reason = "Steps of this pipeline call programs, which this server does not run: \
-                          `forebay preview` shows the rows.";
-            return step_rows_page(pipeline, step, Err(reason)).map(Some);
-        }
-        let Some(pipeline) = &self.with_source_paths(pipeline)? else {
-            let reason = "No run has recorded where the data of all sources lies: \
-                          `forebay preview` shows the rows.";
-            return step_rows_page(pipeline, step, Err(reason)).map(Some);
-        };
-        let options = PreviewOptions {
-            step: Some(step.to_owned()),
-            rows: PREVIEW_ROWS,
-            sample_rows: PREVIEW_SAMPLE_ROWS,
-            newest_artifact: true,
-            // Windows have no values at the begin of a series; sources have none.
-            fullest: pipeline.nodes.iter().any(|node| node.name == step),
-            ..PreviewOptions::default()
-        };
-        let preview = self.session.preview(pipeline, &options)?;
-        step_rows_page(pipeline, step, Ok(&preview)).map(Some)
-    }
-
-    /// The pipeline of an artifact, which reads what its runs have read; `None` if no record names a source's path.
-    fn with_source_paths(&self, pipeline: &Pipeline) -> Result<Option<Pipeline>> {
-        let view = self.history.view()?;
-        let mut records: Vec<&RunRecord> = view
-            .records
-            .iter()
-            .filter(|record| record.pipeline == pipeline.name)
-            .collect();
-        records.sort_by(|first, second| second.name.cmp(&first.name));
-        let mut located = pipeline.clone();
-        for source in &mut located.sources {
-            let mut paths = records
-                .iter()
-                .filter_map(|record| record.source_paths.get(&source.name));
-            let Some(path) = paths.next() else {
-                return Ok(None);
-            };
-            source.set_path(path.clone());
-        }
-        Ok(Some(located))
-    }
-
     /// The page that a run has written itself.
     fn run_report(&self, run: &str) -> Result<Option<Response<Body>>> {
         let Some(record) = self.history.record(run)? else {
@@ -193,34 +137,28 @@ impl UiService {
         };
         Ok(Some(answer))
     }
+}
 
-    /// The newest artifact of a pipeline. Only pipelines with runs have pages.
-    fn newest_artifact(&self, pipeline: &str) -> Result<Option<Artifact>> {
-        let view = self.history.view()?;
-        if view
-            .records
-            .iter()
-            .all(|record| record.pipeline != pipeline)
-        {
-            return Ok(None);
-        }
-        let io = self.session.io();
-        let newest = Artifact::latest(io, &self.session.state()?, pipeline)?;
-        newest
-            .map(|location| Artifact::load(io, &location))
-            .transpose()
+/// Answers with a page of a step, which is computed once it is the turn of this request.
+async fn respond_computed(
+    service: Arc<UiService>,
+    artifact: ArtifactName,
+    step: String,
+    view: StepView,
+) -> Response<Body> {
+    let mut path = format!("{}/{step}", artifact.path());
+    if view == StepView::Profile {
+        path += "/profile";
     }
-}
-
-fn has_step(pipeline: &Pipeline, step: &str) -> bool {
-    let mut sources = pipeline.sources.iter();
-    let mut nodes = pipeline.nodes.iter();
-    sources.any(|source| source.name == step) || nodes.any(|node| node.name == step)
-}
-
-fn calls_programs(pipeline: &Pipeline) -> bool {
-    let mut steps = pipeline.nodes.iter().flat_map(|node| &node.steps);
-    steps.any(|step| PROGRAM_STEPS.contains(&step.kind.as_str()))
+    let Some(turn) = permit_of(&service.previews).await else {
+        return busy();
+    };
+    respond(service, path, move |service| {
+        let page = service.step(&artifact, &step, view);
+        drop(turn);
+        page
+    })
+    .await
 }
 
 /// Answers with a page, which is made on a thread of its own; without a page, nothing is at the path.
