@@ -267,16 +267,49 @@ fn labels_and_settings_that_do_not_suit_a_loss_are_refused() {
     }
 }
 
+/// The runtimes themselves are compared in `pipelines/python/tests/test_export.py`.
 #[test]
-fn a_model_of_classes_has_no_bounds_and_no_other_formats() {
+fn models_of_classes_are_exported() {
     let shop = shop();
     spec(&shop, "loss: softmax, label: kind");
     run(&shop, &[]).expect(0);
-    for file in ["trees.onnx", "trees.txt"] {
-        let call = shop.forebay(&["export", "out/trees", file]).expect(78);
-        assert!(call.stderr.contains("FB0113"), "{}", call.stderr);
-        assert!(call.stderr.contains("`loss: softmax`"), "{}", call.stderr);
+    shop.forebay(&["export", "out/trees", "trees.onnx"])
+        .expect(0);
+    let file = std::fs::read(shop.path("trees.onnx")).unwrap();
+    let file = String::from_utf8_lossy(&file);
+    for word in [
+        "Softmax",
+        "ArgMax",
+        "prediction_blue",
+        "prediction_green",
+        "prediction_red",
+        "class of `kind`",
+    ] {
+        assert!(file.contains(word), "no `{word}`");
     }
+    shop.forebay(&["export", "out/trees", "trees.txt"])
+        .expect(0);
+    let text = std::fs::read_to_string(shop.path("trees.txt")).unwrap();
+    for line in [
+        "num_class=3",
+        "num_tree_per_iteration=3",
+        "objective=multiclass num_class:3",
+    ] {
+        assert!(text.lines().any(|other| other == line), "no `{line}`");
+    }
+    let trees = text.lines().filter(|line| line.starts_with("Tree="));
+    assert!(trees.count().is_multiple_of(3));
+
+    let args = ["export", "out/trees", "step.onnx", "--step", "1"];
+    let call = shop.forebay(&args).expect(78);
+    assert!(call.stderr.contains("FB0104"), "{}", call.stderr);
+}
+
+#[test]
+fn predictions_of_classes_have_no_bounds() {
+    let shop = shop();
+    spec(&shop, "loss: softmax, label: kind");
+    run(&shop, &[]).expect(0);
     let args = [
         "predict",
         "out/trees",

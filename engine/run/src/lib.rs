@@ -130,7 +130,7 @@ pub use predict::{
     EnsembleCombination, ForecastColumns, ForecastEnsemble, ForecastExamples, ForecastExpectation,
     ForecastFormat, ForecastLayout, ForecastPoint, LoadedModel, MissingKnown, ModelClasses,
     ModelPredictor, PredictConfig, PredictTransform, PredictedRows, Predictions, SeriesExample,
-    SeriesKey, SeriesPoint, prediction_fields, quantile_column,
+    SeriesKey, SeriesPoint, class_column, prediction_fields, quantile_column,
 };
 pub use preview::Preview;
 pub use preview_options::PreviewOptions;

@@ -22,7 +22,7 @@ name: exported
 sources:
   data: { parquet: { path: "data/*.parquet" } }
 steps:
-  features: { from: data, do: [{ derive: { part: "row % 5" } }] }
+  features: { from: data, do: [{ derive: { part: "row % 5", third: "CAST(floor(x) AS BIGINT) % 3 * 10" } }] }
 split: { train: "part < 4", validation: "part = 4" }
 sinks:
   trees:
@@ -41,6 +41,13 @@ sinks:
   chance:
     from: features
     train: { path: out/chance, model: gbdt, loss: logistic, label: hit, dense: [x, gaps], rounds: 8 }
+  kinds:
+    from: features
+    train: { path: out/kinds, model: gbdt, loss: softmax, label: shop, dense: [x, gaps], categorical: [item],
+             rounds: 6 }
+  numbers:
+    from: features
+    train: { path: out/numbers, model: gbdt, loss: softmax, label: third, dense: [x, gaps], rounds: 6 }
   constant:
     from: features
     train: { path: out/constant, model: gbdt, label: same, dense: [x], rounds: 2 }
@@ -64,6 +71,7 @@ sinks:
 
 TREES = ["trees", "counts", "scaled", "chance", "constant"]
 NETWORKS = ["net", "bare", "skips", "odds"]
+CLASSES = ["kinds", "numbers"]
 
 
 def forebay(root: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -157,6 +165,30 @@ def test_onnxruntime_predicts_as_the_program(root: pathlib.Path, model: str) -> 
     assert [one["name"] for one in json.loads(metadata["forebay.outputs"])] == names
 
 
+def probabilities_of(table: pyarrow.Table) -> numpy.ndarray:
+    """The probabilities of the classes, a column each."""
+    names = [name for name in table.column_names if name.startswith("prediction_")]
+    return numpy.column_stack([table[name].to_numpy() for name in names])
+
+
+@pytest.mark.parametrize("model", CLASSES)
+def test_onnxruntime_predicts_classes_as_the_program(root: pathlib.Path, model: str) -> None:
+    exported = forebay(root, "export", f"out/{model}", f"{model}.onnx")
+    assert exported.returncode == 0, exported.stderr
+    session = onnxruntime.InferenceSession(root / f"{model}.onnx")
+    names = [output.name for output in session.get_outputs()]
+    classes, *columns = session.run(None, feed_of(session, rows()))
+    expected = predictions(root, model)
+    assert names == [name for name in expected.column_names if name.startswith("prediction")]
+    numpy.testing.assert_allclose(numpy.column_stack(columns), probabilities_of(expected), rtol=1e-6)
+    assert list(classes) == expected["prediction"].to_pylist()
+    assert len(set(classes)) > 1
+    metadata = session.get_modelmeta().custom_metadata_map
+    assert metadata["forebay.unit"] == ("class of `shop`" if model == "kinds" else "class of `third`")
+    types = [one["type"] for one in json.loads(metadata["forebay.outputs"])]
+    assert types == ["string" if model == "kinds" else "int64"] + ["float32"] * len(columns)
+
+
 def test_ids_that_were_never_seen_are_those_of_the_program(root: pathlib.Path) -> None:
     table = rows()
     unseen = pyarrow.array(numpy.where(numpy.arange(ROWS) % 3 == 0, 1_000_000, -7))
@@ -188,7 +220,7 @@ def test_one_group_of_many_is_exported(root: pathlib.Path) -> None:
     numpy.testing.assert_allclose(result[chosen], expected[chosen], rtol=1e-6)
 
 
-@pytest.mark.parametrize("model", TREES)
+@pytest.mark.parametrize("model", TREES + CLASSES)
 def test_lightgbm_predicts_as_the_program(root: pathlib.Path, model: str) -> None:
     exported = forebay(root, "export", f"out/{model}", f"{model}.txt")
     assert exported.returncode == 0, exported.stderr
@@ -207,8 +239,9 @@ def test_lightgbm_predicts_as_the_program(root: pathlib.Path, model: str) -> Non
             values = column.to_numpy(zero_copy_only=False).astype(numpy.float32)
         features.append(values.astype(numpy.float64))
     predicted = booster.predict(numpy.column_stack(features))
-    expected = predictions(root, model)["prediction"].to_numpy()
-    numpy.testing.assert_allclose(predicted, expected, rtol=1e-6)
+    expected = predictions(root, model)
+    wanted = probabilities_of(expected) if model in CLASSES else expected["prediction"].to_numpy()
+    numpy.testing.assert_allclose(predicted, wanted, rtol=1e-6)
 
 
 STEPS = """

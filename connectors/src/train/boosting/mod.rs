@@ -50,7 +50,7 @@ pub(super) use loss::Objective;
 pub(super) use model::ModelOutput;
 pub use model::{BoostedModel, BoostingCard, ErrorSums, GroupModelCard};
 pub use steps::{ForecastStrategy, StepModels};
-pub(super) use tree::{RegressionTree, SplitNode, SplitRule};
+pub(super) use tree::{RegressionTree, SplitNode, SplitRule, TreeEnsemble};
 
 /// Changes whenever the same configuration and rows would give another model.
 const VERSION: u32 = 4;

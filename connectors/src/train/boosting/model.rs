@@ -352,6 +352,11 @@ impl BoostedModel {
         Ok(Some(BooleanArray::from(has_model)))
     }
 
+    /// Trees of the models, in the order of the card.
+    pub fn ensembles(&self) -> &[TreeEnsemble] {
+        &self.ensembles
+    }
+
     /// The trees, in the order of the card.
     pub fn into_ensembles(self) -> Vec<TreeEnsemble> {
         self.ensembles

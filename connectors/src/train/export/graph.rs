@@ -328,10 +328,20 @@ pub fn bytes(dimensions: &[usize], values: &[u8]) -> TensorProto {
     tensor(TensorType::Uint8, dimensions, values.to_vec())
 }
 
+/// A tensor of one dimension.
+pub fn texts(values: &[String]) -> TensorProto {
+    let texts = values.iter().map(|text| text.clone().into_bytes());
+    TensorProto {
+        string_data: texts.collect(),
+        ..tensor(TensorType::String, &[values.len()], Vec::new())
+    }
+}
+
 fn tensor(tensor_type: TensorType, dimensions: &[usize], raw_data: Vec<u8>) -> TensorProto {
     TensorProto {
         dims: dimensions.iter().map(|size| *size as i64).collect(),
         data_type: tensor_type as i32,
+        string_data: Vec::new(),
         name: String::new(),
         raw_data,
     }

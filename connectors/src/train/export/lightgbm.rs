@@ -6,8 +6,9 @@ use std::fmt::Write;
 
 use forebay_model::{Fault, Result, codes};
 
-use super::ModelOutputs;
-use crate::train::boosting::{Objective, RegressionTree, SplitNode, SplitRule};
+use crate::train::boosting::{
+    ModelOutput, Objective, RegressionTree, SplitNode, SplitRule, TreeEnsemble,
+};
 use crate::train::network::ModelShape;
 
 /// Bits of `decision_type`.
@@ -16,33 +17,74 @@ const MISSING_LEFT: u8 = 2;
 /// Missing values are NaN, rather than 0.
 const MISSING_IS_NAN: u8 = 8;
 
-/// The text of the model of the point forecast.
-pub fn lightgbm_text(shape: &ModelShape, outputs: &ModelOutputs<'_>) -> Result<String> {
-    let point = outputs.point();
+/// Trees of a model in LightGBM's format.
+pub struct LightGbmTrees<'a> {
+    /// Name of the objective, with its settings.
+    objective: String,
+    /// Trees of each class; one ensemble of a model of numbers.
+    ensembles: Vec<&'a TreeEnsemble>,
+}
+
+impl<'a> LightGbmTrees<'a> {
+    /// The trees of the point forecast, which is the first output.
+    pub fn of_point(outputs: &[ModelOutput<'a>]) -> Result<LightGbmTrees<'a>> {
+        let Some(point) = outputs.first() else {
+            return Err(Fault::internal("boosted trees without an output"));
+        };
+        Ok(LightGbmTrees {
+            objective: objective_text(point.objective),
+            ensembles: vec![point.ensemble],
+        })
+    }
+
+    /// The trees of each class.
+    pub fn of_classes(ensembles: Vec<&'a TreeEnsemble>) -> LightGbmTrees<'a> {
+        LightGbmTrees {
+            objective: format!("multiclass num_class:{}", ensembles.len()),
+            ensembles,
+        }
+    }
+
+    /// Trees in their order: those of a round together, one of each class. Sums begin with a tree of one leaf.
+    fn texts(&self) -> Vec<String> {
+        let mut texts = Vec::new();
+        for ensemble in &self.ensembles {
+            texts.push(leaf_text(ensemble.base));
+        }
+        let rounds = self.ensembles.iter().map(|ensemble| ensemble.trees.len());
+        for round in 0..rounds.max().unwrap_or(0) {
+            for ensemble in &self.ensembles {
+                let tree = ensemble.trees.get(round);
+                texts.push(tree.map_or_else(|| leaf_text(0.0), tree_text));
+            }
+        }
+        texts
+    }
+}
+
+/// The text of a model.
+pub fn lightgbm_text(shape: &ModelShape, trees: &LightGbmTrees<'_>) -> Result<String> {
+    let classes = trees.ensembles.len();
     let features = feature_names(shape)?;
-    let mut text = String::from("tree\nversion=v4\nnum_class=1\nnum_tree_per_iteration=1\n");
+    let mut text = String::from("tree\nversion=v4\n");
+    let _ = writeln!(text, "num_class={classes}");
+    let _ = writeln!(text, "num_tree_per_iteration={classes}");
     text.push_str("label_index=0\n");
     let _ = writeln!(text, "max_feature_idx={}", features.len() - 1);
-    let _ = writeln!(text, "objective={}", objective_text(point.objective));
+    let _ = writeln!(text, "objective={}", trees.objective);
     let _ = writeln!(text, "feature_names={}", features.join(" "));
     let infos = vec!["[-inf:inf]"; features.len()];
     let _ = writeln!(text, "feature_infos={}\n", infos.join(" "));
-    // The sum begins with the base: a tree of one leaf holds it.
-    let base = format!(
-        "num_leaves=1\nnum_cat=0\nleaf_value={:?}\n",
-        point.ensemble.base
-    );
-    let _ = writeln!(text, "Tree=0\n{base}shrinkage=1\n\n");
-    for (number, tree) in point.ensemble.trees.iter().enumerate() {
-        let _ = writeln!(
-            text,
-            "Tree={}\n{}shrinkage=1\n\n",
-            number + 1,
-            tree_text(tree)
-        );
+    for (number, tree) in trees.texts().iter().enumerate() {
+        let _ = writeln!(text, "Tree={number}\n{tree}shrinkage=1\n\n");
     }
     text.push_str("end of trees\n");
     Ok(text)
+}
+
+/// A tree of one leaf.
+fn leaf_text(value: f64) -> String {
+    format!("num_leaves=1\nnum_cat=0\nleaf_value={value:?}\n")
 }
 
 fn objective_text(objective: Objective) -> String {

@@ -3,6 +3,7 @@
 //! A model alone takes the features as the step delivers them: float32 numbers with NaN for missing ones, and int64 ids
 //! with -1 for missing ones. With the steps, it takes columns of the source, and results of windows and joins.
 
+mod classes;
 mod graph;
 mod inputs;
 mod lightgbm;
@@ -12,11 +13,12 @@ mod steps;
 mod trees;
 
 use forebay_model::{Fault, Result, codes};
-use forebay_run::PortableSteps;
+use forebay_run::{ModelClasses, PortableSteps};
 
 use self::graph::GraphBuilder;
+use self::lightgbm::LightGbmTrees;
 use self::steps::StepColumns;
-use super::boosting::{BoostedModel, BoostingCard, ModelOutput, Objective};
+use super::boosting::{BoostedModel, BoostingCard, ModelOutput, Objective, TreeEnsemble};
 use super::config::LossFunction;
 use super::file::{ModelCard, Predictor, PredictorModel};
 use super::group_names::GroupName;
@@ -33,19 +35,19 @@ pub struct ModelPart {
     pub step: Option<u64>,
 }
 
-/// Outputs of boosted trees: the point forecast first, then the quantiles.
-struct ModelOutputs<'a>(Vec<ModelOutput<'a>>);
-
-impl<'a> ModelOutputs<'a> {
-    fn point(&self) -> &ModelOutput<'a> {
-        &self.0[0]
-    }
+/// Outputs of boosted trees.
+enum TreeOutputs<'a> {
+    /// The point forecast first, then the quantiles.
+    Numbers(Vec<ModelOutput<'a>>),
+    /// Trees of each class, in the order of the classes.
+    Classes(&'a ModelClasses, Vec<&'a TreeEnsemble>),
 }
 
 /// The model as a file of ONNX (IR 10, `ai.onnx` 21, `ai.onnx.ml` 5), which onnxruntime 1.20 and later runs.
 ///
 /// Inputs are named after columns, one value per row: the features, or what `steps` takes. Outputs are `prediction` and, for each quantile,
-/// `prediction_q10` and so on. Results differ from those of `forebay predict` by rounding alone. A row whose numbers are
+/// `prediction_q10` and so on; of a model of classes, they are the most probable class, and the probability of each,
+/// `prediction_red` and so on. Results differ from those of `forebay predict` by rounding alone. A row whose numbers are
 /// not finite has the prediction NaN where `non_finite` of a network is `fail` or `skip`.
 pub fn onnx_model(
     predictor: &Predictor,
@@ -58,31 +60,46 @@ pub fn onnx_model(
         Some(steps) => StepColumns::add(&mut graph, steps)?,
         None => StepColumns::none(),
     };
-    let is_probability = match &predictor.model {
+    let unit = match &predictor.model {
         PredictorModel::Network(parameters) => {
             refuse_part(part)?;
             network::add_network(&mut graph, card, parameters, &mut columns)?;
-            card.loss == LossFunction::Logistic
+            if card.loss == LossFunction::Logistic {
+                "probability of"
+            } else {
+                "that of"
+            }
         }
-        PredictorModel::Boosted(model) => {
-            let outputs = boosted_outputs(card, model, part)?;
-            trees::add_trees(&mut graph, &card.shape, &outputs.0, &mut columns)?;
-            matches!(outputs.point().objective, Objective::Logistic)
-        }
+        PredictorModel::Boosted(model) => match boosted_outputs(card, model, part)? {
+            TreeOutputs::Numbers(outputs) => {
+                trees::add_trees(&mut graph, &card.shape, &outputs, &mut columns)?;
+                unit_of_trees(&outputs)
+            }
+            TreeOutputs::Classes(classes, ensembles) => {
+                let shape = &card.shape;
+                trees::add_class_trees(&mut graph, shape, &ensembles, classes, &mut columns)?;
+                "class of"
+            }
+        },
         PredictorModel::Series(_) => return Err(series_fault()),
     };
-    let label = &card.label;
-    let unit = if is_probability {
-        format!("probability of `{label}`")
-    } else {
-        format!("that of `{label}`")
-    };
     let mut properties = metadata(card, part);
-    properties.push(("unit", unit));
+    properties.push(("unit", format!("{unit} `{}`", card.label)));
     Ok(graph.finish(properties))
 }
 
-/// Boosted trees as a text model of LightGBM 4, which SHAP, treelite and Triton's FIL read. It holds the point forecast.
+/// The unit of predictions, before the label.
+fn unit_of_trees(outputs: &[ModelOutput<'_>]) -> &'static str {
+    let point = outputs.first();
+    if point.is_some_and(|point| matches!(point.objective, Objective::Logistic)) {
+        "probability of"
+    } else {
+        "that of"
+    }
+}
+
+/// Boosted trees as a text model of LightGBM 4, which SHAP, treelite and Triton's FIL read. It holds the point forecast, or
+/// the trees of each class, in the order of the classes.
 ///
 /// Features are numbers first, then ids, in the order of the model.
 pub fn lightgbm_model(predictor: &Predictor, part: &ModelPart) -> Result<String> {
@@ -93,8 +110,11 @@ pub fn lightgbm_model(predictor: &Predictor, part: &ModelPart) -> Result<String>
         }
         PredictorModel::Boosted(model) => {
             let card = &predictor.card;
-            let outputs = boosted_outputs(card, model, part)?;
-            lightgbm::lightgbm_text(&card.shape, &outputs)
+            let trees = match boosted_outputs(card, model, part)? {
+                TreeOutputs::Numbers(outputs) => LightGbmTrees::of_point(&outputs)?,
+                TreeOutputs::Classes(_, ensembles) => LightGbmTrees::of_classes(ensembles),
+            };
+            lightgbm::lightgbm_text(&card.shape, &trees)
         }
         PredictorModel::Series(_) => Err(series_fault()),
     }
@@ -115,22 +135,22 @@ fn refuse_part(part: &ModelPart) -> Result<()> {
 }
 
 fn boosted_outputs<'a>(
-    card: &ModelCard,
+    card: &'a ModelCard,
     model: &'a BoostedModel,
     part: &ModelPart,
-) -> Result<ModelOutputs<'a>> {
+) -> Result<TreeOutputs<'a>> {
     let Some(boosting) = &card.boosting else {
         return Err(Fault::internal("boosted trees have no description"));
     };
-    if boosting.classes.is_some() {
-        let message = "models of `loss: softmax` cannot be exported: files hold trees of one label";
-        return Err(Fault::new(codes::UNSUPPORTED, message)
-            .hint("predict with `forebay predict` or `forebay serve`"));
+    if let Some(classes) = &boosting.classes {
+        refuse_part(part)?;
+        let ensembles = model.ensembles().iter().collect();
+        return Ok(TreeOutputs::Classes(classes, ensembles));
     }
     let group = group_name(boosting, part)?;
     let step = horizon_step(boosting, part)?;
     let outputs = model.outputs(group.as_ref(), step)?;
-    Ok(ModelOutputs(outputs))
+    Ok(TreeOutputs::Numbers(outputs))
 }
 
 /// The group whose model is exported; none where one model serves all rows.

@@ -99,9 +99,12 @@ pub struct TensorProto {
     pub dims: Vec<i64>,
     #[prost(int32, tag = "2")]
     pub data_type: i32,
+    /// Texts, row by row
+    #[prost(bytes = "vec", repeated, tag = "6")]
+    pub string_data: Vec<Vec<u8>>,
     #[prost(string, tag = "8")]
     pub name: String,
-    /// Little-endian values, row by row
+    /// Little-endian values of other types, row by row
     #[prost(bytes = "vec", tag = "9")]
     pub raw_data: Vec<u8>,
 }

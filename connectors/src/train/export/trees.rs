@@ -1,14 +1,18 @@
 //! Boosted trees as a graph of ONNX: one `TreeEnsemble` of `ai.onnx.ml` 5, in double precision.
 
 use forebay_model::Result;
+use forebay_run::ModelClasses;
 
+use super::classes::add_classes;
 use super::graph::{
     GraphBuilder, Value, bytes, doubles, int_attribute, ints_attribute, tensor_attribute,
 };
 use super::inputs::FeatureInputs;
 use super::protobuf::TensorType;
 use super::steps::StepColumns;
-use crate::train::boosting::{IntervalScale, ModelOutput, Objective, RegressionTree, SplitRule};
+use crate::train::boosting::{
+    IntervalScale, ModelOutput, Objective, RegressionTree, SplitRule, TreeEnsemble,
+};
 use crate::train::network::ModelShape;
 
 /// Values of `nodes_modes`.
@@ -24,10 +28,8 @@ pub fn add_trees(
 ) -> Result<()> {
     let inputs = FeatureInputs::add(graph, shape, columns)?;
     let features = as_doubles(graph, inputs);
-    let sums = add_ensemble(graph, outputs, &features);
-    let bases: Vec<f64> = outputs.iter().map(|output| output.ensemble.base).collect();
-    let bases = graph.constant(doubles(&[1, bases.len()], &bases));
-    let results = graph.node("Add", &[&sums, &bases]);
+    let ensembles: Vec<&TreeEnsemble> = outputs.iter().map(|output| output.ensemble).collect();
+    let results = add_sums(graph, &ensembles, &features);
 
     let mut quantiles = Vec::new();
     let mut point = None;
@@ -54,6 +56,21 @@ pub fn add_trees(
         }
     }
     add_quantiles(graph, &quantiles);
+    Ok(())
+}
+
+/// Adds the trees of each class, and the outputs of classes.
+pub fn add_class_trees(
+    graph: &mut GraphBuilder,
+    shape: &ModelShape,
+    ensembles: &[&TreeEnsemble],
+    classes: &ModelClasses,
+    columns: &mut StepColumns,
+) -> Result<()> {
+    let inputs = FeatureInputs::add(graph, shape, columns)?;
+    let features = as_doubles(graph, inputs);
+    let scores = add_sums(graph, ensembles, &features);
+    add_classes(graph, &scores, classes);
     Ok(())
 }
 
@@ -199,14 +216,22 @@ fn branch(child: i32, first_node: i64, first_leaf: i64) -> (i64, i64) {
     }
 }
 
-/// Sums of leaves: a matrix with one column per output.
-fn add_ensemble(graph: &mut GraphBuilder, outputs: &[ModelOutput<'_>], features: &Value) -> Value {
+/// Sums of leaves and bases: a matrix with a column for each ensemble.
+fn add_sums(graph: &mut GraphBuilder, ensembles: &[&TreeEnsemble], features: &Value) -> Value {
+    let sums = add_leaves(graph, ensembles, features);
+    let bases: Vec<f64> = ensembles.iter().map(|ensemble| ensemble.base).collect();
+    let bases = graph.constant(doubles(&[1, bases.len()], &bases));
+    graph.node("Add", &[&sums, &bases])
+}
+
+/// Sums of leaves: a matrix with a column for each ensemble.
+fn add_leaves(graph: &mut GraphBuilder, ensembles: &[&TreeEnsemble], features: &Value) -> Value {
     let mut arrays = EnsembleArrays::default();
-    for (target, output) in outputs.iter().enumerate() {
-        for tree in &output.ensemble.trees {
+    for (target, ensemble) in ensembles.iter().enumerate() {
+        for tree in &ensemble.trees {
             arrays.add_tree(tree, target);
         }
-        if output.ensemble.trees.is_empty() {
+        if ensemble.trees.is_empty() {
             // Each target needs a leaf.
             let nothing = RegressionTree {
                 leaves: vec![0.0],
@@ -219,7 +244,7 @@ fn add_ensemble(graph: &mut GraphBuilder, outputs: &[ModelOutput<'_>], features:
     let leaf_count = arrays.leaf_weights.len();
     let mut attributes = vec![
         int_attribute("aggregate_function", 1),
-        int_attribute("n_targets", outputs.len() as i64),
+        int_attribute("n_targets", ensembles.len() as i64),
         int_attribute("post_transform", 0),
         ints_attribute("tree_roots", arrays.roots),
         ints_attribute("nodes_featureids", arrays.features),

@@ -40,7 +40,7 @@ use forebay_storage::StorageLocation;
 use forebay_window::SeriesLength;
 use serde_json::{Value, json};
 
-pub use self::classes::ModelClasses;
+pub use self::classes::{ModelClasses, class_column};
 use self::combination::forecast_predictor;
 pub use self::config::{
     EnsembleCombination, ForecastEnsemble, ForecastExpectation, ForecastFormat, MissingKnown,
