@@ -51,6 +51,29 @@ sinks:
     );
 }
 
+/// A network over standardised numbers.
+fn network_spec(shop: &TestDirectory, train: &str) {
+    let columns = "day: date, x: float64, z: float64, kind: string, code: int64, late: string";
+    shop.write(
+        "spec.yaml",
+        &format!(
+            r#"
+version: 1
+name: kinds
+sources: {{ rows: {{ csv: {{ path: rows.csv, columns: {{ {columns} }} }} }} }}
+steps:
+  features:
+    from: rows
+    fit_on: train
+    do: [{{ derive: {{ id: "CAST(z AS BIGINT)" }} }}, {{ standardize: {{ columns: [x, z] }} }}]
+split: {{ train: "day < DATE '2024-01-16'", validation: "day >= DATE '2024-01-16'" }}
+sinks:
+  net: {{ from: features, train: {{ path: out/net, dense: [x, z], categorical: [id], {train} }} }}
+"#
+        ),
+    );
+}
+
 fn run(shop: &TestDirectory, options: &[&str]) -> ProgramOutput {
     shop.forebay(&[&["run", "spec.yaml", "--json"], options].concat())
 }
@@ -59,11 +82,16 @@ fn model(summary: &Value) -> &Value {
     &summary["models"][0]
 }
 
-/// Predictions of the validation rows, with the column of their classes.
+/// Predictions of the validation rows by boosted trees, with the column of their classes.
 fn predictions(shop: &TestDirectory, label: &str) -> RecordBatch {
+    predictions_of(shop, "out/trees", label)
+}
+
+/// Predictions of the validation rows, with the column of their classes.
+fn predictions_of(shop: &TestDirectory, model: &str, label: &str) -> RecordBatch {
     let args = [
         "predict",
-        "out/trees",
+        model,
         "--source",
         "rows.csv",
         "--split",
@@ -150,6 +178,148 @@ fn classes_are_predicted_with_their_probabilities() {
     let classes = trained.classes().unwrap();
     assert_eq!(classes.names(), KINDS);
     assert_eq!(trained.columns(), ["x", "z"]);
+}
+
+/// Log loss and accuracy of predictions of `kind`, of which each row's probabilities sum to 1.
+fn measured(rows: &RecordBatch) -> (f64, f64) {
+    let of_classes = KINDS.map(|class| probabilities(rows, class));
+    let kinds = texts(rows, "kind");
+    let mut right = 0;
+    let mut lost = 0.0;
+    for (row, predicted) in texts(rows, "prediction").iter().enumerate() {
+        let of_row = of_classes.each_ref().map(|column| column[row]);
+        assert!(is_near(of_row.iter().sum(), 1.0), "{of_row:?}");
+        right += usize::from(*predicted == kinds[row]);
+        let label = KINDS.iter().position(|class| *class == kinds[row]).unwrap();
+        lost -= of_row[label].ln();
+    }
+    let count = rows.num_rows() as f64;
+    (lost / count, right as f64 / count)
+}
+
+#[test]
+fn networks_predict_classes_with_their_probabilities() {
+    for network in [
+        "model: linear",
+        "model: mlp, hidden: [16], epochs: 200, batch_rows: 64",
+    ] {
+        let shop = shop();
+        network_spec(&shop, &format!("{network}, loss: softmax, label: kind"));
+        shop.forebay(&["check", "spec.yaml"]).expect(0);
+        let summary = run(&shop, &["--threads", "2"]).expect(0).summary();
+        let epochs = model(&summary)["epochs"].as_array().unwrap();
+        let metrics = &epochs.last().unwrap()["validation"];
+        let names: Vec<&String> = metrics.as_object().unwrap().keys().collect();
+        assert_eq!(names, ["accuracy", "log_loss", "loss"]);
+        let metric = |name: &str| metrics[name].as_f64().unwrap();
+        assert!(
+            metric("accuracy") > 0.8 && metric("log_loss") < 0.6,
+            "{network}: {metrics}"
+        );
+        let constant = model(&summary)["baseline"]["constant"].as_f64().unwrap();
+        assert!((0.9..1.2).contains(&constant), "{constant}");
+
+        let rows = predictions_of(&shop, "out/net", "kind");
+        let (log_loss, accuracy) = measured(&rows);
+        assert!(
+            is_near(metric("log_loss"), log_loss),
+            "{metrics}, {log_loss}"
+        );
+        assert!(
+            is_near(metric("accuracy"), accuracy),
+            "{metrics}, {accuracy}"
+        );
+
+        // The bits do not depend on threads.
+        let file = shop.path("out/net/model.safetensors");
+        let bytes = std::fs::read(&file).unwrap();
+        std::fs::remove_dir_all(shop.path("out")).unwrap();
+        run(&shop, &["--threads", "1", "--state", "other-state"]).expect(0);
+        assert!(std::fs::read(&file).unwrap() == bytes, "{network}");
+
+        // Whole numbers are classes in another order.
+        std::fs::remove_dir_all(shop.path("out")).unwrap();
+        network_spec(&shop, &format!("{network}, loss: softmax, label: code"));
+        run(&shop, &[]).expect(0);
+        let by_number = predictions_of(&shop, "out/net", "code");
+        assert_eq!(
+            columns(&by_number),
+            [
+                "code",
+                "prediction",
+                "prediction_-2",
+                "prediction_3",
+                "prediction_10"
+            ]
+        );
+        let predicted = by_number.column_by_name("prediction").unwrap();
+        assert_eq!(predicted.data_type(), &DataType::Int64);
+
+        shop.forebay(&["export", "out/net", "net.onnx", "--without-steps"])
+            .expect(0);
+        let file = std::fs::read(shop.path("net.onnx")).unwrap();
+        let file = String::from_utf8_lossy(&file);
+        assert!(file.contains("ArgMax") && file.contains("class of `code`"));
+    }
+}
+
+#[test]
+fn networks_leave_out_validation_rows_of_unknown_classes() {
+    let shop = shop();
+    network_spec(&shop, "model: linear, loss: softmax, label: late");
+    let call = run(&shop, &[]).expect(0);
+    let summary = call.summary();
+    let change = json!({ "step": "net.validation", "change": "unknown_class", "count": 4 });
+    assert_eq!(model(&summary)["validation_changes"], json!([change]));
+    let words = format!("{}{}", call.stdout, call.stderr);
+    assert!(words.contains("4 validation rows of `net`"), "{words}");
+    let rows = predictions_of(&shop, "out/net", "late");
+    assert_eq!(rows.num_rows(), 100);
+    assert!(rows.column_by_name("prediction_grey").is_none());
+}
+
+#[test]
+fn settings_that_do_not_suit_networks_of_classes_are_refused() {
+    let shop = shop();
+    for (train, code, words) in [
+        (
+            "model: logistic, loss: softmax, label: kind",
+            "FB0104",
+            "`loss` is for `model: mlp`",
+        ),
+        (
+            "model: mlp, loss: softmax, label: kind, device: cuda",
+            "FB0104",
+            "on the processor",
+        ),
+        (
+            "model: mlp, loss: softmax, label: kind, start: last",
+            "FB0104",
+            "begins with nothing",
+        ),
+        (
+            "model: mlp, loss: softmax, label: x",
+            "FB0108",
+            "the training learns classes",
+        ),
+        (
+            "model: mlp, label: kind",
+            "FB0108",
+            "the training learns numbers",
+        ),
+    ] {
+        network_spec(&shop, train);
+        for command in ["check", "run"] {
+            let call = shop.forebay(&[command, "spec.yaml"]).expect(78);
+            for word in [code, words] {
+                assert!(
+                    call.stderr.contains(word),
+                    "{train}: {word}: {}",
+                    call.stderr
+                );
+            }
+        }
+    }
 }
 
 #[test]

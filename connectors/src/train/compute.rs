@@ -1,5 +1,6 @@
 //! Forward and backward passes through the layers, for a slice of a batch.
 
+use super::class_loss::{class_loss, softmax};
 use super::config::LossFunction;
 use super::matrix::{Matrix, ProductSize, multiply};
 use super::model_input::{ModelInput, SLICE_ROWS};
@@ -31,7 +32,8 @@ pub struct SliceWorkspace {
 impl SliceWorkspace {
     pub fn new(shape: &ModelShape) -> SliceWorkspace {
         let layers = shape.layers();
-        let widths: Vec<usize> = layers.iter().map(|layer| layer.inputs).chain([1]).collect();
+        let inputs = layers.iter().map(|layer| layer.inputs);
+        let widths: Vec<usize> = inputs.chain([shape.outputs]).collect();
         let values: Vec<Vec<f32>> = widths
             .iter()
             .map(|width| vec![0.0; width * SLICE_ROWS])
@@ -48,19 +50,28 @@ impl SliceWorkspace {
         }
     }
 
-    /// Results of the last slice, before they become probabilities.
+    /// Results of the last slice, row after row, before they become probabilities.
     pub fn outputs(&self, rows: usize) -> &[f32] {
-        self.values.last().map_or(&[], |outputs| &outputs[..rows])
+        let width = self.output_width();
+        self.values
+            .last()
+            .map_or(&[], |outputs| &outputs[..rows * width])
     }
 
-    /// Derivatives of one row with respect to its embedded values, or to its result if weights are
+    /// Results of a row.
+    fn output_width(&self) -> usize {
+        self.layers.last().map_or(1, |layer| layer.outputs)
+    }
+
+    /// Derivatives of one row with respect to its embedded values, or to its results if weights are
     /// added.
     pub fn embedded_slopes(&self, shape: &ModelShape, row: usize) -> &[f32] {
         if shape.added {
+            let first = row * shape.outputs;
             return self
                 .slopes
                 .last()
-                .map_or(&[], |slopes| &slopes[row..row + 1]);
+                .map_or(&[], |slopes| &slopes[first..first + shape.outputs]);
         }
         let width = shape.input_width();
         let dense = shape.dense_width();
@@ -151,10 +162,15 @@ impl SliceWorkspace {
         let Some(outputs) = self.values.last_mut().filter(|_| ids > 0) else {
             return;
         };
-        for (output, ids) in outputs.iter_mut().zip(rows.ids.chunks_exact(ids)) {
+        let results = outputs.chunks_exact_mut(shape.outputs);
+        for (results, ids) in results.zip(rows.ids.chunks_exact(ids)) {
             for (number, embedding, id_range) in shape.embedding_columns() {
                 for id in &ids[id_range] {
-                    *output += parameters.tables[number][table_row(*id, embedding.rows)];
+                    let from = table_row(*id, embedding.rows) * shape.outputs;
+                    let weights = &parameters.tables[number][from..from + shape.outputs];
+                    for (result, weight) in results.iter_mut().zip(weights) {
+                        *result += weight;
+                    }
                 }
             }
         }
@@ -218,12 +234,36 @@ impl SliceWorkspace {
         self.loss = 0.0;
         self.weight = 0.0;
         self.strange = None;
+        let width = self.output_width();
         let Some(outputs) = self.values.last() else {
             return;
         };
         let Some(slopes) = self.slopes.last_mut() else {
             return;
         };
+        if loss == LossFunction::Softmax {
+            let results = outputs.chunks_exact(width).take(rows.rows);
+            let slopes = slopes.chunks_exact_mut(width);
+            let mut scores = Vec::with_capacity(width);
+            for (row, (results, slopes)) in results.zip(slopes).enumerate() {
+                let weight = rows.weight(row);
+                if weight == 0.0 {
+                    slopes.fill(0.0);
+                    continue;
+                }
+                scores.clear();
+                scores.extend(results.iter().map(|result| f64::from(*result)));
+                let label = rows.labels[row] as usize;
+                self.loss += f64::from(weight) * class_loss(&scores, label);
+                self.weight += f64::from(weight);
+                softmax(&mut scores);
+                for (class, (slope, probability)) in slopes.iter_mut().zip(&scores).enumerate() {
+                    let target = if class == label { 1.0 } else { 0.0 };
+                    *slope = weight * (probability - target) as f32;
+                }
+            }
+            return;
+        }
         for row in 0..rows.rows {
             let output = outputs[row];
             let label = rows.labels[row];
@@ -261,6 +301,8 @@ impl LossFunction {
                     self.prediction(output as f32) - label,
                 )
             }
+            // The probability of a single class is 1. Several are computed together.
+            LossFunction::Softmax => (0.0, 0.0),
         }
     }
 
@@ -269,6 +311,7 @@ impl LossFunction {
         match self {
             LossFunction::SquaredError => output,
             LossFunction::Logistic => (1.0 / (1.0 + (-f64::from(output)).exp())) as f32,
+            LossFunction::Softmax => 1.0,
         }
     }
 }

@@ -168,6 +168,9 @@ pub enum LossFunction {
     SquaredError,
     /// The negative logarithm of the probability of labels between 0 and 1.
     Logistic,
+    /// The negative logarithm of the probability of the label's class: of texts, whole numbers or booleans, at most 1,000.
+    /// For `linear` and `mlp`, on the processor.
+    Softmax,
 }
 
 /// Course of the learning rate after warming up.
@@ -367,6 +370,11 @@ impl TrainConfig {
         })
     }
 
+    /// True if the label is a class.
+    pub(super) fn learns_classes(&self) -> bool {
+        self.loss_function() == LossFunction::Softmax
+    }
+
     /// True if numbers and labels are standardised within the training: parameters for standardised data become those
     /// for the data in the first and the last layer. Layers of specs that name their epochs have had none of it always,
     /// so that their ids and bits stay.
@@ -398,13 +406,22 @@ impl ConnectorConfig for TrainConfig {
 
     fn check(&self) -> ConfigResult<()> {
         let wrong = |field: &str, message: String| Err(ConfigError::at(field, message));
-        if self.model != ModelKind::Mlp && (self.hidden.is_some() || self.loss.is_some()) {
-            let field = if self.hidden.is_some() {
-                "hidden"
-            } else {
-                "loss"
-            };
-            return wrong(field, format!("`{field}` is for `model: mlp`"));
+        if self.model != ModelKind::Mlp && self.hidden.is_some() {
+            return wrong("hidden", "`hidden` is for `model: mlp`".to_owned());
+        }
+        let is_linear_of_classes = self.model == ModelKind::Linear && self.learns_classes();
+        if self.model != ModelKind::Mlp && self.loss.is_some() && !is_linear_of_classes {
+            let message = "`loss` is for `model: mlp`, and `loss: softmax` for `linear`, too";
+            return wrong("loss", message.to_owned());
+        }
+        if self.learns_classes() && self.device != TrainingDevice::Cpu {
+            let message = "`loss: softmax` is trained on the processor: leave `device` out";
+            return wrong("device", message.to_owned());
+        }
+        if self.learns_classes() && self.start == TrainingStart::Last {
+            let message = "`loss: softmax` begins with nothing, as classes may change: leave \
+                           `start` out";
+            return wrong("start", message.to_owned());
         }
         if self
             .hidden

@@ -3,11 +3,12 @@
 use arrow::array::{ArrayRef, BooleanArray};
 use forebay_feed::BatchFeatures;
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{Predictions, TrainingContext, TrainingReport};
+use forebay_run::{ModelClasses, Predictions, TrainingContext, TrainingReport};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::boosting::{BoostedModel, BoostingCard, BoostingLoss};
+use super::class_loss::softmax;
 use super::compute::SliceWorkspace;
 use super::config::{LossFunction, OnNonFinite, TrainConfig};
 use super::model_input::{ModelInput, SLICE_ROWS};
@@ -33,11 +34,14 @@ const FORMAT_SERIES: u32 = 6;
 /// The version of files with other models of single series.
 const FORMAT_SERIES_MODELS: u32 = 7;
 
-/// The version of files with models of classes.
+/// The version of files with boosted trees of classes.
 const FORMAT_CLASSES: u32 = 8;
 
+/// The version of files with networks of classes.
+const FORMAT_NETWORK_CLASSES: u32 = 9;
+
 /// Versions of model files that can be read.
-const READABLE_FORMATS: [u32; 8] = [
+const READABLE_FORMATS: [u32; 9] = [
     1,
     FORMAT,
     FORMAT_STEPS,
@@ -46,6 +50,7 @@ const READABLE_FORMATS: [u32; 8] = [
     FORMAT_SERIES,
     FORMAT_SERIES_MODELS,
     FORMAT_CLASSES,
+    FORMAT_NETWORK_CLASSES,
 ];
 
 /// The model's file.
@@ -70,6 +75,9 @@ pub struct ModelCard {
     pub label: String,
     /// Treatment of numbers that are not finite.
     pub non_finite: OnNonFinite,
+    /// The classes of the label, where a network tells classes apart: a result of each, in this order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<ModelClasses>,
     /// Boosted trees, where it is those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boosting: Option<BoostingCard>,
@@ -115,12 +123,17 @@ pub(super) fn write_model(
     context: &TrainingContext<'_>,
     shape: &ModelShape,
     parameters: &ModelParameters,
+    classes: Option<&ModelClasses>,
     learned: &TrainingReport,
 ) -> Result<Vec<(String, Vec<u8>)>> {
     let json = |error| Fault::internal("a model cannot be described").cause(error);
     let origin: Value = context.origin.clone();
     let card = ModelCard {
-        format: FORMAT,
+        format: if classes.is_some() {
+            FORMAT_NETWORK_CLASSES
+        } else {
+            FORMAT
+        },
         origin: serde_json::from_value(origin).map_err(json)?,
         shape: shape.clone(),
         loss: config.loss_function(),
@@ -132,6 +145,7 @@ pub(super) fn write_model(
             .map(|label| label.column.clone())
             .unwrap_or_default(),
         non_finite: config.non_finite,
+        classes: classes.cloned(),
         boosting: None,
         series: None,
     };
@@ -181,6 +195,7 @@ pub(super) fn write_boosted_model(
             embeddings: embeddings.collect(),
             hidden: Vec::new(),
             added: false,
+            outputs: 1,
         },
         loss: if boosting.loss == BoostingLoss::Logistic {
             LossFunction::Logistic
@@ -193,6 +208,7 @@ pub(super) fn write_boosted_model(
             .map(|label| label.column.clone())
             .unwrap_or_default(),
         non_finite,
+        classes: None,
         boosting: Some(boosting),
         series: None,
     };
@@ -224,6 +240,7 @@ pub(super) fn write_series_model(
             embeddings: Vec::new(),
             hidden: Vec::new(),
             added: false,
+            outputs: 1,
         },
         loss: LossFunction::SquaredError,
         label: context
@@ -234,6 +251,7 @@ pub(super) fn write_series_model(
             .map(|label| label.column.clone())
             .unwrap_or_default(),
         non_finite: OnNonFinite::Fail,
+        classes: None,
         boosting: None,
         series: Some(series.clone()),
     };
@@ -243,6 +261,29 @@ pub(super) fn write_series_model(
         (MODEL_FILE.to_owned(), model),
         (LEARNED_FILE.to_owned(), learned),
     ])
+}
+
+impl ModelCard {
+    /// The classes that the model tells apart; `None` if it predicts numbers.
+    pub fn classes(&self) -> Option<&ModelClasses> {
+        let of_trees = self.boosting.as_ref();
+        let of_trees = of_trees.and_then(|boosting| boosting.classes.as_ref());
+        self.classes.as_ref().or(of_trees)
+    }
+
+    /// True if a network has one result, or one for each class, and weights of ids for each of them.
+    fn has_its_results(&self) -> bool {
+        let outputs = self.shape.outputs;
+        let is_right = match &self.classes {
+            None => outputs == 1 && self.loss != LossFunction::Softmax,
+            Some(classes) => {
+                let is_softmax = self.loss == LossFunction::Softmax;
+                is_softmax && classes.is_sound() && classes.count() == outputs
+            }
+        };
+        let mut tables = self.shape.embeddings.iter();
+        is_right && (!self.shape.added || tables.all(|table| table.width == outputs))
+    }
 }
 
 impl Predictor {
@@ -256,7 +297,7 @@ impl Predictor {
             .any(|format| words["format"] == *format)
         {
             let message = format!(
-                "the model has format {}, this program reads up to {FORMAT_CLASSES}",
+                "the model has format {}, this program reads up to {FORMAT_NETWORK_CLASSES}",
                 words["format"]
             );
             return Err(
@@ -272,6 +313,9 @@ impl Predictor {
         if let Some(series) = &card.series {
             let model = PredictorModel::Series(SeriesForecasts::read(bytes, series)?);
             return Ok(Predictor { model, card });
+        }
+        if !card.has_its_results() {
+            return Err(invalid_model_fault());
         }
         // A shape is believed once the file has room for its numbers.
         card.shape
@@ -323,7 +367,8 @@ impl Predictor {
     }
 
     /// Predictions for rows of a network: the numbers of each row together, and the ids of each row
-    /// together, in the order of the card. Empty for all other models.
+    /// together, in the order of the card. Of classes, the probabilities of each row together. Empty
+    /// for all other models.
     pub fn predict(&self, rows: usize, dense: &[f32], ids: &[i32]) -> Vec<f32> {
         let PredictorModel::Network(parameters) = &self.model else {
             return Vec::new();
@@ -337,10 +382,15 @@ impl Predictor {
             mask: &[],
         };
         let mut workspace = SliceWorkspace::new(&self.card.shape);
-        let mut predicted = Vec::with_capacity(rows);
+        let mut predicted = Vec::with_capacity(rows * self.card.shape.outputs);
         for number in 0..rows.div_ceil(SLICE_ROWS) {
             let rows = batch.slice(number);
             workspace.forward(&self.card.shape, parameters, &rows);
+            if self.card.classes.is_some() {
+                let results = workspace.outputs(rows.rows);
+                extend_probabilities(&mut predicted, results, self.card.shape.outputs);
+                continue;
+            }
             predicted.extend(
                 workspace
                     .outputs(rows.rows)
@@ -349,5 +399,16 @@ impl Predictor {
             );
         }
         predicted
+    }
+}
+
+/// Adds the probabilities of classes, given the results of rows.
+fn extend_probabilities(predicted: &mut Vec<f32>, results: &[f32], classes: usize) {
+    let mut scores = Vec::with_capacity(classes);
+    for results in results.chunks_exact(classes) {
+        scores.clear();
+        scores.extend(results.iter().map(|result| f64::from(*result)));
+        softmax(&mut scores);
+        predicted.extend(scores.iter().map(|probability| *probability as f32));
     }
 }

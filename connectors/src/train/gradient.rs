@@ -208,17 +208,18 @@ impl BatchGradient {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::train::class_loss::class_loss;
     use crate::train::network::EmbeddingTable;
     use forebay_feed::FeatureField;
 
-    fn shape(hidden: &[usize], added: bool) -> ModelShape {
+    fn shape(hidden: &[usize], added: bool, outputs: usize) -> ModelShape {
         let table = |column: &str, ids, rows, width| EmbeddingTable {
             column: column.into(),
             ids,
             rows,
             width,
         };
-        let (first, second) = if added { (1, 1) } else { (3, 2) };
+        let (first, second) = if added { (outputs, outputs) } else { (3, 2) };
         ModelShape {
             dense: vec![
                 FeatureField::new("x"),
@@ -230,6 +231,7 @@ mod tests {
             embeddings: vec![table("a", 1, 5, first), table("b", 2, 4, second)],
             hidden: hidden.to_vec(),
             added,
+            outputs,
         }
     }
 
@@ -246,9 +248,17 @@ mod tests {
         for number in 0..rows.slices() {
             let rows = rows.slice(number);
             workspace.forward(shape, parameters, &rows);
-            for (row, output) in workspace.outputs(rows.rows).iter().enumerate() {
-                lost +=
-                    f64::from(rows.weight(row)) * loss.value_and_slope(*output, rows.labels[row]).0;
+            let results = workspace.outputs(rows.rows).chunks_exact(shape.outputs);
+            for (row, results) in results.enumerate() {
+                let label = rows.labels[row];
+                let of_row = match loss {
+                    LossFunction::Softmax => {
+                        let scores = results.iter().map(|result| f64::from(*result));
+                        class_loss(&scores.collect::<Vec<_>>(), label as usize)
+                    }
+                    _ => loss.value_and_slope(results[0], label).0,
+                };
+                lost += f64::from(rows.weight(row)) * of_row;
                 weight += f64::from(rows.weight(row));
             }
         }
@@ -276,10 +286,13 @@ mod tests {
             mask: &mask,
         };
         for (shape, loss) in [
-            (shape(&[5, 4], false), LossFunction::Logistic),
-            (shape(&[6], false), LossFunction::SquaredError),
-            (shape(&[], true), LossFunction::Logistic),
-            (shape(&[], true), LossFunction::SquaredError),
+            (shape(&[5, 4], false, 1), LossFunction::Logistic),
+            (shape(&[6], false, 1), LossFunction::SquaredError),
+            (shape(&[], true, 1), LossFunction::Logistic),
+            (shape(&[], true, 1), LossFunction::SquaredError),
+            // The labels are two of three classes.
+            (shape(&[5, 4], false, 3), LossFunction::Softmax),
+            (shape(&[], true, 3), LossFunction::Softmax),
         ] {
             let mut parameters = ModelParameters::initial(&shape, 3);
             let all = parameters

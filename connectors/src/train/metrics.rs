@@ -4,12 +4,64 @@ use std::collections::BTreeMap;
 
 use forebay_run::{BaselineReport, NaiveBaseline};
 
+use super::class_metrics::ClassMetrics;
 use super::config::LossFunction;
 use super::model_input::ModelInput;
 
 /// Bits of a result that its rank goes by: sign, exponent and eleven of the fraction. So no row's
 /// result has to be kept, and the area under the curve is exact to five digits or so.
 const RANK_BITS: u32 = 20;
+
+/// Measures of a model on the validation rows.
+#[derive(Debug)]
+pub enum ModelMetrics {
+    /// Of a model that predicts numbers.
+    Numbers(PredictionMetrics),
+    /// Of a model that predicts classes.
+    Classes(ClassMetrics),
+}
+
+impl ModelMetrics {
+    /// Adds rows and their results.
+    pub fn add(&mut self, rows: &ModelInput<'_>, outputs: &[f32]) {
+        match self {
+            ModelMetrics::Numbers(metrics) => metrics.add(rows, outputs),
+            ModelMetrics::Classes(metrics) => metrics.add(rows, outputs),
+        }
+    }
+
+    /// The mean loss.
+    pub fn loss(&self) -> f64 {
+        match self {
+            ModelMetrics::Numbers(metrics) => metrics.loss(),
+            ModelMetrics::Classes(metrics) => metrics.loss(),
+        }
+    }
+
+    /// The losses of models without features; `mean` is the mean label of the rows that were learned from.
+    pub fn baseline(&self, mean: f64) -> BaselineReport {
+        match self {
+            ModelMetrics::Numbers(metrics) => metrics.baseline(mean),
+            ModelMetrics::Classes(metrics) => metrics.baseline(),
+        }
+    }
+
+    /// All defined measures, by name.
+    pub fn finish(&self) -> BTreeMap<String, f64> {
+        match self {
+            ModelMetrics::Numbers(metrics) => metrics.finish(),
+            ModelMetrics::Classes(metrics) => metrics.finish(),
+        }
+    }
+
+    /// Rows of classes that were not learned.
+    pub fn unknown_rows(&self) -> u64 {
+        match self {
+            ModelMetrics::Numbers(_) => 0,
+            ModelMetrics::Classes(metrics) => metrics.unknown_rows,
+        }
+    }
+}
 
 /// Sums over rows.
 #[derive(Debug)]
@@ -74,7 +126,7 @@ impl PredictionMetrics {
         // Values of a label are no logarithms of odds.
         let naive = match loss {
             LossFunction::SquaredError => naive,
-            LossFunction::Logistic => Vec::new(),
+            LossFunction::Logistic | LossFunction::Softmax => Vec::new(),
         };
         PredictionMetrics {
             loss,
@@ -135,6 +187,7 @@ impl PredictionMetrics {
                 let rate = self.label / self.weight;
                 -(rate * share.ln() + (1.0 - rate) * (1.0 - share).ln())
             }
+            LossFunction::Softmax => 0.0,
         };
         let naive = self.naive.iter().zip(&self.naive_lost);
         let naive = naive.map(|((column, _), lost)| NaiveBaseline {
@@ -161,6 +214,8 @@ impl PredictionMetrics {
                 measures.push(("log_loss", self.loss()));
                 measures.extend(self.ranks.iter().map(|ranks| ("auc", ranks.area())));
             }
+            // Classes have metrics of their own.
+            LossFunction::Softmax => {}
         }
         // Measures without rows, or with labels of one kind only, are undefined.
         measures

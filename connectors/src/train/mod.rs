@@ -10,6 +10,11 @@
 mod adam;
 mod boosting;
 mod choose;
+mod class_errors;
+mod class_loss;
+mod class_metrics;
+mod class_rows;
+mod classes;
 mod compute;
 mod config;
 mod constants;

@@ -37,6 +37,17 @@ pub struct ModelShape {
     pub hidden: Vec<usize>,
     /// True if ids have weights that are added to the result, instead of going through the layers.
     pub added: bool,
+    /// Results: one, or one for each class.
+    #[serde(default = "one_result", skip_serializing_if = "is_one_result")]
+    pub outputs: usize,
+}
+
+fn one_result() -> usize {
+    1
+}
+
+fn is_one_result(outputs: &usize) -> bool {
+    *outputs == 1
 }
 
 /// A layer among the parameters: `[outputs, inputs]` weights, and a bias for each output.
@@ -69,7 +80,7 @@ impl ModelShape {
         self.dense_width() + if self.added { 0 } else { embedded }
     }
 
-    /// The layers; the last one has one output.
+    /// The layers; the outputs of the last one are the results.
     pub fn layers(&self) -> Vec<DenseLayer> {
         let mut inputs = self.input_width();
         let mut start = 0;
@@ -84,7 +95,8 @@ impl ModelShape {
                 biases,
             }
         };
-        self.hidden.iter().copied().chain([1]).map(layer).collect()
+        let widths = self.hidden.iter().copied().chain([self.outputs]);
+        widths.map(layer).collect()
     }
 
     /// Number of parameters; `None` if it overflows.
@@ -105,7 +117,7 @@ impl ModelShape {
         self.embeddings
             .iter()
             .try_fold(0usize, |ids, embedding| ids.checked_add(embedding.ids))?;
-        for outputs in self.hidden.iter().copied().chain([1]) {
+        for outputs in self.hidden.iter().copied().chain([self.outputs]) {
             count = count.checked_add(inputs.checked_add(1)?.checked_mul(outputs)?)?;
             inputs = outputs;
         }

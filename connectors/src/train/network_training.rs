@@ -2,11 +2,13 @@
 
 use forebay_feed::{BatchFeatures, CategoricalType, FeatureColumn, FeedConfig};
 use forebay_model::{Fault, RefitPolicy, Result, codes};
-use forebay_run::{ReadModelFile, Trainer, TrainingContext, TrainingOutput, WarmStart};
+use forebay_run::{LabelKind, ReadModelFile, Trainer, TrainingContext, TrainingOutput, WarmStart};
 use serde_json::Value;
 
+use super::class_rows::ClassRows;
 use super::config::{MISSING_ID, TrainConfig};
 use super::device::{self, Accelerator, DeviceEngine};
+use super::engine::HostEngine;
 use super::place::{Precision, TrainingDevice};
 use super::refit::training_refit;
 use super::trainer::{self, PreparedTraining};
@@ -24,6 +26,18 @@ impl TrainConfig {
         let prepared = PreparedTraining::new(self, course);
         trainer::run(&prepared, course, |_| {
             Ok(DeviceEngine::new(&prepared.config, device, precision))
+        })
+    }
+
+    /// Trains a model of classes, on the processor.
+    fn train_classes(&self, context: &TrainingContext<'_>) -> Result<TrainingOutput> {
+        let ranked = ClassRows::read(context)?;
+        let context = context.with_rows(&ranked.rows, ranked.validation.as_ref());
+        let prepared = PreparedTraining::new(self, &context);
+        let prepared = prepared.with_classes(ranked.classes.classes.clone());
+        trainer::run(&prepared, &context, |state| {
+            let threads = context.threads;
+            Ok(HostEngine::new(&prepared.config, &state.shape, threads))
         })
     }
 
@@ -62,7 +76,16 @@ impl Trainer for TrainConfig {
             cache: self.cache.clone(),
             batch_rows: Some(self.rows_per_batch()),
             last: Some(forebay_feed::RemainderPolicy::Short),
+            label_as_is: self.learns_classes(),
             ..FeedConfig::default()
+        }
+    }
+
+    fn label_kind(&self) -> LabelKind {
+        if self.learns_classes() {
+            LabelKind::Classes
+        } else {
+            LabelKind::Numbers
         }
     }
 
@@ -124,6 +147,9 @@ impl Trainer for TrainConfig {
             .hint(
                 "declare a part `validation` under `split:`, or name one: `validation: <part>`",
             ));
+        }
+        if self.learns_classes() {
+            return self.train_classes(course);
         }
         choose::train_where_chosen(self, course)
     }

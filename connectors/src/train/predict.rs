@@ -91,7 +91,7 @@ impl ModelPredictor for Predictor {
     }
 
     fn classes(&self) -> Option<&ModelClasses> {
-        self.card.boosting.as_ref()?.classes.as_ref()
+        self.card.classes()
     }
 
     fn predict(&self, columns: &[ArrayRef], rows: usize) -> Result<Predictions> {
@@ -121,12 +121,43 @@ impl ModelPredictor for Predictor {
         let ids = packed.numbers(PartRole::Categorical);
         let predicted = Predictor::predict(self, rows, dense, ids);
         let mask = packed.numbers::<u8>(PartRole::Mask);
+        if let Some(classes) = &self.card.classes {
+            return Ok(class_predictions(&predicted, mask, classes.count()));
+        }
         let mut point = Float32Builder::with_capacity(rows);
         for (value, mask) in predicted.into_iter().zip(mask) {
             // A row that does not count has no prediction.
             point.append_option((*mask != 0).then_some(value));
         }
         Ok(Predictions::from(point.finish()))
+    }
+}
+
+/// Predictions of classes, given the probabilities of each row together, and 0 in `mask` for rows that do not count.
+fn class_predictions(probabilities: &[f32], mask: &[u8], classes: usize) -> Predictions {
+    let rows = probabilities.len() / classes.max(1);
+    let mut point = Float32Builder::with_capacity(rows);
+    let mut columns = Vec::with_capacity(classes);
+    for _ in 0..classes {
+        columns.push(Float32Builder::with_capacity(rows));
+    }
+    for (of_row, mask) in probabilities.chunks_exact(classes).zip(mask) {
+        // A row that does not count has no prediction.
+        let is_counted = *mask != 0;
+        let greatest = of_row.iter().copied().fold(0.0, f32::max);
+        point.append_option(is_counted.then_some(greatest));
+        for (column, probability) in columns.iter_mut().zip(of_row) {
+            column.append_option(is_counted.then_some(*probability));
+        }
+    }
+    let mut probabilities = Vec::with_capacity(classes);
+    for mut column in columns {
+        probabilities.push(column.finish());
+    }
+    Predictions {
+        point: point.finish(),
+        quantiles: Vec::new(),
+        probabilities,
     }
 }
 

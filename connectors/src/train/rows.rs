@@ -4,18 +4,20 @@ use forebay_feed::{
     FeatureField, Feed, FeedBatch, FeedCache, FeedConfig, FeedOrder, LoadCounts, PartRole,
     SampleOrder,
 };
-use forebay_model::{Fault, Result, codes};
+use forebay_model::{Fault, Result, RowChange, codes};
 use forebay_run::{FeedSource, TrainingContext};
 
+use super::class_metrics::ClassMetrics;
 use super::compute::SliceWorkspace;
 use super::config::{MISSING_ID, TrainConfig};
 use super::constants::warn_of_constants;
-use super::metrics::PredictionMetrics;
+use super::metrics::{ModelMetrics, PredictionMetrics};
 use super::model_input::ModelInput;
-use super::network::{EmbeddingTable, ModelParameters, ModelShape};
+use super::network::{EmbeddingTable, ModelShape};
 use super::parallel::for_each_parallel;
 use super::row_changes::{RowsRead, validation_step};
 use super::scale::{InputScale, SAMPLE_ROWS, ScaleSample};
+use super::state::TrainingState;
 
 /// Largest default width of an embedding, for columns without a configured width.
 const EMBEDDING_WIDTH_MAX: usize = 600;
@@ -38,11 +40,12 @@ pub fn model_input(batch: &FeedBatch) -> ModelInput<'_> {
 }
 
 /// Shape of a model for some rows, which determine the number of ids. A model that continues an
-/// earlier one has at least its ids, and its widths.
+/// earlier one has at least its ids, and its widths. `outputs` is the number of results of a row.
 pub fn model_shape(
     config: &TrainConfig,
     context: &TrainingContext<'_>,
     earlier: Option<&ModelShape>,
+    outputs: usize,
 ) -> Result<ModelShape> {
     let features = &context.rows.features;
     if features.dense.is_empty() && features.categorical.is_empty() {
@@ -81,7 +84,11 @@ pub fn model_shape(
             .map(|width| *width as usize);
         let fixed = earlier_table.map(|table| table.width).or(configured);
         let rule = ((1.6 * (ids as f64).powf(0.56)).round() as usize).clamp(1, EMBEDDING_WIDTH_MAX);
-        let width = if added { 1 } else { fixed.unwrap_or(rule) };
+        let width = if added {
+            outputs
+        } else {
+            fixed.unwrap_or(rule)
+        };
         embeddings.push(EmbeddingTable {
             column: field.column.clone(),
             ids: field.width as usize,
@@ -94,6 +101,7 @@ pub fn model_shape(
         embeddings,
         hidden: config.hidden_widths(),
         added,
+        outputs,
     };
     check_memory(&shape, context.memory_bytes)?;
     Ok(shape)
@@ -280,11 +288,16 @@ pub fn evaluate(
     fed: &FeedSource,
     context: &TrainingContext<'_>,
     config: &TrainConfig,
-    shape: &ModelShape,
-    parameters: &ModelParameters,
-) -> Result<(PredictionMetrics, RowsRead)> {
-    let naive = naive_places(&fed.features.dense, &context.naive);
-    let mut metrics = PredictionMetrics::new(config.loss_function(), naive);
+    state: &TrainingState,
+) -> Result<(ModelMetrics, RowsRead)> {
+    let shape = &state.shape;
+    let parameters = state.data_parameters();
+    let mut metrics = if config.learns_classes() {
+        ModelMetrics::Classes(ClassMetrics::new(state.class_log_shares()))
+    } else {
+        let naive = naive_places(&fed.features.dense, &context.naive);
+        ModelMetrics::Numbers(PredictionMetrics::new(config.loss_function(), naive))
+    };
     let mut slices: Vec<SliceWorkspace> = Vec::new();
     let mut counted = 0;
     let counts = for_each_batch(fed, context, &mut |batch| {
@@ -295,7 +308,7 @@ pub fn evaluate(
         }
         let slices = &mut slices[..rows.slices()];
         for_each_parallel(context.threads, slices, |number, slice| {
-            slice.forward(shape, parameters, &rows.slice(number))
+            slice.forward(shape, &parameters, &rows.slice(number))
         });
         for (number, slice) in slices.iter().enumerate() {
             let rows = rows.slice(number);
@@ -305,6 +318,8 @@ pub fn evaluate(
     })?;
     let step = validation_step(context.sink());
     let policy = config.non_finite.feed_policy();
-    let read = RowsRead::new(counted, &step, &fed.features, &counts, policy);
+    let unknown = metrics.unknown_rows();
+    let mut read = RowsRead::new(counted - unknown, &step, &fed.features, &counts, policy);
+    read.changes.record(&step, RowChange::UnknownClass, unknown);
     Ok((metrics, read))
 }

@@ -318,6 +318,7 @@ mod tests {
             }],
             hidden: hidden.to_vec(),
             added,
+            outputs: 1,
         }
     }
 

@@ -16,6 +16,9 @@ use super::tensors::{TensorFile, invalid_model_fault, named_tensors, write_tenso
 /// The version of checkpoints.
 const VERSION: u32 = 1;
 
+/// Share of a class at least: the logarithm of 0 is no score.
+const SHARE_MIN: f64 = 1e-15;
+
 /// A training between two steps.
 #[derive(Debug)]
 pub struct TrainingState {
@@ -40,6 +43,9 @@ pub struct TrainingProgress {
     /// The labels of the first epoch's batches, times their weights, and the weights.
     #[serde(default)]
     pub labels: (f64, f64),
+    /// Weights of the first epoch's rows by class, where the label is one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub class_weights: Vec<f64>,
     /// Scales of numbers and labels, where the training standardises them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<InputScale>,
@@ -93,6 +99,17 @@ impl TrainingState {
             Some(scale) => Cow::Owned(scale.data_parameters(&self.shape, &self.parameters)),
             None => Cow::Borrowed(&self.parameters),
         }
+    }
+
+    /// Logarithms of the shares of the classes among the rows of the first epoch, where the label is one.
+    pub fn class_log_shares(&self) -> Vec<f64> {
+        let weights = &self.progress.class_weights;
+        let total: f64 = weights.iter().sum();
+        let mut log_shares = Vec::with_capacity(weights.len());
+        for weight in weights {
+            log_shares.push((weight / total).max(SHARE_MIN).ln());
+        }
+        log_shares
     }
 
     /// Encodes the state as the bytes of a checkpoint.

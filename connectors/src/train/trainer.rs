@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use forebay_feed::{Feed, FeedBatch, FeedStats, LoadCounts};
 use forebay_model::{Fault, Result, codes};
-use forebay_run::{TrainingContext, TrainingOutput};
+use forebay_run::{ModelClasses, TrainingContext, TrainingOutput};
 use forebay_storage::{EpochReport, Event, MemoryBudget, TrainingUnit};
 
 use super::adam::StepSchedule;
@@ -42,6 +42,8 @@ pub struct PreparedTraining {
     pub config: TrainConfig,
     /// True if numbers and labels are standardised.
     standardizes: bool,
+    /// The classes whose ranks are the labels; `None` of labels that are numbers.
+    classes: Option<ModelClasses>,
 }
 
 impl PreparedTraining {
@@ -50,7 +52,21 @@ impl PreparedTraining {
         PreparedTraining {
             config: config.for_rows(context.rows.rows(), context.earlier_id().is_some()),
             standardizes: config.standardizes(),
+            classes: None,
         }
+    }
+
+    /// The training of a model of these classes.
+    pub fn with_classes(self, classes: ModelClasses) -> PreparedTraining {
+        PreparedTraining {
+            classes: Some(classes),
+            ..self
+        }
+    }
+
+    /// Results of a row.
+    fn outputs(&self) -> usize {
+        self.classes.as_ref().map_or(1, ModelClasses::count)
     }
 }
 
@@ -97,7 +113,9 @@ pub fn run<E: TrainingEngine>(
         Some(scale) => scale.data_parameters(&shape, &parameters),
         None => parameters,
     };
-    let files = write_model(config, context, &shape, &parameters, &progress.learned)?;
+    let classes = prepared.classes.as_ref();
+    let learned = &progress.learned;
+    let files = write_model(config, context, &shape, &parameters, classes, learned)?;
     let rows_of = |read: &Option<RowsRead>| read.as_ref().map_or(0, |read| read.rows);
     Ok(TrainingOutput {
         files,
@@ -115,8 +133,12 @@ fn begin(prepared: &PreparedTraining, context: &TrainingContext<'_>) -> Result<T
         config,
         context,
         earlier.as_ref().map(|earlier| &earlier.shape),
+        prepared.outputs(),
     )?;
     let mut state = TrainingState::initial(shape, config.seed);
+    if let Some(classes) = &prepared.classes {
+        state.progress.class_weights = vec![0.0; classes.count()];
+    }
     if let Some(earlier) = &earlier {
         earlier.copy_to(&mut state.parameters);
     }
@@ -275,14 +297,7 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
         if self.state.progress.validate.is_none()
             && let Some(fed) = self.context.validation
         {
-            let shape = &self.state.shape;
-            let (_, read) = evaluate(
-                fed,
-                self.context,
-                self.config,
-                shape,
-                &self.state.data_parameters(),
-            )?;
+            let (_, read) = evaluate(fed, self.context, self.config, &self.state)?;
             self.state.progress.validate = Some(read);
         }
         let progress = &mut self.state.progress;
@@ -296,13 +311,18 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
 
     /// Adds the labels of a batch to the sum of the labels of training.
     fn count_labels(&mut self, rows: &ModelInput<'_>) {
-        let (sum, total) = &mut self.state.progress.labels;
+        let progress = &mut self.state.progress;
+        let (sum, total) = &mut progress.labels;
         for (row, label) in rows.labels.iter().enumerate() {
             let weight = f64::from(rows.weight(row));
             // Rows that do not count may hold anything.
             if weight > 0.0 {
                 *sum += weight * f64::from(*label);
                 *total += weight;
+                // Of numbers, there are no weights by class.
+                if let Some(of_class) = progress.class_weights.get_mut(*label as usize) {
+                    *of_class += weight;
+                }
             }
         }
     }
@@ -416,9 +436,12 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
         let state = &self.state;
         let evaluated = context
             .validation
-            .map(|fed| evaluate(fed, context, config, &state.shape, &state.data_parameters()));
+            .map(|fed| evaluate(fed, context, config, state));
         let mut metrics = None;
         if let Some((measured, read)) = evaluated.transpose()? {
+            if self.state.progress.validate.is_none() {
+                warn_of_unknown_classes(context, measured.unknown_rows());
+            }
             metrics = Some(measured);
             self.state.progress.validate.get_or_insert(read);
         }
@@ -475,8 +498,45 @@ impl<E: TrainingEngine> TrainingLoop<'_, E> {
     }
 }
 
+/// Warns of validation rows whose class no row of the training has.
+fn warn_of_unknown_classes(context: &TrainingContext<'_>, rows: u64) {
+    if rows == 0 {
+        return;
+    }
+    let message = format!(
+        "{rows} validation rows of `{}` are left out: no row that it learns from has their class; \
+         split so that each class is among the rows to learn from",
+        context.sink()
+    );
+    context.emit(Event::Warning { message });
+}
+
+/// Sets the biases so that the model predicts the shares of the classes in its first batch for any inputs.
+fn set_class_biases(state: &mut TrainingState, rows: &ModelInput<'_>) {
+    // One row more of each class: a batch may lack some.
+    let mut weights = vec![1.0; state.shape.outputs];
+    for (row, label) in rows.labels.iter().enumerate() {
+        let weight = f64::from(rows.weight(row));
+        if weight > 0.0
+            && let Some(of_class) = weights.get_mut(*label as usize)
+        {
+            *of_class += weight;
+        }
+    }
+    let total: f64 = weights.iter().sum();
+    // The biases of the last layer come last.
+    let biases = state.parameters.layers.iter_mut().rev();
+    for (bias, weight) in biases.zip(weights.iter().rev()) {
+        *bias = (weight / total).ln() as f32;
+    }
+}
+
 /// Sets the bias so that the model predicts the mean label of its first batch for any inputs.
 fn set_bias(state: &mut TrainingState, rows: &ModelInput<'_>, loss: LossFunction) {
+    if loss == LossFunction::Softmax {
+        set_class_biases(state, rows);
+        return;
+    }
     let mut sum = 0.0;
     let mut weight = 0.0;
     for (row, label) in rows.labels.iter().enumerate() {
@@ -494,6 +554,7 @@ fn set_bias(state: &mut TrainingState, rows: &ModelInput<'_>, loss: LossFunction
             let share = mean.clamp(1e-6, 1.0 - 1e-6);
             (share / (1.0 - share)).ln()
         }
+        LossFunction::Softmax => 0.0,
     };
     if let Some(last) = state.parameters.layers.last_mut() {
         *last = bias as f32;

@@ -18,8 +18,8 @@ impl LabelKind {
         let label_type = logical_type(label.data_type());
         let hint = match self {
             LabelKind::Numbers if label_type == DataType::Utf8 => {
-                "predict its classes with `model: gbdt` and `loss: softmax`, or make numbers of it \
-                 before"
+                "predict its classes with `loss: softmax` of `gbdt`, `mlp` or `linear`, or make \
+                 numbers of it before"
             }
             LabelKind::Classes if !is_class_type(&label_type) => {
                 "name a column of texts, whole numbers or booleans, or choose a `loss` of numbers"

@@ -168,6 +168,24 @@ pub(crate) trait TrainingServices: Sync {
 }
 
 impl TrainingContext<'_> {
+    /// The inputs with other rows, such as those with other labels.
+    pub fn with_rows<'r>(
+        &'r self,
+        rows: &'r FeedSource,
+        validation: Option<&'r FeedSource>,
+    ) -> TrainingContext<'r> {
+        TrainingContext {
+            rows,
+            validation,
+            steps: self.steps.clone(),
+            naive: self.naive.clone(),
+            threads: self.threads,
+            memory_bytes: self.memory_bytes,
+            origin: self.origin.clone(),
+            services: self.services,
+        }
+    }
+
     /// The name of the sink.
     pub fn sink(&self) -> &str {
         self.services.sink()

@@ -48,6 +48,14 @@ sinks:
   numbers:
     from: features
     train: { path: out/numbers, model: gbdt, loss: softmax, label: third, dense: [x, gaps], rounds: 6 }
+  layers:
+    from: features
+    train: { path: out/layers, model: mlp, loss: softmax, label: shop, dense: [x, gaps], categorical: [item], epochs: 1,
+             non_finite: skip }
+  sums:
+    from: features
+    train: { path: out/sums, model: linear, loss: softmax, label: third, dense: [x], categorical: [item, kind],
+             epochs: 2, batch_rows: 64 }
   constant:
     from: features
     train: { path: out/constant, model: gbdt, label: same, dense: [x], rounds: 2 }
@@ -72,6 +80,7 @@ sinks:
 TREES = ["trees", "counts", "scaled", "chance", "constant"]
 NETWORKS = ["net", "bare", "skips", "odds"]
 CLASSES = ["kinds", "numbers"]
+NETWORKS_OF_CLASSES = ["layers", "sums"]
 
 
 def forebay(root: pathlib.Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -168,10 +177,10 @@ def test_onnxruntime_predicts_as_the_program(root: pathlib.Path, model: str) -> 
 def probabilities_of(table: pyarrow.Table) -> numpy.ndarray:
     """The probabilities of the classes, a column each."""
     names = [name for name in table.column_names if name.startswith("prediction_")]
-    return numpy.column_stack([table[name].to_numpy() for name in names])
+    return numpy.column_stack([table[name].to_numpy().astype(numpy.float32) for name in names])
 
 
-@pytest.mark.parametrize("model", CLASSES)
+@pytest.mark.parametrize("model", CLASSES + NETWORKS_OF_CLASSES)
 def test_onnxruntime_predicts_classes_as_the_program(root: pathlib.Path, model: str) -> None:
     exported = forebay(root, "export", f"out/{model}", f"{model}.onnx")
     assert exported.returncode == 0, exported.stderr
@@ -180,13 +189,19 @@ def test_onnxruntime_predicts_classes_as_the_program(root: pathlib.Path, model: 
     classes, *columns = session.run(None, feed_of(session, rows()))
     expected = predictions(root, model)
     assert names == [name for name in expected.column_names if name.startswith("prediction")]
-    numpy.testing.assert_allclose(numpy.column_stack(columns), probabilities_of(expected), rtol=1e-6)
-    assert list(classes) == expected["prediction"].to_pylist()
+    # The last bits of a sum decide on those of a probability.
+    tolerance = 1e-5 if model in NETWORKS_OF_CLASSES else 1e-6
+    wanted = probabilities_of(expected)
+    numpy.testing.assert_allclose(numpy.column_stack(columns), wanted, rtol=tolerance)
+    # A row that has no prediction has the empty text.
+    assert [one or None for one in classes.tolist()] == [one or None for one in expected["prediction"].to_pylist()]
     assert len(set(classes)) > 1
+    assert numpy.isnan(wanted).any() == (model == "layers")
     metadata = session.get_modelmeta().custom_metadata_map
-    assert metadata["forebay.unit"] == ("class of `shop`" if model == "kinds" else "class of `third`")
+    is_text = model in ["kinds", "layers"]
+    assert metadata["forebay.unit"] == ("class of `shop`" if is_text else "class of `third`")
     types = [one["type"] for one in json.loads(metadata["forebay.outputs"])]
-    assert types == ["string" if model == "kinds" else "int64"] + ["float32"] * len(columns)
+    assert types == ["string" if is_text else "int64"] + ["float32"] * len(columns)
 
 
 def test_ids_that_were_never_seen_are_those_of_the_program(root: pathlib.Path) -> None:

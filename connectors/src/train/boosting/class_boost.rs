@@ -4,11 +4,12 @@
 use super::config::BoostingConfig;
 use super::grow::{FeatureGain, GrownTree, TreeGrower};
 use super::histogram::Derivatives;
-use super::loss::{class_derivatives, class_loss, softmax};
+use super::loss::class_derivatives;
 use super::matrix::BinnedMatrix;
 use super::partitions::GroupRows;
 use super::table::FeatureTable;
 use super::tree::TreeEnsemble;
+use crate::train::class_loss::{class_loss, softmax};
 
 /// Share of a class at least, as in LightGBM: the logarithm of 0 is no score.
 const SHARE_MIN: f64 = 1e-15;

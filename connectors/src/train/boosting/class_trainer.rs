@@ -1,6 +1,5 @@
 //! Trains a model of classes over all rows.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use forebay_feed::LoadCounts;
@@ -12,12 +11,10 @@ use forebay_storage::{EpochReport, Event, TrainingUnit};
 use serde_json::json;
 
 use super::class_boost::{ClassBooster, ClassBoostingState, fill_row_scores, log_priors};
-use super::classes::{ClassLabels, ClassNumbers, SortedClasses};
 use super::config::BoostingConfig;
 use super::encode::{decode_ensembles, encode_ensembles};
 use super::fit::{check_histograms, digest_tables, gains_by_feature, is_finite};
 use super::importance::{MeasuredTrees, ShuffledColumns, column_gains};
-use super::loss::class_loss;
 use super::matrix::BinnedMatrix;
 use super::memory::{check_memory, training_bytes};
 use super::model::{BoostingCard, ErrorSums, GroupModelCard};
@@ -30,6 +27,8 @@ use super::trainer::{
     CHECKPOINT_ROUNDS, REPORT_INTERVAL, check_features, check_weights, step_event,
 };
 use super::tree::TreeEnsemble;
+use crate::train::class_errors::ClassErrors;
+use crate::train::classes::{ClassLabels, ClassNumbers, SortedClasses};
 use crate::train::constants::warn_of_constants;
 use crate::train::file::write_boosted_model;
 use crate::train::group_names::GroupName;
@@ -336,7 +335,7 @@ impl ClassTraining<'_> {
         let rounds = state.ensembles.first().map_or(0, |first| first.trees.len());
         let loss = match rounds.checked_sub(1) {
             Some(last) => state.losses.get(last).copied().unwrap_or_default(),
-            None => ClassErrors::of(&state.ensembles, &rows.learn).loss(),
+            None => class_errors(&state.ensembles, &rows.learn).loss(),
         };
         EpochReport {
             epoch: 0,
@@ -356,7 +355,7 @@ impl ClassTraining<'_> {
         state: &ClassBoostingState,
     ) -> Result<TrainingOutput> {
         let context = self.context;
-        let errors = ClassErrors::of(&state.ensembles, &rows.validate);
+        let errors = class_errors(&state.ensembles, &rows.validate);
         let epoch = self.epoch(rows, state, &errors);
         report_only_epoch(context, &epoch, self.began, self.skipped);
         let mut models = Vec::with_capacity(state.ensembles.len());
@@ -368,7 +367,7 @@ impl ClassTraining<'_> {
                 rows: rows.learn.rows() as u64,
                 validation_rows: rows.validate.rows() as u64,
                 learned_loss: epoch.loss,
-                errors: errors.sums(),
+                errors: error_sums(&errors),
                 gains: gains_by_feature(gains, rows.learn.features()),
                 scale: None,
             });
@@ -436,64 +435,23 @@ impl ClassTraining<'_> {
     }
 }
 
-/// Sums over rows from which metrics of classes are computed.
-#[derive(Debug, Default)]
-struct ClassErrors {
-    weight: f64,
-    lost: f64,
-    /// Weight of the rows whose most probable class is theirs.
-    right: f64,
+/// Sums over rows for the trees of each class.
+fn class_errors(ensembles: &[TreeEnsemble], rows: &FeatureTable) -> ClassErrors {
+    let mut errors = ClassErrors::default();
+    let mut scores = vec![0.0; ensembles.len()];
+    for (row, label) in rows.labels.iter().enumerate() {
+        fill_row_scores(ensembles, rows, row, &mut scores);
+        errors.add(&scores, *label as usize, f64::from(rows.weight(row)));
+    }
+    errors
 }
 
-impl ClassErrors {
-    fn of(ensembles: &[TreeEnsemble], rows: &FeatureTable) -> ClassErrors {
-        let mut errors = ClassErrors::default();
-        let mut scores = vec![0.0; ensembles.len()];
-        for (row, label) in rows.labels.iter().enumerate() {
-            fill_row_scores(ensembles, rows, row, &mut scores);
-            errors.add(&scores, *label as usize, f64::from(rows.weight(row)));
-        }
-        errors
-    }
-
-    fn add(&mut self, scores: &[f64], label: usize, weight: f64) {
-        self.weight += weight;
-        self.lost += weight * class_loss(scores, label);
-        // Of equal scores, the first is predicted.
-        let is_best = |(class, score): (usize, &f64)| {
-            if class < label {
-                *score < scores[label]
-            } else {
-                *score <= scores[label]
-            }
-        };
-        if scores.iter().enumerate().all(is_best) {
-            self.right += weight;
-        }
-    }
-
-    fn loss(&self) -> f64 {
-        self.lost / self.weight
-    }
-
-    /// Metrics by name; none of no rows.
-    fn metrics(&self) -> BTreeMap<String, f64> {
-        let mut metrics = BTreeMap::new();
-        if self.weight > 0.0 {
-            metrics.insert("loss".to_owned(), self.loss());
-            metrics.insert("log_loss".to_owned(), self.loss());
-            metrics.insert("accuracy".to_owned(), self.right / self.weight);
-        }
-        metrics
-    }
-
-    /// The sums that a model's file has.
-    fn sums(&self) -> ErrorSums {
-        ErrorSums {
-            weight: self.weight,
-            loss: self.lost,
-            ..ErrorSums::default()
-        }
+/// The sums that a model's file has.
+fn error_sums(errors: &ClassErrors) -> ErrorSums {
+    ErrorSums {
+        weight: errors.weight,
+        loss: errors.lost,
+        ..ErrorSums::default()
     }
 }
 
@@ -532,18 +490,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_equal_scores_is_predicted() {
-        let mut errors = ClassErrors::default();
-        errors.add(&[1.0, 1.0, 0.0], 0, 1.0);
-        errors.add(&[1.0, 1.0, 0.0], 1, 2.0);
-        errors.add(&[0.0, 1.0, 3.0], 2, 1.0);
-        let metrics = errors.metrics();
-        assert_eq!(metrics["accuracy"], 0.5);
-        assert_eq!(metrics["loss"], metrics["log_loss"]);
-        assert!(ClassErrors::default().metrics().is_empty());
-    }
-
-    #[test]
     fn the_baseline_is_the_entropy_of_the_classes() {
         let labels = vec![0.0, 1.0, 1.0, 1.0];
         let table = FeatureTable {
@@ -555,7 +501,7 @@ mod tests {
             validate: table,
         };
         let ensembles = vec![TreeEnsemble::default(); 2];
-        let errors = ClassErrors::of(&ensembles, &rows.validate);
+        let errors = class_errors(&ensembles, &rows.validate);
         let baseline = baseline(&rows, 2, &errors).unwrap();
         let entropy = -(0.25 * f64::ln(0.25) + 0.75 * f64::ln(0.75));
         assert!((baseline.constant - entropy).abs() < 1e-12);

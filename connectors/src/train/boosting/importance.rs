@@ -6,9 +6,10 @@ use forebay_model::Result;
 use forebay_run::ColumnImportance;
 use forebay_threads::parallel_map;
 
-use super::loss::{Objective, class_loss};
+use super::loss::Objective;
 use super::table::{FeatureTable, RowFeatures};
 use super::tree::TreeEnsemble;
+use crate::train::class_loss::class_loss;
 use crate::train::random::UniformGenerator;
 
 /// Validation rows with shuffled values, of all columns and models together: about a second of work.

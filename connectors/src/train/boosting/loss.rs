@@ -182,30 +182,7 @@ impl Objective {
     }
 }
 
-/// Replaces the scores of classes by their probabilities.
-pub fn softmax(scores: &mut [f64]) {
-    let greatest = greatest_of(scores);
-    let mut sum = 0.0;
-    for score in scores.iter_mut() {
-        *score = (*score - greatest).exp();
-        sum += *score;
-    }
-    for score in scores {
-        *score /= sum;
-    }
-}
-
-/// The negative logarithm of the probability of a class, given the scores of all.
-pub fn class_loss(scores: &[f64], class: usize) -> f64 {
-    let greatest = greatest_of(scores);
-    let mut sum = 0.0;
-    for score in scores {
-        sum += (score - greatest).exp();
-    }
-    sum.ln() + greatest - scores[class]
-}
-
-/// First and second derivative of [`class_loss`] by the score of a class with this probability. The second one is that of
+/// First and second derivative of the loss of a class by the score of a class with this probability. The second one is that of
 /// the diagonal, times `K / (K - 1)` for `K` classes, as in Friedman's algorithm (Greedy Function Approximation, 2001,
 /// section 4.6) and in LightGBM.
 pub fn class_derivatives(probability: f64, is_label: bool, classes: usize) -> (f64, f64) {
@@ -215,10 +192,6 @@ pub fn class_derivatives(probability: f64, is_label: bool, classes: usize) -> (f
         probability - label,
         factor * probability * (1.0 - probability),
     )
-}
-
-fn greatest_of(scores: &[f64]) -> f64 {
-    scores.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }
 
 fn sign(value: f64) -> f64 {
@@ -253,6 +226,7 @@ pub fn weighted_quantile(mut values: Vec<(f32, f32)>, share: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::train::class_loss::{class_loss, softmax};
 
     #[test]
     fn derivatives_are_those_of_the_loss() {

@@ -5,14 +5,13 @@
 //! `grow` grows a tree over `histogram`s with the best `split`s, `boost` adds trees up. Each sum is
 //! computed in the order of rows by one thread, so threads change no bit.
 //!
-//! A label of `classes` has trees for each: `class_boost` adds them up, and `class_trainer` trains one model of them over
+//! A label of classes has trees for each: `class_boost` adds them up, and `class_trainer` trains one model of them over
 //! all rows.
 
 mod bins;
 mod boost;
 mod class_boost;
 mod class_trainer;
-mod classes;
 mod column_fallback;
 mod config;
 mod earlier_trees;

@@ -12,10 +12,11 @@ use super::column_fallback::ColumnFallback;
 use super::encode::{FeatureCounts, decode_ensembles};
 use super::importance::split_columns;
 use super::intervals::{IntervalScale, bound_value};
-use super::loss::{BoostingLoss, Objective, softmax};
+use super::loss::{BoostingLoss, Objective};
 use super::rows::feature_table;
 use super::steps::StepModels;
 use super::tree::TreeEnsemble;
+use crate::train::class_loss::softmax;
 use crate::train::group_names::{GroupName, group_columns, group_name};
 use crate::train::network::ModelShape;
 use crate::train::tensors::invalid_model_fault;
@@ -503,6 +504,7 @@ mod tests {
             embeddings: Vec::new(),
             hidden: Vec::new(),
             added: false,
+            outputs: 1,
         };
         let mut ensembles = Vec::new();
         for share in [0.25_f64, 0.75] {

@@ -9,9 +9,9 @@ use forebay_run::{FeedSource, TrainingContext};
 use forebay_threads::parallel_map;
 use std::ops::ControlFlow;
 
-use super::classes::ClassLabels;
 use super::loss::Objective;
 use super::table::FeatureTable;
+use crate::train::classes::ClassLabels;
 use crate::train::config::OnNonFinite;
 use crate::train::group_names::group_columns;
 

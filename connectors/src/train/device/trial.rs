@@ -122,6 +122,7 @@ impl DeviceTrial {
             embeddings: vec![table("a", 1, IDS[0], 5), table("b", 2, IDS[1], 3)],
             hidden: self.train.hidden_widths(),
             added,
+            outputs: 1,
         }
     }
 

@@ -64,10 +64,10 @@ pub fn onnx_model(
         PredictorModel::Network(parameters) => {
             refuse_part(part)?;
             network::add_network(&mut graph, card, parameters, &mut columns)?;
-            if card.loss == LossFunction::Logistic {
-                "probability of"
-            } else {
-                "that of"
+            match card.loss {
+                LossFunction::SquaredError => "that of",
+                LossFunction::Logistic => "probability of",
+                LossFunction::Softmax => "class of",
             }
         }
         PredictorModel::Boosted(model) => match boosted_outputs(card, model, part)? {

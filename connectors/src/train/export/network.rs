@@ -2,7 +2,8 @@
 
 use forebay_model::Result;
 
-use super::graph::{GraphBuilder, Value, floats, int_attribute};
+use super::classes::add_classes;
+use super::graph::{GraphBuilder, Value, floats, int_attribute, int64s};
 use super::inputs::FeatureInputs;
 use super::protobuf::TensorType;
 use super::steps::StepColumns;
@@ -38,9 +39,18 @@ pub fn add_network(
     }
     let mut result = add_layers(graph, card, parameters, &layer_inputs);
     for weights in &id_weights {
-        let axes = graph.constant(super::graph::int64s(&[1], &[1]));
-        let sum = graph.node("ReduceSum", &[weights, &axes]);
+        // A result of each class has a weight of each id: those of an id are together.
+        let by_id = graph.constant(int64s(&[3], &[0, -1, shape.outputs as i64]));
+        let weights = graph.node("Reshape", &[weights, &by_id]);
+        let axes = graph.constant(int64s(&[1], &[1]));
+        let without_axis = vec![int_attribute("keepdims", 0)];
+        let sum = graph.node_with("ReduceSum", &[&weights, &axes], without_axis);
         result = graph.node("Add", &[&result, &sum]);
+    }
+    if let Some(classes) = &card.classes {
+        let scores = graph.cast(&result, TensorType::Double);
+        add_classes(graph, &scores, classes, unusable_rows.as_ref());
+        return Ok(());
     }
     let mut prediction = graph.column(&result, 0);
     if card.loss == LossFunction::Logistic {
@@ -69,7 +79,7 @@ fn finite_numbers(
         return (replaced, None);
     }
     let counted = graph.cast(&is_bad, TensorType::Float);
-    let axes = graph.constant(super::graph::int64s(&[1], &[1]));
+    let axes = graph.constant(int64s(&[1], &[1]));
     let bad_count = graph.node_with(
         "ReduceSum",
         &[&counted, &axes],
@@ -99,11 +109,11 @@ fn add_embedding(
     let table = graph.constant(floats(&dimensions, table));
     let embedded = graph.node("Gather", &[&table, &row]);
     let flat_width = (embedding.ids * embedding.width) as i64;
-    let flat = graph.constant(super::graph::int64s(&[2], &[-1, flat_width]));
+    let flat = graph.constant(int64s(&[2], &[-1, flat_width]));
     graph.node("Reshape", &[&embedded, &flat])
 }
 
-/// The layers, of which the last one has one output.
+/// The layers, of which the last one has the results.
 fn add_layers(
     graph: &mut GraphBuilder,
     card: &ModelCard,

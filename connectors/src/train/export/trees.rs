@@ -70,7 +70,7 @@ pub fn add_class_trees(
     let inputs = FeatureInputs::add(graph, shape, columns)?;
     let features = as_doubles(graph, inputs);
     let scores = add_sums(graph, ensembles, &features);
-    add_classes(graph, &scores, classes);
+    add_classes(graph, &scores, classes, None);
     Ok(())
 }
 

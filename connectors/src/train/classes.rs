@@ -8,7 +8,7 @@ use arrow::datatypes::DataType;
 use forebay_model::{Fault, Result, codes, logical_type, type_words};
 use forebay_run::ModelClasses;
 
-/// Classes of a model at most: each round grows a tree for each.
+/// Classes of a model at most: each round of boosting grows a tree for each.
 const CLASSES_MAX: usize = 1000;
 
 /// The labels of some rows, which are classes.
