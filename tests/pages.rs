@@ -74,7 +74,7 @@ fn the_page_of_a_run_tells_what_it_did() {
         "rows: at least 1000000",
         "(parquet)",
         "role=\"img\"",
-        "resident memory",
+        "resident memory, MiB",
         // Tiles at its head.
         "At a glance",
         "<p class=\"muted\">Rows</p>",
@@ -589,6 +589,14 @@ fn the_profile_of_the_run_before_stands_beside() {
             .expect(0);
         profile_cards(&shop, "run.html")
     };
+    // Both over the same axes.
+    let (_, chart) = section
+        .split_once("aria-label=\"Distributions of price\"")
+        .unwrap();
+    let chart = chart.split("</svg>").next().unwrap();
+    for name in ["this run", "run before", "density"] {
+        assert!(chart.contains(name), "no `{name}` in {chart}");
+    }
     let cards: Vec<&str> = section.split("<div class=\"column\">").skip(1).collect();
     assert!(
         cards[2].contains("this run") && cards[2].contains("max 360"),

@@ -221,6 +221,60 @@ fn tick(value: f64) -> String {
     }
 }
 
+/// A distribution with its name.
+pub(super) struct NamedBins<'a> {
+    pub name: String,
+    pub bins: &'a [HistogramBin],
+}
+
+/// Outlines of distributions over the same axes; `None` where fewer than two can be drawn. Heights are densities: areas
+/// are the same for bins of any width.
+pub(super) fn overlaid_histograms(distributions: &[NamedBins<'_>]) -> Option<String> {
+    let mut lines = Vec::new();
+    for distribution in distributions {
+        let points = density_outline(distribution.bins);
+        if points.len() > 2 {
+            lines.push(Line {
+                name: distribution.name.clone(),
+                points,
+            });
+        }
+    }
+    if lines.len() < 2 {
+        return None;
+    }
+    LineChart {
+        x_title: "",
+        y_title: "density",
+        lines: &lines,
+        band: None,
+        x_text: &tick,
+        x_labels_max: LABELS_MAX,
+        size: (480, 240),
+    }
+    .draw()
+}
+
+/// Steps around the bins, from zero to zero; none of bins without a width.
+fn density_outline(bins: &[HistogramBin]) -> Vec<(f64, f64)> {
+    let mut points = Vec::with_capacity(2 * bins.len() + 2);
+    for bin in bins {
+        let density = bin.share / (bin.upper - bin.lower);
+        if !density.is_finite() {
+            return Vec::new();
+        }
+        if points.is_empty() {
+            points.push((bin.lower, 0.0));
+        }
+        points.push((bin.lower, density));
+        points.push((bin.upper, density));
+    }
+    if let Some(last) = bins.last() {
+        points.push((last.upper, 0.0));
+    }
+    points
+}
+
 /// Bars of shares.
 pub(super) fn histogram(bins: &[HistogramBin]) -> Option<String> {
     let first = bins.first()?;
@@ -260,6 +314,38 @@ pub(super) fn histogram(bins: &[HistogramBin]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn distributions_of_any_bins_have_the_same_area() {
+        let bin = |lower: f64, upper: f64, share: f64| HistogramBin {
+            lower,
+            upper,
+            share,
+        };
+        let narrow = [bin(0.0, 1.0, 0.25), bin(1.0, 2.0, 0.75)];
+        let wide = [bin(0.0, 4.0, 1.0)];
+        assert_eq!(
+            density_outline(&narrow),
+            [
+                (0.0, 0.0),
+                (0.0, 0.25),
+                (1.0, 0.25),
+                (1.0, 0.75),
+                (2.0, 0.75),
+                (2.0, 0.0)
+            ]
+        );
+        assert_eq!(density_outline(&wide)[1], (0.0, 0.25));
+        assert!(density_outline(&[bin(3.0, 3.0, 1.0)]).is_empty());
+        let named = |name: &str, bins| NamedBins {
+            name: name.to_owned(),
+            bins,
+        };
+        let drawing = overlaid_histograms(&[named("train", &narrow), named("test", &wide)]);
+        let drawing = drawing.unwrap();
+        assert!(drawing.contains("train") && drawing.contains("test"));
+        assert!(overlaid_histograms(&[named("train", &narrow), named("test", &[])]).is_none());
+    }
 
     #[test]
     fn labels_are_short() {

@@ -1,7 +1,10 @@
 //! The page of a profile.
 
-use forebay_run::{ColumnPair, ColumnProfile, ComparedProfile, DatasetProfile, SeriesProfile};
+use forebay_run::{
+    ColumnPair, ColumnProfile, ComparedProfile, DatasetProfile, HistogramBin, SeriesProfile,
+};
 
+use super::charts::NamedBins;
 use super::{Block, Cell, ColumnCard, Page, charts, drawn};
 use crate::present;
 use crate::present::units;
@@ -37,7 +40,8 @@ pub(crate) fn profile_page(profile: &DatasetProfile) -> Page {
     page
 }
 
-/// Page with the cards of each column next to each other, one for each part of the split.
+/// Page with the distributions of each column over the same axes, and cards next to each other, one for each part of the
+/// split.
 pub(crate) fn parts_page(of: &str, profiles: &[DatasetProfile]) -> Page {
     let rows: Vec<String> = profiles
         .iter()
@@ -66,7 +70,7 @@ struct ProfileSide<'a> {
     profile: &'a DatasetProfile,
 }
 
-/// Cards of each column next to each other.
+/// Distributions of each column over the same axes, and cards next to each other.
 fn columns_by_side(sides: &[ProfileSide<'_>]) -> Vec<Block> {
     let mut blocks = Vec::new();
     for column in sides.first().iter().flat_map(|side| &side.profile.columns) {
@@ -75,18 +79,49 @@ fn columns_by_side(sides: &[ProfileSide<'_>]) -> Vec<Block> {
             column.name,
             column.type_label()
         )));
+        let chart = overlaid_chart(sides, &column.name);
         let columns = sides.iter().filter_map(|ProfileSide { label, profile }| {
             let other_side = profile.column(&column.name)?;
-            Some(ColumnCard {
+            let mut card = ColumnCard {
                 name: label.clone(),
                 ..card(other_side)
-            })
+            };
+            if chart.is_some() {
+                card.svg = None;
+            }
+            Some(card)
         });
-        blocks.push(Block::Columns {
-            columns: columns.collect(),
-        });
+        let columns = columns.collect();
+        blocks.extend(chart);
+        blocks.push(Block::Columns { columns });
     }
     blocks
+}
+
+/// The distributions of a column on all sides, over the same axes; `None` where fewer than two sides have one.
+fn overlaid_chart(sides: &[ProfileSide<'_>], column: &str) -> Option<Block> {
+    let mut distributions = Vec::new();
+    for ProfileSide { label, profile } in sides {
+        let Some(profile) = profile.column(column) else {
+            continue;
+        };
+        distributions.push(NamedBins {
+            name: label.clone(),
+            bins: histogram_of(profile),
+        });
+    }
+    let svg = drawn(|| charts::overlaid_histograms(&distributions))?;
+    Some(Block::Chart {
+        label: format!("Distributions of {column}"),
+        class: "chart",
+        svg,
+    })
+}
+
+/// Bins of a column of numbers; none of others.
+fn histogram_of(column: &ColumnProfile) -> &[HistogramBin] {
+    let numeric = column.numeric.as_ref();
+    numeric.map_or(&[], |numeric| &numeric.histogram)
 }
 
 fn part(profile: &DatasetProfile) -> &str {
@@ -217,15 +252,10 @@ fn strength_cell(strength: Option<f64>) -> Cell {
 }
 
 fn card(column: &ColumnProfile) -> ColumnCard {
-    let histogram = column
-        .numeric
-        .as_ref()
-        .map(|numeric| numeric.histogram.as_slice())
-        .unwrap_or_default();
     ColumnCard {
         name: column.name.clone(),
         r#type: column.type_label(),
         lines: present::profile::column_lines(column),
-        svg: drawn(|| charts::histogram(histogram)),
+        svg: drawn(|| charts::histogram(histogram_of(column))),
     }
 }

@@ -213,7 +213,7 @@ fn run_blocks(report: Option<&RunReport>, facts: &RunFacts) -> Vec<Block> {
         memory_limit,
     } = facts;
     let mut blocks = pass_blocks(report, record);
-    blocks.extend(memory_chart(record, *memory_limit));
+    blocks.extend(memory_blocks(record, *memory_limit));
     blocks.extend(record.workers.table());
     for warning in &record.warnings {
         blocks.push(Block::text(format!("Warning: {warning}")));
@@ -239,8 +239,12 @@ fn run_blocks(report: Option<&RunReport>, facts: &RunFacts) -> Vec<Block> {
     blocks
 }
 
-/// Resident memory over time, beside its limit.
-fn memory_chart(record: &TimelineRecord, memory_limit: Option<u64>) -> Option<Block> {
+/// Resident memory over time, beside its limit where that is near.
+fn memory_blocks(record: &TimelineRecord, memory_limit: Option<u64>) -> Vec<Block> {
+    let used = record.memory.iter().map(|sample| sample.bytes).max();
+    let used = used.unwrap_or_default();
+    // Beside a limit far above, the memory that was used would be a line at zero.
+    let near_limit = memory_limit.filter(|limit| used.saturating_mul(2) >= *limit);
     let mut lines = vec![Line {
         name: "resident memory".to_owned(),
         points: record
@@ -249,19 +253,28 @@ fn memory_chart(record: &TimelineRecord, memory_limit: Option<u64>) -> Option<Bl
             .map(|sample| (sample.at, mebibytes(sample.bytes)))
             .collect(),
     }];
-    if let Some(limit) = memory_limit {
+    if let Some(limit) = near_limit {
         let limit = mebibytes(limit);
         lines.push(Line {
             name: "limit (--memory)".to_owned(),
             points: vec![(0.0, limit), (record.total, limit)],
         });
     }
-    let svg = drawn(|| charts::lines("seconds", "MiB", &lines))?;
-    Some(Block::Chart {
-        label: "Memory beside its limit".to_owned(),
+    let Some(svg) = drawn(|| charts::lines("seconds", "resident memory, MiB", &lines)) else {
+        return Vec::new();
+    };
+    let mut blocks = vec![Block::Chart {
+        label: "The resident memory over time".to_owned(),
         class: "chart",
         svg,
-    })
+    }];
+    if let (Some(limit), None) = (memory_limit, near_limit) {
+        let limit = units::bytes(limit);
+        blocks.push(Block::text(format!(
+            "The limit of the memory (--memory) is {limit}, beyond the chart."
+        )));
+    }
+    blocks
 }
 
 fn mebibytes(bytes: u64) -> f64 {
