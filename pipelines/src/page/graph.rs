@@ -14,8 +14,8 @@ use layout::topo::layout::VisualGraph;
 
 use crate::present::diagnostic::step_of;
 
-/// Steps of a node that are named.
-const STEPS_SHOWN: usize = 4;
+/// Steps of a node that are named: more would make a box of several screens.
+const STEPS_SHOWN: usize = 40;
 
 /// Room below the lowest box, for curves.
 const BOTTOM_MARGIN: f64 = 40.0;
@@ -295,9 +295,28 @@ fn inputs_of(node: &PipelineNode, names: &[&str]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use forebay_model::{SpecLocation, codes};
+    use forebay_model::{SpecLocation, Step, codes};
 
     use super::*;
+
+    #[test]
+    fn each_step_of_a_node_is_named() {
+        let node = |count: usize| {
+            let mut steps = Vec::new();
+            for number in 0..count {
+                steps.push(Step {
+                    kind: format!("step_{number}"),
+                    config: serde_json::Value::Null,
+                    at: None,
+                });
+            }
+            PipelineNode::new("features", NodeInput::From("demand".to_owned()), steps)
+        };
+        assert_eq!(step_label(&node(2)), "features\nstep_0\nstep_1");
+        let label = step_label(&node(12));
+        assert!(label.ends_with("\nstep_11"), "{label}");
+        assert!(step_label(&node(42)).ends_with("\nstep_39\nand 2 more"));
+    }
 
     #[test]
     fn a_fault_is_about_a_node() {
