@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -135,6 +136,46 @@ if chromium := os.environ.get("FOREBAY_CHROMIUM"):
             page.keyboard.press("Tab")
             reached += page.evaluate("document.activeElement.matches('a, button, input, [tabindex=\"0\"]')")
         assert reached == min(seen["reachable"], 100)
+        context.close()
+
+    @pytest.fixture(scope="module")
+    def address(pages: pathlib.Path) -> Iterator[str]:
+        """The address of a server of the runs."""
+        program = os.environ.get("FOREBAY_BIN") or str(REPOSITORY / "target/debug/forebay")
+        words = [program, "ui", "--listen=127.0.0.1:0"]
+        server = subprocess.Popen(words, cwd=pages, stdout=subprocess.PIPE, text=True)
+        assert server.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:\d+", server.stdout.readline())
+        assert found is not None
+        yield found.group()
+        server.terminate()
+        server.wait(timeout=10)
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    @pytest.mark.parametrize("width", [1280, 390])
+    def test_served_pages_are_read_at_any_width(browser: Browser, address: str, width: int, scheme: Any) -> None:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page = context.new_page()
+        wrong: list[str] = []
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(f"{address}/pipelines/seen")
+        run = page.locator("a[href^='/runs/']").last.get_attribute("href")
+        assert run is not None
+        for path in [
+            "/",
+            "/pipelines/seen",
+            "/pipelines/seen/graph",
+            "/pipelines/seen/steps/features",
+            "/pipelines/seen/steps/features/profile",
+            run.removesuffix("/report"),
+        ]:
+            page.goto(address + path)
+            seen = page.evaluate(MEASURE)
+            assert seen["overflow"] <= 0, path
+            assert seen["contrast"][0] >= CONTRAST, (path, seen["contrast"])
+            assert seen["sections"] >= 1, path
+        assert wrong == []
         context.close()
 
     def test_columns_light_up_along_their_lineage(browser: Browser, pages: pathlib.Path) -> None:
