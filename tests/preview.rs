@@ -1,8 +1,12 @@
 //! Rows of steps and plans, seen before anything runs.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use arrow::array::{ArrayRef, Date32Array, Decimal128Array, Int64Array, RecordBatch};
+use forebay::model::codes;
+use forebay::prelude::{Forebay, PreviewOptions, SessionOptions};
+use forebay::run::CancellationToken;
 
 use crate::exact_values::write;
 use crate::support::{TestDirectory, repository};
@@ -64,6 +68,29 @@ fn a_preview_has_the_rows_that_a_run_writes() {
         std::fs::remove_dir_all(shop.path("out")).unwrap();
         std::fs::remove_dir_all(shop.path(".forebay")).unwrap();
     }
+}
+
+#[test]
+fn a_session_that_is_stopped_leaves_the_one_that_it_is_made_of_alone() {
+    let shop = workshop();
+    let text = format!(
+        "version: 1\nname: p\nsources: {{ rows: {{ csv: {{ path: {:?} }} }} }}\n\
+         steps: {{ all: {{ from: rows, do: [] }} }}\n",
+        shop.at("sales.csv")
+    );
+    let options = SessionOptions::default().state(shop.at("state"));
+    let forebay = Forebay::new().with_options(options);
+    let catalog = forebay.spec_catalog();
+    let pipeline = forebay::spec::parse(&text, "t.yaml", &Default::default(), &catalog).unwrap();
+    let session = forebay.session().unwrap();
+    let interrupt = CancellationToken::default();
+    let stopped = session.with_interrupt(interrupt.clone());
+    interrupt.flag().store(true, Ordering::Relaxed);
+    let options = PreviewOptions::default();
+    let fault = stopped.preview(&pipeline, &options).unwrap_err();
+    assert_eq!(fault.code(), codes::INTERRUPTED);
+    let preview = session.preview(&pipeline, &options).unwrap();
+    assert!(preview.batches.iter().any(|batch| batch.num_rows() > 0));
 }
 
 #[test]

@@ -330,6 +330,14 @@ impl Session {
         &self.interrupt
     }
 
+    /// A session whose runs this token stops, and which else is that of this one.
+    pub fn with_interrupt(&self, interrupt: CancellationToken) -> Session {
+        Session {
+            interrupt,
+            ..self.clone()
+        }
+    }
+
     /// Fails if another attempt has taken the run over, or if the lease has expired.
     pub(crate) fn check_fence(&self) -> Result<()> {
         if let Some(lease) = &self.attempt.lease {

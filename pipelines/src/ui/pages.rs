@@ -1,18 +1,20 @@
 //! Routes: each makes a page from the records of the state directory, on a thread that may wait for storage.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use forebay_model::{Fault, Result, codes};
+use forebay_storage::CancellationToken;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response, StatusCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::report_file::report_text;
 use super::service::UiService;
-use super::steps::{ArtifactName, StepView};
+use super::steps::{ArtifactName, StepRequest, StepView};
 use crate::page::{
     Page, SCRIPT, index_page, missing_page, missing_report_page, pipeline_graph_page,
     pipeline_page, recorded_run_page, server_fault_page,
@@ -20,6 +22,9 @@ use crate::page::{
 
 /// Time that a request waits until its page can be made.
 const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Time that the rows of a step may be computed for.
+const COMPUTED_WITHIN: Duration = Duration::from_secs(60);
 
 const HTML: &str = "text/html; charset=utf-8";
 
@@ -55,7 +60,7 @@ pub(super) async fn step_rows(
     Path((pipeline, step)): Path<(String, String)>,
 ) -> Response<Body> {
     let artifact = ArtifactName::NewestOf(pipeline);
-    respond_computed(service, artifact, step, StepView::Rows).await
+    respond_computed(service, StepRequest::new(artifact, step, StepView::Rows)).await
 }
 
 pub(super) async fn step_profile(
@@ -63,7 +68,7 @@ pub(super) async fn step_profile(
     Path((pipeline, step)): Path<(String, String)>,
 ) -> Response<Body> {
     let artifact = ArtifactName::NewestOf(pipeline);
-    respond_computed(service, artifact, step, StepView::Profile).await
+    respond_computed(service, StepRequest::new(artifact, step, StepView::Profile)).await
 }
 
 pub(super) async fn run_steps(State(service): Service, Path(run): Path<String>) -> Response<Body> {
@@ -76,7 +81,7 @@ pub(super) async fn run_step_rows(
     Path((run, step)): Path<(String, String)>,
 ) -> Response<Body> {
     let artifact = ArtifactName::OfRun(run);
-    respond_computed(service, artifact, step, StepView::Rows).await
+    respond_computed(service, StepRequest::new(artifact, step, StepView::Rows)).await
 }
 
 pub(super) async fn run_step_profile(
@@ -84,7 +89,7 @@ pub(super) async fn run_step_profile(
     Path((run, step)): Path<(String, String)>,
 ) -> Response<Body> {
     let artifact = ArtifactName::OfRun(run);
-    respond_computed(service, artifact, step, StepView::Profile).await
+    respond_computed(service, StepRequest::new(artifact, step, StepView::Profile)).await
 }
 
 pub(super) async fn run(State(service): Service, Path(run): Path<String>) -> Response<Body> {
@@ -139,26 +144,32 @@ impl UiService {
     }
 }
 
-/// Answers with a page of a step, which is computed once it is the turn of this request.
-async fn respond_computed(
-    service: Arc<UiService>,
-    artifact: ArtifactName,
-    step: String,
-    view: StepView,
-) -> Response<Body> {
-    let mut path = format!("{}/{step}", artifact.path());
-    if view == StepView::Profile {
-        path += "/profile";
-    }
+/// Answers with a page of a step, which is computed once it is the turn of this request. The computation ends where it
+/// takes too long, or where the reader has gone.
+async fn respond_computed(service: Arc<UiService>, request: StepRequest) -> Response<Body> {
     let Some(turn) = permit_of(&service.previews).await else {
         return busy();
     };
-    respond(service, path, move |service| {
-        let page = service.step(&artifact, &step, view);
+    let end = EndOnDrop(request.interrupt.clone());
+    let mut answer = Box::pin(respond(service, request.path(), move |service| {
+        let page = service.step(&request);
         drop(turn);
         page
-    })
-    .await
+    }));
+    if let Ok(answer) = tokio::time::timeout(COMPUTED_WITHIN, answer.as_mut()).await {
+        return answer;
+    }
+    drop(end);
+    answer.await
+}
+
+/// Ends a computation when it is dropped.
+struct EndOnDrop(CancellationToken);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.flag().store(true, Ordering::Relaxed);
+    }
 }
 
 /// Answers with a page, which is made on a thread of its own; without a page, nothing is at the path.

@@ -1,7 +1,8 @@
 //! Pages of the steps of an artifact: their rows and profiles, computed when a browser requests them.
 
 use forebay_model::{ContentId, Pipeline, Result, codes};
-use forebay_run::{Artifact, PreviewOptions, RunRecord};
+use forebay_run::{Artifact, PreviewOptions, RunRecord, Session};
+use forebay_storage::CancellationToken;
 
 use super::service::UiService;
 use crate::page::{
@@ -39,12 +40,37 @@ pub(super) enum StepView {
     Profile,
 }
 
-impl ArtifactName {
-    /// Path of the pages of its steps.
+/// Request for a page of a step.
+#[derive(Debug)]
+pub(super) struct StepRequest {
+    pub artifact: ArtifactName,
+    /// The step or source.
+    pub step: String,
+    pub view: StepView,
+    /// Ends the computation.
+    pub interrupt: CancellationToken,
+}
+
+impl StepRequest {
+    /// A request whose computation nothing ends yet.
+    pub fn new(artifact: ArtifactName, step: String, view: StepView) -> StepRequest {
+        StepRequest {
+            artifact,
+            step,
+            view,
+            interrupt: CancellationToken::default(),
+        }
+    }
+
+    /// Path of the page.
     pub fn path(&self) -> String {
-        match self {
+        let steps = match &self.artifact {
             ArtifactName::NewestOf(pipeline) => format!("/pipelines/{pipeline}/steps"),
             ArtifactName::OfRun(run) => format!("/runs/{run}/steps"),
+        };
+        match self.view {
+            StepView::Rows => format!("{steps}/{}", self.step),
+            StepView::Profile => format!("{steps}/{}/profile", self.step),
         }
     }
 }
@@ -62,14 +88,14 @@ impl UiService {
     }
 
     /// Rows or profile of a step or source of an artifact.
-    pub fn step(&self, name: &ArtifactName, step: &str, view: StepView) -> Result<Option<Page>> {
-        match name {
+    pub fn step(&self, request: &StepRequest) -> Result<Option<Page>> {
+        match &request.artifact {
             ArtifactName::NewestOf(pipeline) => {
                 let Some(artifact) = self.newest_artifact(pipeline)? else {
                     return Ok(None);
                 };
                 let records = self.records_of(pipeline)?;
-                self.step_page(&artifact, None, &records, step, view)
+                self.step_page(request, &artifact, None, &records)
             }
             ArtifactName::OfRun(run) => {
                 let Some(record) = self.history.record(run)? else {
@@ -79,7 +105,7 @@ impl UiService {
                     return Ok(Some(missing_artifact_page(&record)));
                 };
                 let records = std::slice::from_ref(&record);
-                self.step_page(&artifact, Some(&record), records, step, view)
+                self.step_page(request, &artifact, Some(&record), records)
             }
         }
     }
@@ -87,12 +113,12 @@ impl UiService {
     /// The page of a step; `records` say where the data of the sources lies, the first of them that names a source.
     fn step_page(
         &self,
+        request: &StepRequest,
         artifact: &Artifact,
         run: Option<&RunRecord>,
         records: &[RunRecord],
-        step: &str,
-        view: StepView,
     ) -> Result<Option<Page>> {
+        let step = &request.step;
         let pipeline = &artifact.pipeline;
         if !has_step(pipeline, step) {
             return Ok(None);
@@ -108,53 +134,29 @@ impl UiService {
                           `forebay preview` and `forebay profile` show the rows.";
             return Ok(Some(uncomputed_step_page(pages, step, reason)));
         };
-        let computed = match view {
-            StepView::Rows => self.rows_page(pages, &located, artifact, step),
-            StepView::Profile => self.profile_page(pages, &located, artifact, step),
+        let session = self.session.with_interrupt(request.interrupt.clone());
+        let computation = StepComputation {
+            session: &session,
+            pages,
+            located: &located,
+            artifact,
+            step,
+        };
+        let computed = match request.view {
+            StepView::Rows => computation.rows_page(),
+            StepView::Profile => computation.profile_page(),
         };
         match computed {
             Ok(page) => Ok(Some(page)),
+            Err(fault) if fault.code() == codes::INTERRUPTED => {
+                let reason = "This takes longer than a page may: `forebay preview` and `forebay \
+                              profile` have the time for it.";
+                Ok(Some(uncomputed_step_page(pages, step, reason)))
+            }
             // A store that does not answer now may answer again.
             Err(fault) if fault.code() == codes::STORAGE => Err(fault),
             Err(fault) => Ok(Some(step_fault_page(pages, step, &fault))),
         }
-    }
-
-    fn rows_page(
-        &self,
-        pages: StepPages<'_>,
-        located: &Pipeline,
-        artifact: &Artifact,
-        step: &str,
-    ) -> Result<Page> {
-        let options = PreviewOptions {
-            step: Some(step.to_owned()),
-            rows: PREVIEW_ROWS,
-            sample_rows: PREVIEW_SAMPLE_ROWS,
-            // Windows have no values at the begin of a series; sources have none.
-            fullest: located.nodes.iter().any(|node| node.name == step),
-            ..PreviewOptions::default()
-        };
-        let session = &self.session;
-        let preview = session.preview_of_artifact(located, artifact, &options)?;
-        step_rows_page(pages, step, &preview)
-    }
-
-    fn profile_page(
-        &self,
-        pages: StepPages<'_>,
-        located: &Pipeline,
-        artifact: &Artifact,
-        step: &str,
-    ) -> Result<Page> {
-        let session = &self.session;
-        let profile = session.profile_of_artifact(located, artifact, step, PROFILE_SAMPLE_ROWS)?;
-        Ok(step_profile_page(
-            pages,
-            step,
-            &profile,
-            PROFILE_SAMPLE_ROWS,
-        ))
     }
 
     /// The records of the runs of a pipeline, the latest first.
@@ -193,6 +195,40 @@ impl UiService {
             Err(fault) if fault.code() == codes::NOT_FOUND => Ok(None),
             Err(fault) => Err(fault),
         }
+    }
+}
+
+/// Computation of a page of a step.
+struct StepComputation<'a> {
+    session: &'a Session,
+    pages: StepPages<'a>,
+    /// The pipeline over the data that is read.
+    located: &'a Pipeline,
+    artifact: &'a Artifact,
+    step: &'a str,
+}
+
+impl StepComputation<'_> {
+    fn rows_page(&self) -> Result<Page> {
+        let mut nodes = self.located.nodes.iter();
+        let options = PreviewOptions {
+            step: Some(self.step.to_owned()),
+            rows: PREVIEW_ROWS,
+            sample_rows: PREVIEW_SAMPLE_ROWS,
+            // Windows have no values at the begin of a series; sources have none.
+            fullest: nodes.any(|node| node.name == self.step),
+            ..PreviewOptions::default()
+        };
+        let session = self.session;
+        let preview = session.preview_of_artifact(self.located, self.artifact, &options)?;
+        step_rows_page(self.pages, self.step, &preview)
+    }
+
+    fn profile_page(&self) -> Result<Page> {
+        let rows = PROFILE_SAMPLE_ROWS;
+        let session = self.session;
+        let profile = session.profile_of_artifact(self.located, self.artifact, self.step, rows)?;
+        Ok(step_profile_page(self.pages, self.step, &profile, rows))
     }
 }
 
