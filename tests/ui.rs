@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::bucket::S3Server;
 use crate::support::{TestDirectory, content};
 
 const SPEC: &str = r#"
@@ -276,6 +277,35 @@ fn steps_are_computed_on_demand(
         );
     }
     std::fs::rename(shop.path("artifacts"), &artifacts).unwrap();
+}
+
+#[test]
+fn a_state_directory_in_a_bucket_has_pages() {
+    let (shop, bucket) = S3Server::over_demand();
+    let spec = SPEC
+        .replace("path: data", "path: \"s3://lake/demand\"")
+        .replace("path: out", "path: \"s3://lake/out\"");
+    shop.write("spec.yaml", &spec);
+    let state = "--state=s3://lake/state";
+    bucket
+        .forebay(&shop, &["run", "spec.yaml", state])
+        .expect(0);
+    let state_before = content(&shop.path("buckets/lake/state"));
+    let server =
+        UiServer::of_command(bucket.command(&shop, &["ui", state, "--listen=127.0.0.1:0"]));
+    let index = server.get("/");
+    assert_contains(&index, &["200 OK", "looked_at", "complete"]);
+    let run = server.get(&link(&index, "/runs/"));
+    assert_contains(&run, &["200 OK", "Passes"]);
+    let steps = link(&run, "/runs/");
+    for view in ["", "/profile"] {
+        let page = server.get(&format!("{steps}/features{view}"));
+        assert_contains(&page, &["200 OK", "price", "the run begun at"]);
+    }
+    assert!(
+        content(&shop.path("buckets/lake/state")) == state_before,
+        "the server writes into the bucket"
+    );
 }
 
 #[test]
