@@ -1232,6 +1232,49 @@ fn joins_of_queries_whose_tables_do_not_fit_begin_again_with_joins_that_sort() {
     }
 }
 
+/// The engine reads a side that it cannot hold again, which a side that several threads divide must allow.
+#[test]
+fn joins_of_all_pairs_whose_sides_do_not_fit_spill() {
+    let workshop = TestDirectory::new();
+    let rows = 120_000;
+    let columns = |rows: std::ops::Range<u64>| {
+        vec![
+            ("k", numbers(rows.clone(), |row| (row % 100) as i64)),
+            ("pad", texts(rows, |row| format!("{row:0300}"))),
+        ]
+    };
+    table(&workshop, "rows.parquet", batches(rows).map(columns));
+    let few = batches(40).map(|rows| vec![("k", numbers(rows, |row| row as i64 / 2))]);
+    table(&workshop, "others.parquet", few);
+    let sources = "sources:\n  others: { parquet: { path: others.parquet } }";
+    let head = HEAD.replace("sources:", sources);
+    // Keys 0 to 19 come twice in the other table.
+    let pairs = rows as i64 / 100 * (0..20).map(|key| 2 * (19 - key)).sum::<i64>();
+    let unmatched = rows as i64 / 100 * 81;
+    for (join, count, met) in [
+        ("JOIN", pairs, pairs),
+        ("LEFT JOIN", pairs + unmatched, pairs),
+        ("FULL JOIN", pairs + unmatched + 2, pairs + 2),
+        ("LEFT SEMI JOIN", rows as i64 - unmatched, 0),
+        ("LEFT ANTI JOIN", unmatched, 0),
+    ] {
+        let met_rows = if met > 0 { "count(b.k)" } else { "0" };
+        let query = format!(
+            "SELECT count(*) AS n, {met_rows} AS met, max(a.pad) AS high \
+             FROM (SELECT * FROM rows WHERE k >= 0) a \
+             {join} (SELECT * FROM others WHERE k >= 0) b ON a.k < b.k"
+        );
+        let spec = format!("{head}steps: {{ made: {{ sql: \"{query}\" }} }}\n{SINK}");
+        let call = run_within_limit(&workshop, &spec, 0);
+        let messages = format!("{}{}", call.stdout, call.stderr);
+        assert!(messages.contains("joins that spill"), "{messages}");
+        let made = workshop.visible("out");
+        let counts = [integers(&made, "n"), integers(&made, "met")];
+        assert_eq!(counts, [[count], [met]], "{join}");
+        std::fs::remove_dir_all(workshop.path("state")).unwrap();
+    }
+}
+
 #[test]
 fn cells_of_megabytes_stay_within_the_promise() {
     let workshop = TestDirectory::new();

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster_handle::ClusterHandle;
 use crate::materialize::{FlowTally, MaterializePass, schema_with_positions};
 use crate::query_engine::engine_fault;
-use crate::query_engine::{query_config, query_runtime};
+use crate::query_engine::{query_config, stage_runtime};
 
 /// One part in this many of the engine's memory is for rows that come from workers.
 const EXCHANGE_SHARE: usize = 4;
@@ -141,7 +141,7 @@ impl MaterializePass<'_> {
         let query = DistributedQuery {
             label: &bound.ops[op].label,
             plan: &lower(inputs)?,
-            runtime: query_runtime(memory, self.scratch.path())?,
+            runtime: stage_runtime(memory, self.scratch.path())?,
             config: query_config(memory, threads),
             exchange_bytes: memory.engine_bytes() / EXCHANGE_SHARE,
             state: &workers.run_spec.state,

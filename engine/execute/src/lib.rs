@@ -27,6 +27,7 @@ mod join_keys;
 mod join_pairs;
 mod learn_pass;
 mod learn_run;
+mod loop_joins;
 mod materialize;
 mod one_per_key;
 mod ordered_rows;
@@ -82,7 +83,7 @@ pub use materialize::{
 };
 pub use ordered_scan::SpanTimeline;
 pub use pass_context::{PassContext, stop_check_of};
-pub use query_engine::{query_runtime, stage_config};
+pub use query_engine::{stage_config, stage_runtime};
 pub use read_ahead::{PlannedSpan, ReadAhead};
 pub use recursive_rows::{GiveFn, RecursiveRows};
 pub use row_groups::FOLDER_BYTES_MAX;

@@ -283,7 +283,7 @@ impl MaterializePass<'_> {
     }
 
     /// Runs a query in this process. Where it repeats long values, it begins again with fewer rows at a time, and where
-    /// the hash tables of its joins do not fit, with joins that spill.
+    /// the sides that its joins hold do not fit, with joins that spill.
     fn query_here(&self, op: OpId, plan: &LogicalPlan, rows: &mut ConformedRows<'_>) -> Result<()> {
         let memory = self.context.memory;
         let mut batch_rows = ENGINE_BATCH_ROWS;
@@ -311,11 +311,11 @@ impl MaterializePass<'_> {
                 );
                 batch_rows = fewer_rows;
                 message
-            } else if joins.has_tables() {
+            } else if joins.holds_sides() {
                 joins = Arc::new(JoinChoice::spilling());
                 format!(
-                    "the smaller sides of the joins of `{label}` do not fit into memory: it \
-                     begins again, with joins that sort both sides"
+                    "the sides that the joins of `{label}` hold do not fit into memory: it begins \
+                     again, with joins that spill"
                 )
             } else {
                 return Err(fault);
@@ -441,7 +441,7 @@ impl MaterializePass<'_> {
             tasks,
             ..
         } = spans;
-        let rows = estimated_rows(&tasks);
+        let rows = rows_before_steps(&tasks);
         // Window state depends on the rows before: one thread reads all spans in order.
         let threads = if in_order(&tasks) {
             1
@@ -901,7 +901,7 @@ fn in_order(tasks: &[NumberedSpan]) -> bool {
 }
 
 /// Rows that spans have before their steps, about.
-fn estimated_rows(tasks: &[NumberedSpan]) -> usize {
+fn rows_before_steps(tasks: &[NumberedSpan]) -> usize {
     let mut sum = 0u64;
     for task in tasks {
         let dataset = &task.input.input.dataset;

@@ -50,7 +50,15 @@ pub fn stage_config(
 
 /// The memory and the disk of queries.
 pub fn query_runtime(memory: MemoryBudget, scratch: &Path) -> Result<Arc<RuntimeEnv>> {
-    let pool = QueryMemoryPool::new(memory);
+    runtime_with(QueryMemoryPool::new(memory), scratch)
+}
+
+/// The memory and the disk of queries that are divided among processes.
+pub fn stage_runtime(memory: MemoryBudget, scratch: &Path) -> Result<Arc<RuntimeEnv>> {
+    runtime_with(QueryMemoryPool::of_stages(memory), scratch)
+}
+
+fn runtime_with(pool: QueryMemoryPool, scratch: &Path) -> Result<Arc<RuntimeEnv>> {
     let top = std::num::NonZeroUsize::MIN;
     let disk = DiskManagerBuilder::default()
         .with_mode(DiskManagerMode::Directories(vec![scratch.to_path_buf()]));

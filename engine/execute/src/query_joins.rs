@@ -1,5 +1,6 @@
 //! The joins of queries that run in this process: hash joins where one side fits into memory, and sort-merge joins, which
-//! spill, elsewhere. Row counts are estimates. A query whose tables do not fit begins again with sort-merge joins alone.
+//! spill, elsewhere. Row counts are estimates. A query begins again with joins that spill where a side does not fit that a
+//! join holds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,6 +25,7 @@ use datafusion::prelude::SessionConfig;
 use forebay_storage::MemoryBudget;
 
 use crate::grouped_sort::GroupedSorts;
+use crate::loop_joins::{LoopInputs, pairs_all_rows};
 
 /// One part in this many of the engine's memory is for the hash tables of a query, as estimated.
 const TABLES_SHARE: usize = 4;
@@ -51,12 +53,12 @@ pub(crate) fn with_chosen_joins(mut config: SessionConfig) -> SessionConfig {
     config
 }
 
-/// A rule of the engine's optimizer that chooses how each equality join of a query is computed.
+/// A rule of the engine's optimizer that chooses how each join of a query is computed.
 #[derive(Debug)]
 pub(crate) struct JoinChoice {
-    /// Bytes for all hash tables of the query; `None` to make none.
+    /// Bytes for all hash tables of the query; `None` to make none, and to spill.
     table_bytes: Option<usize>,
-    has_tables: AtomicBool,
+    holds_sides: AtomicBool,
 }
 
 impl JoinChoice {
@@ -65,7 +67,7 @@ impl JoinChoice {
         JoinChoice::within(Some(memory.engine_bytes() / TABLES_SHARE))
     }
 
-    /// Sort-merge joins alone.
+    /// Joins that spill alone.
     pub(crate) fn spilling() -> JoinChoice {
         JoinChoice::within(None)
     }
@@ -73,23 +75,26 @@ impl JoinChoice {
     fn within(table_bytes: Option<usize>) -> JoinChoice {
         JoinChoice {
             table_bytes,
-            has_tables: AtomicBool::new(false),
+            holds_sides: AtomicBool::new(false),
         }
     }
 
-    /// True if a plan has a hash join that a sort-merge join can replace.
-    pub(crate) fn has_tables(&self) -> bool {
-        self.has_tables.load(Ordering::Relaxed)
+    /// True if a plan has a join that holds a side, where another choice would spill.
+    pub(crate) fn holds_sides(&self) -> bool {
+        self.holds_sides.load(Ordering::Relaxed)
     }
 
     /// The rules of an optimizer that begins with this choice: later rules sort and divide the inputs of joins. Sorts are
-    /// replaced once all of them are in the plan.
+    /// replaced and sides are counted once all of them are in the plan.
     pub(crate) fn optimizer_rules(
         self: &Arc<Self>,
     ) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
         let mut rules = PhysicalOptimizer::new().rules;
         rules.insert(0, self.clone());
         rules.push(Arc::new(GroupedSorts));
+        rules.push(Arc::new(LoopInputs {
+            spills: self.table_bytes.is_none(),
+        }));
         rules
     }
 
@@ -117,7 +122,7 @@ impl JoinChoice {
             return sort_merge_join(join);
         };
         *free_bytes -= built.table_bytes;
-        self.has_tables.store(true, Ordering::Relaxed);
+        self.holds_sides.store(true, Ordering::Relaxed);
         let mode = partition_mode(built.rows, probed.map(|side| side.rows), threads);
         if is_swapped {
             return join.swap_inputs(mode);
@@ -135,6 +140,9 @@ impl PhysicalOptimizerRule for JoinChoice {
         let threads = config.execution.target_partitions;
         let mut free_bytes = self.table_bytes.unwrap_or(0);
         let chosen = plan.transform_up(|node| {
+            if pairs_all_rows(node.as_ref()) && self.table_bytes.is_some() {
+                self.holds_sides.store(true, Ordering::Relaxed);
+            }
             let Some(join) = node.downcast_ref::<HashJoinExec>() else {
                 return Ok(Transformed::no(node));
             };
@@ -390,14 +398,14 @@ mod tests {
             for threads in [1, 2] {
                 let choice = Arc::new(JoinChoice::within(LARGE));
                 let in_memory = run(&query, &choice, threads);
-                assert!(choice.has_tables(), "{query}");
+                assert!(choice.holds_sides(), "{query}");
                 let shown = in_memory.shown;
                 assert!(shown.contains("HashJoinExec"), "{query}: {shown}");
                 assert!(!shown.contains("SortMergeJoin"), "{query}: {shown}");
                 assert_eq!(built_rows(&in_memory.plan), [10], "{query}: {shown}");
                 let choice = Arc::new(JoinChoice::spilling());
                 let spilling = run(&query, &choice, threads);
-                assert!(!choice.has_tables(), "{query}");
+                assert!(!choice.holds_sides(), "{query}");
                 let shown = spilling.shown;
                 assert!(shown.contains("SortMergeJoin"), "{query}: {shown}");
                 assert!(!shown.contains("HashJoinExec"), "{query}: {shown}");

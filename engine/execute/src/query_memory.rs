@@ -11,6 +11,8 @@ use datafusion::common::DataFusionError;
 use datafusion::execution::memory_pool::{
     FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation, human_readable_size,
 };
+use forebay_cluster::wire_error;
+use forebay_model::{Fault, codes};
 use forebay_storage::MemoryBudget;
 
 /// The percentage that sorts may fill. A sort reserves twice the bytes of its rows. When it spills,
@@ -36,6 +38,9 @@ const MERGES_SHARE: usize = 4;
 /// microseconds.
 const LARGE_BYTES: usize = 256 << 10;
 
+/// The beginning of the query engine's names for the side that a join of all pairs holds.
+const LOOP_LOAD: &str = "NestedLoopJoinLoad";
+
 /// The query engine's names of its sorts and of their merges.
 const SORT: &str = "ExternalSorter";
 const MERGE: &str = "ExternalSorterMerge";
@@ -45,6 +50,7 @@ const MERGE: &str = "ExternalSorterMerge";
 pub struct QueryMemoryPool {
     bytes: usize,
     memory: MemoryBudget,
+    is_of_stages: bool,
     spilling: FairSpillPool,
     /// Bytes held by consumers that cannot spill.
     fixed: AtomicUsize,
@@ -59,12 +65,24 @@ pub struct QueryMemoryPool {
 impl QueryMemoryPool {
     /// The engine's part of the memory.
     pub fn new(memory: MemoryBudget) -> Self {
+        QueryMemoryPool::with_stages(memory, false)
+    }
+
+    /// The engine's part of the memory, for queries that are divided among processes. A join of all pairs would read again
+    /// what another process sends once, and give rows of its first side several times: it is refused where that does not
+    /// fit.
+    pub fn of_stages(memory: MemoryBudget) -> Self {
+        QueryMemoryPool::with_stages(memory, true)
+    }
+
+    fn with_stages(memory: MemoryBudget, is_of_stages: bool) -> Self {
         let bytes = memory.engine_bytes();
         let spilling = FairSpillPool::new(bytes / 100 * SORT_PERCENT);
         let [fixed, sorts, merges] = [0; 3].map(AtomicUsize::new);
         QueryMemoryPool {
             bytes,
             memory,
+            is_of_stages,
             spilling,
             fixed,
             sorts,
@@ -112,9 +130,14 @@ impl QueryMemoryPool {
         let reserved_text = human_readable_size(self.reserved());
         let additional_text = human_readable_size(additional);
         let limit_text = human_readable_size(self.bytes);
-        DataFusionError::ResourcesExhausted(format!(
+        let message = format!(
             "{name} wants {additional_text} more where {reserved_text} of {limit_text} are held"
-        ))
+        );
+        if self.is_of_stages && name.starts_with(LOOP_LOAD) {
+            let fault = Fault::new(codes::MEMORY, message).hint("raise --memory");
+            return wire_error(&fault, None);
+        }
+        DataFusionError::ResourcesExhausted(message)
     }
 }
 

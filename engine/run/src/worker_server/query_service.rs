@@ -11,7 +11,7 @@ use forebay_cluster::{
     AdmittedInputCodec, ExchangeChannels, QueryHeader, ScannedSpans, SpanScanCodec, SpanScanner,
     TaskExecCodec, wire_error,
 };
-use forebay_execute::{columns_to_read, fallible_batch_stream, query_runtime, stage_config};
+use forebay_execute::{columns_to_read, fallible_batch_stream, stage_config, stage_runtime};
 use forebay_model::{ContentId, Fault, Result, TRACE_HEADER, catch_panic};
 use forebay_plan::{OpId, PassWork, slice_for_columns};
 use forebay_storage::ScratchDir;
@@ -79,7 +79,7 @@ impl WorkerState {
             channels: ExchangeChannels::new(
                 self.security.clone().with_tls_name(header.tls_name.clone()),
             ),
-            runtime: query_runtime(session.memory(), scratch.path())?,
+            runtime: stage_runtime(session.memory(), scratch.path())?,
             tables: Mutex::default(),
             scratch,
         });

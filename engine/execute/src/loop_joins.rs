@@ -1,0 +1,360 @@
+//! Joins of queries that look at all pairs of rows. They hold the rows of their first side, and a copy of them.
+//!
+//! Where these do not fit, the engine reads that side again, writes it to disk and holds a part of it at a time. But most
+//! of its operators can be read once only. And where several threads share the other side, each of them gives the rows of
+//! the first side that meet none of its own share, so that such rows come several times. So a query reads such a side again
+//! only where it is planned to: operators below begin anew, and joins that give unmatched rows of the first side read the
+//! other side on one thread.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DataFusionError, JoinType};
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::work_table::WorkTableExec;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+    replace_children_if_necessary,
+};
+use forebay_model::{Fault, codes, column_bytes};
+use futures::StreamExt;
+
+/// True if an operator looks at all pairs of rows.
+pub(crate) fn pairs_all_rows(operator: &dyn ExecutionPlan) -> bool {
+    operator.is::<CrossJoinExec>() || operator.is::<NestedLoopJoinExec>()
+}
+
+/// A rule of the engine's optimizer that counts what such joins hold, and lets them read it again or refuses that. Its place
+/// is behind all others.
+#[derive(Debug)]
+pub(crate) struct LoopInputs {
+    /// Joins read their first side again where it does not fit.
+    pub spills: bool,
+}
+
+impl LoopInputs {
+    /// A join whose first side is counted.
+    fn counted(
+        &self,
+        node: Arc<dyn ExecutionPlan>,
+    ) -> Result<Transformed<Arc<dyn ExecutionPlan>>, DataFusionError> {
+        if !pairs_all_rows(node.as_ref()) {
+            return Ok(Transformed::no(node));
+        }
+        let inputs: Vec<_> = node.children().into_iter().cloned().collect();
+        let [first, second] = inputs.as_slice() else {
+            return Ok(Transformed::no(node));
+        };
+        let counted: Arc<dyn ExecutionPlan> = Arc::new(LoopInputExec {
+            input: first.clone(),
+            can_repeat: self.spills && !reads_work_table(first),
+            is_read: AtomicBool::new(false),
+        });
+        let mut second = second.clone();
+        if self.spills {
+            if node.is::<CrossJoinExec>() {
+                // The engine's join without a condition cannot spill.
+                let all_pairs =
+                    NestedLoopJoinExec::try_new(counted, second, None, &JoinType::Inner, None)?;
+                return Ok(Transformed::yes(Arc::new(all_pairs)));
+            }
+            let is_divided = second.output_partitioning().partition_count() > 1;
+            let join = node.downcast_ref::<NestedLoopJoinExec>();
+            if is_divided && join.is_some_and(|join| gives_unmatched(*join.join_type())) {
+                second = Arc::new(CoalescePartitionsExec::new(second));
+            }
+        }
+        replace_children_if_necessary(node, vec![counted, second]).map(Transformed::yes)
+    }
+}
+
+impl PhysicalOptimizerRule for LoopInputs {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+        let counted = plan.transform_up(|node| self.counted(node))?;
+        Ok(counted.data)
+    }
+
+    fn name(&self) -> &str {
+        "loop_inputs"
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// True if a join gives rows of its first side that depend on all rows of the other side.
+fn gives_unmatched(join_type: JoinType) -> bool {
+    match join_type {
+        JoinType::Left
+        | JoinType::LeftSemi
+        | JoinType::LeftAnti
+        | JoinType::LeftMark
+        | JoinType::Full => true,
+        JoinType::Inner
+        | JoinType::Right
+        | JoinType::RightSemi
+        | JoinType::RightAnti
+        | JoinType::RightMark => false,
+    }
+}
+
+/// True if a plan reads the rows of a recursive query's last step, which it can do once.
+fn reads_work_table(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    if plan.is::<RecursiveQueryExec>() {
+        return false;
+    }
+    plan.is::<WorkTableExec>() || plan.children().into_iter().any(reads_work_table)
+}
+
+/// Passes on the side of a join that the join holds. Asks for a copy of it, which the engine does not count.
+#[derive(Debug)]
+struct LoopInputExec {
+    input: Arc<dyn ExecutionPlan>,
+    /// The rows can be read again, which the join does if they do not fit.
+    can_repeat: bool,
+    is_read: AtomicBool,
+}
+
+impl DisplayAs for LoopInputExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LoopInputExec: can_repeat={}", self.can_repeat)
+    }
+}
+
+impl ExecutionPlan for LoopInputExec {
+    fn name(&self) -> &str {
+        "LoopInputExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.input.properties()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn apply_expressions(
+        &self,
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion, DataFusionError>,
+    ) -> Result<TreeNodeRecursion, DataFusionError> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+        let input = children.into_iter().next();
+        let input =
+            input.ok_or_else(|| DataFusionError::Internal("a side of nothing".to_owned()))?;
+        Ok(Arc::new(LoopInputExec {
+            input,
+            can_repeat: self.can_repeat,
+            is_read: AtomicBool::new(false),
+        }))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream, DataFusionError> {
+        if self.is_read.swap(true, Ordering::Relaxed) {
+            if !self.can_repeat {
+                let message = "a side of a join of all pairs does not fit into the memory limit";
+                let fault = Fault::new(codes::MEMORY, message).hint("raise --memory");
+                return Err(DataFusionError::External(Box::new(fault)));
+            }
+            // The rows go to disk, without a copy.
+            return reset_plan_states(self.input.clone())?.execute(partition, context);
+        }
+        let consumer = MemoryConsumer::new(format!("LoopInput[{partition}]"));
+        let reservation = consumer.register(context.memory_pool());
+        let input = self.input.execute(partition, context)?;
+        let batches = input.map(move |batch| {
+            let batch = batch?;
+            let columns = batch.columns().iter();
+            let copy_bytes: usize = columns.map(|column| column_bytes(column)).sum();
+            reservation.try_grow(copy_bytes)?;
+            Ok(batch)
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(
+            self.schema(),
+            batches,
+        )))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+    use arrow::compute::concat_batches;
+    use datafusion::datasource::MemTable;
+    use datafusion::execution::SessionStateBuilder;
+    use datafusion::execution::memory_pool::GreedyMemoryPool;
+    use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+    use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
+    use datafusion::physical_plan::{collect, displayable};
+    use datafusion::prelude::{SessionConfig, SessionContext};
+    use forebay_storage::StorageClient;
+
+    use super::*;
+    use crate::query_engine::engine_fault;
+
+    const BATCH_ROWS: i64 = 200;
+
+    /// Rows with keys of 100 values, some of which are null, and texts of 400 bytes.
+    fn batch(rows: Range<i64>) -> RecordBatch {
+        let keys = rows
+            .clone()
+            .map(|row| Some(row % 100).filter(|key| *key != 7));
+        let texts = rows.clone().map(|row| format!("{row:0>400}"));
+        let keys: ArrayRef = Arc::new(Int64Array::from_iter(keys));
+        let values: ArrayRef = Arc::new(Int64Array::from_iter_values(rows));
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
+        let columns = [("k", keys, true), ("v", values, true), ("x", texts, true)];
+        RecordBatch::try_from_iter_with_nullable(columns).unwrap()
+    }
+
+    fn table(rows: i64) -> Arc<MemTable> {
+        let firsts = (0..rows).step_by(BATCH_ROWS as usize);
+        let batches: Vec<RecordBatch> = firsts
+            .map(|first| batch(first..(first + BATCH_ROWS).min(rows)))
+            .collect();
+        Arc::new(MemTable::try_new(batches[0].schema(), vec![batches]).unwrap())
+    }
+
+    /// The plan of a query over `large` and `small`, and its rows or its fault.
+    fn run(
+        query: &str,
+        spills: Option<bool>,
+        threads: usize,
+        pool_bytes: usize,
+    ) -> (String, Result<RecordBatch, Fault>) {
+        let mut config = SessionConfig::new()
+            .with_target_partitions(threads)
+            .with_batch_size(BATCH_ROWS as usize);
+        config.options_mut().optimizer.join_reordering = false;
+        let pool = Arc::new(GreedyMemoryPool::new(pool_bytes));
+        let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
+        let mut rules = PhysicalOptimizer::new().rules;
+        if let Some(spills) = spills {
+            rules.push(Arc::new(LoopInputs { spills }));
+        }
+        let state = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(runtime.build_arc().unwrap())
+            .with_default_features()
+            .with_physical_optimizer_rules(rules)
+            .build();
+        let context = SessionContext::new_with_state(state);
+        context.register_table("large", table(4_000)).unwrap();
+        context
+            .register_table("small", table(2 * BATCH_ROWS))
+            .unwrap();
+        let io = StorageClient::new().unwrap();
+        io.block_on(async {
+            let planned = context.sql(query).await.unwrap();
+            let plan = planned.create_physical_plan().await.unwrap();
+            let plan_text = displayable(plan.as_ref()).indent(false).to_string();
+            let batches = collect(plan.clone(), context.task_ctx()).await;
+            let rows = batches.map(|batches| concat_batches(&plan.schema(), &batches).unwrap());
+            (
+                plan_text,
+                rows.map_err(|error| engine_fault(error, "query")),
+            )
+        })
+        .unwrap()
+    }
+
+    const LARGE_POOL: usize = 1 << 30;
+
+    /// Too little memory for the large table.
+    const SMALL_POOL: usize = 1 << 20;
+
+    /// Rows that meet no row of the other side count once, whatever share of it a thread reads.
+    #[test]
+    fn joins_of_all_pairs_give_the_same_rows_in_memory_and_spilling() {
+        let both = "count(*), sum(a.v), max(a.x), count(b.v), sum(b.v), max(b.x)";
+        let first = "count(*), sum(a.v), max(a.x)";
+        let second = "count(*), sum(b.v), max(b.x)";
+        for (join, columns) in [
+            ("JOIN", both),
+            ("LEFT JOIN", both),
+            ("RIGHT JOIN", both),
+            ("FULL JOIN", both),
+            ("LEFT SEMI JOIN", first),
+            ("LEFT ANTI JOIN", first),
+            ("RIGHT SEMI JOIN", second),
+            ("RIGHT ANTI JOIN", second),
+            ("CROSS JOIN", both),
+        ] {
+            let (rows, condition) = match join {
+                "CROSS JOIN" => ("v < 5", ""),
+                _ => ("v >= 300", "ON a.k + 370 < b.v AND b.k < 80"),
+            };
+            let query = format!(
+                "SELECT {columns} FROM (SELECT * FROM large WHERE v >= 0) a \
+                 {join} (SELECT * FROM small WHERE {rows}) b {condition}"
+            );
+            let (_, expected) = run(&query, None, 1, LARGE_POOL);
+            let expected = expected.unwrap();
+            for threads in [1, 2, 3] {
+                let (plan_text, rows) = run(&query, Some(false), threads, LARGE_POOL);
+                assert!(plan_text.contains("LoopInputExec"), "{query}: {plan_text}");
+                assert_eq!(rows.unwrap(), expected, "{query}, {threads}");
+                let (_, rows) = run(&query, Some(false), threads, SMALL_POOL);
+                assert_eq!(rows.unwrap_err().code(), codes::MEMORY, "{query}");
+                let (plan_text, rows) = run(&query, Some(true), threads, SMALL_POOL);
+                if threads > 1 {
+                    assert!(plan_text.contains("RepartitionExec"), "{plan_text}");
+                }
+                assert_eq!(rows.unwrap(), expected, "{query}, {threads}: {plan_text}");
+            }
+        }
+    }
+
+    /// The rows of a step are there once.
+    #[test]
+    fn steps_of_recursive_queries_that_do_not_fit_are_refused() {
+        let query = |rows: usize| {
+            format!(
+                "WITH RECURSIVE steps AS (SELECT v AS n, x FROM large WHERE v < {rows} UNION ALL \
+                 SELECT s.n + 10000 AS n, s.x FROM steps s JOIN small b ON s.n > b.v - 1 \
+                 WHERE s.n < 10000 AND b.v = 0) SELECT count(*), max(x) FROM steps"
+            )
+        };
+        for threads in [1, 2] {
+            for spills in [false, true] {
+                let (plan_text, rows) = run(&query(100), Some(spills), threads, LARGE_POOL);
+                assert!(plan_text.contains("LoopInputExec"), "{plan_text}");
+                assert_eq!(rows.unwrap().num_rows(), 1, "{plan_text}");
+                let (_, rows) = run(&query(1_500), Some(spills), threads, SMALL_POOL);
+                assert_eq!(rows.unwrap_err().code(), codes::MEMORY);
+            }
+        }
+    }
+}
