@@ -33,7 +33,10 @@ impl StateStore {
     pub fn get_checkpoint(&self, id: ContentId) -> Result<Option<Vec<u8>>> {
         let location = self.checkpoint_location(id);
         let header = FrameHeader::new(id, CHECKPOINT, CHECKPOINT_VERSION);
-        if let Some(stored_header) = self.open_framed(&location)?.and_then(|input| input.header)
+        let Some(input) = self.open_framed(&location)? else {
+            return Ok(None);
+        };
+        if let Some(stored_header) = &input.header
             && stored_header.id() != header.id()
         {
             let short = stored_header.id().get(..8).unwrap_or(stored_header.id());
@@ -44,12 +47,17 @@ impl StateStore {
             let fault = Fault::new(codes::OTHER_DATA, message).file(&location.shown);
             return Err(fault.hint("remove the file: the training then begins anew"));
         }
-        self.get_framed(&location, &header, |input| {
-            let mut checkpoint = Vec::new();
+        if input.header.as_ref() != Some(&header) {
+            return Ok(None);
+        }
+        let bytes = input.body_bytes();
+        let _reservation = self.io.reserve_file(&location, bytes)?;
+        Ok(input.read(std::slice::from_ref(&header), |_, body| {
+            let mut checkpoint = Vec::with_capacity(bytes as usize);
             let failed = |error| Fault::disk("a checkpoint cannot be read", error);
-            input.read_to_end(&mut checkpoint).map_err(failed)?;
+            body.read_to_end(&mut checkpoint).map_err(failed)?;
             Ok(checkpoint)
-        })
+        }))
     }
 
     /// Forgets how far a training was, once its model is published.
@@ -59,5 +67,38 @@ impl StateStore {
 
     fn checkpoint_location(&self, id: ContentId) -> StorageLocation {
         self.root.join(&format!("checkpoints/{id}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::Arc;
+
+    use forebay_storage::{IgnoreEvents, StorageClient};
+
+    use super::*;
+
+    #[test]
+    fn checkpoints_beyond_memory_are_refused_before_they_are_read() {
+        let io = StorageClient::new().unwrap();
+        io.read_memory().set_limit(64 << 20, 1);
+        let folder = tempfile::tempdir().unwrap();
+        let root = io.resolve(folder.path().to_str().unwrap()).unwrap();
+        let store = StateStore::new(io, root);
+        let scratch = ScratchDir::new(None, Arc::new(IgnoreEvents)).unwrap();
+        let id = ContentId::of(b"a training");
+        assert_eq!(store.get_checkpoint(id).unwrap(), None);
+        store.put_checkpoint(id, &[7; 90], &scratch).unwrap();
+        assert_eq!(store.get_checkpoint(id).unwrap(), Some(vec![7; 90]));
+        let path = store.checkpoint_location(id).local.unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        // Zeros take no room on the disk.
+        file.set_len(8 << 30).unwrap();
+        let fault = store.get_checkpoint(id).unwrap_err();
+        assert_eq!(fault.code(), codes::MEMORY);
+        // Without a header, it counts as missing.
+        File::create(&path).unwrap().set_len(8 << 30).unwrap();
+        assert_eq!(store.get_checkpoint(id).unwrap(), None);
     }
 }

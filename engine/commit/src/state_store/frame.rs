@@ -199,6 +199,11 @@ impl FrameReader {
         input
     }
 
+    /// Bytes of the body that are not read yet.
+    pub fn body_bytes(&self) -> u64 {
+        self.inner.limit()
+    }
+
     /// Reads the body of a frame of one of several kinds; `body` receives the index of the kind.
     /// `None` where the frame is broken or of another kind.
     pub fn read<T>(
