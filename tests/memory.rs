@@ -1157,6 +1157,38 @@ fn queries_that_make_or_hold_many_rows_stay_within_the_promise() {
     }
 }
 
+/// Each step makes more rows than the one before, without an end.
+#[test]
+fn recursive_queries_that_grow_are_refused_within_the_promise() {
+    let workshop = TestDirectory::new();
+    let columns = vec![
+        ("n", numbers(0..10, |row| row as i64)),
+        ("s", texts(0..10, |row| format!("{row:032}"))),
+    ];
+    table(&workshop, "rows.parquet", std::iter::once(columns));
+    for (columns, first, union, step) in [
+        ("n", "n", "UNION ALL", "unnest(make_array(n, n))"),
+        ("n", "n", "UNION ALL", "unnest(range(n, n + 300))"),
+        (
+            "n",
+            "n",
+            "UNION",
+            "unnest(make_array(n * 2 + 10, n * 2 + 11))",
+        ),
+        ("n, s", "n, s", "UNION ALL", "unnest(make_array(n, n)), s"),
+        ("n, s", "n, s", "UNION ALL", "n, s || s"),
+    ] {
+        let query = format!(
+            "WITH RECURSIVE t({columns}) AS (SELECT {first} FROM rows {union} SELECT {step} FROM t) \
+             SELECT count(*) AS n FROM t"
+        );
+        let steps = format!("steps: {{ made: {{ sql: \"{query}\" }} }}\n");
+        let call = run_within_limit(&workshop, &format!("{HEAD}{steps}{SINK}"), 78);
+        assert!(call.stdout.contains("FB0301"), "{query}: {}", call.stdout);
+        std::fs::remove_dir_all(workshop.path("state")).unwrap();
+    }
+}
+
 /// Each row of a join's output has a copy of the text.
 #[test]
 fn joins_of_queries_that_repeat_a_long_text_stay_within_the_promise() {
