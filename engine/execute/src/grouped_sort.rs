@@ -26,6 +26,7 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
+use forebay_cluster::with_admitted_inputs;
 use futures::{StreamExt, stream};
 
 /// Bytes of a group and of a batch behind it at most.
@@ -361,6 +362,7 @@ impl GroupedRows {
             None,
         )?;
         let sort = SortExec::new(self.sort.expr().clone(), Arc::new(table));
+        let sort = with_admitted_inputs(Arc::new(sort))?;
         self.spilling = Some(sort.execute(0, self.context.clone())?);
         Ok(())
     }

@@ -283,7 +283,8 @@ impl MaterializePass<'_> {
     }
 
     /// Runs a query in this process. Where it repeats long values, it begins again with fewer rows at a time, and where
-    /// the sides that its joins hold do not fit, with joins that spill.
+    /// the sides that its joins hold do not fit, with joins that spill. Where sorts of long rows do not fit, it begins again
+    /// with fewer rows at a time, too.
     fn query_here(&self, op: OpId, plan: &LogicalPlan, rows: &mut ConformedRows<'_>) -> Result<()> {
         let memory = self.context.memory;
         let mut batch_rows = ENGINE_BATCH_ROWS;
@@ -304,6 +305,7 @@ impl MaterializePass<'_> {
             }
             let label = &self.context.program.bound.ops[op].label;
             let fewer_rows = attempt.join_rows.sufficient();
+            let sorted_rows = attempt.join_rows.sortable();
             let message = if let Some(fewer_rows) = fewer_rows.filter(|fewer| *fewer < batch_rows) {
                 let message = format!(
                     "`{label}` repeats long values: it begins again, with {fewer_rows} rows at a \
@@ -317,6 +319,14 @@ impl MaterializePass<'_> {
                     "the sides that the joins of `{label}` hold do not fit into memory: it begins \
                      again, with joins that spill"
                 )
+            } else if let Some(fewer_rows) = sorted_rows.filter(|fewer| *fewer < batch_rows) {
+                let fewer_rows = fewer_rows.min(batch_rows / 2).max(1);
+                let message = format!(
+                    "`{label}` sorts long rows, which do not fit into memory: it begins again, with \
+                     {fewer_rows} rows at a time instead of {batch_rows}"
+                );
+                batch_rows = fewer_rows;
+                message
             } else {
                 return Err(fault);
             };
@@ -961,7 +971,7 @@ struct PlannedQuery {
 struct QueryAttempt<'a> {
     plan: &'a LogicalPlan,
     batch_rows: usize,
-    /// Gets the rows of a batch that would do, where those of this attempt are too many.
+    /// Gets the rows of a batch that would do for joins and for sorts, where those of this attempt are too many.
     join_rows: Arc<JoinBatchRows>,
     joins: Arc<JoinChoice>,
 }

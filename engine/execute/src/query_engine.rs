@@ -15,8 +15,8 @@ use forebay_storage::MemoryBudget;
 
 use crate::query_memory::QueryMemoryPool;
 
-/// Rows per batch inside the query engine: fixed, so that results do not depend on options. Only joins of long values run
-/// with fewer.
+/// Rows per batch inside the query engine: fixed, so that results do not depend on options. Only joins and sorts of long
+/// values run with fewer.
 pub(crate) const ENGINE_BATCH_ROWS: usize = 8192;
 
 /// Partitions share the engine's memory. A sort reserves one part in this many of its partition's share for merging.

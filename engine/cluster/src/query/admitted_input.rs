@@ -3,7 +3,7 @@
 //! A window over a whole partition holds all its rows and a copy of them. An aggregate that collects values in an order
 //! holds a record of each, and makes them of a whole batch before it counts any. A constant list stands in each row of a
 //! batch. A join repeats the values of a row for each of its pairs, and so does a list that becomes rows. A hash join
-//! copies the side that becomes its table.
+//! copies the side that becomes its table. A sort must hold a batch before it can spill, and two of each run when it merges.
 //! The inputs of such operators are counted in the memory pool, or come in fewer rows at a time. A query whose joins meet
 //! longer values than a batch of pairs may repeat begins again with smaller batches.
 
@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use arrow::array::{AsArray, RecordBatch};
-use arrow::datatypes::SchemaRef;
+use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::JoinType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::utils::memory::get_record_batch_memory_size;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
@@ -30,6 +31,7 @@ use datafusion::physical_plan::joins::{
 };
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
@@ -37,7 +39,10 @@ use datafusion::physical_plan::{
     replace_children_if_necessary,
 };
 use datafusion_proto::physical_plan::{PhysicalExtensionCodec, PhysicalProtoConverterExtension};
-use forebay_model::{Fault, codes, column_bytes, longest_value_bytes, text_length};
+use forebay_model::{
+    Fault, codes, column_bytes, has_shared_values, longest_value_bytes, plain_bytes, take_batch,
+    text_length,
+};
 use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 
@@ -72,19 +77,45 @@ const PAIRS_SHARE: usize = 4;
 /// The pairs of a batch may always take this many bytes: smaller batches cost more than they save.
 const PAIRS_BYTES_MIN: usize = 4 << 20;
 
+/// One part in this many of the engine's memory, divided by its partitions, is what a sort gets at a time. It asks for twice
+/// as much, and gets an equal part of what all operators that can spill may fill: 40 % of the memory.
+const PORTION_SHARE: usize = 128;
+
+/// One part in this many of the engine's memory is for a batch of sorted rows. A merge of runs asks for twice as much for
+/// each of them, and gets at least eight such parts.
+const SORTED_BATCH_SHARE: usize = 256;
+
 /// Multiple of the bytes of a value that is too long for which room is left, for values behind it.
 const LONGER_VALUES: usize = 4;
 
-/// Rows of a batch with which a query can run whose joins met too long values for larger batches.
+/// Rows of a batch with which a query can run whose joins or sorts met too long values for larger batches.
 ///
 /// It is an extension of the session of a query that can begin again. Joins of other sessions, such as those on workers,
 /// refuse only what cannot fit into all of the engine's memory.
 #[derive(Debug, Default)]
-pub struct JoinBatchRows(AtomicUsize);
+pub struct JoinBatchRows {
+    paired: LeastRows,
+    sorted: LeastRows,
+}
 
 impl JoinBatchRows {
-    /// The rows; `None` while no value was too long.
+    /// The rows for joins; `None` while no value was too long.
     pub fn sufficient(&self) -> Option<usize> {
+        self.paired.rows()
+    }
+
+    /// The rows for sorts that spill; `None` if usual batches do.
+    pub fn sortable(&self) -> Option<usize> {
+        self.sorted.rows()
+    }
+}
+
+/// The least of the numbers of rows that are recorded; 0 while there is none.
+#[derive(Debug, Default)]
+struct LeastRows(AtomicUsize);
+
+impl LeastRows {
+    fn rows(&self) -> Option<usize> {
         Some(self.0.load(Ordering::Relaxed)).filter(|rows| *rows > 0)
     }
 
@@ -193,6 +224,8 @@ enum Admission {
     Paired,
     /// The items of lists become rows, and repeat the other columns.
     Unnested,
+    /// Batches are small enough for a sort that shares the memory with others, and hold no rows but their own.
+    Portioned,
 }
 
 impl Admission {
@@ -203,6 +236,10 @@ impl Admission {
         if let Some(unnest) = operator.downcast_ref::<UnnestExec>() {
             let has_lists = !unnest.list_column_indices().is_empty();
             return has_lists.then_some(Admission::Unnested);
+        }
+        if let Some(sort) = operator.downcast_ref::<SortExec>() {
+            // One that keeps a few rows does not spill.
+            return sort.fetch().is_none().then_some(Admission::Portioned);
         }
         if operator.downcast_ref::<WindowAggExec>().is_some() {
             return Some(Admission::Held(WINDOW_COPIES));
@@ -362,6 +399,7 @@ impl ExecutionPlan for AdmittedInputExec {
         Ok(Box::pin(AdmittedStream {
             reservation: consumer.register(context.memory_pool()),
             pairs: PairLimit::of_task(&context),
+            sorts: SortLimit::of_task(&context),
             input: self.input.execute(partition, context)?,
             admission: self.admission,
             rest: None,
@@ -389,7 +427,8 @@ impl PhysicalExtensionCodec for AdmittedInputCodec {
                 | Admission::Collected
                 | Admission::Sliced(1..)
                 | Admission::Paired
-                | Admission::Unnested,
+                | Admission::Unnested
+                | Admission::Portioned,
                 [input],
             ) => Ok(Arc::new(AdmittedInputExec {
                 input: input.clone(),
@@ -467,10 +506,7 @@ struct PairLimit {
 impl PairLimit {
     fn of_task(context: &TaskContext) -> PairLimit {
         let config = context.session_config();
-        let pool_bytes = match context.memory_pool().memory_limit() {
-            MemoryLimit::Finite(bytes) => bytes,
-            MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
-        };
+        let pool_bytes = pool_bytes(context);
         let retry = config.get_extension::<JoinBatchRows>();
         let bytes_max = if retry.is_some() {
             let share = pool_bytes / PAIRS_SHARE / config.target_partitions().max(1);
@@ -496,7 +532,10 @@ impl PairLimit {
         }
         if let Some(retry) = &self.retry {
             let longer_bytes = row_bytes.saturating_mul(LONGER_VALUES).max(1);
-            retry.record((self.bytes_max / longer_bytes).clamp(1, self.batch_rows - 1));
+            let fewer_rows = self.bytes_max / longer_bytes;
+            retry
+                .paired
+                .record(fewer_rows.clamp(1, self.batch_rows - 1));
         }
         let rows = self.batch_rows;
         let message = format!(
@@ -516,6 +555,81 @@ impl PairLimit {
     }
 }
 
+/// All memory of the engine.
+fn pool_bytes(context: &TaskContext) -> usize {
+    match context.memory_pool().memory_limit() {
+        MemoryLimit::Finite(bytes) => bytes,
+        MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
+    }
+}
+
+/// Limit of the rows that a sort gets at a time, and of those that it gives.
+struct SortLimit {
+    batch_rows: usize,
+    portion_bytes: usize,
+    /// Bytes of a batch of sorted rows with which runs can be merged.
+    sorted_bytes: usize,
+    /// Present where the query can begin again.
+    retry: Option<Arc<JoinBatchRows>>,
+}
+
+impl SortLimit {
+    fn of_task(context: &TaskContext) -> SortLimit {
+        let config = context.session_config();
+        let pool_bytes = pool_bytes(context);
+        SortLimit {
+            batch_rows: config.batch_size().max(1),
+            portion_bytes: pool_bytes / PORTION_SHARE / config.target_partitions().max(1),
+            sorted_bytes: pool_bytes / SORTED_BATCH_SHARE,
+            retry: config.get_extension::<JoinBatchRows>(),
+        }
+    }
+
+    /// The rows of a batch that a sort gets at once; `None` for all of them.
+    fn portion_rows(&self, batch: &RecordBatch) -> Option<usize> {
+        let rows = batch.num_rows();
+        if rows == 0 {
+            return None;
+        }
+        let columns = batch.columns().iter();
+        let bytes: usize = columns.map(|column| plain_bytes(column)).sum();
+        let row_bytes = bytes.div_ceil(rows).max(1);
+        let sorted_rows = self.sorted_bytes / row_bytes;
+        let retry = self.retry.as_ref();
+        if let Some(retry) = retry.filter(|_| sorted_rows < self.batch_rows) {
+            retry.sorted.record(sorted_rows.max(1));
+        }
+        if get_record_batch_memory_size(batch) <= self.portion_bytes {
+            return None;
+        }
+        let mut columns = batch.columns().iter();
+        // A copy of a dictionary's rows would hold all of its values.
+        let is_shared = columns.any(|column| has_shared_values(column.data_type()));
+        (!is_shared).then_some((self.portion_bytes / row_bytes).clamp(1, rows))
+    }
+}
+
+/// A copy of a batch, without other rows of the arrays that it is a slice of.
+fn copied(batch: &RecordBatch) -> Result<RecordBatch> {
+    let rows = UInt32Array::from_iter_values(0..batch.num_rows() as u32);
+    let copy =
+        take_batch(batch, &rows).map_err(|fault| DataFusionError::External(Box::new(fault)))?;
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(copy.num_columns());
+    for column in copy.columns() {
+        columns.push(match column.data_type() {
+            DataType::Utf8View => Arc::new(column.as_string_view().gc()),
+            DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
+            _ => column.clone(),
+        });
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(copy.num_rows()));
+    Ok(RecordBatch::try_new_with_options(
+        copy.schema(),
+        columns,
+        &options,
+    )?)
+}
+
 /// Asks for memory that is free again once the next operator passes on what it makes.
 fn ask(bytes: usize, reservation: &MemoryReservation) -> Result<()> {
     reservation.try_grow(bytes)?;
@@ -529,6 +643,7 @@ struct AdmittedStream {
     admission: Admission,
     reservation: MemoryReservation,
     pairs: PairLimit,
+    sorts: SortLimit,
     rest: Option<RecordBatch>,
 }
 
@@ -548,6 +663,10 @@ impl AdmittedStream {
                 Ok(batch)
             }
             Admission::Sliced(rows_max) => Ok(self.first_rows(batch, rows_max)),
+            Admission::Portioned => match self.sorts.portion_rows(&batch) {
+                Some(rows) => copied(&self.first_rows(batch, rows)),
+                None => Ok(batch),
+            },
             Admission::Paired => {
                 // A join of all pairs makes those of a row and a whole batch at once.
                 let batch = self.first_rows(batch, self.pairs.batch_rows);
@@ -595,7 +714,8 @@ impl RecordBatchStream for AdmittedStream {
 
 #[cfg(test)]
 mod tests {
-    use datafusion::execution::memory_pool::GreedyMemoryPool;
+    use arrow::array::StringArray;
+    use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool};
     use datafusion::execution::runtime_env::RuntimeEnvBuilder;
     use datafusion::physical_plan::{collect, displayable};
     use datafusion::prelude::{SessionConfig, SessionContext};
@@ -775,6 +895,58 @@ mod tests {
         let (_, rows) = run(query, 12 << 20, 1);
         let error = rows.unwrap_err().find_root().to_string();
         assert!(error.contains("Resources exhausted"), "{error}");
+    }
+
+    /// Rows of 300 bytes, in one batch, sorted in batches of some rows, and the rows of a batch that would do.
+    fn run_sort(threads: usize, batch_rows: usize) -> (Result<usize>, Option<usize>) {
+        let pool = Arc::new(FairSpillPool::new(SORT_POOL_BYTES));
+        let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
+        let join_rows = Arc::new(JoinBatchRows::default());
+        let config = SessionConfig::new()
+            .with_target_partitions(threads)
+            .with_batch_size(batch_rows)
+            .with_sort_spill_reservation_bytes(64 << 10)
+            .with_extension(join_rows.clone());
+        let context = SessionContext::new_with_config_rt(config, runtime.build_arc().unwrap());
+        let numbers = (0..SORTED_ROWS).map(|row| row * 7919 % SORTED_ROWS);
+        let texts = numbers.map(|number| format!("{number:0300}"));
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
+        let batch = RecordBatch::try_from_iter([("x", texts)]).unwrap();
+        context.register_batch("texts", batch).unwrap();
+        let io = StorageClient::new().unwrap();
+        let batches = io.block_on(async {
+            let plan = context.sql("SELECT x FROM texts ORDER BY x").await.unwrap();
+            let plan = plan.create_physical_plan().await.unwrap();
+            let plan = with_admitted_inputs(plan).unwrap();
+            collect(plan, context.task_ctx()).await
+        });
+        let mut next = 0;
+        let rows = batches.unwrap().map(|batches| {
+            for batch in &batches {
+                for text in batch.column(0).as_string::<i32>() {
+                    assert_eq!(text.unwrap(), format!("{next:0300}"));
+                    next += 1;
+                }
+            }
+            next
+        });
+        (rows, join_rows.sortable())
+    }
+
+    const SORT_POOL_BYTES: usize = 4 << 20;
+
+    const SORTED_ROWS: usize = 40_000;
+
+    /// A batch has three times the memory of the engine.
+    #[test]
+    fn sorts_of_long_rows_get_few_of_them_at_a_time() {
+        for threads in [1, 2] {
+            let (_, sortable) = run_sort(threads, 8192);
+            let sortable = sortable.unwrap();
+            assert!(sortable * 300 <= SORT_POOL_BYTES / SORTED_BATCH_SHARE);
+            let (rows, _) = run_sort(threads, sortable);
+            assert_eq!(rows.unwrap(), SORTED_ROWS, "{threads}: {sortable}");
+        }
     }
 
     #[test]
