@@ -1,7 +1,7 @@
 //! A command that gets SIGTERM or SIGINT ends, whatever it is doing, and shows nothing half-made; the same command then
 //! comes to what it would have come to.
 //!
-//! The quick form sends each command one signal. The long one sends a thousand, each after some work that a seed
+//! The quick form sends fifty signals, at least one to each command. The long one sends a thousand, each after some work that a seed
 //! chooses, and each command must end within ten seconds:
 //!
 //! ```text
@@ -21,6 +21,9 @@ use crate::support::{ProgramOutput, TestDirectory};
 
 /// How long a command may take to end, in the long form.
 const SECONDS_MAX: Duration = Duration::from_secs(10);
+
+/// Signals of the quick form.
+const QUICK_SIGNALS: u64 = 50;
 
 /// CPU time before a signal at most, in clock ticks of 10 ms.
 const TICKS_MAX: u64 = 150;
@@ -69,6 +72,12 @@ sinks: { t: { from: f, parquet: { path: out } } }
 const CROSS_JOIN: &str = "
 steps:
   f: { sql: \"SELECT count(*) AS n FROM demand a, demand b, demand c WHERE a.qty + b.qty + c.qty = 1.5\" }
+sinks: { t: { from: f, parquet: { path: out } } }
+";
+
+/// A query whose few rows become many.
+const UNNEST: &str = "
+steps: { f: { sql: \"SELECT count(*) AS n FROM (SELECT unnest(range(0, 50000)) AS v FROM demand) AS items WHERE v % 7 = 1\" } }
 sinks: { t: { from: f, parquet: { path: out } } }
 ";
 
@@ -148,7 +157,7 @@ struct SignalledCommand {
 const RUN: &[&str] = &["run", "spec.yaml"];
 
 /// All commands that read, compute or listen. Others print something short.
-const COMMANDS: [SignalledCommand; 28] = [
+const COMMANDS: [SignalledCommand; 29] = [
     SignalledCommand {
         name: "windows",
         spec: WINDOWS,
@@ -202,6 +211,11 @@ const COMMANDS: [SignalledCommand; 28] = [
     SignalledCommand {
         name: "cross join",
         spec: CROSS_JOIN,
+        args: RUN,
+    },
+    SignalledCommand {
+        name: "unnest",
+        spec: UNNEST,
         args: RUN,
     },
     SignalledCommand {
@@ -314,6 +328,8 @@ const COMMANDS: [SignalledCommand; 28] = [
     },
 ];
 
+const _: () = assert!(QUICK_SIGNALS as usize >= COMMANDS.len());
+
 /// What became of a command that got a signal.
 struct SignalledEnd {
     output: Output,
@@ -409,9 +425,7 @@ fn shop() -> TestDirectory {
 #[test]
 fn every_command_ends_at_a_signal() {
     let signals = std::env::var("FOREBAY_SIGNALS").ok();
-    let numbers = signals
-        .as_deref()
-        .map_or(0..COMMANDS.len() as u64, signal_numbers);
+    let numbers = signals.as_deref().map_or(0..QUICK_SIGNALS, signal_numbers);
     let shop = shop();
     let artifact = prepare_models(&shop);
     let mut slowest = Duration::ZERO;
