@@ -27,6 +27,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
     replace_children_if_necessary,
 };
+use forebay_cluster::in_portions;
 use forebay_model::{Fault, codes, column_bytes};
 use futures::StreamExt;
 
@@ -186,8 +187,10 @@ impl ExecutionPlan for LoopInputExec {
                 let fault = Fault::new(codes::MEMORY, message).hint("raise --memory");
                 return Err(DataFusionError::External(Box::new(fault)));
             }
-            // The rows go to disk, without a copy.
-            return reset_plan_states(self.input.clone())?.execute(partition, context);
+            // The rows go to disk, without a copy. The join holds a batch of them for each thread at least, and counts each
+            // of its columns as large as the batch.
+            let input = reset_plan_states(self.input.clone())?;
+            return in_portions(input).execute(partition, context);
         }
         let consumer = MemoryConsumer::new(format!("LoopInput[{partition}]"));
         let reservation = consumer.register(context.memory_pool());
@@ -214,15 +217,15 @@ mod tests {
     use arrow::compute::concat_batches;
     use datafusion::datasource::MemTable;
     use datafusion::execution::SessionStateBuilder;
-    use datafusion::execution::memory_pool::GreedyMemoryPool;
     use datafusion::execution::runtime_env::RuntimeEnvBuilder;
     use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
     use datafusion::physical_plan::{collect, displayable};
     use datafusion::prelude::{SessionConfig, SessionContext};
-    use forebay_storage::StorageClient;
+    use forebay_storage::{MemoryBudget, StorageClient};
 
     use super::*;
     use crate::query_engine::engine_fault;
+    use crate::query_memory::QueryMemoryPool;
 
     const BATCH_ROWS: i64 = 200;
 
@@ -252,13 +255,15 @@ mod tests {
         query: &str,
         spills: Option<bool>,
         threads: usize,
-        pool_bytes: usize,
+        pool_bytes: u64,
     ) -> (String, Result<RecordBatch, Fault>) {
         let mut config = SessionConfig::new()
             .with_target_partitions(threads)
             .with_batch_size(BATCH_ROWS as usize);
         config.options_mut().optimizer.join_reordering = false;
-        let pool = Arc::new(GreedyMemoryPool::new(pool_bytes));
+        // Half of the memory is the engine's.
+        let memory = MemoryBudget::new(2 * pool_bytes);
+        let pool = Arc::new(QueryMemoryPool::new(memory));
         let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
         let mut rules = PhysicalOptimizer::new().rules;
         if let Some(spills) = spills {
@@ -290,10 +295,10 @@ mod tests {
         .unwrap()
     }
 
-    const LARGE_POOL: usize = 1 << 30;
+    const LARGE_POOL: u64 = 1 << 30;
 
     /// Too little memory for the large table.
-    const SMALL_POOL: usize = 1 << 20;
+    const SMALL_POOL: u64 = 1 << 20;
 
     /// Rows that meet no row of the other side count once, whatever share of it a thread reads.
     #[test]

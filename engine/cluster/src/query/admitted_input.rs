@@ -159,6 +159,14 @@ pub fn with_admitted_inputs(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Exec
     Ok(admitted.data)
 }
 
+/// A plan whose rows come in small batches of their own, as those of a sort do.
+pub fn in_portions(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    Arc::new(AdmittedInputExec {
+        input,
+        admission: Admission::Portioned,
+    })
+}
+
 /// An input of an operator, admitted. The collected partitions of a side of a join are admitted before they are collected:
 /// planners of stages look for the collection.
 fn admitted_input(

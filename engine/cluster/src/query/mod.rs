@@ -20,7 +20,7 @@ mod span_table;
 mod task_merge;
 mod worker;
 
-pub use admitted_input::{AdmittedInputCodec, JoinBatchRows, with_admitted_inputs};
+pub use admitted_input::{AdmittedInputCodec, JoinBatchRows, in_portions, with_admitted_inputs};
 pub use compute::ComputeLayer;
 pub use exchange::ExchangeChannels;
 pub use faults::{remote_fault, wire_error};
