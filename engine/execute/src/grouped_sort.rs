@@ -1,7 +1,8 @@
 //! Sorts of rows that come in the order of their leading columns, such as those behind a window with the same partitions.
 //!
 //! Rows whose leading columns are equal are a group. A group is sorted by the other columns and passed on once the next
-//! one begins. If a group is too large, its rows and all behind them go to a sort of the engine, which spills.
+//! one begins. If a group is too large, its rows and all behind them go to a sort of the engine, which spills. Such sorts get
+//! small batches: each must hold one before it can spill.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,8 +26,9 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+    replace_children_if_necessary,
 };
-use forebay_cluster::with_admitted_inputs;
+use forebay_cluster::in_portions;
 use futures::{StreamExt, stream};
 
 /// Bytes of a group and of a batch behind it at most.
@@ -38,7 +40,8 @@ const GROUP_SHARE: usize = 32;
 /// Copies of a group's rows: the batches, one batch of all of them, and the rows in order.
 const GROUP_COPIES: usize = 3;
 
-/// A rule of the engine's optimizer that sorts groups of rows where their order allows it. Its place is behind all others.
+/// A rule of the engine's optimizer that sorts groups of rows where their order allows it, and gives other sorts their rows
+/// in small batches. Its place is behind those that insert sorts.
 #[derive(Debug)]
 pub(crate) struct GroupedSorts;
 
@@ -52,10 +55,15 @@ impl PhysicalOptimizerRule for GroupedSorts {
             let Some(sort) = node.downcast_ref::<SortExec>() else {
                 return Ok(Transformed::no(node));
             };
-            let Some(grouped) = GroupedSortExec::in_place_of(sort)? else {
+            if let Some(grouped) = GroupedSortExec::in_place_of(sort)? {
+                return Ok(Transformed::yes(Arc::new(grouped) as Arc<dyn ExecutionPlan>));
+            }
+            // One that keeps a few rows does not spill.
+            if sort.fetch().is_some() {
                 return Ok(Transformed::no(node));
-            };
-            Ok(Transformed::yes(Arc::new(grouped) as Arc<dyn ExecutionPlan>))
+            }
+            let input = in_portions(sort.input().clone());
+            replace_children_if_necessary(node, vec![input]).map(Transformed::yes)
         })?;
         Ok(grouped.data)
     }
@@ -361,8 +369,7 @@ impl GroupedRows {
             false,
             None,
         )?;
-        let sort = SortExec::new(self.sort.expr().clone(), Arc::new(table));
-        let sort = with_admitted_inputs(Arc::new(sort))?;
+        let sort = SortExec::new(self.sort.expr().clone(), in_portions(Arc::new(table)));
         self.spilling = Some(sort.execute(0, self.context.clone())?);
         Ok(())
     }
@@ -444,14 +451,15 @@ impl PartitionStream for RemainingRows {
 mod tests {
     use std::ops::Range;
 
-    use arrow::array::{Int64Array, StringArray};
+    use arrow::array::{AsArray, Int64Array, StringArray};
     use datafusion::datasource::MemTable;
     use datafusion::execution::SessionStateBuilder;
-    use datafusion::execution::memory_pool::GreedyMemoryPool;
+    use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool};
     use datafusion::execution::runtime_env::RuntimeEnvBuilder;
     use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
     use datafusion::physical_plan::{collect, displayable};
     use datafusion::prelude::{SessionConfig, SessionContext};
+    use forebay_cluster::JoinBatchRows;
     use forebay_storage::StorageClient;
 
     use super::*;
@@ -620,6 +628,68 @@ mod tests {
                 !plan_text.contains("GroupedSortExec"),
                 "{query}: {plan_text}"
             );
+        }
+    }
+
+    /// Rows of 300 bytes, in one batch, sorted in batches of some rows, and the rows of a batch that would do.
+    fn run_sort(
+        threads: usize,
+        batch_rows: usize,
+    ) -> (Result<usize, DataFusionError>, Option<usize>) {
+        let pool = Arc::new(FairSpillPool::new(SORT_POOL_BYTES));
+        let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
+        let join_rows = Arc::new(JoinBatchRows::default());
+        let config = SessionConfig::new()
+            .with_target_partitions(threads)
+            .with_batch_size(batch_rows)
+            .with_sort_spill_reservation_bytes(64 << 10)
+            .with_extension(join_rows.clone());
+        let mut rules = PhysicalOptimizer::new().rules;
+        rules.push(Arc::new(GroupedSorts));
+        let state = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(runtime.build_arc().unwrap())
+            .with_default_features()
+            .with_physical_optimizer_rules(rules)
+            .build();
+        let context = SessionContext::new_with_state(state);
+        let numbers = (0..TEXT_ROWS).map(|row| row * 7919 % TEXT_ROWS);
+        let texts = numbers.map(|number| format!("{number:0300}"));
+        let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
+        let batch = RecordBatch::try_from_iter([("x", texts)]).unwrap();
+        context.register_batch("texts", batch).unwrap();
+        let io = StorageClient::new().unwrap();
+        let batches = io.block_on(async {
+            let planned = context.sql("SELECT x FROM texts ORDER BY x").await.unwrap();
+            let plan = planned.create_physical_plan().await.unwrap();
+            collect(plan, context.task_ctx()).await
+        });
+        let mut next = 0;
+        let rows = batches.unwrap().map(|batches| {
+            for batch in &batches {
+                for text in batch.column(0).as_string::<i32>() {
+                    assert_eq!(text.unwrap(), format!("{next:0300}"));
+                    next += 1;
+                }
+            }
+            next
+        });
+        (rows, join_rows.sortable())
+    }
+
+    const SORT_POOL_BYTES: usize = 4 << 20;
+
+    const TEXT_ROWS: usize = 40_000;
+
+    /// A batch has three times the memory of the engine.
+    #[test]
+    fn sorts_of_long_rows_get_few_of_them_at_a_time() {
+        for threads in [1, 2] {
+            let (_, sortable) = run_sort(threads, 8192);
+            let sortable = sortable.unwrap();
+            assert!(sortable * 300 <= SORT_POOL_BYTES / 256);
+            let (rows, _) = run_sort(threads, sortable);
+            assert_eq!(rows.unwrap(), TEXT_ROWS, "{threads}: {sortable}");
         }
     }
 }

@@ -31,7 +31,6 @@ use datafusion::physical_plan::joins::{
 };
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
-use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
@@ -159,7 +158,7 @@ pub fn with_admitted_inputs(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Exec
     Ok(admitted.data)
 }
 
-/// A plan whose rows come in small batches of their own, as those of a sort do.
+/// A plan whose rows come in small batches of their own, for an operator that spills.
 pub fn in_portions(input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     Arc::new(AdmittedInputExec {
         input,
@@ -244,10 +243,6 @@ impl Admission {
         if let Some(unnest) = operator.downcast_ref::<UnnestExec>() {
             let has_lists = !unnest.list_column_indices().is_empty();
             return has_lists.then_some(Admission::Unnested);
-        }
-        if let Some(sort) = operator.downcast_ref::<SortExec>() {
-            // One that keeps a few rows does not spill.
-            return sort.fetch().is_none().then_some(Admission::Portioned);
         }
         if operator.downcast_ref::<WindowAggExec>().is_some() {
             return Some(Admission::Held(WINDOW_COPIES));
@@ -722,8 +717,7 @@ impl RecordBatchStream for AdmittedStream {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::StringArray;
-    use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool};
+    use datafusion::execution::memory_pool::GreedyMemoryPool;
     use datafusion::execution::runtime_env::RuntimeEnvBuilder;
     use datafusion::physical_plan::{collect, displayable};
     use datafusion::prelude::{SessionConfig, SessionContext};
@@ -903,58 +897,6 @@ mod tests {
         let (_, rows) = run(query, 12 << 20, 1);
         let error = rows.unwrap_err().find_root().to_string();
         assert!(error.contains("Resources exhausted"), "{error}");
-    }
-
-    /// Rows of 300 bytes, in one batch, sorted in batches of some rows, and the rows of a batch that would do.
-    fn run_sort(threads: usize, batch_rows: usize) -> (Result<usize>, Option<usize>) {
-        let pool = Arc::new(FairSpillPool::new(SORT_POOL_BYTES));
-        let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
-        let join_rows = Arc::new(JoinBatchRows::default());
-        let config = SessionConfig::new()
-            .with_target_partitions(threads)
-            .with_batch_size(batch_rows)
-            .with_sort_spill_reservation_bytes(64 << 10)
-            .with_extension(join_rows.clone());
-        let context = SessionContext::new_with_config_rt(config, runtime.build_arc().unwrap());
-        let numbers = (0..SORTED_ROWS).map(|row| row * 7919 % SORTED_ROWS);
-        let texts = numbers.map(|number| format!("{number:0300}"));
-        let texts: ArrayRef = Arc::new(StringArray::from_iter_values(texts));
-        let batch = RecordBatch::try_from_iter([("x", texts)]).unwrap();
-        context.register_batch("texts", batch).unwrap();
-        let io = StorageClient::new().unwrap();
-        let batches = io.block_on(async {
-            let plan = context.sql("SELECT x FROM texts ORDER BY x").await.unwrap();
-            let plan = plan.create_physical_plan().await.unwrap();
-            let plan = with_admitted_inputs(plan).unwrap();
-            collect(plan, context.task_ctx()).await
-        });
-        let mut next = 0;
-        let rows = batches.unwrap().map(|batches| {
-            for batch in &batches {
-                for text in batch.column(0).as_string::<i32>() {
-                    assert_eq!(text.unwrap(), format!("{next:0300}"));
-                    next += 1;
-                }
-            }
-            next
-        });
-        (rows, join_rows.sortable())
-    }
-
-    const SORT_POOL_BYTES: usize = 4 << 20;
-
-    const SORTED_ROWS: usize = 40_000;
-
-    /// A batch has three times the memory of the engine.
-    #[test]
-    fn sorts_of_long_rows_get_few_of_them_at_a_time() {
-        for threads in [1, 2] {
-            let (_, sortable) = run_sort(threads, 8192);
-            let sortable = sortable.unwrap();
-            assert!(sortable * 300 <= SORT_POOL_BYTES / SORTED_BATCH_SHARE);
-            let (rows, _) = run_sort(threads, sortable);
-            assert_eq!(rows.unwrap(), SORTED_ROWS, "{threads}: {sortable}");
-        }
     }
 
     #[test]
