@@ -48,8 +48,10 @@ pub(crate) fn with_chosen_joins(mut config: SessionConfig) -> SessionConfig {
     // The choice begins with hash joins, and its sides stay as it puts them.
     optimizer.prefer_hash_join = true;
     optimizer.join_reordering = false;
-    // Tables do not filter what they read by the keys of a join.
+    // Tables do not filter what they read by the keys of a join, or by values so far: a side of a join may be read again.
     optimizer.enable_join_dynamic_filter_pushdown = false;
+    optimizer.enable_topk_dynamic_filter_pushdown = false;
+    optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     config
 }
 
