@@ -221,6 +221,7 @@ mod tests {
     use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
     use datafusion::physical_plan::{collect, displayable};
     use datafusion::prelude::{SessionConfig, SessionContext};
+    use forebay_cluster::remote_fault;
     use forebay_storage::{MemoryBudget, StorageClient};
 
     use super::*;
@@ -250,21 +251,13 @@ mod tests {
         Arc::new(MemTable::try_new(batches[0].schema(), vec![batches]).unwrap())
     }
 
-    /// The plan of a query over `large` and `small`, and its rows or its fault.
-    fn run(
-        query: &str,
-        spills: Option<bool>,
-        threads: usize,
-        pool_bytes: u64,
-    ) -> (String, Result<RecordBatch, Fault>) {
+    /// The tables `large` and `small` for queries. Without `spills`, joins are as the engine plans them.
+    fn context(spills: Option<bool>, threads: usize, pool: QueryMemoryPool) -> SessionContext {
         let mut config = SessionConfig::new()
             .with_target_partitions(threads)
             .with_batch_size(BATCH_ROWS as usize);
         config.options_mut().optimizer.join_reordering = false;
-        // Half of the memory is the engine's.
-        let memory = MemoryBudget::new(2 * pool_bytes);
-        let pool = Arc::new(QueryMemoryPool::new(memory));
-        let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
+        let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool));
         let mut rules = PhysicalOptimizer::new().rules;
         if let Some(spills) = spills {
             rules.push(Arc::new(LoopInputs { spills }));
@@ -276,10 +269,17 @@ mod tests {
             .with_physical_optimizer_rules(rules)
             .build();
         let context = SessionContext::new_with_state(state);
+        let small = table(2 * BATCH_ROWS);
         context.register_table("large", table(4_000)).unwrap();
+        context.register_table("small", small).unwrap();
         context
-            .register_table("small", table(2 * BATCH_ROWS))
-            .unwrap();
+    }
+
+    /// The plan of a query, and its rows.
+    fn collected(
+        query: &str,
+        context: &SessionContext,
+    ) -> (String, Result<RecordBatch, DataFusionError>) {
         let io = StorageClient::new().unwrap();
         io.block_on(async {
             let planned = context.sql(query).await.unwrap();
@@ -287,12 +287,24 @@ mod tests {
             let plan_text = displayable(plan.as_ref()).indent(false).to_string();
             let batches = collect(plan.clone(), context.task_ctx()).await;
             let rows = batches.map(|batches| concat_batches(&plan.schema(), &batches).unwrap());
-            (
-                plan_text,
-                rows.map_err(|error| engine_fault(error, "query")),
-            )
+            (plan_text, rows)
         })
         .unwrap()
+    }
+
+    /// The plan of a query, and its rows or its fault. Half of the memory is the engine's.
+    fn run(
+        query: &str,
+        spills: Option<bool>,
+        threads: usize,
+        pool_bytes: u64,
+    ) -> (String, Result<RecordBatch, Fault>) {
+        let pool = QueryMemoryPool::new(MemoryBudget::new(2 * pool_bytes));
+        let (plan_text, rows) = collected(query, &context(spills, threads, pool));
+        (
+            plan_text,
+            rows.map_err(|error| engine_fault(error, "query")),
+        )
     }
 
     const LARGE_POOL: u64 = 1 << 30;
@@ -360,6 +372,22 @@ mod tests {
                 let (_, rows) = run(&query(1_500), Some(spills), threads, SMALL_POOL);
                 assert_eq!(rows.unwrap_err().code(), codes::MEMORY);
             }
+        }
+    }
+
+    /// Workers cannot read again what others send them.
+    #[test]
+    fn joins_of_all_pairs_that_are_divided_among_processes_are_refused() {
+        let query = "SELECT count(*), max(a.x) FROM (SELECT * FROM large WHERE v >= 0) a \
+                     LEFT JOIN small b ON a.k + 370 < b.v";
+        for threads in [1, 2] {
+            let pool = QueryMemoryPool::of_stages(MemoryBudget::new(2 * LARGE_POOL));
+            let (_, rows) = collected(query, &context(None, threads, pool));
+            assert_eq!(rows.unwrap().num_rows(), 1);
+            let pool = QueryMemoryPool::of_stages(MemoryBudget::new(2 * SMALL_POOL));
+            let (_, rows) = collected(query, &context(None, threads, pool));
+            let (fault, _) = remote_fault(&rows.unwrap_err()).unwrap();
+            assert_eq!(fault.code(), codes::MEMORY);
         }
     }
 }
