@@ -1271,8 +1271,8 @@ fn joins_of_all_pairs_whose_sides_do_not_fit_spill() {
         ]
     };
     table(&workshop, "rows.parquet", batches(rows).map(columns));
-    let few = batches(40).map(|rows| vec![("k", numbers(rows, |row| row as i64 / 2))]);
-    table(&workshop, "others.parquet", few);
+    let few_rows = batches(40).map(|rows| vec![("k", numbers(rows, |row| row as i64 / 2))]);
+    table(&workshop, "others.parquet", few_rows);
     let sources = "sources:\n  others: { parquet: { path: others.parquet } }";
     let head = HEAD.replace("sources:", sources);
     // Keys 0 to 19 come twice in the other table.

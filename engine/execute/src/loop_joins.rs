@@ -315,19 +315,19 @@ mod tests {
     /// Rows that meet no row of the other side count once, whatever share of it a thread reads.
     #[test]
     fn joins_of_all_pairs_give_the_same_rows_in_memory_and_spilling() {
-        let both = "count(*), sum(a.v), max(a.x), count(b.v), sum(b.v), max(b.x)";
-        let first = "count(*), sum(a.v), max(a.x)";
-        let second = "count(*), sum(b.v), max(b.x)";
+        let pair_columns = "count(*), sum(a.v), max(a.x), count(b.v), sum(b.v), max(b.x)";
+        let first_columns = "count(*), sum(a.v), max(a.x)";
+        let second_columns = "count(*), sum(b.v), max(b.x)";
         for (join, columns) in [
-            ("JOIN", both),
-            ("LEFT JOIN", both),
-            ("RIGHT JOIN", both),
-            ("FULL JOIN", both),
-            ("LEFT SEMI JOIN", first),
-            ("LEFT ANTI JOIN", first),
-            ("RIGHT SEMI JOIN", second),
-            ("RIGHT ANTI JOIN", second),
-            ("CROSS JOIN", both),
+            ("JOIN", pair_columns),
+            ("LEFT JOIN", pair_columns),
+            ("RIGHT JOIN", pair_columns),
+            ("FULL JOIN", pair_columns),
+            ("LEFT SEMI JOIN", first_columns),
+            ("LEFT ANTI JOIN", first_columns),
+            ("RIGHT SEMI JOIN", second_columns),
+            ("RIGHT ANTI JOIN", second_columns),
+            ("CROSS JOIN", pair_columns),
         ] {
             let (rows, condition) = match join {
                 "CROSS JOIN" => ("v < 5", ""),

@@ -55,19 +55,19 @@ mod tests {
     static PRINTED: AtomicUsize = AtomicUsize::new(0);
 
     fn panic_printed() -> usize {
-        let before = PRINTED.load(Ordering::Relaxed);
+        let count = PRINTED.load(Ordering::Relaxed);
         assert!(catch_unwind(|| panic!("{TEXT}")).is_err());
-        PRINTED.load(Ordering::Relaxed) - before
+        PRINTED.load(Ordering::Relaxed) - count
     }
 
     #[test]
     fn panics_are_printed_where_no_work_is_quiet() {
-        let usual = take_hook();
+        let usual_hook = take_hook();
         set_hook(Box::new(move |panic| {
             if panic.payload_as_str() == Some(TEXT) {
                 PRINTED.fetch_add(1, Ordering::Relaxed);
             } else {
-                usual(panic);
+                usual_hook(panic);
             }
         }));
         assert_eq!(panic_printed(), 1);
@@ -75,8 +75,8 @@ mod tests {
             assert_eq!(panic_printed(), 0);
             assert_eq!(with_quiet_panics(panic_printed), 0);
             assert_eq!(panic_printed(), 0);
-            let other = std::thread::spawn(panic_printed);
-            assert_eq!(other.join().unwrap(), 1);
+            let thread = std::thread::spawn(panic_printed);
+            assert_eq!(thread.join().unwrap(), 1);
         });
         assert_eq!(panic_printed(), 1);
         assert!(catch_unwind(|| with_quiet_panics(|| panic!("{TEXT}"))).is_err());
