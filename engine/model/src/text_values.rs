@@ -15,10 +15,11 @@ use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::kernels::cast_utils::string_to_datetime;
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
-    ArrowTimestampType, DataType, Date32Type, Float32Type, Float64Type, Int8Type, Int16Type,
-    Int32Type, Int64Type, Time32MillisecondType, Time32SecondType, Time64MicrosecondType,
-    Time64NanosecondType, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
-    TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    ArrowTimestampType, DataType, Date32Type, Date64Type, Float16Type, Float32Type, Float64Type,
+    Int8Type, Int16Type, Int32Type, Int64Type, Time32MillisecondType, Time32SecondType,
+    Time64MicrosecondType, Time64NanosecondType, TimeUnit, TimestampMicrosecondType,
+    TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type,
+    UInt32Type, UInt64Type,
 };
 
 use crate::strings::type_label;
@@ -163,10 +164,14 @@ impl TextRules {
             DataType::UInt16 => self.integers::<UInt16Type>(texts, lost_max),
             DataType::UInt32 => self.integers::<UInt32Type>(texts, lost_max),
             DataType::UInt64 => self.integers::<UInt64Type>(texts, lost_max),
+            DataType::Float16 => {
+                self.floats::<Float16Type>(texts, lost_max, |half| half.is_infinite())
+            }
             DataType::Float32 => self.floats::<Float32Type>(texts, lost_max, f32::is_infinite),
             DataType::Float64 => self.floats::<Float64Type>(texts, lost_max, f64::is_infinite),
             DataType::Boolean => booleans(texts, lost_max),
             DataType::Date32 => primitives::<Date32Type>(texts, lost_max, parse_date),
+            DataType::Date64 => self.dates_of_times(texts, lost_max),
             DataType::Timestamp(unit, zone) => {
                 let zone = zone.as_deref();
                 match unit {
@@ -281,6 +286,16 @@ impl TextRules {
         let lost = rows.filter(|row| texts.is_valid(*row) && values.is_null(*row));
         let lost = lost.collect();
         ReadTexts { values, lost }
+    }
+
+    /// Dates in milliseconds, which have a time of day where a text has one.
+    fn dates_of_times(&self, texts: &StringArray, lost_max: usize) -> ReadTexts {
+        let read = self.times::<TimestampMillisecondType>(texts, lost_max, None);
+        let times = read.values.as_primitive::<TimestampMillisecondType>();
+        ReadTexts {
+            values: Arc::new(times.reinterpret_cast::<Date64Type>()),
+            lost: read.lost,
+        }
     }
 
     fn times<T: ArrowTimestampType>(
@@ -891,6 +906,12 @@ mod tests {
             (Float64, "1e400", NEVER),
             (Float64, "-1e400", NEVER),
             (Float32, "1e39", NEVER),
+            (Float16, "65504", ALWAYS),
+            (Float16, "inf", ALWAYS),
+            (Float16, "70000", NEVER),
+            (Float16, "1e400", NEVER),
+            (Float16, " 1", NEVER),
+            (Float16, "007", DECLARED),
             (Float64, "007", DECLARED),
             (Float64, "9007199254740993", DECLARED),
             (Float64, "1,5", NEVER),
@@ -909,6 +930,11 @@ mod tests {
             (Date32, "2024-2-9", NEVER),
             (Date32, "2024-02-29T12:00:00", NEVER),
             (Date32, "20240229", NEVER),
+            (Date64, "2024-02-29", ALWAYS),
+            (Date64, "2024-02-29T12:30:59.123", ALWAYS),
+            (Date64, "2024-02-29T12:30:59.1234", NEVER),
+            (Date64, "2024-02-29T12:30:60", NEVER),
+            (Date64, "2024-2-9", NEVER),
             (us.clone(), "2024-02-29", ALWAYS),
             (us.clone(), "2024-02-29 12:30", ALWAYS),
             (us.clone(), "2024-02-29T12:30:59.123456", ALWAYS),

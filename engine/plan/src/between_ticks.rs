@@ -292,12 +292,11 @@ fn value_nanoseconds(value: &ScalarValue, time: &DataType) -> Option<i128> {
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{Array, ArrayRef, AsArray, Date32Array, Int64Array};
+    use arrow::array::{ArrayRef, Date32Array, Int64Array};
     use arrow::compute::cast;
-    use arrow::datatypes::{Field, Schema};
 
     use super::*;
-    use crate::SqlCompiler;
+    use crate::column_results::rows_over;
 
     /// Rows of a condition over a null, and the seconds -1, 0 and 1 in a unit.
     fn rows(condition: &str, data_type: &DataType) -> Vec<usize> {
@@ -305,20 +304,7 @@ mod tests {
         let second = i64::try_from(1_000_000_000 / tick).unwrap();
         let ticks = Int64Array::from(vec![None, Some(-second), Some(0), Some(second)]);
         let times: ArrayRef = cast(&ticks, data_type).unwrap();
-        let schema = Schema::new(vec![Field::new("t", data_type.clone(), true)]);
-        let compiled = SqlCompiler::default()
-            .condition(condition, &schema)
-            .unwrap();
-        let inputs = if compiled.reads.is_empty() {
-            Vec::new()
-        } else {
-            vec![times]
-        };
-        let selected = (compiled.kernel)(&inputs, 4).unwrap();
-        let selected = selected[0].as_boolean().clone();
-        (0..4)
-            .filter(|row| selected.is_valid(*row) && selected.value(*row))
-            .collect()
+        rows_over(condition, "t", &times)
     }
 
     /// Constants that are computed are as exact as those that are written.
@@ -377,7 +363,6 @@ mod tests {
             Some(2_932_896),
             None,
         ]));
-        let schema = Schema::new(vec![Field::new("d", DataType::Date32, true)]);
         for (condition, expected) in [
             ("d = NOON", vec![]),
             ("d <> NOON", vec![0, 1, 2]),
@@ -398,19 +383,7 @@ mod tests {
                 "(TIMESTAMP '2024-01-01' + INTERVAL '12 hours')",
             ] {
                 let condition = condition.replace("NOON", noon);
-                let compiled = SqlCompiler::default()
-                    .condition(&condition, &schema)
-                    .unwrap();
-                let inputs = if compiled.reads.is_empty() {
-                    Vec::new()
-                } else {
-                    vec![dates.clone()]
-                };
-                let selected = (compiled.kernel)(&inputs, 4).unwrap();
-                let selected = selected[0].as_boolean().clone();
-                let selected: Vec<usize> = (0..4)
-                    .filter(|row| selected.is_valid(*row) && selected.value(*row))
-                    .collect();
+                let selected = rows_over(&condition, "d", &dates);
                 assert_eq!(selected, expected, "{condition}");
             }
         }
@@ -443,15 +416,7 @@ mod tests {
                 ("nullif(t, TIMESTAMP '2024-01-01') IS NULL", vec![1]),
                 ("nullif(t, '9999-12-31') IS NULL", vec![2]),
             ] {
-                let schema = Schema::new(vec![Field::new("t", data_type.clone(), true)]);
-                let compiled = SqlCompiler::default()
-                    .condition(condition, &schema)
-                    .unwrap();
-                let selected = (compiled.kernel)(std::slice::from_ref(&times), 3).unwrap();
-                let selected = selected[0].as_boolean().clone();
-                let selected: Vec<usize> = (0..3)
-                    .filter(|row| selected.is_valid(*row) && selected.value(*row))
-                    .collect();
+                let selected = rows_over(condition, "t", &times);
                 assert_eq!(selected, expected, "{condition} beside {data_type}");
             }
         }

@@ -478,23 +478,14 @@ mod tests {
         Date32Array, Date64Array, Float64Array, Time64MicrosecondArray, TimestampNanosecondArray,
         TimestampSecondArray,
     };
-    use arrow::datatypes::{Field, Schema, TimeUnit};
     use forebay_model::{Result as FaultResult, codes};
 
     use super::*;
-    use crate::SqlCompiler;
+    use crate::column_results::{rows_over, values_over};
 
     /// The values of an expression over a column.
     fn values(expression: &str, column: &ArrayRef) -> FaultResult<ArrayRef> {
-        let field = Field::new("t", column.data_type().clone(), true);
-        let compiled = SqlCompiler::default().expression(expression, &Schema::new(vec![field]))?;
-        let inputs = if compiled.reads.is_empty() {
-            Vec::new()
-        } else {
-            vec![column.clone()]
-        };
-        let mut values = (compiled.kernel)(&inputs, column.len())?;
-        Ok(values.swap_remove(0))
+        values_over(expression, "t", column)
     }
 
     fn ticks(values: &ArrayRef) -> Vec<i64> {
@@ -504,15 +495,7 @@ mod tests {
 
     /// Rows of a condition over a column of times.
     fn rows(condition: &str, times: &ArrayRef) -> Vec<usize> {
-        let field = Field::new("t", times.data_type().clone(), true);
-        let compiled = SqlCompiler::default()
-            .condition(condition, &Schema::new(vec![field]))
-            .unwrap();
-        let selected = (compiled.kernel)(std::slice::from_ref(times), times.len()).unwrap();
-        let selected = selected[0].as_boolean().clone();
-        (0..times.len())
-            .filter(|row| selected.is_valid(*row) && selected.value(*row))
-            .collect()
+        rows_over(condition, "t", times)
     }
 
     /// Nanoseconds begin in September 1677 and end in April 2262: no other year begins and ends in them.

@@ -51,6 +51,39 @@ pub(crate) fn days_of_numbers(
     Ok(cast(&within, &DataType::Date32)?)
 }
 
+/// Whole numbers as dates in milliseconds: 32 bits count days since 1970, as Arrow has it, and 64 bits milliseconds. With
+/// `is_try`, numbers that are no days of the calendar are null.
+pub(crate) fn dates_of_numbers(
+    numbers: &ArrayRef,
+    is_try: bool,
+) -> Result<ArrayRef, DataFusionError> {
+    if *numbers.data_type() == DataType::Int32 {
+        let days = days_of_numbers(numbers, is_try)?;
+        return Ok(cast(&days, &DataType::Date64)?);
+    }
+    let ticks = cast(numbers, &DataType::Int64)?;
+    let ticks = ticks.as_primitive::<Int64Type>();
+    let mut beyond = Vec::with_capacity(numbers.len());
+    for row in 0..numbers.len() {
+        let tick = ticks.value(row);
+        let is_midnight = tick.rem_euclid(DAY_MILLISECONDS) == 0;
+        let is_day = is_midnight && CALENDAR_DAYS.contains(&tick.div_euclid(DAY_MILLISECONDS));
+        beyond.push(numbers.is_valid(row) && !is_day);
+    }
+    let Some(row) = beyond.iter().position(|is_beyond| *is_beyond) else {
+        return Ok(cast(numbers, &DataType::Date64)?);
+    };
+    if !is_try {
+        let number = array_value_to_string(numbers, row)?;
+        return Err(DataFusionError::Execution(format!(
+            "{number} is no day of the years 1 to 9999: whole numbers of 64 bits count \
+             milliseconds from 1970-01-01 to the midnight of a day"
+        )));
+    }
+    let within = nullif(numbers, &BooleanArray::from(beyond))?;
+    Ok(cast(&within, &DataType::Date64)?)
+}
+
 /// Whole numbers as ticks of a time of day since midnight. With `is_try`, numbers beyond the day are null.
 pub(crate) fn times_of_numbers(
     numbers: &ArrayRef,

@@ -15,9 +15,12 @@ mod canonical_floats;
 mod carried;
 mod carry;
 mod chain;
+mod checked_casts;
 mod checked_integers;
 mod checked_times;
 mod column_age;
+#[cfg(test)]
+mod column_results;
 mod column_selector;
 mod column_units;
 mod constant_times;

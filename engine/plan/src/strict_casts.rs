@@ -8,18 +8,21 @@
 //! A cast of a number to a float makes no infinity of one that the type cannot hold. A cast of a whole
 //! number to a date counts days since 1970, and refuses days beyond the years 1 to 9999: 20240101 is a date as it is
 //! written. A cast of a whole number to a time of day counts ticks since midnight, and refuses those beyond the day.
+//! A cast of a number with a fraction to a time takes the tick at or below it.
 //!
 //! A cast of a time to a coarser unit says that digits are cut. The query engine cuts them toward 1970, so that times
 //! before it became later. Here a time becomes the tick in which it lies.
 //!
 //! A date in milliseconds (Arrow's date64) wraps around in the query engine where microseconds or nanoseconds do not hold
-//! it. Here it is refused, and lies in the day that began last.
+//! it. Here it is refused, and lies in the day that began last. A time becomes the midnight of its local day, as in a cast
+//! to a date.
+//!
+//! All of this goes for the values of lists, dictionaries and runs. Casts of structs and maps that would change their parts
+//! in these ways are refused: each part can be cast alone.
 
 use std::sync::{Arc, LazyLock};
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array};
-use arrow::compute::{CastOptions, can_cast_types, cast, cast_with_options, nullif};
-use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, Int64Type, TimeUnit};
+use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, ExprSchema, ScalarValue};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -27,11 +30,11 @@ use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs,
     ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
-use forebay_model::{TextRules, logical_type, tick_nanoseconds};
+use forebay_model::type_label;
 
+use crate::checked_casts::{cast_values, has_checked_parts, internal, is_checked_cast};
 use crate::checked_integers::{checked_integers, checked_signs};
 use crate::cut_texts::{CUT_TEXT, cut_problem, is_cut};
-use crate::day_counts::{days_of_dates, days_of_numbers, times_of_numbers};
 use crate::joined_texts::with_bounds;
 use crate::tried_values::add_tried_nulls;
 
@@ -81,8 +84,7 @@ pub(crate) fn written_cast(part: &Expr) -> Option<WrittenCast<'_>> {
     })
 }
 
-/// Replaces casts of texts, of times to coarser units, of dates in milliseconds, of numbers to narrower floats, and of whole
-/// numbers to dates and times of day in an expression.
+/// Replaces casts whose values are checked in an expression. Those of structs and maps are errors.
 pub(crate) fn strict_casts(
     expression: Expr,
     schema: &dyn ExprSchema,
@@ -100,22 +102,6 @@ pub(crate) fn strict_casts(
         let Ok(of) = inner.get_type(schema) else {
             return Ok(Transformed::no(part));
         };
-        let is_checked = match logical_type(&of) {
-            DataType::Utf8 => has_grammar(&target),
-            DataType::Timestamp(unit, _) => is_coarser(&target, unit),
-            DataType::Date64 => matches!(target, DataType::Date32 | DataType::Timestamp(..)),
-            DataType::Float64 => matches!(target, DataType::Float16 | DataType::Float32),
-            DataType::Float32 => target == DataType::Float16,
-            decimal if decimal.is_decimal() => {
-                matches!(target, DataType::Float16 | DataType::Float32)
-                    && can_cast_types(&decimal, &target)
-            }
-            whole if whole.is_integer() => {
-                let is_short = target == DataType::Float16 || is_time_of_day(&target);
-                target == DataType::Date32 || (is_short && can_cast_types(&whole, &target))
-            }
-            _ => false,
-        };
         if let Some(text) = constant_text(inner)
             && is_cut(text, &target)
         {
@@ -126,11 +112,18 @@ pub(crate) fn strict_casts(
             let problem = cut_problem(text, &target);
             return Err(DataFusionError::Plan(format!("{CUT_TEXT}{problem}")));
         }
+        if has_checked_parts(&of, &target) {
+            return Err(uncheckable(&of, &target));
+        }
         let is_constant = matches!(inner, Expr::Literal(..)) && !of.is_integer();
-        if !is_checked || (is_constant && target.is_temporal()) {
+        if !is_checked_cast(&of, &target) || (is_constant && target.is_temporal()) {
             return Ok(Transformed::no(part));
         }
-        let arguments = vec![inner.clone(), lit(target.to_string()), lit(is_try)];
+        let name = target.to_string();
+        if !name.parse::<DataType>().is_ok_and(|named| named == target) {
+            return Err(uncheckable(&of, &target));
+        }
+        let arguments = vec![inner.clone(), lit(name), lit(is_try)];
         Ok(Transformed::yes(TEXT_AS.call(arguments)))
     })
 }
@@ -166,6 +159,16 @@ pub(crate) fn checked_node(node: LogicalPlan) -> Result<LogicalPlan, DataFusionE
     }
 }
 
+/// The error of a cast whose parts would be read looser than files are.
+fn uncheckable(of: &DataType, target: &DataType) -> DataFusionError {
+    DataFusionError::Plan(format!(
+        "the parts of {} cannot be checked in a cast to {}: cast each part, and put them together \
+         with `named_struct`",
+        type_label(of),
+        type_label(target)
+    ))
+}
+
 /// The text of a constant.
 fn constant_text(expression: &Expr) -> Option<&str> {
     match expression {
@@ -174,130 +177,9 @@ fn constant_text(expression: &Expr) -> Option<&str> {
     }
 }
 
-fn is_time_of_day(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::Time32(_) | DataType::Time64(_))
-}
-
-/// True for times in a unit above another one.
-fn is_coarser(data_type: &DataType, than: TimeUnit) -> bool {
-    matches!(data_type, DataType::Timestamp(unit, _) if *unit < than)
-}
-
-/// Times in a coarser unit: for each the tick in which it lies.
-fn in_coarser_unit(times: &ArrayRef, target: &DataType) -> Result<ArrayRef, DataFusionError> {
-    let DataType::Timestamp(_, zone) = times.data_type() else {
-        return Err(internal("a cast of other values than times"));
-    };
-    let DataType::Timestamp(unit, _) = target else {
-        return Err(internal("a cast of times to another type"));
-    };
-    let ratio = tick_nanoseconds(target)
-        .zip(tick_nanoseconds(times.data_type()))
-        .and_then(|(coarse, fine)| i64::try_from(coarse / fine).ok())
-        .ok_or_else(|| internal("a cast of times without a unit"))?;
-    let ticks = cast(times, &DataType::Int64)?;
-    let ticks = ticks.as_primitive::<Int64Type>();
-    let coarse: Int64Array = ticks.unary(|tick| tick.div_euclid(ratio));
-    let coarse = cast(&coarse, &DataType::Timestamp(*unit, zone.clone()))?;
-    let strict = CastOptions {
-        safe: false,
-        ..CastOptions::default()
-    };
-    Ok(cast_with_options(&coarse, target, &strict)?)
-}
-
-/// Dates in milliseconds as days, or as times. With `is_try`, dates that the type does not hold are null.
-fn as_days_or_times(
-    dates: &ArrayRef,
-    target: &DataType,
-    is_try: bool,
-) -> Result<ArrayRef, DataFusionError> {
-    if *target == DataType::Date32 {
-        return days_of_dates(dates, is_try);
-    }
-    let checked = CastOptions {
-        safe: is_try,
-        ..CastOptions::default()
-    };
-    let ticks = cast(dates, &DataType::Int64)?;
-    let times = cast(&ticks, &DataType::Timestamp(TimeUnit::Millisecond, None))?;
-    if is_coarser(target, TimeUnit::Millisecond) {
-        return in_coarser_unit(&times, target);
-    }
-    Ok(cast_with_options(&times, target, &checked)?)
-}
-
-/// Numbers as floats of a narrower type. Infinity stays infinity, and no other value becomes it; with `is_try`, such values
-/// are null.
-fn in_narrower_float(
-    numbers: &ArrayRef,
-    target: &DataType,
-    is_try: bool,
-) -> Result<ArrayRef, DataFusionError> {
-    let narrow = cast(numbers, target)?;
-    let wide = cast(numbers, &DataType::Float64)?;
-    let wide = wide.as_primitive::<Float64Type>();
-    let back = cast(&narrow, &DataType::Float64)?;
-    let back = back.as_primitive::<Float64Type>();
-    let is_beyond = |row: usize| {
-        wide.is_valid(row) && wide.value(row).is_finite() && back.value(row).is_infinite()
-    };
-    let Some(row) = (0..wide.len()).find(|row| is_beyond(*row)) else {
-        return Ok(narrow);
-    };
-    if !is_try {
-        return Err(DataFusionError::Execution(format!(
-            "{:e} is beyond the range of {target}",
-            wide.value(row)
-        )));
-    }
-    let beyond: BooleanArray = (0..wide.len()).map(|row| Some(is_beyond(row))).collect();
-    Ok(nullif(&narrow, &beyond)?)
-}
-
-/// True if the grammar of texts has values of a type.
-fn has_grammar(of: &DataType) -> bool {
-    of.is_integer()
-        || matches!(
-            of,
-            DataType::Float32
-                | DataType::Float64
-                | DataType::Boolean
-                | DataType::Date32
-                | DataType::Timestamp(..)
-                | DataType::Time32(_)
-                | DataType::Time64(_)
-                | DataType::Decimal32(..)
-                | DataType::Decimal64(..)
-                | DataType::Decimal128(..)
-                | DataType::Decimal256(..)
-        )
-}
-
-/// The values of texts. With `is_try`, texts that are none are null.
-fn values_of_texts(
-    column: &ArrayRef,
-    target: &DataType,
-    is_try: bool,
-) -> Result<ArrayRef, DataFusionError> {
-    let texts = cast(column, &DataType::Utf8)?;
-    let texts = texts.as_string::<i32>();
-    let rules = TextRules::declared();
-    if is_try {
-        return Ok(rules.read(texts, target).values);
-    }
-    rules
-        .read_all(texts, target)
-        .map_err(|row| DataFusionError::Execution(rules.problem(texts.value(row), target)))
-}
-
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct TextAsUdf {
     signature: Signature,
-}
-
-pub(crate) fn internal(message: &str) -> DataFusionError {
-    DataFusionError::Internal(message.to_owned())
 }
 
 pub(crate) fn type_of_name(name: Option<&ScalarValue>) -> Result<DataType, DataFusionError> {
@@ -353,18 +235,7 @@ impl ScalarUDFImpl for TextAsUdf {
         let is_scalar = matches!(text, ColumnarValue::Scalar(_));
         let rows = if is_scalar { 1 } else { arguments.number_rows };
         let column = text.to_array(rows)?;
-        let values = match column.data_type() {
-            DataType::Timestamp(..) => in_coarser_unit(&column, &target)?,
-            DataType::Date64 => as_days_or_times(&column, &target, is_try)?,
-            number if number.is_numeric() && target.is_floating() => {
-                in_narrower_float(&column, &target, is_try)?
-            }
-            whole if whole.is_integer() && is_time_of_day(&target) => {
-                times_of_numbers(&column, &target, is_try)?
-            }
-            whole if whole.is_integer() => days_of_numbers(&column, is_try)?,
-            _ => values_of_texts(&column, &target, is_try)?,
-        };
+        let values = cast_values(&column, &target, is_try)?;
         if is_scalar {
             let value = ScalarValue::try_from_array(&values, 0)?;
             return Ok(ColumnarValue::Scalar(value));
@@ -379,23 +250,25 @@ impl ScalarUDFImpl for TextAsUdf {
 #[cfg(test)]
 mod tests {
     use arrow::array::{
-        Date64Array, Float64Array, TimestampMicrosecondArray, TimestampNanosecondArray,
+        ArrayRef, AsArray, Date64Array, Float64Array, Int64Array, StringArray,
+        TimestampMicrosecondArray, TimestampNanosecondArray,
     };
-    use arrow::datatypes::{Float32Type, Schema};
-    use forebay_model::Fault;
+    use arrow::datatypes::Float32Type;
+    use forebay_model::{Result as FaultResult, codes};
 
     use super::*;
-    use crate::SqlCompiler;
+    use crate::column_results::{ticks_of, values_over};
 
+    /// The values of an expression over a column of times without nulls, as whole numbers.
     fn value_of(expression: &str, times: ArrayRef) -> Vec<i64> {
-        let field = Field::new("t", times.data_type().clone(), true);
-        let compiled = SqlCompiler::default()
-            .expression(expression, &Schema::new(vec![field]))
-            .unwrap();
-        let rows = times.len();
-        let values = (compiled.kernel)(&[times], rows).unwrap();
-        let values = cast(&values[0], &DataType::Int64).unwrap();
-        values.as_primitive::<Int64Type>().values().to_vec()
+        let values = values_over(expression, "t", &times).unwrap();
+        ticks_of(&values).into_iter().flatten().collect()
+    }
+
+    /// The values of an expression over a whole number `n` and a null.
+    fn values_of_number(expression: &str, number: i64) -> FaultResult<Vec<Option<i64>>> {
+        let column: ArrayRef = Arc::new(Int64Array::from(vec![Some(number), None]));
+        Ok(ticks_of(&values_over(expression, "n", &column)?))
     }
 
     #[test]
@@ -427,78 +300,186 @@ mod tests {
         let micros = "arrow_cast(t, 'Timestamp(Microsecond, None)')";
         let micros = value_of(micros, dates.clone());
         assert_eq!(micros, milliseconds.map(|tick| tick * 1_000));
-        let field = Field::new("t", DataType::Date64, true);
         for expression in [
             "arrow_cast(t, 'Timestamp(Nanosecond, None)')",
             "t < TIMESTAMP '2024-01-01'",
         ] {
-            let compiled = SqlCompiler::default()
-                .expression(expression, &Schema::new(vec![field.clone()]))
-                .unwrap();
-            assert!((compiled.kernel)(std::slice::from_ref(&dates), 4).is_err());
+            assert!(values_over(expression, "t", &dates).is_err());
             let near = dates.slice(0, 3);
-            assert!((compiled.kernel)(std::slice::from_ref(&near), 3).is_ok());
+            assert!(values_over(expression, "t", &near).is_ok());
         }
         let tried = "arrow_try_cast(t, 'Timestamp(Nanosecond, None)') IS NULL";
-        let compiled = SqlCompiler::default()
-            .condition(tried, &Schema::new(vec![field]))
-            .unwrap();
-        let beyond = (compiled.kernel)(&[dates], 4).unwrap();
-        assert_eq!(beyond[0].as_boolean().true_count(), 1);
+        let beyond = values_over(tried, "t", &dates).unwrap();
+        assert_eq!(beyond.as_boolean().true_count(), 1);
     }
 
     #[test]
     fn whole_numbers_are_days_of_the_calendar() {
-        let values_of = |expression: &str, number: i64| {
-            let field = Field::new("n", DataType::Int64, true);
-            let compiled = SqlCompiler::default()
-                .expression(expression, &Schema::new(vec![field]))
-                .unwrap();
-            let column: ArrayRef = Arc::new(Int64Array::from(vec![Some(number), None]));
-            let values = (compiled.kernel)(&[column], 2)?;
-            Ok::<_, Fault>(cast(
-                &cast(&values[0], &DataType::Int32)?,
-                &DataType::Int64,
-            )?)
-        };
         for number in [-719_162, 0, 19_723, 2_932_896] {
-            let days = values_of("CAST(n AS DATE)", number).unwrap();
-            let days: Vec<_> = days.as_primitive::<Int64Type>().iter().collect();
+            let days = values_of_number("CAST(n AS DATE)", number).unwrap();
             assert_eq!(days, [Some(number), None]);
+            let milliseconds = number * 86_400_000;
+            let dates = values_of_number("arrow_cast(n, 'Date64')", milliseconds).unwrap();
+            assert_eq!(dates, [Some(milliseconds), None]);
+            let counted = "arrow_cast(arrow_cast(n, 'Int32'), 'Date64')";
+            let dates = values_of_number(counted, number).unwrap();
+            assert_eq!(dates, [Some(milliseconds), None]);
         }
         for number in [20_240_101, i64::MIN, -719_163] {
-            assert!(values_of("CAST(n AS DATE)", number).is_err(), "{number}");
-            let tried = values_of("TRY_CAST(n AS DATE)", number).unwrap();
-            assert_eq!(tried.null_count(), 2, "{number}");
+            for target in ["Date32", "Date64"] {
+                let expression = format!("arrow_cast(n, '{target}')");
+                let fault = values_of_number(&expression, number).unwrap_err();
+                assert_eq!(fault.code(), codes::BAD_ROW, "{number} as {target}");
+                let tried = format!("arrow_try_cast(n, '{target}')");
+                let tried = values_of_number(&tried, number).unwrap();
+                assert_eq!(tried, [None, None], "{number} as {target}");
+            }
         }
     }
 
     #[test]
     fn whole_numbers_are_times_of_the_day() {
-        let values_of = |expression: &str, number: i64| {
-            let field = Field::new("n", DataType::Int64, true);
-            let compiled = SqlCompiler::default()
-                .expression(expression, &Schema::new(vec![field]))
-                .unwrap();
-            let column: ArrayRef = Arc::new(Int64Array::from(vec![Some(number), None]));
-            let values = (compiled.kernel)(&[column], 2)?;
-            Ok::<_, Fault>(cast(&values[0], &DataType::Int64)?)
-        };
         for (data_type, day) in [
             ("Time64(Nanosecond)", 86_400_000_000_000),
             ("Time64(Microsecond)", 86_400_000_000),
         ] {
             let expression = format!("arrow_cast(n, '{data_type}')");
             for number in [0, day - 1] {
-                let times = values_of(&expression, number).unwrap();
-                let times: Vec<_> = times.as_primitive::<Int64Type>().iter().collect();
+                let times = values_of_number(&expression, number).unwrap();
                 assert_eq!(times, [Some(number), None]);
             }
             for number in [-1, day, i64::MAX] {
-                assert!(values_of(&expression, number).is_err(), "{number}");
+                assert!(values_of_number(&expression, number).is_err(), "{number}");
                 let tried = format!("arrow_try_cast(n, '{data_type}')");
-                let tried = values_of(&tried, number).unwrap();
-                assert_eq!(tried.null_count(), 2, "{number}");
+                let tried = values_of_number(&tried, number).unwrap();
+                assert_eq!(tried, [None, None], "{number}");
+            }
+        }
+    }
+
+    /// The day of a time is that of its own clock.
+    #[test]
+    fn times_become_the_midnights_of_their_days() {
+        let hour = 3_600_000_000;
+        let micros = [-1, 0, 23 * hour, 24 * hour - 1];
+        let plain = TimestampMicrosecondArray::from(micros.to_vec());
+        let zoned = plain.clone().with_timezone("Europe/Berlin");
+        let day = 86_400_000;
+        for (times, expected) in [
+            (Arc::new(plain) as ArrayRef, [-day, 0, 0, 0]),
+            (Arc::new(zoned), [0, 0, day, day]),
+        ] {
+            for expression in ["arrow_cast(t, 'Date64')", "arrow_try_cast(t, 'Date64')"] {
+                assert_eq!(value_of(expression, times.clone()), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn fractions_become_the_tick_below_them() {
+        let floats: ArrayRef = Arc::new(Float64Array::from(vec![-1.5, -0.5, 0.5, 1.0]));
+        let expected = [-2, -1, 0, 1];
+        for number in ["t", "arrow_cast(t, 'Float32')", "CAST(t AS DECIMAL(10, 2))"] {
+            let expression = format!("arrow_cast({number}, 'Timestamp(s)')");
+            assert_eq!(value_of(&expression, floats.clone()), expected, "{number}");
+        }
+        let beyond: ArrayRef = Arc::new(Float64Array::from(vec![f64::NAN, 1e300, -0.5]));
+        assert!(values_over("arrow_cast(t, 'Timestamp(s)')", "t", &beyond).is_err());
+        let tried = values_over("arrow_try_cast(t, 'Timestamp(s)')", "t", &beyond).unwrap();
+        assert_eq!(ticks_of(&tried), [None, None, Some(-1)]);
+    }
+
+    /// Texts, types of `arrow_cast`, and true where the text is a value of the type.
+    const TEXTS: [(&str, &str, bool); 20] = [
+        ("1.5", "Float16", true),
+        ("-inf", "Float16", true),
+        ("1e400", "Float16", false),
+        ("70000", "Float16", false),
+        (" 1.5", "Float16", false),
+        ("2024-02-29", "Date64", true),
+        ("2024-02-29T12:30:59.123", "Date64", true),
+        ("2024-02-29T12:30:59.1234", "Date64", false),
+        ("2024-02-29T23:59:60", "Date64", false),
+        ("2024-2-9", "Date64", false),
+        ("true", "List(Boolean)", true),
+        ("t", "List(Boolean)", false),
+        ("7.5", "Dictionary(Int32, Float64)", true),
+        ("1e400", "Dictionary(Int32, Float64)", false),
+        ("7", "Dictionary(Int8, Int64)", true),
+        ("7.0", "Dictionary(Int8, Int64)", false),
+        ("1.5", "List(Decimal128(10, 1))", true),
+        ("1.55", "List(Decimal128(10, 1))", false),
+        ("7", "FixedSizeList(1 x Int64)", true),
+        ("1_000", "LargeList(Int64)", false),
+    ];
+
+    #[test]
+    fn texts_are_read_by_one_grammar_at_any_depth() {
+        for (text, target, is_value) in TEXTS {
+            let column: ArrayRef = Arc::new(StringArray::from(vec![Some(text), None]));
+            let strict = format!("arrow_cast(t, '{target}')");
+            match values_over(&strict, "t", &column) {
+                Ok(_) => assert!(is_value, "{text} as {target}"),
+                Err(fault) => {
+                    assert!(!is_value, "{text} as {target}: {fault:?}");
+                    assert_eq!(fault.code(), codes::BAD_ROW, "{text} as {target}");
+                }
+            }
+            let tried = format!("arrow_try_cast(t, '{target}')");
+            assert!(
+                values_over(&tried, "t", &column).is_ok(),
+                "{text} as {target}"
+            );
+        }
+    }
+
+    #[test]
+    fn values_of_lists_are_checked() {
+        let texts: ArrayRef = Arc::new(StringArray::from(vec![Some("true"), Some("t"), None]));
+        let list = "make_array(t, 'false')";
+        let readable = texts.slice(0, 1);
+        for target in [
+            "List(Boolean)",
+            "LargeList(Boolean)",
+            "FixedSizeList(2 x Boolean)",
+        ] {
+            let strict = format!("arrow_cast({list}, '{target}')");
+            assert!(values_over(&strict, "t", &readable).is_ok(), "{target}");
+            let fault = values_over(&strict, "t", &texts).unwrap_err();
+            assert_eq!(fault.code(), codes::BAD_ROW, "{target}");
+        }
+        let tried = "arrow_try_cast(make_array(t, 'false'), 'List(Boolean)')[1] IS NULL";
+        let tried = values_over(tried, "t", &texts).unwrap();
+        assert_eq!(tried.as_boolean().true_count(), 2);
+        let nanoseconds: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![-1, 1]));
+        let coarse = "arrow_cast(make_array(t), 'List(Timestamp(s))')[1]";
+        assert_eq!(value_of(coarse, nanoseconds), [-1, 0]);
+    }
+
+    /// Parts of structs are read by no function of ours.
+    #[test]
+    fn casts_of_structs_with_loose_parts_are_refused() {
+        let texts: ArrayRef = Arc::new(StringArray::from(vec!["t"]));
+        let loose = "arrow_cast(named_struct('a', t), 'Struct(\"a\": Boolean)')";
+        let fault = values_over(loose, "t", &texts).unwrap_err();
+        assert_eq!(fault.code(), codes::EXPRESSION);
+        assert!(fault.message().contains("named_struct"), "{fault:?}");
+        let plain = "arrow_cast(named_struct('a', t), 'Struct(\"a\": LargeUtf8)')";
+        assert!(values_over(plain, "t", &texts).is_ok());
+    }
+
+    /// Ticks since 1970 are numbers, too.
+    #[test]
+    fn half_floats_hold_what_is_cast() {
+        for (number, is_within) in [(1, true), (70_000, false)] {
+            for ticks in [
+                "n",
+                "arrow_cast(n, 'Timestamp(s)')",
+                "arrow_cast(n, 'Duration(s)')",
+            ] {
+                let expression = format!("arrow_cast({ticks}, 'Float16')");
+                let values = values_of_number(&expression, number);
+                assert_eq!(values.is_ok(), is_within, "{expression} of {number}");
             }
         }
     }
@@ -506,15 +487,10 @@ mod tests {
     #[test]
     fn narrower_floats_hold_what_is_cast() {
         let values_of = |expression: &str, floats: Vec<Option<f64>>| {
-            let field = Field::new("x", DataType::Float64, true);
-            let compiled = SqlCompiler::default()
-                .expression(expression, &Schema::new(vec![field]))
-                .unwrap();
-            let rows = floats.len();
             let column: ArrayRef = Arc::new(Float64Array::from(floats));
-            let values = (compiled.kernel)(&[column], rows)?;
-            let values = values[0].as_primitive::<Float32Type>().clone();
-            Ok::<_, Fault>(values.iter().collect::<Vec<_>>())
+            let values = values_over(expression, "x", &column)?;
+            let values = values.as_primitive::<Float32Type>().clone();
+            FaultResult::Ok(values.iter().collect::<Vec<_>>())
         };
         let near = vec![Some(0.5), None, Some(f64::INFINITY), Some(1e-300)];
         let expected = vec![Some(0.5), None, Some(f32::INFINITY), Some(0.0)];

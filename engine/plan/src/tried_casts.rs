@@ -13,8 +13,9 @@ use datafusion::logical_expr::{
 };
 use forebay_model::type_label;
 
+use crate::checked_casts::internal;
 use crate::sql_faults::shown;
-use crate::strict_casts::{WrittenCast, internal, type_of_name, written_cast};
+use crate::strict_casts::{WrittenCast, type_of_name, written_cast};
 use crate::tried_values::add_tried_nulls;
 
 /// The `try_cast`s of an expression.
