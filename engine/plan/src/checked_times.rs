@@ -19,8 +19,8 @@
 //! the calendar are refused. Dates in milliseconds lie in the day and in the second that began last, and so do numbers
 //! with fractions.
 //!
-//! `to_date`, `to_time`, `to_timestamp` and kin drop parts of texts, and `to_time` takes a second 60. Such texts are
-//! refused where no format says what they have.
+//! `to_date`, `to_time`, `to_timestamp` and kin drop parts of texts, and take a second 60, with a format, too. Such texts
+//! are refused.
 
 use std::sync::Arc;
 
@@ -33,6 +33,7 @@ use forebay_model::{CalendarSpan, tick_nanoseconds, type_label};
 
 use crate::cut_texts::refuse_cut_texts;
 use crate::day_counts::{days_of_dates, days_of_numbers, floored_numbers};
+use crate::formatted_texts::refuse_cut_by_formats;
 use crate::function_guard::{FunctionGuard, argument_columns};
 use crate::local_times::{clock_of, placed};
 
@@ -305,11 +306,12 @@ impl FunctionGuard for TimesOfFloats {
     }
 }
 
-/// Refuses texts that the function cuts. A format says what of a text is read.
+/// Refuses texts that the function cuts. Behind them may stand formats, which say what of a text is read.
 fn refuse_cut_text(columns: &[ArrayRef], of: &DataType) -> Result<(), DataFusionError> {
     match columns {
         [texts] => refuse_cut_texts(texts, of),
-        _ => Ok(()),
+        [texts, formats @ ..] => refuse_cut_by_formats(texts, formats, of),
+        [] => Ok(()),
     }
 }
 
@@ -320,27 +322,6 @@ impl FunctionGuard for TimesOfDay {
     fn before(&self, _name: &str, arguments: &ScalarFunctionArgs) -> Result<(), DataFusionError> {
         let columns = argument_columns(arguments)?;
         refuse_cut_text(&columns, &DataType::Time64(TimeUnit::Nanosecond))
-    }
-
-    fn behind(
-        &self,
-        name: &str,
-        _columns: &[ArrayRef],
-        result: &ArrayRef,
-    ) -> Result<(), DataFusionError> {
-        // A format may have the second 60, too.
-        let ticks = cast(result, &DataType::Int64)?;
-        let mut ticks = ticks.as_primitive::<Int64Type>().iter().flatten();
-        if ticks.any(|tick| i128::from(tick) >= DAY_NANOSECONDS) {
-            return Err(DataFusionError::Execution(format!(
-                "`{name}` has no time of day for a second 60"
-            )));
-        }
-        Ok(())
-    }
-
-    fn checks_result(&self) -> bool {
-        true
     }
 }
 

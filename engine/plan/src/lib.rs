@@ -36,6 +36,7 @@ mod explain;
 mod expression_depth;
 mod feature_columns;
 mod feature_facts;
+mod formatted_texts;
 mod framed_times;
 mod function_guard;
 mod fuse;

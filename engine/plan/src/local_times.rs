@@ -29,6 +29,7 @@ use crate::date_hours::{interval_nanoseconds, refuse_date_hours, refuse_tick_par
 use crate::date_numbers::{is_comparison, refuse_date_keys, refuse_date_numbers};
 use crate::day_times::align_day_times;
 use crate::exact_lengths::measure_intervals;
+use crate::formatted_texts::reads_instants;
 use crate::time_literals::{literal_text, time_value};
 use crate::tried_values::add_tried_nulls;
 
@@ -459,7 +460,7 @@ fn with_instants(
 }
 
 /// A time without a zone that is an instant all the same, in a zone: it is made of a number, which counts from 1970 in
-/// UTC, or of a time with a zone.
+/// UTC, of a time with a zone, or of a text by a format with an offset.
 fn instant_in_zone(expression: &Expr, zoned: &DataType, schema: &DFSchema) -> Option<Expr> {
     let source = match expression {
         Expr::Cast(cast) => cast.expr.as_ref(),
@@ -476,7 +477,8 @@ fn instant_in_zone(expression: &Expr, zoned: &DataType, schema: &DFSchema) -> Op
         return None;
     };
     let source_type = source.get_type(schema).ok()?;
-    if !source_type.is_numeric() && !matches!(source_type, DataType::Timestamp(_, Some(_))) {
+    let is_zoned = matches!(source_type, DataType::Timestamp(_, Some(_)));
+    if !source_type.is_numeric() && !is_zoned && !has_instant_formats(expression) {
         return None;
     }
     let in_utc = DataType::Timestamp(unit, Some("UTC".into()));
@@ -485,6 +487,21 @@ fn instant_in_zone(expression: &Expr, zoned: &DataType, schema: &DFSchema) -> Op
         cast_expression(expression.clone(), in_utc),
         in_zone,
     ))
+}
+
+/// True for a call with formats that all read an offset, so that its times are instants in UTC.
+fn has_instant_formats(expression: &Expr) -> bool {
+    let Expr::ScalarFunction(call) = expression else {
+        return false;
+    };
+    let [_, formats @ ..] = call.args.as_slice() else {
+        return false;
+    };
+    !formats.is_empty()
+        && formats.iter().all(|format| match format {
+            Expr::Literal(value, _) => value.try_as_str().flatten().is_some_and(reads_instants),
+            _ => false,
+        })
 }
 
 /// A time without a zone that is made of texts, which are no constant, as the times of these texts in a zone.
@@ -794,6 +811,40 @@ mod tests {
             .collect();
         let fault = (strict.kernel)(&inputs, 5).unwrap_err();
         assert_eq!(fault.code(), codes::BAD_ROW);
+    }
+
+    #[test]
+    fn texts_in_formats_with_an_offset_are_instants_beside_a_zone() {
+        let midnight = TimestampMicrosecondArray::from(vec![1_711_753_200_000_000; 3]);
+        let times: ArrayRef = Arc::new(midnight.with_timezone("Europe/Berlin"));
+        let schema = Schema::new(vec![
+            Field::new("t", times.data_type().clone(), true),
+            Field::new("text", DataType::Utf8, true),
+        ]);
+        for (format, texts) in [
+            (
+                "%d.%m.%Y %H:%M %z",
+                [
+                    "30.03.2024 01:00 +0200",
+                    "29.03.2024 23:00 +0000",
+                    "30.03.2024 00:00 +0000",
+                ],
+            ),
+            (
+                "%d.%m.%Y %H:%M",
+                ["30.03.2024 00:00", "30.03.2024 00:00", "29.03.2024 23:00"],
+            ),
+        ] {
+            let condition = format!("t = to_timestamp(text, '{format}')");
+            let compiled = SqlCompiler::default()
+                .condition(&condition, &schema)
+                .unwrap();
+            assert_eq!(compiled.reads, ["t", "text"]);
+            let texts: ArrayRef = Arc::new(StringArray::from(texts.to_vec()));
+            let equal = (compiled.kernel)(&[times.clone(), texts], 3).unwrap();
+            let equal: Vec<_> = equal[0].as_boolean().iter().collect();
+            assert_eq!(equal, [Some(true), Some(true), Some(false)], "{condition}");
+        }
     }
 
     /// Rows of a condition over times of the years 1, 2024 and 9999 without a zone, and their days.
