@@ -3,7 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arrow::array::{ArrayRef, Date32Array, Decimal128Array, Int64Array, RecordBatch};
+use arrow::array::{
+    ArrayRef, Date32Array, Decimal128Array, Int64Array, IntervalMonthDayNanoArray, RecordBatch,
+    StructArray,
+};
+use arrow::datatypes::IntervalMonthDayNano;
 use forebay::model::codes;
 use forebay::prelude::{Forebay, PreviewOptions, SessionOptions};
 use forebay::run::CancellationToken;
@@ -400,6 +404,47 @@ fn previews_show_decimals_of_a_negative_scale() {
     );
     let call = shop.forebay(&["preview", "spec.yaml", "--format=csv"]);
     assert_eq!(call.expect(0).stdout, "qty\n1200\n\"\"\n-300\n");
+}
+
+/// Parquet has no columns for these types.
+#[test]
+fn previews_show_intervals_and_structs_without_fields() {
+    let shop = TestDirectory::new();
+    let intervals = IntervalMonthDayNanoArray::from(vec![
+        Some(IntervalMonthDayNano::new(1, 2, 3_000_000_000)),
+        None,
+    ]);
+    let nothings = StructArray::new_empty_fields(2, None);
+    let columns = [
+        ("n", Arc::new(Int64Array::from(vec![1, 2])) as ArrayRef),
+        ("every", Arc::new(intervals) as ArrayRef),
+        ("nothing", Arc::new(nothings) as ArrayRef),
+    ];
+    let columns = columns.map(|(name, column)| (name, column, true));
+    let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+    let file = std::fs::File::create(shop.path("a.arrow")).unwrap();
+    let mut writer = arrow::ipc::writer::FileWriter::try_new(file, &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    shop.write(
+        "spec.yaml",
+        "version: 1\nname: p\nsources: { a: { arrow: { path: a.arrow } } }\n\
+         sinks: { t: { from: a, arrow: { path: out } } }\n",
+    );
+    let shown = |more: &[&str]| {
+        let arguments = [&["preview", "spec.yaml"], more].concat();
+        shop.forebay(&arguments).expect(0).stdout
+    };
+    let lines = shown(&["--json"]);
+    assert_eq!(
+        values(&lines, "every"),
+        [r#""1 mons 2 days 3.000000000 secs""#, "null"]
+    );
+    assert_eq!(values(&lines, "nothing"), ["{}", "{}"]);
+    let second = shown(&["--json", "--where", "n = 2"]);
+    assert_eq!(values(&second, "n"), ["2"]);
+    let table = shown(&[]);
+    assert!(table.contains("1 mons 2 days"), "{table}");
 }
 
 #[test]

@@ -83,6 +83,10 @@ impl ConnectorRegistry for BuiltInConnectors {
         BUILT_IN.intermediate_format()
     }
 
+    fn exact_format(&self) -> Option<&'static str> {
+        BUILT_IN.exact_format()
+    }
+
     fn format_of_name(&self, name: &str) -> Option<&'static str> {
         BUILT_IN.format_of_name(name)
     }

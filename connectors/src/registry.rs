@@ -7,6 +7,7 @@ use forebay_run::{ConnectorRegistry, ModelPredictor, ReadModelFile, Trainer};
 use forebay_storage::{Sink, Source};
 use serde_json::Value;
 
+use crate::arrow::ArrowSource;
 use crate::format::{
     ConnectorConfig, ConnectorFormat, SinkFormat, SourceFormat, TrainerFormat, parse_config,
 };
@@ -185,6 +186,10 @@ impl FormatRegistry {
 impl ConnectorRegistry for FormatRegistry {
     fn intermediate_format(&self) -> &'static str {
         ParquetSource::NAME
+    }
+
+    fn exact_format(&self) -> Option<&'static str> {
+        Some(ArrowSource::NAME)
     }
 
     fn format_of_name(&self, name: &str) -> Option<&'static str> {

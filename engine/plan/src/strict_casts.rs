@@ -367,7 +367,7 @@ mod tests {
         let day = 86_400_000;
         for (times, expected) in [
             (Arc::new(plain) as ArrayRef, [-day, 0, 0, 0]),
-            (Arc::new(zoned), [0, 0, day, day]),
+            (Arc::new(zoned) as ArrayRef, [0, 0, day, day]),
         ] {
             for expression in ["arrow_cast(t, 'Date64')", "arrow_try_cast(t, 'Date64')"] {
                 assert_eq!(value_of(expression, times.clone()), expected);

@@ -27,6 +27,12 @@ pub trait ConnectorRegistry: Send + Sync {
         "parquet"
     }
 
+    /// Format of the files of shown rows whose types `intermediate_format` does not hold, such as intervals and structs
+    /// without fields. Its sink and its source need a path alone. `None` if there is none: such rows are refused.
+    fn exact_format(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Format of a file by the ending of its name; `None` if the ending does not determine it.
     fn format_of_name(&self, name: &str) -> Option<&'static str> {
         let _ = name;
@@ -55,24 +61,38 @@ pub trait ConnectorRegistry: Send + Sync {
 /// Files that a run writes for itself and reads again, in the format that the registry has for them.
 pub(crate) struct IntermediateFiles<'a> {
     connectors: &'a dyn ConnectorRegistry,
+    format: &'static str,
+    /// True if the sink has the settings that `intermediate_format` promises.
+    has_settings: bool,
 }
 
 impl<'a> IntermediateFiles<'a> {
     pub fn new(connectors: &'a dyn ConnectorRegistry) -> IntermediateFiles<'a> {
-        IntermediateFiles { connectors }
+        IntermediateFiles {
+            connectors,
+            format: connectors.intermediate_format(),
+            has_settings: true,
+        }
+    }
+
+    /// Files that hold types which others do not; `None` if the registry has no format for them.
+    pub fn exact(connectors: &'a dyn ConnectorRegistry) -> Option<IntermediateFiles<'a>> {
+        Some(IntermediateFiles {
+            connectors,
+            format: connectors.exact_format()?,
+            has_settings: false,
+        })
     }
 
     /// Name of their format.
     pub fn format(&self) -> String {
-        self.connectors.intermediate_format().to_owned()
+        self.format.to_owned()
     }
 
     /// Source of the files at a path, in which wildcards stand for themselves.
     pub fn source(&self, path: &str) -> Result<Arc<dyn Source>> {
-        self.connectors.source(
-            self.connectors.intermediate_format(),
-            &self.source_config(path),
-        )
+        self.connectors
+            .source(self.format, &self.source_config(path))
     }
 
     /// Configuration of a source of the files at a path, in which wildcards stand for themselves.
@@ -93,12 +113,14 @@ impl<'a> IntermediateFiles<'a> {
 
     /// Configuration of a sink of rows that are shown: exact, and with decimals of a negative scale in all their digits.
     pub fn shown_sink_config(&self, path: &str) -> Result<Value> {
+        if !self.has_settings {
+            return self.canonical(json!({ "path": path }));
+        }
         let config = json!({ "path": path, "keeps_seconds": true, "widens_decimals": true });
         self.canonical(config)
     }
 
     fn canonical(&self, config: Value) -> Result<Value> {
-        self.connectors
-            .canonical(self.connectors.intermediate_format(), config)
+        self.connectors.canonical(self.format, config)
     }
 }

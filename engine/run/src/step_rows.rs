@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::connector_registry::{ConnectorRegistry, IntermediateFiles};
 use crate::profile::{DatasetProfile, ProfileOptions};
+use crate::report::RunReport;
 use crate::served_rows::ServedRows;
 use crate::session::{Session, SessionOptions};
 
@@ -58,8 +59,10 @@ pub struct StepRows {
     source: Arc<dyn Source>,
     spans: std::vec::IntoIter<Span>,
     chunks: Option<ChunkIterator>,
-    /// Path of the files.
-    path: String,
+    /// Format of the files.
+    format: String,
+    /// Configuration of the source of the files.
+    config: Value,
     _scratch: ScratchDir,
 }
 
@@ -71,11 +74,10 @@ impl StepRows {
 
     /// Profiles the rows, which are those of a step, with a state directory beside their files.
     pub(crate) fn profile(&self, step: &str) -> Result<DatasetProfile> {
-        let files = IntermediateFiles::new(self.session.connectors.as_ref());
         let source = PipelineSource {
             name: step.to_owned(),
-            format: files.format(),
-            config: files.source_config(&self.path),
+            format: self.format.clone(),
+            config: self.config.clone(),
             time: None,
             keys: Vec::new(),
             duplicates: None,
@@ -109,6 +111,19 @@ impl StepRows {
             self.chunks = Some(self.source.open(&self.session.io, &span, &request)?);
         }
     }
+}
+
+/// The sink of the rows of a step.
+fn sink_of_rows(files: &IntermediateFiles<'_>, from: &str, path: &str) -> Result<PipelineSink> {
+    Ok(PipelineSink {
+        name: ROWS.to_owned(),
+        from: from.to_owned(),
+        format: files.format(),
+        config: files.shown_sink_config(path)?,
+        split: None,
+        optional: false,
+        at: None,
+    })
 }
 
 impl Iterator for StepRows {
@@ -177,16 +192,9 @@ impl Session {
                 .nodes
                 .push(PipelineNode::new(&from, input, steps));
         }
-        let files = IntermediateFiles::new(self.connectors.as_ref());
-        step_pipeline.sinks.push(PipelineSink {
-            name: ROWS.to_owned(),
-            from,
-            format: files.format(),
-            config: files.shown_sink_config(&path_in_scratch("rows"))?,
-            split: None,
-            optional: false,
-            at: None,
-        });
+        let mut files = IntermediateFiles::new(self.connectors.as_ref());
+        let rows_sink = sink_of_rows(&files, &from, &path_in_scratch("rows"))?;
+        step_pipeline.sinks.push(rows_sink);
         let state = if request.uses_state {
             self.options.state.clone()
         } else {
@@ -210,10 +218,18 @@ impl Session {
             deadline: None,
             ..self.for_inner_run(options)
         };
-        let report = match request.artifact {
-            Some(artifact) => session.apply(&step_pipeline, artifact),
-            None => session.run(&step_pipeline),
-        };
+        let mut report = session.run_or_apply(&step_pipeline, request.artifact);
+        // Nothing has been computed by then: the columns are checked first.
+        if let Err(fault) = &report
+            && fault.code() == codes::UNSUPPORTED
+            && let Some(exact_files) = IntermediateFiles::exact(self.connectors.as_ref())
+        {
+            files = exact_files;
+            step_pipeline.sinks.pop();
+            let rows_sink = sink_of_rows(&files, &from, &path_in_scratch("exact"))?;
+            step_pipeline.sinks.push(rows_sink);
+            report = session.run_or_apply(&step_pipeline, request.artifact);
+        }
         // The condition is a step of a node that no spec has.
         let report =
             report.map_err(|fault| fault.rename_step(&format!("{SHOWN}.{FILTER}"), SHOWN))?;
@@ -229,9 +245,18 @@ impl Session {
             source,
             spans: dataset.spans.into_iter(),
             chunks: None,
-            path: output.data.clone(),
+            format: files.format(),
+            config: files.source_config(&output.data),
             _scratch: scratch,
         })
+    }
+
+    /// Applies an artifact, or fits the steps where there is none.
+    fn run_or_apply(&self, pipeline: &Pipeline, artifact: Option<&Artifact>) -> Result<RunReport> {
+        match artifact {
+            Some(artifact) => self.apply(pipeline, artifact),
+            None => self.run(pipeline),
+        }
     }
 
     /// The sources that a step reads, itself or through others.

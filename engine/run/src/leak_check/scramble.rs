@@ -220,6 +220,10 @@ impl ConnectorRegistry for ScramblingConnectors {
         self.inner.intermediate_format()
     }
 
+    fn exact_format(&self) -> Option<&'static str> {
+        self.inner.exact_format()
+    }
+
     fn trainer(&self, format: &str, config: &Value) -> Result<Arc<dyn Trainer>> {
         self.inner.trainer(format, config)
     }

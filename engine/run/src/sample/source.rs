@@ -57,6 +57,10 @@ impl ConnectorRegistry for SampledConnectors {
         self.inner.intermediate_format()
     }
 
+    fn exact_format(&self) -> Option<&'static str> {
+        self.inner.exact_format()
+    }
+
     fn format_of_name(&self, name: &str) -> Option<&'static str> {
         self.inner.format_of_name(name)
     }
