@@ -184,7 +184,9 @@ fn late_days_of_texts_are_refused() {
     let words = "1 day is late: it has no rows (2024-02-24)";
     assert!(call.stderr.contains(words), "{}", call.stderr);
     declare("warn");
-    shop.forebay(&["run", "spec.yaml"]).expect(0);
+    let call = shop.forebay(&["run", "spec.yaml"]).expect(0);
+    let said = format!("{}{}", call.stdout, call.stderr);
+    assert!(said.contains("2024-02-24"), "{said}");
 }
 
 /// Rows of a source without a time have no days: a rule about them would never say anything.

@@ -8,8 +8,10 @@ use serde::{Deserialize, Serialize};
 pub enum DayRule {
     /// Says nothing.
     Allow,
-    /// Reports them in a warning.
+    /// Reports them in a warning where metadata tell them; says nothing where they do not.
     #[default]
+    WarnIfKnown,
+    /// Reports them in a warning, and warns where nothing tells them. Times that metadata do not tell are read.
     Warn,
     /// Refuses them.
     Error,

@@ -52,19 +52,23 @@ impl Session {
             let Some(input) = inputs.get(&source.name) else {
                 continue;
             };
-            faults.extend(untold_rules(source, &input.dataset));
+            faults.extend(untold_rules(source, &input.dataset, DayRule::Error));
+            for problem in untold_rules(source, &input.dataset, DayRule::Warn) {
+                self.warn(&problem);
+            }
             let label = pipeline.label.as_ref().map(|label| label.column.as_str());
             let Some(mut days) = SourceDays::new(source, &input.dataset, label, interval)? else {
                 continue;
             };
-            if days.covered.is_none() && source.days.late == DayRule::Error {
+            let are_times_read = matches!(source.days.late, DayRule::Warn | DayRule::Error);
+            if days.covered.is_none() && are_times_read {
                 days.read(&self.io, input)?;
             }
             for kind in [DayProblem::Late, DayProblem::Duplicate, DayProblem::Empty] {
                 let rule = kind.rule(source);
                 let mut noted = match rule {
                     DayRule::Allow => continue,
-                    DayRule::Warn | DayRule::Error => days.noted(kind),
+                    DayRule::WarnIfKnown | DayRule::Warn | DayRule::Error => days.noted(kind),
                 };
                 noted.retain(|noted| days.is_in_scope(noted.day));
                 if noted.is_empty() {
@@ -86,13 +90,17 @@ impl Session {
     }
 }
 
-/// The faults of the rules that refuse days of a source, where nothing tells such days.
-pub(crate) fn untold_rules(source: &PipelineSource, dataset: &Dataset) -> Vec<Fault> {
+/// The faults of the kinds of days of a source that have a rule, where nothing tells such days.
+pub(crate) fn untold_rules(
+    source: &PipelineSource,
+    dataset: &Dataset,
+    rule: DayRule,
+) -> Vec<Fault> {
     let has_rows = dataset.spans.iter().any(|span| !span.pieces.is_empty());
     let mut faults = Vec::new();
     for kind in [DayProblem::Late, DayProblem::Duplicate, DayProblem::Empty] {
         let is_judged_by_files = kind != DayProblem::Late;
-        if kind.rule(source) != DayRule::Error {
+        if kind.rule(source) != rule {
             continue;
         }
         let reason = if !has_days(source, dataset) {
@@ -650,24 +658,18 @@ mod tests {
         days.filter(|day| !missing.contains(day)).collect()
     }
 
-    /// A source whose days are refused, and rows in a file of which no metadata tell anything.
+    /// The rules of a source whose days are refused or warned of, and that has rows in a file of which no metadata tell
+    /// anything.
     fn untold(time: Option<&str>, data_type: DataType, files: Vec<FileContent>) -> Vec<String> {
-        let source = PipelineSource {
-            name: "demand".to_owned(),
-            format: "own".to_owned(),
-            config: serde_json::Value::Null,
-            time: time.map(str::to_owned),
-            keys: Vec::new(),
-            duplicates: None,
-            ready: None,
-            lookback: None,
-            days: DayRules {
-                late: DayRule::Error,
-                duplicate: DayRule::Error,
-                empty: DayRule::Error,
-            },
-            at: None,
-        };
+        let dataset = dataset_of(data_type, files);
+        let refused = untold_of(DayRule::Error, time, &dataset);
+        let warned = untold_of(DayRule::Warn, time, &dataset);
+        assert_eq!(refused, warned);
+        refused
+    }
+
+    /// Rows in a file.
+    fn dataset_of(data_type: DataType, files: Vec<FileContent>) -> Dataset {
         let piece = FileRange {
             path: "demand".to_owned(),
             relative: "demand".to_owned(),
@@ -682,7 +684,7 @@ mod tests {
             fingerprint: IdBuilder::new("file").finish(),
         };
         let field = Field::new("day", data_type, true);
-        let dataset = Dataset {
+        Dataset {
             schema: Arc::new(Schema::new(vec![field])),
             spans: vec![Span {
                 pieces: vec![piece],
@@ -693,16 +695,35 @@ mod tests {
             version: None,
             left_out: LeftOutFiles::default(),
             files,
+        }
+    }
+
+    fn untold_of(rule: DayRule, time: Option<&str>, dataset: &Dataset) -> Vec<String> {
+        let source = PipelineSource {
+            name: "demand".to_owned(),
+            format: "own".to_owned(),
+            config: serde_json::Value::Null,
+            time: time.map(str::to_owned),
+            keys: Vec::new(),
+            duplicates: None,
+            ready: None,
+            lookback: None,
+            days: DayRules {
+                late: rule,
+                duplicate: rule,
+                empty: rule,
+            },
+            at: None,
         };
-        let mut refused = Vec::new();
-        for fault in untold_rules(&source, &dataset) {
+        let mut untold = Vec::new();
+        for fault in untold_rules(&source, dataset, rule) {
             assert_eq!(fault.code(), codes::UNSUPPORTED);
             let message = fault.message();
             assert!(message.contains("source `demand`"), "{message}");
             let (_, rule) = message.split_once("`days.").unwrap();
-            refused.push(rule.split('`').next().unwrap().to_owned());
+            untold.push(rule.split('`').next().unwrap().to_owned());
         }
-        refused
+        untold
     }
 
     #[test]

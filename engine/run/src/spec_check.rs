@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_commit::{output_root, try_writing};
-use forebay_model::{Dataset, Fault, Pipeline, PipelineSink, Result, codes};
+use forebay_model::{Dataset, DayRule, Fault, Pipeline, PipelineSink, Result, codes};
 use forebay_plan::{
     BoundPipeline, PartialBinding, check_label_names, check_split, label_in_features, scaled_ids,
     uncounted_casts, unfitted_steps,
@@ -72,7 +72,8 @@ impl Session {
         warnings.extend(left_out_warnings(pipeline, &datasets));
         for source in &pipeline.sources {
             if let Some(dataset) = datasets.get(&source.name) {
-                faults.extend(untold_rules(source, dataset));
+                faults.extend(untold_rules(source, dataset, DayRule::Error));
+                warnings.extend(untold_rules(source, dataset, DayRule::Warn));
             }
         }
         faults.extend(binding_faults);

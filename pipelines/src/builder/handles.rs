@@ -70,8 +70,8 @@ impl SourceHandle<'_> {
         self.update(|source| source.duplicates = Some(duplicates))
     }
 
-    /// Treatment of days that have not come, have come twice, or have a column without values. A run refuses rules by
-    /// which days are errors where nothing tells such days.
+    /// Treatment of days that have not come, have come twice, or have a column without values. Where nothing tells such
+    /// days, a run refuses rules by which they are errors, and warns of rules that warn.
     pub fn days(self, days: DayRules) -> Self {
         self.update(|source| source.days = days)
     }

@@ -96,8 +96,8 @@ pub(super) struct YamlSource {
 pub(super) struct YamlDays {
     /// Days without any row, where the same weekday has rows in the weeks before and after: in the
     /// middle of the data, and from their end to the end of the interval or to yesterday. Data that
-    /// end more than four weeks ago are not late. With `error`, the times of files that do not
-    /// record them are read.
+    /// end more than four weeks ago are not late. With `error` and `warn`, the times of files that do
+    /// not record them are read; without a rule, nothing is said of these.
     #[serde(default)]
     pub late: Option<YamlDayRule>,
     /// Days of which several files hold the same rows, by the metadata of these: copies under other
