@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
-use arrow::datatypes::{DataType, Float64Type, Schema, SchemaRef};
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use forebay_analyze::GroupByState;
-use forebay_model::{GroupBy, GroupFunction, Result, RowChange};
+use forebay_model::{GroupBy, GroupFunction, Result, RowChange, count_not_finite};
 use forebay_plan::{GatherBy, GroupByOp, NodeFlow, OpId, RowCounts};
 use forebay_threads::parallel_map;
 
@@ -34,16 +34,6 @@ fn is_computed(function: GroupFunction) -> bool {
             | GroupFunction::Quantile { .. }
             | GroupFunction::WeightedMean { .. }
     )
-}
-
-/// The number of NaN and infinities of a result.
-fn count_not_finite(column: &ArrayRef) -> u64 {
-    if *column.data_type() != DataType::Float64 {
-        return 0;
-    }
-    let values = column.as_primitive::<Float64Type>();
-    let strange = values.iter().flatten().filter(|value| !value.is_finite());
-    strange.count() as u64
 }
 
 impl MaterializePass<'_> {

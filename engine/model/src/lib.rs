@@ -20,6 +20,7 @@ mod duplicates;
 mod encoded_rows;
 mod fault;
 mod finding;
+mod finite;
 mod group_by;
 mod id;
 mod interval;
@@ -71,6 +72,7 @@ pub use fault::{
     nearest_word, suggestion,
 };
 pub use finding::Finding;
+pub use finite::{count_not_finite, not_finite_rows};
 pub use group_by::{GroupBy, GroupFunction, GroupKey, GroupResult, TimeBucket, has_decimal_sums};
 pub use id::{ContentId, IdBuilder, canonical_json};
 pub use interval::Interval;

@@ -3,10 +3,10 @@
 //!
 //! The chain counts them for every operation, so that no transform has to.
 
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray};
+use arrow::array::{Array, ArrayRef};
 use arrow::buffer::BooleanBuffer;
-use arrow::datatypes::{DataType, Float32Type, Float64Type};
-use forebay_model::RowChange;
+use arrow::datatypes::DataType;
+use forebay_model::{RowChange, count_not_finite, not_finite_rows};
 use forebay_window::{WindowFunction, WindowOutput, WindowStat, count_undefined};
 
 use crate::hidden_columns::is_hidden;
@@ -144,11 +144,6 @@ pub(super) fn counted_casts(map: &MapOp) -> Option<String> {
     count_themselves.then(|| tried.texts.join(", "))
 }
 
-/// The number of NaN and infinities of a column of floats.
-fn count_not_finite(column: &ArrayRef) -> u64 {
-    not_finite(column).map_or(0, |rows| rows.count_set_bits() as u64)
-}
-
 /// Rows in which a column is null and no input is.
 fn made_null(inputs: &[ArrayRef], output: &ArrayRef) -> Option<BooleanBuffer> {
     let nulls = output.logical_nulls()?;
@@ -164,13 +159,13 @@ fn made_null(inputs: &[ArrayRef], output: &ArrayRef) -> Option<BooleanBuffer> {
 /// Rows in which a column is NaN or infinite, although an input is a number and all numbers are
 /// finite.
 fn made_not_finite(inputs: &[ArrayRef], output: &ArrayRef) -> Option<BooleanBuffer> {
-    let mut rows = not_finite(output)?;
+    let mut rows = not_finite_rows(output)?;
     let mut with_number = BooleanBuffer::new_unset(output.len());
     for input in inputs {
         if !input.data_type().is_numeric() {
             continue;
         }
-        if let Some(strange) = not_finite(input) {
+        if let Some(strange) = not_finite_rows(input) {
             rows = &rows & &!&strange;
         }
         with_number = match input.nulls() {
@@ -179,36 +174,6 @@ fn made_not_finite(inputs: &[ArrayRef], output: &ArrayRef) -> Option<BooleanBuff
         };
     }
     Some(&rows & &with_number)
-}
-
-/// Rows with a NaN or an infinity; `None` where there are none.
-fn not_finite(column: &ArrayRef) -> Option<BooleanBuffer> {
-    match column.data_type() {
-        DataType::Float32 => not_finite_rows(column.as_primitive::<Float32Type>(), f32::is_finite),
-        DataType::Float64 => not_finite_rows(column.as_primitive::<Float64Type>(), f64::is_finite),
-        _ => None,
-    }
-}
-
-fn not_finite_rows<T: ArrowPrimitiveType>(
-    column: &PrimitiveArray<T>,
-    is_finite: impl Fn(T::Native) -> bool,
-) -> Option<BooleanBuffer> {
-    let values = column.values();
-    // Without a branch, so that the compiler looks at several values at once.
-    let are_finite = values
-        .iter()
-        .fold(true, |are_finite, value| are_finite & is_finite(*value));
-    if are_finite {
-        return None;
-    }
-    let rows = BooleanBuffer::collect_bool(values.len(), |row| !is_finite(values[row]));
-    // The place of a null may hold any number.
-    let rows = match column.nulls() {
-        Some(nulls) => &rows & nulls.inner(),
-        None => rows,
-    };
-    (rows.count_set_bits() > 0).then_some(rows)
 }
 
 #[cfg(test)]
