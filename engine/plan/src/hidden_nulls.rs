@@ -4,8 +4,8 @@ use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr, Operator};
 
-use crate::nulls::{FIRST_VALUES, NULL_AS_EMPTY};
-use crate::{ComputedNulls, MapOp, WrittenNulls};
+use crate::nulls::{FIRST_VALUES, NULL_AS_EMPTY, is_null_test};
+use crate::{BoundPipeline, ComputedNulls, MapOp, OpStream, PlanOp, WrittenNulls};
 
 /// Functions that fill the nulls of their first argument.
 const FILLING: &[&str] = &["coalesce", "nvl", "ifnull"];
@@ -22,17 +22,56 @@ pub enum NullValue {
 }
 
 /// Columns of an operation whose nulls do not show in what it writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HiddenNulls<'a> {
     /// The columns, which it reads.
-    pub columns: &'a [String],
+    pub columns: Vec<&'a String>,
     /// The values that it writes for nulls.
     pub value: NullValue,
 }
 
+/// The columns of an operation of a stream that may have nulls in front of it, and whose nulls do not show in what it
+/// writes. `None` for an operation without such columns.
+pub fn hidden_nulls<'b>(
+    bound: &'b BoundPipeline,
+    stream: &OpStream,
+    position: usize,
+) -> Option<HiddenNulls<'b>> {
+    let PlanOp::Map(map) = &bound.ops[stream.ops[position]].op else {
+        return None;
+    };
+    let mut hidden = replaced_nulls(map)?;
+    hidden
+        .columns
+        .retain(|column| may_be_null(bound, stream, position, column));
+    (!hidden.columns.is_empty()).then_some(hidden)
+}
+
+/// False for a column in which the first operations of a stream have left no null, such as those that fill it.
+fn may_be_null(bound: &BoundPipeline, stream: &OpStream, op_count: usize, column: &str) -> bool {
+    let mut name = column;
+    for position in (0..op_count).rev() {
+        match &bound.ops[stream.ops[position]].op {
+            PlanOp::Map(map) => {
+                if let Some(field) = map.writes.iter().find(|field| *field.name() == name) {
+                    return field.is_nullable();
+                }
+            }
+            PlanOp::Project(columns) => {
+                if let Some((from, _)) = columns.iter().find(|(_, to)| *to == name) {
+                    name = from;
+                }
+            }
+            op if op.is_written(name) => return true,
+            _ => {}
+        }
+    }
+    true
+}
+
 /// The columns of an operation whose nulls do not show in what it writes; `None` for an operation that is null where a
 /// column is.
-pub fn hidden_nulls(map: &MapOp) -> Option<HiddenNulls<'_>> {
+fn replaced_nulls(map: &MapOp) -> Option<HiddenNulls<'_>> {
     let all_columns = map.reads.as_slice();
     let (columns, value) = match &map.nulls {
         // The others are keys.
@@ -55,7 +94,10 @@ pub fn hidden_nulls(map: &MapOp) -> Option<HiddenNulls<'_>> {
             (all_columns, NullValue::Encoded)
         }
     };
-    Some(HiddenNulls { columns, value })
+    Some(HiddenNulls {
+        columns: columns.iter().collect(),
+        value,
+    })
 }
 
 impl ComputedNulls {
@@ -96,15 +138,8 @@ fn has_values_of_nulls(expression: &Expr) -> bool {
     // The closure gives no error.
     let _ = expression.apply(|part| {
         has_values |= match part {
-            Expr::Case(_)
-            | Expr::IsNull(_)
-            | Expr::IsNotNull(_)
-            | Expr::IsTrue(_)
-            | Expr::IsFalse(_)
-            | Expr::IsUnknown(_)
-            | Expr::IsNotTrue(_)
-            | Expr::IsNotFalse(_)
-            | Expr::IsNotUnknown(_) => true,
+            Expr::Case(_) => true,
+            test if is_null_test(test) => true,
             Expr::ScalarFunction(call) => {
                 FIRST_VALUES.contains(&call.name()) || NULL_AS_EMPTY.contains(&call.name())
             }
@@ -168,8 +203,8 @@ mod tests {
             ),
         ];
         for (map, expected) in cases {
-            let hidden = hidden_nulls(&map);
-            let columns = hidden.map(|hidden| hidden.columns);
+            let hidden = replaced_nulls(&map);
+            let columns = hidden.as_ref().map(|hidden| hidden.columns.clone());
             let expected_columns = expected.map(|(columns, _)| columns);
             assert_eq!(columns.is_some(), expected_columns.is_some());
             assert_eq!(
@@ -206,7 +241,7 @@ mod tests {
             };
             let map = MapOp::new(compiled.reads, [compiled.field], copy)
                 .written_nulls(WrittenNulls::Computed(Box::new(nulls)));
-            let value = hidden_nulls(&map).map(|hidden| hidden.value);
+            let value = replaced_nulls(&map).map(|hidden| hidden.value);
             assert_eq!(value, expected, "{text}");
         }
     }

@@ -376,6 +376,21 @@ pub(crate) const FIRST_VALUES: &[&str] = &["coalesce", "nvl", "ifnull", "greates
 /// Functions that take null for an empty text.
 pub(crate) const NULL_AS_EMPTY: &[&str] = &["concat", "concat_ws"];
 
+/// True for a test such as `IS NULL` or `IS TRUE`, which has a value for nulls, too.
+pub(crate) fn is_null_test(expression: &Expr) -> bool {
+    matches!(
+        expression,
+        Expr::IsNull(_)
+            | Expr::IsNotNull(_)
+            | Expr::IsTrue(_)
+            | Expr::IsFalse(_)
+            | Expr::IsUnknown(_)
+            | Expr::IsNotTrue(_)
+            | Expr::IsNotFalse(_)
+            | Expr::IsNotUnknown(_)
+    )
+}
+
 /// Nulls of an expression, where `column` returns those of a column. Columns in `valued` have none.
 fn nulls_of(
     expression: &Expr,
@@ -390,14 +405,7 @@ fn nulls_of(
             column(&read.name).map(ExpressionNulls::Column)
         }
         Expr::Literal(value, _) if value.is_null() => Some(ExpressionNulls::Made("gives null")),
-        Expr::IsNull(_)
-        | Expr::IsNotNull(_)
-        | Expr::IsTrue(_)
-        | Expr::IsFalse(_)
-        | Expr::IsUnknown(_)
-        | Expr::IsNotTrue(_)
-        | Expr::IsNotFalse(_)
-        | Expr::IsNotUnknown(_) => None,
+        test if is_null_test(test) => None,
         Expr::TryCast(_) => Some(ExpressionNulls::Made(FAILED_TRY)),
         Expr::Case(case) => nulls_of_case(case, valued, column),
         Expr::ScalarFunction(call) if FIRST_VALUES.contains(&call.name()) => {

@@ -132,7 +132,7 @@ impl RunExecutor<'_> {
                 continue;
             }
             // Series have their keys in rows of the future, too.
-            if future.keys.contains(&column.name) || !rows.may_be_null(&column) {
+            if future.keys.contains(&column.name) {
                 continue;
             }
             match rows.counted(&column, entries) {
@@ -193,15 +193,18 @@ impl<'b> FutureRows<'b> {
                     if !map.writes.iter().any(|field| live.contains(field.name())) {
                         continue;
                     }
-                    for (name, value) in hidden_reads(map) {
+                    let nulls = hidden_nulls(self.bound, self.stream, position);
+                    if let Some(nulls) = nulls.filter(|_| !writes_helpers_only(map)) {
                         // A step may read a column once for each column that it writes.
-                        let column = HiddenColumn {
-                            name: name.clone(),
-                            op,
-                            position,
-                            value,
-                        };
-                        hidden.insert((op.label.as_str(), name), column);
+                        for name in nulls.columns {
+                            let column = HiddenColumn {
+                                name: name.clone(),
+                                op,
+                                position,
+                                value: nulls.value,
+                            };
+                            hidden.insert((op.label.as_str(), name), column);
+                        }
                     }
                     for field in &map.writes {
                         live.remove(field.name());
@@ -219,24 +222,6 @@ impl<'b> FutureRows<'b> {
             }
         }
         hidden.into_values().collect()
-    }
-
-    /// False for a column in which steps before have left no null, such as those that fill it.
-    fn may_be_null(&self, column: &HiddenColumn<'_>) -> bool {
-        let mut name = column.name.clone();
-        for position in (0..column.position).rev() {
-            match &self.bound.ops[self.stream.ops[position]].op {
-                PlanOp::Map(map) => {
-                    if let Some(field) = map.writes.iter().find(|field| *field.name() == name) {
-                        return field.is_nullable();
-                    }
-                }
-                PlanOp::Project(columns) => name = name_before(columns, name),
-                op if op.is_written(&name) => return true,
-                _ => {}
-            }
-        }
-        true
     }
 
     /// The number of rows of the future in which a step has filled a column, where the ledger has no other rows.
@@ -312,18 +297,10 @@ impl<'b> FutureRows<'b> {
     }
 }
 
-/// The columns whose nulls do not show in what an operation writes, and what it writes for them. Columns that only a step
-/// itself reads, such as the number of a fold, say nothing to a model.
-fn hidden_reads(map: &MapOp) -> Vec<(&String, NullValue)> {
+/// True for an operation of whose columns a model sees none, such as the number of a fold.
+fn writes_helpers_only(map: &MapOp) -> bool {
     let mut writes = map.writes.iter();
-    if writes.all(|field| field.name().starts_with(HELPER_PREFIX)) {
-        return Vec::new();
-    }
-    let Some(hidden) = hidden_nulls(map) else {
-        return Vec::new();
-    };
-    let columns = hidden.columns.iter();
-    columns.map(|column| (column, hidden.value)).collect()
+    writes.all(|field| field.name().starts_with(HELPER_PREFIX))
 }
 
 /// The name of a column in front of a projection.

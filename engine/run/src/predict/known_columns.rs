@@ -457,7 +457,9 @@ pub(crate) fn last_written(bound: &BoundPipeline, stream: &OpStream, name: &str)
     for (position, op) in stream.ops.iter().enumerate() {
         let is_written = match &bound.ops[*op].op {
             PlanOp::Project(columns) => columns.iter().any(|(from, to)| to == name && from != name),
-            PlanOp::Map(map) => map.is_written(name) && !encodes_nulls_of(map, name),
+            PlanOp::Map(map) => {
+                map.is_written(name) && !encodes_nulls_of(bound, stream, position, name)
+            }
             op => op.is_written(name),
         };
         if is_written {
@@ -469,11 +471,12 @@ pub(crate) fn last_written(bound: &BoundPipeline, stream: &OpStream, name: &str)
 
 /// True for an operation that replaces a column by one whose values do not tell where it was null. Steps that fill nulls
 /// give the column the values that it is meant to have.
-fn encodes_nulls_of(map: &MapOp, name: &str) -> bool {
-    let Some(hidden) = hidden_nulls(map) else {
+fn encodes_nulls_of(bound: &BoundPipeline, stream: &OpStream, position: usize, name: &str) -> bool {
+    let Some(hidden) = hidden_nulls(bound, stream, position) else {
         return false;
     };
-    hidden.value == NullValue::Encoded && hidden.columns.iter().any(|column| column == name)
+    let mut columns = hidden.columns.into_iter();
+    hidden.value == NullValue::Encoded && columns.any(|column| column == name)
 }
 
 /// True if windows compute a known column or its time. Others in the stream are left out of a pass that asks for these
