@@ -311,6 +311,57 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
             &["f.clip clipped x 2"],
         ),
         (
+            from_a("{ vocabulary: { columns: [k], top_k: 1 } }"),
+            [4, 0, 4, 0],
+            &["f.vocabulary unknown k 2"],
+        ),
+        (
+            from_a("{ vocabulary: { columns: [s], top_k: 1, oov_buckets: 3, suffix: _id } }"),
+            [4, 0, 4, 0],
+            &["f.vocabulary unknown s_id 3"],
+        ),
+        // The only token has the id of the others, too.
+        (
+            from_a("{ vocabulary: { columns: [k], top_k: 1, default: 0, dtype: int32 } }"),
+            [4, 0, 4, 0],
+            &["f.vocabulary unknown k 2"],
+        ),
+        (
+            from_a("{ ordinal: { columns: [s], categories: [b, x], unknown: { value: 1 } } }"),
+            [4, 0, 4, 0],
+            &["f.ordinal unknown s 2"],
+        ),
+        (
+            from_a("{ one_hot: { columns: [s], categories: [b, x] } }"),
+            [4, 0, 4, 0],
+            &["f.one_hot unknown s 2"],
+        ),
+        (
+            from_a("{ one_hot: { columns: [s], categories: [b, x], as: columns } }"),
+            [4, 0, 4, 0],
+            &["f.one_hot unknown s_b 2"],
+        ),
+        (
+            from_a("{ one_hot: { columns: [k], columns_max: 1, as: columns } }"),
+            [4, 0, 4, 0],
+            &["f.one_hot unknown k_0 2"],
+        ),
+        (
+            from_a("{ multi_hot: { columns: [s], delimiter: \"|\", categories: [\"7\"] } }"),
+            [4, 0, 4, 0],
+            &["f.multi_hot unknown s 3"],
+        ),
+        (
+            from_a("{ group_rare: { columns: [k], min_count: 2 } }"),
+            [4, 0, 4, 0],
+            &["f.group_rare unknown k 2"],
+        ),
+        (
+            from_a("{ frequency_encoding: { columns: [k], min_count: 2 } }"),
+            [4, 0, 4, 0],
+            &["f.frequency_encoding unknown k 2"],
+        ),
+        (
             from_a("{ derive: { h: \"x / 2.0\" } }, { cast: { columns: { h: int64 } } }"),
             [4, 0, 4, 0],
             &["f.cast fraction_cut h 2"],
@@ -396,6 +447,46 @@ fn every_step_reports_the_rows_and_values_that_it_changes() {
         assert_eq!(sum(&workers), *rows, "{step}, on a worker");
         assert_eq!(changes(&workers), *expected, "{step}, on a worker");
     }
+}
+
+/// Of the part that is learned from, the last rows show none of their values; new rows do not either.
+#[test]
+fn values_that_no_learned_row_had_are_counted() {
+    let shop = TestDirectory::new();
+    shop.write(
+        "rows.csv",
+        "k,day\na,2024-01-01\nb,2024-01-02\nc,2024-01-03\nd,2024-01-04\n",
+    );
+    shop.write(
+        "new.csv",
+        "k,day\na,2024-01-05\ne,2024-01-05\nc,2024-01-06\n",
+    );
+    let columns = "columns: { k: string, day: date }";
+    shop.write(
+        "spec.yaml",
+        &format!(
+            "version: 1\nname: test\nsources: {{ a: {{ csv: {{ path: rows.csv, {columns} }} }} }}\n\
+             split: {{ train: \"day < DATE '2024-01-03'\", validation: \"day >= DATE '2024-01-03'\" }}\n\
+             steps:\n  f: {{ from: a, fit_on: train, do: [ {{ vocabulary: {{ columns: [k] }} }} ] }}\n\
+             sinks: {{ t: {{ from: f, parquet: {{ path: out }} }} }}\n"
+        ),
+    );
+    let learned = run(&shop, &[]).summary();
+    assert_eq!(changes(&learned), ["f.vocabulary unknown k 2"]);
+    let again = ["run", "spec.yaml", "--state=other"];
+    let text = shop.forebay(&again).expect(0).stdout;
+    let line = "  `k`: 2 neither learned nor listed (f.vocabulary)\n";
+    assert!(text.contains(line), "{text}");
+    let artifact = learned["artifact_path"].as_str().unwrap();
+    let words = [
+        "apply",
+        artifact,
+        "--source=a=new.csv",
+        "--output=applied",
+        "--json",
+    ];
+    let applied = shop.forebay(&words).expect(0).summary();
+    assert_eq!(changes(&applied), ["f.vocabulary unknown k 2"]);
 }
 
 #[test]
@@ -587,6 +678,8 @@ fn ledger_changes(summary: &Value, column: &str) -> BTreeMap<&'static str, u64> 
             continue;
         }
         let change = match entry["change"].as_str().unwrap() {
+            // Rows do not show which values a step has learned.
+            "unknown" => continue,
             "nulled" => "nulled",
             "imputed" => "imputed",
             "made_not_finite" => "made_not_finite",

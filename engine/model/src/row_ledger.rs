@@ -72,6 +72,8 @@ pub enum RowChange {
     Missing,
     /// A list with a limit left a value out.
     BeyondLimit,
+    /// A step neither learned a value nor lists it, and wrote what it writes for all such values.
+    Unknown,
 }
 
 impl RowChange {
@@ -131,7 +133,8 @@ impl RowChange {
             | RowChange::Sorted
             | RowChange::NoMatch
             | RowChange::Missing
-            | RowChange::BeyondLimit => ChangeKind::Values,
+            | RowChange::BeyondLimit
+            | RowChange::Unknown => ChangeKind::Values,
         }
     }
 
@@ -168,6 +171,7 @@ impl RowChange {
             RowChange::NoMatch => "no_match",
             RowChange::Missing => "missing",
             RowChange::BeyondLimit => "beyond_limit",
+            RowChange::Unknown => "unknown",
         }
     }
 
@@ -204,6 +208,7 @@ impl RowChange {
             RowChange::NoMatch => "without a match, kept with nulls",
             RowChange::Missing => "missing, predicted without",
             RowChange::BeyondLimit => "beyond the limit of a list, left out",
+            RowChange::Unknown => "neither learned nor listed",
         }
     }
 }
@@ -480,6 +485,7 @@ mod tests {
             RowChange::NoMatch,
             RowChange::Missing,
             RowChange::BeyondLimit,
+            RowChange::Unknown,
             RowChange::NotFinite,
             RowChange::Unsampled,
             RowChange::UnknownClass,

@@ -184,7 +184,7 @@ impl AnalyzerRequest {
     }
 }
 
-/// Kind of the rows that a kernel marks, to be counted.
+/// Kind of the rows or values that a kernel marks, to be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowMark {
     /// A prediction was moved to a bound.
@@ -195,6 +195,8 @@ pub enum RowMark {
     Constant,
     /// A join found no row of the other side.
     NoMatch,
+    /// A value is neither learned nor listed. Lists have a mark for each element.
+    Unknown,
 }
 
 /// Counts the values of a column that an operation changed, given the column before and after.
@@ -306,8 +308,7 @@ pub struct MapOp {
     pub behind: Option<SeriesLength>,
     /// Expectation about the rows, which the findings of `asks` decide.
     pub expectation: Option<Expectation>,
-    /// Kinds of marked rows. The kernel returns a Boolean column for each, after those that it
-    /// writes.
+    /// Kinds of marked rows and values. The kernel returns a Boolean column for each, after those that it writes.
     pub marks: Vec<RowMark>,
     /// The changes of values that are counted.
     pub value_counts: Vec<ValueCount>,
@@ -465,7 +466,7 @@ impl MapOp {
         self
     }
 
-    /// Counts the rows that the kernel marks.
+    /// Counts the rows and values that the kernel marks.
     pub fn marking(mut self, marks: impl IntoIterator<Item = RowMark>) -> Self {
         self.marks = marks.into_iter().collect();
         self

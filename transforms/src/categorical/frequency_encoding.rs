@@ -8,14 +8,14 @@ use forebay_analyze::{ColumnCounts, TokenVocabulary, VocabularyOrder};
 use forebay_model::{Finding, Result, StringColumn};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform,
+    RowMark, Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::group_rare::value_count;
-use crate::shared::{DictionaryCache, TokenIndex, finding_at, output_field};
+use crate::shared::{DictionaryCache, TokenIndex, finding_at, mark_unknown, output_field};
 
 /// The frequency of a category: its share of all values, or its count.
 ///
@@ -108,11 +108,11 @@ impl FrequencyEncoding {
                 }
             })
         });
-        PlanOp::Map(map)
+        PlanOp::Map(map.marking([RowMark::Unknown]))
     }
 }
 
-/// A kernel that looks up a number of each category's count, 0 for categories without one.
+/// A kernel that looks up a number of each category's count, 0 for categories without one, and marks these.
 fn lookup<T: ArrowPrimitiveType>(
     vocabulary: &Finding,
     number: impl Fn(u64) -> T::Native,
@@ -121,13 +121,15 @@ fn lookup<T: ArrowPrimitiveType>(
     let numbers: Vec<T::Native> = counts.values().iter().map(|count| number(*count)).collect();
     let tokens = TokenIndex::from_finding(vocabulary)?;
     let cache = DictionaryCache::<T>::default();
-    Ok(LoweredMap::unary(move |column| {
+    Ok(LoweredMap::new(move |inputs, _| {
         let of_text = |text: &str| {
             let position = tokens.find(text);
             let number = position.and_then(|position| numbers.get(position as usize));
             Ok(Some(number.copied().unwrap_or_default()))
         };
-        let gathered = cache.gather(&StringColumn::of(column)?, of_text)?;
-        Ok(Arc::new(gathered) as ArrayRef)
+        let gathered = cache.gather(&StringColumn::of(&inputs[0])?, of_text)?;
+        let gathered: ArrayRef = Arc::new(gathered);
+        let unseen = mark_unknown::<T>(&gathered, |number| number == T::Native::default())?;
+        Ok(vec![gathered, unseen])
     }))
 }

@@ -8,13 +8,15 @@ use forebay_analyze::{ColumnCounts, TokenVocabulary, VocabularyOrder};
 use forebay_model::{Fault, Finding, Result, StringColumn, TextRef};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform,
+    RowMark, Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::{DictionaryCache, TokenIndex, bad_value, finding_at, output_field};
+use crate::shared::{
+    DictionaryCache, TokenIndex, bad_value, finding_at, mark_unknown, output_field,
+};
 
 /// Rare categories, and those that were never seen, become one category.
 ///
@@ -103,29 +105,27 @@ impl GroupRare {
         ];
         let min_share = self.min_share.unwrap_or(0.0);
         let other = self.other.clone();
-        PlanOp::Map(MapOp::fitted(
-            [field.name()],
-            [output],
-            requests,
-            move |findings| {
-                let values = value_count(finding_at(findings, 1)?)?;
-                // A share that is written as 0.07 is 7 / 100 to the last bit, and 0.07 * 100 is not 7.
-                let is_frequent = |count: u64| count as f64 / values as f64 >= min_share;
-                let texts = frequent_texts(finding_at(findings, 0)?, is_frequent, &other)?;
-                let other_id = texts.len() as i32 - 1;
-                let tokens = TokenIndex::new(texts.clone())?;
-                let cache = DictionaryCache::<Int32Type>::default();
-                Ok(LoweredMap::unary(move |column| {
-                    let id = |text: &str| {
-                        let position = tokens.find(text).map(|position| position as i32);
-                        Ok(Some(position.unwrap_or(other_id)))
-                    };
-                    let ids = cache.gather(&StringColumn::of(column)?, id)?;
-                    let grouped = DictionaryArray::<Int32Type>::try_new(ids, texts.clone())?;
-                    Ok(Arc::new(grouped) as ArrayRef)
-                }))
-            },
-        ))
+        let map = MapOp::fitted([field.name()], [output], requests, move |findings| {
+            let values = value_count(finding_at(findings, 1)?)?;
+            // A share that is written as 0.07 is 7 / 100 to the last bit, and 0.07 * 100 is not 7.
+            let is_frequent = |count: u64| count as f64 / values as f64 >= min_share;
+            let texts = frequent_texts(finding_at(findings, 0)?, is_frequent, &other)?;
+            let other_id = texts.len() as i32 - 1;
+            let tokens = TokenIndex::new(texts.clone())?;
+            let cache = DictionaryCache::<Int32Type>::default();
+            Ok(LoweredMap::new(move |inputs, _| {
+                let ids = cache.gather(&StringColumn::of(&inputs[0])?, |text| {
+                    let position = tokens.find(text).map(|position| position as i32);
+                    Ok(Some(position.unwrap_or(other_id)))
+                })?;
+                let grouped = DictionaryArray::<Int32Type>::try_new(ids.clone(), texts.clone())?;
+                let ids: ArrayRef = Arc::new(ids);
+                let rare = mark_unknown::<Int32Type>(&ids, |id| id == other_id)?;
+                let grouped: ArrayRef = Arc::new(grouped);
+                Ok(vec![grouped, rare])
+            }))
+        });
+        PlanOp::Map(map.marking([RowMark::Unknown]))
     }
 }
 

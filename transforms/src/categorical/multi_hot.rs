@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringArray, StringBuilder};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder, ListBuilder, StringArray,
+    StringBuilder,
+};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, UInt32Type};
 use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
 use forebay_model::{Fault, Result, StringColumn, codes, type_words};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform, admit_output,
+    RowMark, Transform, admit_output,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -184,9 +187,10 @@ impl MultiHot {
             let output = output_name(&format!("{name}_{category}"), &self.suffix);
             fields.push(Field::new(output, DataType::Float32, false));
         }
-        Ok(PlanOp::Map(MapOp::new([list], fields, move |inputs, _| {
+        let map = MapOp::new([list], fields, move |inputs, _| {
             multi_hot_columns(&inputs[0], &tokens, count)
-        })))
+        });
+        Ok(PlanOp::Map(map.marking([RowMark::Unknown])))
     }
 
     /// Numbered columns of the most frequent categories, beside the input.
@@ -194,7 +198,7 @@ impl MultiHot {
         let top_k = self
             .top_k
             .map_or(columns_max, |top_k| top_k.min(columns_max));
-        PlanOp::Map(MapOp::fitted(
+        let map = MapOp::fitted(
             [list],
             numbered_fields(name, columns_max, &self.suffix),
             [AnalyzerRequest::new(self.tally(Some(top_k)), [list])],
@@ -204,7 +208,8 @@ impl MultiHot {
                     multi_hot_columns(&inputs[0], &tokens, columns_max)
                 }))
             },
-        ))
+        );
+        PlanOp::Map(map.marking([RowMark::Unknown]))
     }
 
     /// The analyzer of categories, in byte order.
@@ -226,33 +231,26 @@ impl MultiHot {
         if let Some(categories) = &self.categories {
             let tokens = TokenIndex::new(Arc::new(StringArray::from(categories.clone())))?;
             let field = vector_field(&output, tokens.len())?;
-            return Ok(PlanOp::Map(MapOp::new(reads, [field], move |inputs, _| {
-                inputs
-                    .iter()
-                    .take(1)
-                    .map(|column| multi_hot_vectors(column, &tokens))
-                    .collect()
-            })));
+            let map = MapOp::new(reads, [field], move |inputs, _| {
+                multi_hot_vectors(&inputs[0], &tokens)
+            });
+            return Ok(PlanOp::Map(map.marking([RowMark::Unknown])));
         }
         let tally = self.tally(self.top_k);
         let field = vector_field(&output, 0)?;
-        Ok(PlanOp::Map(MapOp::fitted(
+        let map = MapOp::fitted(
             reads,
             [field],
             [AnalyzerRequest::new(tally, [list]).row_columns(["token"])],
             move |findings| {
                 let tokens = TokenIndex::from_finding(finding_at(findings, 0)?)?;
                 let field = vector_field(&output, tokens.len())?;
-                let kernel = move |inputs: &[ArrayRef], _| {
-                    inputs
-                        .iter()
-                        .take(1)
-                        .map(|column| multi_hot_vectors(column, &tokens))
-                        .collect::<Result<Vec<_>>>()
-                };
-                Ok(LoweredMap::new(kernel).fields(vec![field]))
+                let vectors =
+                    LoweredMap::new(move |inputs, _| multi_hot_vectors(&inputs[0], &tokens));
+                Ok(vectors.fields(vec![field]))
             },
-        )))
+        );
+        Ok(PlanOp::Map(map.marking([RowMark::Unknown])))
     }
 }
 
@@ -279,18 +277,19 @@ fn split_text(column: &ArrayRef, delimiter: &str) -> Result<ArrayRef> {
     Ok(Arc::new(parts.finish()))
 }
 
-fn multi_hot_vectors(column: &ArrayRef, tokens: &TokenIndex) -> Result<ArrayRef> {
+/// A vector for each row, and marks of the values that are no category.
+fn multi_hot_vectors(column: &ArrayRef, tokens: &TokenIndex) -> Result<Vec<ArrayRef>> {
     let width = tokens.len();
     let rows = column.len();
     admit_output(size_of::<f32>() * width * rows)?;
     let mut values = vec![0f32; rows * width];
-    mark_categories(column, tokens, |row, category| {
+    let others = mark_categories(column, tokens, |row, category| {
         values[row * width + category] = 1.0;
     })?;
-    vector_array(values, width, rows)
+    Ok(vec![vector_array(values, width, rows)?, others])
 }
 
-/// A column for each of the first tokens, and columns of zeros behind them.
+/// A column for each of the first tokens, columns of zeros behind them, and marks of the values that are no category.
 fn multi_hot_columns(
     column: &ArrayRef,
     tokens: &TokenIndex,
@@ -299,20 +298,23 @@ fn multi_hot_columns(
     let rows = column.len();
     admit_output(size_of::<f32>() * columns * rows)?;
     let mut indicators = vec![vec![0f32; rows]; columns];
-    mark_categories(column, tokens, |row, category| {
+    let others = mark_categories(column, tokens, |row, category| {
         if let Some(indicator) = indicators.get_mut(category) {
             indicator[row] = 1.0;
         }
     })?;
-    Ok(float_columns(indicators))
+    let mut outputs = float_columns(indicators);
+    outputs.push(others);
+    Ok(outputs)
 }
 
-/// Calls a function with row and number of each category that the lists of a column hold.
+/// Calls a function with row and number of each category that the lists of a column hold. Returns a mark for each value
+/// of these lists, true for those that are no category.
 fn mark_categories(
     column: &ArrayRef,
     tokens: &TokenIndex,
     mut mark: impl FnMut(usize, usize),
-) -> Result<()> {
+) -> Result<ArrayRef> {
     let element = element_field(column.data_type()).map(|element| element.data_type().clone());
     let list = DataType::LargeList(Arc::new(Field::new_list_field(
         element.unwrap_or(DataType::Utf8),
@@ -320,19 +322,25 @@ fn mark_categories(
     )));
     let column = cast(column, &list)?;
     let lists = column.as_list::<i64>();
-    let ids = gather_ids::<UInt32Type>(&StringColumn::of(lists.values())?, |text| {
-        Ok(tokens.find(text))
-    })?;
+    let texts = StringColumn::of(lists.values())?;
+    let ids = gather_ids::<UInt32Type>(&texts, |text| Ok(tokens.find(text)))?;
+    let element_nulls = lists.values().logical_nulls();
+    let mut others = BooleanBufferBuilder::new(ids.len());
     for (row, ends) in lists
         .offsets()
         .windows(2)
         .enumerate()
         .filter(|(row, _)| lists.is_valid(*row))
     {
-        for element in (ends[0] as usize..ends[1] as usize).filter(|element| ids.is_valid(*element))
-        {
-            mark(row, ids.value(element) as usize);
+        for element in ends[0] as usize..ends[1] as usize {
+            if ids.is_valid(element) {
+                mark(row, ids.value(element) as usize);
+                others.append(false);
+            } else {
+                let nulls = element_nulls.as_ref();
+                others.append(nulls.is_none_or(|nulls| nulls.is_valid(element)));
+            }
         }
     }
-    Ok(())
+    Ok(Arc::new(BooleanArray::new(others.finish(), None)))
 }

@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, FixedSizeListArray, Float32Array, StringArray};
+use arrow::array::{Array, ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, StringArray};
 use arrow::datatypes::{DataType, Field, UInt32Type};
 use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
 use forebay_model::{Fault, Result, StringColumn, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    Transform, admit_output,
+    RowMark, Transform, admit_output,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::shared::{
-    TokenIndex, bad_value, finding_at, gather_ids, output_name, refuse_repeated_categories,
+    TokenIndex, bad_value, finding_at, gather_ids, mark_numberless, output_name,
+    refuse_repeated_categories,
 };
 
 /// The widest vector: beyond it, ids and an embedding serve better.
@@ -99,11 +100,7 @@ impl Transform for OneHot {
                     ops.push(self.learned_columns_op(field, columns_max));
                 }
                 (OneHotLayout::Columns, Some(categories)) => {
-                    ops.extend(
-                        categories
-                            .iter()
-                            .map(|category| indicator_op(field, category, &self.suffix)),
-                    );
+                    ops.extend(self.listed_columns_ops(field, categories)?);
                 }
                 (OneHotLayout::Vector, categories) => {
                     ops.push(self.vector_op(field, categories.as_deref())?)
@@ -175,13 +172,28 @@ impl OneHot {
         }
     }
 
+    /// One column for each of the categories. The first one counts the values that are not listed.
+    fn listed_columns_ops(&self, field: &Field, categories: &[String]) -> Result<Vec<PlanOp>> {
+        let mut ops = Vec::with_capacity(categories.len());
+        for (number, category) in categories.iter().enumerate() {
+            let listed = if number == 0 {
+                let tokens = StringArray::from(categories.to_vec());
+                Some(TokenIndex::new(Arc::new(tokens))?)
+            } else {
+                None
+            };
+            ops.push(indicator_op(field, category, listed, &self.suffix));
+        }
+        Ok(ops)
+    }
+
     /// Numbered columns of the most frequent categories.
     fn learned_columns_op(&self, field: &Field, columns_max: usize) -> PlanOp {
         let reads = [field.name()];
         let top_k = self
             .top_k
             .map_or(columns_max, |top_k| top_k.min(columns_max));
-        PlanOp::Map(MapOp::fitted(
+        let map = MapOp::fitted(
             reads,
             numbered_fields(field.name(), columns_max, &self.suffix),
             [AnalyzerRequest::new(self.tally(Some(top_k)), reads).row_columns(["token"])],
@@ -191,7 +203,8 @@ impl OneHot {
                     indicator_columns(&inputs[0], &tokens, columns_max)
                 }))
             },
-        ))
+        );
+        PlanOp::Map(map.marking([RowMark::Unknown]))
     }
 
     fn vector_op(&self, field: &Field, categories: Option<&[String]>) -> Result<PlanOp> {
@@ -202,32 +215,26 @@ impl OneHot {
                 categories.to_vec(),
             )))?);
             let output = vector_field(&name, tokens.len())?;
-            return Ok(PlanOp::Map(MapOp::new(
-                reads,
-                [output],
-                move |inputs, _| {
-                    inputs
-                        .iter()
-                        .map(|column| one_hot_vectors(column, &tokens))
-                        .collect()
-                },
-            )));
+            let map = MapOp::new(reads, [output], move |inputs, _| {
+                one_hot_vectors(&inputs[0], &tokens)
+            });
+            return Ok(PlanOp::Map(map.marking([RowMark::Unknown])));
         }
         let tally = self.tally(self.top_k);
         let output = vector_field(&name, 0)?;
-        Ok(PlanOp::Map(MapOp::fitted(
+        let map = MapOp::fitted(
             reads,
             [output],
             [AnalyzerRequest::new(tally, reads).row_columns(["token"])],
             move |findings| {
                 let tokens = TokenIndex::from_finding(finding_at(findings, 0)?)?;
                 let field = vector_field(&name, tokens.len())?;
-                Ok(
-                    LoweredMap::unary(move |column| one_hot_vectors(column, &tokens))
-                        .fields(vec![field]),
-                )
+                let vectors =
+                    LoweredMap::new(move |inputs, _| one_hot_vectors(&inputs[0], &tokens));
+                Ok(vectors.fields(vec![field]))
             },
-        )))
+        );
+        Ok(PlanOp::Map(map.marking([RowMark::Unknown])))
     }
 }
 
@@ -248,7 +255,8 @@ pub(crate) fn vector_field(name: &str, width: usize) -> Result<Field> {
     ))
 }
 
-fn one_hot_vectors(column: &ArrayRef, tokens: &TokenIndex) -> Result<ArrayRef> {
+/// A vector for each row, and marks of the values that are no category.
+fn one_hot_vectors(column: &ArrayRef, tokens: &TokenIndex) -> Result<Vec<ArrayRef>> {
     let width = tokens.len();
     let ids = gather_ids::<UInt32Type>(&StringColumn::of(column)?, |text| Ok(tokens.find(text)))?;
     admit_output(size_of::<f32>() * width * column.len())?;
@@ -258,7 +266,8 @@ fn one_hot_vectors(column: &ArrayRef, tokens: &TokenIndex) -> Result<ArrayRef> {
             values[row * width + id as usize] = 1.0;
         }
     }
-    vector_array(values, width, column.len())
+    let vectors = vector_array(values, width, column.len())?;
+    Ok(vec![vectors, mark_numberless(column, &ids)])
 }
 
 /// Rows of `width` numbers as one array.
@@ -274,7 +283,7 @@ pub(crate) fn vector_array(values: Vec<f32>, width: usize, rows: usize) -> Resul
     )?))
 }
 
-/// A column for each of the first tokens, and columns of zeros behind them.
+/// A column for each of the first tokens, columns of zeros behind them, and marks of the values that are no category.
 fn indicator_columns(
     column: &ArrayRef,
     tokens: &TokenIndex,
@@ -289,7 +298,9 @@ fn indicator_columns(
             indicator[row] = 1.0;
         }
     }
-    Ok(float_columns(indicators))
+    let mut outputs = float_columns(indicators);
+    outputs.push(mark_numberless(column, &ids));
+    Ok(outputs)
 }
 
 /// Columns of numbers as arrays.
@@ -301,22 +312,34 @@ pub(super) fn float_columns(columns: Vec<Vec<f32>>) -> Vec<ArrayRef> {
     arrays
 }
 
-fn indicator_op(field: &Field, category: &str, suffix: &Option<String>) -> PlanOp {
+/// The column of a category. It counts the values that are not among the `listed` categories.
+fn indicator_op(
+    field: &Field,
+    category: &str,
+    listed: Option<TokenIndex>,
+    suffix: &Option<String>,
+) -> PlanOp {
     let name = output_name(&format!("{}_{category}", field.name()), suffix);
     let category = category.to_owned();
-    PlanOp::Map(MapOp::new(
+    let counts_unlisted = listed.is_some();
+    let map = MapOp::new(
         [field.name()],
         [Field::new(name, DataType::Float32, false)],
         move |inputs, _| {
-            let each = inputs.iter().map(|column| {
-                let of_text =
-                    |text: Option<&str>| f32::from(u8::from(text == Some(category.as_str())));
-                Ok(
-                    Arc::new(Float32Array::from(StringColumn::of(column)?.map(of_text)?))
-                        as ArrayRef,
-                )
-            });
-            each.collect()
+            let texts = StringColumn::of(&inputs[0])?;
+            let indicators =
+                texts.map(|text| f32::from(u8::from(text == Some(category.as_str()))))?;
+            let mut outputs: Vec<ArrayRef> = vec![Arc::new(Float32Array::from(indicators))];
+            if let Some(listed) = &listed {
+                let unlisted =
+                    texts.map(|text| text.is_some_and(|text| listed.find(text).is_none()))?;
+                outputs.push(Arc::new(BooleanArray::from(unlisted)));
+            }
+            Ok(outputs)
         },
-    ))
+    );
+    if counts_unlisted {
+        return PlanOp::Map(map.marking([RowMark::Unknown]));
+    }
+    PlanOp::Map(map)
 }

@@ -2,21 +2,23 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, StringArray};
+use arrow::array::{Array, ArrayRef, Int64Array, StringArray};
 use arrow::compute::{cast, sort_to_indices, take};
 use arrow::datatypes::{DataType, Field, Int32Type, Int64Type};
 use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder};
 use forebay_model::{Fault, Result, StringColumn, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp,
-    PortableMap, TextIds, Transform, ValueCount, WrittenNulls,
+    PortableMap, RowMark, TextIds, Transform, ValueCount, WrittenNulls,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::IdType;
-use crate::shared::{TokenIndex, finding_at, gather_ids, output_name, refuse_repeated_categories};
+use crate::shared::{
+    TokenIndex, finding_at, gather_ids, mark_numberless, output_name, refuse_repeated_categories,
+};
 
 /// Categories to ids 0, 1, ... in the order of their values.
 ///
@@ -136,11 +138,12 @@ impl OrdinalEncoder {
         Ok(PlanOp::Map(self.counted(map.written_nulls(nulls))))
     }
 
-    /// Counts the values that become null.
+    /// Counts the values that become null or the id of unknown ones.
     fn counted(&self, map: MapOp) -> MapOp {
         match self.unknown {
             UnknownPolicy::Missing => map.counting(ValueCount::nulled()),
-            UnknownPolicy::Error | UnknownPolicy::Value(_) => map,
+            UnknownPolicy::Value(_) => map.marking([RowMark::Unknown]),
+            UnknownPolicy::Error => map,
         }
     }
 }
@@ -156,8 +159,12 @@ fn ordinal_lookup(
     is_text: bool,
 ) -> LoweredMap {
     let all_tokens = tokens.clone();
-    let lookup =
-        LoweredMap::unary(move |column| ordinal_ids(column, &tokens, unknown, dtype, &name));
+    let lookup = LoweredMap::new(move |inputs, _| {
+        let [column] = inputs else {
+            return Err(Fault::internal("an encoding received other columns"));
+        };
+        ordinal_ids(column, &tokens, unknown, dtype, &name)
+    });
     if !is_text {
         return lookup;
     }
@@ -186,17 +193,18 @@ fn sorted_tokens(tokens: &ArrayRef, values: &DataType) -> Result<ArrayRef> {
     Ok(take(tokens, &order, None)?)
 }
 
+/// The ids of a column, and marks of unknown values where these have an id.
 fn ordinal_ids(
     column: &ArrayRef,
     tokens: &TokenIndex,
     unknown: UnknownPolicy,
     dtype: IdType,
     name: &str,
-) -> Result<ArrayRef> {
-    let id = |text: &str| match (tokens.find(text), unknown) {
+) -> Result<Vec<ArrayRef>> {
+    let texts = StringColumn::of(column)?;
+    let ids = gather_ids::<Int64Type>(&texts, |text| match (tokens.find(text), unknown) {
         (Some(id), _) => Ok(Some(i64::from(id))),
-        (None, UnknownPolicy::Missing) => Ok(None),
-        (None, UnknownPolicy::Value(value)) => Ok(Some(i64::from(value))),
+        (None, UnknownPolicy::Missing | UnknownPolicy::Value(_)) => Ok(None),
         (None, UnknownPolicy::Error) => {
             let excerpt: String = text.chars().take(80).collect();
             let fault = Fault::new(
@@ -207,10 +215,22 @@ fn ordinal_ids(
                 .column(name)
                 .hint("set `unknown: missing` or `unknown: { value: -1 }`"))
         }
+    })?;
+    let UnknownPolicy::Value(value) = unknown else {
+        return Ok(vec![typed_ids(ids, dtype)]);
     };
-    let ids = gather_ids::<Int64Type>(&StringColumn::of(column)?, id)?;
-    Ok(match dtype {
+    let marks = mark_numberless(column, &ids);
+    let with_unknown: Vec<i64> = ids
+        .iter()
+        .map(|id| id.unwrap_or(i64::from(value)))
+        .collect();
+    let ids = Int64Array::new(with_unknown.into(), column.logical_nulls());
+    Ok(vec![typed_ids(ids, dtype), marks])
+}
+
+fn typed_ids(ids: Int64Array, dtype: IdType) -> ArrayRef {
+    match dtype {
         IdType::Int64 => Arc::new(ids),
         IdType::Int32 => Arc::new(ids.unary::<_, Int32Type>(|id| id as i32)),
-    })
+    }
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, ListBuilder, StringBuilder};
-use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Int32Type, Int64Type};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Int8Type, Int32Type, Int64Type};
 use forebay_analyze::{TokenVocabulary as Tally, VocabularyOrder, continue_vocabulary};
 use forebay_model::{Fault, Finding, Result, StringColumn, TextRef, codes};
 use forebay_plan::{
     AnalyzerRequest, BindScope, ColumnSelector, ConfiguredTransform, GrowingOutput, LoweredMap,
-    MapOp, PlanOp, PortableMap, StepFacts, TextIds, Transform,
+    MapOp, PlanOp, PortableMap, RowMark, StepFacts, TextIds, Transform,
 };
 use forebay_setters::Setters;
 use schemars::JsonSchema;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared::{
     DictionaryCache, RowTexts, TokenIndex, bad_value, each_element, element_field, finding_at,
-    is_text_or_list, output_name, scaled_hash,
+    gather_ids, is_text_or_list, mark_unknown, output_name, scaled_hash,
 };
 use crate::time::hide_helper_columns;
 
@@ -216,7 +216,7 @@ impl VocabularyEncoder {
         let encoded = MapOp::fitted([field.name()], [output], [request], move |findings| {
             config.lookup(finding_at(findings, 0)?)
         });
-        Ok(PlanOp::Map(encoded))
+        Ok(PlanOp::Map(encoded.marking([RowMark::Unknown])))
     }
 
     /// Looks up the ids of tokens.
@@ -245,8 +245,8 @@ impl VocabularyEncoder {
         }
         let portable_ids = ids.clone();
         let lookup = match self.dtype {
-            IdType::Int64 => lookup_kernel::<Int64Type>(move |text| ids.id(text)),
-            IdType::Int32 => lookup_kernel::<Int32Type>(move |text| ids.id(text) as i32),
+            IdType::Int64 => lookup_kernel::<Int64Type>(ids, |id| id),
+            IdType::Int32 => lookup_kernel::<Int32Type>(ids, |id| id as i32),
         };
         // Other runtimes have no hash of ours: one bucket needs none.
         if buckets > 1 {
@@ -279,6 +279,35 @@ impl TokenIds {
             None if self.buckets == 0 => self.default,
             None => self.others + scaled_hash(text.as_bytes(), 0, self.buckets) as i64,
         }
+    }
+
+    /// Marks the values that are out of vocabulary, given their ids.
+    fn mark_others<T: ArrowPrimitiveType<Native: Into<i64>>>(
+        &self,
+        column: &ArrayRef,
+        ids: &ArrayRef,
+    ) -> Result<ArrayRef> {
+        let tokens = self.reserved..self.tokens.len() as i64;
+        if self.buckets == 0 && tokens.contains(&self.default) {
+            // A token has the id of all others, too.
+            let are_others = each_element(column, |values| {
+                let texts = StringColumn::of(values)?;
+                let marks = gather_ids::<Int8Type>(&texts, |text| {
+                    Ok(Some(i8::from(self.tokens.find(text).is_none())))
+                })?;
+                Ok(Arc::new(marks) as ArrayRef)
+            })?;
+            return mark_unknown::<Int8Type>(&are_others, |is_other| is_other == 1);
+        }
+        let ids_of_others = if self.buckets == 0 {
+            self.default..=self.default
+        } else {
+            self.others..=self.others + self.buckets as i64 - 1
+        };
+        mark_unknown::<T>(ids, |id| {
+            let id: i64 = id.into();
+            ids_of_others.contains(&id)
+        })
     }
 
     /// The ids for runtimes without a hash.
@@ -326,17 +355,23 @@ fn tokens_op(columns: &[&str], output: &str) -> PlanOp {
     ))
 }
 
-fn lookup_kernel<T: ArrowPrimitiveType>(
-    id: impl Fn(&str) -> T::Native + Send + Sync + 'static,
+/// A kernel of ids, and of marks of the values that are out of vocabulary.
+fn lookup_kernel<T: ArrowPrimitiveType<Native: Into<i64>>>(
+    token_ids: TokenIds,
+    to_native: fn(i64) -> T::Native,
 ) -> LoweredMap {
     let memo = DictionaryCache::<T>::default();
-    LoweredMap::unary(move |column| {
-        each_element(column, |values| {
-            Ok(
-                Arc::new(memo.gather(&StringColumn::of(values)?, |text| Ok(Some(id(text))))?)
-                    as ArrayRef,
-            )
-        })
+    LoweredMap::new(move |inputs, _| {
+        let [column] = inputs else {
+            return Err(Fault::internal("a vocabulary received other columns"));
+        };
+        let ids = each_element(column, |values| {
+            let texts = StringColumn::of(values)?;
+            let ids = memo.gather(&texts, |text| Ok(Some(to_native(token_ids.id(text)))))?;
+            Ok(Arc::new(ids) as ArrayRef)
+        })?;
+        let others = token_ids.mark_others::<T>(column, &ids)?;
+        Ok(vec![ids, others])
     })
 }
 

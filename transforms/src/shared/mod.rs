@@ -9,6 +9,7 @@ mod numbers;
 mod packed_index;
 mod quantile;
 mod tokens;
+mod unknown_values;
 
 pub(crate) use by_key::{KeyedMoments, MomentScaler, keyed_moments, scale_by_moments};
 pub(crate) use farm_fingerprint::farm_fingerprint;
@@ -20,3 +21,4 @@ pub(crate) use names::{
 pub(crate) use numbers::{doubles, float_type, map_doubles, map_doubles_with_row, to_float_type};
 pub(crate) use quantile::ask_quantiles;
 pub(crate) use tokens::{DictionaryCache, TokenIndex, gather_ids, murmur3, scaled_hash};
+pub(crate) use unknown_values::{mark_numberless, mark_unknown};

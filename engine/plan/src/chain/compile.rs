@@ -470,6 +470,11 @@ fn changes_of_values(map: &MapOp) -> Vec<CountedChange> {
         RowMark::Crossed => CountedChange::of_rows(RowChange::Sorted),
         RowMark::Constant => CountedChange::of_rows(RowChange::Imputed),
         RowMark::NoMatch => CountedChange::of_rows(RowChange::NoMatch),
+        RowMark::Unknown => CountedChange {
+            change: RowChange::Unknown,
+            column: map.writes.first().map(|field| field.name().clone()),
+            step: None,
+        },
     });
     let counts = map.value_counts.iter().map(|count| CountedChange {
         change: count.change,

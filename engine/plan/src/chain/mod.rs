@@ -144,7 +144,7 @@ impl RowCounts {
             RowMark::Clipped => self.clipped += rows,
             RowMark::Crossed => self.crossed += rows,
             // The ledger of changes counts them.
-            RowMark::Constant | RowMark::NoMatch => {}
+            RowMark::Constant | RowMark::NoMatch | RowMark::Unknown => {}
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The kernel of `target_encoding`.
 
-use arrow::array::{Array, ArrayRef, Float64Array};
+use arrow::array::{Array, ArrayRef, BooleanArray, Float64Array};
 use forebay_model::{Fault, Finding, Result, ticks};
 
 use super::label_table::{LabelTable, VisibleLabels};
@@ -48,7 +48,8 @@ impl LabelEncoder {
         })
     }
 
-    pub fn encode(&self, inputs: &[ArrayRef], rows: usize) -> Result<Float64Array> {
+    /// The encodings, and marks of the categories that have no labels at all.
+    pub fn encode(&self, inputs: &[ArrayRef], rows: usize) -> Result<(Float64Array, BooleanArray)> {
         let [category, position] = inputs else {
             return Err(Fault::internal(
                 "an encoding received the wrong number of columns",
@@ -73,6 +74,7 @@ impl LabelEncoder {
                 .of_labels(self.smoothing, of_category, of_all);
             encoded.append_option(number);
         }
-        Ok(encoded.finish())
+        let unseen: Vec<bool> = groups.iter().map(Option::is_none).collect();
+        Ok((encoded.finish(), BooleanArray::from(unseen)))
     }
 }

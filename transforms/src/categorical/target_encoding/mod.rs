@@ -6,11 +6,13 @@ mod label_table;
 mod smoothing;
 mod statistic;
 
+use std::sync::Arc;
+
 use arrow::array::Array;
 use arrow::datatypes::{DataType, Field};
 use forebay_model::{Fault, Result, RowChange, TimeDistance, codes, type_words};
 use forebay_plan::{
-    BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, Transform,
+    BindScope, ColumnSelector, ConfiguredTransform, LoweredMap, MapOp, PlanOp, RowMark, Transform,
     ValueCount, WrittenNulls,
 };
 use forebay_setters::Setters;
@@ -254,7 +256,8 @@ impl TargetEncoding {
                 let encoder = LabelEncoder::new(finding, whole, statistic, smoothing, back)?;
                 let dtype = dtype.clone();
                 Ok(LoweredMap::new(move |inputs, rows| {
-                    Ok(vec![to_float_type(encoder.encode(inputs, rows)?, &dtype)])
+                    let (encoded, unseen) = encoder.encode(inputs, rows)?;
+                    Ok(vec![to_float_type(encoded, &dtype), Arc::new(unseen)])
                 }))
             },
         );
@@ -264,6 +267,7 @@ impl TargetEncoding {
             Ok(encoded.null_count() as u64)
         });
         let map = map.written_nulls(nulls).counting(not_encoded);
+        let map = map.marking([RowMark::Unknown]);
         Ok(if is_by_folds {
             map.of_other_rows()
         } else {
