@@ -455,24 +455,28 @@ fn values_that_no_learned_row_had_are_counted() {
     let shop = TestDirectory::new();
     shop.write(
         "rows.csv",
-        "k,day\na,2024-01-01\nb,2024-01-02\nc,2024-01-03\nd,2024-01-04\n",
+        "k,x,day\na,1,2024-01-01\nb,2,2024-01-02\nc,3,2024-01-03\nd,4,2024-01-04\n",
     );
     shop.write(
         "new.csv",
-        "k,day\na,2024-01-05\ne,2024-01-05\nc,2024-01-06\n",
+        "k,x,day\na,5,2024-01-05\ne,6,2024-01-05\nc,,2024-01-06\n",
     );
-    let columns = "columns: { k: string, day: date }";
+    let columns = "columns: { k: string, x: float64, day: date }";
     shop.write(
         "spec.yaml",
         &format!(
             "version: 1\nname: test\nsources: {{ a: {{ csv: {{ path: rows.csv, {columns} }} }} }}\n\
              split: {{ train: \"day < DATE '2024-01-03'\", validation: \"day >= DATE '2024-01-03'\" }}\n\
-             steps:\n  f: {{ from: a, fit_on: train, do: [ {{ vocabulary: {{ columns: [k] }} }} ] }}\n\
+             steps:\n  f: {{ from: a, fit_on: train, do: [ {{ max_abs: {{ columns: [x], by: [k] }} }}, {{ \
+             vocabulary: {{ columns: [k] }} }} ] }}\n\
              sinks: {{ t: {{ from: f, parquet: {{ path: out }} }} }}\n"
         ),
     );
     let learned = run(&shop, &[]).summary();
-    assert_eq!(changes(&learned), ["f.vocabulary unknown k 2"]);
+    assert_eq!(
+        changes(&learned),
+        ["f.max_abs unknown x 2", "f.vocabulary unknown k 2"]
+    );
     let again = ["run", "spec.yaml", "--state=other"];
     let text = shop.forebay(&again).expect(0).stdout;
     let line = "  `k`: 2 neither learned nor listed (f.vocabulary)\n";
@@ -486,7 +490,11 @@ fn values_that_no_learned_row_had_are_counted() {
         "--json",
     ];
     let applied = shop.forebay(&words).expect(0).summary();
-    assert_eq!(changes(&applied), ["f.vocabulary unknown k 2"]);
+    // A missing value has no key to be learned.
+    assert_eq!(
+        changes(&applied),
+        ["f.max_abs unknown x 1", "f.vocabulary unknown k 2"]
+    );
 }
 
 #[test]

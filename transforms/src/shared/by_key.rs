@@ -1,11 +1,14 @@
 //! Statistics of one column, over everything or for each key, and scaling by them.
 
-use arrow::array::{ArrayRef, AsArray};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::{DataType, Field, UInt64Type};
 use forebay_analyze::{ColumnMoments, GroupedMoments};
 use forebay_model::{Fault, Finding, Result};
 use forebay_plan::{
-    AnalyzerRequest, BindScope, LoweredMap, MapOp, NumberExpr, PlanOp, WrittenNulls,
+    AnalyzerRequest, BindScope, LoweredMap, MapOp, NumberExpr, PlanOp, RowMark, WrittenNulls,
 };
 
 use super::{
@@ -83,7 +86,8 @@ fn scale_all<S: MomentScaler>(
     })
 }
 
-/// Scales a column by the moments of the values with the same key. `reads` are the column and its keys.
+/// Scales a column by the moments of the values with the same key. `reads` are the column and its keys. Values whose key
+/// was never seen are counted.
 fn scale_by_key<S: MomentScaler>(
     reads: Vec<String>,
     key_types: Vec<DataType>,
@@ -99,7 +103,7 @@ fn scale_by_key<S: MomentScaler>(
         columns.extend(moments.iter().map(|moment| (*moment).to_owned()));
         request = request.row_columns(columns);
     }
-    MapOp::fitted(reads, [output], [request], move |findings| {
+    let scaled = MapOp::fitted(reads, [output], [request], move |findings| {
         let finding = finding_at(findings, 0)?;
         let key_columns = &finding.table().columns()[..key_column_count(finding)];
         let index = KeyIndex::new(key_columns, |_, _| Ok(()))?;
@@ -114,7 +118,8 @@ fn scale_by_key<S: MomentScaler>(
             out: out.clone(),
         };
         Ok(LoweredMap::new(move |inputs, _| keyed.scale(inputs)))
-    })
+    });
+    scaled.marking([RowMark::Unknown])
 }
 
 /// Scalers of all keys that were learned.
@@ -128,17 +133,20 @@ struct KeyedScalers<S> {
 }
 
 impl<S: MomentScaler> KeyedScalers<S> {
-    /// Scales a column, which comes before its keys.
+    /// Scales a column, which comes before its keys, and marks the values of keys that were not learned.
     fn scale(&self, inputs: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
         let Some((column, keys)) = inputs.split_first() else {
-            return Ok(Vec::new());
+            return Err(Fault::internal("a scaling by key received no column"));
         };
         let key_numbers = self.index.find(keys)?;
         let scaled = map_doubles_with_row(column, &self.out, |row, value| {
             let key_number = key_numbers.get(row).copied().flatten();
             self.scaler(key_number).scale(value)
         })?;
-        Ok(vec![scaled])
+        let rows = key_numbers.len();
+        let unseen = BooleanBuffer::collect_bool(rows, |row| key_numbers[row].is_none());
+        let unseen = BooleanArray::new(unseen, column.logical_nulls());
+        Ok(vec![scaled, Arc::new(unseen)])
     }
 
     fn scaler(&self, key_number: Option<u32>) -> S {
