@@ -129,7 +129,7 @@ fn lookup<T: ArrowPrimitiveType>(
         };
         let gathered = cache.gather(&StringColumn::of(&inputs[0])?, of_text)?;
         let gathered: ArrayRef = Arc::new(gathered);
-        let unseen = mark_unknown::<T>(&gathered, |number| number == T::Native::default())?;
-        Ok(vec![gathered, unseen])
+        let marks = mark_unknown::<T>(&gathered, |number| number == T::Native::default())?;
+        Ok(vec![gathered, marks])
     }))
 }

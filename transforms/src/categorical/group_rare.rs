@@ -120,9 +120,9 @@ impl GroupRare {
                 })?;
                 let grouped = DictionaryArray::<Int32Type>::try_new(ids.clone(), texts.clone())?;
                 let ids: ArrayRef = Arc::new(ids);
-                let rare = mark_unknown::<Int32Type>(&ids, |id| id == other_id)?;
+                let marks = mark_unknown::<Int32Type>(&ids, |id| id == other_id)?;
                 let grouped: ArrayRef = Arc::new(grouped);
-                Ok(vec![grouped, rare])
+                Ok(vec![grouped, marks])
             }))
         });
         PlanOp::Map(map.marking([RowMark::Unknown]))

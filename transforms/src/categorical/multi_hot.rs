@@ -283,10 +283,10 @@ fn multi_hot_vectors(column: &ArrayRef, tokens: &TokenIndex) -> Result<Vec<Array
     let rows = column.len();
     admit_output(size_of::<f32>() * width * rows)?;
     let mut values = vec![0f32; rows * width];
-    let others = mark_categories(column, tokens, |row, category| {
+    let marks = mark_categories(column, tokens, |row, category| {
         values[row * width + category] = 1.0;
     })?;
-    Ok(vec![vector_array(values, width, rows)?, others])
+    Ok(vec![vector_array(values, width, rows)?, marks])
 }
 
 /// A column for each of the first tokens, columns of zeros behind them, and marks of the values that are no category.
@@ -298,13 +298,13 @@ fn multi_hot_columns(
     let rows = column.len();
     admit_output(size_of::<f32>() * columns * rows)?;
     let mut indicators = vec![vec![0f32; rows]; columns];
-    let others = mark_categories(column, tokens, |row, category| {
+    let marks = mark_categories(column, tokens, |row, category| {
         if let Some(indicator) = indicators.get_mut(category) {
             indicator[row] = 1.0;
         }
     })?;
     let mut outputs = float_columns(indicators);
-    outputs.push(others);
+    outputs.push(marks);
     Ok(outputs)
 }
 
@@ -325,7 +325,7 @@ fn mark_categories(
     let texts = StringColumn::of(lists.values())?;
     let ids = gather_ids::<UInt32Type>(&texts, |text| Ok(tokens.find(text)))?;
     let element_nulls = lists.values().logical_nulls();
-    let mut others = BooleanBufferBuilder::new(ids.len());
+    let mut marks = BooleanBufferBuilder::new(ids.len());
     for (row, ends) in lists
         .offsets()
         .windows(2)
@@ -335,12 +335,12 @@ fn mark_categories(
         for element in ends[0] as usize..ends[1] as usize {
             if ids.is_valid(element) {
                 mark(row, ids.value(element) as usize);
-                others.append(false);
+                marks.append(false);
             } else {
                 let nulls = element_nulls.as_ref();
-                others.append(nulls.is_none_or(|nulls| nulls.is_valid(element)));
+                marks.append(nulls.is_none_or(|nulls| nulls.is_valid(element)));
             }
         }
     }
-    Ok(Arc::new(BooleanArray::new(others.finish(), None)))
+    Ok(Arc::new(BooleanArray::new(marks.finish(), None)))
 }

@@ -290,14 +290,14 @@ impl TokenIds {
         let tokens = self.reserved..self.tokens.len() as i64;
         if self.buckets == 0 && tokens.contains(&self.default) {
             // A token has the id of all others, too.
-            let are_others = each_element(column, |values| {
+            let is_other = each_element(column, |values| {
                 let texts = StringColumn::of(values)?;
                 let marks = gather_ids::<Int8Type>(&texts, |text| {
                     Ok(Some(i8::from(self.tokens.find(text).is_none())))
                 })?;
                 Ok(Arc::new(marks) as ArrayRef)
             })?;
-            return mark_unknown::<Int8Type>(&are_others, |is_other| is_other == 1);
+            return mark_unknown::<Int8Type>(&is_other, |is_other| is_other == 1);
         }
         let ids_of_others = if self.buckets == 0 {
             self.default..=self.default
@@ -370,8 +370,8 @@ fn lookup_kernel<T: ArrowPrimitiveType<Native: Into<i64>>>(
             let ids = memo.gather(&texts, |text| Ok(Some(to_native(token_ids.id(text)))))?;
             Ok(Arc::new(ids) as ArrayRef)
         })?;
-        let others = token_ids.mark_others::<T>(column, &ids)?;
-        Ok(vec![ids, others])
+        let marks = token_ids.mark_others::<T>(column, &ids)?;
+        Ok(vec![ids, marks])
     })
 }
 

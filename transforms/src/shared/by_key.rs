@@ -144,9 +144,9 @@ impl<S: MomentScaler> KeyedScalers<S> {
             self.scaler(key_number).scale(value)
         })?;
         let rows = key_numbers.len();
-        let unseen = BooleanBuffer::collect_bool(rows, |row| key_numbers[row].is_none());
-        let unseen = BooleanArray::new(unseen, column.logical_nulls());
-        Ok(vec![scaled, Arc::new(unseen)])
+        let marks = BooleanBuffer::collect_bool(rows, |row| key_numbers[row].is_none());
+        let marks = BooleanArray::new(marks, column.logical_nulls());
+        Ok(vec![scaled, Arc::new(marks)])
     }
 
     fn scaler(&self, key_number: Option<u32>) -> S {

@@ -74,7 +74,7 @@ impl LabelEncoder {
                 .of_labels(self.smoothing, of_category, of_all);
             encoded.append_option(number);
         }
-        let unseen: Vec<bool> = groups.iter().map(Option::is_none).collect();
-        Ok((encoded.finish(), BooleanArray::from(unseen)))
+        let marks: Vec<bool> = groups.iter().map(Option::is_none).collect();
+        Ok((encoded.finish(), BooleanArray::from(marks)))
     }
 }

@@ -256,8 +256,8 @@ impl TargetEncoding {
                 let encoder = LabelEncoder::new(finding, whole, statistic, smoothing, back)?;
                 let dtype = dtype.clone();
                 Ok(LoweredMap::new(move |inputs, rows| {
-                    let (encoded, unseen) = encoder.encode(inputs, rows)?;
-                    Ok(vec![to_float_type(encoded, &dtype), Arc::new(unseen)])
+                    let (encoded, marks) = encoder.encode(inputs, rows)?;
+                    Ok(vec![to_float_type(encoded, &dtype), Arc::new(marks)])
                 }))
             },
         );
