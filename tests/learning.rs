@@ -579,6 +579,32 @@ fn learning_from_all_parts_and_scaling_ids_are_told() {
         says(&warnings(&summary), &["all parts of the split"]),
         "{summary}"
     );
+    // Windows compute with values, and copy them.
+    let lagged = "lag: { columns: [kind], by: [1d] }";
+    for (window, is_told) in [
+        (
+            "rolling: { columns: [kind_lag_1d], compute: [mean], over: [7d] }",
+            true,
+        ),
+        (
+            "ewm: { columns: [kind], compute: [mean], alpha: 0.5 }",
+            true,
+        ),
+        ("diff: { columns: [kind], by: [1d] }", true),
+        (
+            "rolling: { columns: [kind], compute: [count, n_unique], over: [7d] }",
+            false,
+        ),
+    ] {
+        let steps = ["vocabulary: { columns: [kind] }", lagged, window];
+        spec(&shop, "", &steps, TABLE);
+        let told = check(&shop).expect(0).stderr;
+        assert_eq!(
+            told.contains("ids of `f.vocabulary`"),
+            is_told,
+            "{window}: {told}"
+        );
+    }
     // Ids as keys of statistics are no numbers.
     let steps = [
         "vocabulary: { columns: [kind] }",

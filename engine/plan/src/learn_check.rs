@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_model::{Fault, Pipeline, PipelineNode, codes};
+use forebay_window::WindowFunction;
 
 use crate::{BoundAnalyzer, BoundOp, BoundPipeline, OpStream, PlanOp};
 
@@ -123,7 +124,7 @@ fn learning_steps(bound: &BoundPipeline, node: &PipelineNode) -> BTreeSet<String
     steps
 }
 
-/// Steps that scale the ids of other steps.
+/// Steps that scale the ids of other steps, and windows that compute with them.
 pub fn scaled_ids(bound: &BoundPipeline) -> Vec<Fault> {
     let mut seen = BTreeSet::new();
     let mut warnings = Vec::new();
@@ -168,6 +169,23 @@ fn scaled_in_stream(
                     }
                 }
             }
+            PlanOp::Window(window) => {
+                for (function, field) in window.plan.functions.iter().zip(&window.writes) {
+                    let column = window.reads.get(function.input);
+                    let made_by = column.and_then(|column| ids.get(column)).cloned();
+                    ids.remove(field.name());
+                    let Some((column, made_by)) = column.zip(made_by) else {
+                        continue;
+                    };
+                    if copies_values(&function.compute) {
+                        ids.insert(field.name().clone(), made_by);
+                    } else if function.compute.computes_numbers()
+                        && seen.insert((op.label.clone(), column.clone()))
+                    {
+                        warnings.push(scaled_warning(op, column, &made_by));
+                    }
+                }
+            }
             PlanOp::Project(columns) => {
                 let renamed = columns
                     .iter()
@@ -178,6 +196,14 @@ fn scaled_in_stream(
             _ => {}
         }
     }
+}
+
+/// True for a function whose results are values of its column.
+fn copies_values(function: &WindowFunction) -> bool {
+    matches!(
+        function,
+        WindowFunction::Lag { .. } | WindowFunction::LastValid { .. }
+    )
 }
 
 fn scaled_warning(op: &BoundOp, column: &str, made_by: &str) -> Fault {

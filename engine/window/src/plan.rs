@@ -511,6 +511,30 @@ impl SeriesLength {
 }
 
 impl WindowFunction {
+    /// True for a function that computes numbers of the values. All others count or copy values.
+    pub fn computes_numbers(&self) -> bool {
+        match self {
+            WindowFunction::Diff { .. }
+            | WindowFunction::PctChange { .. }
+            | WindowFunction::Ewm { .. }
+            | WindowFunction::SeasonalIndex { .. } => true,
+            WindowFunction::Window { stat, .. } => matches!(
+                stat,
+                WindowStat::Sum
+                    | WindowStat::Mean
+                    | WindowStat::Var { .. }
+                    | WindowStat::Std { .. }
+                    | WindowStat::Quantile(_)
+                    | WindowStat::Skew
+                    | WindowStat::Kurtosis
+                    | WindowStat::Slope { .. }
+            ),
+            WindowFunction::Lag { .. }
+            | WindowFunction::LastValid { .. }
+            | WindowFunction::LastValidTime { .. } => false,
+        }
+    }
+
     /// True if the times of entries, and not their places alone, determine the output.
     pub fn is_by_time(&self) -> bool {
         match self {

@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef};
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::DataType;
 use forebay_model::{RowChange, count_not_finite, not_finite_rows};
-use forebay_window::{WindowFunction, WindowOutput, WindowStat, count_undefined};
+use forebay_window::{WindowOutput, count_undefined};
 
 use crate::hidden_columns::is_hidden;
 use crate::{MapOp, SeriesOp, WindowOp, WrittenNulls};
@@ -55,7 +55,8 @@ impl LostValues {
             }
             let input = window.plan.inputs.get(function.input);
             let input = input.map(|input| &input.data_type);
-            if is_computed(&function.compute) || is_narrowed(function, input) {
+            // What is computed may leave the doubles.
+            if function.compute.computes_numbers() || is_narrowed(function, input) {
                 for change in [RowChange::MadeNotFinite, RowChange::Nulled] {
                     counts.push(LostValues { change, output });
                 }
@@ -94,30 +95,6 @@ impl LostValues {
             _ => made_not_finite(inputs, output),
         };
         rows.map_or(0, |rows| rows.count_set_bits() as u64)
-    }
-}
-
-/// True for a function that computes numbers, and may leave the doubles. All others count or copy values.
-fn is_computed(function: &WindowFunction) -> bool {
-    match function {
-        WindowFunction::Diff { .. }
-        | WindowFunction::PctChange { .. }
-        | WindowFunction::Ewm { .. }
-        | WindowFunction::SeasonalIndex { .. } => true,
-        WindowFunction::Window { stat, .. } => matches!(
-            stat,
-            WindowStat::Sum
-                | WindowStat::Mean
-                | WindowStat::Var { .. }
-                | WindowStat::Std { .. }
-                | WindowStat::Quantile(_)
-                | WindowStat::Skew
-                | WindowStat::Kurtosis
-                | WindowStat::Slope { .. }
-        ),
-        WindowFunction::Lag { .. }
-        | WindowFunction::LastValid { .. }
-        | WindowFunction::LastValidTime { .. } => false,
     }
 }
 
