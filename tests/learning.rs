@@ -591,6 +591,8 @@ fn learning_from_all_parts_and_scaling_ids_are_told() {
             true,
         ),
         ("diff: { columns: [kind], by: [1d] }", true),
+        ("impute: { columns: [kind], with: median }", true),
+        ("impute: { columns: [kind], with: mode }", false),
         (
             "rolling: { columns: [kind], compute: [count, n_unique], over: [7d] }",
             false,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use forebay_model::{Fault, Pipeline, PipelineNode, codes};
 use forebay_window::WindowFunction;
 
-use crate::{BoundAnalyzer, BoundOp, BoundPipeline, OpStream, PlanOp};
+use crate::{BoundAnalyzer, BoundOp, BoundPipeline, MapOp, OpStream, PlanOp};
 
 /// Steps whose integers are names, not amounts.
 pub const ID_STEPS: [&str; 7] = [
@@ -39,6 +39,9 @@ const SCALING_STEPS: [&str; 15] = [
     "k_bins",
     "log1p",
 ];
+
+/// The step that fills nulls.
+const FILLING_STEP: &str = "impute";
 
 /// The step that describes rows and changes none.
 const DESCRIBING_STEP: &str = "profile";
@@ -147,7 +150,7 @@ fn scaled_in_stream(
         let op = &bound.ops[*op];
         match &op.op {
             PlanOp::Map(map) => {
-                if SCALING_STEPS.contains(&step_kind(op)) {
+                if scales_values(op, map) {
                     // The first column that is read is scaled; others are keys.
                     let scaled = op
                         .asks
@@ -196,6 +199,17 @@ fn scaled_in_stream(
             _ => {}
         }
     }
+}
+
+/// True for an operation that computes with the distances of values. What fills ids by their mean or median writes numbers
+/// with fractions.
+fn scales_values(op: &BoundOp, map: &MapOp) -> bool {
+    let kind = step_kind(op);
+    if kind != FILLING_STEP {
+        return SCALING_STEPS.contains(&kind);
+    }
+    let mut writes = map.writes.iter();
+    writes.any(|field| field.data_type().is_floating())
 }
 
 /// True for a function whose results are values of its column.
