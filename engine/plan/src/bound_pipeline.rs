@@ -10,10 +10,10 @@ use forebay_model::{
 use forebay_window::SeriesLength;
 use serde::{Deserialize, Serialize};
 
-use crate::{AnalyzerRequest, MapOp, OpList, PlanOp, SeriesColumns, TargetChain, WindowDivision};
+use crate::{
+    AnalyzerRequest, MapOp, OpId, OpList, PlanOp, SeriesColumns, TargetChain, WindowDivision,
+};
 
-/// Index into `BoundPipeline::ops`.
-pub type OpId = usize;
 /// Index into `BoundPipeline::asks`.
 pub type AnalyzerId = usize;
 /// Index into `BoundPipeline::bases`.

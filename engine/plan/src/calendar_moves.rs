@@ -6,19 +6,17 @@ use std::sync::{Arc, LazyLock};
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
-use arrow::datatypes::{
-    DataType, FieldRef, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
-};
+use arrow::datatypes::{DataType, FieldRef, Int64Type, IntervalMonthDayNanoType, IntervalUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, ScalarValue};
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, ExprSchemable, Operator, ReturnFieldArgs, ScalarFunctionArgs,
     ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
-use forebay_model::{CalendarSpan, ColumnClock, type_label};
+use forebay_model::type_label;
 
 use crate::framed_times::framed_window;
-use crate::local_times::clock_of;
+use crate::zone_clocks::{clock_of, has_calendar, moved_tick};
 
 /// The name of the function that moves a time.
 pub(crate) const MOVED_TIME_NAME: &str = "moved_time";
@@ -72,15 +70,6 @@ fn moved_time(sum: &BinaryExpr, schema: &DFSchema) -> Option<Expr> {
         _ => return None,
     };
     Some(MOVED_TIME.call(arguments))
-}
-
-/// True for times in a zone whose clock changes.
-pub(crate) fn has_calendar(data_type: &DataType) -> bool {
-    if !matches!(data_type, DataType::Timestamp(_, Some(_))) {
-        return false;
-    }
-    let clock = ColumnClock::of(data_type).ok().flatten();
-    clock.is_some_and(|clock| !clock.has_even_days())
 }
 
 /// `moved_time(time, interval)`: the time an interval later.
@@ -161,26 +150,11 @@ fn moved_times(times: &ArrayRef, lengths: &ArrayRef) -> Result<ArrayRef, DataFus
     Ok(cast(&Int64Array::from(moved), data_type)?)
 }
 
-/// The tick an interval later: months and days by the calendar, then the exact rest.
-pub(crate) fn moved_tick(
-    clock: &ColumnClock,
-    time: i64,
-    length: IntervalMonthDayNano,
-) -> Option<i64> {
-    let span = CalendarSpan {
-        months: length.months.into(),
-        days: length.days.into(),
-        ticks: 0,
-    };
-    let day = clock.later(time, span)?;
-    let nanoseconds = i128::from(day) * clock.tick() + i128::from(length.nanoseconds);
-    i64::try_from(nanoseconds.div_euclid(clock.tick())).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use arrow::array::TimestampMicrosecondArray;
     use arrow::datatypes::{Field, Schema};
+    use forebay_model::ColumnClock;
 
     use super::*;
     use crate::SqlCompiler;

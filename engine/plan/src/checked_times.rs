@@ -35,7 +35,8 @@ use crate::cut_texts::refuse_cut_texts;
 use crate::day_counts::{days_of_dates, days_of_numbers, floored_numbers};
 use crate::formatted_texts::refuse_cut_by_formats;
 use crate::function_guard::{FunctionGuard, argument_columns};
-use crate::local_times::{clock_of, placed};
+use crate::local_times::placed;
+use crate::zone_clocks::clock_of;
 
 /// Nanoseconds of the longest unit by which `date_trunc` divides ticks.
 const DAY_NANOSECONDS: i128 = 86_400 * 1_000_000_000;

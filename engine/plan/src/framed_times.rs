@@ -17,8 +17,7 @@ use datafusion::logical_expr::{
 };
 use forebay_model::{ColumnClock, Fault, codes};
 
-use crate::calendar_moves::{has_calendar, moved_tick};
-use crate::local_times::clock_of;
+use crate::zone_clocks::{clock_of, has_calendar, moved_tick};
 
 const FRAMED_TIME_NAME: &str = "framed_time";
 

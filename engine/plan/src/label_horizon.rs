@@ -6,7 +6,8 @@ use forebay_model::{
 };
 use forebay_window::SeriesLength;
 
-use crate::column_age::{AgeTime, DataAge, has_clock_changes, has_zone_with_clock_changes};
+use crate::column_age::has_zone_with_clock_changes;
+use crate::data_age::{AgeTime, DataAge, has_clock_changes};
 use crate::{BoundPipeline, FutureFlow};
 
 /// Refuses to predict rows of the future beyond the label's horizon: their features would need values that are not

@@ -10,7 +10,8 @@ use forebay_model::{
 };
 use forebay_window::SeriesLength;
 
-use crate::column_age::{AgeTrace, AgeWalk, ColumnAges, DataAge, WalkFocus};
+use crate::column_age::{AgeWalk, ColumnAges, WalkFocus};
+use crate::data_age::{AgeTrace, DataAge};
 use crate::feature_columns::{taken_columns, taken_of_step};
 use crate::feature_facts::{ReaderFacts, StepStrategy};
 use crate::label_horizon::LabelHorizon;

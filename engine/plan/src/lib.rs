@@ -25,6 +25,7 @@ mod column_selector;
 mod column_units;
 mod constant_times;
 mod cut_texts;
+mod data_age;
 mod date_hours;
 mod date_numbers;
 mod day_counts;
@@ -97,13 +98,14 @@ mod tried_values;
 mod uncounted_casts;
 mod upstream;
 mod window_order;
+mod zone_clocks;
 
 pub use analyzer_identity::analyzer_identities;
 pub use bind::{PartialBinding, bind, bind_all};
 pub use bind_faults::section_location;
 pub use bound_pipeline::{
     AnalyzerId, BaseDataset, BaseId, BoundAnalyzer, BoundOp, BoundPipeline, CarriedFinding,
-    FutureFlow, NodeFlow, OpId, OpStream,
+    FutureFlow, NodeFlow, OpStream,
 };
 pub use canonical_floats::canonical_key;
 pub use carried::FindingLedger;
@@ -150,7 +152,7 @@ pub use op::{
     RowBatches, RowMark, RowsOfSeries, SeriesOp, ValueCount, WindowDivision, WindowOp,
     WrittenNulls,
 };
-pub use op_list::OpList;
+pub use op_list::{OpId, OpList};
 pub use operation_id::{join_id, operation_id, ops_before_join};
 pub use pass::{
     AnalyzerLane, ColumnScan, LearnWork, Pass, PassWork, ScanStream, SinkWork, needed_ops,

@@ -32,6 +32,7 @@ use crate::exact_lengths::measure_intervals;
 use crate::formatted_texts::reads_instants;
 use crate::time_literals::{literal_text, time_value};
 use crate::tried_values::add_tried_nulls;
+use crate::zone_clocks::clock_of;
 
 /// Functions whose result is an instant where their first argument is a number or a time with a zone.
 const INSTANT_FUNCTIONS: [&str; 7] = [
@@ -664,12 +665,6 @@ fn zoned_type(texts: &[&str]) -> Result<DataType, DataFusionError> {
         unit_of_word(unit),
         Some(Arc::from(*zone)),
     ))
-}
-
-pub(crate) fn clock_of(data_type: &DataType) -> Result<ColumnClock, DataFusionError> {
-    let clock = ColumnClock::of(data_type);
-    let clock = clock.map_err(|fault| DataFusionError::External(Box::new(fault)))?;
-    clock.ok_or_else(|| DataFusionError::Internal("a local time that is none".to_owned()))
 }
 
 /// The instants of texts: of those with an offset as they say, of others as local times. With `is_try`, texts that are no

@@ -4,7 +4,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::OpId;
+/// Index into [`BoundPipeline::ops`](crate::BoundPipeline::ops).
+pub type OpId = usize;
 
 /// The operations of a stream. A clone, and a list of the first ones, share the memory: a step over thousands of columns
 /// has an operation and an analyzer for each, and every analyzer keeps the operations before it.

@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
 };
 use forebay_window::SeriesLength;
 
-use crate::column_age::{AgeTime, AgeTrace, DataAge, MetTimes, NOW, TimeLink};
+use crate::data_age::{AgeTime, AgeTrace, DataAge, MetTimes, NOW, TimeLink};
 use crate::time_shift::{TimeShift, shifted_column};
 use crate::{GatherOp, QueryPlan};
 
