@@ -8,6 +8,7 @@ mod events;
 pub mod failpoint;
 mod io;
 mod memory;
+mod memory_shortage;
 mod metadata_cache;
 mod pending_memory;
 mod read_memory;
@@ -36,9 +37,10 @@ pub use io::{
 pub use memory::{
     MemoryBudget, machine_bytes, peak_resident_bytes, resident_bytes, set_release_hook,
 };
+pub use memory_shortage::MemoryShortage;
 pub use metadata_cache::{METADATA_CACHE_BYTES_MAX, MetadataCache, metadata_cache_id};
 pub use pending_memory::ThreadReservation;
-pub use read_memory::{MemoryShortage, ReadLease, ReadMemory, ReadReservation};
+pub use read_memory::{ReadLease, ReadMemory, ReadReservation};
 pub use runtime::start_runtime;
 pub use scratch::ScratchDir;
 pub use shell_path::shell_path_hint;

@@ -12,6 +12,8 @@ use forebay_model::{Fault, codes};
 use crate::memory::MemoryBudget;
 use crate::pending_memory::PendingMemory;
 
+pub use crate::memory_shortage::MemoryShortage;
+
 /// One part in this many of the memory is leased to readers.
 const LEASED_SHARE: u64 = 2;
 
@@ -47,17 +49,6 @@ pub struct ReadLease {
 pub struct ReadReservation {
     pending: &'static PendingMemory,
     bytes: u64,
-}
-
-/// A reservation that would break the promise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemoryShortage {
-    /// Bytes that were asked for.
-    pub needed_bytes: u64,
-    /// Bytes that the process holds, with those that it has promised to others.
-    pub held_bytes: u64,
-    /// The user's limit in bytes.
-    pub limit_bytes: u64,
 }
 
 impl Default for ReadMemory {
@@ -142,15 +133,6 @@ impl Drop for ReadReservation {
 }
 
 impl MemoryShortage {
-    /// The least `--memory` that would do, in MiB, with room for what grows with it.
-    pub fn sufficient_mib(&self) -> u64 {
-        const UNACCOUNTED: u64 = 150 << 20;
-        let total_bytes = self.needed_bytes.saturating_add(self.held_bytes);
-        let least = total_bytes.saturating_sub(UNACCOUNTED) / 13 * 10;
-        let roomy = (least + least / 4).max(self.limit_bytes.saturating_mul(2));
-        (roomy >> 20).next_multiple_of(64)
-    }
-
     /// The fault of something that has to be in memory at once, such as `a page of the column`.
     pub fn fault(&self, decoded: &str) -> Fault {
         let budget = MemoryBudget::new(self.limit_bytes);
@@ -163,11 +145,6 @@ impl MemoryShortage {
             budget.promised_bytes() >> 20,
         );
         Fault::new(codes::MEMORY, message)
-    }
-
-    /// The option that would do, as it is typed.
-    pub fn sufficient_option(&self) -> String {
-        format!("--memory {}MiB", self.sufficient_mib())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The way to storage: local paths and URLs, blocking calls over one async runtime.
 
+mod cached_reads;
 mod coalesce;
 mod concurrency;
 mod disk_cache;
@@ -16,6 +17,7 @@ mod stores;
 mod stragglers;
 mod trial;
 mod usage;
+mod versioned_object;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +35,7 @@ use futures::stream::FuturesUnordered;
 use futures::{StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use tokio::runtime::{Handle, Runtime};
 
 use crate::cancellation::CancellationToken;
@@ -48,7 +50,8 @@ use crate::io::read_scheduler::ReadScheduler;
 use crate::io::retry::{CountingConnector, RetryBudget};
 use crate::io::usage::UsageCounters;
 use crate::memory::MemoryBudget;
-use crate::read_memory::{MemoryShortage, ReadMemory, ReadReservation};
+use crate::memory_shortage::MemoryShortage;
+use crate::read_memory::{ReadMemory, ReadReservation};
 use crate::start_runtime;
 
 pub use coalesce::COALESCE_BYTES_DEFAULT;
@@ -58,6 +61,7 @@ pub use location::StorageLocation;
 pub use requests::{RequestListener, StorageRequest};
 pub use retry::parse_env;
 pub use usage::StorageUsage;
+pub use versioned_object::{ObjectVersion, VersionedObject};
 
 /// Bytes of one part of an upload: S3 requires at least 5 MiB and at most 10,000 parts.
 const UPLOAD_PART_BYTES: usize = 16 << 20;
@@ -142,19 +146,6 @@ impl Drop for StorageInner {
         }
     }
 }
-
-/// An object with its version.
-#[derive(Clone)]
-pub struct VersionedObject {
-    /// Content of the object.
-    pub bytes: Bytes,
-    /// The store's version of this content.
-    pub version: ObjectVersion,
-}
-
-/// The store's version of an object's content: an etag, and on Google's store a generation, too.
-/// Empty if the store has no versions.
-pub type ObjectVersion = UpdateVersion;
 
 impl std::fmt::Debug for StorageClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -517,7 +508,8 @@ impl StorageClient {
     /// A whole object and its version; `None` when it is not there. One that the run has read before is
     /// not read again while its version is the same.
     pub fn get_versioned(&self, location: &StorageLocation) -> Result<Option<VersionedObject>> {
-        if let Some(cached) = self.cached_object(&location.shown)
+        let recent = self.recent.as_deref();
+        if let Some(cached) = recent.and_then(|cache| cache.object(&location.shown))
             && self
                 .head(location)?
                 .is_some_and(|meta| meta.e_tag == cached.version.e_tag)
@@ -525,9 +517,11 @@ impl StorageClient {
             return Ok(Some(cached));
         }
         let object = self.get_uncached(location)?;
-        object
-            .iter()
-            .for_each(|object| self.cache_object(&location.shown, object));
+        if let Some(object) = &object
+            && let Some(cache) = recent
+        {
+            cache.insert_object(&location.shown, object);
+        }
         Ok(object)
     }
 

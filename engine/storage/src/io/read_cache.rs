@@ -8,10 +8,9 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use forebay_model::ContentId;
 
-use super::{StorageClient, VersionedObject};
+use super::versioned_object::VersionedObject;
 
 /// Cache of stored bytes that were read.
-#[derive(Default)]
 pub struct ReadCache {
     bytes_max: usize,
     kept: Mutex<ReadCacheState>,
@@ -41,6 +40,14 @@ impl ReadCacheState {
 }
 
 impl ReadCache {
+    /// A cache of at most `bytes_max` bytes.
+    pub fn new(bytes_max: usize) -> ReadCache {
+        ReadCache {
+            bytes_max,
+            kept: Mutex::default(),
+        }
+    }
+
     /// Entry for a part of a file, existing or new; `None` if there is no room, or if a part of
     /// another length is cached.
     fn find_or_insert(
@@ -63,31 +70,13 @@ impl ReadCache {
         cache.parts.insert((content, start), part.clone());
         Some(part)
     }
-}
 
-impl StorageClient {
-    /// A client for a run, with a cache of at most `bytes_max` bytes.
-    pub fn with_read_cache(&self, bytes_max: usize) -> StorageClient {
-        StorageClient {
-            recent: Some(Arc::new(ReadCache {
-                bytes_max,
-                ..ReadCache::default()
-            })),
-            ..self.clone()
-        }
-    }
-
-    /// The bytes of a part of a file of this content, if the run has read and kept exactly them.
-    pub fn cached_range(&self, content: ContentId, start: u64, length: usize) -> Option<Bytes> {
-        let part = self
-            .recent
-            .as_ref()?
-            .kept
-            .lock()
-            .ok()?
-            .parts
-            .get(&(content, start))?
-            .clone();
+    /// The bytes of a part of a file of this content, if exactly them are cached.
+    pub fn range(&self, content: ContentId, start: u64, length: usize) -> Option<Bytes> {
+        let cache = self.kept.lock().ok()?;
+        let part = cache.parts.get(&(content, start))?.clone();
+        // Another thread may be reading the part: the cache is free meanwhile.
+        drop(cache);
         if part.length == length {
             part.read.lock().ok()?.clone()
         } else {
@@ -97,17 +86,14 @@ impl StorageClient {
 
     /// The bytes of a part of a file, read by `read` if they are not cached: only one of concurrent
     /// callers reads.
-    pub fn read_through_cache(
+    pub fn read_range(
         &self,
         content: ContentId,
         start: u64,
         length: usize,
         read: impl FnOnce() -> std::io::Result<Bytes>,
     ) -> std::io::Result<Bytes> {
-        let part = self
-            .recent
-            .as_ref()
-            .and_then(|recent| recent.find_or_insert(content, start, length));
+        let part = self.find_or_insert(content, start, length);
         let Some(mut cached_bytes) = part.as_ref().and_then(|part| part.read.lock().ok()) else {
             return read();
         };
@@ -119,16 +105,15 @@ impl StorageClient {
         Ok(bytes)
     }
 
-    /// Keeps a part of a file of this content for the rest of the run, if there is room.
-    pub fn cache_range(
+    /// Keeps a part of a file of this content, if there is room.
+    pub fn insert_range(
         &self,
         content: ContentId,
         start: u64,
         length: usize,
         bytes: impl FnOnce() -> Option<Bytes>,
     ) {
-        let Some(recent) = &self.recent else { return };
-        let part = recent.find_or_insert(content, start, length);
+        let part = self.find_or_insert(content, start, length);
         let Some(mut cached_bytes) = part.as_ref().and_then(|part| part.read.lock().ok()) else {
             return;
         };
@@ -138,28 +123,21 @@ impl StorageClient {
         }
     }
 
-    /// An object that the run has read whole and kept.
-    pub fn cached_object(&self, location_text: &str) -> Option<VersionedObject> {
-        self.recent
-            .as_ref()?
-            .kept
-            .lock()
-            .ok()?
-            .objects
-            .get(location_text)
-            .cloned()
+    /// An object that was read as a whole.
+    pub fn object(&self, location_text: &str) -> Option<VersionedObject> {
+        let cache = self.kept.lock().ok()?;
+        cache.objects.get(location_text).cloned()
     }
 
-    /// Keeps a whole object for the rest of the run, and replaces its earlier version.
-    pub fn cache_object(&self, location_text: &str, object: &VersionedObject) {
-        let Some(recent) = &self.recent else { return };
-        let Ok(mut cache) = recent.kept.lock() else {
+    /// Keeps a whole object, and replaces its earlier version.
+    pub fn insert_object(&self, location_text: &str, object: &VersionedObject) {
+        let Ok(mut cache) = self.kept.lock() else {
             return;
         };
         if let Some(replaced) = cache.objects.remove(location_text) {
             cache.bytes -= replaced.bytes.len();
         }
-        if object.version.e_tag.is_some() && cache.has_room(object.bytes.len(), recent.bytes_max) {
+        if object.version.e_tag.is_some() && cache.has_room(object.bytes.len(), self.bytes_max) {
             cache
                 .objects
                 .insert(location_text.to_owned(), object.clone());
