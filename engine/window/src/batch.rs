@@ -1,7 +1,5 @@
 //! Rows whose entries have been appended to their series, evaluated function by function.
 
-use crate::bounds::BoundPair;
-
 /// Rows evaluated together: few enough that their windows fit the caches.
 pub(crate) const BATCH_ROWS: usize = 1024;
 
@@ -32,6 +30,15 @@ impl BatchRow {
             0
         }
     }
+}
+
+/// The entries between two bounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct BoundPair {
+    /// Index of the first bound.
+    pub start: usize,
+    /// Index of the second bound.
+    pub end: usize,
 }
 
 /// A column that contains the entries of the batch.

@@ -20,15 +20,6 @@ pub(crate) enum WindowBound {
 /// Entries before a bound of the calendar that decide which entry counts as the bound.
 pub(crate) const ANCHOR_ENTRIES: u64 = 2;
 
-/// The entries between two bounds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct BoundPair {
-    /// Index of the first bound.
-    pub start: usize,
-    /// Index of the second bound.
-    pub end: usize,
-}
-
 impl WindowBound {
     /// The bound `gap + over` before the row.
     pub fn back(gap: SeriesLength, over: SeriesLength) -> Self {

@@ -4,12 +4,12 @@ use arrow::datatypes::DataType;
 use forebay_model::{CalendarSpan, ColumnClock, TimeDistance};
 use hashbrown::{HashMap, HashSet};
 
-use crate::batch::{BatchRow, WindowBatch};
-use crate::bounds::{BoundPair, WindowBound};
+use crate::batch::{BatchRow, BoundPair, WindowBatch};
+use crate::bounds::WindowBound;
 use crate::cumulative::*;
 use crate::lag::{LagFunction, LagOutput, is_unsigned};
+use crate::retention::{BatchDistances, EntryRetention, FillSupport, InputRetention};
 use crate::rolling::{WindowEvaluator, WindowKind, WindowRequest};
-use crate::series_buffer::{BatchDistances, EntryRetention, FillSupport, InputRetention};
 use crate::{
     ClosedEnds, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame, SeriesLength,
     WindowFunction, WindowOutput, WindowPlan, WindowStat, WordEncoding,

@@ -5,8 +5,9 @@ use arrow::util::display::array_value_to_string;
 use forebay_model::{Fault, codes};
 use hashbrown::HashMap;
 
+use crate::WindowPlan;
+use crate::input_rows::InputRows;
 use crate::output::format_time;
-use crate::{InputRows, WindowPlan};
 
 /// Examples that a fault names.
 const EXAMPLES_MAX: usize = 3;

@@ -8,23 +8,12 @@ use forebay_model::{DuplicateRows, Fault, Result, catch_panic};
 
 use crate::compiled_plan::{CompiledPlan, compile_plan};
 use crate::duplicates::PushedRows;
+use crate::input_rows::InputRows;
 use crate::output::{OutputRows, PushOutput, SharedOutput, contiguous_start};
 use crate::partition::{EncodedRows, PushRequest, SeriesPartition};
 use crate::series_hash::SeriesHasher;
 use crate::value_store::ValueStore;
 use crate::{WindowFunction, WindowOutput, WindowPlan, WindowStat, WordEncoding, encoding};
-
-/// Rows to push: columns of the plan's logical types in any layout (dictionaries, views).
-pub struct InputRows<'a> {
-    /// The key columns.
-    pub keys: &'a [ArrayRef],
-    /// The time column.
-    pub time: &'a ArrayRef,
-    /// The input columns, in the plan's order.
-    pub inputs: &'a [ArrayRef],
-    /// Number of rows.
-    pub rows: usize,
-}
 
 /// Executor of numbered tasks: runs each task once, on any threads. Returns when all are done and the work has been
 /// dropped.

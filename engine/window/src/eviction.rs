@@ -2,6 +2,7 @@
 
 use forebay_model::Result;
 
+use crate::eviction_stats::EvictionStats;
 use crate::partition::SeriesPartition;
 
 /// Eviction starts at one part in this many of the memory limit.
@@ -13,17 +14,6 @@ const EVICT_ALWAYS_SHARE: usize = 2;
 
 /// Divisor of the number of series: one part in this many stays active, those with the newest rows.
 const ACTIVE_SHARE: usize = 4;
-
-/// Statistics of evictions and restorations.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct EvictionStats {
-    /// Fewest active series for the next eviction.
-    crowd: usize,
-    /// Number of series in the last eviction.
-    rested: usize,
-    /// Number of series restored since.
-    woken: usize,
-}
 
 impl SeriesPartition {
     /// Evicts series if the state is large compared with `bytes_max`.

@@ -2,7 +2,7 @@
 //!
 //! Results depend on the values alone: sums run in a fixed number of lanes, aligned to the start of the window.
 
-use crate::encoding::{NO_BITS, NO_NUMBER};
+use crate::special_words::{NO_BITS, NO_NUMBER};
 use crate::stats::DistanceUnit;
 
 /// Lanes of a sum: independent additions use vector units and hide latency.

@@ -3,9 +3,8 @@
 use arrow::datatypes::DataType;
 
 use crate::WordEncoding;
-use crate::batch::WindowBatch;
-use crate::bounds::BoundPair;
-use crate::encoding::{NO_BITS, NO_NUMBER, UNDEFINED_DIFFERENCE, defined};
+use crate::batch::{BoundPair, WindowBatch};
+use crate::special_words::{NO_BITS, NO_NUMBER, UNDEFINED_DIFFERENCE, defined};
 
 /// Output of a lag function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,14 +17,17 @@ mod duplicates;
 mod encoding;
 mod engine;
 mod eviction;
+mod eviction_stats;
 mod gaps;
 mod history;
+mod input_rows;
 mod kernels;
 mod lag;
 mod output;
 mod partition;
 mod plan;
 mod reach;
+mod retention;
 mod rolling;
 mod series_buffer;
 mod series_column;
@@ -33,14 +36,16 @@ mod series_hash;
 mod series_states;
 mod series_table;
 mod slabs;
+mod special_words;
 mod state_codec;
 mod stats;
 mod ties;
 mod validate;
 mod value_store;
 
-pub use engine::{InputRows, ParallelFor, WindowEngine, run_sequentially};
+pub use engine::{ParallelFor, WindowEngine, run_sequentially};
 pub use history::HistoryReach;
+pub use input_rows::InputRows;
 pub use output::count_undefined;
 pub use plan::{
     ClosedEnds, DuplicateCheck, EwmDecay, EwmStat, GapHandling, PeriodFill, SeriesFrame,

@@ -14,7 +14,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::Result;
 
 use crate::batch::BatchRow;
-use crate::encoding::{NO_BITS, UNDEFINED_DIFFERENCE, UNDEFINED_NUMBER};
+use crate::special_words::{NO_BITS, UNDEFINED_DIFFERENCE, UNDEFINED_NUMBER};
 use crate::value_store::ValueStore;
 use crate::{WindowFunction, WindowOutput, WordEncoding};
 

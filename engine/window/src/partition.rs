@@ -5,7 +5,7 @@ use forebay_model::Result;
 use crate::batch::{BATCH_ROWS, BatchRow};
 use crate::cold_store::ColdStore;
 use crate::compiled_plan::{CompiledPlan, PlanAccumulators};
-use crate::eviction::EvictionStats;
+use crate::eviction_stats::EvictionStats;
 use crate::gaps::{GapStep, next_step};
 use crate::rolling::RollingBuffers;
 use crate::series_buffer::SeriesBuffer;

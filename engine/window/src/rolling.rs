@@ -2,10 +2,10 @@
 
 use forebay_model::lerp;
 
-use crate::batch::WindowBatch;
-use crate::bounds::{BoundPair, WindowBound};
-use crate::encoding::{NO_NUMBER, defined};
+use crate::batch::{BoundPair, WindowBatch};
+use crate::bounds::WindowBound;
 use crate::kernels;
+use crate::special_words::{NO_NUMBER, defined};
 use crate::stats::{from_moments, moment_order};
 use crate::{WindowStat, WordEncoding};
 

@@ -1,7 +1,7 @@
 //! Statistics computed from counts, sums and central moments.
 
 use crate::WindowStat;
-use crate::encoding::defined;
+use crate::special_words::defined;
 
 /// A statistic of `count` values with this `sum`; `m2`, `m3` and `m4` are the sums of powers of their deviations
 /// from the mean, measured in `unit`, a power of two. The NaN of a missing value for too few values, and that of

@@ -9,12 +9,11 @@
 
 use hashbrown::{HashMap, HashSet};
 
-use crate::batch::{BatchRow, WindowBatch};
-use crate::bounds::BoundPair;
+use crate::batch::{BatchRow, BoundPair, WindowBatch};
 use crate::cumulative::QuantileHeaps;
-use crate::encoding::{NO_NUMBER, defined};
 use crate::kernels::{self, LaneSums};
 use crate::rolling::{RollingBuffers, WindowEvaluator, WindowRequest, WindowView};
+use crate::special_words::{NO_NUMBER, defined};
 use crate::stats::{from_moments, moment_order};
 use crate::{WindowStat, WordEncoding};
 

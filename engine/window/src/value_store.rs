@@ -13,7 +13,7 @@ use arrow::row::{RowConverter, SortField};
 use forebay_model::{Fault, Result, StateDecoder, StateEncoder, codes, decode_rows};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::encoding::NO_BITS;
+use crate::special_words::NO_BITS;
 
 /// Set in each word. Neither the first nor the last byte of a word is then zero, so that states hold all of its bytes one
 /// after the other, and no word is that of a missing value.

@@ -4,7 +4,7 @@ use forebay_model::{Result, StateDecoder, StateEncoder};
 
 use super::moments::{decode_count, encode_count};
 use super::{ConsumedEntry, OutputRow, StatAccumulator, StatRequest, if_enough};
-use crate::encoding::{NO_NUMBER, defined};
+use crate::special_words::{NO_NUMBER, defined};
 use crate::stats::{DistanceUnit, exponent};
 use crate::{EwmDecay, EwmStat};
 

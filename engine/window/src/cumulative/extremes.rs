@@ -4,7 +4,7 @@ use forebay_model::{Result, StateDecoder, StateEncoder};
 
 use super::{ConsumedEntry, OutputRow, StatAccumulator, StatRequest, if_enough};
 use crate::WindowStat;
-use crate::encoding::NO_NUMBER;
+use crate::special_words::NO_NUMBER;
 
 /// Minimum and maximum.
 #[derive(Debug, Clone)]

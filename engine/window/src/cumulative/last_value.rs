@@ -3,7 +3,7 @@
 use forebay_model::{Result, StateDecoder, StateEncoder};
 
 use super::{ConsumedEntry, OutputRow, StatAccumulator, StatRequest};
-use crate::encoding::NO_BITS;
+use crate::special_words::NO_BITS;
 
 /// Parameters of an output.
 #[derive(Debug, Clone)]

@@ -264,6 +264,6 @@ pub(crate) fn if_enough(count: u64, min_periods: u64, value: f64) -> u64 {
     if count >= min_periods {
         value.to_bits()
     } else {
-        crate::encoding::NO_NUMBER
+        crate::special_words::NO_NUMBER
     }
 }

@@ -8,7 +8,7 @@ use hashbrown::HashSet;
 
 use super::{ConsumedEntry, OutputRow, StatAccumulator, StatRequest, if_enough};
 use crate::WindowStat;
-use crate::encoding::{NO_NUMBER, defined};
+use crate::special_words::{NO_NUMBER, defined};
 
 /// Bits that sort like the doubles; -0.0 equals 0.0.
 fn ordered_bits(value: f64) -> u64 {

@@ -4,8 +4,8 @@ use forebay_model::{Fault, Result, StateDecoder, StateEncoder, codes};
 
 use super::{CumulativeFrontier, CumulativeState};
 use crate::batch::WindowBatch;
-use crate::encoding::{NO_BITS, NO_NUMBER, UNDEFINED_NUMBER, defined};
 use crate::slabs::SlabAllocator;
+use crate::special_words::{NO_BITS, NO_NUMBER, UNDEFINED_NUMBER, defined};
 use crate::stats::NeumaierSum;
 
 /// Slots in the first slab of a series.

@@ -5,7 +5,7 @@ use forebay_model::{Result, StateDecoder, StateEncoder};
 use super::moments::{decode_sum, encode_sum};
 use super::{ConsumedEntry, OutputRow, StatAccumulator, StatRequest, if_enough};
 use crate::WindowStat;
-use crate::encoding::defined;
+use crate::special_words::defined;
 use crate::stats::NeumaierSum;
 
 /// Sums for a slope, of places and values relative to the first ones.
