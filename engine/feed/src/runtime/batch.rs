@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_model::Result;
 
 use super::schedule::BatchJob;
-use super::worker::{FilledBatch, SharedFeed};
+use super::shared_feed::{FilledBatch, SharedFeed};
 use crate::DeliveryDigest;
 use crate::slot::{BatchLayout, PartLayout, PartRole, SlotMemory};
 

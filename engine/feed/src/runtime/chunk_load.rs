@@ -8,34 +8,12 @@ use arrow::array::RecordBatch;
 use forebay_model::{Fault, Result, catch_panic, codes};
 
 use super::block_source::BlockSource;
+use super::shared_feed::SharedFeed;
 use super::stats::{LoadCounts, WorkerTimes};
 use super::tile_pool::PartRows;
-use super::worker::SharedFeed;
+use super::unit_load::UnitLoad;
+use crate::BlockDataset;
 use crate::slot::{PackedColumns, SeriesSteps, TILE_ROWS, store_fence};
-use crate::{BlockDataset, EpochOrder};
-
-/// A unit that is to be loaded.
-#[derive(Debug, Clone)]
-pub(super) struct UnitLoad {
-    pub dataset: u32,
-    /// The epoch of the dataset.
-    pub number: u64,
-    pub epoch: Arc<EpochOrder>,
-    pub unit: u32,
-    /// Ticks before this one have been delivered already.
-    pub first_tick: u32,
-}
-
-impl UnitLoad {
-    /// Rows that the unit gives to a tick; none where the tick has been delivered already.
-    fn part_rows(&self, tick: u32) -> u64 {
-        if tick < self.first_tick {
-            0
-        } else {
-            self.epoch.part_rows(self.unit, tick)
-        }
-    }
-}
 
 /// A unit that is being loaded.
 struct UnitLoader<'a> {

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use super::chunk_load::UnitLoad;
 use super::tile_pool::PartRows;
+use super::unit_load::UnitLoad;
 use crate::{EpochOrder, RowSequence, ShuffleChunk};
 
 /// Blocks that are announced to a source before they are loaded. It requests as many of them as its memory allows.

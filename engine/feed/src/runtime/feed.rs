@@ -12,8 +12,8 @@ use super::batch::FeedBatch;
 use super::chunk_stream::ChunkStream;
 use super::options::{FeedOptions, InspectBatch};
 use super::schedule::BatchSchedule;
+use super::shared_feed::{FeedState, SharedFeed};
 use super::stats::{FeedStats, LoadCounts};
-use super::worker::{FeedState, SharedFeed};
 use crate::slot::{BatchLayout, SeriesPacker, TilePacker};
 use crate::{BatchPlan, FeedCursor, OrderMode, RemainderPolicy, RowSequence};
 

@@ -7,9 +7,11 @@ mod chunk_stream;
 mod feed;
 mod options;
 mod schedule;
+mod shared_feed;
 mod slot_fill;
 mod stats;
 mod tile_pool;
+mod unit_load;
 mod worker;
 
 pub use batch::FeedBatch;

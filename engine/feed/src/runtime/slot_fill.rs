@@ -8,8 +8,8 @@ use forebay_model::{Fault, Result};
 
 use super::chunk_stream::ReadyChunk;
 use super::schedule::BatchJob;
+use super::shared_feed::SharedFeed;
 use super::tile_pool::PartRows;
-use super::worker::SharedFeed;
 use crate::slot::{NO_ROW, TILE_ROWS, prefetch};
 use crate::{DeliveryDigest, RowId, SliceOrder};
 
@@ -70,10 +70,10 @@ impl SlotTargets {
             return SlotTargets { turns, rows: None };
         }
         let mut rows = vec![NO_ROW; (turns.end - turns.start) as usize];
-        for (row, place) in (0..).zip(job.places.clone()) {
-            let (turn, place) = work.sequence.turn(place);
+        for (row, batch_place) in (0..).zip(job.places.clone()) {
+            let (turn, dataset_place) = work.sequence.turn(batch_place);
             if turn == dataset {
-                rows[(place - turns.start) as usize] = row;
+                rows[(dataset_place - turns.start) as usize] = row;
             }
         }
         SlotTargets {
