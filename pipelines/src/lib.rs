@@ -11,6 +11,7 @@ mod backfill;
 mod builder;
 pub mod cli;
 mod cycles;
+mod exit_codes;
 mod forebay;
 #[cfg(test)]
 mod forecast_law;

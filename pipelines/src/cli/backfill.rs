@@ -13,7 +13,8 @@ use super::options::{DeadlineArgs, RenumberArgs, RunArgs, SpecArgs};
 use super::workers::WorkersArgs;
 use crate::backfill::{Backfill, IntervalOutcome, parse_interval_length};
 use crate::observe::{ObserveArgs, RunObservers};
-use crate::present::report::{RunReporter, sum_text};
+use crate::present::report::RunReporter;
+use crate::present::sum_text::sum_text;
 use crate::present::units;
 
 /// Run a spec for consecutive intervals; those that are there are skipped.

@@ -45,21 +45,20 @@ mod worker;
 mod workers;
 
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 use std::net::TcpListener;
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use forebay_model::{Fault, FaultCode, FaultDomain, Result, codes};
+use forebay_model::{Fault, FaultDomain, Result, codes};
 use forebay_run::RunReport;
 
 pub(crate) use self::options::MetricsArgs;
+use crate::exit_codes::{EXIT_USAGE, exit_code};
 use crate::present::report::RunReporter;
+use crate::present::standard_output::{write_stdout, write_stdout_bytes, write_text};
 use crate::{allocator, present};
-
-/// Exit code of a command line that cannot be understood (sysexits' EX_USAGE).
-const EXIT_USAGE: u8 = 64;
 
 /// Exit code of a run that found nothing new, if the caller requests it: Airflow then skips later
 /// tasks.
@@ -308,57 +307,10 @@ fn run(command: CliCommand) -> Result<ExitCode> {
     }
 }
 
-/// The exit code of a fault: usage has its own, everything else goes by its code.
-pub(crate) fn exit_code(fault: &Fault) -> u8 {
-    code_of(fault.code())
-}
-
-/// The exit code of faults with a code.
-pub(crate) fn code_of(code: FaultCode) -> u8 {
-    if code == codes::USAGE {
-        EXIT_USAGE
-    } else {
-        code.exit_code()
-    }
-}
-
 /// A mistake on the command line.
 pub(crate) fn usage(message: impl Into<String>) -> Fault {
     debug_assert_eq!(codes::USAGE.domain, FaultDomain::Spec);
     Fault::new(codes::USAGE, message)
-}
-
-/// Writes results to standard output; a reader that has gone away is no fault of ours. A terminal gets text in which
-/// nothing steers it: names and values may come from strangers.
-pub(crate) fn write_stdout(text: &str) -> Result<()> {
-    if std::io::stdout().is_terminal() {
-        let text = present::printable_screen(text);
-        return write_all(&mut anstream::stdout().lock(), text.as_bytes());
-    }
-    write_all(&mut anstream::stdout().lock(), text.as_bytes())
-}
-
-/// Writes text for people, without styles, to standard output, in lines that fit the terminal.
-pub(crate) fn write_text(text: &str) -> Result<()> {
-    if std::io::stdout().is_terminal() {
-        let text = present::printable_lines(text);
-        return write_stdout(&present::fit(&text, present::output_columns()));
-    }
-    write_stdout(&present::fit(text, present::output_columns()))
-}
-
-/// Writes bytes to standard output as they are.
-pub(crate) fn write_stdout_bytes(bytes: &[u8]) -> Result<()> {
-    write_all(&mut std::io::stdout().lock(), bytes)
-}
-
-fn write_all(stdout: &mut impl std::io::Write, bytes: &[u8]) -> Result<()> {
-    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Fault::new(codes::STORAGE, "standard output cannot be written").cause(error))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Listens at an address of the user.

@@ -10,8 +10,8 @@ use forebay_run::{
 use serde_json::json;
 
 use super::report::RunReporter;
+use super::standard_output::write_text;
 use super::units;
-use crate::cli;
 
 /// Lines of a table at most; the JSON summary has all.
 const LINES_MAX: usize = 60;
@@ -26,7 +26,7 @@ pub(crate) fn report(
         Err(fault) => reporter.failed(fault, json!({})),
         Ok(scores) => {
             if !reporter.json() {
-                cli::write_text(&text(&scores))?;
+                write_text(&text(&scores))?;
             }
             let body = json!({ (name): scores });
             match scores.broken_rules() {

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::report::RunReporter;
+use super::standard_output::write_text;
 use super::units;
-use crate::cli;
 
 /// Prints the usage of each kind.
 pub(crate) fn print_usage(
@@ -25,7 +25,7 @@ pub(crate) fn print_usage(
         let (entries, bytes) = total(&holdings);
         return reporter.done(&json!({ "kinds": holdings, "entries": entries, "bytes": bytes }));
     }
-    cli::write_text(&table(&holdings))?;
+    write_text(&table(&holdings))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn print_collected(
         text +=
             "more is in use than --max-size allows: what newest artifacts and outputs need stays\n";
     }
-    cli::write_text(&text)?;
+    write_text(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn print_verified(
             "{files} with {bytes} read, {} broken\n",
             units::grouped(verified.broken.len() as u64)
         );
-        cli::write_text(&text)?;
+        write_text(&text)?;
     }
     match verified.broken.as_slice() {
         [] if reporter.json() => reporter.done(&verified),

@@ -5,7 +5,7 @@ use std::error::Error;
 use forebay_model::{Fault, FaultSite, SpecLocation, without_debug_text};
 use serde_json::{Value, json};
 
-use crate::cli;
+use crate::exit_codes::exit_code;
 
 /// Severity of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub(crate) fn one(fault: &Fault, severity: Severity) -> Value {
         "column": site.column,
         "pass": site.pass,
         "worker": site.worker,
-        "exit_code": cli::exit_code(fault),
+        "exit_code": exit_code(fault),
     })
 }
 

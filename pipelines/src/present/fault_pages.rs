@@ -18,7 +18,7 @@ pub(crate) fn page(code: FaultCode) -> String {
     format!(
         "### {}\n\nExit code {}{retry}. {}\n",
         code.name,
-        crate::cli::code_of(code),
+        crate::exit_codes::code_of(code),
         text.trim()
     )
 }

@@ -7,8 +7,8 @@ use forebay_run::{CutoffReport, LeakReport};
 use serde_json::json;
 
 use super::report::RunReporter;
+use super::standard_output::write_text;
 use super::units;
-use crate::cli;
 
 /// Prints that no feature depends on the future, or those that changed; returns the exit code.
 pub(crate) fn report_leakage(reporter: &RunReporter, done: Result<LeakReport>) -> Result<ExitCode> {
@@ -20,13 +20,13 @@ pub(crate) fn report_leakage(reporter: &RunReporter, done: Result<LeakReport>) -
     match report.fault() {
         Some(fault) => {
             if !reporter.json() {
-                cli::write_text(&text(&report))?;
+                write_text(&text(&report))?;
             }
             reporter.failed(fault, body)
         }
         None if reporter.json() => reporter.done(&body),
         None => {
-            cli::write_text(&text(&report))?;
+            write_text(&text(&report))?;
             Ok(ExitCode::SUCCESS)
         }
     }

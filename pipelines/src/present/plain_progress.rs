@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use forebay_storage::{Event, EventListener, resident_bytes};
 
+use super::event_line::event_line;
 use super::printable::printable_screen;
-use super::report::event_line;
 use super::units;
 
 /// Time between two lines of one pass.

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay_model::{ChangeKind, Fault, LedgerEntry, Result, ValueExample, hide_secrets};
+use forebay_model::{Fault, Result, hide_secrets};
 use forebay_run::{
     ContinuedReport, ExpectationReport, ForecastReport, FutureReport, LeftOutReport, OutputReport,
-    OutputSum, PassReport, RunReport,
+    PassReport, RunReport,
 };
 use forebay_storage::timestamp::format_utc;
 use forebay_storage::{Event, EventListener, IgnoreEvents, peak_resident_bytes};
@@ -18,11 +18,14 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::diagnostic::{self, Severity};
+use super::event_line::event_line;
 use super::plain_progress::PlainProgress;
 use super::printable::printable_lines;
 use super::progress::{PassProgress, TerminalProgress};
+use super::standard_output::{write_stdout, write_text};
+use super::sum_text::{sum_text, values_text};
 use super::{drift, explain, training, units};
-use crate::cli;
+use crate::exit_codes::exit_code;
 
 /// The version of events and summaries; grows when a field changes its meaning or goes away.
 const EVENTS_VERSION: u32 = 1;
@@ -162,7 +165,7 @@ impl RunReporter {
         match (result, self.json) {
             (Ok(_), false) if self.verbosity == Verbosity::Quiet => Ok(ExitCode::SUCCESS),
             (Ok(report), false) => {
-                cli::write_text(&summary(&report, &self.watch.costs()))?;
+                write_text(&summary(&report, &self.watch.costs()))?;
                 Ok(ExitCode::SUCCESS)
             }
             (Ok(report), true) => {
@@ -178,7 +181,7 @@ impl RunReporter {
 
     /// The last line of JSON when all went well.
     pub fn done(&self, body: &impl Serialize) -> Result<ExitCode> {
-        cli::write_stdout(&line("summary", "done", body)?)?;
+        write_stdout(&line("summary", "done", body)?)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -190,8 +193,8 @@ impl RunReporter {
         let fault = super::fault::located(fault);
         super::fault::report(&fault);
         body = failure(&fault, body);
-        cli::write_stdout(&line("summary", "failed", &body)?)?;
-        Ok(ExitCode::from(cli::exit_code(&fault)))
+        write_stdout(&line("summary", "failed", &body)?)?;
+        Ok(ExitCode::from(exit_code(&fault)))
     }
 }
 
@@ -316,71 +319,6 @@ fn expectations_text(expectations: &[ExpectationReport], has_future: bool) -> St
         );
     }
     text
-}
-
-/// Sum of an output's rows, and the changes of values; empty if all rows are output unchanged.
-pub(crate) fn sum_text(sum: &OutputSum) -> String {
-    let mut text = String::new();
-    let entries = sum.changes.entries();
-    if entries
-        .iter()
-        .any(|entry| entry.change.kind() != ChangeKind::Values)
-    {
-        text += &format!("  {} in", units::rows(sum.rows_in));
-        for entry in entries {
-            let sign = match entry.change.kind() {
-                ChangeKind::Added => '+',
-                ChangeKind::Removed => '-',
-                ChangeKind::Values => continue,
-            };
-            text += &format!(" {sign} {}", entry_text(entry));
-        }
-        text += &format!(" = {} out\n", units::grouped(sum.rows_out));
-    }
-    for explanation in entries
-        .iter()
-        .filter_map(|entry| entry.change.explanation())
-    {
-        text += &format!("  {explanation}\n");
-    }
-    text + &values_text(sum)
-}
-
-/// The changes of values of an output.
-fn values_text(sum: &OutputSum) -> String {
-    let mut text = String::new();
-    for entry in sum.changes.entries() {
-        if entry.change.kind() == ChangeKind::Values {
-            let column = entry.column.as_deref();
-            let column = column.map_or_else(String::new, |column| format!("`{column}`: "));
-            text += &format!("  {column}{}\n", entry_text(entry));
-        }
-    }
-    text
-}
-
-/// The number of rows or values of an entry, the reason, and the step.
-pub(crate) fn entry_text(entry: &LedgerEntry) -> String {
-    let step = match entry.step.as_str() {
-        "" => String::new(),
-        step => format!(" ({step})"),
-    };
-    let count = units::grouped(entry.count);
-    let examples = examples_text(&entry.examples);
-    format!("{count} {}{step}{examples}", entry.change.words())
-}
-
-/// The first values of an entry, with their places.
-fn examples_text(examples: &[ValueExample]) -> String {
-    if examples.is_empty() {
-        return String::new();
-    }
-    let example = |example: &ValueExample| {
-        let ValueExample { file, row, value } = example;
-        format!("`{}` in row {row} of {file}", value.escape_debug())
-    };
-    let examples: Vec<String> = examples.iter().map(example).collect();
-    format!(", such as {}", examples.join(", "))
 }
 
 /// Number of predictions that were moved to a bound, and of quantiles that crossed.
@@ -774,67 +712,8 @@ impl JsonWatch {
             body["number"] = number.into();
             body["total"] = total.into();
         }
-        let _ = cli::write_stdout(&format!("{body}\n"));
+        let _ = write_stdout(&format!("{body}\n"));
     }
-}
-
-/// Text of an event in a line of its own, if it has one.
-pub(super) fn event_line(event: &Event) -> Option<String> {
-    Some(match event {
-        Event::AtRisk {
-            deadline,
-            end,
-            action,
-        } => {
-            let end = end
-                .as_ref()
-                .map_or_else(String::new, |end| format!(" (the run would end at {end})"));
-            let consequence = match *action {
-                "none" => "nothing more can be done, the run goes on".to_owned(),
-                "stop" => "the run stops".to_owned(),
-                rung => format!("the run goes on with {rung}"),
-            };
-            format!("the deadline {deadline} is at risk{end}: {consequence}")
-        }
-        Event::TakenOver {
-            run_id,
-            attempt,
-            from,
-        } => {
-            let previous = attempt - 1;
-            format!(
-                "attempt {attempt} of run `{run_id}`: attempt {previous} stops if it is still at \
-                 work ({from})"
-            )
-        }
-        Event::Waiting {
-            source,
-            wanted: expected,
-            found: present,
-        } => format!("waiting for `{source}`: {expected} wanted, {present} found"),
-        Event::TrainingResumed { sink, step, steps } => {
-            format!("{sink}: goes on after step {step} of {steps}")
-        }
-        Event::TrainingEpoch { epoch, .. } if !training::is_shown(epoch.epoch) => return None,
-        Event::TrainingEpoch {
-            sink,
-            epoch,
-            seconds,
-            bottleneck,
-            skipped_rows,
-            ..
-        } => {
-            let line = training::epoch(epoch);
-            let skipped = if *skipped_rows > 0 {
-                format!(", {skipped_rows} rows left out")
-            } else {
-                String::new()
-            };
-            format!("{sink}: {line} ({seconds:.1} s, waits for {bottleneck}{skipped})")
-        }
-        Event::Warning { message } => format!("warning: {message}"),
-        _ => return None,
-    })
 }
 
 /// Events as one live line per pass.

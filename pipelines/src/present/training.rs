@@ -9,7 +9,7 @@ use forebay_run::{
 };
 use forebay_storage::{EpochReport, TrainingUnit};
 
-use super::report::sum_text;
+use super::sum_text::sum_text;
 use super::units;
 
 /// Groups without a model of their own that a summary names at most; the JSON summary names more.
