@@ -5,6 +5,7 @@
 //! to the metrics of its process. Counters begin at 0.
 
 mod feed;
+mod metrics_text;
 mod process;
 mod registry;
 mod run;
@@ -21,6 +22,7 @@ use forebay_run::{RunReport, Session};
 use forebay_storage::{Event, EventListener, StorageClient};
 
 pub(crate) use self::feed::FeedMetrics;
+use self::metrics_text::MetricsText;
 use self::process::ProcessMetrics;
 use self::registry::MetricRegistry;
 pub(crate) use self::run::RunMetrics;
@@ -58,11 +60,6 @@ struct ExposedMetrics<M> {
     pipeline: OnceLock<String>,
     /// Client whose requests are counted, once the session exists.
     io: Mutex<Option<StorageClient>>,
-}
-
-/// The text of the metrics page.
-trait MetricsText: Send + Sync {
-    fn text(&self) -> Result<String>;
 }
 
 /// The page of a process's metrics.

@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use super::MetricsText;
+use super::metrics_text::MetricsText;
 
 /// Connections that are answered at a time; others wait.
 const CONNECTIONS_MAX: usize = 16;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_model::TraceContext;
 use forebay_storage::{Event, EventListener};
 
-use super::RunObserver;
+use super::run_observer::RunObserver;
 
 /// Passes events to observers, and to the inner listener.
 pub(super) struct FanOut {

@@ -7,6 +7,7 @@ mod judged_rules;
 mod lineage;
 mod mlflow;
 mod outbox;
+mod run_observer;
 mod tensorboard;
 mod traces;
 
@@ -14,14 +15,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use forebay_model::{Interval, Pipeline, Result, TraceContext};
+use forebay_model::{Interval, Pipeline, Result};
 use forebay_run::{RunReport, Session};
-use forebay_storage::{Event, EventListener};
+use forebay_storage::EventListener;
 
 use self::fan_out::FanOut;
 pub(crate) use self::judged_rules::JudgedRules;
 use self::lineage::LineageObserver;
 pub(crate) use self::mlflow::MlflowTracker;
+use self::run_observer::{ObservedSession, RunObserver};
 use self::tensorboard::TensorBoardObserver;
 use self::traces::TraceObserver;
 pub(crate) use self::traces::{WorkerTraceArgs, WorkerTraces};
@@ -49,37 +51,6 @@ pub(crate) struct ObserveArgs {
     /// The experiment in MLflow [default: that of the `train` sink, MLFLOW_EXPERIMENT_NAME, or the name of the pipeline]
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     mlflow_experiment: Option<String>,
-}
-
-/// Inputs of an observer before a run begins.
-pub(crate) struct ObservedSession<'a> {
-    pub session: &'a Session,
-    /// Listener for its own failure.
-    pub watch: &'a Arc<dyn EventListener>,
-    pub run_id: Option<&'a str>,
-}
-
-/// Observer of runs. Events come from many threads; handling them must not block.
-pub(crate) trait RunObserver: Send + Sync {
-    /// Begins the observation: the session exists, and requests can be sent.
-    fn begin(&self, observed: &ObservedSession<'_>) -> Result<()>;
-
-    /// A run of a pipeline begins.
-    fn run_begins(&self, _pipeline: &Pipeline, _interval: Option<&Interval>) {}
-
-    /// Handles an event.
-    fn on_event(&self, _event: &Event) {}
-
-    /// The span of a task that has started.
-    fn task_context(&self, _task: u64) -> Option<TraceContext> {
-        None
-    }
-
-    /// The run that has begun ended.
-    fn run_ends(&self, _ended: Result<&RunReport, &forebay_model::Fault>) {}
-
-    /// Sends waiting data at the end of the command.
-    fn finish(&self) {}
 }
 
 /// All observers of a command that runs pipelines.

@@ -15,7 +15,7 @@ use forebay_model::{Fault, Result};
 use forebay_storage::{Event as RunEvent, EventListener};
 use prost::Message;
 
-use super::{ObservedSession, RunObserver};
+use super::run_observer::{ObservedSession, RunObserver};
 
 /// Content of the first record of a file.
 const FILE_VERSION: &str = "brain.Event:2";

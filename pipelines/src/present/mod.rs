@@ -19,6 +19,7 @@ pub(crate) mod profile;
 pub mod progress;
 pub mod reference;
 mod reference_parts;
+mod reference_schema;
 mod reference_sql;
 pub(crate) mod report;
 pub mod rows;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::reference::{OTHER_SECTIONS, fields, one_key_maps, resolved, type_of};
+use super::reference_schema::{OTHER_SECTIONS, fields, one_key_maps, resolved, type_of};
 
 /// Definitions that have sections of their own, or that sections spell out.
 const NO_PARTS: [&str; 5] = ["AnyTransform", "Source", "Step", "Sink", "Split"];

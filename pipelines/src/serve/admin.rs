@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::body::{respond, respond_json};
 use super::error::ServeError;
-use super::open_inference::error_response;
 use super::openapi::document;
+use super::refusal::error_response;
 use super::service::ServeService;
 use crate::metrics::MetricsPage;
 

@@ -14,6 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::ServeError;
 use super::service::{PERMIT_BYTES, ServeService};
+use super::turns::in_turn;
 
 /// Bytes that are read at a time when a body is decompressed.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -167,25 +168,6 @@ pub(super) async fn off_network<T: Send + 'static>(
     tokio::time::timeout(timeout, done)
         .await
         .map_err(|_| ServeError::timed_out(timeout))?
-}
-
-/// Does work that blocks on a thread for such work, once one of the turns is free.
-pub(super) async fn in_turn<T: Send + 'static>(
-    turns: Arc<Semaphore>,
-    work: impl FnOnce() -> Result<T, ServeError> + Send + 'static,
-) -> Result<T, ServeError> {
-    let turn = turns
-        .acquire_owned()
-        .await
-        .map_err(|_| ServeError::internal("the server takes no more requests"))?;
-    let working = tokio::task::spawn_blocking(move || {
-        // The turn ends with the work, also where the request has ended before.
-        let _turn = turn;
-        work()
-    });
-    working.await.map_err(|_| {
-        ServeError::internal("the server failed at the bytes of a request or answer")
-    })?
 }
 
 /// Reads all of a body. Memory is reserved as it arrives, where its length is not known before.

@@ -14,8 +14,9 @@ use tonic::Status;
 
 use super::body::header_text;
 use super::error::ServeError;
+use super::grpc;
+use super::refusal::error_response;
 use super::service::ServeService;
-use super::{grpc, open_inference};
 
 /// Seconds after which a refused client should try again.
 const RETRY_AFTER_SECONDS: &str = "1";
@@ -122,7 +123,7 @@ fn refusal(protocol: &str, error: ServeError) -> Response<Body> {
     if protocol == "grpc" {
         return grpc::error_response(Status::from(error));
     }
-    open_inference::error_response(&error)
+    error_response(&error)
 }
 
 /// Name of the protocol of a path, for metrics.

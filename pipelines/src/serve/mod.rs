@@ -27,6 +27,8 @@ mod location;
 mod model;
 mod open_inference;
 mod openapi;
+mod operator;
+mod refusal;
 mod request_log;
 mod rows;
 mod service;
@@ -36,9 +38,9 @@ mod tensor_json;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod turns;
 mod versions;
 
-use std::io::Write as _;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -58,13 +60,13 @@ pub(crate) use self::limits::ServeLimits;
 pub(crate) use self::listener::{ConnectionLimits, HttpListener};
 use self::model::AnswerOptions;
 pub(crate) use self::model::{ServedModel, short_id};
+use self::refusal::error_response;
 use self::request_log::RequestLog;
 use self::service::{PERMIT_BYTES, ServeService};
 use self::shadow::ShadowVersions;
 pub(crate) use self::tls::ServeTls;
 use self::versions::VersionSet;
 use crate::metrics::{CommandMetrics, ServeMetrics};
-use crate::present::printable_lines;
 
 /// Threads that read requests and write answers.
 const NETWORK_THREADS: usize = 2;
@@ -300,11 +302,5 @@ fn router(service: &Arc<ServeService>) -> Router {
 async fn unknown_path(request: axum::extract::Request) -> http::Response<axum::body::Body> {
     let path = request.uri().path();
     let message = format!("there is nothing at `{path}`; see /openapi.json");
-    open_inference::error_response(&error::ServeError::not_found(message))
-}
-
-/// Prints a line for the operator.
-fn tell(line: &str) {
-    // Standard error may be closed.
-    let _ = writeln!(anstream::stderr(), "{}", printable_lines(line));
+    error_response(&error::ServeError::not_found(message))
 }

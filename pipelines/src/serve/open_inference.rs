@@ -21,6 +21,7 @@ use super::body::{content_type, header_text, read_body, respond, respond_json, s
 use super::error::ServeError;
 use super::formats::{ARROW_STREAM, NamedColumns, value_bytes};
 use super::model::ServedModel;
+use super::refusal::error_response;
 use super::rows::answer_arrow;
 use super::service::{RowsQuestion, ServeService};
 use super::tensor::{
@@ -54,11 +55,6 @@ pub(super) fn routes() -> Router<Arc<ServeService>> {
             "/v2/models/{model}/versions/{version}/infer",
             post(infer_version),
         )
-}
-
-/// An error in the form of the protocol.
-pub(super) fn error_response(error: &ServeError) -> Response<Body> {
-    respond_json(error.status, &json!({ "error": error.message }))
 }
 
 async fn server_metadata() -> Response<Body> {

@@ -20,7 +20,7 @@ use super::formats::{
     ARROW_STREAM, NamedColumns, columns_of, columns_of_records, read_file, write_arrow,
     write_named_records,
 };
-use super::open_inference::error_response;
+use super::refusal::error_response;
 use super::service::{RowsQuestion, ServeService};
 
 /// Header with the version that answered.

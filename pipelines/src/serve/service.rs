@@ -10,12 +10,13 @@ use forebay_storage::StorageClient;
 use tokio::sync::Semaphore;
 
 use super::batch_queue::{AnswerForm, BatchQueue};
-use super::body::in_turn;
 use super::error::ServeError;
 use super::limits::ServeLimits;
 use super::model::{ServedModel, short_id};
+use super::operator::tell;
 use super::request_log::RequestLog;
 use super::shadow::{ShadowVersions, SplitRows};
+use super::turns::in_turn;
 use super::versions::{FollowOutcome, VersionSet};
 use crate::metrics::{MetricsPage, ServeMetrics};
 
@@ -214,7 +215,7 @@ impl ServeService {
                 && let Err(fault) = shadow.versions.append(&rows)
             {
                 // The facts are part of the answers that count.
-                super::tell(&format!("the shadow does not take facts: {fault}"));
+                tell(&format!("the shadow does not take facts: {fault}"));
             }
             Ok(appended)
         });
@@ -244,7 +245,7 @@ impl ServeService {
             Ok(FollowOutcome::Unchanged) => {}
             Ok(FollowOutcome::Switched(id)) => {
                 self.metrics.switches.with_label_values(&["switched"]).inc();
-                super::tell(&format!(
+                tell(&format!(
                     "version {} of `{}` is served from now on",
                     short_id(&id),
                     versions.shown()
@@ -255,7 +256,7 @@ impl ServeService {
             }
             Err(fault) => {
                 self.metrics.switches.with_label_values(&["refused"]).inc();
-                super::tell(&format!(
+                tell(&format!(
                     "the newer version of `{}` is not served: {}",
                     versions.shown(),
                     ServeError::from(fault).message
@@ -305,7 +306,7 @@ impl ServeService {
             .with_label_values(&["rolled_back"])
             .inc();
         self.show_version();
-        super::tell(&format!("rolled back to version {}", short_id(&version)));
+        tell(&format!("rolled back to version {}", short_id(&version)));
         Ok(version)
     }
 }

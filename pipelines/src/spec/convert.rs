@@ -15,7 +15,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::check::{describe_container, quoted, suggest_words};
-use super::graph;
 use super::node::{TextPosition, YamlData, YamlKey, YamlNode};
 use super::wire;
 use super::words::{ConnectorFormat, SpecCatalog};
@@ -61,10 +60,10 @@ impl SpecConverter<'_> {
                 .to_owned(),
             ..Pipeline::default()
         };
-        for (key, node) in graph::entries_of(root, "sources") {
+        for (key, node) in root.section("sources") {
             pipeline.sources.extend(self.source(key, node));
         }
-        for (key, node) in graph::entries_of(root, "steps") {
+        for (key, node) in root.section("steps") {
             pipeline.nodes.extend(self.step(key, node));
         }
         if let Some(node) = root.get("split") {
@@ -73,7 +72,7 @@ impl SpecConverter<'_> {
         if let Some((key, node)) = root.entry("label") {
             pipeline.label = self.label(key, node);
         }
-        for (key, node) in graph::entries_of(root, "sinks") {
+        for (key, node) in root.section("sinks") {
             let Some(sink) = self.sink(key, node, &mut pipeline) else {
                 continue;
             };
@@ -94,7 +93,6 @@ impl SpecConverter<'_> {
         if let Some((key, node)) = root.entry("serving") {
             pipeline.serving = self.serving(key, node);
         }
-        graph::check_name_references(self, root, &pipeline);
         pipeline
     }
 

@@ -21,9 +21,9 @@ pub(super) fn check_name_references(
     root: &YamlNode,
     pipeline: &Pipeline,
 ) {
-    let sources = entries_of(root, "sources");
-    let steps = entries_of(root, "steps");
-    let sinks = entries_of(root, "sinks");
+    let sources = root.section("sources");
+    let steps = root.section("steps");
+    let sinks = root.section("sinks");
     check_names_of_steps(converter, sources, steps);
     let mut names: Vec<&str> = Vec::new();
     for (key, _) in steps.iter().chain(sources) {
@@ -70,11 +70,6 @@ pub(super) fn check_name_references(
         }
     }
     check_split_parts(converter, root, pipeline, steps, sinks);
-}
-
-/// The entries of a section of the spec; none where it is left out.
-pub(super) fn entries_of<'n>(root: &'n YamlNode, key: &str) -> &'n [(YamlKey, YamlNode)] {
-    root.get(key).map(YamlNode::entries).unwrap_or_default()
 }
 
 /// Reports steps that have the name of a source.

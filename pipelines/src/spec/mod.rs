@@ -133,6 +133,7 @@ pub fn parse_all(
         unread: BTreeSet::new(),
     };
     let pipeline = converter.document(&root);
+    graph::check_name_references(&mut converter, &root, &pipeline);
     let tests = converter.tests(&root);
     let mut faults = converter.faults;
     let unread = converter.unread;

@@ -65,6 +65,11 @@ pub(super) enum YamlData {
 }
 
 impl YamlNode {
+    /// The entries of a section of the spec; none where it is left out.
+    pub fn section(&self, key: &str) -> &[(YamlKey, YamlNode)] {
+        self.get(key).map(YamlNode::entries).unwrap_or_default()
+    }
+
     pub fn entries(&self) -> &[(YamlKey, YamlNode)] {
         if let YamlData::Map(entries) = &self.data {
             entries

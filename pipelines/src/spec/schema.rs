@@ -14,8 +14,21 @@ use super::wire::{
 };
 use super::words::{ConnectorFormat, SpecCatalog};
 
+impl SpecCatalog<'_> {
+    /// The JSON Schema of a spec.
+    pub fn schema(&self) -> &Value {
+        self.schema.get_or_init(|| document(self, &|_| true))
+    }
+
+    /// Schema with the parts that a spec of this text can need: transforms whose names do not occur
+    /// are left open.
+    pub(super) fn schema_for_text(&self, text: &str) -> Value {
+        document(self, &|name| text.contains(name))
+    }
+}
+
 /// The schema of the document. Transforms, formats and sections that are not used have their names alone.
-pub(super) fn document(words: &SpecCatalog<'_>, is_used: &dyn Fn(&str) -> bool) -> Value {
+fn document(words: &SpecCatalog<'_>, is_used: &dyn Fn(&str) -> bool) -> Value {
     let mut generator = SchemaSettings::draft2020_12()
         .for_deserialize()
         .into_generator();

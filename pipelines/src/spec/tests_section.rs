@@ -4,7 +4,6 @@ use forebay_model::codes;
 
 use super::check::quoted;
 use super::convert::SpecConverter;
-use super::graph::entries_of;
 use super::node::{YamlKey, YamlNode};
 use super::wire;
 use crate::step_test::{ExpectedResult, GivenRows, StepTest};
@@ -15,7 +14,7 @@ impl SpecConverter<'_> {
         let steps = entry_names(root, "steps");
         let sources = entry_names(root, "sources");
         let mut tests = Vec::new();
-        for (key, node) in entries_of(root, "tests") {
+        for (key, node) in root.section("tests") {
             tests.extend(self.test(key, node, &steps, &sources));
         }
         tests
@@ -106,6 +105,6 @@ impl SpecConverter<'_> {
 }
 
 fn entry_names<'n>(root: &'n YamlNode, section: &str) -> Vec<&'n str> {
-    let entries = entries_of(root, section).iter();
+    let entries = root.section(section).iter();
     entries.map(|(key, _)| key.text.as_str()).collect()
 }

@@ -6,8 +6,6 @@ pub use forebay_connectors::ConnectorFormat;
 use forebay_plan::{SqlCompiler, TransformRegistry};
 use serde_json::Value;
 
-use super::schema;
-
 /// The transforms and formats that specs can name, and the JSON Schema that follows from them.
 /// Make it once: the schema is generated on first use and kept.
 ///
@@ -26,7 +24,7 @@ pub struct SpecCatalog<'a> {
     pub(super) sinks: Vec<ConnectorFormat>,
     pub(super) trainers: &'a [ConnectorFormat],
     pub(super) predictors: &'a [ConnectorFormat],
-    schema: OnceLock<Value>,
+    pub(super) schema: OnceLock<Value>,
     sql: OnceLock<SqlCompiler>,
 }
 
@@ -54,18 +52,6 @@ impl<'a> SpecCatalog<'a> {
             schema: OnceLock::new(),
             sql: OnceLock::new(),
         }
-    }
-
-    /// The JSON Schema of a spec.
-    pub fn schema(&self) -> &Value {
-        self.schema
-            .get_or_init(|| schema::document(self, &|_| true))
-    }
-
-    /// Schema with the parts that a spec of this text can need: transforms whose names do not occur
-    /// are left open.
-    pub(super) fn schema_for_text(&self, text: &str) -> Value {
-        schema::document(self, &|name| text.contains(name))
     }
 
     pub(super) fn sql(&self) -> &SqlCompiler {

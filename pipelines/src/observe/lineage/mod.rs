@@ -25,7 +25,7 @@ use self::facets::{Facets, PRODUCER, event_schema};
 use self::settings::{LineageSettings, LineageTarget, ParentRun};
 use super::JudgedRules;
 use super::outbox::Outbox;
-use super::{ObservedSession, RunObserver};
+use super::run_observer::{ObservedSession, RunObserver};
 
 /// Reports runs as OpenLineage events.
 pub(super) struct LineageObserver {

@@ -7,26 +7,13 @@ use forebay_storage::WebClient;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-use super::TrackingMessage;
+use super::tracking_message::{NewTraining, TrackingMessage};
 
 /// Maximum number of metrics per request, a limit of the server.
 const METRICS_MAX: usize = 1000;
 
 /// The tag by which a training is found that is taken up again.
 const TRAINING_TAG: &str = "forebay.training";
-
-/// A training that begins.
-pub(super) struct NewTraining {
-    /// The address of the server.
-    pub server: String,
-    pub sink: String,
-    /// The id of the training.
-    pub training: String,
-    pub experiment: String,
-    pub millis: i64,
-    pub parameters: Vec<(String, String)>,
-    pub tags: Vec<(String, String)>,
-}
 
 /// Client of a tracking server.
 pub(super) struct TrackingClient {

@@ -1,6 +1,7 @@
 //! Trainings as runs of MLflow, through its REST API: <https://mlflow.org/docs/latest/api_reference/rest-api.html>.
 
 mod client;
+mod tracking_message;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use self::client::{NewTraining, TrackingClient};
+use self::client::TrackingClient;
+use self::tracking_message::{NewTraining, TrackingMessage};
 use super::outbox::Outbox;
 
 /// Maximum bytes of a parameter: the lowest limit of all servers.
@@ -52,23 +54,6 @@ struct TrackedSink {
     server: String,
     experiment: String,
     parameters: Vec<(String, String)>,
-}
-
-/// Messages to the thread that sends to servers.
-enum TrackingMessage {
-    Begin(NewTraining),
-    Metrics {
-        sink: String,
-        step: u64,
-        millis: i64,
-        values: Vec<(String, f64)>,
-    },
-    /// All trainings of the run ended, with this status.
-    End {
-        status: &'static str,
-        millis: i64,
-        tags: Vec<(String, Vec<(String, String)>)>,
-    },
 }
 
 fn variable(name: &str) -> Option<String> {

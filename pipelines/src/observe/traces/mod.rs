@@ -20,7 +20,7 @@ use self::request::RequestSpan;
 use self::settings::TraceSettings;
 pub(crate) use self::worker::{WorkerTraceArgs, WorkerTraces};
 use super::outbox::Outbox;
-use super::{ObservedSession, RunObserver};
+use super::run_observer::{ObservedSession, RunObserver};
 use forebay_model::{Fault, Interval, Pipeline, Result, TraceContext};
 use forebay_run::RunReport;
 use forebay_storage::{Event, RequestListener, StorageRequest};
