@@ -2,52 +2,15 @@
 
 use std::sync::Arc;
 
-use forebay::connectors::DeviceBatch;
-use forebay::feed::{self, BatchFeatures, BatchLayout, DeliveryDigest};
+use forebay::feed::{self, BatchFeatures};
 use forebay::model::{Fault, codes};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::arrow_c::Table;
+use crate::batch_rows::BatchRows;
 use crate::dlpack;
 use crate::fault::IntoPyResult;
-
-/// Memory that holds the rows of a batch.
-pub(crate) enum BatchRows {
-    Host(feed::FeedBatch),
-    Device(DeviceBatch),
-}
-
-impl BatchRows {
-    pub fn layout(&self) -> &BatchLayout {
-        match self {
-            BatchRows::Host(batch) => batch.layout(),
-            BatchRows::Device(batch) => batch.layout(),
-        }
-    }
-
-    pub fn shape_rows(&self) -> usize {
-        match self {
-            BatchRows::Host(batch) => batch.shape_rows(),
-            BatchRows::Device(batch) => batch.shape_rows(),
-        }
-    }
-
-    fn receipt(&self) -> DeliveryDigest {
-        match self {
-            BatchRows::Host(batch) => batch.receipt(),
-            BatchRows::Device(batch) => batch.receipt(),
-        }
-    }
-
-    /// Epoch, step and rows.
-    fn place(&self) -> (u64, u64, usize) {
-        match self {
-            BatchRows::Host(batch) => (batch.epoch(), batch.step(), batch.rows()),
-            BatchRows::Device(batch) => (batch.epoch(), batch.step(), batch.rows()),
-        }
-    }
-}
 
 /// A batch: its parts lie in a slot of the loader, which gets it back when the last of them is gone.
 #[pyclass(frozen, module = "forebay._forebay")]

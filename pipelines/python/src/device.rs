@@ -7,7 +7,7 @@ use forebay::connectors::{CudaDevice, DeviceFeed, describe_cuda, with_saved_cont
 use forebay::feed::{Feed, FeedCursor, FeedOptions, FeedStats};
 use forebay::model::{Fault, codes};
 
-use crate::batch::BatchRows;
+use crate::batch_rows::BatchRows;
 
 /// Batches that are copied ahead at most.
 const PREFETCH_MAX: usize = 64;

@@ -12,7 +12,7 @@ use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::batch::BatchRows;
+use crate::batch_rows::BatchRows;
 use crate::fault::fault_exception;
 
 /// `kDLCPU` and `kDLCUDA`.

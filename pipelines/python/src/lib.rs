@@ -8,6 +8,7 @@
 mod arrow_c;
 mod artifact;
 mod batch;
+mod batch_rows;
 mod dataset;
 mod device;
 mod dlpack;

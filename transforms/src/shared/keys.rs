@@ -1,16 +1,14 @@
 //! Rows found by the values of key columns.
 
 use arrow::array::{Array, ArrayRef};
-use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, Rows, SortField};
-use forebay_model::{
-    Fault, Result, StringColumn, canonical_keys, codes, logical_type, type_label, type_words,
-};
+use forebay_model::{Fault, Result, StringColumn, logical_type};
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::TokenIndex;
+use super::key_values::cast_key;
 use super::packed_index::PackedIndex;
 use super::tokens::gather_ids;
 
@@ -146,22 +144,6 @@ fn cast_keys(keys: &[ArrayRef], types: &[DataType]) -> Result<Vec<ArrayRef>> {
     Ok(columns)
 }
 
-/// A key column as values of a type that are compared.
-pub(super) fn cast_key(key: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
-    if key.data_type() == data_type {
-        return canonical_keys(key);
-    }
-    let typed = cast(key, data_type).map_err(|error| {
-        let message = format!(
-            "a key of type {} is not {}",
-            type_label(key.data_type()),
-            type_words(data_type)
-        );
-        Fault::new(codes::COLUMN_TYPE, message).cause(error)
-    })?;
-    canonical_keys(&typed)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -169,6 +151,7 @@ mod tests {
     use arrow::array::{
         Date32Array, DictionaryArray, Float64Array, Int32Array, Int64Array, StringArray,
     };
+    use arrow::compute::cast;
     use arrow::datatypes::Int32Type;
 
     use super::*;

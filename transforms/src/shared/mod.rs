@@ -2,6 +2,7 @@
 
 mod by_key;
 mod farm_fingerprint;
+mod key_values;
 mod keys;
 mod lists;
 mod names;

@@ -9,7 +9,7 @@ use forebay_model::{Fault, Result, StringColumn, logical_type};
 use hashbrown::{HashMap, HashSet, HashTable};
 
 use super::TokenIndex;
-use super::keys::cast_key;
+use super::key_values::cast_key;
 use super::tokens::gather_ids;
 
 /// The number of a key with a value that the table does not hold. No key has it.

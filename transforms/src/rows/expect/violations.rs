@@ -11,7 +11,8 @@ use forebay_setters::Setters;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{FailurePolicy, RowExpectation, bind_rules, keep_by_violation, violation_column};
+use super::bind::{bind_rules, keep_by_violation, violation_column};
+use super::{FailurePolicy, RowExpectation};
 use crate::shared::bad_value;
 
 /// Columns that are added.

@@ -8,7 +8,7 @@ use chrono::NaiveDate;
 use flate2::read::ZlibDecoder;
 use forebay_model::{Fault, Result, codes};
 
-use super::days::{day_of_date, year_of_day};
+use super::day_numbers::{day_of_date, year_of_day};
 use crate::shared::bad_value;
 
 /// Public holidays by country and subdivision; `transforms/holidays/make.py` describes the format.

@@ -1,5 +1,6 @@
 //! `calendar`: holidays, business days, paydays and seasons of a date.
 
+mod day_numbers;
 mod days;
 mod events;
 mod fourier;
@@ -20,8 +21,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::shared::bad_value;
 
+use day_numbers::date_of_day;
 pub(crate) use days::refuse_lost_times;
-use days::{BusinessCalendar, date_of_day, days_of, last_of_month};
+use days::{BusinessCalendar, days_of, last_of_month};
 pub use events::EventTable;
 pub use fourier::FourierTerms;
 use holidays::HolidayCalendar;
