@@ -184,8 +184,8 @@ impl TimesOfDay {
         TimesOfDay::ordered(nanoseconds_of_day(local), skipped)
     }
 
-    fn ordered(one: i64, other: i64) -> TimesOfDay {
-        TimesOfDay([one.max(other), one.min(other)])
+    fn ordered(first: i64, second: i64) -> TimesOfDay {
+        TimesOfDay([first.max(second), first.min(second)])
     }
 
     fn is_any(self) -> bool {
@@ -391,13 +391,15 @@ impl Analyzer for LatestRows {
         }
     }
 
-    fn merge(&self, state: &mut LatestRowsState, later: LatestRowsState) -> Result<()> {
-        match (&mut state.0, later.0) {
-            (LatestRowMap::Rows(map), LatestRowMap::Rows(later)) => map.merge(later),
-            (LatestRowMap::RowsOfMonths(map), LatestRowMap::RowsOfMonths(later)) => {
-                map.merge(later)
+    fn merge(&self, state: &mut LatestRowsState, later_state: LatestRowsState) -> Result<()> {
+        match (&mut state.0, later_state.0) {
+            (LatestRowMap::Rows(map), LatestRowMap::Rows(later_map)) => map.merge(later_map),
+            (LatestRowMap::RowsOfMonths(map), LatestRowMap::RowsOfMonths(later_map)) => {
+                map.merge(later_map)
             }
-            (LatestRowMap::RowsOfDays(map), LatestRowMap::RowsOfDays(later)) => map.merge(later),
+            (LatestRowMap::RowsOfDays(map), LatestRowMap::RowsOfDays(later_map)) => {
+                map.merge(later_map)
+            }
             _ => Err(Fault::internal("last rows with and without days of months")),
         }
     }
@@ -453,15 +455,15 @@ impl LatestRows {
                 "the latest rows received the wrong number of columns",
             ));
         }
-        let (keys, rest) = columns.split_at(self.keys.len());
+        let (keys, other_columns) = columns.split_at(self.keys.len());
         let encoded = |columns: &[ArrayRef], types: &[DataType]| {
             let each = columns.iter().zip(types);
-            each.map(|(column, own)| KeyColumn::of(column, &logical_type(own)))
+            each.map(|(column, data_type)| KeyColumn::of(column, &logical_type(data_type)))
                 .collect::<Result<Vec<_>>>()
         };
         let keys = encoded(keys, &self.keys)?;
-        let values = encoded(&rest[1..], &self.values)?;
-        let times = ticks(&rest[0])?;
+        let values = encoded(&other_columns[1..], &self.values)?;
+        let times = ticks(&other_columns[0])?;
         let clock = ColumnClock::of(&self.time)?;
         let mut cache = SlotCache::of(&keys, input.rows);
         let mut row_values = Vec::new();
@@ -472,11 +474,11 @@ impl LatestRows {
             let slot = cache.slot(row, map)?;
             let time = times.value(row);
             let mut too_long = false;
-            map.update_slot(slot, |kept| {
-                kept.note_time(clock.as_ref(), time);
-                let held = kept.latest_mut();
-                if time < held.time {
-                    held.note_previous(time);
+            map.update_slot(slot, |series| {
+                series.note_time(clock.as_ref(), time);
+                let newest = series.latest_mut();
+                if time < newest.time {
+                    newest.note_previous(time);
                     return;
                 }
                 row_values.clear();
@@ -484,22 +486,23 @@ impl LatestRows {
                     .iter()
                     .for_each(|column| column.write(row, &mut row_values));
                 too_long = row_values.len() > VALUES_BYTES_MAX;
-                if time > held.time {
-                    let previous = held.time;
-                    held.note_previous(previous);
-                    held.time = time;
-                    held.rows = 1;
-                    held.values.clone_from(&row_values);
+                if time > newest.time {
+                    let previous = newest.time;
+                    newest.note_previous(previous);
+                    newest.time = time;
+                    newest.rows = 1;
+                    newest.values.clone_from(&row_values);
                     return;
                 }
-                held.rows = held.rows.saturating_add(1);
-                if row_values > held.values {
-                    held.values.clone_from(&row_values);
+                newest.rows = newest.rows.saturating_add(1);
+                if row_values > newest.values {
+                    newest.values.clone_from(&row_values);
                 }
             });
             if too_long {
                 let message = format!(
-                    "the columns that are carried on hold more than {VALUES_BYTES_MAX} bytes in a row"
+                    "the columns that are carried on hold more than {VALUES_BYTES_MAX} bytes in a \
+                     row"
                 );
                 return Err(Fault::new(codes::LIMIT, message).hint("carry fewer columns on"));
             }
@@ -516,10 +519,10 @@ impl LatestRows {
         let mut previous_times = Vec::new();
         let mut month_days = Vec::new();
         let mut times_of_day = Vec::new();
-        map.for_each(|key, kept| {
-            month_days.push(kept.month_day());
-            times_of_day.push(kept.time_of_day());
-            let row = kept.latest();
+        map.for_each(|key, series| {
+            month_days.push(series.month_day());
+            times_of_day.push(series.time_of_day());
+            let row = series.latest();
             keys.push(key)?;
             values.push(&row.values)?;
             times.push(row.time);
@@ -531,10 +534,10 @@ impl LatestRows {
         let mut columns: Vec<(String, ArrayRef)> = Vec::new();
         let named = |columns: Vec<ArrayRef>, types: &[DataType], name: &str| {
             let each = columns.into_iter().zip(types).enumerate();
-            each.map(|(at, (column, own))| {
+            each.map(|(at, (column, data_type))| {
                 Ok((
                     format!("{name}{}", at + 1),
-                    cast(&column, &logical_type(own))?,
+                    cast(&column, &logical_type(data_type))?,
                 ))
             })
             .collect::<Result<Vec<_>>>()
