@@ -75,7 +75,10 @@ impl ColumnClock {
         let zone = Tz::from_str(name).map_err(|error| {
             let message = format!("the time zone `{name}` is not known");
             Fault::new(codes::BAD_VALUE, message)
-                .hint("name a zone of the IANA database, such as Europe/Berlin, or an offset such as +02:00")
+                .hint(
+                    "name a zone of the IANA database, such as Europe/Berlin, or an offset such as \
+                     +02:00",
+                )
                 .cause(error)
         })?;
         Ok(Some(ColumnClock {
@@ -115,8 +118,8 @@ impl ColumnClock {
     fn utc(&self, time: i64) -> Option<NaiveDateTime> {
         let nanoseconds = i128::from(time) * self.tick;
         let seconds = i64::try_from(nanoseconds.div_euclid(SECOND)).ok()?;
-        let rest = nanoseconds.rem_euclid(SECOND) as u32;
-        Some(DateTime::from_timestamp(seconds, rest)?.naive_utc())
+        let subsecond = nanoseconds.rem_euclid(SECOND) as u32;
+        Some(DateTime::from_timestamp(seconds, subsecond)?.naive_utc())
     }
 
     /// The civil time of a tick, where the first instant of a day whose midnight the clock skips counts as midnight: by it,
@@ -135,8 +138,8 @@ impl ColumnClock {
     pub fn skipped_time(&self, time: i64) -> Option<NaiveDateTime> {
         let zone = self.zone.filter(|_| !self.has_even_days)?;
         let instant = self.utc(time)?;
-        let before = instant.checked_sub_signed(TimeDelta::hours(BEFORE_CHANGE_HOURS))?;
-        let offset_before = zone.offset_from_utc_datetime(&before).fix();
+        let earlier_instant = instant.checked_sub_signed(TimeDelta::hours(BEFORE_CHANGE_HOURS))?;
+        let offset_before = zone.offset_from_utc_datetime(&earlier_instant).fix();
         if offset_before == zone.offset_from_utc_datetime(&instant).fix() {
             return None;
         }
@@ -148,7 +151,7 @@ impl ColumnClock {
     /// The civil time of a tick, or that which the clock skips, if it alone has a time of day.
     fn civil_time_at(&self, time: i64, time_of_day: Option<i64>) -> Option<NaiveDateTime> {
         let local = self.local(time)?;
-        if time_of_day.is_none_or(|wanted| wanted == nanoseconds_of_day(local)) {
+        if time_of_day.is_none_or(|nanoseconds| nanoseconds == nanoseconds_of_day(local)) {
             return Some(local);
         }
         let skipped = self.skipped_time(time);
@@ -361,14 +364,14 @@ fn resolve_in(zone: &Tz, local: NaiveDateTime) -> Option<ResolvedInstant> {
     let mut is_skipped = false;
     let offset = match zone.offset_from_local_datetime(&local) {
         LocalResult::Single(offset) => offset.fix(),
-        LocalResult::Ambiguous(one, other) => {
+        LocalResult::Ambiguous(earliest, latest) => {
             // The first of both has the greater offset.
-            let one = one.fix();
-            let other = other.fix();
-            if one.local_minus_utc() >= other.local_minus_utc() {
-                one
+            let first_offset = earliest.fix();
+            let second_offset = latest.fix();
+            if first_offset.local_minus_utc() >= second_offset.local_minus_utc() {
+                first_offset
             } else {
-                other
+                second_offset
             }
         }
         LocalResult::None => {

@@ -82,7 +82,11 @@ pub mod codes {
     macro_rules! codes {
         ($($(#[$doc:meta])* $name:ident = $text:literal $domain:ident $retry:ident;)*) => {
             $($(#[$doc])* pub const $name: FaultCode =
-                FaultCode { name: $text, domain: FaultDomain::$domain, retry: RetryAdvice::$retry };)*
+                FaultCode {
+                    name: $text,
+                    domain: FaultDomain::$domain,
+                    retry: RetryAdvice::$retry,
+                };)*
             /// Every code, for the reference and its test.
             pub const ALL: &[FaultCode] = &[$($name),*];
         };
@@ -345,7 +349,10 @@ impl Fault {
             "the program panicked: {}",
             text.unwrap_or("no message")
         ));
-        fault.hint("fix the step if it is your own code; else report this with the spec and the output of the panic")
+        fault.hint(
+            "fix the step if it is your own code; else report this with the spec and the output of \
+             the panic",
+        )
     }
 
     /// A thread that the system did not start.

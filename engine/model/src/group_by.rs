@@ -15,7 +15,7 @@ pub struct GroupBy {
     pub keys: Vec<GroupKey>,
     /// Logical types of the value columns.
     pub values: Vec<DataType>,
-    /// What is computed, in the order of the result's columns.
+    /// The computed results, in the order of the result's columns.
     pub results: Vec<GroupResult>,
 }
 
@@ -50,13 +50,13 @@ pub enum TimeBucket {
 /// A result per key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupResult {
-    /// What is computed.
+    /// The computation.
     pub function: GroupFunction,
     /// Place of the value column; of no meaning for functions of rows.
     pub value: usize,
 }
 
-/// What is computed of the rows of a key. Null and NaN are no values.
+/// A computation over the rows of a key. Null and NaN are no values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum GroupFunction {
     /// The number of rows.
@@ -124,13 +124,13 @@ pub enum GroupFunction {
     List {
         /// The number of values at most.
         limit: u32,
-        /// Whether values beyond the limit are left out. Otherwise they are a fault.
+        /// True if values beyond the limit are left out. Otherwise they are a fault.
         truncate: bool,
     },
 }
 
 impl GroupBy {
-    /// Whether a result depends on the order of rows.
+    /// True if a result depends on the order of rows.
     pub fn is_of_row_order(&self) -> bool {
         self.results
             .iter()
@@ -139,7 +139,7 @@ impl GroupBy {
 }
 
 impl GroupFunction {
-    /// Whether the function is of rows rather than of a column.
+    /// True if the function is of rows rather than of a column.
     pub fn is_of_rows(self) -> bool {
         matches!(
             self,
@@ -147,7 +147,7 @@ impl GroupFunction {
         )
     }
 
-    /// Whether the result is a number of rows or values, which no group lacks.
+    /// True if the result is a number of rows or values, which no group lacks.
     pub fn is_count(self) -> bool {
         use GroupFunction::{ApproxNUnique, Count, CountRows, NUnique};
         matches!(self, CountRows | Count | NUnique | ApproxNUnique)
@@ -163,7 +163,7 @@ impl GroupFunction {
         }
     }
 
-    /// Whether the result depends on the order of rows.
+    /// True if the result depends on the order of rows.
     fn is_of_row_order(self) -> bool {
         use GroupFunction::{First, FirstBy, FirstRow, Last, LastBy, LastRow, List};
         matches!(
@@ -207,33 +207,22 @@ impl TimeBucket {
     /// The start of the bucket of each time, in the column's own type and unit: no other unit holds all times that a
     /// column can.
     pub fn starts(self, times: &ArrayRef) -> Result<ArrayRef> {
-        let missing = |time: i64| {
-            let message = format!(
-                "the bucket of the time {time} begins before the first one that {} holds",
-                type_words(times.data_type())
-            );
-            Fault::new(codes::OVERFLOW, message).hint("filter such rows before")
-        };
         let clock = match self {
             TimeBucket::Even { .. } => None,
             TimeBucket::Calendar { .. } => ColumnClock::of(times.data_type())?,
         };
         let start = |time: i64| {
-            let start = match self {
-                TimeBucket::Even { length, origin } => even_start(time, length, origin),
-                TimeBucket::Calendar { span, first_day } => clock
-                    .as_ref()
-                    .and_then(|clock| clock.bucket_start(time, span, first_day)),
-            };
-            start.ok_or_else(|| missing(time))
+            let start = self.start(time, clock.as_ref());
+            start.ok_or_else(|| early_bucket_fault(time, times.data_type()))
         };
         if let Some(days) = times.as_primitive_opt::<Date32Type>() {
-            let start = |day: i32| {
-                let start = start(i64::from(day))?;
-                i32::try_from(start).map_err(|_| missing(i64::from(day)))
+            let start_day = |day: i32| {
+                let start_day = start(i64::from(day))?;
+                i32::try_from(start_day)
+                    .map_err(|_| early_bucket_fault(i64::from(day), times.data_type()))
             };
             return Ok(std::sync::Arc::new(
-                days.try_unary::<_, Date32Type, Fault>(start)?,
+                days.try_unary::<_, Date32Type, Fault>(start_day)?,
             ));
         }
         let ticks = cast(times, &DataType::Int64)?;
@@ -243,6 +232,16 @@ impl TimeBucket {
         Ok(cast(&starts, times.data_type())?)
     }
 
+    /// The start of the bucket of a time; `None` where 64 bits do not hold it.
+    fn start(self, time: i64, clock: Option<&ColumnClock>) -> Option<i64> {
+        match self {
+            TimeBucket::Even { length, origin } => even_start(time, length, origin),
+            TimeBucket::Calendar { span, first_day } => {
+                clock.and_then(|clock| clock.bucket_start(time, span, first_day))
+            }
+        }
+    }
+
     /// The most ticks that a bucket lasts, in a column with this many nanoseconds per tick.
     pub fn most_ticks(self, tick: i128) -> i128 {
         match self {
@@ -250,6 +249,15 @@ impl TimeBucket {
             TimeBucket::Calendar { span, .. } => i128::from(span.tick_bounds(tick).1),
         }
     }
+}
+
+/// A fault for a time whose bucket begins before the times of its column's type.
+fn early_bucket_fault(time: i64, data_type: &DataType) -> Fault {
+    let message = format!(
+        "the bucket of the time {time} begins before the first one that {} holds",
+        type_words(data_type)
+    );
+    Fault::new(codes::OVERFLOW, message).hint("filter such rows before")
 }
 
 /// The start of the bucket of a time.

@@ -33,34 +33,34 @@ pub fn hide_secrets(text: &str) -> Cow<'_, str> {
     if !text.contains("://") && !text.contains('@') {
         return Cow::Borrowed(text);
     }
-    let mut shown = String::with_capacity(text.len());
+    let mut masked = String::with_capacity(text.len());
     let mut remaining = text;
     while let Some(position) = remaining.find("://") {
-        let (before, after) = remaining.split_at(position + "://".len());
-        push_plain(&mut shown, before);
-        let end = after.find(ends_url).unwrap_or(after.len());
-        let (url, others) = after.split_at(end);
-        let name = before.trim_end_matches("://");
+        let (prefix, suffix) = remaining.split_at(position + "://".len());
+        push_plain(&mut masked, prefix);
+        let end = suffix.find(ends_url).unwrap_or(suffix.len());
+        let (url, others) = suffix.split_at(end);
+        let name = prefix.trim_end_matches("://");
         let mut words = name.rsplit(|letter: char| !letter.is_ascii_alphanumeric());
         let scheme = words.next().unwrap_or_default();
-        push_url(&mut shown, scheme, url);
+        push_url(&mut masked, scheme, url);
         remaining = others;
     }
-    push_plain(&mut shown, remaining);
-    Cow::Owned(shown)
+    push_plain(&mut masked, remaining);
+    Cow::Owned(masked)
 }
 
 /// Appends text around URLs. Libraries log authorities without their scheme: `(user:password@host:80)`.
-fn push_plain(shown: &mut String, text: &str) {
+fn push_plain(masked: &mut String, text: &str) {
     let is_between = |letter: char| ends_url(letter) || matches!(letter, '(' | ')' | ',');
     for word in text.split_inclusive(is_between) {
         match word.rsplit_once('@') {
             Some((user, host)) if user.contains(':') && !user.contains('/') => {
-                shown.push_str(HIDDEN);
-                shown.push('@');
-                shown.push_str(host);
+                masked.push_str(HIDDEN);
+                masked.push('@');
+                masked.push_str(host);
             }
-            _ => shown.push_str(word),
+            _ => masked.push_str(word),
         }
     }
 }
@@ -76,32 +76,32 @@ fn names_container(scheme: &str, user: &str) -> bool {
 }
 
 /// Appends a URL behind its scheme.
-fn push_url(shown: &mut String, scheme: &str, url: &str) {
+fn push_url(masked: &mut String, scheme: &str, url: &str) {
     let authority_end = url.find(['/', '?', '#']).unwrap_or(url.len());
     let (authority, path) = url.split_at(authority_end);
     match authority.rsplit_once('@') {
-        Some((user, _)) if names_container(scheme, user) => shown.push_str(authority),
+        Some((user, _)) if names_container(scheme, user) => masked.push_str(authority),
         Some((_, host)) => {
-            shown.push_str(HIDDEN);
-            shown.push('@');
-            shown.push_str(host);
+            masked.push_str(HIDDEN);
+            masked.push('@');
+            masked.push_str(host);
         }
-        None => shown.push_str(authority),
+        None => masked.push_str(authority),
     }
     let Some((path, query)) = path.split_once('?') else {
-        shown.push_str(path);
+        masked.push_str(path);
         return;
     };
-    shown.push_str(path);
+    masked.push_str(path);
     for (number, parameter) in query.split('&').enumerate() {
-        shown.push(if number == 0 { '?' } else { '&' });
+        masked.push(if number == 0 { '?' } else { '&' });
         match parameter.split_once('=') {
             Some((name, _)) if is_secret(name) => {
-                shown.push_str(name);
-                shown.push('=');
-                shown.push_str(HIDDEN);
+                masked.push_str(name);
+                masked.push('=');
+                masked.push_str(HIDDEN);
             }
-            _ => shown.push_str(parameter),
+            _ => masked.push_str(parameter),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::{Fault, Result, codes, type_words};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimeCutoff {
     text: String,
-    /// Whether the time itself belongs to the future.
+    /// True if the time itself belongs to the future.
     before: bool,
 }
 
@@ -66,8 +66,16 @@ impl TimeCutoff {
     /// The last tick of the past in a column of times. Without an offset, the time is local to the column's zone.
     pub fn last_tick(&self, time: &Field) -> Result<i64> {
         let wrong = || {
-            Fault::new(codes::BAD_VALUE, format!("`{}` is no time of `{}`, which is {}", self.text, time.name(), type_words(time.data_type())))
-                .hint("write a date (2016-04-24), a timestamp (2016-04-24T12:00:00), or a whole number where times are numbers")
+            let message = format!(
+                "`{}` is no time of `{}`, which is {}",
+                self.text,
+                time.name(),
+                type_words(time.data_type())
+            );
+            Fault::new(codes::BAD_VALUE, message).hint(
+                "write a date (2016-04-24), a timestamp (2016-04-24T12:00:00), or a whole number \
+                 where times are numbers",
+            )
         };
         let Some(tick) = tick_nanoseconds(time.data_type()) else {
             let number: i64 = self.text.trim().parse().map_err(|_| wrong())?;

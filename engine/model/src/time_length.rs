@@ -28,16 +28,16 @@ use crate::{Fault, Result, codes, type_words};
 pub enum TimeLength {
     /// Units of the calendar of a column's zone.
     Calendar {
-        /// How many.
+        /// The number of units.
         count: u32,
-        /// Which unit.
+        /// The unit.
         unit: CalendarUnit,
     },
     /// Units that always last equally long.
     Exact {
-        /// How many.
+        /// The number of units.
         count: u32,
-        /// Which unit.
+        /// The unit.
         unit: ExactUnit,
     },
 }
@@ -75,8 +75,8 @@ impl CalendarUnit {
     ];
 
     fn word(self) -> &'static str {
-        let known = CalendarUnit::ALL.iter().find(|(unit, _)| *unit == self);
-        known.map_or("", |(_, word)| word)
+        let entry = CalendarUnit::ALL.iter().find(|(unit, _)| *unit == self);
+        entry.map_or("", |(_, word)| word)
     }
 
     /// One unit.
@@ -102,13 +102,13 @@ impl ExactUnit {
     ];
 
     fn word(self) -> &'static str {
-        let known = ExactUnit::ALL.iter().find(|(unit, ..)| *unit == self);
-        known.map_or("", |(_, word, _)| word)
+        let entry = ExactUnit::ALL.iter().find(|(unit, ..)| *unit == self);
+        entry.map_or("", |(_, word, _)| word)
     }
 
     fn nanoseconds(self) -> i128 {
-        let known = ExactUnit::ALL.iter().find(|(unit, ..)| *unit == self);
-        known.map_or(0, |(.., nanoseconds)| *nanoseconds)
+        let entry = ExactUnit::ALL.iter().find(|(unit, ..)| *unit == self);
+        entry.map_or(0, |(.., nanoseconds)| *nanoseconds)
     }
 }
 
@@ -178,10 +178,16 @@ impl FromStr for TimeLength {
         let word = if word == "min" { "m" } else { word };
         let wrong = || format!("`{text}` is not a length of time");
         let count: u32 = count.parse().map_err(|_| wrong())?;
-        if let Some((unit, _)) = CalendarUnit::ALL.iter().find(|(_, known)| *known == word) {
+        if let Some((unit, _)) = CalendarUnit::ALL
+            .iter()
+            .find(|(_, unit_word)| *unit_word == word)
+        {
             return Ok(TimeLength::Calendar { count, unit: *unit });
         }
-        if let Some((unit, ..)) = ExactUnit::ALL.iter().find(|(_, known, _)| *known == word) {
+        if let Some((unit, ..)) = ExactUnit::ALL
+            .iter()
+            .find(|(_, unit_word, _)| *unit_word == word)
+        {
             return Ok(TimeLength::Exact { count, unit: *unit });
         }
         Err(wrong())
