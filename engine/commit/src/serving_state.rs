@@ -381,7 +381,10 @@ impl<'a> PieceWriter<'a> {
 
     /// Takes over a piece of the state before.
     pub fn share(&self, piece: &StoredPiece) -> Result<StoredPiece> {
-        let (Some(earlier), Some(file)) = (self.earlier, &piece.file) else {
+        let Some(earlier) = self.earlier else {
+            return Ok(piece.clone());
+        };
+        let Some(file) = &piece.file else {
             return Ok(piece.clone());
         };
         let from = piece_location(&earlier.directory, file)?;

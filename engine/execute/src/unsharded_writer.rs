@@ -60,9 +60,11 @@ impl WritePass<'_> {
             files: target.begin(schema.clone(), target.pass)?,
             merger: PartitionMerger::new(&layout, file_schema.clone(), self.context.memory),
         };
-        let append = |to: &mut ShardFiles<'_>, rows: SpanRows| self.append(to, rows, &file_schema);
-        let ordered =
-            OrderedAppender::new(files, self.context.memory.output_bytes() as u64, append);
+        let ordered = OrderedAppender::new(
+            files,
+            self.context.memory.output_bytes() as u64,
+            |to: &mut ShardFiles<'_>, rows: SpanRows| self.append(to, rows, &file_schema),
+        );
         let next = AtomicUsize::new(0);
         let stop = AtomicBool::new(false);
         let total = Mutex::new(RowCounts::default());
@@ -80,7 +82,7 @@ impl WritePass<'_> {
             lock(&total)?.add(&counts);
             Ok(())
         };
-        let each = || {
+        let ended = run_on_all(self.context.threads, &|| {
             while !stop.load(Ordering::Relaxed) {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(task) = tasks.get(index) else { break };
@@ -90,10 +92,8 @@ impl WritePass<'_> {
                 })?;
             }
             Ok(())
-        };
-        run_on_all(self.context.threads, &each)
-            .into_iter()
-            .collect::<Result<()>>()?;
+        });
+        ended.into_iter().collect::<Result<()>>()?;
         let counts = total.into_inner().map_err(|_| poisoned_lock())?;
         let ShardFiles {
             mut files,

@@ -177,12 +177,12 @@ struct SourcePlanner<'a> {
 impl SourcePlanner<'_> {
     /// The source of the state of a run at a level of the tree.
     fn source(&self, level: usize, run: &Range<usize>) -> Result<StateSource> {
-        let kept = self.states.committed(run)?;
-        if self.holds_all(&kept) {
+        let committed = self.states.committed(run)?;
+        if self.holds_all(&committed) {
             return Ok(StateSource::Kept(run.clone()));
         }
         let Some(below) = level.checked_sub(1) else {
-            return self.lowest_source(run, kept);
+            return self.lowest_source(run, committed);
         };
         let mut of = Vec::new();
         for part in self.tree.runs_within(below, run) {
@@ -194,13 +194,13 @@ impl SourcePlanner<'_> {
         }
         Ok(StateSource::Merged {
             tasks: run.clone(),
-            kept,
+            kept: committed,
             of,
         })
     }
 
     /// The source of a run without levels below, some of whose states are missing.
-    fn lowest_source(&self, run: &Range<usize>, kept: Vec<bool>) -> Result<StateSource> {
+    fn lowest_source(&self, run: &Range<usize>, committed: Vec<bool>) -> Result<StateSource> {
         if !self.grows {
             return Ok(StateSource::Read(run.clone()));
         }
@@ -218,7 +218,7 @@ impl SourcePlanner<'_> {
             };
             return Ok(StateSource::Merged {
                 tasks: run.clone(),
-                kept,
+                kept: committed,
                 of: vec![StateSource::Kept(run.start..end), remaining_source],
             });
         }
