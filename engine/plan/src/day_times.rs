@@ -109,7 +109,8 @@ mod tests {
                 ("t IN (TIME '08:00:00', TIME '23:59:59')", vec![0, 2]),
                 ("coalesce(t, TIME '00:00:00') = t", vec![0, 1, 2]),
                 (
-                    "CASE WHEN t > TIME '12:00:00' THEN t ELSE TIME '12:00:00' END = TIME '12:00:00'",
+                    "CASE WHEN t > TIME '12:00:00' THEN t ELSE TIME '12:00:00' END \
+                     = TIME '12:00:00'",
                     vec![0],
                 ),
             ] {

@@ -229,14 +229,14 @@ impl ValueCount {
         }
     }
 
-    /// Counts the missing values of a column that an operation reads and fills for itself; `before` is its index among
-    /// the columns that are read.
-    pub fn filled(before: usize, column: impl Into<String>) -> ValueCount {
+    /// Counts the missing values of a column that an operation reads and fills for itself; `read_index` is its index
+    /// among the columns that are read.
+    pub fn filled(read_index: usize, column: impl Into<String>) -> ValueCount {
         ValueCount {
-            before,
+            before: read_index,
             column: Some(column.into()),
-            ..ValueCount::new(RowChange::Imputed, |before, _| {
-                Ok(before.logical_null_count() as u64)
+            ..ValueCount::new(RowChange::Imputed, |column_before, _| {
+                Ok(column_before.logical_null_count() as u64)
             })
         }
     }

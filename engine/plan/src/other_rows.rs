@@ -28,8 +28,8 @@ fn other_rows_fault(part: &Expr) -> Option<Fault> {
                 format!("`{name}` is computed over several rows, and an expression sees one row");
             let fault = Fault::new(codes::EXPRESSION, message).fragment(name, 0);
             Some(fault.hint(
-                "`aggregate` makes one row of each group; `rolling`, `expanding` and `pooled` compute statistics beside \
-                 each row; a step with `sql:` takes any query",
+                "`aggregate` makes one row of each group; `rolling`, `expanding` and `pooled` \
+                 compute statistics beside each row; a step with `sql:` takes any query",
             ))
         }
         Expr::WindowFunction(call) => {
@@ -37,7 +37,8 @@ fn other_rows_fault(part: &Expr) -> Option<Fault> {
             let message = format!("`{name}` looks at other rows, and an expression sees one row");
             let fault = Fault::new(codes::EXPRESSION, message).fragment(name, 0);
             Some(fault.hint(
-                "`lag`, `rolling`, `expanding` and `pooled` look at other rows; a step with `sql:` takes any query",
+                "`lag`, `rolling`, `expanding` and `pooled` look at other rows; a step with `sql:` \
+                 takes any query",
             ))
         }
         Expr::ScalarSubquery(_) | Expr::Exists(_) | Expr::InSubquery(_) => Some(subquery_fault()),

@@ -114,7 +114,10 @@ impl TargetChain {
                 );
                 return Err(Fault::new(codes::DUPLICATE, message)
                     .column(&stage.column)
-                    .hint("transform one column with `target`; use `standardize`, `diff` or `log1p` for features"));
+                    .hint(
+                        "transform one column with `target`; use `standardize`, `diff` or `log1p` \
+                         for features",
+                    ));
             }
             stages.clone_from(&chain.stages);
         }

@@ -410,16 +410,21 @@ impl ChainInstruction {
         else {
             return Ok(());
         };
-        let taken = carry.take_precomputed(*op, state.rows, emit)?;
+        let precomputed = carry.take_precomputed(*op, state.rows, emit)?;
         if let Some(join) = join
             && state.rows > 0
         {
             let has_flag = join.has_flag && emit.first() == Some(&true);
-            state.count_matches(join, &taken, has_flag, changed)?;
+            state.count_matches(join, &precomputed, has_flag, changed)?;
         }
-        state.mark_unfound(&taken.columns, emit, nullable);
+        state.mark_unfound(&precomputed.columns, emit, nullable);
         let requested = requested_registers(writes, emit);
-        store(&mut state.registers, &requested, taken.columns, state.rows)?;
+        store(
+            &mut state.registers,
+            &requested,
+            precomputed.columns,
+            state.rows,
+        )?;
         state.count_lost(writes, lost_values, changed);
         Ok(())
     }
