@@ -146,8 +146,8 @@ impl WindowEngine {
             "a row of {time} is not later than the newest row of its series{series}, of {last}"
         );
         Fault::new(codes::OUT_OF_ORDER, message).hint(
-            "give rows that are later than those of the state; correct earlier rows in the data, and run the \
-             pipeline again",
+            "give rows that are later than those of the state; correct earlier rows in the data, \
+             and run the pipeline again",
         )
     }
 }

@@ -32,7 +32,7 @@ pub(crate) enum SeriesLocation {
 
 impl SeriesPartition {
     /// All series, active and evicted.
-    fn found(&self) -> impl Iterator<Item = (u128, SeriesLocation)> {
+    fn locations(&self) -> impl Iterator<Item = (u128, SeriesLocation)> {
         let awake = (0..self.table.len() as u32).map(|series| {
             (
                 self.table.hash(series as usize),
@@ -42,14 +42,14 @@ impl SeriesPartition {
         awake.chain(
             self.resting
                 .records()
-                .map(|(hash, place)| (hash, SeriesLocation::Resting(place))),
+                .map(|(hash, record)| (hash, SeriesLocation::Resting(record))),
         )
     }
 
-    fn hash(&self, found: SeriesLocation) -> u128 {
-        match found {
+    fn hash(&self, location: SeriesLocation) -> u128 {
+        match location {
             SeriesLocation::Awake(series) => self.table.hash(series as usize),
-            SeriesLocation::Resting(place) => self.resting.hash(place),
+            SeriesLocation::Resting(record) => self.resting.hash(record),
         }
     }
 
@@ -57,7 +57,7 @@ impl SeriesPartition {
     pub(crate) fn in_order(&self) -> impl Iterator<Item = (u128, SeriesLocation)> {
         // The upper half of a hash distinguishes nearly all series.
         let mut order: Vec<(u64, SeriesLocation)> = self
-            .found()
+            .locations()
             .map(|(hash, location)| ((hash >> 64) as u64, location))
             .collect();
         order.sort_unstable_by(|(half, location), (other_half, other)| {
@@ -132,14 +132,14 @@ impl SeriesPartition {
         self.history
             .restore(count, last, columns.iter().map(Vec::as_slice), next);
         for frontier in &mut self.memories.frontiers {
-            let taken = count.checked_sub(input.varint()?);
+            let consumed = count.checked_sub(input.varint()?);
             frontier
                 .taken
-                .push(taken.ok_or_else(|| corrupt("a frontier beyond its entries"))?);
+                .push(consumed.ok_or_else(|| corrupt("a frontier beyond its entries"))?);
         }
         let frontiers = &self.memories.frontiers;
-        let taken = |frontier: usize| frontiers[frontier].taken.last().copied().unwrap_or(0);
-        if !self.history.has_needed(count, columns, taken) {
+        let consumed = |frontier: usize| frontiers[frontier].taken.last().copied().unwrap_or(0);
+        if !self.history.has_needed(count, columns, consumed) {
             return Err(corrupt("too few entries"));
         }
         self.memories
@@ -255,8 +255,8 @@ impl WindowEngine {
     }
 }
 
-pub(crate) fn corrupt(what: &str) -> Fault {
-    Fault::new(codes::CORRUPT, format!("a window state has {what}"))
+pub(crate) fn corrupt(problem: &str) -> Fault {
+    Fault::new(codes::CORRUPT, format!("a window state has {problem}"))
 }
 
 impl WindowPlan {
