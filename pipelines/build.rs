@@ -13,5 +13,5 @@ fn main() {
 }
 
 fn is_set_to(variable: &str, value: &str) -> bool {
-    std::env::var(variable).is_ok_and(|found| found == value)
+    std::env::var(variable).is_ok_and(|variable_value| variable_value == value)
 }

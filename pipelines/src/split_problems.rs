@@ -71,21 +71,26 @@ fn time_problems(parts: &[String], ends: &[String], embargo: Option<&str>) -> Ve
     let mut last: Option<DateTime> = None;
     let mut shortest: Option<TimeLength> = None;
     for (index, text) in ends.iter().enumerate() {
-        let place = format!("ends[{index}]");
+        let end_path = format!("ends[{index}]");
         if let Some(length) = last_length(text) {
             match length {
                 Err(message) => {
                     let hint = civil_length_hint(text.trim().trim_start_matches("last"));
-                    report(codes::BAD_VALUE, place, message, hint);
+                    report(codes::BAD_VALUE, end_path, message, hint);
                 }
                 Ok(length) if length.count() == 0 => {
                     let message = format!("the part after `{text}` would have no rows");
-                    report(codes::BAD_VALUE, place, message, "write a length above 0");
+                    report(
+                        codes::BAD_VALUE,
+                        end_path,
+                        message,
+                        "write a length above 0",
+                    );
                 }
                 Ok(length) => {
                     if shortest.is_some_and(|shortest| is_no_shorter(length, shortest)) {
                         let message = format!("`{text}` does not come after the end before it");
-                        report(codes::BAD_VALUE, place, message, "");
+                        report(codes::BAD_VALUE, end_path, message, "");
                     }
                     shortest = Some(length);
                 }
@@ -96,7 +101,7 @@ fn time_problems(parts: &[String], ends: &[String], embargo: Option<&str>) -> Ve
             let message = format!("`{text}` is not a date or timestamp");
             report(
                 codes::BAD_VALUE,
-                place,
+                end_path,
                 message,
                 "such as 2016-04-25, 2016-04-25T06:00:00 or last 28d",
             );
@@ -105,7 +110,7 @@ fn time_problems(parts: &[String], ends: &[String], embargo: Option<&str>) -> Ve
         if last.is_some_and(|last| last >= end) {
             report(
                 codes::BAD_VALUE,
-                place,
+                end_path,
                 format!("`{text}` does not come after the end before it"),
                 "",
             );

@@ -50,7 +50,7 @@ impl BacktestCommand {
     pub fn run(self) -> Result<ExitCode> {
         let reporter = self.options.reporter();
         let page = self.page.begin(self.spec.shown())?;
-        let done = page.finish(self.backtest(&reporter), |found| Ok(backtest_page(found)));
+        let done = page.finish(self.backtest(&reporter), |report| Ok(backtest_page(report)));
         backtest::report(&reporter, "backtest", done)
     }
 

@@ -38,7 +38,13 @@ pub(crate) struct ProfileCommand {
     parts: bool,
     /// Compare each two of these columns, too: the correlation of numbers, Cramér's V of categories; all columns where
     /// none is named.
-    #[arg(long, value_name = "COLUMNS", num_args = 0..=1, require_equals = true, value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "COLUMNS",
+        num_args = 0..=1,
+        require_equals = true,
+        value_delimiter = ','
+    )]
     #[arg(default_missing_value = "*")]
     pairs: Option<Vec<String>>,
     /// The column of times of data that no spec describes.

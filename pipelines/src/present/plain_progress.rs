@@ -327,8 +327,10 @@ mod tests {
         script.extend((23..=43).map(|second| (second, None)));
         let expected = [
             "pass 1 of 2 (write table): begins, 40.0 MB to read",
-            "pass 1 of 2 (write table): 25%, 10.0 MB of 40.0 MB, 10.0k rows, 1.0k rows/s, 1.0 MB/s, 10.0 s elapsed",
-            "pass 1 of 2 (write table): 50%, 20.0 MB of 40.0 MB, 20.0k rows, 1.0k rows/s, 1.0 MB/s, 20.0 s elapsed",
+            "pass 1 of 2 (write table): 25%, 10.0 MB of 40.0 MB, 10.0k rows, \
+             1.0k rows/s, 1.0 MB/s, 10.0 s elapsed",
+            "pass 1 of 2 (write table): 50%, 20.0 MB of 40.0 MB, 20.0k rows, \
+             1.0k rows/s, 1.0 MB/s, 20.0 s elapsed",
             "pass 2 of 2 (write table): begins, 40.0 MB to read",
             "pass 2 of 2 (write table): 0%, 0 B of 40.0 MB, 10.0 s elapsed",
             "pass 2 of 2 (write table): 0%, 0 B of 40.0 MB, 20.0 s elapsed",

@@ -445,11 +445,13 @@ mod tests {
             ),
             (
                 100,
-                "pass 3/3 write table  ====>                 6.1 MB of 26.2 MB, 2.5 MB/s  1.8M rows  8.0 s left",
+                "pass 3/3 write table  ====>                 6.1 MB of 26.2 MB, 2.5 MB/s  \
+                 1.8M rows  8.0 s left",
             ),
             (
                 160,
-                "pass 3/3 write table  ====>                 6.1 MB of 26.2 MB, 2.5 MB/s  1.8M rows  8.0 s left",
+                "pass 3/3 write table  ====>                 6.1 MB of 26.2 MB, 2.5 MB/s  \
+                 1.8M rows  8.0 s left",
             ),
         ];
         for (columns, line) in expected {

@@ -69,8 +69,37 @@ mod tests {
 
     #[test]
     fn has_one_form_for_each_spec() {
-        let messy = "# Head.\nversion:   1\nname: 'demand'   # trailing\nsources:\n    a:\n        parquet: {path: x,\n          }\n\n\n\n    b: { parquet: {path: y} }\nsteps:\n  s:\n    do:\n    # Why.\n    - filter: 'qty > 0 AND item_id = ''a'''\n    - lag: {columns: [qty],by: [ 7d ]}\n";
-        let neat = "# Head.\nversion: 1\nname: \"demand\" # trailing\nsources:\n  a:\n    parquet: { path: x }\n\n  b: { parquet: { path: y } }\nsteps:\n  s:\n    do:\n      # Why.\n      - filter: 'qty > 0 AND item_id = ''a'''\n      - lag: { columns: [qty], by: [7d] }\n";
+        let messy = concat!(
+            "# Head.\n",
+            "version:   1\n",
+            "name: 'demand'   # trailing\n",
+            "sources:\n",
+            "    a:\n",
+            "        parquet: {path: x,\n",
+            "          }\n\n\n\n",
+            "    b: { parquet: {path: y} }\n",
+            "steps:\n",
+            "  s:\n",
+            "    do:\n",
+            "    # Why.\n",
+            "    - filter: 'qty > 0 AND item_id = ''a'''\n",
+            "    - lag: {columns: [qty],by: [ 7d ]}\n",
+        );
+        let neat = concat!(
+            "# Head.\n",
+            "version: 1\n",
+            "name: \"demand\" # trailing\n",
+            "sources:\n",
+            "  a:\n",
+            "    parquet: { path: x }\n\n",
+            "  b: { parquet: { path: y } }\n",
+            "steps:\n",
+            "  s:\n",
+            "    do:\n",
+            "      # Why.\n",
+            "      - filter: 'qty > 0 AND item_id = ''a'''\n",
+            "      - lag: { columns: [qty], by: [7d] }\n",
+        );
         assert_eq!(formatted(messy), neat);
         assert_eq!(formatted(neat), neat);
         assert_eq!(

@@ -278,7 +278,11 @@ pub(super) enum OnDeadline {
 /// A step: its input, and transforms that are applied in order.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("oneOf" = [{ "required": ["from"] }, { "required": ["union"] }, { "required": ["sql"] }]))]
+#[schemars(extend("oneOf" = [
+    { "required": ["from"] },
+    { "required": ["union"] },
+    { "required": ["sql"] }
+]))]
 #[schemars(rename = "Step")]
 pub(super) struct YamlStep {
     /// The step or source that it reads.

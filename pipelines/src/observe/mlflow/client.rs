@@ -66,7 +66,14 @@ impl TrackingClient {
                 } => {
                     // JSON has neither NaN nor infinities.
                     let values = values.into_iter().filter(|(_, value)| value.is_finite());
-                    let metric = |(key, value)| json!({ "key": key, "value": value, "timestamp": millis, "step": step });
+                    let metric = |(key, value)| {
+                        json!({
+                            "key": key,
+                            "value": value,
+                            "timestamp": millis,
+                            "step": step,
+                        })
+                    };
                     metrics.entry(sink).or_default().extend(values.map(metric));
                 }
                 TrackingMessage::Begin(run) => {
