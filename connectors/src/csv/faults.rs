@@ -84,39 +84,39 @@ impl RecordPlace<'_> {
 
 /// A fault for a record that cannot be read.
 pub(super) fn record_fault(
-    place: RecordPlace<'_>,
+    record_place: RecordPlace<'_>,
     records: &CsvRecords,
     error: RecordError,
 ) -> Fault {
     match error {
         RecordError::Io(error) => {
-            let fault = stream::stream_fault(&place.file.path, error);
-            match place.row {
+            let fault = stream::stream_fault(&record_place.file.path, error);
+            match record_place.row {
                 Some(row) if fault.code() == codes::BAD_ROW => fault.rows([row]),
                 _ => fault,
             }
         }
-        RecordError::TooLong => place.locate(stream::record_length_fault()),
+        RecordError::TooLong => record_place.locate(stream::record_length_fault()),
         RecordError::Malformed(malformed) => {
             let at = records.stream_start + malformed.at;
-            malformed_fault(place, Malformed { at, ..malformed }, &records.names)
+            malformed_fault(record_place, Malformed { at, ..malformed }, &records.names)
         }
     }
 }
 
-fn malformed_fault(place: RecordPlace<'_>, malformed: Malformed, names: &[String]) -> Fault {
-    let what = match malformed.problem {
+fn malformed_fault(record_place: RecordPlace<'_>, malformed: Malformed, names: &[String]) -> Fault {
+    let problem_text = match malformed.problem {
         QuoteProblem::InPlainField => "a quote stands in a field that does not begin with one",
         QuoteProblem::TextBehind => "text stands behind the quote that ends a field",
         QuoteProblem::Unclosed => "a quote opens a field and is not closed",
         QuoteProblem::EscapeAtEnd => "the file ends behind an escape",
     };
-    let message = match place.text_place(malformed.at) {
-        Ok(TextPlace { line, column }) => format!("line {line}, column {column}: {what}"),
-        Err(_) => what.to_owned(),
+    let message = match record_place.text_place(malformed.at) {
+        Ok(TextPlace { line, column }) => format!("line {line}, column {column}: {problem_text}"),
+        Err(_) => problem_text.to_owned(),
     };
-    let mut fault = Fault::new(codes::BAD_ROW, message).file(place.file.path.as_ref());
-    if let Some(row) = place.row {
+    let mut fault = Fault::new(codes::BAD_ROW, message).file(record_place.file.path.as_ref());
+    if let Some(row) = record_place.row {
         fault = fault.rows([row]);
     }
     if let Some(name) = names.get(malformed.field) {
@@ -124,27 +124,31 @@ fn malformed_fault(place: RecordPlace<'_>, malformed: Malformed, names: &[String
     }
     let hint = match malformed.problem {
         QuoteProblem::InPlainField => {
-            "put the field in quotes and double those in it, set `stray_quotes: text` to read such quotes as letters, or \
-             `quote: none` where no field is in quotes"
+            "put the field in quotes and double those in it, set `stray_quotes: text` to read such \
+             quotes as letters, or `quote: none` where no field is in quotes"
         }
         QuoteProblem::TextBehind => {
-            "double the quotes in the field, set `escape` where another character stands before them, or `stray_quotes: \
-             text` to read such text as a part of the field"
+            "double the quotes in the field, set `escape` where another character stands before \
+             them, or `stray_quotes: text` to read such text as a part of the field"
         }
         QuoteProblem::Unclosed => {
-            "close the quote, double it where it belongs to the field, or set `quote: none` where no field is in quotes; \
-             is the file whole?"
+            "close the quote, double it where it belongs to the field, or set `quote: none` where \
+             no field is in quotes; is the file whole?"
         }
         QuoteProblem::EscapeAtEnd => "is the file whole?",
     };
-    place.dialect_hint(fault.hint(hint))
+    record_place.dialect_hint(fault.hint(hint))
 }
 
 /// A fault for a record with more or fewer fields than there are columns.
-pub(super) fn field_count_fault(place: RecordPlace<'_>, columns: usize, fields: usize) -> Fault {
+pub(super) fn field_count_fault(
+    record_place: RecordPlace<'_>,
+    columns: usize,
+    fields: usize,
+) -> Fault {
     let message = format!("the row has {fields} fields, and there are {columns} columns");
-    let fault = place.locate(Fault::new(codes::BAD_ROW, message));
-    place.dialect_hint(fault.hint(
+    let fault = record_place.locate(Fault::new(codes::BAD_ROW, message));
+    record_place.dialect_hint(fault.hint(
         "correct the row, or set `delimiter`, or `skip_lines` where lines stand before the header",
     ))
 }

@@ -150,8 +150,8 @@ fn header_names(config: &CsvSource, path: &str, header: &CsvRecord) -> Result<Ve
             .file(path)
             .column(name)
             .hint(
-                "set `same_names: number` to read the second one as `name_2`, or `header: false` and `columns` if \
-                 the first record is a row",
+                "set `same_names: number` to read the second one as `name_2`, or `header: false` \
+                 and `columns` if the first record is a row",
             ));
     }
     Ok(names)
@@ -171,7 +171,7 @@ fn names_delimiter(record: &CsvRecord) -> bool {
 /// Names of which those that come again have a number: `name`, `name_2`.
 fn number_names(names: &[String]) -> Vec<String> {
     let mut numbered: Vec<String> = Vec::with_capacity(names.len());
-    let mut taken: HashSet<String> = names.iter().cloned().collect();
+    let mut names_in_use: HashSet<String> = names.iter().cloned().collect();
     // The number of the last column of each name.
     let mut numbers: HashMap<&str, usize> = HashMap::new();
     for name in names {
@@ -180,11 +180,11 @@ fn number_names(names: &[String]) -> Vec<String> {
         let mut candidate = name.clone();
         if *number > 1 {
             candidate = format!("{name}_{number}");
-            while taken.contains(&candidate) {
+            while names_in_use.contains(&candidate) {
                 *number += 1;
                 candidate = format!("{name}_{number}");
             }
-            taken.insert(candidate.clone());
+            names_in_use.insert(candidate.clone());
         }
         numbered.push(candidate);
     }

@@ -152,8 +152,8 @@ fn infer_types(
             break;
         }
         let file = rows::open(io, file)?;
-        let wanted: Vec<_> = fields.iter().cloned().collect();
-        for batch in reader::rows(&sampled, &file, &wanted, rows_left.min(8192))?.1 {
+        let file_fields: Vec<_> = fields.iter().cloned().collect();
+        for batch in reader::rows(&sampled, &file, &file_fields, rows_left.min(8192))?.1 {
             let batch = batch?.rows;
             let batch = batch.slice(0, batch.num_rows().min(rows_left));
             rows_left -= batch.num_rows();
@@ -180,12 +180,12 @@ fn infer_types(
         return Err(no_rows_fault(first_path, fields));
     }
     let choose = |(i, field): (usize, &Arc<Field>)| {
-        let found = possible[i]
+        let data_type = possible[i]
             .first()
             .filter(|_| seen[i] || formats.contains_key(field.name()))
             .cloned()
             .unwrap_or(DataType::Utf8);
-        Field::new(field.name(), found, true)
+        Field::new(field.name(), data_type, true)
     };
     Ok(fields.iter().enumerate().map(choose).collect())
 }

@@ -28,7 +28,7 @@ const FIELDS_BEGUN: usize = 1 << 18;
 pub(super) fn rows(
     config: &CsvSource,
     file: &InputFile,
-    wanted: &[FieldRef],
+    requested: &[FieldRef],
     batch_rows: usize,
 ) -> Result<(Vec<String>, BatchIterator)> {
     let opened = open_records(config, file)?;
@@ -37,7 +37,7 @@ pub(super) fn rows(
         return Ok((names, Box::new(std::iter::empty())));
     }
     let index = NameIndex::new(names.iter().map(String::as_str));
-    let columns = wanted
+    let columns = requested
         .iter()
         .filter_map(|field| Some((index.get(field.name())?, field.clone())))
         .collect();
@@ -130,8 +130,12 @@ impl CsvBatchReader {
         };
         let columns = self.opened.names.len();
         if is_there && record.len() != columns {
-            let place = self.place(row);
-            return Err(faults::field_count_fault(place, columns, record.len()));
+            let record_place = self.place(row);
+            return Err(faults::field_count_fault(
+                record_place,
+                columns,
+                record.len(),
+            ));
         }
         Ok(is_there)
     }
@@ -204,11 +208,11 @@ impl CsvBatchReader {
                 Some((_, error)) => fault.cause(error),
                 None => fault.cause(error),
             };
-            let place = RecordPlace {
+            let record_place = RecordPlace {
                 row,
                 ..self.place(0)
             };
-            place
+            record_place
                 .locate(fault)
                 .column(column.name())
                 .hint("set `encoding`, such as `windows-1252` or `utf-16`")
@@ -245,11 +249,12 @@ impl CsvBatchReader {
         }
         let value = texts.value(*row);
         let fault = Fault::new(codes::BAD_ROW, column.problem(value, field.data_type()));
-        let place = self.place(self.first_row + *row as u64);
-        Err(place.dialect_hint(place.locate(fault).column(field.name()).hint(
-            "declare the column's type under `columns`, add the value to `nulls`, or set `on_error: missing` to make \
-             such values null",
-        )))
+        let record_place = self.place(self.first_row + *row as u64);
+        let fault = record_place.locate(fault).column(field.name()).hint(
+            "declare the column's type under `columns`, add the value to `nulls`, or set \
+             `on_error: missing` to make such values null",
+        );
+        Err(record_place.dialect_hint(fault))
     }
 }
 

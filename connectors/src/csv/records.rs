@@ -287,9 +287,12 @@ impl FieldScanner {
         let is_special = |byte: &u8| self.is_special[usize::from(*byte)];
         let mut at = from;
         loop {
-            let rest = &block[at..];
-            let length = rest.iter().position(is_special).unwrap_or(rest.len());
-            record.text.extend_from_slice(&rest[..length]);
+            let remaining = &block[at..];
+            let length = remaining
+                .iter()
+                .position(is_special)
+                .unwrap_or(remaining.len());
+            record.text.extend_from_slice(&remaining[..length]);
             at += length;
             let Some(byte) = block.get(at).copied() else {
                 if !is_last {
@@ -354,10 +357,10 @@ impl FieldScanner {
         let quote = block[open];
         let mut at = open + 1;
         loop {
-            let rest = &block[at..];
+            let remaining = &block[at..];
             let next = match self.syntax.escape {
-                Some((escape, _)) => memchr2(quote, escape, rest),
-                None => memchr(quote, rest),
+                Some((escape, _)) => memchr2(quote, escape, remaining),
+                None => memchr(quote, remaining),
             };
             let Some(length) = next else {
                 if is_last {
@@ -365,7 +368,7 @@ impl FieldScanner {
                 }
                 return Ok(None);
             };
-            record.text.extend_from_slice(&rest[..length]);
+            record.text.extend_from_slice(&remaining[..length]);
             at += length;
             let behind = block.get(at + 1).copied();
             if block[at] != quote {

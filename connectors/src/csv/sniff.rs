@@ -82,8 +82,8 @@ pub(super) fn other_dialect(config: &CsvSource, head: &[u8]) -> Option<String> {
         let word = value
             .as_str()
             .filter(|text| text.chars().all(char::is_alphanumeric));
-        let shown = word.map_or_else(|| value.to_string(), str::to_owned);
-        others.push(format!("`{option}: {shown}`"));
+        let value_text = word.map_or_else(|| value.to_string(), str::to_owned);
+        others.push(format!("`{option}: {value_text}`"));
     }
     let others = others.join(" and ");
     (!others.is_empty()).then(|| format!("the file looks as if it needs {others}"))
@@ -204,8 +204,8 @@ fn lines_before(text: &[u8], syntax: FieldSyntax, number: usize) -> Option<u64> 
     for _ in 0..=number {
         reader.read(&mut record).ok()?;
     }
-    let place = text_place(text, reader.record_start()).ok()?;
-    Some(place.line - 1)
+    let record_start = text_place(text, reader.record_start()).ok()?;
+    Some(record_start.line - 1)
 }
 
 /// The first records, by the delimiter that divides them into the most fields and the usual way of quoting that fits.
@@ -290,7 +290,7 @@ fn dialect_of(head: &[u8]) -> CsvFindings {
     dialect.options.extend(findings.options);
     dialect.findings.extend(findings.findings);
     if delimiter != ',' {
-        let shown = if delimiter == '\t' {
+        let subject = if delimiter == '\t' {
             "tabs stand".to_owned()
         } else {
             format!("`{delimiter}` stands")
@@ -298,7 +298,7 @@ fn dialect_of(head: &[u8]) -> CsvFindings {
         dialect.add(
             "delimiter",
             delimiter.to_string(),
-            format!("{shown} between fields"),
+            format!("{subject} between fields"),
         );
     }
     if lines_before > 0 {
@@ -448,12 +448,16 @@ fn column_texts(records: &[Vec<String>], at: usize) -> StringArray {
     records.iter().skip(1).map(text).collect()
 }
 
-/// Adds decimal commas, where some column is of numbers with them alone.
-fn add_marks(records: &[Vec<String>], dialect: &mut CsvFindings) {
-    let marks = |decimal, thousands| TextRules {
+/// Rules that read numbers with these marks.
+fn rules_of_marks(decimal: u8, thousands: Option<char>) -> TextRules {
+    TextRules {
         is_inferred: true,
         marks: NumberMarks { decimal, thousands },
-    };
+    }
+}
+
+/// Adds decimal commas, where some column is of numbers with them alone.
+fn add_marks(records: &[Vec<String>], dialect: &mut CsvFindings) {
     let columns = records.first().map_or(0, Vec::len);
     let texts: Vec<StringArray> = (0..columns).map(|at| column_texts(records, at)).collect();
     let is_number = |rules: TextRules, texts: &StringArray| {
@@ -469,14 +473,14 @@ fn add_marks(records: &[Vec<String>], dialect: &mut CsvFindings) {
         is_number(TextRules::inferred(), texts)
             && texts.iter().flatten().any(|text| text.contains('.'))
     });
-    let plain = with_comma(marks(b',', None));
-    if (!plain && !with_comma(marks(b',', Some('.')))) || (plain && with_point) {
+    let plain = with_comma(rules_of_marks(b',', None));
+    if (!plain && !with_comma(rules_of_marks(b',', Some('.')))) || (plain && with_point) {
         return;
     }
     dialect.add("decimal", ",", "numbers have decimal commas");
     let in_groups = texts.iter().any(|texts| {
-        !is_number(marks(b',', None), texts)
-            && is_number(marks(b',', Some('.')), texts)
+        !is_number(rules_of_marks(b',', None), texts)
+            && is_number(rules_of_marks(b',', Some('.')), texts)
             && texts.iter().flatten().any(|text| text.contains('.'))
     });
     if in_groups {
@@ -540,7 +544,10 @@ mod tests {
                 b"item;price\nA;1,50 EUR\nB;2,25 EUR\n",
                 json!({"delimiter": ";"}),
             ),
-            (b"item\trate\nA\t1,5%\nB\t2,2%\n", json!({"delimiter": "\t"})),
+            (
+                b"item\trate\nA\t1,5%\nB\t2,2%\n",
+                json!({"delimiter": "\t"}),
+            ),
             (b"a\tb\n1\tx,y\n", json!({"delimiter": "\t"})),
             (b"1,2.5,x\n3,4.5,y\n", json!({"header": false})),
             (b"name,2020,2021\nx,1,2\n", json!({})),
@@ -559,10 +566,14 @@ mod tests {
                 json!({"skip_lines": 2}),
             ),
             (
-                b"\"Source\",\"Bank\",\r\n\r\n\"name\",\"code\",\"2020\",\"2021\",\r\n\"x\",\"X\",\"1\",\"2\",\r\n",
+                b"\"Source\",\"Bank\",\r\n\r\n\"name\",\"code\",\"2020\",\"2021\",\r\n\
+                  \"x\",\"X\",\"1\",\"2\",\r\n",
                 json!({"skip_lines": 2}),
             ),
-            (b"title\na;b\n1,5;x\n", json!({"delimiter": ";", "decimal": ",", "skip_lines": 1})),
+            (
+                b"title\na;b\n1,5;x\n",
+                json!({"delimiter": ";", "decimal": ",", "skip_lines": 1}),
+            ),
             (b"a,b\n1,2,3\n4,5,6\n", json!({})),
             (b"a,b\nx,y,\nz,w,\n", json!({})),
             (b"a\n1,2\n3,4\n", json!({})),

@@ -77,9 +77,9 @@ impl RowFormat for CsvSource {
         &self,
         file: &InputFile,
         _schema: &SchemaRef,
-        wanted: &[FieldRef],
+        requested: &[FieldRef],
         batch_rows: usize,
     ) -> Result<(Vec<String>, BatchIterator)> {
-        reader::rows(self, file, wanted, batch_rows)
+        reader::rows(self, file, requested, batch_rows)
     }
 }
