@@ -83,8 +83,8 @@ impl CsvEncoder {
         let message =
             format!("the text `{null}` is written as null is, and would be read back as null");
         Err(Fault::new(codes::BAD_ROW, message).hint(
-            "choose another `null_text`, such as `\\N`, and name it in the `nulls` of what reads the \
-             files; or make such texts null before they are written: `derive: { name: \
+            "choose another `null_text`, such as `\\N`, and name it in the `nulls` of what reads \
+             the files; or make such texts null before they are written: `derive: { name: \
              \"nullif(name, '')\" }`",
         ))
     }

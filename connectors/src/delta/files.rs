@@ -65,9 +65,9 @@ pub(super) struct TableFile {
 }
 
 impl OpenTable {
-    pub(super) fn new(place: TablePlace, columns: TableColumns, version: u64) -> OpenTable {
+    pub(super) fn new(table_place: TablePlace, columns: TableColumns, version: u64) -> OpenTable {
         OpenTable {
-            place,
+            place: table_place,
             null_counts: vec![Some(0); columns.fields.len()],
             columns,
             version,

@@ -67,7 +67,7 @@ impl DeltaReader {
             (None, None) => Ok(VersionChoice::Latest),
             (None, Some(time)) => parse_time(time)
                 .map(VersionChoice::AsOf)
-                .map_err(|what| Fault::new(codes::BAD_VALUE, what)),
+                .map_err(|message| Fault::new(codes::BAD_VALUE, message)),
         }
     }
 }
@@ -92,8 +92,8 @@ fn complete_extents(
             .zip(table.columns().data_type(name))
             .is_some_and(|(a, b)| share_points(a.data_type(), b));
         for group in groups.iter_mut() {
-            let known = group.extents[watched].take().filter(|_| fits);
-            group.extents[watched] = known.or_else(|| logged.extents[watched].clone());
+            let stored_extent = group.extents[watched].take().filter(|_| fits);
+            group.extents[watched] = stored_extent.or_else(|| logged.extents[watched].clone());
         }
     }
 }
@@ -110,16 +110,16 @@ impl Source for DeltaReader {
         notes: &MetadataCache,
     ) -> Result<Dataset> {
         let now = SystemTime::now();
-        let place = TablePlace::new(io, &self.config.path)?
+        let table_place = TablePlace::new(io, &self.config.path)?
             .allow_outside(io, &self.config.allow_outside)?;
-        let snapshot = TableSnapshot::open(io, &place, self.choice()?)?;
+        let snapshot = TableSnapshot::open(io, &table_place, self.choice()?)?;
         let columns = TableColumns::new(&snapshot)?;
         let fields = select_columns(
             columns.fields.clone(),
             self.config.columns.as_deref(),
             "the table has",
         )?;
-        let mut table = OpenTable::new(place, columns, snapshot.version());
+        let mut table = OpenTable::new(table_place, columns, snapshot.version());
         let mut files = table.read_files(io, &snapshot, watch, self.files.as_ref())?;
         let table = Arc::new(table);
         self.footers.set_table(table.clone());
@@ -150,22 +150,22 @@ impl Source for DeltaReader {
             if !needs_footer(&files[at]) {
                 continue;
             }
-            let mut found = facts.groups;
-            complete_extents(&mut found, &stored, &table, watch, &files[at]);
+            let mut row_groups = facts.groups;
+            complete_extents(&mut row_groups, &stored, &table, watch, &files[at]);
             let piece = &mut files[at].piece;
             if piece.rows.is_none() {
-                let rows = found.iter().map(|group| group.rows).sum();
-                let kept = table.kept_rows(io, &piece.path)?;
-                piece.rows = Some(kept.map_or(rows, |kept| kept.count(0, rows)));
+                let rows = row_groups.iter().map(|group| group.rows).sum();
+                let live_rows = table.kept_rows(io, &piece.path)?;
+                piece.rows = Some(live_rows.map_or(rows, |live_rows| live_rows.count(0, rows)));
             }
-            groups.insert(at, found);
+            groups.insert(at, row_groups);
         }
-        let all = files.iter().map(|file| file.piece.bytes).sum();
+        let total_bytes = files.iter().map(|file| file.piece.bytes).sum();
         let bytes = column_bytes(
             fields.iter().map(|field| field.name().as_str()),
             &in_files,
             seen,
-            all,
+            total_bytes,
         );
         let null_counts = table.null_counts_of(&fields);
         let partitions: Vec<FieldRef> = table

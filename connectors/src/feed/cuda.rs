@@ -294,7 +294,8 @@ extern "C" __global__ void checksum(
 ) {
     unsigned long long mine = 0;
     unsigned long long step = (unsigned long long)gridDim.x * blockDim.x;
-    for (unsigned long long at = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x; at < count; at += step) {
+    unsigned long long first = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
+    for (unsigned long long at = first; at < count; at += step) {
         unsigned long long mixed = ((at << 32) ^ words[at]) * 0x9e3779b97f4a7c15ull;
         mine += (mixed ^ (mixed >> 29)) * 0xbf58476d1ce4e5b9ull;
     }

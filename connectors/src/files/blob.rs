@@ -62,14 +62,14 @@ pub(crate) fn open_tail(
     size: u64,
     bytes: u64,
 ) -> Result<Option<(FileHandle, FileStamp, Bytes)>> {
-    let place = io.resolve(path)?;
-    let found = io.get_unversioned(&place, size.saturating_sub(bytes)..size)?;
-    Ok(found
+    let location = io.resolve(path)?;
+    let end_of_object = io.get_unversioned(&location, size.saturating_sub(bytes)..size)?;
+    Ok(end_of_object
         .filter(|(meta, _)| meta.size == size)
         .map(|(meta, tail)| {
             let stamp = FileStamp::remote(&meta);
             (
-                FileHandle::Remote(io.clone(), place, meta.e_tag),
+                FileHandle::Remote(io.clone(), location, meta.e_tag),
                 stamp,
                 tail,
             )
@@ -87,13 +87,13 @@ pub(crate) fn open_if_there(
     path: &str,
 ) -> Result<Option<(FileHandle, FileStamp)>> {
     if is_remote(path) {
-        let place = io.resolve(path)?;
-        let Some(meta) = io.head(&place)? else {
+        let location = io.resolve(path)?;
+        let Some(meta) = io.head(&location)? else {
             return Ok(None);
         };
         let stamp = FileStamp::remote(&meta);
         return Ok(Some((
-            FileHandle::Remote(io.clone(), place, meta.e_tag),
+            FileHandle::Remote(io.clone(), location, meta.e_tag),
             stamp,
         )));
     }
@@ -276,20 +276,19 @@ struct RemotePrefetchReader {
 impl RemotePrefetchReader {
     fn new(
         io: StorageClient,
-        place: StorageLocation,
+        location: StorageLocation,
         etag: Option<String>,
         range: Range<u64>,
     ) -> Self {
         let length = READ_BYTES_FIRST;
         let block = Bytes::new();
         let next = VecDeque::new();
-        let Range { start: asked, end } = range;
         let mut reader = RemotePrefetchReader {
             io,
-            place,
+            place: location,
             etag,
-            end,
-            asked,
+            end: range.end,
+            asked: range.start,
             length,
             block,
             next,

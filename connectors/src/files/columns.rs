@@ -3,20 +3,22 @@
 use arrow::datatypes::FieldRef;
 use forebay_model::{Fault, NameIndex, Result, codes};
 
-/// The selected ones of all columns, in the order of `wanted`; all if it is `None`. `owner` begins
-/// the fault for a missing one: `the table has`.
+/// The selected ones of columns, in the order of `selection`; all columns if it is `None`. `owner`
+/// begins the fault for a missing one: `the table has`.
 pub(crate) fn select_columns(
-    all: Vec<FieldRef>,
-    wanted: Option<&[String]>,
+    columns: Vec<FieldRef>,
+    selection: Option<&[String]>,
     owner: &str,
 ) -> Result<Vec<FieldRef>> {
-    let Some(wanted) = wanted else { return Ok(all) };
-    let names = || all.iter().map(|field| field.name().as_str());
+    let Some(selected_names) = selection else {
+        return Ok(columns);
+    };
+    let names = || columns.iter().map(|field| field.name().as_str());
     let index = NameIndex::new(names());
     let find = |name: &String| {
         index
             .get(name)
-            .map(|position| all[position].clone())
+            .map(|position| columns[position].clone())
             .ok_or_else(|| {
                 let fault =
                     Fault::new(codes::UNKNOWN_COLUMN, format!("{owner} no column `{name}`"))
@@ -24,5 +26,5 @@ pub(crate) fn select_columns(
                 fault.suggest(name, names(), "")
             })
     };
-    wanted.iter().map(find).collect()
+    selected_names.iter().map(find).collect()
 }

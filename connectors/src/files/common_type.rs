@@ -141,10 +141,10 @@ fn list_item(of: &DataType) -> Option<&FieldRef> {
 
 fn common_list(a: &DataType, b: &DataType) -> Result<CommonType, &'static str> {
     use DataType::*;
-    let (Some(item), Some(other)) = (list_item(a), list_item(b)) else {
+    let Some((item, other_item)) = list_item(a).zip(list_item(b)) else {
         return Err("they are different things");
     };
-    let (item, is_wider) = common_field(item, other)?;
+    let (item, is_wider) = common_field(item, other_item)?;
     let (data_type, is_other_form) = match (a, b) {
         (FixedSizeList(_, width), FixedSizeList(_, other)) if width == other => {
             (FixedSizeList(item, *width), false)
@@ -319,9 +319,8 @@ fn common_number(a: &DataType, b: &DataType) -> Result<CommonType, &'static str>
         if let Some((precision, scale)) = shape.filter(|shape| shape.0 <= DECIMAL_DIGITS_MAX) {
             return CommonType::silent(DataType::Decimal128(precision, scale));
         }
-        let (Some((whole, scale)), Some((other_whole, other_scale))) =
-            (decimal_digits(a), decimal_digits(b))
-        else {
+        let digit_counts = decimal_digits(a).zip(decimal_digits(b));
+        let Some(((whole, scale), (other_whole, other_scale))) = digit_counts else {
             return Err("no decimal holds both");
         };
         let scale = scale.max(other_scale);

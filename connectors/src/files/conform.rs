@@ -21,7 +21,7 @@ pub(crate) fn conform(
     path: &str,
     first_row: u64,
 ) -> Result<ArrayRef> {
-    let place = |fault: Fault| fault.file(path).column(field.name());
+    let located = |fault: Fault| fault.file(path).column(field.name());
     match conform_type(column, field.data_type()) {
         Ok(conformed) => Ok(conformed),
         Err(Misfit::Value { row, value }) => {
@@ -30,11 +30,11 @@ pub(crate) fn conform(
                 type_words(field.data_type())
             );
             let fault = Fault::new(codes::SCHEMA_DRIFT, message);
-            Err(place(fault)
+            Err(located(fault)
                 .rows([first_row + row as u64])
                 .hint(misfit_hint(field.data_type())))
         }
-        Err(Misfit::Type(error)) => Err(place(Fault::from(error))),
+        Err(Misfit::Type(error)) => Err(located(Fault::from(error))),
     }
 }
 

@@ -60,13 +60,13 @@ pub(crate) struct SchemaInterner(Mutex<Vec<Fields>>);
 impl SchemaInterner {
     /// The copy that is kept of this schema.
     pub(crate) fn one(&self, fields: Fields) -> Fields {
-        let Ok(mut known) = self.0.lock() else {
+        let Ok(mut schemas) = self.0.lock() else {
             return fields;
         };
-        if let Some(same) = known.iter().find(|same| **same == fields) {
+        if let Some(same) = schemas.iter().find(|same| **same == fields) {
             return same.clone();
         }
-        known.push(fields.clone());
+        schemas.push(fields.clone());
         fields
     }
 }
@@ -375,8 +375,8 @@ fn drift_hint(lines: &[String]) -> String {
         }
     }
     if helpful.is_empty() {
-        return "correct these files, read those of each kind as a source of their own, or leave the column out under \
-                `columns`"
+        return "correct these files, read those of each kind as a source of their own, or leave \
+                the column out under `columns`"
             .to_owned();
     }
     format!(

@@ -80,13 +80,13 @@ pub(crate) trait RowFormat: Debug + Send + Sync + 'static {
     /// The columns of all files.
     fn fields(&self, io: &StorageClient, files: &[ListedFile]) -> Result<Fields>;
 
-    /// The names of the file's columns, and its rows with those columns of `wanted` that the file
+    /// The names of the file's columns, and its rows with those columns of `requested` that the file
     /// has, with at most `batch_rows` per batch. `schema` is that of the dataset.
     fn open_rows(
         &self,
         file: &InputFile,
         schema: &SchemaRef,
-        wanted: &[FieldRef],
+        requested: &[FieldRef],
         batch_rows: usize,
     ) -> Result<(Vec<String>, BatchIterator)>;
 }
@@ -222,11 +222,11 @@ impl<F: RowFormat> Source for RowSource<F> {
             .into_iter()
             .map(|file| whole_file_piece(self.format.as_ref(), file))
             .collect();
-        let places: Vec<_> = pieces
+        let folders: Vec<_> = pieces
             .iter()
             .map(|piece| (piece.path.as_str(), piece.partition.as_slice()))
             .collect();
-        let partitions = hive::partition_fields(&places)?;
+        let partitions = hive::partition_fields(&folders)?;
         let replaced = hive::replaced_columns(&fields, &partitions);
         let in_files = fields
             .iter()
@@ -333,7 +333,7 @@ impl<F: RowFormat> RowScan<F> {
         }
         let next_row = file.first_row(self.format.header_records());
         let possible = origin::resolve_columns(&piece, &self.request, |_| true)?;
-        let wanted: Vec<FieldRef> = possible
+        let requested: Vec<FieldRef> = possible
             .iter()
             .filter(|(_, origin)| matches!(origin, FileColumnOrigin::File))
             .map(|(field, _)| field.clone())
@@ -341,7 +341,7 @@ impl<F: RowFormat> RowScan<F> {
         let (names, batches) = self.format.open_rows(
             &file,
             &self.request.schema,
-            &wanted,
+            &requested,
             self.request.batch_rows.max(1),
         )?;
         let names = NameIndex::new(names.iter().map(String::as_str));

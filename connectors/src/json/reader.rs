@@ -37,30 +37,30 @@ const UNFIT_VALUE_HINT: &str = "declare the column's type under `columns`, or se
                                 missing` to make such values null";
 
 /// Reads the rows of a file. All requested columns count as present: an object without the field
-/// gives null. A field that is not among `known` is a fault.
+/// gives null. A field that is not among `known_schema` is a fault.
 pub(super) fn rows(
     file: &InputFile,
-    known: Option<&SchemaRef>,
-    wanted: &[FieldRef],
+    known_schema: Option<&SchemaRef>,
+    requested: &[FieldRef],
     batch_rows: usize,
     config: &JsonSource,
 ) -> Result<(Vec<String>, BatchIterator)> {
-    let lines = open_lines(file, known, wanted, batch_rows, config)?;
+    let lines = open_lines(file, known_schema, requested, batch_rows, config)?;
     Ok((
-        wanted.iter().map(|field| field.name().clone()).collect(),
+        requested.iter().map(|field| field.name().clone()).collect(),
         Box::new(lines),
     ))
 }
 
 fn open_lines(
     file: &InputFile,
-    known: Option<&SchemaRef>,
-    wanted: &[FieldRef],
+    known_schema: Option<&SchemaRef>,
+    requested: &[FieldRef],
     batch_rows: usize,
     config: &JsonSource,
 ) -> Result<JsonLineReader> {
-    let mut lines = JsonLineReader::open(file, wanted, batch_rows, config.text_rules())?;
-    lines.known = known.cloned();
+    let mut lines = JsonLineReader::open(file, requested, batch_rows, config.text_rules())?;
+    lines.known = known_schema.cloned();
     lines.on_error = config.on_error.clone();
     lines.takes_fractions = config.takes_fractions();
     lines.set_decoded(lines.schema.fields().iter().map(decoded_field).collect());
@@ -99,12 +99,12 @@ pub(super) struct JsonLineReader {
 impl JsonLineReader {
     pub(super) fn open(
         file: &InputFile,
-        wanted: &[FieldRef],
+        requested: &[FieldRef],
         batch_rows: usize,
         rules: TextRules,
     ) -> Result<JsonLineReader> {
         let stream = file.stream()?;
-        let fields: Fields = wanted
+        let fields: Fields = requested
             .iter()
             .map(|field| field.as_ref().clone().with_nullable(true))
             .collect();
@@ -154,16 +154,16 @@ impl JsonLineReader {
     }
 
     /// True if the decoder meets all fields that are known, so that it can refuse others.
-    fn decodes_all(&self, known: &SchemaRef) -> bool {
+    fn decodes_all(&self, known_schema: &SchemaRef) -> bool {
         let index = NameIndex::of_fields(self.schema.fields());
-        let mut fields = known.fields().iter();
+        let mut fields = known_schema.fields().iter();
         fields.all(|field| index.contains(field.name()))
     }
 
-    fn known_fields(&self, known: &SchemaRef) -> KnownFields {
+    fn known_fields(&self, known_schema: &SchemaRef) -> KnownFields {
         let index = NameIndex::of_fields(&self.value_types);
-        let mut fields = Vec::with_capacity(known.fields().len());
-        for field in known.fields() {
+        let mut fields = Vec::with_capacity(known_schema.fields().len());
+        for field in known_schema.fields() {
             fields.push(match index.get(field.name()) {
                 Some(position) => self.value_types[position].clone(),
                 // The values of columns that are not read may be any.
@@ -453,8 +453,8 @@ impl JsonLineReader {
         self.placed(row, Fault::new(codes::SCHEMA_DRIFT, message))
             .column(path)
             .hint(
-                "set `infer_rows` to look at more rows, `added: include` to look at all rows before they are read, or \
-                 `added: ignore` to leave the field out",
+                "set `infer_rows` to look at more rows, `added: include` to look at all rows \
+                 before they are read, or `added: ignore` to leave the field out",
             )
     }
 
@@ -543,7 +543,8 @@ impl JsonLineReader {
         );
         let fault = self.bad(row, message).column(unfit.column);
         Some(fault.hint(
-            "correct the value, leave the column out of `columns`, or set `on_error: missing` to make such values null",
+            "correct the value, leave the column out of `columns`, or set `on_error: missing` to \
+             make such values null",
         ))
     }
 
@@ -577,7 +578,10 @@ impl JsonLineReader {
                 error => self
                     .bad(row, "the line cannot be read as the columns' types")
                     .cause(error)
-                    .hint("declare the types under `columns`, or set `infer_rows` to look at more rows"),
+                    .hint(
+                        "declare the types under `columns`, or set `infer_rows` to look at more \
+                         rows",
+                    ),
             };
             return match self.only_unfit_column(line) {
                 Some(column) => fault.column(column.name()),
@@ -644,13 +648,16 @@ impl JsonLineReader {
 }
 
 /// Counts further values of a column.
-fn add_unfit(all: &mut Vec<UnfitValues>, values: UnfitValues) {
-    match all.iter_mut().find(|known| known.column == values.column) {
-        None => all.push(values),
-        Some(known) => {
-            known.count += values.count;
-            known.examples.extend(values.examples);
-            known.examples.truncate(EXAMPLES_MAX);
+fn add_unfit(columns: &mut Vec<UnfitValues>, values: UnfitValues) {
+    match columns
+        .iter_mut()
+        .find(|listed| listed.column == values.column)
+    {
+        None => columns.push(values),
+        Some(listed) => {
+            listed.count += values.count;
+            listed.examples.extend(values.examples);
+            listed.examples.truncate(EXAMPLES_MAX);
         }
     }
 }
@@ -887,11 +894,11 @@ pub(super) fn decode(
     if decoder.has_partial_record() {
         return Err(ArrowError::JsonError("the object has no end".to_owned()));
     }
-    let rest = text.get(read..).unwrap_or_default();
+    let unread = text.get(read..).unwrap_or_default();
     let batch = decoder
         .flush()?
         .unwrap_or_else(|| RecordBatch::new_empty(schema.clone()));
-    if batch.num_rows() != rows || !rest.iter().all(u8::is_ascii_whitespace) {
+    if batch.num_rows() != rows || !unread.iter().all(u8::is_ascii_whitespace) {
         return Err(ArrowError::JsonError(
             "a line must hold one object".to_owned(),
         ));

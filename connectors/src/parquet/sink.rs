@@ -238,7 +238,8 @@ fn unstored_fault(array: &ArrayRef, row: usize) -> Fault {
     let value = array_value_to_string(array, row);
     let value = value.unwrap_or_else(|_| "beyond the calendar".to_owned());
     let message = format!(
-        "a value of type {} cannot be stored as Parquet has it, in whole days or milliseconds: {value}",
+        "a value of type {} cannot be stored as Parquet has it, in whole days or milliseconds: \
+         {value}",
         array.data_type()
     );
     Fault::new(codes::BAD_ROW, message).hint("cast the column to another type before it is written")

@@ -93,11 +93,11 @@ fn can_skip(
 ) -> bool {
     let stored = footer.metadata.file_metadata().schema_descr();
     let names = NameIndex::new(columns.iter().map(String::as_str));
-    let wanted = |leaf: &usize| names.contains(stored.get_column_root(*leaf).name());
-    let wanted: Vec<usize> = (0..stored.num_columns()).filter(wanted).collect();
+    let is_read = |leaf: &usize| names.contains(stored.get_column_root(*leaf).name());
+    let leaves: Vec<usize> = (0..stored.num_columns()).filter(is_read).collect();
     let is_repeated = |leaf: &usize| stored.column(*leaf).max_rep_level() > 0;
-    has_page_index(group, &wanted)
-        || (matches!(blob, FileHandle::Local(_)) && !wanted.iter().any(is_repeated))
+    has_page_index(group, &leaves)
+        || (matches!(blob, FileHandle::Local(_)) && !leaves.iter().any(is_repeated))
 }
 
 /// Pieces of a row group of about the same number of rows each.
@@ -252,29 +252,29 @@ impl Source for ParquetReader {
             .iter()
             .zip(&facts)
             .map(|(file, facts)| self.piece(file, facts));
-        let mut found: Vec<(FileRange, FooterSummary)> =
+        let mut summarised_pieces: Vec<(FileRange, FooterSummary)> =
             pieces.collect::<Vec<_>>().into_iter().zip(facts).collect();
-        let places: Vec<_> = found
+        let folders: Vec<_> = summarised_pieces
             .iter()
             .map(|(piece, _)| (piece.path.as_str(), piece.partition.as_slice()))
             .collect();
-        let partitions = hive::partition_fields(&places)?;
+        let partitions = hive::partition_fields(&folders)?;
         let replaced = hive::replaced_columns(&merged, &partitions);
         let in_files: Fields = merged
             .iter()
             .filter(|field| !partitions.iter().any(|of| of.name() == field.name()))
             .cloned()
             .collect();
-        let all = in_files.iter().chain(&partitions).cloned().collect();
-        let wanted = self.config.columns.as_deref();
-        let fields = select_columns(all, wanted, "the files have").map_err(|fault| {
-            let facts = found.iter().map(|(_, facts)| facts);
-            unknown_column_fault(facts, &partitions, wanted).unwrap_or(fault)
+        let columns = in_files.iter().chain(&partitions).cloned().collect();
+        let selection = self.config.columns.as_deref();
+        let fields = select_columns(columns, selection, "the files have").map_err(|fault| {
+            let facts = summarised_pieces.iter().map(|(_, facts)| facts);
+            unknown_column_fault(facts, &partitions, selection).unwrap_or(fault)
         })?;
         let first_file = files.first().map_or("", |file| file.path.as_str());
         refuse_whole_intervals(&fields, first_file)?;
         let mut column_bytes: Vec<u64> = vec![0; fields.len()];
-        for (_, file) in &found {
+        for (_, file) in &summarised_pieces {
             let index = NameIndex::of_fields(&file.fields);
             for (bytes, field) in column_bytes.iter_mut().zip(&fields) {
                 if let Some(at) = index.get(field.name()) {
@@ -289,23 +289,24 @@ impl Source for ParquetReader {
         }
         let column_bytes = Some(column_bytes);
         let schema = Arc::new(Schema::new(fields));
-        let mut null_counts = merged_null_counts(found.iter().map(|(_, facts)| facts), &schema);
+        let mut null_counts =
+            merged_null_counts(summarised_pieces.iter().map(|(_, facts)| facts), &schema);
         for partition in &partitions {
             // The names of folders give these values.
             if let Ok(place) = schema.index_of(partition.name()) {
                 null_counts[place] = None;
             }
         }
-        let contents = found
+        let contents = summarised_pieces
             .iter()
             .map(|(piece, facts)| file_content(piece, facts, &schema, &partitions))
             .collect();
-        for (piece, facts) in &mut found {
+        for (piece, facts) in &mut summarised_pieces {
             piece.extents = folder_extents(piece, watch, &partitions);
             clear_unmatched_extents(facts, watch, &in_files);
         }
         let spans = cut_spans(
-            found
+            summarised_pieces
                 .into_iter()
                 .map(|(piece, facts)| (piece, facts.groups)),
         )?;

@@ -17,9 +17,9 @@ pub fn warn_of_constants<S: AsRef<str>>(
     }
     let named = constants.iter().take(CONSTANTS_MAX);
     let names: Vec<String> = named.map(|name| format!("`{}`", name.as_ref())).collect();
-    let more = constants.len() - names.len();
-    let others = if more > 0 {
-        format!(" and {more} others")
+    let unnamed = constants.len() - names.len();
+    let others = if unnamed > 0 {
+        format!(" and {unnamed} others")
     } else {
         String::new()
     };

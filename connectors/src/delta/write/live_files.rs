@@ -221,7 +221,8 @@ mod tests {
             ReplacedInterval::new(&columns, &DataType::Date32, "day", (19782, 19783)).unwrap();
         let statistics = |min: &str, max: &str, nulls: u64| {
             format!(
-                r#"{{"minValues":{{"day":"{min}"}},"maxValues":{{"day":"{max}"}},"nullCount":{{"day":{nulls}}}}}"#
+                r#"{{"minValues":{{"day":"{min}"}},"maxValues":{{"day":"{max}"}},
+                "nullCount":{{"day":{nulls}}}}}"#
             )
         };
         let none = BTreeMap::new();
