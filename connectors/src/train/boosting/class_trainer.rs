@@ -10,9 +10,10 @@ use forebay_run::{
 use forebay_storage::{EpochReport, Event, TrainingUnit};
 use serde_json::json;
 
+use super::checkpoint::{RoundState, decode_state, encode_state};
 use super::class_boost::{ClassBooster, ClassBoostingState, fill_row_scores, log_priors};
 use super::config::BoostingConfig;
-use super::encode::{decode_ensembles, encode_ensembles};
+use super::encode::encode_ensembles;
 use super::fit::{check_histograms, digest_tables, gains_by_feature, is_finite};
 use super::importance::{MeasuredTrees, ShuffledColumns, column_gains};
 use super::matrix::BinnedMatrix;
@@ -34,7 +35,6 @@ use crate::train::file::write_boosted_model;
 use crate::train::group_names::GroupName;
 use crate::train::only_epoch::report_only_epoch;
 use crate::train::row_changes::{RowsRead, validation_step};
-use crate::train::tensors::TensorFile;
 
 /// Bytes of a class for each row to learn from: score, probability, and a row number of its tree.
 const LEARN_CLASS_BYTES: u64 = 8 + 8 + 4;
@@ -282,7 +282,7 @@ impl ClassTraining<'_> {
             let round = booster.state.losses.len() as u64;
             let stop = context.check();
             if round.is_multiple_of(CHECKPOINT_ROUNDS) || stop.is_err() {
-                context.save_checkpoint(&encode_state(id, &booster.state)?)?;
+                context.save_checkpoint(&encode_classes(id, &booster.state)?)?;
             }
             if reported.elapsed() >= REPORT_INTERVAL {
                 reported = Instant::now();
@@ -310,19 +310,17 @@ impl ClassTraining<'_> {
         let Some(bytes) = self.context.checkpoint()? else {
             return Ok(None);
         };
-        let words = TensorFile::read(&bytes)?.words;
-        let (state_id, losses, best, stopped, gains): (String, _, _, _, _) =
-            serde_json::from_str(&words).map_err(|error| {
-                Fault::new(codes::CORRUPT, "a checkpoint cannot be read").cause(error)
-            })?;
-        let state = ClassBoostingState {
-            ensembles: decode_ensembles(&bytes, self.shape.features())?,
-            best,
-            losses,
-            stopped,
-            gains,
-        };
-        Ok((state_id == id && state.ensembles.len() == classes).then_some(state))
+        let stored = decode_state(&bytes, self.shape.features())?;
+        if stored.id != id || stored.ensembles.len() != classes {
+            return Ok(None);
+        }
+        Ok(Some(ClassBoostingState {
+            ensembles: stored.ensembles,
+            best: stored.best,
+            losses: stored.losses,
+            stopped: stored.stopped,
+            gains: stored.gains,
+        }))
     }
 
     /// Report of the training, as one epoch.
@@ -478,11 +476,14 @@ fn tree_numbers(ensembles: &[TreeEnsemble]) -> u64 {
         .sum()
 }
 
-fn encode_state(id: &str, state: &ClassBoostingState) -> Result<Vec<u8>> {
-    let words = (id, &state.losses, state.best, state.stopped, &state.gains);
-    let words = serde_json::to_string(&words)
-        .map_err(|error| Fault::internal("a training").cause(error))?;
-    encode_ensembles(state.ensembles.iter(), words)
+fn encode_classes(id: &str, state: &ClassBoostingState) -> Result<Vec<u8>> {
+    let round_state = RoundState {
+        losses: &state.losses,
+        best: state.best,
+        stopped: state.stopped,
+        gains: &state.gains,
+    };
+    encode_state(id, &round_state, state.ensembles.iter())
 }
 
 #[cfg(test)]

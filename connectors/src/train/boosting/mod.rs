@@ -10,6 +10,7 @@
 
 mod bins;
 mod boost;
+mod checkpoint;
 mod class_boost;
 mod class_trainer;
 mod column_fallback;

@@ -14,6 +14,7 @@ use forebay_threads::parallel_map;
 use serde_json::json;
 
 use super::boost::BoostingState;
+use super::checkpoint::{RoundState, decode_state, encode_state};
 use super::column_fallback::ColumnFallback;
 use super::config::{BoostedOutput, BoostingConfig};
 use super::encode::{decode_ensembles, encode_ensembles};
@@ -689,22 +690,18 @@ impl<'a> BoostingRun<'a> {
         let Some(bytes) = self.context.checkpoint()? else {
             return Ok(None);
         };
-        let fault = |error| Fault::new(codes::CORRUPT, "a checkpoint cannot be read").cause(error);
-        let words = TensorFile::read(&bytes)?.words;
-        let (id, losses, best, stopped, gains) = serde_json::from_str(&words).map_err(fault)?;
-        let ensembles = decode_ensembles(&bytes, self.shape.features())?;
-        Ok(ensembles.into_iter().next().map(|ensemble| {
-            (
-                id,
-                BoostingState {
-                    ensemble,
-                    best,
-                    losses,
-                    stopped,
-                    gains,
-                },
-            )
-        }))
+        let stored = decode_state(&bytes, self.shape.features())?;
+        let Some(ensemble) = stored.ensembles.into_iter().next() else {
+            return Ok(None);
+        };
+        let state = BoostingState {
+            ensemble,
+            best: stored.best,
+            losses: stored.losses,
+            stopped: stored.stopped,
+            gains: stored.gains,
+        };
+        Ok(Some((stored.id, state)))
     }
 
     fn train_chunk(
@@ -1017,7 +1014,7 @@ impl FitWatch for OverAllWatch<'_> {
         let round = state.losses.len() as u64;
         let stop = self.context.check();
         if round.is_multiple_of(CHECKPOINT_ROUNDS) || stop.is_err() {
-            self.context.save_checkpoint(&encode_state(id, state)?)?;
+            self.context.save_checkpoint(&encode_ensemble(id, state)?)?;
         }
         if self.told.elapsed() >= REPORT_INTERVAL {
             self.told = Instant::now();
@@ -1057,11 +1054,14 @@ fn save_part(context: &TrainingContext<'_>, part: u64, models: &[&FittedModel]) 
     )
 }
 
-fn encode_state(id: &str, state: &BoostingState) -> Result<Vec<u8>> {
-    let words = (id, &state.losses, state.best, state.stopped, &state.gains);
-    let words = serde_json::to_string(&words);
-    let words = words.map_err(|error| Fault::internal("a training").cause(error))?;
-    encode_ensembles(std::iter::once(&state.ensemble), words)
+fn encode_ensemble(id: &str, state: &BoostingState) -> Result<Vec<u8>> {
+    let round_state = RoundState {
+        losses: &state.losses,
+        best: state.best,
+        stopped: state.stopped,
+        gains: &state.gains,
+    };
+    encode_state(id, &round_state, std::iter::once(&state.ensemble))
 }
 
 /// Progress of a training: a step of so many, and its loss.
