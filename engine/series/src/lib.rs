@@ -8,4 +8,6 @@ pub mod forecast;
 pub mod growing_line;
 mod minimize;
 mod season;
+#[cfg(test)]
+mod testing;
 pub mod theta;

@@ -474,28 +474,10 @@ fn squares_of(steps: impl Iterator<Item = StepTerms>, initial_level: f64, share:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{NILE, PASSENGERS, assert_forecasts, reals};
 
-    /// Monthly passengers of airlines, 1949 to 1959 (Box and Jenkins 1976, series G).
-    const PASSENGERS: [u16; 132] = [
-        112, 118, 132, 129, 121, 135, 148, 148, 136, 119, 104, 118, 115, 126, 141, 135, 125, 149,
-        170, 170, 158, 133, 114, 140, 145, 150, 178, 163, 172, 178, 199, 199, 184, 162, 146, 166,
-        171, 180, 193, 181, 183, 218, 230, 242, 209, 191, 172, 194, 196, 196, 236, 235, 229, 243,
-        264, 272, 237, 211, 180, 201, 204, 188, 235, 227, 234, 264, 302, 293, 259, 229, 203, 229,
-        242, 233, 267, 269, 270, 315, 364, 347, 312, 274, 237, 278, 284, 277, 317, 313, 318, 374,
-        413, 405, 355, 306, 271, 306, 315, 301, 356, 348, 355, 422, 465, 467, 404, 347, 305, 336,
-        340, 318, 362, 348, 363, 435, 491, 505, 404, 359, 310, 337, 360, 342, 406, 396, 420, 472,
-        548, 559, 463, 407, 362, 405,
-    ];
-
-    /// The flow of the Nile at Aswan, 1871 to 1890.
-    const NILE: [u16; 20] = [
-        1120, 1160, 963, 1210, 1160, 1160, 813, 1230, 1370, 1140, 995, 935, 1110, 994, 1020, 960,
-        1180, 799, 958, 1140,
-    ];
-
-    fn reals(values: &[u16]) -> Vec<f64> {
-        values.iter().map(|value| f64::from(*value)).collect()
-    }
+    /// Months of the passengers up to 1959.
+    const MONTHS: usize = 132;
 
     /// Fails unless the first forecasts lie within a share of those of statsforecast 2.1.1
     /// (`auto_theta(y, m, model="STM")`), whose search ends at a parameter that is near the best one.
@@ -505,18 +487,9 @@ mod tests {
         assert_forecasts(&fit.forecast(values), share, expected);
     }
 
-    #[track_caller]
-    fn assert_forecasts(forecast: &SeriesForecast, share: f64, expected: &[f64]) {
-        for (step, expected) in (1..).zip(expected) {
-            let value = forecast.value(step);
-            let distance = (value - expected).abs() / expected.abs();
-            assert!(distance < share, "{value}, not {expected}, at step {step}");
-        }
-    }
-
     #[test]
     fn forecasts_are_those_of_statsforecast() {
-        let months = reals(&PASSENGERS);
+        let months = reals(&PASSENGERS[..MONTHS]);
         assert_near(&months, 12, 1e-5, &[411.3703, 402.2747, 462.8828]);
         let rising = reals(&[10, 12, 14, 13, 17, 18, 21, 20, 24, 26, 27, 30]);
         assert_near(&rising, 1, 2e-3, &[30.4097, 31.2943, 32.1789]);
@@ -533,7 +506,7 @@ mod tests {
     /// `AutoTheta(12)` of statsforecast 2.1.1 chooses the optimized model, and ends its search near the best theta, 43.
     #[test]
     fn the_best_variant_is_that_of_statsforecast() {
-        let months = reals(&PASSENGERS);
+        let months = reals(&PASSENGERS[..MONTHS]);
         let fit = ThetaFit::new(&months, 12, ThetaVariant::Auto);
         assert_eq!(fit.chosen, Some("optimized"));
         let forecast = fit.forecast(&months);
@@ -549,7 +522,7 @@ mod tests {
     /// Forecasts of an independent program in Python.
     #[test]
     fn lines_of_dynamic_models_grow() {
-        let months = reals(&PASSENGERS);
+        let months = reals(&PASSENGERS[..MONTHS]);
         let dynamic = ThetaFit::new(&months, 12, ThetaVariant::Dynamic);
         let expected = [411.3657, 402.2737, 462.8886];
         assert_forecasts(&dynamic.forecast(&months), 1e-6, &expected);
