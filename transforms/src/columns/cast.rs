@@ -35,7 +35,10 @@ use serde::{Deserialize, Serialize};
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
-#[setters(fn cast(columns), example = r#"cast([("qty", TypeName::Float32)]).on_error(OnCastError::Missing)"#)]
+#[setters(
+    fn cast(columns),
+    example = r#"cast([("qty", TypeName::Float32)]).on_error(OnCastError::Missing)"#
+)]
 pub struct CastColumns {
     /// The new type of each column; patterns such as `qty_*` and `type:integer` are allowed.
     pub columns: IndexMap<String, TypeName>,
@@ -252,8 +255,9 @@ fn local_times(column: &ArrayRef, name: &str) -> Result<ArrayRef> {
     let Some(clock) = clock else {
         return Ok(arrow::compute::cast(instants, &local)?);
     };
-    let shown: Int64Array = instants.try_unary(|instant| local_time(&clock, instant, name))?;
-    Ok(arrow::compute::cast(&shown, &local)?)
+    let local_ticks: Int64Array =
+        instants.try_unary(|instant| local_time(&clock, instant, name))?;
+    Ok(arrow::compute::cast(&local_ticks, &local)?)
 }
 
 fn local_time(clock: &ColumnClock, instant: i64, name: &str) -> Result<i64> {

@@ -22,7 +22,10 @@ use crate::shared::{bad_value, output_field};
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
-#[setters(fn apply_buckets(columns, boundaries), example = r#"apply_buckets(["age"], [18.0, 30.0, 65.0])"#)]
+#[setters(
+    fn apply_buckets(columns, boundaries),
+    example = r#"apply_buckets(["age"], [18.0, 30.0, 65.0])"#
+)]
 pub struct ApplyBuckets {
     /// Columns of numbers.
     pub columns: ColumnSelector,

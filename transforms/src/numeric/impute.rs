@@ -53,7 +53,10 @@ use crate::shared::{ask_quantiles, bad_value, finding_at, output_name};
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
-#[setters(fn impute(columns, with), example = r#"impute(["price"], ImputeStrategy::Median).indicator(true)"#)]
+#[setters(
+    fn impute(columns, with),
+    example = r#"impute(["price"], ImputeStrategy::Median).indicator(true)"#
+)]
 pub struct Impute {
     /// Columns to fill.
     pub columns: ColumnSelector,

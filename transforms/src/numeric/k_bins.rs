@@ -44,7 +44,10 @@ use crate::time::hide_helper_columns;
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
-#[setters(fn k_bins(columns, bins), example = r#"k_bins(["price"], 8).strategy(BinStrategy::Quantile)"#)]
+#[setters(
+    fn k_bins(columns, bins),
+    example = r#"k_bins(["price"], 8).strategy(BinStrategy::Quantile)"#
+)]
 pub struct KBins {
     /// Columns of numbers.
     pub columns: ColumnSelector,

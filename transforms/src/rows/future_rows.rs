@@ -64,7 +64,10 @@ const STEPS_MAX: i64 = 1 << 20;
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
-#[setters(fn future_rows(horizon, every), example = r#"future_rows("28d", "1d").carry(["category"])"#)]
+#[setters(
+    fn future_rows(horizon, every),
+    example = r#"future_rows("28d", "1d").carry(["category"])"#
+)]
 pub struct FutureRows {
     /// How far the last row lies after the last known time: a length of time, such as `28d` or `3mo`.
     pub horizon: LengthSpec,
@@ -563,13 +566,13 @@ impl SeriesSteps {
                 start,
             }));
         }
-        let found = latest.table().columns().iter().cloned();
-        let place = latest.table().schema_ref().index_of("time")?;
+        let latest_columns = latest.table().columns().iter().cloned();
+        let time_index = latest.table().schema_ref().index_of("time")?;
         let time = columns
-            .get(place)
+            .get(time_index)
             .ok_or_else(|| Fault::internal("last rows of series without a time"))?
             .clone();
-        let latest = columns.iter().cloned().zip(found).collect();
+        let latest = columns.iter().cloned().zip(latest_columns).collect();
         Ok(SeriesSteps {
             open: BinaryHeap::from(open),
             ends: ends.clone(),
@@ -595,7 +598,11 @@ impl SeriesSteps {
                 HORIZON_STEP => Ok(Arc::new(
                     rows.iter().map(|row| row.step).collect::<UInt32Array>(),
                 ) as ArrayRef),
-                name => match self.latest.iter().find(|(known, _)| known == name) {
+                name => match self
+                    .latest
+                    .iter()
+                    .find(|(latest_name, _)| latest_name == name)
+                {
                     Some((_, column)) => Ok(cast(&take(column, &series, None)?, data_type)?),
                     None => Ok(new_null_array(data_type, rows.len())),
                 },
@@ -646,9 +653,11 @@ fn common_value(values: &Int64Array) -> Option<i64> {
 fn month_day_of(days: &Int64Array, series: usize) -> Result<u32> {
     let day = value_at(days, series);
     day.and_then(|day| u32::try_from(day).ok()).ok_or_else(|| {
-        let message = "the rows of a series lie on different days of the month, so steps of months have no day";
+        let message = "the rows of a series lie on different days of the month, so steps of \
+                       months have no day";
         Fault::new(codes::BAD_VALUE, message).hint(
-            "make one row of each month first (`aggregate: { every: 1mo }`), or count steps in days",
+            "make one row of each month first (`aggregate: { every: 1mo }`), or count steps in \
+             days",
         )
     })
 }

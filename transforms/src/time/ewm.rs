@@ -32,7 +32,10 @@ use crate::shared::bad_value;
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
-#[setters(fn ewm(columns), example = r#"ewm(["qty"]).compute([EwmStatistic::Mean]).half_life("7d").gap("1d")"#)]
+#[setters(
+    fn ewm(columns),
+    example = r#"ewm(["qty"]).compute([EwmStatistic::Mean]).half_life("7d").gap("1d")"#
+)]
 pub struct EwmWindow {
     /// Columns of numbers.
     pub columns: ColumnSelector,

@@ -28,7 +28,10 @@ use super::{FeatureNaming, FloatType, GapPolicy, SeriesStatistic};
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Setters)]
 #[serde(deny_unknown_fields)]
-#[setters(fn expanding(columns), example = r#"expanding(["qty"]).compute([SeriesStatistic::Mean]).gap("1d")"#)]
+#[setters(
+    fn expanding(columns),
+    example = r#"expanding(["qty"]).compute([SeriesStatistic::Mean]).gap("1d")"#
+)]
 pub struct ExpandingWindow {
     /// Columns of numbers or booleans; of any type for `first`, `last`, `count` and `n_unique`.
     pub columns: ColumnSelector,

@@ -350,8 +350,8 @@ impl JsonSchema for LengthSpec {
             "type": ["integer", "string"],
             "minimum": 0,
             "pattern": "^[0-9]+(y|q|mo|w|d|h|m|min|s|ms|us|ns|t)$",
-            "description": "A number of rows (7), or a length of time: 1y, 1q, 1mo, 2w, 7d, 12h, 90m, 30s, 500ms; \
-                            `7t` is seven steps of a time column of integers.",
+            "description": "A number of rows (7), or a length of time: 1y, 1q, 1mo, 2w, 7d, 12h, \
+                            90m, 30s, 500ms; `7t` is seven steps of a time column of integers.",
         })
     }
 }

@@ -95,7 +95,8 @@ impl JsonSchema for MinPeriods {
             "type": ["integer", "string"],
             "minimum": 0,
             "pattern": "^[0-9.]+%$",
-            "description": "A number of values (14), or a share of the rows that the window can hold (50%).",
+            "description": "A number of values (14), or a share of the rows that the window can \
+                            hold (50%).",
         })
     }
 }

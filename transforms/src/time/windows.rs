@@ -109,8 +109,8 @@ impl<'a> WindowOpBuilder<'a> {
 
     /// Columns whose values can be copied from row to row.
     pub fn copyable_columns(&self, columns: &ColumnSelector) -> Result<Vec<&'a Field>> {
-        let wanted = "of a type whose values can be copied";
-        self.scope.typed_columns(columns, wanted, |field| {
+        let requirement = "of a type whose values can be copied";
+        self.scope.typed_columns(columns, requirement, |field| {
             WordEncoding::of_copies(field.data_type()).is_some()
         })
     }
@@ -282,7 +282,8 @@ impl<'a> WindowOpBuilder<'a> {
                 self.step
             );
             return Err(Fault::new(codes::MISSING_FIELD, message).hint(
-                "set `gaps: count_rows`, or declare the period: `gaps: { error: { every: 1d } }`, `warn` or `complete`",
+                "set `gaps: count_rows`, or declare the period: `gaps: { error: { every: 1d } }`, \
+                 `warn` or `complete`",
             ));
         }
         self.refuse_series_columns(self.writes.iter().map(Field::name))?;

@@ -132,12 +132,14 @@ impl RowExpectation {
             self.drift.is_some(),
         ];
         if rule_kinds.into_iter().filter(|is_set| *is_set).count() != 1 {
-            let hint = "write one of not_null, unique, range, in_set, sql, rows, fresh and drift in each item";
+            let hint = "write one of not_null, unique, range, in_set, sql, rows, fresh and drift \
+                        in each item";
             return Err(bad_value("an item of `expect` has one rule").hint(hint));
         }
         let is_per_row = self.rows.is_none() && self.fresh.is_empty() && self.drift.is_none();
         if self.policy == FailurePolicy::Quarantine && !(is_per_row && self.unique.is_empty()) {
-            let hint = "quarantine rows by not_null, range, in_set or sql; here, write `policy: fail` or `policy: warn`";
+            let hint = "quarantine rows by not_null, range, in_set or sql; here, write \
+                        `policy: fail` or `policy: warn`";
             return Err(bad_value("this rule does not tell which rows to take out").hint(hint));
         }
         if self.at_most.is_some() && !is_per_row {
@@ -216,11 +218,13 @@ impl RowExpectation {
         scope: &BindScope<'_>,
     ) -> Result<Vec<BoundExpectation>> {
         if scope.future.is_none() {
-            let hint = "put `expect` behind `future_rows`, and behind the join that brings what is planned";
+            let hint = "put `expect` behind `future_rows`, and behind the join that brings what is \
+                        planned";
             return Err(bad_value("there are no rows of the future here").hint(hint));
         }
         if self.policy == FailurePolicy::Quarantine || self.drift.is_some() {
-            let hint = "leave `where: future` out, or write `policy: fail` or `policy: warn` with a rule of another kind";
+            let hint = "leave `where: future` out, or write `policy: fail` or `policy: warn` with \
+                        a rule of another kind";
             return Err(bad_value("this rule is about known rows alone").hint(hint));
         }
         for rule in &mut rules {
@@ -395,7 +399,7 @@ impl RowExpectation {
             let rows = moments.number("count")?.unwrap_or(0.0) as u64;
             let last = moments.number("max")?.map(|ticks| ticks as i128 * tick);
             let age = last.map(|last| context.now - last);
-            let found = match age {
+            let age_text = match age {
                 Some(age) => format!("the last time is {:.1} days old", age as f64 / 86_400e9),
                 None => "there is no time".to_owned(),
             };
@@ -405,7 +409,7 @@ impl RowExpectation {
             Ok(ExpectationOutcome {
                 holds,
                 rows,
-                found,
+                found: age_text,
                 ..ExpectationOutcome::default()
             })
         });

@@ -142,7 +142,10 @@ pub fn add_quarantined_step(
     }
     let missing = |message: String| {
         let fault = Fault::new(codes::BAD_VALUE, message).at(at);
-        fault.hint("`quarantined: true` writes the rows that an `expect` of the step takes out by `policy: quarantine`")
+        fault.hint(
+            "`quarantined: true` writes the rows that an `expect` of the step takes out by \
+             `policy: quarantine`",
+        )
     };
     let Some(node) = pipeline.nodes.iter().find(|node| node.name == step) else {
         return Err(missing(format!(
