@@ -95,10 +95,16 @@ fn column(
     first: usize,
     width: usize,
 ) -> Result<ArrayRef, Fault> {
-    let own = field.width as usize;
-    fn pick<T: Copy>(values: &[T], rows: usize, first: usize, own: usize, width: usize) -> Vec<T> {
+    let column_width = field.width as usize;
+    fn pick<T: Copy>(
+        values: &[T],
+        rows: usize,
+        first: usize,
+        column_width: usize,
+        width: usize,
+    ) -> Vec<T> {
         let rows = values.chunks_exact(width.max(1)).take(rows);
-        rows.flat_map(|row| row[first..first + own].iter().copied())
+        rows.flat_map(|row| row[first..first + column_width].iter().copied())
             .collect()
     }
     let data_type = batch.layout().part(role).map(|part| part.data_type);
@@ -108,21 +114,21 @@ fn column(
             batch.numbers::<f32>(role),
             rows,
             first,
-            own,
+            column_width,
             width,
         ))),
         Some(ValueType::I32) => Arc::new(Int32Array::from(pick(
             batch.numbers::<i32>(role),
             rows,
             first,
-            own,
+            column_width,
             width,
         ))),
         Some(ValueType::I64) => Arc::new(Int64Array::from(pick(
             batch.numbers::<i64>(role),
             rows,
             first,
-            own,
+            column_width,
             width,
         ))),
         _ => {
@@ -133,7 +139,7 @@ fn column(
             return Err(Fault::new(codes::UNSUPPORTED, message).hint("set `dense_type` to `f32`"));
         }
     };
-    if own == 1 {
+    if column_width == 1 {
         return Ok(values);
     }
     let item = Arc::new(ArrowField::new_list_field(
@@ -141,7 +147,10 @@ fn column(
         false,
     ));
     Ok(Arc::new(FixedSizeListArray::try_new(
-        item, own as i32, values, None,
+        item,
+        column_width as i32,
+        values,
+        None,
     )?))
 }
 
@@ -164,8 +173,8 @@ impl Table {
 
     /// The first rows as text.
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let shown = self.batch.slice(0, self.batch.num_rows().min(ROWS_SHOWN));
-        let text = forebay::present::rows::table(&[shown]).into_py_result(py)?;
+        let first_rows = self.batch.slice(0, self.batch.num_rows().min(ROWS_SHOWN));
+        let text = forebay::present::rows::table(&[first_rows]).into_py_result(py)?;
         Ok(if self.batch.num_rows() > ROWS_SHOWN {
             format!("{text}of {} in all\n", self.batch.num_rows())
         } else {
@@ -175,8 +184,8 @@ impl Table {
 
     /// The first rows for a notebook.
     fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
-        let shown = self.batch.slice(0, self.batch.num_rows().min(ROWS_SHOWN));
-        html_table(&shown, self.batch.num_rows())
+        let first_rows = self.batch.slice(0, self.batch.num_rows().min(ROWS_SHOWN));
+        html_table(&first_rows, self.batch.num_rows())
             .map_err(Fault::from)
             .into_py_result(py)
     }
@@ -221,24 +230,26 @@ fn cell_style(kind: &DataType) -> &'static str {
     }
 }
 
+/// Text in which nothing is markup.
+fn escape_html(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
+
 /// A table of a page, with the number of all rows below it.
-fn html_table(shown: &RecordBatch, rows: usize) -> Result<String, ArrowError> {
-    let escape = |text: String| {
-        text.replace('&', "&amp;")
-            .replace('<', "&lt;")
-            .replace('>', "&gt;")
-    };
+fn html_table(first_rows: &RecordBatch, rows: usize) -> Result<String, ArrowError> {
     let options = FormatOptions::default().with_null("null");
-    let schema = shown.schema_ref();
+    let schema = first_rows.schema_ref();
     let heads = schema.fields().iter().map(|field| {
         let style = cell_style(field.data_type());
-        let name = escape(field.name().clone());
+        let name = escape_html(field.name());
         format!(
             "<th{style}>{name}<br><small>{}</small></th>",
             type_label(field.data_type())
         )
     });
-    let columns = shown.columns().iter().map(|column| {
+    let columns = first_rows.columns().iter().map(|column| {
         Ok((
             cell_style(column.data_type()),
             ArrayFormatter::try_new(column.as_ref(), &options)?,
@@ -246,15 +257,19 @@ fn html_table(shown: &RecordBatch, rows: usize) -> Result<String, ArrowError> {
     });
     let columns = columns.collect::<Result<Vec<_>, ArrowError>>()?;
     let cell = |(style, column): &(&str, ArrayFormatter<'_>), row: usize| {
-        format!("<td{style}>{}</td>", escape(column.value(row).to_string()))
+        format!(
+            "<td{style}>{}</td>",
+            escape_html(&column.value(row).to_string())
+        )
     };
     let cells = |row: usize| -> String { columns.iter().map(|column| cell(column, row)).collect() };
-    let body: String = (0..shown.num_rows())
+    let body: String = (0..first_rows.num_rows())
         .map(|row| format!("<tr>{}</tr>", cells(row)))
         .collect();
     let head: String = heads.collect();
     Ok(format!(
-        "<table style=\"margin-left:0\"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{rows} rows</p>"
+        "<table style=\"margin-left:0\"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>\
+         <p>{rows} rows</p>"
     ))
 }
 
@@ -313,6 +328,7 @@ pub(crate) fn reader(table: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchRe
         return Ok(Box::new(RecordBatchIterator::new([Ok(batch)], schema)));
     }
     Err(PyTypeError::new_err(
-        "no table: give something with `__arrow_c_stream__`, such as a pyarrow Table, a Polars or a pandas DataFrame",
+        "no table: give something with `__arrow_c_stream__`, such as a pyarrow Table, a Polars or \
+         a pandas DataFrame",
     ))
 }

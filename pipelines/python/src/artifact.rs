@@ -52,9 +52,15 @@ impl Artifact {
         let findings = self.artifact.findings.iter().map(|learned| {
             let rows = learned.finding.table().num_rows();
             let step = &learned.step;
-let analyzer = &learned.analyzer;
-let columns = &learned.columns;
-            json!({ "step": step, "analyzer": analyzer, "columns": columns, "part": learned.part, "rows": rows })
+            let analyzer = &learned.analyzer;
+            let columns = &learned.columns;
+            json!({
+                "step": step,
+                "analyzer": analyzer,
+                "columns": columns,
+                "part": learned.part,
+                "rows": rows,
+            })
         });
         json!({ "pipeline": self.artifact.pipeline.name, "findings": findings.collect::<Vec<_>>() })
             .to_string()
@@ -103,12 +109,12 @@ let columns = &learned.columns;
                 .iter()
                 .map(|batch| self.model.apply(batch))
                 .collect::<Result<Vec<_>, _>>()?;
-            let made = batches
+            let output_schema = batches
                 .first()
                 .map(|batch| self.model.output_of(batch.schema_ref()))
                 .transpose()?;
             let whole = arrow::compute::concat_batches(
-                made.as_ref().unwrap_or(self.model.output()),
+                output_schema.as_ref().unwrap_or(self.model.output()),
                 &applied,
             )?;
             Ok::<_, Fault>(Table::new(whole))

@@ -56,10 +56,13 @@ impl Dataset {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         // The interface permits another schema than the requested one.
         let _ = requested_schema;
-        let told = |fault: forebay::model::Fault| {
+        let arrow_error = |fault: forebay::model::Fault| {
             ArrowError::ExternalError(Box::new(std::io::Error::other(fault.to_string())))
         };
-        let batches = self.dataset.batches().map(move |batch| batch.map_err(told));
+        let batches = self
+            .dataset
+            .batches()
+            .map(move |batch| batch.map_err(arrow_error));
         stream_capsule(py, self.dataset.schema().clone(), batches)
     }
 }

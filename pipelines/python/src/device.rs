@@ -34,14 +34,14 @@ pub(crate) enum BatchPlacement {
 
 impl BatchPlacement {
     /// Checks a request; a fault if the machine does not have the device.
-    pub fn new(asked: &PlacementRequest) -> Result<BatchPlacement, Fault> {
+    pub fn new(request: &PlacementRequest) -> Result<BatchPlacement, Fault> {
         let PlacementRequest {
             device,
             format,
             pin_memory,
             prefetch,
             current,
-        } = *asked;
+        } = *request;
         let wrong =
             |message: String, hint: &str| Err(Fault::new(codes::BAD_VALUE, message).hint(hint));
         if prefetch == 0 || prefetch > PREFETCH_MAX {
@@ -79,13 +79,13 @@ impl BatchPlacement {
             );
         }
         let Some(cuda) = CudaDevice::open(number)? else {
-            let asked = if pin_memory {
+            let option = if pin_memory {
                 "`pin_memory=True`".to_owned()
             } else {
                 format!("`device=\"{device}\"`")
             };
             let message = format!(
-                "{asked} asks for a GPU that this machine does not have: {}",
+                "{option} asks for a GPU that this machine does not have: {}",
                 describe_cuda()
             );
             let hint =

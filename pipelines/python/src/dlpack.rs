@@ -172,11 +172,12 @@ pub(crate) fn capsule<'py>(
 }
 
 /// Fails if the consumer requests another device.
-pub(crate) fn check_device(batch: &BatchRows, wanted: Option<(i32, i32)>) -> PyResult<()> {
-    let there = device(batch);
-    match wanted {
-        Some(wanted) if wanted != there => Err(PyBufferError::new_err(format!(
-            "the batch lies on the DLPack device {there:?}, not on {wanted:?}: copy it afterwards"
+pub(crate) fn check_device(batch: &BatchRows, requested: Option<(i32, i32)>) -> PyResult<()> {
+    let batch_device = device(batch);
+    match requested {
+        Some(requested) if requested != batch_device => Err(PyBufferError::new_err(format!(
+            "the batch lies on the DLPack device {batch_device:?}, not on {requested:?}: copy it \
+             afterwards"
         ))),
         _ => Ok(()),
     }

@@ -23,7 +23,7 @@ pub(crate) fn fault_exception(py: Python<'_>, fault: &Fault, spec: Option<SpecTe
         FaultDomain::External => "ExternalFault",
         FaultDomain::Internal => "Fault",
     };
-    let made = py
+    let exception = py
         .import("forebay._fault")
         .and_then(|module| module.getattr(kind))
         .and_then(|class| {
@@ -38,7 +38,7 @@ pub(crate) fn fault_exception(py: Python<'_>, fault: &Fault, spec: Option<SpecTe
                 rows,
             ))
         });
-    made.map_or_else(|_| PyRuntimeError::new_err(text.clone()), PyErr::from_value)
+    exception.map_or_else(|_| PyRuntimeError::new_err(text.clone()), PyErr::from_value)
 }
 
 /// Turns faults into exceptions.

@@ -69,8 +69,11 @@ struct LoaderState {
 
 /// Fault of an iteration that was continued after its end.
 fn iteration_over() -> Fault {
-    Fault::new(codes::UNSUPPORTED, "this iteration is over: another one over the same loader has begun since")
-        .hint("read a loader with one iterator at a time, and make a second loader to go over the rows twice at once")
+    let message = "this iteration is over: another one over the same loader has begun since";
+    Fault::new(codes::UNSUPPORTED, message).hint(
+        "read a loader with one iterator at a time, and make a second loader to go over the rows \
+         twice at once",
+    )
 }
 
 /// Arguments of a loader.
@@ -164,28 +167,33 @@ impl LoaderRequest {
 impl Loader {
     #[new]
     fn new(py: Python<'_>, asked: &str) -> PyResult<Self> {
-        let wanted: LoaderRequest = request(py, asked)?;
+        let loader_request: LoaderRequest = request(py, asked)?;
         // The device first, so that its faults are reported before anything is read.
-        let placement = py.detach(|| wanted.placement()).into_py_result(py)?;
+        let placement = py
+            .detach(|| loader_request.placement())
+            .into_py_result(py)?;
         let warnings = Arc::new(WarningList::default());
         let session = py
-            .detach(|| wanted.machine.session(warnings.clone(), None))
+            .detach(|| loader_request.machine.session(warnings.clone(), None))
             .into_py_result(py)?
             .session;
         let stop = || session.interrupt().flag().store(true, Ordering::Relaxed);
         let work = || {
-            let (pipeline, artifact) = wanted.pipeline()?;
-            let config = wanted.config(&pipeline, artifact.as_ref())?;
+            let (pipeline, artifact) = loader_request.pipeline()?;
+            let config = loader_request.config(&pipeline, artifact.as_ref())?;
             let fed = session.feed(&pipeline, artifact.as_ref(), &config)?;
             forebay::feed::BatchPlan::check(
                 config.rows_per_batch(),
-                wanted.rank,
-                wanted.world_size,
+                loader_request.rank,
+                loader_request.world_size,
             )?;
-            let mut config = fed.config(wanted.seed)?;
-            (config.rank, config.world, config.receipts) =
-                (wanted.rank, wanted.world_size, wanted.receipts);
-            config.epochs = wanted.epochs.unwrap_or(u64::MAX);
+            let mut config = fed.config(loader_request.seed)?;
+            (config.rank, config.world, config.receipts) = (
+                loader_request.rank,
+                loader_request.world_size,
+                loader_request.receipts,
+            );
+            config.epochs = loader_request.epochs.unwrap_or(u64::MAX);
             config.require_batches()?;
             // A caller that keeps batches keeps their slots; the loader allocates others instead.
             config.slots_max = usize::MAX;
@@ -193,7 +201,7 @@ impl Loader {
             Ok::<_, Fault>(config)
         };
         let config = interruptible(py, stop, work, || Ok(()))?;
-        let config = wanted.spec.result_of(py, config)?;
+        let config = loader_request.spec.result_of(py, config)?;
         let features = Arc::new(config.features.clone());
         let config = Some(config);
         let process = std::process::id();
@@ -389,14 +397,14 @@ impl Loader {
 
     /// Warning about a shuffle that mixes too little.
     fn poor_shuffle(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        let found = py.detach(|| {
+        let poor_quality = py.detach(|| {
             let sequence = self.config()?.sequence()?;
             let shuffled = matches!(sequence.order().mode, OrderMode::Shuffled { .. });
             Ok(sequence
                 .quality(0)
                 .filter(|quality| shuffled && quality.is_poor()))
         });
-        Ok(found.into_py_result(py)?.as_ref().map(poor_shuffle))
+        Ok(poor_quality.into_py_result(py)?.as_ref().map(poor_shuffle))
     }
 
     /// Statistics of the loader since the last call.
@@ -414,7 +422,7 @@ impl Loader {
                 ("h2d_bytes_per_second", bytes / seconds),
             ]
         });
-        let told = BTreeMap::from([
+        let numbers = BTreeMap::from([
             ("steps", stats.steps as f64),
             ("rows", stats.rows as f64),
             ("bytes", stats.bytes as f64),
@@ -431,7 +439,8 @@ impl Loader {
             ("filled", times.found.filled as f64),
             ("duplicates", times.found.duplicates as f64),
         ]);
-        told.into_iter()
+        numbers
+            .into_iter()
             .chain(copied.into_iter().flatten())
             .collect()
     }
@@ -493,8 +502,9 @@ impl Loader {
             return Ok(());
         }
         Err(PyRuntimeError::new_err(
-            "this loader was made before a fork, and its threads live in the parent: make it in the process that \
-             reads it (it needs no DataLoader workers), or start processes with `spawn`",
+            "this loader was made before a fork, and its threads live in the parent: make it in \
+             the process that reads it (it needs no DataLoader workers), or start processes with \
+             `spawn`",
         ))
     }
 }

@@ -275,14 +275,14 @@ impl CommandRequest {
             } => {
                 let step = step.clone();
                 let condition = condition.clone();
-                let wanted = PreviewOptions {
+                let options = PreviewOptions {
                     step,
                     rows: *rows,
                     condition,
                     sample_rows: *sample_rows,
                     ..PreviewOptions::default()
                 };
-                let preview = session.preview(&self.pipeline()?, &wanted)?;
+                let preview = session.preview(&self.pipeline()?, &options)?;
                 let schema = preview
                     .batches
                     .first()
@@ -309,7 +309,7 @@ impl CommandRequest {
 
 impl PredictRequest {
     fn scoring(&self, artifact: &Artifact) -> Result<ScoringRequest, Fault> {
-        let known: Vec<&str> = artifact
+        let source_names: Vec<&str> = artifact
             .pipeline
             .sources
             .iter()
@@ -318,15 +318,18 @@ impl PredictRequest {
         if let Some(unknown) = self
             .sources
             .keys()
-            .find(|name| !known.contains(&name.as_str()))
+            .find(|name| !source_names.contains(&name.as_str()))
         {
             let fault = Fault::new(
                 codes::UNKNOWN_NAME,
                 format!("the pipeline has no source `{unknown}`"),
             );
-            return Err(fault.hint(format!("it has: {}", known.join(", "))));
+            return Err(fault.hint(format!("it has: {}", source_names.join(", "))));
         }
-        if let Some(missing) = known.iter().find(|name| !self.sources.contains_key(**name)) {
+        if let Some(missing) = source_names
+            .iter()
+            .find(|name| !self.sources.contains_key(**name))
+        {
             let fault = Fault::new(
                 codes::MISSING_FIELD,
                 format!("where is the source `{missing}`?"),
@@ -445,14 +448,14 @@ fn answer(
     listener: Option<Py<PyAny>>,
     launched: Option<&LaunchedWorkers>,
 ) -> PyResult<Answer> {
-    let wanted: CommandRequest = request(py, text)?;
+    let command_request: CommandRequest = request(py, text)?;
     let events = Arc::new(EventQueue::default());
     let heard: Arc<dyn EventListener> = match listener {
         Some(_) => events.clone(),
         None => Arc::new(IgnoreEvents),
     };
     let session = py
-        .detach(|| wanted.machine.session(heard, launched))
+        .detach(|| command_request.machine.session(heard, launched))
         .into_py_result(py)?;
     let stop = || {
         session
@@ -466,8 +469,8 @@ fn answer(
             .as_ref()
             .map_or(Ok(()), |hear| events.tell(py, hear))
     };
-    let done = interruptible(py, stop, || wanted.execute(&session.session), look)?;
-    match &wanted.spec {
+    let done = interruptible(py, stop, || command_request.execute(&session.session), look)?;
+    match &command_request.spec {
         Some(spec) => spec.result_of(py, done),
         None => done.into_py_result(py),
     }

@@ -16,18 +16,18 @@ const GRACE: Duration = Duration::from_secs(60);
 
 /// Reads `["host:port"]`, or a mapping with `addresses`, `token_file`, and `tls_ca`, `tls_cert`, `tls_key` and
 /// `tls_name`. Where there is no file, the token is that of the variable FOREBAY_TOKEN, else this user's.
-pub(crate) fn cluster_options(wanted: Value) -> Result<ClusterOptions, Fault> {
-    let mut wanted = match wanted {
-        Value::Object(wanted) => wanted,
+pub(crate) fn cluster_options(description: Value) -> Result<ClusterOptions, Fault> {
+    let mut settings = match description {
+        Value::Object(settings) => settings,
         addresses => Map::from_iter([("addresses".to_owned(), addresses)]),
     };
     let bad = |message: String| {
         Fault::new(codes::BAD_VALUE, message).hint("give `workers=[\"host:port\"]`")
     };
-    let addresses = wanted.remove("addresses").unwrap_or_default();
+    let addresses = settings.remove("addresses").unwrap_or_default();
     let workers: Vec<String> = serde_json::from_value(addresses)
         .map_err(|error| bad("`workers` are no list of addresses".to_owned()).cause(error))?;
-    let mut text = |name: &str| match wanted.remove(name) {
+    let mut text = |name: &str| match settings.remove(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
         Some(other) => Err(bad(format!("`{name}` of `workers` is {other}, not a text"))),
@@ -48,7 +48,7 @@ pub(crate) fn cluster_options(wanted: Value) -> Result<ClusterOptions, Fault> {
             ));
         }
     };
-    if let Some(unknown) = wanted.keys().next() {
+    if let Some(unknown) = settings.keys().next() {
         return Err(bad(format!("`workers` has no `{unknown}`")));
     }
     Ok(ClusterOptions {
