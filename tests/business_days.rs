@@ -84,12 +84,14 @@ const PLACES: [(&str, &str); 26] = [
 ];
 
 /// The place with `5bd` for its length.
-fn with_business_days(place: &str) -> String {
-    let begin = place.find(|letter: char| letter.is_ascii_digit()).unwrap();
-    let end = place[begin..]
+fn with_business_days(template: &str) -> String {
+    let begin = template
+        .find(|letter: char| letter.is_ascii_digit())
+        .unwrap();
+    let end = template[begin..]
         .find([',', ']', ' '])
-        .map_or(place.len(), |length| begin + length);
-    format!("{}5bd{}", &place[..begin], &place[end..])
+        .map_or(template.len(), |length| begin + length);
+    format!("{}5bd{}", &template[..begin], &template[end..])
 }
 
 fn shop() -> TestDirectory {

@@ -179,10 +179,10 @@ fn end(child: &mut Child, serves: bool) -> Option<i32> {
         if serves && !is_told && took > Duration::from_secs(2) {
             is_told = true;
             let process = child.id().to_string();
-            let told = std::process::Command::new("kill")
+            let signal_status = std::process::Command::new("kill")
                 .args(["-TERM", &process])
                 .status();
-            told.unwrap();
+            signal_status.unwrap();
         }
         if took > SECONDS_MAX {
             let _ = child.kill();

@@ -71,8 +71,8 @@ fn intervals_are_local_days() {
     ] {
         let args = ["run", "spec.yaml", "--json", "--interval", from, to];
         shop.forebay(&args).expect(0);
-        let found = numbers(&shop.visible("out"), "x");
-        assert_eq!(found, rows.collect::<Vec<i64>>(), "{from} to {to}");
+        let visible_rows = numbers(&shop.visible("out"), "x");
+        assert_eq!(visible_rows, rows.collect::<Vec<i64>>(), "{from} to {to}");
         shop.remove_output("out");
     }
 }
@@ -89,8 +89,8 @@ fn splits_by_date_are_those_of_local_midnight() {
             &spec("hours.parquet", "{ derive: { x: y } }", &sink, split),
         );
         shop.forebay(&["run", "spec.yaml", "--json"]).expect(0);
-        let found = numbers(&shop.visible("out"), "x");
-        assert_eq!(found, rows.collect::<Vec<i64>>(), "{part}");
+        let visible_rows = numbers(&shop.visible("out"), "x");
+        assert_eq!(visible_rows, rows.collect::<Vec<i64>>(), "{part}");
         shop.remove_output("out");
     }
 }

@@ -234,18 +234,18 @@ fn unneeded_files(table: &Path) -> BTreeSet<PathBuf> {
     named
         .iter()
         .for_each(|file| assert!(file.exists(), "{} is missing", file.display()));
-    let mut found = BTreeSet::new();
+    let mut table_files = BTreeSet::new();
     let mut open = vec![table.join("data")];
     while let Some(dir) = open.pop() {
         for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
             if entry.file_type().unwrap().is_dir() {
                 open.push(entry.path())
             } else {
-                found.insert(entry.path());
+                table_files.insert(entry.path());
             }
         }
     }
-    found.difference(&named).cloned().collect()
+    table_files.difference(&named).cloned().collect()
 }
 
 /// Rows of three days.

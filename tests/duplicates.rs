@@ -157,8 +157,11 @@ fn duplicates_before_a_gather_are_told() {
         let steps = format!("{BY_ROWS}, {gather}");
         for args in [&[][..], &["--local-workers=1"]] {
             let call = sales.run("by_time", "keys: [store, item]", &steps, args);
-            let told = call.expect(0).stdout;
-            assert!(told.contains(&counts), "{steps}, {args:?}: {told}");
+            let output_text = call.expect(0).stdout;
+            assert!(
+                output_text.contains(&counts),
+                "{steps}, {args:?}: {output_text}"
+            );
         }
     }
 }

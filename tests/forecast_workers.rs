@@ -312,9 +312,9 @@ fn a_killed_coordinator_goes_on_predicting_and_applying() {
                         job.shop.rows(&format!("{name}/forecast")) == job.rows,
                         "step {moment} of {steps}"
                     );
-                    let found = moved(&summary["outputs"][0]);
+                    let moved_rows = moved(&summary["outputs"][0]);
                     let expected = moved(&job.summary["forecasts"][0]);
-                    assert_eq!(found, expected, "step {moment} of {steps}: {summary}");
+                    assert_eq!(moved_rows, expected, "step {moment} of {steps}: {summary}");
                 }
                 _ => {
                     assert!(job.shop.rows(&format!("{name}/table")) == job.shop.rows("here/table"))

@@ -170,12 +170,12 @@ fn features_of_the_future_are_those_of_its_days_once_they_have_come() {
         fixture.show(0..night);
         fixture.run(&[more]).expect(0);
         let table = fixture.shop.visible("out/table");
-        let ahead = fixture.shop.visible("out/ahead");
+        let future_rows = fixture.shop.visible("out/ahead");
         let series = by_key(&table, &["store_id", "item_id"], "qty").len();
-        assert_eq!(ahead.num_rows(), 7 * series);
+        assert_eq!(future_rows.num_rows(), 7 * series);
         assert_eq!(
-            ahead.column_by_name("qty").unwrap().null_count(),
-            ahead.num_rows()
+            future_rows.column_by_name("qty").unwrap().null_count(),
+            future_rows.num_rows()
         );
         if night == 33 {
             // One whole run comes to the same bits as night by night.
@@ -183,21 +183,21 @@ fn features_of_the_future_are_those_of_its_days_once_they_have_come() {
                 .run(&["--param=out=whole", "--state=whole-state", "--threads=3"])
                 .expect(0);
             assert!(
-                fixture.shop.visible("whole/ahead") == ahead,
+                fixture.shop.visible("whole/ahead") == future_rows,
                 "night {night}"
             );
         }
         let known = by_key(&table, &["date", "store_id", "item_id"], "qty");
         for (key, row) in before
             .iter()
-            .flat_map(|ahead| by_key(ahead, &["date", "store_id", "item_id"], "qty"))
+            .flat_map(|future_rows| by_key(future_rows, &["date", "store_id", "item_id"], "qty"))
         {
             if let Some(come) = known.get(&key) {
                 assert_eq!(*come, row, "{key:?} before night {night}");
                 compared += 1;
             }
         }
-        before = Some(ahead);
+        before = Some(future_rows);
     }
     assert!(compared > 7 * 50, "{compared} rows were compared");
 }
@@ -213,13 +213,13 @@ fn windows_of_the_future_are_those_of_its_history() {
         fixture.spec(&future, &steps, AHEAD);
         fixture.show(0..26);
         fixture.run(&["--threads=2"]).expect(0);
-        let ahead = fixture.shop.visible("out/ahead");
+        let future_rows = fixture.shop.visible("out/ahead");
         fixture.show(0..33);
         fixture.run(&["--threads=1"]).expect(0);
         let table = fixture.shop.visible("out/table");
         let come = by_key(&table, &["date", "store_id", "item_id"], "qty");
         let mut compared = 0;
-        for (key, row) in by_key(&ahead, &["date", "store_id", "item_id"], "qty") {
+        for (key, row) in by_key(&future_rows, &["date", "store_id", "item_id"], "qty") {
             if let Some(come) = come.get(&key) {
                 assert_eq!(*come, row, "{key:?}: {behind}");
                 compared += 1;

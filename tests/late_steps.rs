@@ -124,15 +124,15 @@ fn rules_and_profiles_may_stand_among_late_steps() {
         &spec.replace("    from: windows\n    do:\n", rules),
     );
     let expected = run(&plain.shop, &[]);
-    let found = run(&checked.shop, &[]);
+    let outcome = run(&checked.shop, &[]);
     assert_eq!(
-        found["expectations"].as_array().unwrap().len(),
+        outcome["expectations"].as_array().unwrap().len(),
         3,
-        "{found}"
+        "{outcome}"
     );
     for field in ["rows", "validation_rows", "epochs"] {
         assert_eq!(
-            found["models"][0][field], expected["models"][0][field],
+            outcome["models"][0][field], expected["models"][0][field],
             "{field}"
         );
     }

@@ -198,9 +198,13 @@ fn statistics_of_infinite_values_are_told() {
             spec(&shop, "", &[infinite, &step_of(transform, column)], TABLE);
             let summary = run(&shop).expect(0).summary();
             let words = format!("`f.{kind}` learns from infinite values of `{column}`");
-            let mut found = warnings(&summary);
-            found.retain(|warning| warning.contains(&words));
-            assert_eq!(found.len(), expected, "{transform} of {column}: {summary}");
+            let mut matching = warnings(&summary);
+            matching.retain(|warning| warning.contains(&words));
+            assert_eq!(
+                matching.len(),
+                expected,
+                "{transform} of {column}: {summary}"
+            );
         }
     }
     // Order statistics take an infinity for a large value.
@@ -211,9 +215,11 @@ fn statistics_of_infinite_values_are_told() {
         TABLE,
     );
     let summary = run(&shop).expect(0).summary();
-    let told = warnings(&summary);
+    let warning_texts = warnings(&summary);
     assert!(
-        !told.iter().any(|warning| warning.contains("infinite")),
+        !warning_texts
+            .iter()
+            .any(|warning| warning.contains("infinite")),
         "{summary}"
     );
 }
@@ -349,10 +355,10 @@ fn a_copy_of_the_label_is_named_before_a_run_and_by_feeds() {
         "sinks: { n: { from: f, train: { path: o, model: gbdt, label: y, dense: [x, z] } } }\n";
     for sections in [feed.to_owned() + TABLE, train.to_owned()] {
         spec(&shop, "", &["derive: { z: \"2 * x + 1\" }"], &sections);
-        let told = check(&shop).expect(0).stderr;
-        assert!(told.contains("`z`"), "{told}");
-        assert!(told.contains("equals the label `y`"), "{told}");
-        assert!(!told.contains("`x`"), "{told}");
+        let check_text = check(&shop).expect(0).stderr;
+        assert!(check_text.contains("`z`"), "{check_text}");
+        assert!(check_text.contains("equals the label `y`"), "{check_text}");
+        assert!(!check_text.contains("`x`"), "{check_text}");
     }
     spec(
         &shop,
@@ -372,8 +378,8 @@ fn a_copy_of_the_label_is_named_before_a_run_and_by_feeds() {
         &["derive: { z: \"2 * x\" }"],
         &(feed.to_owned() + TABLE),
     );
-    let told = check(&shop).expect(0).stderr;
-    assert!(!told.contains("equals the label"), "{told}");
+    let check_text = check(&shop).expect(0).stderr;
+    assert!(!check_text.contains("equals the label"), "{check_text}");
 }
 
 #[test]
@@ -388,10 +394,10 @@ fn an_empty_part_of_a_split_by_hash_is_told() {
         &["standardize: { columns: [x] }"],
         &(split.to_owned() + TABLE),
     );
-    let told = warnings(&run(&shop).expect(0).summary());
+    let warning_texts = warnings(&run(&shop).expect(0).summary());
     assert!(
-        says(&told, &["of the split has none of the 120 rows"]),
-        "{told:?}"
+        says(&warning_texts, &["of the split has none of the 120 rows"]),
+        "{warning_texts:?}"
     );
 }
 
@@ -820,12 +826,15 @@ fn trees_without_a_split_are_told() {
     ] {
         line(&shop, rows);
         line_spec(&shop, train);
-        let told = warnings(&run(&shop).expect(0).summary());
+        let warning_texts = warnings(&run(&shop).expect(0).summary());
         let is_told = says(
-            &told,
+            &warning_texts,
             &["`m` predicts the same for all rows", "`min_leaf_rows`"],
         );
-        assert_eq!(is_told, is_constant, "{rows} rows, {train}: {told:?}");
+        assert_eq!(
+            is_told, is_constant,
+            "{rows} rows, {train}: {warning_texts:?}"
+        );
     }
 }
 

@@ -405,12 +405,12 @@ fn a_function_of_whole_series_that_looks_ahead_is_named() {
     let sound = step(&format!("[{prices}[0]] * batch.num_rows"), "none");
     check_output(&sound, "", &[], 0);
     let reversed = step(&format!("{prices}[::-1]"), "none");
-    let found = check_output(&reversed, "", &[], 65);
+    let output_text = check_output(&reversed, "", &[], 65);
     for words in [
         "`seen` in sink `table` moves when later rows are scrambled",
         "`features.python` is given whole series, and uses the rows that follow",
         "rows up to its own",
     ] {
-        assert!(found.contains(words), "{words}: {found}");
+        assert!(output_text.contains(words), "{words}: {output_text}");
     }
 }

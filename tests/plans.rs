@@ -325,26 +325,26 @@ fn a_carried_column_without_a_value_is_warned_of() {
 #[test]
 fn a_forecast_behind_a_union_needs_one_future() {
     let shop = shop(90);
-    let ahead = "{ future_rows: { horizon: 7d, every: 1d } }";
+    let future_step = "{ future_rows: { horizon: 7d, every: 1d } }";
     let target = "{ target: { column: y, do: [log1p] } }";
     let part = |item: &str, behind: &str| -> String {
         format!("  {item}: {{ from: h, do: [ {{ filter: \"item = '{item}'\" }}{behind} ] }}\n")
     };
     let cases = [
         (
-            part("a", &format!(", {ahead}")) + &part("b", ""),
+            part("a", &format!(", {future_step}")) + &part("b", ""),
             "no rows of the future",
         ),
         (
-            part("a", "") + &part("b", &format!(", {ahead}")),
+            part("a", "") + &part("b", &format!(", {future_step}")),
             "no rows of the future",
         ),
         (
-            part("a", &format!(", {ahead}")) + &part("b", &format!(", {ahead}")),
+            part("a", &format!(", {future_step}")) + &part("b", &format!(", {future_step}")),
             "needs one `future_rows`",
         ),
         (
-            part("a", &format!(", {ahead}, {target}")) + &part("b", &format!(", {target}")),
+            part("a", &format!(", {future_step}, {target}")) + &part("b", &format!(", {target}")),
             "future",
         ),
     ];

@@ -62,17 +62,17 @@ fn expected_later(rows: &[DemandRow]) -> (Vec<Option<f64>>, Vec<Option<f64>>) {
     let mut rows = rows.to_vec();
     rows.sort_by_key(|row| (row.day, row.id));
     let mut series: BTreeMap<_, (f64, f64)> = BTreeMap::new();
-    let mut later: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
+    let mut later_sums: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
     for row in rows.iter().rev() {
         let (sum, count) = series.entry(row.series()).or_default();
-        later.insert(row.id, (*sum, *count));
+        later_sums.insert(row.id, (*sum, *count));
         *count += 1.0;
         if let Some(qty) = row.qty.filter(|qty| !qty.is_nan()) {
             *sum += qty;
         }
     }
-    let sums = later.values().map(|(sum, _)| Some(*sum)).collect();
-    let counts = later.values().map(|(_, count)| Some(*count)).collect();
+    let sums = later_sums.values().map(|(sum, _)| Some(*sum)).collect();
+    let counts = later_sums.values().map(|(_, count)| Some(*count)).collect();
     (sums, counts)
 }
 
@@ -118,17 +118,17 @@ fn series_are_whole_in_any_order_of_rows() {
             let session = forebay.with_options(options).session();
             session.unwrap().run(&pipeline).unwrap();
             let written = shop.visible(&out);
-            let place = format!("{order:?}, {threads} threads");
+            let case = format!("{order:?}, {threads} threads");
             // The rows stay where they are.
             let source = shop.rows("data");
             assert_eq!(
                 written.column_by_name("id"),
                 source.column_by_name("id"),
-                "{place}"
+                "{case}"
             );
             let written = series::by_id(&written);
-            assert_eq!(series::numbers(&written, "later"), sums, "{place}");
-            assert_eq!(series::numbers(&written, "rows_later"), counts, "{place}");
+            assert_eq!(series::numbers(&written, "later"), sums, "{case}");
+            assert_eq!(series::numbers(&written, "rows_later"), counts, "{case}");
         }
     }
 }

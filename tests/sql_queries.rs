@@ -115,8 +115,8 @@ fn columns_that_a_query_does_not_use_are_not_read() {
         shop.write("spec.yaml", &spec(&format!("sql: \"{query}\""), ""));
         shop.forebay(&["run", "spec.yaml"]).expect(0);
         let out = shop.visible("out");
-        let found = out["n"].as_primitive::<Int64Type>().values();
-        assert_eq!(found, &[expected], "{query}");
+        let counts = out["n"].as_primitive::<Int64Type>().values();
+        assert_eq!(counts, &[expected], "{query}");
     }
     let query = "SELECT MAX(name) AS name FROM data";
     shop.write("spec.yaml", &spec(&format!("sql: \"{query}\""), ""));

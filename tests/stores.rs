@@ -242,13 +242,17 @@ fn a_job_on_google_cloud_storage_survives_failures() {
     let name = victim.file_name().unwrap().to_str().unwrap().to_owned();
     let mut is_first = true;
     let key = encoded(&name);
-    let place = victim.clone();
+    let victim_path = victim.clone();
     server.failures.inject_failures(move |asked| {
         let hit =
             asked.method == "GET" && asked.target.contains(&key) && std::mem::take(&mut is_first);
-        let place = place.clone();
+        let victim_path = victim_path.clone();
         let other = other.clone();
-        hit.then(|| RequestFailure::After(Box::new(move || std::fs::write(place, other).unwrap())))
+        hit.then(|| {
+            RequestFailure::After(Box::new(move || {
+                std::fs::write(victim_path, other).unwrap()
+            }))
+        })
     });
     let call = run(|args| server.command(&shop, args), "gs://lake").expect(75);
     assert_eq!(server.failures.stop_failures(), 1);

@@ -158,12 +158,12 @@ fn transformed<'a>(strategy: &'a str, behind: &'a [&'a str]) -> ForecastSpec<'a>
     }
 }
 
-fn assert_close(found: &BTreeMap<ItemDay, f64>, expected: &BTreeMap<ItemDay, f64>) {
-    assert_eq!(found.len(), expected.len());
+fn assert_close(actual: &BTreeMap<ItemDay, f64>, expected: &BTreeMap<ItemDay, f64>) {
+    assert_eq!(actual.len(), expected.len());
     for (key, expected) in expected {
-        let found = found[key];
-        let error = (found - expected).abs() / expected.abs();
-        assert!(error < 1e-12, "{key:?}: {found} is not {expected}");
+        let actual = actual[key];
+        let error = (actual - expected).abs() / expected.abs();
+        assert!(error < 1e-12, "{key:?}: {actual} is not {expected}");
     }
 }
 
@@ -203,9 +203,9 @@ fn differences_are_those_made_and_undone_by_hand() {
             strategy,
             &["target: { column: qty, do: [{ difference: 1d }] }"],
         );
-        let found = spec.forecast(&shop, strategy);
-        assert_eq!(found.len(), (ITEMS * STEPS) as usize);
-        assert_close(&found, &summed(&changes, &trends()));
+        let forecasts = spec.forecast(&shop, strategy);
+        assert_eq!(forecasts.len(), (ITEMS * STEPS) as usize);
+        assert_close(&forecasts, &summed(&changes, &trends()));
     }
 }
 
@@ -244,7 +244,7 @@ fn scales_of_series_are_those_made_and_undone_by_hand() {
         "direct",
         &["target: { column: qty, do: [{ scale: standard }] }"],
     );
-    let found = spec.forecast(&shop, "scaled");
+    let forecasts = spec.forecast(&shop, "scaled");
     let values = trends();
     let mut expected = BTreeMap::new();
     for ((item, day), score) in scores {
@@ -258,7 +258,7 @@ fn scales_of_series_are_those_made_and_undone_by_hand() {
         let deviation = (squares / own.len() as f64).sqrt();
         expected.insert((item, day), score * deviation + mean);
     }
-    assert_close(&found, &expected);
+    assert_close(&forecasts, &expected);
 }
 
 #[test]
@@ -312,11 +312,11 @@ fn what_each_series_needs_is_chosen() {
     let behind = [
         "target: { column: qty, gaps: count_rows, do: [{ difference: auto }, { seasonal_difference: { auto: 7 } }] }",
     ];
-    let found = transformed("recursive", &behind).forecast(&shop, "auto");
-    assert_eq!(found.len(), (ITEMS * STEPS) as usize);
+    let forecasts = transformed("recursive", &behind).forecast(&shop, "auto");
+    assert_eq!(forecasts.len(), (ITEMS * STEPS) as usize);
     // Item 3 has no trend: its level is kept. All follow their weeks.
     let values = trends();
-    for ((item, day), value) in &found {
+    for ((item, day), value) in &forecasts {
         let week_before = values[&(item.clone(), day - 7)];
         assert!(
             (value - week_before).abs() < 60.0,

@@ -160,7 +160,7 @@ fn a_format_is_part_of_what_a_run_is() {
         "texts.parquet",
         Arc::new(StringArray::from_iter_values(days)),
     );
-    let mut found = Vec::new();
+    let mut read_days = Vec::new();
     for format in ["%Y%m%d", "%Y%d%m"] {
         let text = format!(
             "version: 1\nname: days\nsources:\n  rows: {{ parquet: {{ path: texts.parquet }}, time: {{ column: day, format: \
@@ -168,13 +168,13 @@ fn a_format_is_part_of_what_a_run_is() {
         );
         shop.write("spec.yaml", &text);
         shop.forebay(&["run", "spec.yaml"]).expect(0);
-        found.push(
+        read_days.push(
             shop.visible("out")["day"]
                 .as_primitive::<Date32Type>()
                 .value(0),
         );
     }
-    assert_eq!(found, [20_007, 20_037]);
+    assert_eq!(read_days, [20_007, 20_037]);
 }
 
 #[test]

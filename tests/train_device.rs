@@ -271,11 +271,11 @@ fn models_of_a_device_are_close_to_those_of_the_processor_and_the_same_every_tim
         let last = |learned: &forebay::run::TrainingReport| {
             learned.epochs.last().unwrap().validation[metric]
         };
-        let found = last(&model.learned);
+        let last_loss = last(&model.learned);
         let wanted = last(&cpu.learned);
         assert!(
-            (found - wanted).abs() <= 0.05 * wanted.max(0.2),
-            "{spec}, {precision:?}: {found}, not {wanted}"
+            (last_loss - wanted).abs() <= 0.05 * wanted.max(0.2),
+            "{spec}, {precision:?}: {last_loss}, not {wanted}"
         );
         if spec == MLP {
             // Other threads of the host, other delays, another order of the device's threads.

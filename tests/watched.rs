@@ -135,7 +135,7 @@ fn threads(child: &Child) -> Vec<ThreadStatus> {
         parents.entry(parent).or_default().push(process);
     }
     let mut open = vec![child.id()];
-    let mut found = Vec::new();
+    let mut statuses = Vec::new();
     while let Some(process) = open.pop() {
         open.extend(parents.get(&process).into_iter().flatten());
         for task in std::fs::read_dir(format!("/proc/{process}/task"))
@@ -157,7 +157,7 @@ fn threads(child: &Child) -> Vec<ThreadStatus> {
                 .first()
                 .and_then(|state| state.chars().next())
                 .unwrap_or('?');
-            found.push(ThreadStatus {
+            statuses.push(ThreadStatus {
                 process,
                 name,
                 state,
@@ -166,7 +166,7 @@ fn threads(child: &Child) -> Vec<ThreadStatus> {
             });
         }
     }
-    found
+    statuses
 }
 
 /// The name in a `stat` file, and the fields after it, from the state on.

@@ -165,8 +165,8 @@ fn each_source_gives_each_sink_the_same_bits() {
         write_all(&shop, &source, source_name, "4");
         for (sink_name, _) in SINKS {
             let expected = files(&shop, &format!("first_{sink_name}"));
-            let found = files(&shop, &format!("{source_name}_{sink_name}"));
-            assert!(found == expected, "{source_name} to {sink_name}");
+            let written_files = files(&shop, &format!("{source_name}_{sink_name}"));
+            assert!(written_files == expected, "{source_name} to {sink_name}");
         }
     }
 }

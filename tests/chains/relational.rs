@@ -399,17 +399,17 @@ pub fn as_of_join(
                 continue;
             };
             let distance = (now - time).abs();
-            let later = time > now;
+            let is_later = time > now;
             let seen =
                 known.is_none_or(|at| candidate.cells[at].int().is_some_and(|known| known <= now));
             let allowed = (exact || time != now) && tolerance.is_none_or(|most| distance <= most);
-            let directed = time == now || if later { forward } else { back };
+            let directed = time == now || if is_later { forward } else { back };
             // Of rows as near the earlier one, of those of one time the last.
             let better = best.is_none_or(|(least, was_later, _)| {
-                distance < least || distance == least && (later == was_later || !later)
+                distance < least || distance == least && (is_later == was_later || !is_later)
             });
             if seen && allowed && directed && better {
-                best = Some((distance, later, place));
+                best = Some((distance, is_later, place));
             }
         }
         best.map(|(_, _, place)| place)

@@ -55,8 +55,8 @@ mod tests {
             (7, 3, 1),
             (9, 4, 1),
         ] {
-            let place = text_place(text.as_bytes(), at).unwrap();
-            assert_eq!(place, TextPlace { line, column }, "{at}");
+            let computed = text_place(text.as_bytes(), at).unwrap();
+            assert_eq!(computed, TextPlace { line, column }, "{at}");
         }
     }
 }

@@ -371,8 +371,8 @@ mod tests {
         let io = StorageClient::new().unwrap();
         let table = "abfss://lake@account.dfs.core.windows.net/tables/a";
         let original = ["abfss://other@account.dfs.core.windows.net".to_owned()];
-        let place = TablePlace::new(&io, table)
-            .and_then(|place| place.allow_outside(&io, &original))
+        let table_place = TablePlace::new(&io, table)
+            .and_then(|table_place| table_place.allow_outside(&io, &original))
             .unwrap();
         for (path, expected) in [
             (
@@ -384,7 +384,7 @@ mod tests {
                 ("b.parquet", false),
             ),
         ] {
-            let found = place.file(&io, path).unwrap();
+            let found = table_place.file(&io, path).unwrap();
             let decoded = path.replace("%20", " ");
             let relative = if expected.1 {
                 expected.0.to_owned()

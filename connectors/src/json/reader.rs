@@ -1117,16 +1117,16 @@ mod tests {
         let schema = Arc::new(Schema::new(fields()));
         let all: Vec<FieldRef> = schema.fields().iter().cloned().collect();
         let some = vec![all[0].clone(), all[6].clone(), all[9].clone()];
-        let found = JsonSource::default();
+        let default_source = JsonSource::default();
         let missing = JsonSource {
             on_error: ReadErrorPolicy::Missing.into(),
             ..JsonSource::default()
         };
         let declared = JsonSource::default().column("id", ColumnType::Int64);
         let settings = [
-            (&found, Some(&schema), &all),
-            (&found, Some(&schema), &some),
-            (&found, None, &all),
+            (&default_source, Some(&schema), &all),
+            (&default_source, Some(&schema), &some),
+            (&default_source, None, &all),
             (&missing, Some(&schema), &all),
             (&declared, None, &all),
         ];

@@ -94,8 +94,9 @@ fn told_value(column: &ArrayRef, row: usize) -> Value {
         }
         DataType::Struct(fields) => {
             let values = column.as_struct().columns().iter();
-            let told = fields.iter().zip(values);
-            told.map(|(field, values)| (field.name().clone(), told_value(values, row)))
+            let struct_values = fields.iter().zip(values);
+            struct_values
+                .map(|(field, values)| (field.name().clone(), told_value(values, row)))
                 .collect::<Map<String, Value>>()
                 .into()
         }
@@ -111,28 +112,30 @@ fn told_float(float: f64) -> Value {
 }
 
 /// Numbers are compared by their values, zeros with their signs.
-fn is_equal(found: &Value, expected: &Value) -> bool {
-    match (found, expected) {
-        (Value::Array(found), Value::Array(expected)) => {
-            found.len() == expected.len()
-                && found
+fn is_equal(actual: &Value, expected: &Value) -> bool {
+    match (actual, expected) {
+        (Value::Array(actual), Value::Array(expected)) => {
+            actual.len() == expected.len()
+                && actual
                     .iter()
                     .zip(expected)
-                    .all(|(found, expected)| is_equal(found, expected))
+                    .all(|(actual, expected)| is_equal(actual, expected))
         }
-        (Value::Object(found), Value::Object(expected)) => {
-            found.len() == expected.len()
-                && found.iter().all(|(name, value)| {
+        (Value::Object(actual), Value::Object(expected)) => {
+            actual.len() == expected.len()
+                && actual.iter().all(|(name, value)| {
                     expected
                         .get(name)
                         .is_some_and(|expected| is_equal(value, expected))
                 })
         }
-        (Value::Number(found), Value::Number(expected)) if found.is_f64() || expected.is_f64() => {
+        (Value::Number(actual), Value::Number(expected))
+            if actual.is_f64() || expected.is_f64() =>
+        {
             let bits = |number: &serde_json::Number| number.as_f64().map(f64::to_bits);
-            bits(found) == bits(expected)
+            bits(actual) == bits(expected)
         }
-        _ => found == expected,
+        _ => actual == expected,
     }
 }
 
@@ -148,11 +151,12 @@ fn problem(name: &str, expected: &Expected) -> Option<String> {
                 return Some(format!("columns {names:?}"));
             }
             columns.iter().find_map(|(column, values)| {
-                let Some(found) = batch.column_by_name(column) else {
+                let Some(actual) = batch.column_by_name(column) else {
                     return Some(format!("no `{column}` among {names:?}"));
                 };
-                let found = Value::from(told(found));
-                (!is_equal(&found, values)).then(|| format!("`{column}`: {found} and not {values}"))
+                let actual = Value::from(told(actual));
+                (!is_equal(&actual, values))
+                    .then(|| format!("`{column}`: {actual} and not {values}"))
             })
         }
         (Ok(batch), None) => Some(format!("read as {batch:?}")),

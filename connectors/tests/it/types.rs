@@ -243,10 +243,10 @@ fn files_of_several_writers_are_one_column() {
             Arc::new(TimestampMicrosecondArray::from(vec![2])),
             Arc::new(TimestampMillisecondArray::from(vec![3])),
         ];
-        let found = read_together(format, &units, &json!({})).unwrap();
+        let combined = read_together(format, &units, &json!({})).unwrap();
         let expected = TimestampNanosecondArray::from(vec![1_500, 2_000, 3_000_000]);
         assert_eq!(
-            found.as_ref(),
+            combined.as_ref(),
             &expected as &dyn arrow::array::Array,
             "{format}"
         );
@@ -254,9 +254,9 @@ fn files_of_several_writers_are_one_column() {
             Arc::new(TimestampMicrosecondArray::from(vec![1]).with_timezone("+00:00")),
             Arc::new(TimestampMicrosecondArray::from(vec![2]).with_timezone("Etc/UTC")),
         ];
-        let found = read_together(format, &zones, &json!({})).unwrap();
+        let combined = read_together(format, &zones, &json!({})).unwrap();
         let utc = DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
-        assert_eq!(found.data_type(), &utc, "{format}");
+        assert_eq!(combined.data_type(), &utc, "{format}");
         for (names, expected) in [
             (["US/Eastern", "America/New_York"], Some("America/New_York")),
             (["Asia/Kolkata", "Asia/Calcutta"], Some("Asia/Kolkata")),
@@ -268,8 +268,11 @@ fn files_of_several_writers_are_one_column() {
                 let times = TimestampMicrosecondArray::from(vec![1]).with_timezone(name);
                 Arc::new(times) as ArrayRef
             });
-            let found = read_together(format, &zones, &json!({}));
-            let data_type = found.as_ref().ok().map(|found| found.data_type().clone());
+            let combined = read_together(format, &zones, &json!({}));
+            let data_type = combined
+                .as_ref()
+                .ok()
+                .map(|combined| combined.data_type().clone());
             let expected =
                 expected.map(|zone| DataType::Timestamp(TimeUnit::Microsecond, Some(zone.into())));
             assert_eq!(data_type, expected, "{names:?} in {format}");
@@ -282,8 +285,8 @@ fn files_of_several_writers_are_one_column() {
         assert_eq!(fault.code(), codes::SCHEMA_DRIFT);
         assert!(fault.notes()[0].contains("widening"), "{:?}", fault.notes());
         let wide = json!({"widening": true});
-        let found = read_together(format, &mixed, &wide).unwrap();
-        assert_eq!(found.data_type(), &DataType::Float64);
+        let combined = read_together(format, &mixed, &wide).unwrap();
+        assert_eq!(combined.data_type(), &DataType::Float64);
         let large: ArrayRef = Arc::new(Int64Array::from(vec![1, (1 << 53) + 1]));
         let fault = read_together(format, &[floats, large], &wide).unwrap_err();
         assert!(fault.message().contains("9007199254740993"), "{fault:?}");
@@ -310,12 +313,12 @@ fn narrow_decimals_are_read_in_128_bits() {
         let item = Arc::new(Field::new_list_field(narrow.data_type().clone(), true));
         let offsets = OffsetBuffer::from_lengths([2, 0]);
         let lists: ArrayRef = Arc::new(ListArray::new(item, offsets, narrow.clone(), None));
-        let found = read_together(format, &[narrow, middle, wide.clone()], &json!({})).unwrap();
-        assert_eq!(found.data_type(), wide.data_type(), "{format}");
-        assert_eq!(found.len(), 6);
-        assert_eq!(found.slice(2, 2).to_data(), wide.to_data(), "{format}");
-        let found = read_together(format, &[lists], &json!({})).unwrap();
-        let values = found.as_list::<i32>().values();
+        let combined = read_together(format, &[narrow, middle, wide.clone()], &json!({})).unwrap();
+        assert_eq!(combined.data_type(), wide.data_type(), "{format}");
+        assert_eq!(combined.len(), 6);
+        assert_eq!(combined.slice(2, 2).to_data(), wide.to_data(), "{format}");
+        let combined = read_together(format, &[lists], &json!({})).unwrap();
+        let values = combined.as_list::<i32>().values();
         assert_eq!(values.to_data(), wide.to_data(), "{format}");
     }
 }

@@ -307,11 +307,11 @@ mod tests {
     /// For each row, the sum of `x` in the rows of its series behind it, and the number of rows of the series.
     fn later_sums(inputs: &[ArrayRef], rows: usize) -> Result<Vec<ArrayRef>> {
         let values = inputs[0].as_primitive::<Int64Type>();
-        let mut later: i64 = values.values().iter().sum();
+        let mut later_sum: i64 = values.values().iter().sum();
         let mut sums = Vec::new();
         for value in values.values() {
-            later -= value;
-            sums.push(later);
+            later_sum -= value;
+            sums.push(later_sum);
         }
         let counts = Int64Array::from(vec![rows as i64; rows]);
         Ok(vec![Arc::new(Int64Array::from(sums)), Arc::new(counts)])
@@ -434,15 +434,11 @@ mod tests {
                 let operator = operator(&series, &rows, LARGE, threads);
                 for batch_rows in [1, 2, 3, 5, 100] {
                     let computed = outputs(&operator, &rows, batch_rows).unwrap();
-                    let place = format!("{keys:?}, {threads} threads, {batch_rows} rows");
-                    assert_eq!(numbers(&computed, 0), later, "{place}");
-                    assert_eq!(numbers(&computed, 1), counts, "{place}");
+                    let case = format!("{keys:?}, {threads} threads, {batch_rows} rows");
+                    assert_eq!(numbers(&computed, 0), later, "{case}");
+                    assert_eq!(numbers(&computed, 1), counts, "{case}");
                     let positions = computed.column(2).as_primitive::<UInt64Type>();
-                    assert_eq!(
-                        positions.values().to_vec(),
-                        [6, 5, 4, 3, 2, 1, 0],
-                        "{place}"
-                    );
+                    assert_eq!(positions.values().to_vec(), [6, 5, 4, 3, 2, 1, 0], "{case}");
                 }
             }
         }

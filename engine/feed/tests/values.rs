@@ -473,12 +473,12 @@ fn missing_values() -> (Vec<(&'static str, ArrayRef)>, BatchFeatures) {
 fn filled_values_are_counted_by_column() {
     let (columns, features) = missing_values();
     let expected = [("x", 3), ("list", 5), ("id", 2)].map(|(name, count)| (name.to_owned(), count));
-    let ahead = PrecastBlocks(source(columns.clone()).remove(0), features.clone());
-    let ahead: Arc<dyn BlockSource> = Arc::new(ahead);
+    let precast_source = PrecastBlocks(source(columns.clone()).remove(0), features.clone());
+    let precast_source: Arc<dyn BlockSource> = Arc::new(precast_source);
     for (sources, order) in [
         (source(columns.clone()), SampleOrder::sequential()),
         (source(columns.clone()), SampleOrder::shuffled(1, 9)),
-        (vec![ahead], SampleOrder::sequential()),
+        (vec![precast_source], SampleOrder::sequential()),
     ] {
         let mut feed = Feed::start(FeedOptions {
             features: features.clone(),
@@ -583,9 +583,9 @@ fn a_label_that_is_read_as_it_is_stays_a_text() {
         ("w", weights),
     ];
     let batch = RecordBatch::try_from_iter(columns).unwrap();
-    let ahead = features.precast(&batch, 0).unwrap();
-    assert_eq!(ahead.column(1), &kinds);
-    assert_eq!(ahead.column(2).data_type(), &DataType::Float32);
+    let precast_batch = features.precast(&batch, 0).unwrap();
+    assert_eq!(precast_batch.column(1), &kinds);
+    assert_eq!(precast_batch.column(2).data_type(), &DataType::Float32);
     let as_number = BatchFeatures {
         label_as_is: false,
         ..features

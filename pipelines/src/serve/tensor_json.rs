@@ -251,9 +251,9 @@ mod tests {
             ),
         ];
         for (column, text) in columns {
-            let (tensor, found) = written(column.clone());
-            assert_eq!(found, text);
-            let data: Value = serde_json::from_str(&found).unwrap();
+            let (tensor, encoded) = written(column.clone());
+            assert_eq!(encoded, text);
+            let data: Value = serde_json::from_str(&encoded).unwrap();
             let read = read_json("x", tensor.tensor_type, 3, &data).unwrap();
             assert_eq!(&read, &column);
             let bytes = tensor.to_binary();

@@ -434,7 +434,7 @@ fn steps_state_the_facts_that_others_read() {
 fn steps_change_their_own_settings() {
     let rules = BTreeSet::from(["not_null(y)".to_owned()]);
     let all = StepChange::PassScoredRows { from: None };
-    let later = StepChange::PassScoredRows {
+    let scored_rows_change = StepChange::PassScoredRows {
         from: Some("2024-01-01"),
     };
     let all_rules = StepChange::PassRules {
@@ -447,7 +447,7 @@ fn steps_change_their_own_settings() {
     };
     let changes = [
         all,
-        later,
+        scored_rows_change,
         all_rules,
         later_rules,
         StepChange::WarnOnly,

@@ -360,7 +360,7 @@ fn far_times_are_kept_or_refused() {
                 for row in 0..all.len() {
                     let column = all.slice(row, 1);
                     let from = nanoseconds(&column)[0].unwrap();
-                    let Ok(found) = (compiled.kernel)(&[column], 1) else {
+                    let Ok(output) = (compiled.kernel)(&[column], 1) else {
                         refused += 1;
                         continue;
                     };
@@ -371,7 +371,7 @@ fn far_times_are_kept_or_refused() {
                         slack
                     };
                     let near = from + least - slack - tick..=from + most + slack + tick;
-                    match nanoseconds(&found[0])[0] {
+                    match nanoseconds(&output[0])[0] {
                         Some(to) if near.contains(&to) => kept += 1,
                         other => wrapped
                             .push(format!("{text} of {from} ({unit:?}, {zone:?}): {other:?}")),
@@ -387,12 +387,12 @@ fn far_times_are_kept_or_refused() {
                 for row in 0..all.len() {
                     let column = all.slice(row, 1);
                     let from = nanoseconds(&column)[0].unwrap();
-                    let Ok(found) = (compiled.kernel)(&[column], 1) else {
+                    let Ok(output) = (compiled.kernel)(&[column], 1) else {
                         refused += 1;
                         continue;
                     };
-                    let found = found[0].as_boolean();
-                    if found.is_valid(0) && found.value(0) == holds(from) {
+                    let output = output[0].as_boolean();
+                    if output.is_valid(0) && output.value(0) == holds(from) {
                         kept += 1;
                     } else {
                         wrapped.push(format!("{text} of {from} ({unit:?}, {zone:?})"));
@@ -403,11 +403,11 @@ fn far_times_are_kept_or_refused() {
                 for row in 0..all.len() {
                     let column = all.slice(row, 1);
                     let from = nanoseconds(&column)[0].unwrap();
-                    let Ok(found) = bucket.starts(&column) else {
+                    let Ok(output) = bucket.starts(&column) else {
                         refused += 1;
                         continue;
                     };
-                    let to = nanoseconds(&found)[0].unwrap();
+                    let to = nanoseconds(&output)[0].unwrap();
                     if (from - 367 * DAY..=from).contains(&to) {
                         kept += 1;
                     } else {
@@ -420,9 +420,9 @@ fn far_times_are_kept_or_refused() {
                 let lag = json!({ "lag": { "columns": ["t"], "by": [by], "time": "t", "keys": [], "as_of": true } });
                 match run_one(lag, &all) {
                     Err(_) => refused += 1,
-                    Ok(found) => {
+                    Ok(output) => {
                         let times = nanoseconds(&all);
-                        let lagged = nanoseconds(found.columns().last().unwrap());
+                        let lagged = nanoseconds(output.columns().last().unwrap());
                         let is_earlier = times.iter().zip(&lagged).all(|(time, lag)| lag < time);
                         if is_earlier {
                             kept += 1;
@@ -434,8 +434,8 @@ fn far_times_are_kept_or_refused() {
                 let window = json!({ "rolling": {
                     "columns": ["y"], "compute": ["count"], "over": [by], "time": "t", "keys": [],
                 } });
-                let found = run_one(window, &all).unwrap();
-                let counts = found
+                let output = run_one(window, &all).unwrap();
+                let counts = output
                     .columns()
                     .last()
                     .unwrap()

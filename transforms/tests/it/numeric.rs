@@ -1829,7 +1829,7 @@ fn distances_and_bearings_on_the_sphere() {
         [52.52, 373.405],
         [91.0, 0.0],
     ];
-    let of = |index: usize| Float64Array::from_iter_values(places.map(|place| place[index]));
+    let of = |index: usize| Float64Array::from_iter_values(places.map(|point| point[index]));
     let input = || {
         vec![
             col("a", f64s(&[berlin[0]; 5])),

@@ -266,7 +266,7 @@ mod tests {
             winkler: vec![4.0],
         };
         let score = sums.score(&ForecastQuantiles(vec![0.1, 0.5, 0.9]));
-        let close = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 1e-6;
+        let close = |actual: Option<f64>, expected: f64| (actual.unwrap() - expected).abs() < 1e-6;
         assert!(close(score.mase, 0.625), "{:?}", score.mase);
         assert_eq!(score.unscaled_rows, 0);
         assert!(close(score.rmsse, 0.597_614), "{:?}", score.rmsse);

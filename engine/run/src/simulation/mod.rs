@@ -272,12 +272,12 @@ impl SimulatedActor {
             what: "parts",
             first: false,
         };
-        let mut found = BTreeMap::new();
+        let mut shard_states = BTreeMap::new();
         let mut tasks = BTreeMap::new();
         let target = self.target()?;
         for shard in shards(run) {
             match target.kept(shard_id(shard))? {
-                Some(kept) => drop(found.insert(shard, kept)),
+                Some(kept) => drop(shard_states.insert(shard, kept)),
                 None => drop(tasks.insert(schedule.add(1 + shard as u64, kind, None), shard)),
             }
         }
@@ -287,7 +287,7 @@ impl SimulatedActor {
         // By worker: its attempts, and since when nothing was heard of it.
         let mut busy: BTreeMap<ActorId, (BTreeSet<u64>, f64)> = BTreeMap::new();
         let mut ended: BTreeSet<usize> = BTreeSet::new();
-        while found.len() < SHARDS {
+        while shard_states.len() < SHARDS {
             if self.me.world.state().random.chance(0.2) {
                 claim.check()?;
             }
@@ -330,7 +330,7 @@ impl SimulatedActor {
                         self.expect(ended.insert(task), "a task is done twice");
                         busy.values_mut()
                             .for_each(|(running, _)| running.retain(|id| !others.contains(id)));
-                        found.insert(tasks[&task], shard);
+                        shard_states.insert(tasks[&task], shard);
                     }
                 }
                 Some(ActorMessage::Failed {
@@ -367,7 +367,7 @@ impl SimulatedActor {
                 schedule.add_worker(worker, 1);
             }
         }
-        Ok(found.into_values().collect())
+        Ok(shard_states.into_values().collect())
     }
 
     fn expect(&self, is_so: bool, wrong: &str) {
