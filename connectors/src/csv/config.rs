@@ -118,7 +118,7 @@ pub struct CsvSource {
     /// null in quotes, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quoted_nulls: Option<bool>,
-    /// What becomes of a value that is not of its column's type: for all columns, or for some.
+    /// Treatment of a value that is not of its column's type: for all columns, or for some.
     #[serde(skip_serializing_if = "OnReadError::is_default")]
     pub on_error: OnReadError,
     /// Rows to look at for the types of columns.
@@ -542,7 +542,7 @@ pub struct CsvSink {
     /// The text that is written for null. Name it in the `nulls` of the source that reads the files.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub null_text: String,
-    /// How files are packed.
+    /// Compression of the files.
     #[serde(default, skip_serializing_if = "TextCompression::is_none")]
     pub compression: TextCompression,
 }

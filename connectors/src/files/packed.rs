@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// The level at which zstd packs best for its time.
 const ZSTD_LEVEL: i32 = 3;
 
-/// How files of text are packed.
+/// Compression of files of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TextCompression {

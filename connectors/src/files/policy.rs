@@ -152,7 +152,7 @@ impl Default for SchemaPolicy {
     }
 }
 
-/// What becomes of a value that is not of its column's type.
+/// Treatment of a value that is not of its column's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadErrorPolicy {
@@ -163,7 +163,7 @@ pub enum ReadErrorPolicy {
     Missing,
 }
 
-/// What becomes of values that are not of their column's type: of all columns, or of some.
+/// Treatment of values that are not of their column's type: of all columns, or of some.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum OnReadError {

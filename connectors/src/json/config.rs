@@ -52,10 +52,10 @@ pub struct JsonSource {
     /// directives stand side by side, each has all of its digits.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub formats: BTreeMap<String, String>,
-    /// What becomes of a value that is not of its column's type: for all columns, or for some.
+    /// Treatment of a value that is not of its column's type: for all columns, or for some.
     #[serde(skip_serializing_if = "OnReadError::is_default")]
     pub on_error: OnReadError,
-    /// Whether folders named `column=value` give columns.
+    /// Use of folders named `column=value` as columns.
     pub partitions: PartitionPolicy,
     /// True if `columns` are the types that the files of the fit were found to have: values are read as strictly as
     /// where types are found. Only `apply` sets it.
@@ -188,7 +188,7 @@ pub struct JsonSink {
     /// Rows that are encoded together at most.
     #[serde(default = "group_rows_max")]
     pub group_rows_max: usize,
-    /// How files are packed.
+    /// Compression of the files.
     #[serde(default)]
     pub compression: TextCompression,
 }
