@@ -166,8 +166,8 @@ impl LoaderRequest {
 #[pymethods]
 impl Loader {
     #[new]
-    fn new(py: Python<'_>, asked: &str) -> PyResult<Self> {
-        let loader_request: LoaderRequest = request(py, asked)?;
+    fn new(py: Python<'_>, request_text: &str) -> PyResult<Self> {
+        let loader_request: LoaderRequest = request(py, request_text)?;
         // The device first, so that its faults are reported before anything is read.
         let placement = py
             .detach(|| loader_request.placement())
