@@ -49,21 +49,17 @@ impl Artifact {
 
     /// Returns the pipeline's name and a summary of the findings, as JSON.
     fn summary(&self) -> String {
-        let findings = self.artifact.findings.iter().map(|learned| {
-            let rows = learned.finding.table().num_rows();
-            let step = &learned.step;
-            let analyzer = &learned.analyzer;
-            let columns = &learned.columns;
-            json!({
-                "step": step,
-                "analyzer": analyzer,
-                "columns": columns,
+        let mut findings = Vec::new();
+        for learned in self.artifact.findings.iter() {
+            findings.push(json!({
+                "step": learned.step,
+                "analyzer": learned.analyzer,
+                "columns": learned.columns,
                 "part": learned.part,
-                "rows": rows,
-            })
-        });
-        json!({ "pipeline": self.artifact.pipeline.name, "findings": findings.collect::<Vec<_>>() })
-            .to_string()
+                "rows": learned.finding.table().num_rows(),
+            }));
+        }
+        json!({ "pipeline": self.artifact.pipeline.name, "findings": findings }).to_string()
     }
 
     /// The columns that tables must have.
