@@ -1,12 +1,12 @@
-"""Latency and throughput of `forebay serve`, by HTTP (`wrk`, `oha`) and gRPC, beside peers, one row a request.
+"""Latency and throughput of `forebay serve`, by HTTP (`wrk`) and gRPC, beside peers, one row a request.
 
 Two jobs. `windows`: 100 lags and windows of a row, from the states of a million series. `numbers`: 100 numbers of a
-row, each standardised (missing values by their mean). Peers are scikit-learn's `StandardScaler` behind FastAPI, which
-computes `numbers` from the row, and Feast's feature server, which looks 100 finished values of a key up in SQLite.
+row, each standardised (missing values by their mean). Peers are Feast's feature server, which looks the 100 finished
+features of `windows` up in SQLite, and scikit-learn's `StandardScaler` behind FastAPI, which computes `numbers`.
 `--jobs` and `--peers` choose among them. The job `onnx` compares exported models in onnxruntime with
 `forebay predict`.
 
-`wrk` sends as many requests as are answered, `oha` so many a second (`--rate`), where it is installed.
+`wrk` sends as many requests as are answered, then so many a second (`--rate`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ import onnx_models
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
+#: The file with what a server writes to standard error.
+ERRORS = "server-errors.txt"
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -44,7 +47,7 @@ def main() -> None:
     parser.add_argument("--series", type=int, default=1_000_000, help="of the job `windows`")
     parser.add_argument("--days", type=int, default=35, help="of its history")
     parser.add_argument("--rows", type=int, default=100_000, help="that the job `numbers` learns from")
-    parser.add_argument("--rate", type=int, default=5_000, help="requests a second that `oha` sends")
+    parser.add_argument("--rate", type=int, default=5_000, help="requests a second of lines with a fixed rate")
     parser.add_argument("--latency-program", default=str(ROOT / "target" / "release" / "examples" / "serve_latency"))
     parser.add_argument("--seconds", type=int, default=10, help="of load by each measurement")
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 8, 32])
@@ -78,11 +81,9 @@ def measure_numbers(arguments: argparse.Namespace, folder: pathlib.Path) -> None
     artifact = fit(arguments, folder, names)
     rows = table.slice(0, 1000).to_pylist()
     columns = {"id": "INT64", **dict.fromkeys(names, "FP64")}
-    measure_forebay(arguments, folder, Job("numbers", artifact, columns, rows))
+    measure_forebay(arguments, folder, Job("numbers", artifact, "id", columns, rows))
     if "sklearn" in arguments.peers:
-        measure_sklearn(arguments, folder, names, rows)
-    if "feast" in arguments.peers:
-        measure_feast(arguments, folder, names, table)
+        measure_sklearn(arguments, folder, rows)
 
 
 def make_history(folder: pathlib.Path, names: list[str], rows: int) -> object:
@@ -132,10 +133,11 @@ def fit_spec(arguments: argparse.Namespace, folder: pathlib.Path, name: str, spe
 
 @dataclasses.dataclass
 class Job:
-    """An artifact, the tensor types of its columns, and rows that are asked for."""
+    """An artifact, its key, the tensor types of its columns, and rows that are asked for."""
 
     name: str
     artifact: str
+    key: str
     columns: dict[str, str]
     rows: list[dict]
 
@@ -198,9 +200,11 @@ def measure_windows(arguments: argparse.Namespace, folder: pathlib.Path) -> None
     spec = WINDOWS.replace("SALES", str(folder / "sales")).replace("OUT", str(folder / "windows-out"))
     artifact = fit_spec(arguments, folder, "windows", spec.replace("LAGS", lags))
     columns = {"date": "BYTES", "item": "INT64", "qty": "FP64", "price": "FP64"}
-    job = Job("windows", artifact, columns, rows)
+    job = Job("windows", artifact, "item", columns, rows)
     measure_in_process(arguments, folder, job)
-    measure_forebay(arguments, folder, job)
+    features = measure_forebay(arguments, folder, job)
+    if "feast" in arguments.peers:
+        measure_feast(arguments, folder, features)
 
 
 def measure_in_process(arguments: argparse.Namespace, folder: pathlib.Path, job: Job) -> None:
@@ -208,9 +212,9 @@ def measure_in_process(arguments: argparse.Namespace, folder: pathlib.Path, job:
     if not pathlib.Path(arguments.latency_program).exists():
         print(f"{arguments.latency_program} is not built: no latency in process", file=sys.stderr)
         return
-    rows = folder / f"{job.name}-rows.jsonl"
-    write_bodies(rows, job.rows)
-    done = subprocess.run([arguments.latency_program, job.artifact, str(rows)], capture_output=True, text=True)
+    rows = write_bodies(folder, job.rows)
+    words = [arguments.latency_program, job.artifact, str(rows)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(done.stderr)
     figures = json.loads(done.stdout)
@@ -222,9 +226,10 @@ def measure_in_process(arguments: argparse.Namespace, folder: pathlib.Path, job:
 
 
 @contextlib.contextmanager
-def running(command: list[str], **more: object):
-    """A server process, which gets SIGTERM at the end."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **more)
+def running(command: list[str], folder: pathlib.Path):
+    """A server process, which gets SIGTERM at the end. It writes its errors to a file of the folder."""
+    with (folder / ERRORS).open("w") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=folder)
     try:
         yield process
     finally:
@@ -262,53 +267,38 @@ class Running:
         )
 
 
-def oha(url: str, bodies: pathlib.Path, connections: int, seconds: int, rate: int) -> dict:
-    """A fixed number of requests a second. A late answer counts from the time at which its request was due."""
-    command = ["oha", "--no-tui", "-m", "POST", "-T", "application/json", "-Z", str(bodies), f"-c{connections}"]
-    command += [f"-q{rate}", "--latency-correction", "-z", f"{seconds}s"]
-    for form in [["--output-format", "json"], ["--json"]]:
-        done = subprocess.run([*command, *form, url], capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            break
-    else:
-        sys.exit(done.stderr)
-    figures = json.loads(done.stdout)
-    failed = {status: count for status, count in figures["statusCodeDistribution"].items() if status != "200"}
-    if failed:
-        sys.exit(f"requests failed: {failed}")
-    latencies = figures["latencyPercentiles"]
-    return {
-        "rate": figures["summary"]["requestsPerSec"],
-        "p50": latencies["p50"] * 1000,
-        "p99": latencies["p99"] * 1000,
-    }
-
-
-def wrk(url: str, bodies: pathlib.Path, connections: int, seconds: int) -> dict:
+def wrk(url: str, bodies: pathlib.Path, connections: int, seconds: int, rate: int | None = None) -> dict:
+    """As many requests as are answered, or so many a second."""
     command = ["wrk", "--latency", f"-c{connections}", "-t1", f"-d{seconds}s", "-s", str(HERE / "load.lua"), url]
     environment = {**os.environ, "BODIES": str(bodies)}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    if "Non-2xx" in done.stdout:
-        sys.exit(f"requests failed: {done.stdout}")
-    rate = float(re.search(r"Requests/sec:\s+([\d.]+)", done.stdout).group(1))
-    return {"rate": rate, "p50": percentile(done.stdout, 50), "p99": percentile(done.stdout, 99)}
+    if rate is not None:
+        environment["RATE"] = str(rate)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode != 0 or "Non-2xx" in done.stdout or "Socket errors" in done.stdout:
+        sys.exit(f"requests failed: {done.stdout}{done.stderr}")
+    answered = float(re.search(r"Requests/sec:\s+([\d.]+)", done.stdout).group(1))
+    return {"rate": answered, "p50": percentile(done.stdout, 50), "p99": percentile(done.stdout, 99)}
 
 
 def percentile(text: str, number: int) -> float:
-    value, unit = re.search(rf"{number}%\s+([\d.]+)(us|ms|s)", text).groups()
+    value, unit = re.search(rf"^\s+{number}%\s+([\d.]+)(us|ms|s)$", text, re.MULTILINE).groups()
     return float(value) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[unit]
 
 
-def write_bodies(path: pathlib.Path, bodies: list[object]) -> pathlib.Path:
+def write_bodies(folder: pathlib.Path, bodies: list[object]) -> pathlib.Path:
+    path = folder / "bodies.jsonl"
     path.write_text("".join(json.dumps(body) + "\n" for body in bodies))
     return path
 
 
-def measure_forebay(arguments: argparse.Namespace, folder: pathlib.Path, job: Job) -> None:
-    command = [arguments.program, "serve", job.artifact, "--listen=127.0.0.1:0", f"--threads={arguments.threads}"]
+def measure_forebay(arguments: argparse.Namespace, folder: pathlib.Path, job: Job) -> object:
+    """Returns the features of some keys of the job's rows, where a state of series has them."""
+    words = ["--listen=127.0.0.1:0", f"--threads={arguments.threads}"]
     started = time.monotonic()
-    with running(command) as process:
+    with running([arguments.program, "serve", job.artifact, *words], folder) as process:
         first = process.stdout.readline()
+        if " at " not in first:
+            sys.exit((folder / ERRORS).read_text())
         address = first.split(" at ")[1].strip()
         server = Running(job.name, "forebay", process, time.monotonic() - started, state_bytes(address))
         tensors = [
@@ -320,20 +310,52 @@ def measure_forebay(arguments: argparse.Namespace, folder: pathlib.Path, job: Jo
             }
             for row in job.rows
         ]
-        infer = (f"http://{address}/v2/models/{job.name}/infer", write_bodies(folder / "infer.jsonl", tensors))
-        bodies = write_bodies(folder / "apply.jsonl", [[row] for row in job.rows])
-        apply = (f"http://{address}/apply", bodies)
-        for protocol, (url, bodies) in [("infer, JSON", infer), ("apply, JSON", apply)]:
-            if shutil.which("oha") is not None:
-                connections = max(arguments.connections)
-                figures = oha(url, bodies, connections, arguments.seconds, arguments.rate)
-                server.line(f"{protocol}, {arguments.rate:,} a second", connections, figures)
-            for connections in arguments.connections:
-                figures = wrk(url, bodies, connections, arguments.seconds)
-                server.line(protocol, connections, figures)
+        requests = [
+            ("infer, JSON", f"v2/models/{job.name}/infer", tensors),
+            ("apply, JSON", "apply", [[row] for row in job.rows]),
+        ]
+        if server.state_bytes is not None:
+            online = [
+                {"entities": {name: [value] for name, value in row.items()}, "feature_service": job.name}
+                for row in job.rows
+            ]
+            requests.append(("Feast's, JSON", "get-online-features", online))
+        for protocol, route, bodies in requests:
+            measure_http(arguments, server, protocol, f"http://{address}/{route}", write_bodies(folder, bodies))
         for connections in arguments.connections:
             figures = grpc_load(address, job, connections, arguments.seconds)
             server.line("gRPC (client in Python)", connections, figures)
+        return None if server.state_bytes is None else features_of_keys(address, job)
+
+
+def measure_http(
+    arguments: argparse.Namespace, server: Running, protocol: str, url: str, bodies: pathlib.Path
+) -> None:
+    """Lines of a protocol: for each number of connections, and at a fixed rate."""
+    for connections in arguments.connections:
+        figures = wrk(url, bodies, connections, arguments.seconds)
+        server.line(protocol, connections, figures)
+    connections = max(arguments.connections)
+    if figures["rate"] > arguments.rate:
+        figures = wrk(url, bodies, connections, arguments.seconds, arguments.rate)
+        server.line(f"{protocol}, {arguments.rate:,} a second", connections, figures)
+
+
+def features_of_keys(address: str, job: Job) -> object:
+    """Answers of some rows with different keys, by an Arrow stream."""
+    import pyarrow
+
+    rows = list({row[job.key]: row for row in job.rows}.values())[:FEAST_KEYS]
+    table = pyarrow.Table.from_pylist(rows)
+    stream = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+    headers = {"Content-Type": "application/vnd.apache.arrow.stream"}
+    request = urllib.request.Request(f"http://{address}/apply", stream.getvalue().to_pybytes(), headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        answers = pyarrow.ipc.open_stream(answer.read()).read_all()
+    row_columns = [name for name in job.columns if name in answers.column_names]
+    return answers.drop_columns(row_columns).append_column(job.key, table[job.key])
 
 
 def state_bytes(address: str) -> float | None:
@@ -386,14 +408,14 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def wait_ready(url: str, started: float) -> float:
+def wait_ready(url: str, started: float, folder: pathlib.Path) -> float:
     while True:
         try:
             urllib.request.urlopen(url, timeout=1).read()
             return time.monotonic() - started
         except OSError:
             if time.monotonic() - started > 120:
-                sys.exit(f"{url} does not answer")
+                sys.exit(f"{url} does not answer: {(folder / ERRORS).read_text()}")
             time.sleep(0.05)
 
 
@@ -422,19 +444,20 @@ async def apply(request: Request):
 """
 
 
-def measure_sklearn(arguments, folder: pathlib.Path, names: list[str], rows: list[dict]) -> None:
+def measure_sklearn(arguments: argparse.Namespace, folder: pathlib.Path, rows: list[dict]) -> None:
     (folder / "sklearn_app.py").write_text(SKLEARN)
     port = free_port()
     words = ["uvicorn", "sklearn_app:app", "--port", str(port), "--workers", "1", "--log-level", "error"]
-    bodies = write_bodies(folder / "apply.jsonl", [[row] for row in rows])
+    bodies = write_bodies(folder, [[row] for row in rows])
     started = time.monotonic()
-    with running([sys.executable, "-m", *words], cwd=folder) as process:
-        ready = wait_ready(f"http://127.0.0.1:{port}/health", started)
+    with running([sys.executable, "-m", *words], folder) as process:
+        ready = wait_ready(f"http://127.0.0.1:{port}/health", started, folder)
         server = Running("numbers", "scikit-learn, FastAPI", process, ready)
-        for connections in arguments.connections:
-            figures = wrk(f"http://127.0.0.1:{port}/apply", bodies, connections, arguments.seconds)
-            server.line("JSON", connections, figures)
+        measure_http(arguments, server, "JSON", f"http://127.0.0.1:{port}/apply", bodies)
 
+
+#: Keys that Feast's server knows: it materialises a row of the database for each value.
+FEAST_KEYS = 10_000
 
 FEAST = """
 from datetime import timedelta
@@ -442,13 +465,13 @@ from feast import Entity, FeatureView, Field, FileSource, ValueType
 from feast.types import Float64
 
 source = FileSource(path="feast.parquet", timestamp_field="event_timestamp")
-key = Entity(name="id", join_keys=["id"], value_type=ValueType.INT64)
-numbers = FeatureView(name="numbers", entities=[key], ttl=timedelta(days=3650), source=source, online=True,
+key = Entity(name="item", join_keys=["item"], value_type=ValueType.INT64)
+windows = FeatureView(name="windows", entities=[key], ttl=timedelta(days=3650), source=source, online=True,
                       schema=[Field(name=name, dtype=Float64) for name in NAMES])
 """
 
 FEAST_STORE = """
-project: numbers
+project: windows
 provider: local
 registry: registry.db
 online_store: { type: sqlite, path: online.db }
@@ -456,35 +479,33 @@ entity_key_serialization_version: 3
 """
 
 
-def measure_feast(arguments, folder: pathlib.Path, names: list[str], table) -> None:
+def measure_feast(arguments: argparse.Namespace, folder: pathlib.Path, features: object) -> None:
     import datetime
 
     import pyarrow
     import pyarrow.parquet
 
-    keys = min(len(table), 10_000)
     now = datetime.datetime.now(datetime.UTC)
-    times = pyarrow.array([now - datetime.timedelta(hours=1)] * keys, pyarrow.timestamp("us", "UTC"))
-    pyarrow.parquet.write_table(table.slice(0, keys).append_column("event_timestamp", times), folder / "feast.parquet")
+    times = pyarrow.array([now - datetime.timedelta(hours=1)] * len(features), pyarrow.timestamp("us", "UTC"))
+    pyarrow.parquet.write_table(features.append_column("event_timestamp", times), folder / "feast.parquet")
+    names = [name for name in features.column_names if name != "item"]
     (folder / "features.py").write_text(FEAST.replace("NAMES", repr(names)))
     (folder / "feature_store.yaml").write_text(FEAST_STORE)
     feast = [sys.executable, "-m", "feast.cli.cli"]
-    subprocess.run([*feast, "apply"], cwd=folder, check=True, capture_output=True)
     until = (now + datetime.timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S")
-    subprocess.run([*feast, "materialize-incremental", until], cwd=folder, check=True, capture_output=True)
-    features = [f"numbers:{name}" for name in names]
-    bodies = write_bodies(
-        folder / "feast.jsonl", [{"entities": {"id": [key]}, "features": features} for key in range(1000)]
-    )
+    for words in [["apply"], ["materialize-incremental", until]]:
+        done = subprocess.run([*feast, *words], cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            sys.exit(f"feast {words[0]}: {done.stdout}{done.stderr}")
+    asked = [f"windows:{name}" for name in names]
+    requests = [{"entities": {"item": [key]}, "features": asked} for key in features["item"].to_pylist()[:1000]]
+    bodies = write_bodies(folder, requests)
     port = free_port()
     started = time.monotonic()
-    with running([*feast, "serve", "--port", str(port), "--no-access-log"], cwd=folder) as process:
-        ready = wait_ready(f"http://127.0.0.1:{port}/health", started)
-        server = Running("lookup", "Feast, SQLite", process, ready)
-        for connections in arguments.connections:
-            url = f"http://127.0.0.1:{port}/get-online-features"
-            figures = wrk(url, bodies, connections, arguments.seconds)
-            server.line("JSON", connections, figures)
+    with running([*feast, "serve", "--port", str(port), "--no-access-log"], folder) as process:
+        ready = wait_ready(f"http://127.0.0.1:{port}/health", started, folder)
+        server = Running("windows", "Feast, SQLite", process, ready)
+        measure_http(arguments, server, "Feast's, JSON", f"http://127.0.0.1:{port}/get-online-features", bodies)
 
 
 if __name__ == "__main__":
