@@ -124,6 +124,13 @@ fn write(shop: &TestDirectory, name: &str, rows: &[(&(String, i32), &f64)], labe
     writer.close().unwrap();
 }
 
+/// Writes values in order of time.
+fn write_in_order(shop: &TestDirectory, name: &str, values: &BTreeMap<(String, i32), f64>) {
+    let mut rows: Vec<_> = values.iter().collect();
+    rows.sort_by_key(|((item, day), _)| (*day, item.clone()));
+    write(shop, name, &rows, &DataType::Float64);
+}
+
 /// The walks in a file for each few days.
 fn shop(label: &DataType) -> TestDirectory {
     let shop = TestDirectory::new();
@@ -138,6 +145,71 @@ fn shop(label: &DataType) -> TestDirectory {
     }
     shop.write("spec.yaml", &spec(ALONE, ""));
     shop
+}
+
+/// Prices of each third day: those of the past tell the label, and there are some of days to come.
+fn plans() -> BTreeMap<(String, i32), f64> {
+    let values = walks();
+    let mut plans = BTreeMap::new();
+    for item in 0..ITEMS {
+        for day in (FIRST_DAY..FIRST_DAY + DAYS + STEPS).step_by(3) {
+            let key = (format!("item {item:02}"), day);
+            let price = match values.get(&key) {
+                Some(value) => *value,
+                None => 160.0 + 13.0 * f64::from((day + item as i32) % 7),
+            };
+            plans.insert(key, price);
+        }
+    }
+    plans
+}
+
+/// The spec with a step that joins rows of plans.
+fn planned_spec(before: &str, join: &str) -> String {
+    spec(before, join)
+        .replace(
+            "steps:\n  far:",
+            "  plans: { parquet: { path: plans }, time: date, keys: [item] }\nsteps:\n  far:",
+        )
+        .replace("qty_lag_5d]", "qty_lag_5d, price]")
+        .replace(
+            "horizon: 5d }\nsinks",
+            "horizon: 5d, known: [price] }\nsinks",
+        )
+}
+
+/// Predictions of all steps from features of a day that are values of days before it, predicted ones among them, and from
+/// prices, if there are any.
+fn predicted_by_hand(
+    model: &TrainedModel,
+    plans: &BTreeMap<(String, i32), f64>,
+) -> BTreeMap<(String, i32), u32> {
+    let mut values = walks();
+    let mut predictions = BTreeMap::new();
+    for day in FIRST_DAY + DAYS..FIRST_DAY + DAYS + STEPS {
+        for item in 0..ITEMS {
+            let item = format!("item {item:02}");
+            let back = |days: i32| values[&(item.clone(), day - days)];
+            let highest = back(1).max(back(2)).max(back(3));
+            let mut features = vec![
+                ("qty_lag_1d", back(1)),
+                ("qty_lag_2d", back(2)),
+                ("qty_max_3d", highest),
+                ("qty_lag_5d", back(5)),
+            ];
+            let mut prices = plans.range((item.clone(), i32::MIN)..=(item.clone(), day));
+            if let Some((_, price)) = prices.next_back() {
+                features.push(("price", *price));
+            }
+            let column =
+                |(name, value)| (name, Arc::new(Float64Array::from(vec![value])) as ArrayRef);
+            let row = RecordBatch::try_from_iter(features.into_iter().map(column)).unwrap();
+            let prediction = model.predict(&row).unwrap().point.value(0);
+            values.insert((item.clone(), day), f64::from(prediction));
+            predictions.insert((item, day), prediction.to_bits());
+        }
+    }
+    predictions
 }
 
 fn run(shop: &TestDirectory, name: &str, more: &[&str]) -> ProgramOutput {
@@ -178,29 +250,8 @@ fn each_step_is_predicted_from_the_predictions_before_it() {
     let shop = shop(&DataType::Float64);
     run(&shop, "out", &[]).expect(0);
     let found = predicted(&shop.rows("out/forecast"));
-    // By hand: features of a day are values of days before it, predicted ones among them.
     let model = TrainedModel::load(&StorageClient::new().unwrap(), &shop.at("out/trees")).unwrap();
-    let mut values = walks();
-    let mut expected = BTreeMap::new();
-    for day in FIRST_DAY + DAYS..FIRST_DAY + DAYS + STEPS {
-        for item in 0..ITEMS {
-            let item = format!("item {item:02}");
-            let back = |days: i32| values[&(item.clone(), day - days)];
-            let highest = back(1).max(back(2)).max(back(3));
-            let features = [
-                ("qty_lag_1d", back(1)),
-                ("qty_lag_2d", back(2)),
-                ("qty_max_3d", highest),
-                ("qty_lag_5d", back(5)),
-            ];
-            let column =
-                |(name, value)| (name, Arc::new(Float64Array::from(vec![value])) as ArrayRef);
-            let row = RecordBatch::try_from_iter(features.map(column)).unwrap();
-            let prediction = model.predict(&row).unwrap().point.value(0);
-            values.insert((item.clone(), day), f64::from(prediction));
-            expected.insert((item, day), prediction.to_bits());
-        }
-    }
+    let expected = predicted_by_hand(&model, &BTreeMap::new());
     assert_eq!(found, expected);
     // The steps of a series differ in what was predicted before them.
     let of_item = |steps: std::ops::Range<i32>| -> Vec<u32> {
@@ -261,6 +312,30 @@ fn each_step_is_predicted_from_the_predictions_before_it() {
     assert!(later != rows);
     run(&shop, "anew", &[]).expect(0);
     assert_eq!(predicted(&shop.rows("anew/forecast")), predicted(&later));
+}
+
+#[test]
+fn joined_rows_stand_beside_predictions_that_feed_back() {
+    let shop = shop(&DataType::Float64);
+    let plans = plans();
+    write_in_order(&shop, "plans/all.parquet", &plans);
+    let join = "as_of_join: { with: plans, columns: [price] }";
+    shop.write("spec.yaml", &planned_spec(ALONE, join));
+    run(&shop, "out", &[]).expect(0);
+    let rows = shop.rows("out/forecast");
+    let model = TrainedModel::load(&StorageClient::new().unwrap(), &shop.at("out/trees")).unwrap();
+    assert_eq!(predicted(&rows), predicted_by_hand(&model, &plans));
+    // Rows of one time come in several chunks, on one thread and on workers.
+    run(&shop, "slow", &["--threads=1", "--batch-rows=5"]).expect(0);
+    assert!(shop.rows("slow/forecast") == rows);
+    run(&shop, "away", &["--local-workers=2"]).expect(0);
+    assert!(shop.rows("away/forecast") == rows);
+    // Plans in no order of time are sorted.
+    let mut prices: Vec<_> = plans.iter().collect();
+    prices.sort_by_key(|((item, day), _)| (day.wrapping_mul(40_503) % 61, item.clone()));
+    write(&shop, "plans/all.parquet", &prices, &DataType::Float64);
+    run(&shop, "shuffled", &[]).expect(0);
+    assert_eq!(predicted(&shop.rows("shuffled/forecast")), predicted(&rows));
 }
 
 #[test]
@@ -392,16 +467,24 @@ fn rows_that_cannot_feed_back_are_refused() {
     shop.write("spec.yaml", &spec(FRACTION, "filter: \"qty_lag_1d > 190\""));
     let said = run(&shop, "filtered", &[]).expect(65).stderr;
     assert!(said.contains("filters or adds rows"), "{said}");
-    // A join computes its rows before the predictions are there.
-    let joined = spec(FRACTION, "as_of_join: { with: walks, columns: [price] }");
-    let joined = joined.replace("qty_lag_5d]", "qty_lag_5d, price]");
-    let joined = joined.replace(
-        "horizon: 5d }\nsinks",
-        "horizon: 5d, known: [price] }\nsinks",
-    );
-    shop.write("spec.yaml", &joined);
-    let said = run(&shop, "joined", &[]).expect(78).stderr;
-    assert!(said.contains("joins rows with those"), "{said}");
+    // Rows of whole series, and those of a join by predicted values, are computed before the predictions are there.
+    write_in_order(&shop, "plans/all.parquet", &plans());
+    let by_values =
+        "as_of_join: { with: plans, on: [qty_lag_1d], right_on: [qty], columns: [price] }";
+    let whole = "forecast_feature: { columns: [qty], horizon: 5d, every: 1d }";
+    let of_series = spec(FRACTION, whole).replace("qty_lag_5d]", "qty_lag_5d, qty_theta_5d]");
+    let cases = [
+        (
+            planned_spec(FRACTION, by_values),
+            "columns that windows compute",
+        ),
+        (of_series, "given whole series"),
+    ];
+    for (text, words) in cases {
+        shop.write("spec.yaml", &text);
+        let said = run(&shop, "early", &[]).expect(78).stderr;
+        assert!(said.contains(words), "{said}");
+    }
     // A history in no order of time.
     let values = walks();
     let mut rows: Vec<_> = values.iter().collect();

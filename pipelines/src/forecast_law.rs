@@ -24,7 +24,7 @@ struct ForecastCase {
     columns: &'static [&'static str],
 }
 
-const CASES: [ForecastCase; 9] = [
+const CASES: [ForecastCase; 11] = [
     ForecastCase {
         name: "a model for each step",
         steps: "{ filter: \"qty IS NOT NULL\" }, \
@@ -68,6 +68,26 @@ const CASES: [ForecastCase; 9] = [
                 { as_of_join: { with: plans, columns: [list] } }, \
                 { lag: { columns: [qty], by: [1d, 7d] } }",
         train: "strategy: per_step, dense: [qty_lag_1d, qty_lag_7d, list]",
+        columns: &[],
+    },
+    ForecastCase {
+        name: "predictions that feed windows beside joined plans",
+        steps: "{ filter: \"qty IS NOT NULL\" }, { drop: [price, tag] }, \
+                { future_rows: { horizon: 5d, every: 1d } }, \
+                { as_of_join: { with: plans, columns: [list] } }, \
+                { lag: { columns: [qty], by: [1d, 2d] } }, \
+                { rolling: { columns: [qty], compute: [max], over: [3d], gap: 1d } }",
+        train: "strategy: recursive, dense: [qty_lag_1d, qty_lag_2d, qty_max_3d, list]",
+        columns: &[],
+    },
+    ForecastCase {
+        name: "differences that are undone beside joined plans",
+        steps: "{ filter: \"qty IS NOT NULL\" }, { drop: [price, tag] }, \
+                { future_rows: { horizon: 5d, every: 1d } }, \
+                { target: { column: qty, do: [{ difference: 1d }] } }, \
+                { lag: { columns: [qty], by: [5d, 7d] } }, \
+                { as_of_join: { with: plans, columns: [list] } }",
+        train: "dense: [qty_lag_5d, qty_lag_7d, list]",
         columns: &[],
     },
     ForecastCase {

@@ -85,7 +85,7 @@ pub use ordered_scan::SpanTimeline;
 pub use pass_context::{PassContext, stop_check_of};
 pub use query_engine::{stage_config, stage_runtime};
 pub use read_ahead::{PlannedSpan, ReadAhead};
-pub use recursive_rows::{GiveFn, RecursiveRows};
+pub use recursive_rows::{GiveFn, JoinedOutputs, RecursiveRows};
 pub use row_groups::FOLDER_BYTES_MAX;
 pub use run_state::{RunState, scan_request};
 pub use shard_writer::new_shard;

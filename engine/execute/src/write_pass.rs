@@ -19,7 +19,7 @@ use crate::interval_filter::IntervalFilter;
 use crate::ordered_scan::{OrderedScan, ScanCursor, SpanTimeline};
 use crate::pass_context::PassContext;
 use crate::read_ahead::ReadAhead;
-use crate::recursive_rows::RecursiveRows;
+use crate::recursive_rows::{JoinedOutputs, RecursiveRows, feedback_of, refuse_early_outputs};
 use crate::row_groups::{RowGroup, RowGroupBuilder, written_batch};
 use crate::scan_progress::ScanProgress;
 use crate::span_index::WorkUnit;
@@ -304,10 +304,12 @@ impl WritePass<'_> {
         let Some(task) = tasks.first() else {
             return Ok(None);
         };
-        RecursiveRows::new(
-            sequence.chains[task.scan],
-            &sequence.scans[task.scan].columns,
-        )
+        let chain = sequence.chains[task.scan];
+        let scan = &sequence.scans[task.scan];
+        if feedback_of(chain, &scan.columns).is_some() {
+            refuse_early_outputs(&self.context.program.bound, scan)?;
+        }
+        RecursiveRows::new(chain, &scan.columns, JoinedOutputs::Computed)
     }
 }
 

@@ -33,6 +33,7 @@ pub trait PrecomputedOutputs: Send {
 }
 
 /// Outputs of consecutive rows.
+#[derive(Clone)]
 pub struct TakenOutputs {
     /// The requested columns.
     pub columns: Vec<ArrayRef>,
@@ -49,6 +50,9 @@ impl TakenOutputs {
         }
     }
 }
+
+/// Precomputed outputs by the window or join that they belong to.
+pub type PrecomputedByOp = BTreeMap<OpId, Box<dyn PrecomputedOutputs>>;
 
 /// Resources shared by carries: a memory limit for window state, and threads for parallel partitions.
 #[derive(Clone)]
@@ -132,7 +136,7 @@ pub struct Carry {
     /// Stored states, from which series are restored when their rows come.
     stored: BTreeMap<OpId, StoredSeries>,
     keys: BTreeMap<OpId, KeyOrderCheck>,
-    given: BTreeMap<OpId, Box<dyn PrecomputedOutputs>>,
+    given: PrecomputedByOp,
     /// Reservation of the shared memory limit.
     held: Option<BudgetReservation>,
     /// The window that failed because its rows were out of order or its state exceeded the limit. It has to be
@@ -155,6 +159,11 @@ impl Carry {
     /// Sets the precomputed outputs for the rows of the next span.
     pub fn set_precomputed(&mut self, op: OpId, outputs: Box<dyn PrecomputedOutputs>) {
         self.given.insert(op, outputs);
+    }
+
+    /// Sets the precomputed outputs of all windows and joins; returns those that it had.
+    pub fn replace_precomputed(&mut self, outputs: PrecomputedByOp) -> PrecomputedByOp {
+        std::mem::replace(&mut self.given, outputs)
     }
 
     /// Restores the series of a window from stored states when their rows come.
@@ -203,7 +212,7 @@ impl Carry {
         Ok(carry)
     }
 
-    /// Copies the state, so that another thread can continue from it.
+    /// Copies the state, so that another thread can continue from it. Precomputed outputs stay here.
     pub fn fork(&self) -> Carry {
         let reservation = self
             .held

@@ -110,7 +110,8 @@ pub use bound_pipeline::{
 pub use canonical_floats::canonical_key;
 pub use carried::FindingLedger;
 pub use carry::{
-    Carry, PrecomputedOutputs, StoredSeries, TakenOutputs, WindowBudget, WindowRowOrder,
+    Carry, PrecomputedByOp, PrecomputedOutputs, StoredSeries, TakenOutputs, WindowBudget,
+    WindowRowOrder,
 };
 pub use chain::{ChainContext, ChainWindow, ColumnTap, JoinsMet, OpChain, RowCounts};
 pub use column_selector::{ColumnSelector, is_pattern, unknown_column};

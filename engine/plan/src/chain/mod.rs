@@ -392,6 +392,19 @@ impl OpChain {
         &self.windows
     }
 
+    /// True if a join comes behind an operation that may remove or add rows.
+    pub fn may_change_rows_before_joins(&self) -> bool {
+        let mut may_change_rows = false;
+        for instruction in &self.full.instructions {
+            match &instruction.step.action {
+                ChainAction::Keep { .. } | ChainAction::Expand { .. } => may_change_rows = true,
+                ChainAction::Given { join: Some(_), .. } if may_change_rows => return true,
+                _ => {}
+            }
+        }
+        false
+    }
+
     /// Predictions that are inputs of later rows, if there are any.
     pub fn feedback(&self) -> Option<&PredictionFeedback> {
         self.feedback.as_ref()

@@ -1,5 +1,6 @@
 //! Execution of a chain: a register machine over the columns of chunks.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -39,6 +40,32 @@ impl OpChain {
     pub fn advance(&self, chunks: &[Chunk], carry: &mut Carry) -> Result<()> {
         self.within_run(|| self.run_on(&self.light, chunks, carry, &mut |_, _| Ok(())))?;
         Ok(())
+    }
+
+    /// Takes the outputs of joins for the next rows, which an earlier pass has computed: those of all columns.
+    pub fn take_joined(
+        &self,
+        rows: usize,
+        carry: &mut Carry,
+    ) -> Result<BTreeMap<OpId, TakenOutputs>> {
+        self.within_run(|| {
+            let mut joined = BTreeMap::new();
+            for instruction in &self.full.instructions {
+                let ChainAction::Given {
+                    op,
+                    writes,
+                    join: Some(_),
+                    ..
+                } = &instruction.step.action
+                else {
+                    continue;
+                };
+                let outputs = carry.take_precomputed(*op, rows, &vec![true; writes.len()]);
+                let outputs = outputs.map_err(|fault| instruction.locate(fault, None))?;
+                joined.insert(*op, outputs);
+            }
+            Ok(joined)
+        })
     }
 
     /// Calls `work` with the end and the memory of the run, which kernels ask for.

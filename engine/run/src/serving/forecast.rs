@@ -11,7 +11,7 @@ use arrow::compute::{cast, concat_batches, take};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::util::display::array_value_to_string;
 use forebay_commit::Artifact;
-use forebay_execute::RecursiveRows;
+use forebay_execute::{JoinedOutputs, RecursiveRows};
 use forebay_model::{
     AnalyzerInput, Chunk, Fault, NodeInput, Pipeline, PipelineNode, Result, TextRules, codes,
 };
@@ -186,7 +186,6 @@ struct ForecastCompiler<'a> {
     artifact: &'a Artifact,
     live: &'a LiveState,
     future: &'a FutureRowsOp,
-    node: &'a str,
     /// The history of the step's rows.
     history: &'a OpStream,
     /// Columns of the step.
@@ -264,10 +263,6 @@ impl ForecastCompiler<'_> {
             check_stop: None,
         };
         let chain = OpChain::new(bound, stream, &positions, &columns, &taps, context)?;
-        if chain.feedback().is_some() && !joins.is_empty() {
-            let reason = "joins rows by time, and predictions of one step feed the next";
-            return Err(unserved_fault(self.node, reason));
-        }
         let states = self.live.states_of(bound, &chain, &joins)?;
         Ok(ForecastChain {
             chain,
@@ -325,7 +320,6 @@ impl ServedForecast {
             artifact,
             live,
             future: continued.future,
-            node,
             history: history_of(step_flow)?,
             features: step_flow.column_names(),
             outputs: flow.column_names(),
@@ -507,7 +501,7 @@ impl ServedForecast {
             batches: Vec::new(),
         };
         let chain = &forecast.chain;
-        let mut recursive = RecursiveRows::new(chain, &forecast.columns)?;
+        let mut recursive = RecursiveRows::new(chain, &forecast.columns, JoinedOutputs::LookedUp)?;
         for batch in (self.future.rows_of_series)(&ends.finding, &distinct)? {
             let mut batch = batch?;
             let times = batch.column_by_name(&self.future.time).cloned();

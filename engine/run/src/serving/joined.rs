@@ -1,6 +1,6 @@
 //! Rows that served rows are joined with by time: for each key the last row as of the state, and all later ones.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -49,21 +49,21 @@ pub(crate) struct JoinedTable {
     columns: Vec<ArrayRef>,
 }
 
-/// Outputs of a join for the rows that come to it next.
+/// Outputs of a join for the rows that come to it next, chunk by chunk.
 #[derive(Clone, Default)]
-pub(crate) struct NextOutputs(Arc<Mutex<Option<TakenOutputs>>>);
+pub(crate) struct NextOutputs(Arc<Mutex<VecDeque<TakenOutputs>>>);
 
 impl NextOutputs {
-    /// Sets the outputs of the next rows.
-    pub fn set(&self, outputs: TakenOutputs) -> Result<()> {
-        *lock(&self.0)? = Some(outputs);
+    /// Adds the outputs of the rows of a chunk.
+    pub fn push(&self, outputs: TakenOutputs) -> Result<()> {
+        lock(&self.0)?.push_back(outputs);
         Ok(())
     }
 }
 
 impl PrecomputedOutputs for NextOutputs {
     fn take(&mut self, rows: usize, emit: &[bool]) -> Result<TakenOutputs> {
-        let outputs = lock(&self.0)?.take();
+        let outputs = lock(&self.0)?.pop_front();
         let outputs = outputs
             .filter(|outputs| outputs.columns.iter().all(|column| column.len() == rows))
             .ok_or_else(|| Fault::internal("a join was reached before its rows were looked up"))?;

@@ -208,7 +208,7 @@ impl AnswerJoins<'_> {
         let Some((table, outputs)) = self.joined.get(join) else {
             return Err(Fault::internal("a served join without rows"));
         };
-        outputs.set(table.look_up(inputs, rows)?)
+        outputs.push(table.look_up(inputs, rows)?)
     }
 }
 
