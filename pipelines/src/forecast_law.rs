@@ -139,6 +139,11 @@ const REFUSED: [(&str, &str); 1] = [(
     "before `future_rows` to know the last rows",
 )];
 
+/// Steps whose series have a key that no column of the source is.
+const COMPUTED_KEY: &str = "{ derive: { shop: \"upper(store)\" } }, \
+                            { future_rows: { horizon: 5d, every: 1d, keys: [shop, item] } }, \
+                            { lag: { columns: [qty], by: [7d], keys: [shop, item] } }";
+
 /// Writes plans for all days and those after them.
 fn write_plans(shop: &Shop) {
     write_plans_of(shop, (0..DAYS + 20).step_by(3));
@@ -513,6 +518,27 @@ fn forecasts_that_cannot_be_served_say_so() {
             "{steps}: {}",
             fault.message()
         );
+    }
+}
+
+#[test]
+fn forecasts_that_cannot_be_served_are_named_where_models_need_them() {
+    for (steps, reason) in REFUSED.into_iter().chain([(COMPUTED_KEY, "key `shop`")]) {
+        let shop = Shop::new(steps);
+        write_plans(&shop);
+        for (strategy, is_named) in [("direct", false), ("per_step", true), ("recursive", true)] {
+            let train = format!("strategy: {strategy}, dense: [qty_lag_7d]");
+            write_spec(&shop, steps, &train, "");
+            let forebay = shop.forebay();
+            let spec = forebay.read_spec(shop.path("spec.yaml"), NO_PARAMS);
+            let session = forebay.session().unwrap();
+            let unserved = session
+                .unserved_steps(&spec.unwrap(), "features")
+                .unwrap_or_else(|fault| panic!("{steps}: {fault}"));
+            let mut of_forecasts = unserved.iter().filter(|step| step.step == "features");
+            let is_told = of_forecasts.any(|step| step.reason.contains(reason));
+            assert_eq!(is_told, is_named, "{steps} {strategy}: {unserved:?}");
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::feed::features::{check_feed, choose_features, refuse_predicted_featur
 use crate::feed::feed_rows;
 use crate::null_checks::null_warnings_of_feed;
 use crate::output_overlap;
-use crate::serving::{UnservedStep, check_serving, unserved_steps};
+use crate::serving::{UnservedStep, check_serving, unserved_forecasts, unserved_steps};
 use crate::session::{Session, datasets};
 use crate::source_days::untold_rules;
 use crate::training_checks::{check_training, check_training_columns, label_column};
@@ -156,15 +156,47 @@ impl Session {
         label_in_features(bound, training, &label, &names)
     }
 
-    /// The steps behind which the rows of `node` cannot be served one by one, with the reasons. Reads the schemas of the
-    /// sources.
+    /// The steps behind which the rows of `node` cannot be served one by one, with the reasons, and the step itself where
+    /// forecasts of its models cannot. Reads the schemas of the sources.
     pub fn unserved_steps(&self, pipeline: &Pipeline, node: &str) -> Result<Vec<UnservedStep>> {
         let (inputs, faults) = self.discover_each(&self.io, pipeline, None, None);
         if let Some(fault) = Fault::combine(faults) {
             return Err(fault);
         }
         let bound = self.bind(pipeline, &datasets(&inputs))?;
-        Ok(unserved_steps(&bound, node))
+        let mut unserved = unserved_steps(&bound, node);
+        if self.has_models_of_the_future(pipeline, &bound, node)?
+            && let Some(reason) = unserved_forecasts(&bound, node)
+        {
+            unserved.push(UnservedStep {
+                step: node.to_owned(),
+                reason,
+            });
+        }
+        Ok(unserved)
+    }
+
+    /// True if a model of a step is served by forecasts alone: it predicts rows of the future one step ahead, or a
+    /// transformed target.
+    fn has_models_of_the_future(
+        &self,
+        pipeline: &Pipeline,
+        bound: &BoundPipeline,
+        node: &str,
+    ) -> Result<bool> {
+        let flow = bound.flows.get(node);
+        let target = flow.and_then(|flow| Some(flow.target.as_ref()?.column.as_str()));
+        for training in &pipeline.trainings {
+            if training.from != node {
+                continue;
+            }
+            let trainer = self.trainer(training)?;
+            let label = label_column(pipeline, &trainer.feed())?;
+            if trainer.step_strategy().is_some() || target == Some(label.as_str()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The problems of the readers of steps: sinks, trainings, forecasts, the label and the feed.

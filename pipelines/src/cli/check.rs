@@ -58,7 +58,8 @@ pub(crate) struct CheckCommand {
     #[arg(long, value_name = "STEP", conflicts_with_all = ["perturb_future", "offline"])]
     infer: Option<String>,
     /// Tell which steps keep rows from being served one by one, and why: behind the step of `serving`, else behind the
-    /// steps that sinks write. Ends with exit 78 where there are such steps.
+    /// steps that sinks write. Of steps whose models predict the future alone, tell what keeps forecasts from being
+    /// served. Ends with exit 78 where there are such steps.
     #[arg(long, conflicts_with_all = ["perturb_future", "offline", "infer"])]
     serving: bool,
     /// Compute the first rows of each step with a function of Python or a program, in batches of 1, 7 and more rows, and

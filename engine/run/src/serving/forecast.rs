@@ -675,6 +675,18 @@ fn list_schema(output: &Schema, is_list: &[bool], steps: i32) -> SchemaRef {
     Arc::new(Schema::new(fields))
 }
 
+/// The reason for which forecasts of the series of a step cannot be served, phrased to follow the name of the step.
+pub(crate) fn unserved_forecasts(bound: &BoundPipeline, node: &str) -> Option<String> {
+    let reason = match ContinuedSeries::of(bound, node) {
+        Err(reason) => reason.to_owned(),
+        Ok(continued) => format!(
+            "computes the key `{}` of its series, which requests name by columns of the source",
+            continued.computed_key()?
+        ),
+    };
+    Some(format!("{reason}, so forecasts cannot be served"))
+}
+
 fn unserved_fault(node: &str, reason: &str) -> Fault {
     let message = format!("`{node}` {reason}, so forecasts cannot be served");
     Fault::new(codes::UNSUPPORTED, message)

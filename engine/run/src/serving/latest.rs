@@ -104,6 +104,13 @@ impl<'a> ContinuedSeries<'a> {
         schema.field_with_name(&column).ok()
     }
 
+    /// A key that is no column of the source: requests could not name it.
+    pub fn computed_key(&self) -> Option<&'a str> {
+        let mut keys = self.future.keys.iter();
+        let key = keys.find(|key| self.source_field(key).is_none());
+        key.map(String::as_str)
+    }
+
     /// Hash of the analyzer and of the operations before it, with what they learned.
     fn operations_id(&self, digest: &dyn Fn(AnalyzerId) -> ContentId) -> ContentId {
         let analyzer = &self.request.analyzer;

@@ -39,6 +39,7 @@ pub use self::column_fit::ColumnFit;
 use self::fitted_column::fit_type;
 pub use self::forecast::ForecastRequest;
 use self::forecast::ServedForecast;
+pub(crate) use self::forecast::unserved_forecasts;
 pub use self::live::{AppendReport, StateSummary};
 use self::live::{LiveAnswer, LiveChains, LiveState, order_of_time, take_all};
 pub use self::stream::UnservedStep;
