@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -253,10 +254,33 @@ def test_lightgbm_predicts_as_the_program(root: pathlib.Path, model: str) -> Non
             # Trees have numbers of 32 bits.
             values = column.to_numpy(zero_copy_only=False).astype(numpy.float32)
         features.append(values.astype(numpy.float64))
-    predicted = booster.predict(numpy.column_stack(features))
+    rows_of_features = numpy.column_stack(features)
+    predicted = booster.predict(rows_of_features)
     expected = predictions(root, model)
     wanted = probabilities_of(expected) if model in CLASSES else expected["prediction"].to_numpy()
     numpy.testing.assert_allclose(predicted, wanted, rtol=1e-6)
+    if model not in CLASSES:
+        assert_contributions(booster, model, root, rows_of_features, predicted)
+
+
+def assert_contributions(booster, model, root, rows_of_features, predicted):
+    """Contributions of features weigh branches by the rows of the training, and add up to the sum of the trees."""
+    contributions = booster.predict(rows_of_features[:50], pred_contrib=True)
+    raw = booster.predict(rows_of_features[:50], raw_score=True)
+    numpy.testing.assert_allclose(contributions.sum(axis=1), raw, rtol=1e-6, atol=1e-9)
+    # Chances have contributions of both classes there.
+    if importlib.util.find_spec("shap") and model != "chance":
+        import shap
+
+        explainer = shap.TreeExplainer(booster)
+        values = explainer.shap_values(rows_of_features[:50])
+        numpy.testing.assert_allclose(values, contributions[:, :-1], rtol=1e-6, atol=1e-9)
+    if importlib.util.find_spec("treelite"):
+        import treelite
+
+        loaded = treelite.frontend.load_lightgbm_model(str(root / f"{model}.txt"))
+        found = treelite.gtil.predict(loaded, rows_of_features).ravel()
+        numpy.testing.assert_allclose(found, predicted, rtol=1e-5)
 
 
 STEPS = """

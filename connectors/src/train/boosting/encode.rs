@@ -30,6 +30,8 @@ struct EnsembleNumbers {
     thresholds: Vec<f32>,
     categories: Vec<i32>,
     leaves: Vec<f32>,
+    /// Rows of each leaf; 0 where they are not known.
+    leaf_rows: Vec<i32>,
 }
 
 impl EnsembleNumbers {
@@ -45,6 +47,10 @@ impl EnsembleNumbers {
         let counts = [tree.nodes.len(), tree.leaves.len(), tree.categories.len()];
         self.counts.extend(counts.map(|count| count as i32));
         self.leaves.extend(&tree.leaves);
+        for leaf in 0..tree.leaves.len() {
+            let rows = tree.leaf_rows.get(leaf).copied().unwrap_or_default();
+            self.leaf_rows.push(i32::try_from(rows).unwrap_or(i32::MAX));
+        }
         self.categories.extend(&tree.categories);
         for node in &tree.nodes {
             self.add_node(node);
@@ -67,7 +73,7 @@ impl EnsembleNumbers {
         self.thresholds.push(threshold);
     }
 
-    fn into_tensors(self) -> [EncodedTensor; 7] {
+    fn into_tensors(self) -> [EncodedTensor; 8] {
         let mut bases = Vec::with_capacity(self.bases.len() * 8);
         for base in &self.bases {
             bases.extend_from_slice(&base.to_le_bytes());
@@ -86,6 +92,7 @@ impl EnsembleNumbers {
             whole_tensor("splits", splits_size, &self.splits),
             real_tensor("thresholds", &self.thresholds),
             real_tensor("leaves", &self.leaves),
+            whole_tensor("leaf_rows", vec![self.leaf_rows.len()], &self.leaf_rows),
             whole_tensor("categories", vec![self.categories.len()], &self.categories),
         ]
     }
@@ -141,6 +148,11 @@ pub fn decode_ensembles(bytes: &[u8], features: FeatureCounts) -> Result<Vec<Tre
     let categories = whole_numbers(&file, "categories")?;
     let thresholds = real_numbers(&file, "thresholds")?;
     let leaves = real_numbers(&file, "leaves")?;
+    let leaf_rows = match file.tensor("leaf_rows") {
+        Ok(_) => whole_numbers(&file, "leaf_rows")?,
+        // A file of an earlier version.
+        Err(_) => vec![0; leaves.len()],
+    };
     if bases.len() < tree_counts.len() {
         return Err(invalid_model_fault());
     }
@@ -149,6 +161,7 @@ pub fn decode_ensembles(bytes: &[u8], features: FeatureCounts) -> Result<Vec<Tre
         splits: &splits,
         thresholds: &thresholds,
         leaves: &leaves,
+        leaf_rows: &leaf_rows,
         categories: &categories,
     };
     let mut ensembles = Vec::new();
@@ -175,15 +188,24 @@ struct TreeDecoder<'n> {
     splits: &'n [i32],
     thresholds: &'n [f32],
     leaves: &'n [f32],
+    leaf_rows: &'n [i32],
     categories: &'n [i32],
 }
 
 impl TreeDecoder<'_> {
     fn next_tree(&mut self) -> Result<RegressionTree> {
         let counts = take(&mut self.counts, TREE_COUNTS as i32)?;
+        let mut leaf_rows = Vec::new();
+        for rows in take(&mut self.leaf_rows, counts[1])? {
+            leaf_rows.push(rows.unsigned_abs());
+        }
+        if leaf_rows.contains(&0) {
+            leaf_rows.clear();
+        }
         let mut tree = RegressionTree {
             nodes: Vec::new(),
             leaves: take(&mut self.leaves, counts[1])?.to_vec(),
+            leaf_rows,
             categories: take(&mut self.categories, counts[2])?.to_vec(),
         };
         for _ in 0..counts[0] {
@@ -290,6 +312,7 @@ mod tests {
                 },
             ],
             leaves: vec![1.0, 2.0, -3.5],
+            leaf_rows: vec![20, 30, 25],
             categories: vec![4, 9],
         };
         let leaf = RegressionTree {

@@ -175,6 +175,7 @@ impl<'a> TreeGrower<'a> {
         for (number, leaf) in leaves.into_iter().enumerate() {
             let value = leaf.sums.leaf_value(leaf.l2) * rate;
             tree.leaves.push(value as f32);
+            tree.leaf_rows.push(leaf.rows as u32);
             leaf_rows.push(leaf.rows);
             if let Some((node, is_left)) = leaf.parent {
                 let side = if is_left {

@@ -262,7 +262,7 @@ mod tests {
                 right: !1,
             }],
             leaves: vec![-1.0, 1.0],
-            categories: Vec::new(),
+            ..RegressionTree::default()
         };
         TreeEnsemble {
             base: 0.0,

@@ -28,6 +28,8 @@ pub struct SplitNode {
 pub struct RegressionTree {
     pub nodes: Vec<SplitNode>,
     pub leaves: Vec<f32>,
+    /// Rows of the training in each leaf; empty where they are not known.
+    pub leaf_rows: Vec<u32>,
     /// Sorted ids of each rule.
     pub categories: Vec<i32>,
 }

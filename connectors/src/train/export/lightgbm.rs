@@ -162,11 +162,55 @@ fn tree_text(tree: &RegressionTree) -> String {
         joined(nodes.iter().map(|node| node.right))
     );
     let _ = writeln!(text, "leaf_value={leaves}");
+    if let Some(rows) = TrainedRows::of(tree) {
+        let _ = writeln!(text, "leaf_count={}", joined(tree.leaf_rows.iter()));
+        let _ = writeln!(text, "internal_value={}", joined(rows.values.iter()));
+        let _ = writeln!(text, "internal_count={}", joined(rows.counts.iter()));
+    }
     if sets.boundaries.len() > 1 {
         let _ = writeln!(text, "cat_boundaries={}", joined(sets.boundaries.iter()));
         let _ = writeln!(text, "cat_threshold={}", joined(sets.words.iter()));
     }
     text
+}
+
+/// Rows of the training below each node, and the mean of their values: contributions of features are made of them.
+struct TrainedRows {
+    counts: Vec<u64>,
+    values: Vec<f64>,
+}
+
+impl TrainedRows {
+    /// `None` where the rows of leaves are not known.
+    fn of(tree: &RegressionTree) -> Option<TrainedRows> {
+        if tree.leaf_rows.len() != tree.leaves.len() {
+            return None;
+        }
+        let mut rows = TrainedRows {
+            counts: vec![0; tree.nodes.len()],
+            values: vec![0.0; tree.nodes.len()],
+        };
+        // The sides of a node are leaves, or nodes after it.
+        for (number, node) in tree.nodes.iter().enumerate().rev() {
+            let mut count = 0;
+            let mut sum = 0.0;
+            for side in [node.left, node.right] {
+                let leaf = !side as usize;
+                let (side_count, value) = match usize::try_from(side) {
+                    Ok(side) => (rows.counts[side], rows.values[side]),
+                    Err(_) => (
+                        u64::from(tree.leaf_rows[leaf]),
+                        f64::from(tree.leaves[leaf]),
+                    ),
+                };
+                count += side_count;
+                sum += side_count as f64 * value;
+            }
+            rows.counts[number] = count;
+            rows.values[number] = sum / count as f64;
+        }
+        Some(rows)
+    }
 }
 
 fn decision_type(node: &SplitNode) -> u8 {
