@@ -6,6 +6,7 @@ are not collected.
 
 from __future__ import annotations
 
+import datetime
 import importlib.util
 import json
 import pathlib
@@ -15,6 +16,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy
+import pyarrow
+import pyarrow.parquet
 import pytest
 from serving import INPUTS, Server, Shop, history, program, records, serving
 
@@ -198,3 +201,56 @@ entity_key_serialization_version: 3
         names = [f"shop:{field.name}" for field in view.features]
         found = store.get_online_features(features=names, entity_rows=rows).to_dict()
         assert found["weekday"] == [row["weekday"] for row in expected]
+
+    SALES = """
+version: 1
+name: sales
+sources:
+  sales: { parquet: { path: DATA }, time: day, keys: [item] }
+steps:
+  features:
+    from: sales
+    do:
+      - lag: { columns: [qty], by: [1d] }
+      - rolling: { columns: [qty], compute: [sum], over: [3d], gap: 1d }
+serving: { from: features }
+sinks:
+  table: { from: features, parquet: { path: OUT } }
+"""
+
+    def test_feast_pushes_facts_and_reads_the_features_of_now(tmp_path: pathlib.Path) -> None:
+        import pandas
+        from feast import FeatureStore
+
+        today = datetime.datetime.now(datetime.UTC).date()
+        days = [today - datetime.timedelta(days=day) for day in range(9, 1, -1)]
+        (tmp_path / "data").mkdir()
+        sold = pyarrow.table({"day": [*days, *days], "item": ["a"] * 8 + ["b"] * 8, "qty": [1.0] * 8 + [2.0] * 8})
+        pyarrow.parquet.write_table(sold.sort_by([("day", "ascending")]), tmp_path / "data" / "a.parquet")
+        spec = SALES.replace("DATA", str(tmp_path / "data")).replace("OUT", str(tmp_path / "out"))
+        (tmp_path / "sales.yaml").write_text(spec)
+        done = program("run", tmp_path / "sales.yaml", "--state", tmp_path / "state", "--json")
+        assert done.returncode == 0, done.stderr
+        artifact = json.loads(done.stdout.splitlines()[-1])["artifact_path"]
+        repository = tmp_path / "repository"
+        assert program("export", artifact, repository, "--for=feast").returncode == 0
+        with serving(artifact) as server:
+            settings = repository / "feature_store.yaml"
+            settings.write_text(settings.read_text().replace("http://127.0.0.1:8080", server.url))
+            words = [sys.executable, "-m", "feast.cli.cli", "-c", str(repository), "apply", "--skip-source-validation"]
+            applied = subprocess.run(words, capture_output=True, text=True, check=False)
+            assert applied.returncode == 0, applied.stderr
+            store = FeatureStore(repo_path=str(repository))
+            yesterday = pandas.Timestamp(today, tz="UTC") - pandas.Timedelta(days=1)
+            facts = pandas.DataFrame({"item": ["a", "b"], "qty": [10.0, 20.0], "day": [yesterday] * 2})
+            store.push("sales_facts", facts)
+            # Keys alone are asked for: the features are those of today.
+            names = ["sales:qty_lag_1d", "sales:qty_sum_3d"]
+            answer = store.get_online_features(features=names, entity_rows=[{"item": "a"}, {"item": "b"}])
+            found = answer.to_dict()
+            if datetime.datetime.now(datetime.UTC).date() == today:
+                assert found["qty_lag_1d"] == [10.0, 20.0]
+                assert found["qty_sum_3d"] == [12.0, 24.0]
+            # Facts that came before are refused, and the SDK raises the reason.
+            with pytest.raises(Exception, match="`item` a"):
+                store.push("sales_facts", facts)

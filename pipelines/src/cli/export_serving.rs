@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use forebay_model::{Fault, Result, codes, logical_type};
 use forebay_storage::StorageClient;
 
-use crate::serve::{ServedModel, described_model};
+use crate::serve::{FACTS_VIEW, ServedModel, described_model};
 
 /// System that a server is described for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -49,7 +49,7 @@ pub(super) fn export_serving(
             std::fs::create_dir_all(directory)
                 .map_err(|error| Fault::disk("the directory cannot be made", error).file(to))?;
             let store = feature_store(&model);
-            let features = feature_view(&model);
+            let features = feature_views(&model);
             write_new(&directory.join("features.py"), &features)?;
             write_new(&directory.join("feature_store.yaml"), &store)?;
             Ok((store.len() + features.len()) as u64)
@@ -167,7 +167,26 @@ entity_key_serialization_version: 3
     )
 }
 
-fn feature_view(model: &ServedModel) -> String {
+/// The columns of facts besides keys and the time, which Feast's rows have anyway. `None` where facts change no answer.
+fn fact_fields(model: &ServedModel, entities: &[String], time: &str) -> Option<String> {
+    let columns = model.fact_columns()?;
+    let mut text = String::new();
+    for field in columns.fields() {
+        let name = field.name();
+        if name != time && !entities.contains(name) {
+            text += &field_line(name, field.data_type());
+        }
+    }
+    Some(text)
+}
+
+/// A column of a view.
+fn field_line(name: &str, data_type: &DataType) -> String {
+    let dtype = feast_type(data_type);
+    format!("        Field(name={}, dtype={dtype}),\n", quoted(name))
+}
+
+fn feature_views(model: &ServedModel) -> String {
     let entities = entity_columns(model);
     let view = quoted(&model.pipeline);
     let time = model
@@ -219,17 +238,13 @@ features = FeatureView(
 "
     );
     // Feast reads the history for the types of entities that the schema lacks.
+    let mut entity_fields = String::new();
     for name in &entities {
-        let feast_type = model.source_field(name).map_or_else(
-            || "String".to_owned(),
-            |field| feast_type(field.data_type()),
-        );
-        let _ = writeln!(
-            text,
-            "        Field(name={}, dtype={feast_type}),",
-            quoted(name)
-        );
+        let field = model.source_field(name);
+        let data_type = field.map_or(DataType::Utf8, |field| field.data_type().clone());
+        entity_fields += &field_line(name, &data_type);
     }
+    text += &entity_fields;
     for field in model.outputs().fields() {
         // Columns that answers only repeat, such as a label, are no features.
         let is_time = *field.name() == time && !model.answers_series();
@@ -237,14 +252,27 @@ features = FeatureView(
         if is_repeated || entities.contains(field.name()) {
             continue;
         }
-        let _ = writeln!(
-            text,
-            "        Field(name={}, dtype={}),",
-            quoted(field.name()),
-            feast_type(field.data_type())
-        );
+        text += &field_line(field.name(), field.data_type());
     }
     text.push_str("    ],\n)\n");
+    if let Some(fact_fields) = fact_fields(model, &entities, &time) {
+        let view = quoted(&format!("{}{FACTS_VIEW}", model.pipeline));
+        let _ = write!(
+            text,
+            "
+# New rows: `store.push({view}, frame)` makes them part of later answers.
+facts = FeatureView(
+    name={view},
+    entities=entities,
+    ttl=timedelta(0),
+    online=True,
+    source=PushSource(name={view}, batch_source=history),
+    schema=[
+{entity_fields}{fact_fields}    ],
+)
+"
+        );
+    }
     text
 }
 

@@ -1,7 +1,8 @@
 //! Feast's feature server: `/get-online-features`, `/push` and `/write-to-online-store`.
 //!
-//! The served name is both a feature view and a feature service. Entities are columns of the source: keys, and what else the
-//! steps need of a row. Errors are a JSON text that holds an object, as Feast's SDK reads them.
+//! The served name is both a feature view and a feature service; with `_facts` behind it, it is a view that takes facts.
+//! Entities are columns of the source: keys, and what else the steps need of a row. Errors are a JSON text that holds an
+//! object, as Feast's SDK reads them.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use serde_json::{Map, Value, json};
 use super::batch_queue::AnswerForm;
 use super::body::{read_body, respond_empty, respond_json, sized_work};
 use super::error::ServeError;
-use super::formats::{NamedColumns, columns_of_lists};
+use super::feast_columns::{entity_columns, fact_columns};
 use super::model::ServedModel;
 use super::service::{RowsQuestion, ServeService};
 use super::tensor::OutputTensor;
@@ -27,11 +28,8 @@ use super::tensor_json::TensorRows;
 /// The time of entities, which have none.
 const ENTITY_TIME: &str = "1970-01-01T00:00:00Z";
 
-/// Column with the time of pushed facts.
-const EVENT_TIME: &str = "event_timestamp";
-
-/// Column with the time at which facts were made.
-const CREATED_TIME: &str = "created";
+/// End of the name of the view that facts are pushed to: the SDK sends columns of the view alone.
+pub(crate) const FACTS_VIEW: &str = "_facts";
 
 type Service = State<Arc<ServeService>>;
 
@@ -123,7 +121,7 @@ async fn answer_online(
     let request: OnlineRequest = read_json(service, request).await?;
     let model = service.versions.current();
     let features = requested_features(service, &model, &request)?;
-    let rows = model.input_batch_of_json(columns_of_lists(&request.entities)?)?;
+    let rows = model.input_batch_of_json(entity_columns(&model, &request.entities)?)?;
     let question = RowsQuestion {
         rows: rows.clone(),
         form: AnswerForm::Aligned,
@@ -211,6 +209,18 @@ fn check_view(service: &ServeService, name: &str, class: &'static str) -> Result
         class,
         ..FeastError::from(error)
     })
+}
+
+/// Facts go to the view of features, or to that of facts.
+fn check_fact_view(
+    service: &ServeService,
+    name: &str,
+    class: &'static str,
+) -> Result<(), FeastError> {
+    match name.strip_suffix(FACTS_VIEW) {
+        Some(features) if features == service.name => Ok(()),
+        _ => check_view(service, name, class),
+    }
 }
 
 fn feature_tensors(
@@ -308,7 +318,7 @@ async fn answer_push(
     request: Request,
 ) -> Result<Response<Body>, FeastError> {
     let request: PushRequest = read_json(service, request).await?;
-    check_view(
+    check_fact_view(
         service,
         &request.push_source_name,
         "PushSourceNotFoundException",
@@ -338,7 +348,7 @@ async fn answer_write(
     request: Request,
 ) -> Result<Response<Body>, FeastError> {
     let request: WriteRequest = read_json(service, request).await?;
-    check_view(
+    check_fact_view(
         service,
         &request.feature_view_name,
         "FeatureViewNotFoundException",
@@ -352,8 +362,7 @@ async fn append_facts(
     columns: &Map<String, Value>,
 ) -> Result<Response<Body>, FeastError> {
     let model = service.versions.current();
-    let columns = fact_columns(&model, columns_of_lists(columns)?);
-    let rows = model.input_batch_of_json(columns)?;
+    let rows = model.input_batch_of_json(fact_columns(&model, columns)?)?;
     let appended = service.append(rows).await;
     appended.map_err(|error| FeastError {
         // The SDK repeats requests that end with 5xx.
@@ -365,18 +374,4 @@ async fn append_facts(
         ..FeastError::from(error)
     })?;
     Ok(respond_empty(StatusCode::OK))
-}
-
-/// The columns of facts by the source's names.
-fn fact_columns(model: &ServedModel, mut columns: NamedColumns) -> NamedColumns {
-    if model.source_field(CREATED_TIME).is_none() {
-        columns.remove(CREATED_TIME);
-    }
-    if model.source_field(EVENT_TIME).is_none()
-        && let Some(times) = columns.remove(EVENT_TIME)
-        && let Some(name) = &model.time
-    {
-        columns.entry(name.clone()).or_insert(times);
-    }
-    columns
 }

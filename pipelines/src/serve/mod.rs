@@ -15,6 +15,7 @@ mod body;
 mod drift;
 mod error;
 mod feast;
+mod feast_columns;
 mod formats;
 mod grpc;
 mod grpc_compression;
@@ -56,6 +57,7 @@ use forebay_threads::start_thread;
 use tokio::sync::Semaphore;
 
 use self::batch_queue::BatchQueue;
+pub(crate) use self::feast::FACTS_VIEW;
 pub(crate) use self::limits::ServeLimits;
 pub(crate) use self::listener::{ConnectionLimits, HttpListener};
 use self::model::AnswerOptions;

@@ -228,6 +228,11 @@ impl ServedModel {
         matches!(self.kind, AnswerKind::Forecasts)
     }
 
+    /// True if a serving state holds the rows before those of requests.
+    pub fn has_state(&self) -> bool {
+        self.features.has_state()
+    }
+
     /// True if its serving state is that of runs, in their state directory: artifacts hold their own.
     pub fn reads_state_of_runs(&self) -> bool {
         let is_artifact = matches!(self.kind, AnswerKind::Features);

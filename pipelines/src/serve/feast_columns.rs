@@ -1,0 +1,186 @@
+//! Columns of rows as Feast's SDK sends them: questions by keys alone, and facts with times of its own.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray, new_null_array};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+use forebay_model::tick_nanoseconds;
+use serde_json::{Map, Value};
+
+use super::error::ServeError;
+use super::formats::{NamedColumns, columns_of_lists};
+use super::model::ServedModel;
+
+/// Column with the time of pushed facts.
+const EVENT_TIME: &str = "event_timestamp";
+
+/// Column with the time at which facts were made.
+const CREATED_TIME: &str = "created";
+
+/// Columns of rows whose features a request wants. The SDK sends keys alone: where a state has the rows before, the time
+/// is now, and other columns have no value.
+pub(super) fn entity_columns(
+    model: &ServedModel,
+    entities: &Map<String, Value>,
+) -> Result<NamedColumns, ServeError> {
+    let mut columns = columns_of_lists(entities)?;
+    if !model.has_state() || model.answers_series() {
+        return Ok(columns);
+    }
+    let rows = columns.values().next().map_or(0, |column| column.len());
+    for field in model.inputs().fields() {
+        let name = field.name();
+        let is_needed = !model.keys.contains(name) && !model.is_optional(name);
+        if !is_needed || columns.contains_key(name) {
+            continue;
+        }
+        let column = if model.time.as_ref() == Some(name) {
+            current_times(field.data_type(), rows)
+        } else {
+            Some(new_null_array(field.data_type(), rows))
+        };
+        if let Some(column) = column {
+            columns.insert(name.clone(), column);
+        }
+    }
+    Ok(columns)
+}
+
+/// The time of now in UTC, for each row; `None` for columns of no time.
+fn current_times(data_type: &DataType, rows: usize) -> Option<ArrayRef> {
+    let tick = tick_nanoseconds(data_type)?;
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let nanoseconds = i128::try_from(since_1970.as_nanos()).ok()?;
+    let ticks = i64::try_from(nanoseconds / tick).ok()?;
+    let ticks: ArrayRef = Arc::new(Int64Array::from(vec![ticks; rows]));
+    cast(&ticks, data_type).ok()
+}
+
+/// The columns of facts by the source's names.
+pub(super) fn fact_columns(
+    model: &ServedModel,
+    lists: &Map<String, Value>,
+) -> Result<NamedColumns, ServeError> {
+    let mut columns = columns_of_lists(&once_per_row(lists))?;
+    if model.source_field(CREATED_TIME).is_none() {
+        columns.remove(CREATED_TIME);
+    }
+    if model.source_field(EVENT_TIME).is_none()
+        && let Some(times) = columns.remove(EVENT_TIME)
+        && let Some(name) = &model.time
+    {
+        let times = match model.source_field(name) {
+            Some(field) => event_times(times, field.data_type()),
+            None => times,
+        };
+        columns.entry(name.clone()).or_insert(times);
+    }
+    Ok(columns)
+}
+
+/// Lists with a value for each row. Where the schema of a view names its keys, Feast 0.67 sends them twice.
+fn once_per_row(lists: &Map<String, Value>) -> Map<String, Value> {
+    let mut once = lists.clone();
+    let times = lists.get(EVENT_TIME).and_then(Value::as_array);
+    let Some(rows) = times.map(Vec::len) else {
+        return once;
+    };
+    for list in once.values_mut() {
+        let Some(values) = list.as_array_mut() else {
+            continue;
+        };
+        let mut pairs = values.chunks(2);
+        if values.len() == 2 * rows && pairs.all(|pair| pair.first() == pair.last()) {
+            *values = values.iter().step_by(2).cloned().collect();
+        }
+    }
+    once
+}
+
+/// Times of facts in the form of the source's column.
+fn event_times(times: ArrayRef, source_type: &DataType) -> ArrayRef {
+    let Some(texts) = times.as_string_opt::<i32>() else {
+        return times;
+    };
+    let mut read = Vec::with_capacity(texts.len());
+    for text in texts {
+        read.push(text.map(|text| event_time(text, source_type)));
+    }
+    Arc::new(StringArray::from(read))
+}
+
+/// A time of a fact: the SDK sends midnight for a date, and UTC without an offset.
+fn event_time(text: &str, source_type: &DataType) -> String {
+    match source_type {
+        DataType::Date32 | DataType::Date64 => {
+            text.strip_suffix("T00:00:00").unwrap_or(text).to_owned()
+        }
+        DataType::Timestamp(_, Some(_)) if !has_offset(text) => format!("{text}Z"),
+        _ => text.to_owned(),
+    }
+}
+
+/// True if a time of ISO 8601 ends with an offset from UTC.
+fn has_offset(text: &str) -> bool {
+    let clock = text.split_once('T').map_or("", |(_, clock)| clock);
+    clock.contains(['Z', '+', '-'])
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::TimeUnit;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn keys_that_are_sent_twice_count_once() {
+        let sent = json!({
+            "item": ["a", "a", "b", "b"],
+            "qty": [1.5, 2.5],
+            "event_timestamp": ["2026-01-21T00:00:00", "2026-01-21T00:00:00"],
+            "created": [null, null],
+        });
+        let lists = once_per_row(sent.as_object().unwrap());
+        assert_eq!(lists["item"], json!(["a", "b"]));
+        assert_eq!(lists["qty"], json!([1.5, 2.5]));
+        // Other lengths are mistakes, which are named later.
+        let sent = json!({ "item": ["a", "b"], "event_timestamp": ["2026-01-21T00:00:00"] });
+        let lists = once_per_row(sent.as_object().unwrap());
+        assert_eq!(lists["item"], json!(["a", "b"]));
+    }
+
+    #[test]
+    fn times_of_facts_have_the_form_of_the_source() {
+        let zoned = DataType::Timestamp(TimeUnit::Microsecond, Some("Europe/Berlin".into()));
+        let naive = DataType::Timestamp(TimeUnit::Microsecond, None);
+        let midnight = "2026-01-21T00:00:00";
+        for (text, source_type, expected) in [
+            (midnight, &DataType::Date32, "2026-01-21"),
+            (
+                "2026-01-21T12:00:00",
+                &DataType::Date32,
+                "2026-01-21T12:00:00",
+            ),
+            (midnight, &zoned, "2026-01-21T00:00:00Z"),
+            (
+                "2026-01-21T00:00:00+01:00",
+                &zoned,
+                "2026-01-21T00:00:00+01:00",
+            ),
+            (midnight, &naive, midnight),
+        ] {
+            assert_eq!(event_time(text, source_type), expected);
+        }
+    }
+
+    #[test]
+    fn questions_without_a_time_are_of_now() {
+        let times = current_times(&DataType::Date32, 2).unwrap();
+        assert_eq!((times.len(), times.data_type()), (2, &DataType::Date32));
+        assert!(times.null_count() == 0);
+        assert!(current_times(&DataType::Int64, 1).is_none());
+    }
+}
