@@ -10,6 +10,7 @@ import datetime
 import importlib.util
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -151,6 +152,46 @@ if importlib.util.find_spec("kserve"):
         expected = expected_rows(server, inputs)
         for name in ["weekday", "price", "item"]:
             assert found[name] == [row[name] for row in expected], name
+
+
+if importlib.util.find_spec("mlflow"):
+
+    def test_the_scoring_client_of_mlflow(server: Server) -> None:
+        import pandas
+        from mlflow.pyfunc.scoring_server.client import ScoringServerClient
+
+        host, port = server.address.split(":")
+        client = ScoringServerClient(host, int(port))
+        client.ping()
+        assert client.get_version()
+        inputs = arrays(5, 20)
+        answer = client.invoke(pandas.DataFrame(inputs)).get_predictions()
+        expected = expected_rows(server, inputs)
+        for name in ["weekday", "price", "shelf"]:
+            assert answer[name].tolist() == [row[name] for row in expected], name
+        with pytest.raises(Exception, match="no column `item`"):
+            client.invoke(pandas.DataFrame({"id": [1]}))
+
+
+if shutil.which("curl"):
+
+    def test_curl(server: Server, tmp_path: pathlib.Path) -> None:
+        rows = records(history(), 3, 4)
+        expected = server.post("/apply", rows)["rows"]
+        words = ["curl", "--silent", "--show-error", "--fail", f"{server.url}/apply"]
+        done = subprocess.run([*words, "-d", json.dumps({"rows": rows})], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["rows"] == expected
+        # A stream of Arrow, answered with one.
+        stream = tmp_path / "rows.arrow"
+        table = history().select(INPUTS).slice(3, 4)
+        with pyarrow.ipc.new_stream(str(stream), table.schema) as writer:
+            writer.write_table(table)
+        kind = "Content-Type: application/vnd.apache.arrow.stream"
+        answered = subprocess.run([*words, "-H", kind, "--data-binary", f"@{stream}"], capture_output=True, check=False)
+        assert answered.returncode == 0, answered.stderr
+        answer = pyarrow.ipc.open_stream(answered.stdout).read_all()
+        assert answer["weekday"].to_pylist() == [row["weekday"] for row in expected]
 
 
 if importlib.util.find_spec("feast"):
