@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--peers", nargs="*", default=["sklearn", "feast"], choices=["sklearn", "feast"])
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--memory", default="1GiB", help="of the server; an eighth of it holds states in memory")
     arguments = parser.parse_args()
     if arguments.jobs != ["onnx"] and shutil.which("wrk") is None:
         sys.exit("`wrk` is not installed: apt-get install wrk")
@@ -293,7 +294,7 @@ def write_bodies(folder: pathlib.Path, bodies: list[object]) -> pathlib.Path:
 
 def measure_forebay(arguments: argparse.Namespace, folder: pathlib.Path, job: Job) -> object:
     """Returns the features of some keys of the job's rows, where a state of series has them."""
-    words = ["--listen=127.0.0.1:0", f"--threads={arguments.threads}"]
+    words = ["--listen=127.0.0.1:0", f"--threads={arguments.threads}", f"--memory={arguments.memory}"]
     started = time.monotonic()
     with running([arguments.program, "serve", job.artifact, *words], folder) as process:
         first = process.stdout.readline()
