@@ -2,7 +2,7 @@
 //!
 //! Every state here is a function of the multiset of rows alone. Its bytes are therefore the same for any batch
 //! size, thread count, division into spans, row-group size and order of files. Sums are exact, counts spill to
-//! disk, and samples are chosen by row keys.
+//! disk, and samples are chosen by row keys. What learns from the order of rows says so (`OrderedRows`).
 
 mod batch_codes;
 mod biguint;
@@ -35,6 +35,7 @@ mod month_steps;
 mod narrow_values;
 mod near_sum;
 mod numeric_column;
+mod ordered_rows;
 mod pair_counts;
 mod pair_moments;
 mod part_counts;
@@ -75,6 +76,7 @@ pub use key_range::{KeyRange, KeyRangeState};
 pub use latest_rows::{LatestRows, LatestRowsState};
 pub use moment_accumulator::MomentAccumulator;
 pub use month_steps::MonthSteps;
+pub use ordered_rows::{LearnedRows, OrderedBatches, OrderedRows, OrderedRowsState, RowLearner};
 pub use pair_moments::PairMoments;
 pub use part_counts::{PartCounts, PartCountsState};
 pub use power_fit::{PowerFamily, PowerFit};

@@ -11,7 +11,7 @@ use forebay_model::{
 };
 use forebay_plan::{
     AnalyzerId, AnalyzerLane, BaseId, Carry, ColumnScan, ColumnTap, OpChain, RowCounts, ScanStream,
-    WindowBudget,
+    WindowBudget, with_stop_check,
 };
 use forebay_storage::failpoint::{reading, step};
 use forebay_storage::{ChunkIterator, Event, EventListener, ScanRequest, ScratchDir};
@@ -20,7 +20,7 @@ use forebay_threads::lock;
 use crate::chunk_groups::ChunkGroups;
 use crate::chunk_source::{ChunkIter, SpanRef};
 use crate::cluster_handle::ClusterHandle;
-use crate::pass_context::PassContext;
+use crate::pass_context::{PassContext, stop_check_of};
 use crate::read_ahead::{PlannedSpan, ReadAhead};
 use crate::run_state::{group_rows_max, scan_request};
 use crate::scan_progress::ScanProgress;
@@ -350,7 +350,7 @@ impl LearnPass<'_> {
         (fixed, spilling)
     }
 
-    fn analyzer(&self, analyzer: AnalyzerId) -> &Arc<dyn AnyAnalyzer> {
+    pub(crate) fn analyzer(&self, analyzer: AnalyzerId) -> &Arc<dyn AnyAnalyzer> {
         &self.context.program.bound.asks[analyzer].ask.analyzer
     }
 
@@ -649,11 +649,15 @@ impl LearnPass<'_> {
     ) -> Result<Finding> {
         let id = self.context.program.state_ids[analyzer_id];
         let analyzer = self.analyzer(analyzer_id);
-        let finding = catch_panic(|| {
-            analyzer.condense(&mut state)?;
-            self.store
-                .put_state(id, analyzer.as_ref(), &mut state, self.scratch, durable)?;
-            analyzer.finish(state)
+        // An analyzer may wait for another process.
+        let check_stop = stop_check_of(self.context.io);
+        let finding = with_stop_check(Some(&check_stop), || {
+            catch_panic(|| {
+                analyzer.condense(&mut state)?;
+                self.store
+                    .put_state(id, analyzer.as_ref(), &mut state, self.scratch, durable)?;
+                analyzer.finish(state)
+            })
         });
         let finding = finding.map_err(|fault| self.place(fault, analyzer_id))?;
         if self.on_worker {

@@ -56,6 +56,12 @@ pub trait Analyzer: Debug + Send + Sync + 'static {
         true
     }
 
+    /// False if a state holds the rows themselves. States of some of the rows are then neither committed nor computed by
+    /// workers: they would be a second copy of the data.
+    fn commits_parts(&self) -> bool {
+        true
+    }
+
     /// The empty state.
     fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<Self::State>;
 
@@ -141,6 +147,7 @@ pub trait AnyAnalyzer: Debug + Send + Sync {
     fn config(&self) -> Value;
     fn needs_row_keys(&self) -> bool;
     fn order_free(&self) -> bool;
+    fn commits_parts(&self) -> bool;
     fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState>;
     fn update(&self, state: &mut AnyState, input: &AnalyzerInput<'_>) -> Result<()>;
     fn merge(&self, state: &mut AnyState, later_state: AnyState) -> Result<()>;
@@ -194,6 +201,9 @@ impl<A: Analyzer> AnyAnalyzer for A {
     }
     fn order_free(&self) -> bool {
         Analyzer::order_free(self)
+    }
+    fn commits_parts(&self) -> bool {
+        Analyzer::commits_parts(self)
     }
     fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState> {
         Ok(Box::new(Analyzer::zero(self, scratch)?))

@@ -59,6 +59,9 @@ impl AnyAnalyzer for ContinuedAnalyzer {
     fn order_free(&self) -> bool {
         self.inner.order_free()
     }
+    fn commits_parts(&self) -> bool {
+        self.inner.commits_parts()
+    }
     fn zero(&self, scratch: &Arc<dyn ScratchSpace>) -> Result<AnyState> {
         self.inner.zero(scratch)
     }

@@ -76,7 +76,7 @@ impl CommittedStates for IncrementalLane<'_> {
 }
 
 impl<'a> IncrementalLane<'a> {
-    /// `None` for a lane that is no history, or whose rows do not depend on its own spans alone.
+    /// `None` for a lane that is no history, whose rows do not depend on its own spans alone, or whose states hold rows.
     pub fn new(
         learn: &'a LearnPass<'a>,
         run: &'a LaneExecution<'a>,
@@ -102,6 +102,9 @@ impl<'a> IncrementalLane<'a> {
         }
         let mut shapes = Vec::new();
         for analyzer in &run.lane.asks {
+            if !learn.analyzer(*analyzer).commits_parts() {
+                return Ok(None);
+            }
             match analyzer_operation_id(learn, *analyzer)? {
                 Some(shape) => shapes.push(shape),
                 None => return Ok(None),

@@ -1,0 +1,134 @@
+//! Learners of all rows in their order: the laws, the size of their batches, and the rows that they take.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Float64Array, RecordBatch, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+use arrow::util::display::array_value_to_string;
+use forebay_analyze::laws::{check_laws, compute_finding};
+use forebay_analyze::{LearnedRows, OrderedBatches, OrderedRows, RowLearner};
+use forebay_model::{Finding, Result};
+use serde_json::{Value, json};
+
+/// Writes down all values of all batches.
+#[derive(Debug)]
+struct WrittenRows {
+    types: Vec<DataType>,
+    batch_rows: usize,
+    required: Option<usize>,
+}
+
+impl RowLearner for WrittenRows {
+    fn kind(&self) -> &'static str {
+        "written_rows"
+    }
+
+    fn config(&self) -> Value {
+        json!({ "required": self.required })
+    }
+
+    fn types(&self) -> &[DataType] {
+        &self.types
+    }
+
+    fn required_column(&self) -> Option<usize> {
+        self.required
+    }
+
+    fn batch_rows(&self) -> usize {
+        self.batch_rows
+    }
+
+    fn learn(&self, batches: &mut OrderedBatches<'_>) -> Result<Vec<u8>> {
+        let mut text = String::new();
+        for columns in batches {
+            let columns = columns?;
+            for row in 0..columns[0].len() {
+                for column in &columns {
+                    text.push_str(&array_value_to_string(column, row)?);
+                    text.push(',');
+                }
+            }
+            text.push(';');
+        }
+        Ok(text.into_bytes())
+    }
+
+    fn finding(&self, learned: LearnedRows) -> Result<Finding> {
+        let text = String::from_utf8_lossy(&learned.bytes).into_owned();
+        let texts: ArrayRef = Arc::new(StringArray::from(vec![text]));
+        let rows: ArrayRef = Arc::new(Float64Array::from(vec![learned.rows as f64]));
+        Finding::of([("text", texts), ("rows", rows)])
+    }
+}
+
+fn written(batch_rows: usize, required: Option<usize>) -> OrderedRows<WrittenRows> {
+    OrderedRows(WrittenRows {
+        types: vec![DataType::Float64, DataType::Utf8],
+        batch_rows,
+        required,
+    })
+}
+
+fn rows(count: usize) -> RecordBatch {
+    let numbers = (0..count).map(|row| (row % 7 != 3).then_some(row as f64 / 3.0));
+    let texts = (0..count).map(|row| (row % 5 != 1).then(|| "x".repeat(row % 90)));
+    let numbers: ArrayRef = Arc::new(numbers.collect::<Float64Array>());
+    let texts: ArrayRef = Arc::new(texts.collect::<StringArray>());
+    RecordBatch::try_from_iter_with_nullable([("n", numbers, true), ("t", texts, true)]).unwrap()
+}
+
+#[test]
+fn learners_of_rows_keep_the_laws() {
+    for count in [0, 1, 10, 2_000] {
+        for required in [None, Some(0), Some(1)] {
+            let analyzer = written(64, required);
+            check_laws(&analyzer, &[rows(count)], count as u64).unwrap();
+        }
+    }
+}
+
+#[test]
+fn batches_have_a_fixed_size() {
+    // Ten rows of which one has no number (3) and two no text (1 and 6), in two batches of five.
+    let halves = [rows(10).slice(0, 5), rows(10).slice(5, 5)];
+    for (required, sizes) in [
+        (None, vec![4, 4, 2]),
+        (Some(0), vec![4, 4, 1]),
+        (Some(1), vec![4, 4]),
+    ] {
+        let analyzer = written(4, required);
+        let finding = compute_finding(&analyzer, &halves, 1 << 20).unwrap();
+        let text = text(&finding);
+        // Two values for each row.
+        let written_sizes: Vec<usize> = text
+            .split_terminator(';')
+            .map(|batch| batch.matches(',').count() / 2)
+            .collect();
+        assert_eq!(written_sizes, sizes, "{text}");
+        let count: usize = sizes.iter().sum();
+        assert_eq!(finding.number("rows").unwrap(), Some(count as f64));
+    }
+}
+
+#[test]
+fn layouts_of_texts_do_not_matter() {
+    let plain = rows(30);
+    let expected = compute_finding(&written(8, None), std::slice::from_ref(&plain), 1 << 20);
+    let expected = text(&expected.unwrap());
+    let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+    for layout in [DataType::LargeUtf8, DataType::Utf8View, dictionary] {
+        let texts = cast(plain.column(1), &layout).unwrap();
+        let columns = [("n", plain.column(0).clone(), true), ("t", texts, true)];
+        let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+        let finding = compute_finding(&written(8, None), &[batch], 1 << 20).unwrap();
+        assert_eq!(text(&finding), expected, "{layout}");
+    }
+}
+
+fn text(finding: &Finding) -> String {
+    array_value_to_string(finding.column("text").unwrap(), 0).unwrap()
+}
