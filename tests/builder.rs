@@ -223,6 +223,9 @@ fn every_transform_is_the_same_from_both() {
         ("distance: { from: [a, b], to: [c, d], unit: miles, bearing: way }",
             made(distance(["a", "b"], ["c", "d"]).unit(DistanceUnit::Miles).bearing("way"))),
         ("drop: [a, 'tmp_*']", made(drop_columns(["a", "tmp_*"]))),
+        ("estimator: { function: 'models:classifier', columns: [qty], returns: { likely: float64 }, label: sold, classes: [low, high], method: predict, fit_rows: 500 }",
+            made(estimator("models:classifier", ["qty"], [("likely", TypeName::Float64)]).label("sold").classes(["low", "high"])
+                .method("predict").fit_rows(500))),
         ("ewm: { columns: [qty], compute: [mean], half_life: 7d, gap: 1d }",
             made(ewm(["qty"]).compute([EwmStatistic::Mean]).half_life("7d").gap("1d"))),
         ("expanding: { columns: [qty], compute: [mean], gap: 1d }", made(expanding(["qty"]).compute([Mean]).gap("1d"))),

@@ -33,6 +33,7 @@ mod documentation;
 mod duplicates;
 mod end_to_end;
 mod equal_files;
+mod estimators;
 mod exact_values;
 mod examples;
 mod expect;

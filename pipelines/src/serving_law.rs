@@ -239,10 +239,14 @@ const REFUSED: [(&str, &str); 9] = [
 ];
 
 /// Transforms that are served and that no law here holds, with the reason.
-const HELD_ELSEWHERE: [(&str, &str); 3] = [
+const HELD_ELSEWHERE: [(&str, &str); 4] = [
     (
         "python",
         "an operation like that of `command`, which needs pyarrow",
+    ),
+    (
+        "estimator",
+        "an operation like that of `python`, with a finding as those of other statistics",
     ),
     (
         "future_rows",

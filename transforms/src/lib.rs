@@ -53,6 +53,7 @@ pub fn registry() -> TransformRegistry {
         .register::<columns::RenameColumns>()
         .register::<columns::SelectColumns>()
         .register::<functions::CommandFunction>()
+        .register::<functions::PythonEstimator>()
         .register::<functions::PythonFunction>()
         .register::<numeric::Impute>()
         .register::<numeric::MinMax>()

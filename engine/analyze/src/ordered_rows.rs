@@ -50,16 +50,16 @@ pub trait RowLearner: Debug + Send + Sync + 'static {
     /// Learns from all rows, on one thread.
     fn learn(&self, batches: &mut OrderedBatches<'_>) -> Result<Vec<u8>>;
 
-    /// The finding of what was learned.
+    /// The finding of a result.
     fn finding(&self, learned: LearnedRows) -> Result<Finding>;
 }
 
-/// What a [`RowLearner`] learned.
+/// The result of a [`RowLearner`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LearnedRows {
-    /// The result, in the learner's own form.
+    /// Its bytes, in a form of the learner.
     pub bytes: Vec<u8>,
-    /// Rows that it was learned from.
+    /// The rows that it was learned from.
     pub rows: u64,
 }
 

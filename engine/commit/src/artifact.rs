@@ -1,4 +1,5 @@
-//! Artifacts: the findings of a fit, in files that people can read. They hold no code.
+//! Artifacts: the findings of a fit, in files that people can read. They hold no code, apart from the pickles of
+//! `estimator` steps.
 //!
 //! ```text
 //! artifacts/<id>/artifact.json        the pipeline's steps, columns, and small findings

@@ -244,7 +244,7 @@ mod tests {
                 .iter()
                 .map(|node| node.name.as_str())
                 .collect();
-            if *name == "python" && !has_pyarrow() {
+            if ["estimator", "python"].contains(name) && !has_pyarrow() {
                 continue;
             }
             for test in &parsed.tests {

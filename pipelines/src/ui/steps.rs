@@ -20,7 +20,7 @@ const PREVIEW_SAMPLE_ROWS: u64 = 10_000;
 const PROFILE_SAMPLE_ROWS: u64 = 100_000;
 
 /// Transforms that call programs, which the server does not do for a reader of pages.
-const PROGRAM_STEPS: [&str; 2] = ["command", "python"];
+const PROGRAM_STEPS: [&str; 3] = ["command", "estimator", "python"];
 
 /// Artifact that a request names.
 #[derive(Debug)]

@@ -214,7 +214,7 @@ fn returned_columns(schema: &Schema) -> String {
 }
 
 /// A fault of a batch, with the rows that it is about. `begin` is the first row of the batch.
-fn located(fault: Fault, begin: u64, batch: &RecordBatch) -> Fault {
+pub(super) fn located(fault: Fault, begin: u64, batch: &RecordBatch) -> Fault {
     if fault.code() != codes::FUNCTION {
         return fault;
     }

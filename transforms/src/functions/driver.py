@@ -1,13 +1,16 @@
-"""Applies a function to the batches of an Arrow stream, from standard input to standard output."""
+"""Applies a function or an estimator to the batches of an Arrow stream, from standard input to standard output."""
 
 import importlib
 import json
 import linecache
 import os
+import pickle
 import sys
 import traceback
+import types
 
 CODE_NAME = "<code of the step>"
+CODE_MODULE = "forebay_step"
 DRIVER_NAME = "<string>"
 
 
@@ -44,7 +47,10 @@ def load(settings):
     else:
         names = settings["function"]
         linecache.cache[CODE_NAME] = (len(code), None, code.splitlines(keepends=True), CODE_NAME)
-        scope = {"__name__": "forebay_step"}
+        # Objects of its classes are pickled by the name of a module.
+        module = types.ModuleType(CODE_MODULE)
+        sys.modules[CODE_MODULE] = module
+        scope = vars(module)
         exec(compile(code, CODE_NAME, "exec"), scope)
     first, *others = names.split(".")
     if first not in scope:
@@ -55,8 +61,24 @@ def load(settings):
     return function
 
 
+def matrix_of(batch):
+    """The rows of a batch as a matrix of floats, in which null is NaN."""
+    import numpy
+    import pyarrow
+
+    kind = pyarrow.float64()
+    if all(str(field.type) in ("float", "halffloat") for field in batch.schema):
+        kind = pyarrow.float32()
+    matrix = numpy.empty((batch.num_rows, batch.num_columns), kind.to_pandas_dtype())
+    for index, column in enumerate(batch.columns):
+        matrix[:, index] = column.cast(kind, safe=False).to_numpy(zero_copy_only=False)
+    return matrix
+
+
 def frame_of(batch, frames):
     """The rows of a batch as the function takes them."""
+    if frames == "numpy":
+        return matrix_of(batch)
     if frames == "pandas":
         return batch.to_pandas()
     if frames == "polars":
@@ -178,6 +200,126 @@ def batch_of(value, declared, rows):
     return pyarrow.RecordBatch.from_arrays(arrays, schema=declared)
 
 
+def label_of(column, frames):
+    """The labels of a batch as the estimator takes them."""
+    if frames == "arrow":
+        return column
+    if frames == "pandas":
+        return column.to_pandas()
+    if frames == "polars":
+        import polars
+
+        return polars.from_arrow(column)
+    return column.to_numpy(zero_copy_only=False)
+
+
+def columns_of_matrix(value, declared):
+    """A result of an estimator; the columns of a matrix are those that the step declares, in this order."""
+    if hasattr(value, "toarray"):
+        value = value.toarray()
+    if getattr(value, "ndim", 1) != 2 or hasattr(value, "columns"):
+        return value
+    width = value.shape[1]
+    if width != len(declared):
+        raise ReturnedFault(f"it returned {width} columns, and `returns` declares {len(declared)}")
+    return {field.name: value[:, index] for index, field in enumerate(declared)}
+
+
+def fails(result, batch):
+    """True if a function of batches raises an exception for these rows."""
+    try:
+        result(batch)
+    except Exception:
+        return True
+    return False
+
+
+def failing_row(result, batch):
+    """A row for which a function of batches fails alone; none where it fails for rows together."""
+    begin = 0
+    count = batch.num_rows
+    while count > 1:
+        half = count // 2
+        if fails(result, batch.slice(begin, half)):
+            count = half
+        elif fails(result, batch.slice(begin + half, count - half)):
+            begin += half
+            count -= half
+        else:
+            return None
+    return begin
+
+
+class Fit:
+    """An estimator that learns from the batches. A batch without rows asks for what it has learned."""
+
+    def __init__(self, settings):
+        import pyarrow
+
+        self.estimator = load(settings)()
+        self.frames = settings["frames"]
+        self.has_label = settings["has_label"]
+        self.arguments = {}
+        if settings["classes"]:
+            import numpy
+
+            self.arguments["classes"] = numpy.array(settings["classes"])
+        for name in ("partial_fit", settings["method"]):
+            if not callable(getattr(self.estimator, name, None)):
+                kind = type(self.estimator).__name__
+                raise ReturnedFault(f"its estimator, of the class {kind}, has no method `{name}`")
+        self.declared = pyarrow.schema([("estimator", pyarrow.binary())])
+
+    def result(self, batch):
+        """No rows, or one row with the estimator."""
+        import pyarrow
+
+        pickles = []
+        if batch.num_rows == 0:
+            pickles.append(pickle.dumps(self.estimator, protocol=5))
+        else:
+            self.learn(batch)
+        column = pyarrow.array(pickles, type=pyarrow.binary())
+        return pyarrow.RecordBatch.from_arrays([column], schema=self.declared)
+
+    def learn(self, batch):
+        """Learns from the rows of a batch, of which the label is the last column."""
+        import pyarrow
+
+        arguments = dict(self.arguments)
+        if self.has_label:
+            arguments["y"] = label_of(batch.columns[-1], self.frames)
+            names = batch.schema.names[:-1]
+            batch = pyarrow.RecordBatch.from_arrays(batch.columns[:-1], names=names)
+        self.estimator.partial_fit(frame_of(batch, self.frames), **arguments)
+
+    def failing_row(self, _):
+        """None: the estimator would learn from rows twice."""
+        return None
+
+
+class Fitted:
+    """An estimator that has learned, whose bytes come before the stream."""
+
+    def __init__(self, settings, source):
+        import pyarrow.ipc
+
+        load(settings)
+        estimator = pickle.loads(source.read(settings["estimator_bytes"]))
+        self.function = getattr(estimator, settings["method"])
+        self.frames = settings["frames"]
+        self.declared = pyarrow.ipc.open_stream(bytes.fromhex(settings["returns"])).schema
+
+    def result(self, batch):
+        """The declared columns for the rows of a batch."""
+        value = columns_of_matrix(self.function(frame_of(batch, self.frames)), self.declared)
+        return batch_of(value, self.declared, batch.num_rows)
+
+    def failing_row(self, batch):
+        """A row for which the estimator fails alone; none where it fails for rows together."""
+        return failing_row(self.result, batch)
+
+
 class Step:
     """The function with what the step declares."""
 
@@ -194,31 +336,21 @@ class Step:
         value = self.function(frame_of(batch, self.frames))
         return batch_of(value, self.declared, batch.num_rows)
 
-    def fails(self, batch):
-        """True if the function raises an exception for these rows."""
-        try:
-            self.result(batch)
-        except Exception:
-            return True
-        return False
-
     def failing_row(self, batch):
         """A row for which the function fails alone; none where it fails for rows together."""
         # A part of a series is no series.
         if self.is_by_series:
             return None
-        begin = 0
-        count = batch.num_rows
-        while count > 1:
-            half = count // 2
-            if self.fails(batch.slice(begin, half)):
-                count = half
-            elif self.fails(batch.slice(begin + half, count - half)):
-                begin += half
-                count -= half
-            else:
-                return None
-        return begin
+        return failing_row(self.result, batch)
+
+
+def step_of(settings, source):
+    """What answers the batches, by the mode of the process."""
+    if settings["mode"] == "fit":
+        return Fit(settings)
+    if settings["mode"] == "transform":
+        return Fitted(settings, source)
+    return Step(settings)
 
 
 def answer(step, batch, stream, output):
@@ -250,7 +382,7 @@ def main():
     try:
         import pyarrow.ipc
 
-        step = Step(settings)
+        step = step_of(settings, source)
     except BaseException as error:
         report(error)
         return 1

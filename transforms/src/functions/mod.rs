@@ -1,12 +1,15 @@
 //! Functions of one's own: programs and functions of Python that compute columns.
 //!
 //! The engine starts the processes, one for each thread, and sends them batches of rows as an Arrow stream. A function
-//! is row-wise, or is given whole series, and keeps nothing from batch to batch.
+//! is row-wise, or is given whole series, and keeps nothing from batch to batch. An estimator learns from all rows in one
+//! process before.
 
 mod by_series;
 mod call;
 mod code;
 mod command;
+mod estimator;
+mod estimator_fit;
 mod process;
 mod python;
 mod stream;
@@ -29,6 +32,7 @@ use process::FunctionProgram;
 
 pub use by_series::{FunctionBy, LookAhead, SeriesWord};
 pub use command::{CommandFunction, command};
+pub use estimator::{PythonEstimator, estimator};
 pub use python::{FrameKind, PythonFunction, python};
 
 /// Settings that programs and functions of Python share.
@@ -119,6 +123,7 @@ impl FunctionSettings<'_> {
                 words,
                 code,
                 digest,
+                preamble: Vec::new(),
             }),
             inputs: Arc::new(Schema::new(inputs)),
             outputs: outputs.clone(),

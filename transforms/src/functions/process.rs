@@ -1,7 +1,7 @@
 //! Processes that answer batches of an Arrow stream with batches.
 
 use std::collections::VecDeque;
-use std::io::{BufWriter, Read};
+use std::io::{BufWriter, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering;
@@ -47,6 +47,9 @@ const ANSWER_TIMES_MAX: usize = 4;
 /// The begin of a line in which a driver says why the function failed.
 const FAILURE_PREFIX: &str = "forebay: ";
 
+/// The variable that seeds the hashes of Python. They decide the order of sets, which all processes share.
+const HASH_SEED_VARIABLE: &str = "PYTHONHASHSEED";
+
 /// The variable with the token of workers, which is no business of functions.
 const TOKEN_VARIABLE: &str = "FOREBAY_TOKEN";
 
@@ -61,6 +64,8 @@ pub(super) struct FunctionProgram {
     pub code: FunctionCode,
     /// The id of the code when the step was bound.
     pub digest: ContentId,
+    /// Bytes that a process reads before the stream of batches.
+    pub preamble: Vec<u8>,
 }
 
 /// An answer, or the reason why the output is none.
@@ -127,7 +132,8 @@ impl FunctionProcess {
         if let Some(input) = process.child.stdin.take() {
             let (batches, waiting) = channel();
             process.batches = Some(batches);
-            start_thread(move || write_batches(input, &schema, &waiting))?;
+            let program = program.clone();
+            start_thread(move || write_batches(input, &program.preamble, &schema, &waiting))?;
         }
         if let Some(output) = process.child.stdout.take() {
             // One answer waits at most: a process that answers more often than asked is not read on.
@@ -148,7 +154,11 @@ impl FunctionProcess {
         let Some((name, arguments)) = program.words.split_first() else {
             return Err(Fault::internal("a function without a program"));
         };
-        let child = Command::new(name)
+        let mut command = Command::new(name);
+        if std::env::var_os(HASH_SEED_VARIABLE).is_none() {
+            command.env(HASH_SEED_VARIABLE, "0");
+        }
+        let child = command
             .args(arguments)
             .env_remove(TOKEN_VARIABLE)
             .stdin(Stdio::piped())
@@ -338,17 +348,25 @@ fn start_thread(work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> 
 }
 
 /// Writes batches until there are no more, or until the process reads no more.
-fn write_batches(input: ChildStdin, schema: &SchemaRef, batches: &Receiver<RecordBatch>) {
+fn write_batches(
+    input: ChildStdin,
+    preamble: &[u8],
+    schema: &SchemaRef,
+    batches: &Receiver<RecordBatch>,
+) {
     // The output of a process whose input fails says why.
-    let _ = write_stream(input, schema, batches);
+    let _ = write_stream(input, preamble, schema, batches);
 }
 
 fn write_stream(
     input: ChildStdin,
+    preamble: &[u8],
     schema: &SchemaRef,
     batches: &Receiver<RecordBatch>,
 ) -> std::result::Result<(), ArrowError> {
-    let mut stream = StreamWriter::try_new(BufWriter::new(input), schema)?;
+    let mut input = BufWriter::new(input);
+    input.write_all(preamble)?;
+    let mut stream = StreamWriter::try_new(input, schema)?;
     stream.flush()?;
     for batch in batches {
         stream.write(&batch)?;
@@ -427,6 +445,7 @@ mod tests {
             words,
             digest: code.digest().unwrap(),
             code,
+            preamble: Vec::new(),
         });
         let mut process = FunctionProcess::start(&program, batch.schema()).unwrap();
         let begin = Instant::now();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use arrow::datatypes::{Field, Schema};
+use arrow::datatypes::{DataType, Field, Schema};
 use arrow::ipc::writer::StreamWriter;
 use forebay_model::{Fault, Result, codes};
 use forebay_plan::{
@@ -27,8 +27,8 @@ const DRIVER: &str = include_str!("driver.py");
 
 /// Columns that a function of Python computes, row by row or series by series.
 ///
-/// In: the chosen columns, as a `pyarrow.RecordBatch`, or as a data frame of pandas or Polars (`frames`). Out: the
-/// declared columns. The function returns a table or a data frame of them, or a dict of columns; where one column is
+/// In: the chosen columns, as a `pyarrow.RecordBatch`, or as a data frame of pandas or Polars, or a matrix of NumPy
+/// (`frames`). Out: the declared columns. The function returns a table or a data frame of them, or a dict of columns; where one column is
 /// declared, the column alone will do. Columns are arrays of Arrow, NumPy or pandas, series of Polars, or lists.
 /// Integers and floats of another width are converted where each value fits (floats are rounded); other types are a
 /// fault. pandas has NaN for null in numbers, in both directions.
@@ -107,11 +107,11 @@ pub struct PythonFunction {
     pub looks_ahead: Option<LookAhead>,
 }
 
-fn default_path() -> Vec<String> {
+pub(super) fn default_path() -> Vec<String> {
     vec![".".to_owned()]
 }
 
-fn default_interpreter() -> String {
+pub(super) fn default_interpreter() -> String {
     "python3".to_owned()
 }
 
@@ -126,6 +126,25 @@ pub enum FrameKind {
     Pandas,
     /// A data frame of Polars.
     Polars,
+    /// A matrix of NumPy, of `float32` if all columns are no wider, else of `float64`. Columns are numbers or booleans, and
+    /// null is NaN.
+    Numpy,
+}
+
+impl FrameKind {
+    /// The chosen columns, which such tables can have.
+    pub(super) fn columns<'s>(
+        self,
+        scope: &BindScope<'s>,
+        columns: &ColumnSelector,
+    ) -> Result<Vec<&'s Field>> {
+        if self != FrameKind::Numpy {
+            return scope.columns(columns);
+        }
+        scope.typed_columns(columns, "a number or boolean", |field| {
+            field.data_type().is_numeric() || *field.data_type() == DataType::Boolean
+        })
+    }
 }
 
 impl ConfiguredTransform for PythonFunction {
@@ -142,13 +161,9 @@ impl Transform for PythonFunction {
     }
 
     fn bind(&self, scope: &BindScope<'_>) -> Result<Vec<PlanOp>> {
-        if !is_program(&self.interpreter) {
-            let message = format!("there is no program `{}`", self.interpreter);
-            let fault = Fault::new(codes::UNKNOWN_NAME, message).field("interpreter");
-            return Err(fault.hint("install Python, or give its path as `interpreter`"));
-        }
-        let code = self.checked_code()?;
-        let columns = scope.columns(&self.columns)?;
+        refuse_missing_interpreter(&self.interpreter)?;
+        let code = python_code(&self.function, self.code.as_deref(), &self.path)?;
+        let columns = self.frames.columns(scope, &self.columns)?;
         let series = WholeSeries::of_step(scope, Self::NAME, self.by.as_ref(), self.looks_ahead)?;
         if let Some(series) = &series {
             series.refuse_replaced(self.returns.keys())?;
@@ -172,28 +187,9 @@ impl Transform for PythonFunction {
 }
 
 impl PythonFunction {
-    /// The code, which has the function as far as its text shows.
-    fn checked_code(&self) -> Result<PythonCode> {
-        let mut name = self.function.as_str();
-        let root = match &self.code {
-            Some(code) => PythonRoot::Text(code.clone()),
-            None => {
-                let Some((module, function)) = self.function.split_once(':') else {
-                    let message = format!("`{}` names no module", self.function);
-                    let fault = bad_value(message).field("function");
-                    return Err(fault.hint("write it as `module:function`, or give its `code`"));
-                };
-                name = function;
-                PythonRoot::Module(module.to_owned())
-            }
-        };
-        let code = PythonCode::new(root, &self.path);
-        code.check_function(name)?;
-        Ok(code)
-    }
-
     fn command_line(&self, returns: &[Field]) -> Result<Vec<String>> {
         let settings = json!({
+            "mode": "call",
             "function": self.function,
             "code": self.code,
             "path": self.path,
@@ -201,19 +197,58 @@ impl PythonFunction {
             "by_series": self.by.is_some(),
             "returns": encoded_schema(returns)?,
         });
-        Ok(vec![
-            self.interpreter.clone(),
-            // Nothing is written beside the modules.
-            "-B".to_owned(),
-            "-c".to_owned(),
-            DRIVER.to_owned(),
-            settings.to_string(),
-        ])
+        Ok(driver_words(&self.interpreter, &settings))
     }
 }
 
+/// Fails if there is no program of this name.
+pub(super) fn refuse_missing_interpreter(interpreter: &str) -> Result<()> {
+    if is_program(interpreter) {
+        return Ok(());
+    }
+    let message = format!("there is no program `{interpreter}`");
+    let fault = Fault::new(codes::UNKNOWN_NAME, message).field("interpreter");
+    Err(fault.hint("install Python, or give its path as `interpreter`"))
+}
+
+/// The code of a step, which has the function as far as its text shows.
+pub(super) fn python_code(
+    function: &str,
+    code: Option<&str>,
+    path: &[String],
+) -> Result<PythonCode> {
+    let mut name = function;
+    let root = match code {
+        Some(code) => PythonRoot::Text(code.to_owned()),
+        None => {
+            let Some((module, member)) = function.split_once(':') else {
+                let message = format!("`{function}` names no module");
+                let fault = bad_value(message).field("function");
+                return Err(fault.hint("write it as `module:function`, or give its `code`"));
+            };
+            name = member;
+            PythonRoot::Module(module.to_owned())
+        }
+    };
+    let code = PythonCode::new(root, path);
+    code.check_function(name)?;
+    Ok(code)
+}
+
+/// The words that start the driver with these settings.
+pub(super) fn driver_words(interpreter: &str, settings: &Value) -> Vec<String> {
+    vec![
+        interpreter.to_owned(),
+        // Nothing is written beside the modules.
+        "-B".to_owned(),
+        "-c".to_owned(),
+        DRIVER.to_owned(),
+        settings.to_string(),
+    ]
+}
+
 /// The columns as the begin of an Arrow stream, in hexadecimal digits. All of them may be null: the engine checks nulls.
-fn encoded_schema(fields: &[Field]) -> Result<String> {
+pub(super) fn encoded_schema(fields: &[Field]) -> Result<String> {
     let mut nullable = Vec::new();
     for field in fields {
         nullable.push(field.clone().with_nullable(true));

@@ -312,6 +312,88 @@ fn function(path: &Path, function: &str, code: Option<&str>) -> Value {
     }})
 }
 
+/// An `estimator` step whose interpreter is none, with some of its settings.
+fn estimator(settings: Value) -> Value {
+    let mut step = json!({
+        "function": "Scale",
+        "columns": ["x"],
+        "returns": {"y": "float64"},
+        "code": "class Scale: pass",
+        "interpreter": "cat",
+    });
+    for (name, value) in settings.as_object().unwrap() {
+        step[name] = value.clone();
+    }
+    json!({ "estimator": step })
+}
+
+#[test]
+fn an_estimator_needs_a_function_and_columns_that_it_can_take() {
+    let cases = [
+        (
+            json!({"interpreter": "no-such-program"}),
+            codes::UNKNOWN_NAME,
+            "no program `no-such-program`",
+        ),
+        (
+            json!({"function": "Scaler"}),
+            codes::UNKNOWN_NAME,
+            "`code` has no function `Scaler`",
+        ),
+        (
+            json!({"columns": ["s"]}),
+            codes::COLUMN_TYPE,
+            "not a number or boolean",
+        ),
+        (
+            json!({"label": "x"}),
+            codes::BAD_VALUE,
+            "tells everything of itself",
+        ),
+        (json!({"label": "z"}), codes::UNKNOWN_COLUMN, "`z`"),
+        (
+            json!({"classes": [1, 2]}),
+            codes::BAD_VALUE,
+            "there is none",
+        ),
+        (
+            json!({"method": "_private"}),
+            codes::BAD_VALUE,
+            "no public method",
+        ),
+        (json!({"fit_rows": 0}), codes::BAD_VALUE, "`fit_rows` is 0"),
+        (
+            json!({"batch_rows": 0}),
+            codes::BAD_VALUE,
+            "`batch_rows` is 0",
+        ),
+        (
+            json!({"returns": {}}),
+            codes::BAD_VALUE,
+            "declares no column",
+        ),
+        // The process is no Python: what can be seen before it starts is in order.
+        (
+            json!({}),
+            codes::FUNCTION,
+            "the estimator `Scale` ended with exit status: 1 before it answered a batch",
+        ),
+        (
+            json!({"columns": ["s", "b"], "frames": "arrow", "label": "n"}),
+            codes::FUNCTION,
+            "the estimator `Scale` ended",
+        ),
+    ];
+    for (settings, code, words) in cases {
+        let fault = check_fault(estimator(settings.clone()), rows(), code);
+        assert!(fault.message().contains(words), "{settings}: {fault}");
+    }
+    let fault = check_fault(estimator(json!({})), rows(), codes::FUNCTION);
+    let text = shown(&fault);
+    assert!(text.contains("x: 1.5\nx: null\nx: 3.0"), "{text}");
+    assert!(text.contains("it had learned from 0 rows before"), "{text}");
+}
+
 /// The id of the only operation of a step.
 fn identity(step: Value) -> String {
     operation_identities(step, rows()).remove(0)
@@ -334,23 +416,28 @@ fn the_id_follows_the_code() {
     write("unrelated.py", "");
     let program = command(json!({ "run": ["sh", path_text(&script)] }));
     let python = function(directory.path(), "cleaning:f", None);
-    let ids = || [identity(program.clone()), identity(python.clone())];
+    let fitted = json!({ "estimator": python["python"] });
+    let ids = || {
+        let steps = [&program, &python, &fitted];
+        steps.map(|step| identity(step.clone()))
+    };
     let mut last = ids();
     assert_eq!(last, ids());
     // The file, and the steps whose ids change with it.
     let changes = [
-        ("unrelated.py", [false, false]),
-        ("pass.sh", [true, false]),
-        ("cleaning.py", [false, true]),
-        ("helper.py", [false, true]),
-        ("package/__init__.py", [false, true]),
-        ("package/part.py", [false, true]),
+        ("unrelated.py", [false, false, false]),
+        ("pass.sh", [true, false, false]),
+        ("cleaning.py", [false, true, true]),
+        ("helper.py", [false, true, true]),
+        ("package/__init__.py", [false, true, true]),
+        ("package/part.py", [false, true, true]),
     ];
     for (file, changed) in changes {
         let text = std::fs::read_to_string(directory.path().join(file)).unwrap();
         write(file, &format!("{text}# changed\n"));
         let now = ids();
-        assert_eq!([last[0] != now[0], last[1] != now[1]], changed, "{file}");
+        let differs = [0, 1, 2].map(|step: usize| last[step] != now[step]);
+        assert_eq!(differs, changed, "{file}");
         last = now;
     }
 }
