@@ -240,6 +240,7 @@ fn every_transform_is_the_same_from_both() {
             made(forecast_feature(["qty"], "7d", "1d").season("7d").refit("14d").model(ForecastFeatureModel::Ets))),
         ("frequency_encoding: { columns: [city], compute: count }", made(frequency_encoding(["city"]).compute(CategoryFrequency::Count))),
         ("future_rows: { horizon: 28d, every: 1d, carry: [category] }", made(future_rows("28d", "1d").carry(["category"]))),
+        ("g_and_h: { columns: [price], epsilon: 0.002, suffix: _normal }", made(g_and_h(["price"]).epsilon(0.002).suffix("_normal"))),
         ("geohash: { place: [lat, lon], length: 7, name: cell }", made(geohash(["lat", "lon"]).length(7).name("cell"))),
         ("group_rare: { columns: [city], min_share: 0.01, other: none }", made(group_rare(["city"]).min_share(0.01).other("none"))),
         ("hash_bucket: { columns: [user_id], buckets: 1000, seed: 3 }", made(hash_bucket(["user_id"], 1000).seed(3))),

@@ -1449,6 +1449,7 @@ pub const TRANSFORMS: &[(&str, &str)] = &[
         "future_rows",
         "{ future_rows: { horizon: 2h, every: 1h, carry: [word] } }",
     ),
+    ("g_and_h", "{ g_and_h: { columns: [x, n] } }"),
     ("geohash", "{ geohash: { place: [x, n] } }"),
     (
         "group_rare",

@@ -570,6 +570,7 @@ const REWRITING: &[&str] = &[
     "bag_of_tokens",
     "bucketize",
     "frequency_encoding",
+    "g_and_h",
     "group_rare",
     "hash_bucket",
     "k_bins",

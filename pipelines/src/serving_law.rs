@@ -113,6 +113,7 @@ const ROW_WISE: [(&str, &str); 7] = [
          { clip: { columns: [price], min: 1, max: 8, suffix: _clipped } }, \
          { log1p: { columns: [price], suffix: _log } }, \
          { power: { columns: [price], suffix: _power } }, \
+         { g_and_h: { columns: [price], suffix: _bell } }, \
          { normalize: { columns: [price, qty_lag_1d], suffix: _unit } }, \
          { distance: { from: [price, price_clipped], to: [price_clipped, price], name: km } }, \
          { geohash: { place: [price, price_clipped], length: 5, name: cell } }, \

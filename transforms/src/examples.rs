@@ -12,7 +12,7 @@ pub const TRANSFORM_EXAMPLES: &[(&str, &str)] = examples! {
     "aggregate" "apply_buckets" "as_of_join" "bag_of_tokens" "bucketize" "calendar" "cast" "clip"
     "command" "cross" "date_parts" "dedupe" "derive" "diff" "distance" "drop" "estimator" "ewm"
     "expanding" "expect" "explode" "fill_forward" "filter" "forecast_feature" "frequency_encoding"
-    "future_rows" "geohash" "group_rare" "hash_bucket" "impute" "interpolate" "join" "k_bins"
+    "future_rows" "g_and_h" "geohash" "group_rare" "hash_bucket" "impute" "interpolate" "join" "k_bins"
     "keep_best" "lag" "list_statistics"
     "log1p" "max_abs" "min_max" "missing_indicator" "multi_hot" "ngrams" "normal_quantiles"
     "normalize" "normalize_text" "one_hot" "ordinal" "pca" "pct_change" "polynomial" "pooled"

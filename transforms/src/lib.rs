@@ -60,6 +60,7 @@ pub fn registry() -> TransformRegistry {
         .register::<numeric::ApplyBuckets>()
         .register::<numeric::Bucketize>()
         .register::<numeric::Clip>()
+        .register::<numeric::GAndH>()
         .register::<numeric::Geohash>()
         .register::<numeric::KBins>()
         .register::<numeric::KeepBest>()

@@ -22,8 +22,9 @@ pub const ID_STEPS: [&str; 7] = [
 const UNORDERED_ID_STEPS: [&str; 4] = ["vocabulary", "ordinal", "hash_bucket", "cross"];
 
 /// Steps that compute with the distances of values.
-const SCALING_STEPS: [&str; 15] = [
+const SCALING_STEPS: [&str; 16] = [
     "standardize",
+    "g_and_h",
     "max_abs",
     "min_max",
     "normal_quantiles",

@@ -1746,6 +1746,101 @@ fn normal_quantiles_as_scikit_learn() {
     );
 }
 
+/// Quantiles of the standard normal distribution for 1 - 1/64, 1 - 1/32, ..., 3/4: `scipy.stats.norm.ppf` of scipy 1.16.
+const NORMAL_TAILS: [f64; 5] = [
+    2.1538746940614573,
+    1.8627318674216515,
+    1.5341205443525463,
+    1.1503493803760079,
+    0.6744897501960817,
+];
+
+/// A value of Tukey's g-and-h distribution, by its definition.
+fn g_and_h_value(z: f64, g: f64, h: f64) -> f64 {
+    let skewed = if g == 0.0 { z } else { (g * z).exp_m1() / g };
+    10.0 + 3.0 * skewed * (h * z * z / 2.0).exp()
+}
+
+#[test]
+fn g_and_h_finds_its_distribution() {
+    // The ranks of the quantiles among 65 rows; the rows between them do not count.
+    let mut known_z = vec![(0, -3.0), (32, 0.0), (64, 3.0)];
+    for (z, rank) in NORMAL_TAILS.into_iter().zip([1, 2, 4, 8, 16]) {
+        known_z.push((rank, -z));
+        known_z.push((64 - rank, z));
+    }
+    known_z.sort_by_key(|(rank, _)| *rank);
+    let mut expected = Vec::new();
+    for pair in known_z.windows(2) {
+        let [(begin, low), (end, high)] = [pair[0], pair[1]];
+        let steps = f64::from(end - begin);
+        expected.extend((0..end - begin).map(|step| low + (high - low) * f64::from(step) / steps));
+    }
+    expected.push(3.0);
+    assert_eq!(expected.len(), 65);
+    for (g, h) in [(0.0, 0.0), (0.0, 0.2), (0.5, 0.0), (0.5, 0.1), (-0.8, 0.3)] {
+        let values: Vec<f64> = expected.iter().map(|z| g_and_h_value(*z, g, h)).collect();
+        check(
+            json!({"g_and_h": {"columns": ["x"], "exact": true}}),
+            vec![col("x", f64s(&values))],
+            vec![col("x", f64s(&expected))],
+        );
+    }
+}
+
+#[test]
+fn g_and_h_of_few_values() {
+    // Computed from the formulas of Hoaglin by Python 3.11, the quantiles interpolated as by `numpy.quantile`.
+    let cases = [
+        (
+            vec![1.0, 2.0, 4.0, 8.0, 16.0],
+            vec![
+                -2.048408656417786,
+                -0.9429351083789459,
+                0.0,
+                0.8791064989043269,
+                1.729565073019074,
+            ],
+        ),
+        (
+            vec![-4.0, -1.0, 0.0, 1.0, 4.0],
+            vec![
+                -2.058821380334334,
+                -0.5529739014413069,
+                0.0,
+                0.5529739014413069,
+                2.058821380334334,
+            ],
+        ),
+        (
+            vec![-INF, 1.0, 2.0, 3.0, INF],
+            vec![-INF, -0.6744897501960817, 0.0, 0.6744897501960817, INF],
+        ),
+        (vec![5.0, 5.0, 5.0, NAN], vec![0.0, 0.0, 0.0, NAN]),
+        (vec![NAN, NAN], vec![NAN, NAN]),
+    ];
+    for (values, expected) in cases {
+        check(
+            json!({"g_and_h": {"columns": ["x"], "exact": true, "suffix": "_z"}}),
+            vec![col("x", f64s(&values))],
+            vec![col("x", f64s(&values)), col("x_z", f64s(&expected))],
+        );
+    }
+    check(
+        json!({"g_and_h": {"columns": ["i"]}}),
+        vec![col("i", Int32Array::from(vec![Some(1), None, Some(3)]))],
+        vec![col(
+            "i",
+            Float32Array::from(vec![Some(-1.7416569), None, Some(1.7416569)]),
+        )],
+    );
+    check_fault(
+        json!({"g_and_h": {"columns": ["x"], "epsilon": 0}}),
+        vec![col("x", f64s(&[1.0]))],
+        codes::BAD_VALUE,
+    );
+}
+
 /// Runs a step over one column of doubles, and gives the result.
 fn doubles_after(step: serde_json::Value, values: &[f64]) -> Vec<f64> {
     let table = RecordBatch::try_from_iter([("x", Arc::new(f64s(values)) as ArrayRef)]).unwrap();
