@@ -111,7 +111,7 @@ fn a_new_file_is_learned_from_with_all_others() {
     spec(&shop, None, step);
     let first = run(&shop, &[]).expect(0).summary();
     assert_eq!(text(&shop, "seen"), "1-2-3-4.5.");
-    // What was learned is not learned again.
+    // The fit is not repeated.
     shop.remove_output("out");
     let second = run(&shop, &[]).expect(0).summary();
     assert_eq!(second["artifact"], first["artifact"]);
@@ -130,6 +130,10 @@ fn an_artifact_has_the_estimator() {
     spec(&shop, None, step);
     let summary = run(&shop, &[]).expect(0).summary();
     let artifact = summary["artifact_path"].as_str().unwrap();
+    let shown = shop.forebay(&["show", artifact]).expect(0).stdout;
+    let words = "f.estimator: estimator of x\n  estimator ";
+    assert!(shown.contains(words), "{shown}");
+    assert!(shown.contains(", count 5\n"), "{shown}");
     shop.write("new.csv", "k,x,s\n9,8.0,a\n");
     let apply = [
         "apply",

@@ -1,8 +1,9 @@
 //! Artifacts as text: their findings, and the differences of two artifacts.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_model::{Result, type_label};
 use forebay_run::{Artifact, LearnedFinding, ServingManifest, StepFit};
@@ -42,7 +43,8 @@ pub(crate) fn show(artifact: &Artifact, rows: usize) -> Result<String> {
     for learned in &artifact.findings {
         let table = learned.finding.table();
         text += &format!("\n{}\n", title(learned));
-        for line in lines(&table.slice(0, table.num_rows().min(rows)))? {
+        let table_head = table.slice(0, table.num_rows().min(rows));
+        for line in lines(&readable(&table_head)?)? {
             text += &format!("  {line}\n");
         }
         if table.num_rows() > rows {
@@ -128,7 +130,8 @@ fn findings_diff(
         let was = old_learned.finding.table();
         let is = learned.finding.table();
         if was != is {
-            text += &format!("~ {title}{}", table_diff(was, is)?);
+            let difference = table_diff(&readable(was)?, &readable(is)?)?;
+            text += &format!("~ {title}{difference}");
         }
     }
     for title in old.keys() {
@@ -213,6 +216,25 @@ pub(crate) fn without_helper_prefix(column: &str) -> &str {
     helper.map_or(column, |(_, name)| name)
 }
 
+/// A table whose bytes, which are for programs, are told by their number.
+fn readable(table: &RecordBatch) -> Result<RecordBatch> {
+    let mut columns: Vec<(&str, ArrayRef)> = Vec::new();
+    let mut has_bytes = false;
+    for (field, column) in table.schema_ref().fields().iter().zip(table.columns()) {
+        let mut readable_column = column.clone();
+        if let Some(values) = column.as_binary_opt::<i32>() {
+            let lengths = values.iter().map(|value| Some(bytes(value?.len() as u64)));
+            readable_column = Arc::new(lengths.collect::<StringArray>());
+            has_bytes = true;
+        }
+        columns.push((field.name().as_str(), readable_column));
+    }
+    if !has_bytes {
+        return Ok(table.clone());
+    }
+    Ok(RecordBatch::try_from_iter(columns)?)
+}
+
 /// The values of the first column.
 fn distinct(table: &RecordBatch) -> Result<std::collections::BTreeSet<String>> {
     let options = FormatOptions::default().with_null("null");
@@ -258,12 +280,19 @@ fn lines(table: &RecordBatch) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use arrow::array::{ArrayRef, Float64Array};
+    use arrow::array::{BinaryArray, Float64Array};
     use forebay_model::Finding;
 
     use super::*;
+
+    #[test]
+    fn bytes_are_told_by_their_number() {
+        let values: ArrayRef = Arc::new(BinaryArray::from_iter([Some(vec![7; 2048]), None]));
+        let table = RecordBatch::try_from_iter([("estimator", values)]).unwrap();
+        let expected = ["estimator", "2.0 kB", "null"];
+        let shown = lines(&readable(&table).unwrap()).unwrap();
+        assert_eq!(shown, expected);
+    }
 
     fn boundaries(column: &str, boundary: f64) -> LearnedFinding {
         let values: ArrayRef = Arc::new(Float64Array::from(vec![boundary]));

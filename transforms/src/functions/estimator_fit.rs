@@ -22,7 +22,7 @@ const DIGEST: &str = "digest";
 const CODE: &str = "code";
 
 /// The column of the finding with the number of rows that were learned from.
-const ROWS: &str = "rows";
+const COUNT: &str = "count";
 
 /// An estimator that learns from rows in a process.
 #[derive(Debug)]
@@ -93,12 +93,12 @@ impl RowLearner for EstimatorFit {
         let estimator: ArrayRef = Arc::new(BinaryArray::from_iter_values([&learned.bytes]));
         let digest: ArrayRef = Arc::new(StringArray::from(vec![digest]));
         let code: ArrayRef = Arc::new(StringArray::from(vec![code]));
-        let rows: ArrayRef = Arc::new(UInt64Array::from(vec![learned.rows]));
+        let count: ArrayRef = Arc::new(UInt64Array::from(vec![learned.rows]));
         Finding::of([
             (ESTIMATOR, estimator),
             (DIGEST, digest),
             (CODE, code),
-            (ROWS, rows),
+            (COUNT, count),
         ])
     }
 }
