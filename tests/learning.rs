@@ -68,7 +68,7 @@ fn says(warnings: &[String], words: &[&str]) -> bool {
 }
 
 /// Each kind of step that learns, with a column that it learns.
-const LEARNING_STEPS: [(&str, &str); 19] = [
+const LEARNING_STEPS: [(&str, &str); 20] = [
     ("standardize: { columns: [x] }", "x"),
     ("standardize: { columns: [x], by: [item] }", "x"),
     ("min_max: { columns: [x] }", "x"),
@@ -85,6 +85,7 @@ const LEARNING_STEPS: [(&str, &str); 19] = [
     ("winsorize: { columns: [x] }", "x"),
     ("normal_quantiles: { columns: [x] }", "x"),
     ("power: { columns: [x] }", "x"),
+    ("g_and_h: { columns: [x] }", "x"),
     ("group_rare: { columns: [kind], min_count: 2 }", "kind"),
     ("frequency_encoding: { columns: [kind] }", "kind"),
     (
