@@ -232,8 +232,8 @@ def transforms_module() -> str:
             body = f'spec.AnyTransform return alone("{name}", value)'
         parts.append(function(name, described(one), body, fields, needed, first))
     doc = "What steps do: a function for each transform, with the names of the YAML language."
-    imports = IMPORTS + "from ._functions import map_batches\nfrom ._made import alone, made\n"
-    return module(doc, parts, imports, ("map_batches",))
+    imports = IMPORTS + "from ._functions import fit_estimator, map_batches\nfrom ._made import alone, made\n"
+    return module(doc, parts, imports, ("fit_estimator", "map_batches"))
 
 
 def connector_module(kind: str, doc: str) -> str:

@@ -69,10 +69,8 @@ def map_batches(
     looks_ahead: ``"none"`` where each value is computed from rows of its series up to its own; ``"series"``, the
         default, where it may be computed from all of them. With ``by`` only.
     """
-    if not isinstance(function, types.FunctionType):
-        raise wrong("function", function, "a function", "write it with `def`, or name it with `t.python`")
+    located = _located(function, "python")
     mapping("returns", returns)
-    located = _in_module(function) or _as_source(function)
     fields = {
         **located,
         "columns": plain("columns", columns),
@@ -87,6 +85,73 @@ def map_batches(
         "looks_ahead": looks_ahead,
     }
     return made("python", fields)
+
+
+def fit_estimator(
+    function: Callable[[], Any],
+    *,
+    columns: spec.ColumnSelector,
+    returns: Mapping[str, spec.TypeName],
+    nullable: Sequence[str] | None = None,
+    label: str | None = None,
+    classes: Sequence[bool | int | float | str] | None = None,
+    method: str | None = None,
+    frames: spec.FrameKind | None = None,
+    fit_rows: int | None = None,
+    batch_rows: int | None = None,
+    timeout_seconds: int | None = None,
+    interpreter: str | None = None,
+    revision: str | None = None,
+) -> spec.AnyTransform:
+    """Columns of an estimator that has learned from the rows (``partial_fit``): the step of :func:`estimator`.
+
+    >>> def scaler():
+    ...     from sklearn.preprocessing import StandardScaler
+    ...     return StandardScaler()
+    >>> step = fit_estimator(scaler, columns=["qty", "price"], returns={"qty": "float64", "price": "float64"})
+
+    The function is named or sent as its source, as that of :func:`map_batches`.
+
+    function: Makes the estimator.
+    columns: The columns that the estimator receives.
+    returns: The columns that it returns, with their types, in its order.
+    nullable: Returned columns that may be null.
+    label: The column of labels to learn from.
+    classes: All values of the label, for a classifier.
+    method: The method that computes the columns. Default: ``transform``.
+    frames: The kind of tables that the estimator receives: ``numpy``, ``arrow``, ``pandas`` or ``polars``. Default:
+        ``numpy``.
+    fit_rows: Rows of each batch that it learns from. Default: 16384.
+    batch_rows: Most rows of a batch that it transforms. Default: 16384.
+    timeout_seconds: Most seconds for the answer to a batch. Default: 600.
+    interpreter: The program that runs Python. Default: as of :func:`map_batches`.
+    revision: Text that changes the id of the step, such as the digest of a file with the versions of packages.
+    """
+    located = _located(function, "estimator")
+    mapping("returns", returns)
+    fields = {
+        **located,
+        "columns": plain("columns", columns),
+        "returns": plain("returns", returns),
+        "nullable": plain("nullable", nullable),
+        "label": label,
+        "classes": plain("classes", classes),
+        "method": method,
+        "frames": frames,
+        "fit_rows": optional_count("fit_rows", fit_rows, 1),
+        "batch_rows": optional_count("batch_rows", batch_rows, 1),
+        "timeout_seconds": optional_count("timeout_seconds", timeout_seconds, 1, COUNT_MAX),
+        "interpreter": interpreter or _interpreter(),
+        "revision": revision,
+    }
+    return made("estimator", fields)
+
+
+def _located(function: object, step: str) -> dict[str, Any]:
+    """The fields of a step by which its processes find a function."""
+    if not isinstance(function, types.FunctionType):
+        raise wrong("function", function, "a function", f"write it with `def`, or name it with `t.{step}`")
+    return _in_module(function) or _as_source(function)
 
 
 def _interpreter() -> str | None:

@@ -107,6 +107,37 @@ def test_a_function_of_a_script_brings_what_it_uses(tmp_path: pathlib.Path) -> N
         assert done.stdout.strip() == "[3.0, 5.0]"
 
 
+ESTIMATOR = """\
+class Share:
+    greatest = 0.0
+
+    def partial_fit(self, batch):
+        self.greatest = max([self.greatest, *batch["price"].to_pylist()])
+
+    def transform(self, batch):
+        return [price / self.greatest for price in batch["price"].to_pylist()]
+
+def share():
+    return Share()
+"""
+
+
+def test_an_estimator_learns_before(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "shares.py").write_text(ESTIMATOR)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    module = importlib.import_module("shares")
+    step: Any = t.fit_estimator(
+        module.share, columns=["price"], returns={"share": "float64"}, frames="arrow", fit_rows=1
+    )
+    fields = step["estimator"]
+    assert fields["function"] == "shares:share" and "path" not in fields and "code" not in fields
+    pipeline = forebay.Pipeline("shop", sources={"rows": ROWS}, steps={"shared": {"from": "rows", "do": [step]}})
+    assert pipeline.collect("shared").to_pyarrow()["share"].to_pylist() == [0.375, 1.0]
+    with pytest.raises(forebay.SpecFault, match="a function"):
+        t.fit_estimator(module.Share, columns=["price"], returns={"share": "float64"})
+
+
 def reversed_places(batch: Any) -> Any:
     return {"left": list(range(batch.num_rows))[::-1]}
 
