@@ -77,7 +77,7 @@ fn an_estimator_learns_in_the_order_of_rows() {
     let shop = shop();
     let settings = "columns: [k], returns: { seen: string }, frames: arrow, fit_rows: 2";
     let cases = [
-        (None, "", "1-2.3-4.5."),
+        (None, "", "1-2.3-4-5."),
         (Some("few"), "", "1-2."),
         (None, ", label: s", "1-2=a-b.4-5=a-b."),
     ];
@@ -107,17 +107,17 @@ fn a_new_file_is_learned_from_with_all_others() {
     }
     let shop = shop();
     let step = "estimator: { function: 'models:Diary', columns: [k], returns: { seen: string }, \
-                frames: arrow, fit_rows: 4 }";
+                frames: arrow, fit_rows: 3 }";
     spec(&shop, None, step);
     let first = run(&shop, &[]).expect(0).summary();
-    assert_eq!(text(&shop, "seen"), "1-2-3-4.5.");
+    assert_eq!(text(&shop, "seen"), "1-2-3.4-5.");
     // The fit is not repeated.
     shop.remove_output("out");
     let second = run(&shop, &[]).expect(0).summary();
     assert_eq!(second["artifact"], first["artifact"]);
     shop.write("data/2.csv", "k,x,s\n4,0.5,a\n6,3.0,b\n");
     run(&shop, &[]).expect(0);
-    assert_eq!(text(&shop, "seen"), "1-2-3-4.6.");
+    assert_eq!(text(&shop, "seen"), "1-2-3.4-6.");
 }
 
 #[test]

@@ -44,7 +44,8 @@ pub trait RowLearner: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Rows of each batch; the last one may have fewer.
+    /// Rows of each batch. The last one has more than half as many, and at most one and a half times as many, unless there
+    /// are fewer rows in all.
     fn batch_rows(&self) -> usize;
 
     /// Learns from all rows, on one thread.
@@ -116,8 +117,9 @@ impl<L: RowLearner> OrderedRows<L> {
     fn learn(&self, rows: &RowLog) -> Result<LearnedRows> {
         let converter = self.converter()?;
         let row_bytes = rows.bytes().checked_div(rows.count).unwrap_or(0);
-        let batch_rows = rows.count.min(self.0.batch_rows() as u64);
-        let batch_bytes = row_bytes.saturating_mul(batch_rows);
+        let batch_rows = self.0.batch_rows() as u64;
+        let rows_max = rows.count.min(last_batch_rows_max(batch_rows));
+        let batch_bytes = row_bytes.saturating_mul(rows_max);
         let admitted = rows.scratch.admit(MemoryRequest {
             now: usize::try_from(batch_bytes.saturating_mul(BATCH_COPIES)).unwrap_or(usize::MAX),
             later: 0,
@@ -125,7 +127,8 @@ impl<L: RowLearner> OrderedRows<L> {
         let mut batches = LoggedBatches {
             converter: &converter,
             rows: rows.reader(),
-            batch_rows: self.0.batch_rows(),
+            rows_left: rows.count,
+            batch_rows,
         };
         let bytes = self.0.learn(&mut batches)?;
         drop(admitted);
@@ -404,19 +407,33 @@ impl RowReader<'_> {
 struct LoggedBatches<'l> {
     converter: &'l RowConverter,
     rows: RowReader<'l>,
-    batch_rows: usize,
+    rows_left: u64,
+    batch_rows: u64,
+}
+
+/// Most rows of the last batch. A few rows alone would be too few for some learners.
+fn last_batch_rows_max(batch_rows: u64) -> u64 {
+    batch_rows.saturating_add(batch_rows / 2)
 }
 
 impl LoggedBatches<'_> {
     /// The next batch; `None` behind the last one.
     fn next_batch(&mut self) -> Result<Option<Vec<ArrayRef>>> {
+        let mut row_count = self.batch_rows;
+        if self.rows_left <= last_batch_rows_max(self.batch_rows) {
+            row_count = self.rows_left;
+        }
         let mut bytes = Vec::new();
         let mut ends: Vec<usize> = Vec::new();
         let mut row = Vec::new();
-        while ends.len() < self.batch_rows && self.rows.read(&mut row)? {
+        for _ in 0..row_count {
+            if !self.rows.read(&mut row)? {
+                return Err(Fault::internal("rows of a learner were lost"));
+            }
             bytes.extend_from_slice(&row);
             ends.push(bytes.len());
         }
+        self.rows_left -= row_count;
         if ends.is_empty() {
             return Ok(None);
         }

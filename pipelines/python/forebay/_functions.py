@@ -121,7 +121,8 @@ def fit_estimator(
     method: The method that computes the columns. Default: ``transform``.
     frames: The kind of tables that the estimator receives: ``numpy``, ``arrow``, ``pandas`` or ``polars``. Default:
         ``numpy``.
-    fit_rows: Rows of each batch that it learns from. Default: 16384.
+    fit_rows: Rows of each batch that it learns from; the last one has half as many to one and a half times as many.
+        Default: 16384.
     batch_rows: Most rows of a batch that it transforms. Default: 16384.
     timeout_seconds: Most seconds for the answer to a batch. Default: 600.
     interpreter: The program that runs Python. Default: as of :func:`map_batches`.

@@ -99,7 +99,7 @@ pub struct PythonEstimator {
     /// The program that runs Python.
     #[serde(default = "default_interpreter")]
     pub interpreter: String,
-    /// Rows of each batch that it learns from; the last one may have fewer.
+    /// Rows of each batch that it learns from. The last one has more than half as many, and at most one and a half times.
     #[serde(default = "default_batch_rows")]
     pub fit_rows: usize,
     /// Most rows of a batch that it transforms.

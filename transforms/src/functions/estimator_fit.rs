@@ -35,7 +35,7 @@ pub(super) struct EstimatorFit {
     pub types: Vec<DataType>,
     /// True if there is a label.
     pub has_label: bool,
-    /// Rows of a batch.
+    /// Rows of each batch but the last one.
     pub batch_rows: usize,
     /// Most time for the answer to a batch.
     pub timeout: Duration,
