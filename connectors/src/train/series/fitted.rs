@@ -1,9 +1,9 @@
 //! Models of one series by all methods, and their forecasts.
 
 use forebay_model::Result;
+use forebay_series::ensemble_weights::ErrorProducts;
 use forebay_series::forecast::SeriesForecast;
 
-use super::ensemble_weights::ErrorProducts;
 use super::fit::{FitSettings, SeriesFit};
 use super::history::SeriesValues;
 

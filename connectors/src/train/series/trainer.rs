@@ -7,12 +7,12 @@ use forebay_model::{Fault, Result, RowLedger, codes};
 use forebay_run::{
     GroupFallback, GroupTrainingReport, TrainingContext, TrainingOutput, TrainingReport,
 };
+use forebay_series::ensemble_weights::ErrorProducts;
 use forebay_storage::{EpochReport, Event};
 use forebay_threads::parallel_map;
 
 use super::config::SeriesModelConfig;
 use super::ensemble::{EnsembleCard, EnsembleWeights};
-use super::ensemble_weights::ErrorProducts;
 use super::fit::FitSettings;
 use super::fitted::{FittedSeries, fit_series};
 use super::hierarchy::SeriesHierarchy;

@@ -40,9 +40,32 @@ impl ErrorProducts {
         self.forecasts += other.forecasts;
     }
 
+    /// Number of the values that errors were added for.
+    pub fn forecasts(&self) -> u64 {
+        self.forecasts
+    }
+
+    /// The root of the mean squared error of the weighted mean of members; `None` without forecasts.
+    pub fn error_of(&self, weights: &[f64]) -> Option<f64> {
+        if self.forecasts == 0 {
+            return None;
+        }
+        let members: Vec<usize> = (0..self.members).collect();
+        let squares = self.squares_of(&members, weights);
+        // Errors that cancel may leave a sum below zero by rounding.
+        Some((squares.max(0.0) / self.forecasts as f64).sqrt())
+    }
+
+    /// The root of the mean squared error of one member; `None` without forecasts.
+    pub fn error_of_member(&self, member: usize) -> Option<f64> {
+        let mut weights = vec![0.0; self.members];
+        *weights.get_mut(member)? = 1.0;
+        self.error_of(&weights)
+    }
+
     /// The weights from zero on that add up to one and have the least squares of errors; equal ones without forecasts.
     /// There are few members, so all sets of them are tried: of members with weights above zero, the weights solve
-    /// linear equations.
+    /// linear equations. The time doubles with each member.
     pub fn weights(&self) -> Vec<f64> {
         let mut best = vec![1.0 / self.members as f64; self.members];
         if self.forecasts == 0 {
@@ -159,6 +182,72 @@ mod tests {
         assert_weights(&[[1.0, 2.0, 3.0], [1.0, 2.0, 3.5]], [1.0, 0.0, 0.0]);
         assert_weights(&[[0.0, 2.0, 3.0]], [1.0, 0.0, 0.0]);
         assert_weights(&[], [1.0 / 3.0; 3]);
+    }
+
+    /// Errors of four members for 24 values. The last one has errors of its own, or twice those of the first one, and a
+    /// bias of 2.
+    fn four_members(repeats: bool) -> ErrorProducts {
+        let mut products = ErrorProducts::new(4);
+        for number in 0..24 {
+            let first = f64::from((5 * number + 1) % 7 - 3) * 0.5;
+            let separate = f64::from((4 * number + 3) % 11 - 5);
+            let last = if repeats { 2.0 * first } else { separate };
+            products.add(&[
+                first,
+                f64::from((3 * number + 2) % 5 - 2) * 0.75 + 0.25,
+                f64::from((2 * number + 5) % 9 - 4) * 0.5 - 0.5,
+                last + 2.0,
+            ]);
+        }
+        products
+    }
+
+    #[track_caller]
+    fn assert_close(values: &[f64], expected: &[f64]) {
+        assert_eq!(values.len(), expected.len());
+        for (value, expected) in values.iter().zip(expected) {
+            assert!(
+                (value - expected).abs() < 1e-7,
+                "{values:?}, not {expected}"
+            );
+        }
+    }
+
+    /// Values of `scipy.optimize.nnls` of scipy 1.17.1, with an equation of 1e6 times the sum of the weights.
+    #[test]
+    fn weights_are_those_of_scipy() {
+        let separate = [
+            0.410290040120,
+            0.366089253976,
+            0.171060847728,
+            0.052559858176,
+        ];
+        let repeated = [0.394742134937, 0.418228649655, 0.187029215408, 0.0];
+        for (repeats, expected, error) in [
+            (false, separate, 0.660700271990),
+            (true, repeated, 0.688659677423),
+        ] {
+            let products = four_members(repeats);
+            let weights = products.weights();
+            assert_close(&weights, &expected);
+            assert_close(&[products.error_of(&weights).unwrap()], &[error]);
+        }
+    }
+
+    #[test]
+    fn errors_of_members_are_roots_of_means() {
+        let products = four_members(false);
+        let errors = [0, 1, 2, 3].map(|member| products.error_of_member(member).unwrap());
+        let expected = [
+            1.010362971082,
+            1.053268721647,
+            1.361677886531,
+            3.674234614175,
+        ];
+        assert_close(&errors, &expected);
+        assert_eq!(products.forecasts(), 24);
+        assert_eq!(products.error_of_member(4), None);
+        assert_eq!(ErrorProducts::new(2).error_of(&[0.5, 0.5]), None);
     }
 
     /// No weights on a grid of the triangle are better.
